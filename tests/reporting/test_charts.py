@@ -7,16 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from shared_components.reporting.charts import (
-    Point,
-    Series,
-    _apart,
-    heat_map,
-    line_chart,
-    scatter,
-    stacked_bars,
-    swatch,
-)
+from shared_components.reporting import charts
+from shared_components.reporting.charts import Point, Series, heat_map, scatter, stacked_bars
 
 
 def marks(svg: str, tag: str) -> list[ElementTree.Element]:
@@ -28,7 +20,7 @@ def texts(svg: str) -> list[str]:
 
 
 def curve(points: dict[int, float], name: str = "a") -> str:
-    return line_chart([Series(name, points, 0)], title="Dice", y_label="Dice", y_range=(0, 1))
+    return charts.line_chart([Series(name, points, 0)], title="Dice", y_label="Dice", y_range=(0, 1))
 
 
 def test_every_value_is_a_dot_with_its_number_and_a_higher_one_stands_higher_in_proportion() -> None:
@@ -55,13 +47,13 @@ def test_nan_and_a_missing_round_break_the_line_and_have_no_dot() -> None:
 
 
 def test_without_numbers_the_chart_says_so() -> None:
-    assert "no numbers yet" in texts(line_chart([], title="Dice", y_label="Dice"))
+    assert "no numbers yet" in texts(charts.line_chart([], title="Dice", y_label="Dice"))
     assert "no numbers yet" in texts(curve({0: math.nan}))
 
 
 @pytest.mark.parametrize("values", [[0.0], [5.0, 5.0], [1e-7, 3e-7], [1e9, 2e9], [-1.0, 1.0]])
 def test_any_range_gets_ticks_that_cover_it(values: list[float]) -> None:
-    svg = line_chart([Series("a", dict(enumerate(values)), 0)], title="t", y_label="y")
+    svg = charts.line_chart([Series("a", dict(enumerate(values)), 0)], title="t", y_label="y")
     dots = [float(dot.get("cy", "nan")) for dot in marks(svg, "circle")]
     assert all(59 < y < 305 - 48 for y in dots)
     assert len(set(texts(svg))) >= 4
@@ -78,11 +70,11 @@ def test_any_range_gets_ticks_that_cover_it(values: list[float]) -> None:
 )  # fmt: skip
 def test_an_axis_fits_its_values_and_says_where_it_leaves_out_zero(values, axis) -> None:
     said = "Dice (axis from {} to {})".format(*axis) if axis else "Dice"
-    assert said in texts(line_chart([Series("a", dict(enumerate(values)), 0)], title="t", y_label="Dice"))
+    assert said in texts(charts.line_chart([Series("a", dict(enumerate(values)), 0)], title="t", y_label="Dice"))
 
 
 def test_a_reference_lies_on_the_axis() -> None:
-    svg = line_chart([Series("a", {0: 0.5, 1: 0.6}, 0)], title="t", y_label="y", reference=0.1)
+    svg = charts.line_chart([Series("a", {0: 0.5, 1: 0.6}, 0)], title="t", y_label="y", reference=0.1)
     rule = next(line for line in marks(svg, "line") if line.get("stroke-dasharray"))
     assert 60 <= float(rule.get("y1", "nan")) <= 304 - 48
 
@@ -111,7 +103,7 @@ def test_heat_map_writes_every_weight_and_colours_by_distance_from_equal_shares(
 
 
 def test_twenty_series_look_different() -> None:
-    assert len({swatch(i) for i in range(20)}) == 20
+    assert len({charts.swatch(i) for i in range(20)}) == 20
 
 
 def scattered(*points: Point, size: tuple[int, int] = (530, 330)) -> str:
@@ -153,7 +145,7 @@ def test_names_of_equal_points_do_not_overlap_and_stay_inside(size: tuple[int, i
 
 
 def test_spread_moves_only_what_is_too_near() -> None:
-    assert (_apart([20, 100, 104], 10, 200), _apart([190, 195], 10, 200)) == ([20, 100, 115], [185, 200])
+    assert (charts._apart([20, 100, 104], 10, 200), charts._apart([190, 195], 10, 200)) == ([20, 100, 115], [185, 200])
 
 
 def test_a_long_name_is_cut_and_stands_in_full_in_its_tooltip() -> None:

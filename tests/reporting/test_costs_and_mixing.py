@@ -11,18 +11,7 @@ import pytest
 
 from shared_components.federation.privacy.noisy_updates import RECORD
 from shared_components.federation.progress import progress_line
-from shared_components.reporting.costs import (
-    bytes_by_round,
-    cost_table,
-    idle_by_round,
-    privacy_table,
-    rejections,
-    round_seconds,
-    seconds_by_round,
-    server_seconds,
-    server_table,
-    traffic_table,
-)
+from shared_components.reporting import costs
 from shared_components.reporting.figures import time_panels
 from shared_components.reporting.mixing import entropies, matrices, own_weights, spread, verdicts
 from shared_components.reporting.records import Run, load_run
@@ -48,12 +37,12 @@ RUN = Run(Path(), {}, ("a", "b"), ROWS, AGGREGATIONS, {})
 
 
 def test_bytes_are_summed_over_sites_by_role_and_seconds_are_means_of_trained_rounds_only() -> None:
-    assert bytes_by_round(RUN, "up") == {0: {"global": 40, "mixed": 2}, 1: {"global": 20, "mixed": 1}}
-    assert bytes_by_round(RUN, "down") == {0: {"global": 80}, 1: {"global": 40}}
-    assert traffic_table(RUN).rows == (("global", "60", "120"), ("mixed", "3", "0"))
-    assert seconds_by_round(RUN) == {0: {"training": 2.0, "other": 0.5}, 1: {"training": 3.0}}
-    assert cost_table(RUN).rows[0] == ("a", "40", "2", "0.00", "0.00", "2.5", "2.0", "101")
-    assert rejections(RUN) == [("1", "b", "late")]
+    assert costs.bytes_by_round(RUN, "up") == {0: {"global": 40, "mixed": 2}, 1: {"global": 20, "mixed": 1}}
+    assert costs.bytes_by_round(RUN, "down") == {0: {"global": 80}, 1: {"global": 40}}
+    assert costs.traffic_table(RUN).rows == (("global", "60", "120"), ("mixed", "3", "0"))
+    assert costs.seconds_by_round(RUN) == {0: {"training": 2.0, "other": 0.5}, 1: {"training": 3.0}}
+    assert costs.cost_table(RUN).rows[0] == ("a", "40", "2", "0.00", "0.00", "2.5", "2.0", "101")
+    assert costs.rejections(RUN) == [("1", "b", "late")]
 
 
 SLOW = {"starting": 4.0, "training": 2.0, "total": 3.0, "waiting": 5.0}  # total does not know the process' start
@@ -75,9 +64,9 @@ def waited() -> Run:
 def test_every_place_gives_the_same_seconds_of_a_round() -> None:
     """By hand: a works 4 + 2 s, b 8.5 s; the mean is 7.25 s, without waiting, aggregating and the last delivery."""
     run = waited()
-    assert [row[5] for row in cost_table(run).rows] == ["6.0", "8.5"]
-    assert [sum(column.values()) for column in seconds_by_round(run).values()] == [7.25, 7.25]
-    assert round_seconds(run) == 7.25
+    assert [row[5] for row in costs.cost_table(run).rows] == ["6.0", "8.5"]
+    assert [sum(column.values()) for column in costs.seconds_by_round(run).values()] == [7.25, 7.25]
+    assert costs.round_seconds(run) == 7.25
     assert ("s a round and site", "7.2") in tiles(run)
     said = next(text for text in sentences(run) if text.startswith("In a round"))
     assert said.endswith("works 7.2 s on average.")
@@ -85,8 +74,8 @@ def test_every_place_gives_the_same_seconds_of_a_round() -> None:
     assert {"a, round 1: 6.000", "b, round 2: 8.500"} <= set(tips)
     record = {**run.rows["a"][0], "site": "a", "bytes": {"up": {}, "down": {}}}
     assert "  6.0 s  " in progress_line(record, rounds=2, seconds_left=None)
-    assert idle_by_round(run)[0] == {"waiting for others": 2.75, "aggregating (server)": 0.5}
-    assert "waiting for others and the server's step are not in them" in cost_table(run).note
+    assert costs.idle_by_round(run)[0] == {"waiting for others": 2.75, "aggregating (server)": 0.5}
+    assert "waiting for others and the server's step are not in them" in costs.cost_table(run).note
 
 
 def taught() -> Run:
@@ -97,11 +86,11 @@ def taught() -> Run:
 
 def test_the_sites_wait_for_a_server_that_trains() -> None:
     """By hand: 0.5 + 3.5 s of 12 + 4 s, 0.5 + 5.5 s of 12 + 6 s; the mean is 5 s."""
-    table = server_table(taught())
+    table = costs.server_table(taught())
     assert table is not None and table.head[4:] == ("waited for the server s", "share of the round %")
     assert table.rows == (("1", "12.0", "0.5", "3.5", "4.0", "25"), ("2", "12.0", "0.5", "5.5", "6.0", "33"))
     idle = {"waiting for others": 2.75, "aggregating (server)": 0.5, "training (server)": 5.5}
-    assert idle_by_round(taught())[1] == idle
+    assert costs.idle_by_round(taught())[1] == idle
     said = next(text for text in sentences(taught()) if text.startswith("In a round"))
     assert said.endswith("works 7.2 s on average. Then the sites wait 5.0 s for the server, which trains.")
     page = TEMPLATES.get_template("report.html.j2").render(**contents(taught()))
@@ -110,9 +99,9 @@ def test_the_sites_wait_for_a_server_that_trains() -> None:
 
 
 def test_a_server_that_does_not_train_has_no_table() -> None:
-    assert server_table(waited()) is None and server_seconds(waited()) == {}
+    assert costs.server_table(waited()) is None and costs.server_seconds(waited()) == {}
     lines = {0: {"seconds_training": 2.0}, 1: {"seconds": 0.5}}  # of an older version, and a round without
-    table = server_table(replace(waited(), aggregations=lines))
+    table = costs.server_table(replace(waited(), aggregations=lines))
     assert table is not None and table.rows == (("1", "–", "–", "2.0", "–", "–"),)
 
 
@@ -140,12 +129,12 @@ def noisy(tmp_path):
 
 
 def test_a_row_per_site_says_what_was_promised_and_spent(noisy):
-    first, second, third = privacy_table(load_run(noisy)).rows
+    first, second, third = costs.privacy_table(load_run(noisy)).rows
     said = ("all data of a site", "0.5", "1.25", "1e-05")
     assert first == ("site-1", *said, "31.42", "4", "75 %", "99")
     assert second == ("site-2", *said, "20", "–", "–", "–") and third[0] == "site-3"
     (noisy / "server" / "rounds.jsonl").write_text("")  # of a run that has just begun
-    assert privacy_table(load_run(noisy)).rows[1][5:] == ("–", "–", "–", "–")
+    assert costs.privacy_table(load_run(noisy)).rows[1][5:] == ("–", "–", "–", "–")
 
 
 def test_the_page_has_the_section_and_one_without_noise_has_not(noisy, tmp_path):

@@ -19,16 +19,8 @@ from shared_components.data.classes import name_of
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
-from shared_components.experiments.comparison import presets
-from shared_components.experiments.comparison.plan import (
-    SCALES,
-    Run,
-    Variant,
-    apportioned,
-    fingerprint,
-    resolved,
-    scale_of,
-)
+from shared_components.experiments.comparison import plan, presets
+from shared_components.experiments.comparison.plan import SCALES, Run, Variant, fingerprint, resolved
 from shared_components.experiments.comparison.presets import PRESETS, with_arguments
 from shared_components.experiments.comparison.sites import mixed_sites, server_site, synthetic_sites
 from shared_components.federation.messages import FederationError
@@ -43,7 +35,7 @@ TINY_SCALE = replace(SCALES["quick"], frames_per_video=2, height=64, width=64)
 
 def rows_of(name, scale="paper"):
     """Return a preset's rows as a comparison plans them, without sites."""
-    found = scale_of(scale, PRESETS[name])
+    found = plan.scale_of(scale, PRESETS[name])
     return [resolved(Run(row, 1, found.rounds, found.training, {})) for row in PRESETS[name].variants]
 
 
@@ -137,9 +129,9 @@ def test_fedas_says_itself_that_it_cannot_have_the_others_network():
 def test_the_papers_communication_frequencies_come_out_and_else_the_nearest_divisors():
     """36 steps by 1.2, 6, 24 and 60; 24 lies between 18 (a ratio of 1.33) and 36 (of 1.5)."""
     of_paper = [(3000, 10), (600, 50), (300, 100), (150, 200), (60, 500)]
-    assert [apportioned(300, 100, share) for share in (0.1, 0.5, 1.0, 2.0, 5.0)] == of_paper
-    assert [apportioned(3, 12, s) for s in (0.1, 0.5, 2.0, 5.0)] == [(36, 1), (6, 6), (2, 18), (1, 36)]
-    assert apportioned(1, 1, 0.1) == apportioned(1, 1, 5.0) == (1, 1)
+    assert [plan.apportioned(300, 100, share) for share in (0.1, 0.5, 1.0, 2.0, 5.0)] == of_paper
+    assert [plan.apportioned(3, 12, s) for s in (0.1, 0.5, 2.0, 5.0)] == [(36, 1), (6, 6), (2, 18), (1, 36)]
+    assert plan.apportioned(1, 1, 0.1) == plan.apportioned(1, 1, 5.0) == (1, 1)
 
 
 def test_the_server_has_as_many_batches_as_the_sites_have_iterations():

@@ -7,27 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from shared_components.experiments.comparison.output import (
-    FILES,
-    as_page,
-    refuse_foreign,
-    scores_csv,
-    set_aside,
-    summary_csv,
-    write_all,
-)
+from shared_components.experiments.comparison import output, tables
 from shared_components.experiments.comparison.plan import SCALES
 from shared_components.experiments.comparison.results import Result, contest
-from shared_components.experiments.comparison.tables import (
-    ablation_table,
-    all_tables,
-    cost_table,
-    facts,
-    held_out_table,
-    own_tables,
-    run_table,
-    score_table,
-)
+from shared_components.experiments.comparison.tables import all_tables, own_tables, score_table
 from shared_components.reporting.records import RecordError
 from shared_components.reporting.tables import as_latex, as_markdown, latex_text
 from tests.experiments.comparison.conftest import ABS_REL, ASSD, DICE, HD95, IOU, RMSE, compared, marks, result, texts
@@ -79,14 +62,12 @@ def test_the_papers_layout_has_two_metrics_beside_each_other(comparison):
     ("dice", "metric", "expected"),
     [
         ((0.5, 0.5, 0.4), DICE, ["best", "best", "second"]),
-        ((0.0, 0.0, 0.0), DICE, [""] * 3),  # all of them the worst that there is
-        ((0.5, 0.5, 0.5), DICE, [""] * 3),
+        ((1.0, 0.5, 0.0), ASSD, ["best", "second", ""]),  # a distance of 0.00 is the best
+        ((0.5, 0.5, 0.5), DICE, [""] * 3), ((0.0, 0.0, 0.0), DICE, [""] * 3), ((1.0, 1.0, 1.0), ASSD, [""] * 3),
         ((0.5, 0.500001, 0.5), DICE, [""] * 3),  # equal as written
         ((0.0, None, None), DICE, [""] * 3),  # a lone number is better than nothing
-        ((1.0, 0.5, 0.0), ASSD, ["best", "second", ""]),  # a distance of 0.00 is the best
-        ((1.0, 1.0, 1.0), ASSD, [""] * 3),
     ],
-)
+)  # fmt: skip
 def test_the_best_is_marked_where_rows_differ(dice, metric, expected):
     found = compared(
         *(result(label, 1, None if value is None else (value,) * 2) for label, value in zip("ABC", dice, strict=True))
@@ -107,13 +88,13 @@ def test_costs_are_in_thousands_and_megabytes():
         parameters_server=34_542, bytes_up=27.2e6, bytes_down=1e6, seconds_round_slowest=106.0,
         seconds_aggregation=0.25,
     )  # fmt: skip
-    assert texts(cost_table(compared(one))) == [
+    assert texts(tables.cost_table(compared(one))) == [
         ["PFedSIS", "15.20", "23.04", "6791.657", "34.5", "27.2", "1.0", "106.00", "0.250"]
     ]
 
 
 def test_every_run_is_traced_its_seconds_are_said_plainly_and_several_commits_told(comparison):
-    table = run_table(comparison)
+    table = tables.run_table(comparison)
     assert texts(table)[0] == ["FedAvg", "1", "runs/FedAvg-1/1", "abc", "100", "8"]
     assert texts(table)[4][2] == "too few sites"
     assert "scoring s: afterwards, every site's best model on its test videos; a machine" in table.note
@@ -121,7 +102,7 @@ def test_every_run_is_traced_its_seconds_are_said_plainly_and_several_commits_to
     one, other = result("A", 1, (0.5, 0.4)), result("B", 1, (0.5, 0.4))
     other.info["commit"] = "def"
     other.scores["seconds"]["training"] = None
-    table = run_table(compared(one, other))
+    table = tables.run_table(compared(one, other))
     assert "NOT all runs are of one commit" in table.note and texts(table)[1][-2:] == ["–", "8"]
 
 
@@ -152,7 +133,7 @@ def test_latex_escapes_closes_what_it_opens_and_has_headings_over_groups_of_colu
 
 
 def test_the_summary_has_mean_and_deviation_of_every_site(comparison):
-    rows = list(csv.DictReader(io.StringIO(summary_csv(comparison))))
+    rows = list(csv.DictReader(io.StringIO(output.summary_csv(comparison))))
     assert len(rows) == 2 * 4 * 5  # rows with results, metrics, sites with average, worst and held-out one
     found = {(row["label"], row["site"], row["metric"]): row for row in rows}
     worst = found["FedAvg", "worst site", "dice"]
@@ -161,7 +142,7 @@ def test_the_summary_has_mean_and_deviation_of_every_site(comparison):
 
 
 def test_csv_has_one_line_per_run_site_metric_and_class(comparison):
-    rows = list(csv.DictReader(io.StringIO(scores_csv(comparison))))
+    rows = list(csv.DictReader(io.StringIO(output.scores_csv(comparison))))
     assert len(rows) == 4 * 3 * 4 * 2  # runs, sites with the held-out one, metrics, classes with the mean
     assert rows[0] == {
         "label": "FedAvg", "method": "fedavg", "seed": "1", "site": "a", "metric": "dice", "class": "shaft",
@@ -170,30 +151,30 @@ def test_csv_has_one_line_per_run_site_metric_and_class(comparison):
 
 
 def test_the_page_needs_nothing_else_and_names_what_failed(comparison):
-    page = as_page(comparison, all_tables(comparison))
+    page = output.as_page(comparison, all_tables(comparison))
     assert "http" not in page.replace("http://www.w3.org", "") and "<script" not in page
     assert "4 of 6 runs have a result" in page and "Krum, seed 1: too few sites" in page
     assert page.count("<table>") == len(all_tables(comparison)) and "<svg" in page
 
 
 def test_tables_of_another_comparison_are_moved_and_not_replaced(tmp_path, comparison):
-    write_all(comparison, tmp_path)
+    output.write_all(comparison, tmp_path)
     before = (tmp_path / "index.html").read_text()
-    assert set_aside(tmp_path, comparison.title) is None
-    aside = set_aside(tmp_path, "Others: (2)")
+    assert output.set_aside(tmp_path, comparison.title) is None
+    aside = output.set_aside(tmp_path, "Others: (2)")
     assert aside is not None and aside.parent == tmp_path / "earlier"
-    assert {path.name for path in aside.iterdir()} == {*FILES, "comparison.json"}
+    assert {path.name for path in aside.iterdir()} == {*output.FILES, "comparison.json"}
     assert (aside / "index.html").read_text() == before and not (tmp_path / "index.html").exists()
-    assert set_aside(tmp_path, "Others: (2)") is None  # there is nothing to move
+    assert output.set_aside(tmp_path, "Others: (2)") is None  # there is nothing to move
 
 
 def test_a_persons_page_is_not_written_over(tmp_path):
-    refuse_foreign(tmp_path / "new")
+    output.refuse_foreign(tmp_path / "new")
     (tmp_path / "index.html").write_text("mine")
     with pytest.raises(ValueError, match=r"holds 'index\.html' and no comparison of surgfl; give another --out"):
-        refuse_foreign(tmp_path)
+        output.refuse_foreign(tmp_path)
     (tmp_path / "runs").mkdir()  # of an older version, which wrote no record
-    refuse_foreign(tmp_path)
+    output.refuse_foreign(tmp_path)
 
 
 SEGMENTATION, DEPTH = "Segmentation: shaft (a, b)", "Depth (c)"
@@ -225,14 +206,10 @@ def test_no_number_stands_in_a_table_of_another_task(two_tasks):
 
 
 def test_metrics_stand_two_by_two_and_edges_by_four(two_tasks):
-    tables = all_tables(two_tasks, grouped=True)
-    assert [[name for name, _ in table.groups] for table in tables if table.groups] == [
-        ["Dice (%) ↑", "IoU (%) ↑"],
-        ["ASSD (px) ↓", "HD95 (px) ↓"],
-        ["Dice (%) ↑", "IoU (%) ↑", "ASSD (px) ↓", "HD95 (px) ↓"],
-        ["RMSE (mm) ↓", "absolute relative error ↓"],
-        ["RMSE (mm) ↓", "absolute relative error ↓"],
-    ]
+    overlaps, distances = ["Dice (%) ↑", "IoU (%) ↑"], ["ASSD (px) ↓", "HD95 (px) ↓"]
+    depth = ["RMSE (mm) ↓", "absolute relative error ↓"]
+    found = [[name for name, _ in table.groups] for table in all_tables(two_tasks, grouped=True) if table.groups]
+    assert found == [overlaps, distances, overlaps + distances, depth, depth]
 
 
 def test_the_contest_of_a_task_is_won_by_its_own_direction(two_tasks):
@@ -254,19 +231,19 @@ def test_an_ablation_has_a_table_per_task(two_tasks):
     first, second = own_tables(replace(two_tasks, layout="ablation"))
     assert first.head == ("Method", "Dice (%)", "IoU (%)", "ASSD (px)", "HD95 (px)")
     assert second.head == ("Method", "RMSE (mm)", "absolute relative error")
-    assert second == ablation_table(two_tasks, two_tasks.groups[1]) and second.title == f"A title; {DEPTH}"
+    assert second == tables.ablation_table(two_tasks, two_tasks.groups[1]) and second.title == f"A title; {DEPTH}"
 
 
 def test_files_keep_the_tasks_apart(two_tasks):
-    rows = list(csv.DictReader(io.StringIO(summary_csv(two_tasks))))
+    rows = list(csv.DictReader(io.StringIO(output.summary_csv(two_tasks))))
     averages = {(r["label"], r["task"], r["metric"]): float(r["mean"]) for r in rows if r["site"] == "average"}
     assert averages["FedAvg", "Depth", "rmse"] == 4.0
     assert averages["FedAvg", "Segmentation: shaft", "dice"] == pytest.approx(0.4)
     assert len(averages) == 2 * (4 + 2)
-    scored = list(csv.DictReader(io.StringIO(scores_csv(two_tasks))))
+    scored = list(csv.DictReader(io.StringIO(output.scores_csv(two_tasks))))
     for site in ("c", "out of federation"):
         assert {r["metric"] for r in scored if r["site"] == site} == {"rmse", "abs_rel"}
-    page = as_page(two_tasks, all_tables(two_tasks, grouped=True))
+    page = output.as_page(two_tasks, all_tables(two_tasks, grouped=True))
     charts = re.findall('class="chart[^"]*" role="img" aria-label="([^"]*) on the test videos', page)
     expected = [f"{SEGMENTATION}: Dice", f"{DEPTH}: RMSE mm"]
     assert charts[::2] == charts[1::2] == expected  # for wide windows, and for narrow ones
@@ -303,10 +280,10 @@ def test_a_site_that_knows_fewer_classes_is_scored_by_the_models_merged():
     one = result("FedST", 1, (0.7, 0.1), held_out=0.4)
     one.scores["held_out"] = {"merged": ["background", "shaft"], "dice": {"instrument": 0.9, "mean": 0.9}}
     comparison = compared(one, layout="held-out")
-    table = held_out_table(comparison, comparison.groups[0])
+    table = tables.held_out_table(comparison, comparison.groups[0])
     assert list(table.rows[0])[:2] == ["FedST", "90.00"] and "merged" in table.note
     one.scores["held_out"]["merged"] = ["background", "depth"]
-    assert held_out_table(comparison, comparison.groups[0]).rows[0][1] == "–"
+    assert tables.held_out_table(comparison, comparison.groups[0]).rows[0][1] == "–"
 
 
 def test_scores_of_a_table_with_ticks_have_them_beside_the_sites():
@@ -319,4 +296,4 @@ def test_scores_of_a_table_with_ticks_have_them_beside_the_sites():
 def test_facts_say_what_each_row_has_where_they_differ():
     one, other = result("A", 1, (0.5, 0.3)), result("B", 1, (0.5, 0.3))
     other = replace(other, run=replace(other.run, rounds=9))
-    assert facts(compared(one, other))["rounds"] == "2 / 9" and facts(compared(one))["rounds"] == "2"
+    assert tables.facts(compared(one, other))["rounds"] == "2 / 9" and tables.facts(compared(one))["rounds"] == "2"
