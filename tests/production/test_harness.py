@@ -1,4 +1,4 @@
-"""The trials' own tools: a search of recorded bytes, footprints, held processes, a network of namespaces."""
+"""The trials that fit into CI, and their tools: a search of bytes, footprints, held processes, a network, the table."""
 
 import json
 import os
@@ -16,11 +16,13 @@ import torch
 
 from evidence.production import at_start
 from evidence.production import search as searching
+from evidence.production.__main__ import Row, table
 from evidence.production.deployment import OF_START, Party, until
 from evidence.production.footprint import Footprint, Held, size, slope
 from evidence.production.holds import AT_SERVER, AT_SITE, Place, go_on, held
 from evidence.production.network import Network
 from evidence.production.search import file_windows, patterns, search, windows
+from evidence.production.trials import Trial, all_trials
 
 
 @pytest.fixture
@@ -256,3 +258,27 @@ def test_a_link_carries_loses_and_is_cut():
         own = network._token
         assert any(own in word for word in left())
     assert not any(own in word for word in left())
+
+
+TRIALS = all_trials()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("one", [one for one in TRIALS if one.quick], ids=lambda one: one.run.__name__)
+def test_it_survives(one, deploy, capsys):
+    figure = one.run(deploy)
+    assert any(letter.isdigit() for letter in figure), "every row has a figure"
+    with capsys.disabled():
+        print(f"\n{one.words}: {figure}")
+
+
+def test_no_two_trials_have_one_name_or_the_same_words():
+    assert len({one.words for one in TRIALS}) == len({one.run.__name__ for one in TRIALS}) == len(TRIALS) > 0
+    assert any(one.quick for one in TRIALS) and not all(one.quick for one in TRIALS)
+
+
+def test_what_is_lost_stands_out_in_the_table():
+    good = Trial("room", "a | b", lambda deploy: "", True)
+    rows = [Row(good, True, "3 of 3", 2.4), Row(good, False, "AssertionError: gone", 60.0)]
+    survived, lost = table(rows).splitlines()[2:]
+    assert survived == "| a \\| b | 3 of 3 | yes | 2 |" and lost == "| a \\| b | AssertionError: gone | **no** | 60 |"
