@@ -265,13 +265,13 @@ def test_kill_9_and_the_same_command_end_with_the_bits_of_an_undisturbed_run(tmp
         (["pvt_fpn", "--number", "frames=4"], "a clip of 4 frames needs 'interval'"),
         (
             ["pvt_fpn", "--number", "frames=4", "--number", "interval=0.2"],
-            "clips of 4 frames, and PvtFpn takes single ones",
+            "segmentation asks for clips of 4 frames, and PvtFpn takes single ones",
         ),
         (["pvt_fpn", "--frames", "0"], "frames is 0"),
         (["pvt_fpn", "--save-every", "0"], "--save-every is 0"),
         (
             ["pvt_fpn", "--start", "rendred"],
-            "checkpoint rendred does not exist; name the weights to begin from, or use",
+            "checkpoint rendred does not exist; name the weights to begin from, or use start: random",
         ),
     ],
 )
