@@ -11,6 +11,9 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from shared_components.cli import build_parser
 from shared_components.core.card import Metric
@@ -22,6 +25,7 @@ from shared_components.data.site_file import load_site
 from shared_components.federation.messages import Job
 from shared_components.federation.progress import progress_line
 from shared_components.federation.site import limits
+from shared_components.flare.deployment.job_files import write_jobs
 from shared_components.networks.bundle_config import load_bundle
 
 FENCE = re.compile(r"^(?P<marks>`{3,}|~{3,})\s*(?P<language>\S*)\s*(?P<note>.*)$")
@@ -125,7 +129,7 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
 )  # fmt: skip
 """(pattern, replacement, why the command is not run as printed), applied in this order."""
 
-JOBS = {
+JOBS: dict[str, Any] = {
     "rounds": 1,
     "training": {"height": 32, "width": 64, "batch_size": 1, "iterations": 1},
     "synthetic": {"frames_per_video": 2, "videos": [1, 1, 1], "height": 64, "width": 96},
@@ -144,16 +148,17 @@ def smaller(text: str, **places: object) -> str:
 
 
 def shrink_jobs(folder: Path) -> None:
-    """Give every job below a folder the sizes of `JOBS`."""
-    for path in folder.glob("*/app/config/config_fed_server.json"):
-        config = json.loads(path.read_text())
-        settings = config["workflows"][0]["args"]
-        settings["rounds"] = JOBS["rounds"]
-        for key in ("training", "synthetic"):
-            settings[key] = {**settings.get(key, {}), **JOBS[key]}
-        own = settings.get("arguments", {})
-        settings["arguments"] = {**own, **{k: v for k, v in JOBS["arguments"].items() if k in own}}
-        path.write_text(json.dumps(config, indent=2))
+    """Give every job of a folder's `jobs.yaml`, and those that a document adds to it, the sizes of `JOBS`."""
+    path = folder / "jobs.yaml"
+    described = yaml.safe_load(path.read_text())
+    common, small = described["all"], {key: value for key, value in JOBS.items() if key != "arguments"}
+    described["all"] = common | small | {"training": common["training"] | JOBS["training"]}
+    for row in described["jobs"].values():
+        own = row.get("arguments", {})
+        row |= {"arguments": own | {key: value for key, value in JOBS["arguments"].items() if key in own}}
+        row |= {"synthetic": row.get("synthetic", {}) | JOBS["synthetic"]}
+    path.write_text(yaml.safe_dump(described, sort_keys=False))
+    write_jobs(folder)
 
 
 HERE = Path(__file__).resolve().parent
