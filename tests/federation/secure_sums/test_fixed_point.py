@@ -18,8 +18,7 @@ def drawn(seed):
 def test_two_sites_by_hand():
     """With 8 fraction bits 1.5 is 384 and -0.25 is -64: (2 x 384 - 3 x 64) / 5 / 256 = 0.45."""
     point = FixedPoint(total=5, fraction_bits=8)
-    one = point.encode({"w": torch.tensor([1.5])}, 2)
-    two = point.encode({"w": torch.tensor([-0.25])}, 3)
+    one, two = (point.encode({"w": torch.tensor([value])}, n) for value, n in ((1.5, 2), (-0.25, 3)))
     assert one.tolist() == [768] and two.tolist() == [2**64 - 192]
     assert point.decode(one + two, 5, {"w": torch.zeros(1)})["w"].item() == pytest.approx(0.45)
 

@@ -51,30 +51,22 @@ def kit(tmp_path_factory):
     return make
 
 
-def test_a_key_that_its_kit_has_signed_is_taken(kit):
-    kit("site-2").check("site-1", b"job/run", kit("site-1").say(b"job/run", PUBLIC))
-
-
-def test_other_keys_sites_runs_projects_and_times_are_refused(kit):
+def test_a_key_that_its_kit_has_signed_is_taken_and_other_keys_sites_runs_projects_and_times_are_refused(kit):
     own, said = kit("site-2"), kit("site-1").say(b"job/run", PUBLIC)
-    swapped = said | {"key": bytes(32).hex()}
-    with pytest.raises(ValueError, match="the key of site-1 is not signed by a startup kit of this project"):
-        own.check("site-1", b"job/run", swapped)
-    with pytest.raises(ValueError, match="not signed by a startup kit of this project"):
-        own.check("site-1", b"job/other", said)
-    with pytest.raises(ValueError, match=r"the key of site-3 is signed by \['site-1'\]"):
-        own.check("site-3", b"job/run", said)
-    with pytest.raises(ValueError, match="the key of site-1 is not signed by its startup kit"):
-        own.check("site-1", b"job/run", {"key": PUBLIC.hex()})
+    own.check("site-1", b"job/run", said)
     foreign = kit("site-1", project="theirs").say(b"job/run", PUBLIC)
-    with pytest.raises(ValueError, match="not signed by a startup kit of this project"):
-        own.check("site-1", b"job/run", foreign)
     old = kit("site-1", days=-1).say(b"job/run", PUBLIC)
-    with pytest.raises(ValueError, match="the certificate of site-1 is not valid now"):
-        own.check("site-1", b"job/run", old)
-    for broken in ({"certificate": "no certificate"}, {"signature": "00"}):
-        with pytest.raises(ValueError, match="not signed by a startup kit of this project"):
-            own.check("site-1", b"job/run", said | broken)
+    unsigned = "the key of site-1 is not signed by a startup kit of this project"
+    broken = ({"key": bytes(32).hex()}, {"certificate": "no certificate"}, {"signature": "00"})
+    for site, run, sent, words in (
+        *(("site-1", b"job/run", said | other, unsigned) for other in (*broken, foreign)),
+        ("site-1", b"job/other", said, unsigned),
+        ("site-3", b"job/run", said, r"the key of site-3 is signed by \['site-1'\]"),
+        ("site-1", b"job/run", {"key": PUBLIC.hex()}, "the key of site-1 is not signed by its startup kit"),
+        ("site-1", b"job/run", old, "the certificate of site-1 is not valid now"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            own.check(site, run, sent)
 
 
 def test_a_folder_without_a_kit_has_no_identity_and_a_broken_kit_is_told(tmp_path):
