@@ -18,12 +18,7 @@ OTHERWISE = {"mat_fl": "MIXED", "feddp": "LOCAL"}  # all that they exchange or k
 
 
 def toy_job(method="fedavg", **changes):
-    changes = {"bundle": "toy", "training": FIXED, **changes}
-    return make_job(method, **changes)
-
-
-def pvt_job(method="fedavg", **changes):
-    return make_job(method, **{"training": {**TINY, **FIXED}, **changes})
+    return make_job(method, **{"bundle": "toy", "training": FIXED, **changes})
 
 
 def encoder_of(state):
@@ -64,8 +59,7 @@ def fixed_from_end_to_end(federation):
 @pytest.mark.parametrize("method", sorted(set(PLAIN) - set(OTHERWISE)))
 def test_a_fixed_encoder_never_moves_and_never_travels(federate, method):
     """BatchNorm's running statistics are among what stays."""
-    federation = federate(toy_job(method))
-    encoder = fixed_from_end_to_end(federation)
+    encoder = fixed_from_end_to_end(federation := federate(toy_job(method)))
     assert encoder["encoder.1.num_batches_tracked"] == 0
     torch.manual_seed(2022)
     fresh = Tiny().state_dict()
@@ -76,36 +70,23 @@ def test_a_fixed_encoder_never_moves_and_never_travels(federate, method):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedavg", *sorted(set(method_names()) - set(PLAIN))])
 def test_a_fixed_encoder_of_the_baselines_network_never_moves_and_never_travels(federate, method):
-    fixed_from_end_to_end(federate(pvt_job(method, rounds=1)))
+    fixed_from_end_to_end(federate(make_job(method, rounds=1, training={**TINY, **FIXED})))
 
 
-@pytest.mark.parametrize("method", OTHERWISE)
-def test_a_method_whose_own_part_is_fixed_is_refused_at_enrolment(federate, method):
-    sentence = rf"all that the method makes {OTHERWISE[method]} is fixed, encoder\..*name fewer parts"
-    with pytest.raises(FederationError, match=sentence):
-        federate(pvt_job(method)).enrol()
+OWN = r"all that the method makes {} is fixed, encoder\..*name fewer parts"
 
 
 @pytest.mark.parametrize(
-    "training, sentence",
+    "method, training, sentence",
     [
-        ({"fixed": ["encodr"]}, r"training\.fixed names 'encodr'.* did you mean 'encoder'"),
-        ({"learning_rates": {"hed": 0.1}}, r"training\.learning_rates names 'hed'.* did you mean 'head'"),
+        *((method, FIXED, OWN.format(role)) for method, role in OTHERWISE.items()),
+        ("fedavg", {"fixed": ["encodr"]}, r"training\.fixed names 'encodr'.* did you mean 'encoder'"),
+        ("fedavg", {"learning_rates": {"head_globl": 0.1}}, "names 'head_globl'.* did you mean 'head_global'"),
     ],
 )
-@pytest.mark.usefixtures("toy_bundle")
-def test_a_part_that_the_network_does_not_have_is_refused_at_enrolment(federate, training, sentence):
+def test_a_methods_own_part_or_one_that_is_not_there_is_refused_at_enrolment(federate, method, training, sentence):
     with pytest.raises(FederationError, match=sentence):
-        federate(toy_job(training=training)).enrol()
-
-
-@pytest.mark.parametrize("method", ["fedavg", "fedper"])
-@pytest.mark.usefixtures("toy_bundle")
-def test_a_run_with_a_fixed_part_goes_on_bit_equal_after_a_kill(federate, tmp_path, method):
-    straight = federate(toy_job(method), folder=tmp_path / "a").run()
-    federate(toy_job(method), folder=tmp_path / "b").run(until=1).replies(["site-2"])
-    again = federate(toy_job(method), folder=tmp_path / "b", resume=True).run()
-    assert again.resumed and same(straight.weights(), again.weights())
+        federate(make_job(method, training={**TINY, **training})).enrol()
 
 
 @pytest.mark.usefixtures("toy_bundle")
@@ -128,14 +109,16 @@ def weights(tmp_path):
 
 
 @pytest.mark.usefixtures("toy_bundle")
-def test_a_resumed_run_wants_the_fixed_weights_that_it_began_with(federate):
-    federate(toy_job()).run(until=1)
-    federation = federate(toy_job(), resume=True)
+def test_a_resumed_run_ends_bit_equal_and_wants_the_fixed_weights_that_it_began_with(federate, tmp_path):
+    straight = federate(toy_job("fedper"), folder=tmp_path / "a").run()
+    federate(toy_job("fedper")).run(until=1).replies(["site-2"])
+    federation = federate(toy_job("fedper"), resume=True)
     replies = federation.replies()
     for reply in replies.values():
         reply.header["fixed"] = "0" * 64
     with pytest.raises(FederationError, match="site-1 enrols with fixed weights other than the job's"):
         federation.send(replies)
+    assert same(straight.weights(), federate(toy_job("fedper"), resume=True).run().weights())
 
 
 @pytest.mark.usefixtures("toy_bundle")
@@ -153,8 +136,7 @@ def test_a_server_that_trains_needs_the_sites_fixed_weights(play, federate, weig
     other.server.start_weights = tmp_path / "others.safetensors"
     with pytest.raises(FederationError, match="the server cannot train: its fixed weights are not those of the sites"):
         other.run()
-    both = federate(job, **ours)
-    assert both.run().server.state.round == 1
+    assert federate(job, **ours).run().server.state.round == 1
 
 
 # ---- the outsider's model
@@ -162,21 +144,19 @@ def test_a_server_that_trains_needs_the_sites_fixed_weights(play, federate, weig
 
 @pytest.mark.usefixtures("toy_bundle")
 @pytest.mark.parametrize("method", ["fedavg", "fedper"])
-def test_the_outsider_gets_a_whole_model_of_those_that_consent(publishing, method):
-    federation = publishing(toy_job(method, rounds=1), ["model"], ["model"], [])
+@pytest.mark.parametrize("consent", [["model"], []], ids=str)
+def test_the_outsider_gets_a_whole_model_of_those_that_consent_alone(publishing, method, consent):
+    """Without consent there is none: the server never saw what is fixed."""
+    federation = publishing(toy_job(method, rounds=1), consent, consent, [])
     encoder = initial(federation)
     record, path = outsider_of(federation.run().finish())
+    assert path.exists() == bool(record["files"]) == bool(consent)
+    if not consent:
+        return
     assert record["sites"] == ["site-1", "site-2"]
     model = load_file(path)
     assert same(encoder_of(model), encoder) and model.keys() == Tiny().state_dict().keys()
     Tiny().load_state_dict(model)
-
-
-@pytest.mark.usefixtures("toy_bundle")
-@pytest.mark.parametrize("method", ["fedavg", "fedper"])
-def test_without_consent_there_is_none_since_the_server_never_saw_what_is_fixed(publishing, method):
-    record, path = outsider_of(publishing(toy_job(method, rounds=1), [], [], []).run().finish())
-    assert record["files"] == {} and not path.exists()
 
 
 # ---- learning rates and loss terms of parts
