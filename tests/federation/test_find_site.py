@@ -1,13 +1,10 @@
-"""A simulator without data renders what the job asks for, one site per task."""
-
-from __future__ import annotations
-
-from pathlib import Path
+"""A simulator without data renders what the job asks for, one site per task; a file tells how far a site is."""
 
 import pytest
 
+from shared_components.common.progress import Step
 from shared_components.data.samples import SampleSpec, samples
-from shared_components.data.site import Site
+from shared_components.federation import step_file
 from shared_components.federation.find_site import find_site
 from shared_components.federation.messages import Job, SiteRefusal
 
@@ -15,22 +12,18 @@ SMALL = {"frames_per_video": 2, "videos": [1, 1, 0], "height": 64, "width": 96}
 
 
 @pytest.fixture
-def find(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def find(tmp_path, monkeypatch):
     monkeypatch.delenv("SURGFL_SITE_CONFIG", raising=False)
 
-    def find(index: int, **synthetic: object) -> Site:
+    def find(index, **synthetic):
         job = Job(name="job", bundle="pfedsis", method="fedavg", synthetic={**SMALL, **synthetic})
-        scenes = tmp_path / "scenes"
-        return find_site(f"site-{index + 1}", local=tmp_path, scenes=scenes, job=job, index=index)
+        return find_site(f"site-{index + 1}", local=tmp_path, scenes=tmp_path / "scenes", job=job, index=index)
 
     return find
 
 
 def test_sites_cycle_through_the_jobs_tasks(find):
-    tasks = ["segmentation", "segmentation", "depth"]
-
-    sites = [find(index, tasks=tasks) for index in range(3)]
-
+    sites = [find(index, tasks=["segmentation", "segmentation", "depth"]) for index in range(3)]
     assert [site.task for site in sites] == ["", "", "depth"]
     assert [site.dataset for site in sites] == ["endovis2017", "endovis2018", "scared"]
 
@@ -43,15 +36,12 @@ def test_other_tasks_and_clips_lie_in_other_folders(find):
         find(0, clip=4, interval=0.2).root,
         find(0, tasks=["segmentation"] * 40).root,  # longer than a folder's name may be
     }
-
     assert len({root.parents[1] for root in roots}) == 5
 
 
 def test_the_jobs_clips_can_be_read(find):
     site = find(0, tasks=["depth"], clip=4, interval=0.2)
-
     (_, sample) = samples(site, "train", SampleSpec(("depth",), frames=4, interval=0.2))
-
     assert [path.stem for path in sample.images] == ["000000", "000000", "000005", "000010"]
 
 
@@ -70,3 +60,20 @@ def test_one_sites_file_is_not_taken_for_the_servers_own_data(find, tmp_path, mo
     assert find_site("site-1", local=tmp_path, scenes=None, job=job, index=0).path == own
     with pytest.raises(SiteRefusal, match=r"the one file .*site.yaml, a site's; .*folder with server/site\.yaml"):
         find_site("server", local=tmp_path, scenes=None, job=job, index=3)
+
+
+def test_the_server_reads_what_the_site_told_last(tmp_path):
+    now = [100.0]
+    listener = step_file.StepFile(tmp_path / "site-1", lambda: now[0])
+    assert step_file.read_step(tmp_path / "site-1") is None
+    listener(Step("training", 1, 9, "loss 0.5"))
+    assert step_file.read_step(tmp_path / "site-1") == Step("training", 1, 9, "loss 0.5")
+    listener(Step("training", 2, 9))  # too soon
+    assert step_file.read_step(tmp_path / "site-1").done == 1
+    listener(Step("saving"))  # another thing is told at once
+    assert step_file.read_step(tmp_path / "site-1") == Step("saving")
+    now[0] += 0.5
+    listener(Step("saving", 1, None))
+    assert step_file.read_step(tmp_path / "site-1") == Step("saving", 1, None)
+    step_file.forget(tmp_path / "site-1")
+    assert step_file.read_step(tmp_path / "site-1") is None and not list((tmp_path / "site-1").iterdir())

@@ -1,4 +1,4 @@
-"""What a federation begins from: the same for all sites, recorded, and the same after a resume."""
+"""What a federation begins from, weights and a network's arguments: recorded, refused, the same after a resume."""
 
 import json
 import logging
@@ -8,9 +8,11 @@ import torch
 
 from shared_components.core.partition import Role, cut
 from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of
-from shared_components.federation.messages import FederationError
+from shared_components.core.trained_model import load_trained
+from shared_components.federation.messages import FederationError, Job
+from shared_components.federation.runs import newest_run
 from shared_components.networks.bundle_config import training_from
-from shared_components.networks.checkpoints import load_weights, save_weights
+from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.networks.tiny import Tiny
 from tests.federation.conftest import SITES, make_job, same
 
@@ -115,3 +117,69 @@ def test_a_resume_from_another_file_is_refused(federate, tmp_path):
         given(federate(two, resume=True), path, SITES).enrol()
     path.write_bytes(before)
     assert given(federate(two, resume=True), path, SITES).run().server.state.round == 2
+
+
+# ---- a network of other arguments than its bundle's
+
+
+def wide(network=None, **changes):
+    return make_job("fedavg", bundle="toy", network={"width": 8} if network is None else network, **changes)
+
+
+def test_a_job_says_it_in_plain_values_and_mostly_nothing():
+    assert wide().to_json()["network"] == {"width": 8}
+    assert Job.from_json(json.loads(json.dumps(wide().to_json()))) == wide()
+    assert Job("a", "toy", "fedavg").network == {} == Job("a", "toy", "fedavg").to_json()["network"]
+    assert wide().open_bundle().network["width"] == 8 and wide().open_bundle().chosen == {"width": 8}
+
+
+def test_two_rounds_train_and_leave_models_of_the_chosen_network(federate):
+    server = federate(wide()).run().finish().server
+    assert server.state.models.shared["past.weight"].shape == (8, 8, 1, 1)
+    assert json.loads((server.folder / "run.json").read_text())["job"]["network"] == {"width": 8}
+    paths = [server.folder / name for name in (*[f"{site}/best.safetensors" for site in server.state.sites],
+                                               "site-1/model.safetensors", "server/model.safetensors")]  # fmt: skip
+    for path in paths:
+        assert json.loads(load_metadata(path)["network"]) == {"width": 8}
+        expected, image = Tiny(width=8).eval(), torch.rand(1, 3, 32, 64)
+        expected.load_state_dict(load_weights(path))
+        found = load_trained(path, bundle="toy").network.eval()
+        assert torch.equal(found(image), expected(image))
+
+
+def test_a_run_goes_on_with_its_own_network_alone(federate):
+    federate(wide()).run(until=1)
+    for other, key in (({}, "width"), ({"width": 16}, "width"), ({"width": 8, "dropout": 0.2}, "dropout")):
+        with pytest.raises(FederationError, match=rf"other settings of network\.{key}; put them back"):
+            federate(wide(other), resume=True)
+    again = federate(wide(), resume=True)
+    assert again.resumed and again.run().server.state.round == 2
+
+
+def test_a_run_from_before_jobs_said_it_had_the_bundles_own(federate, tmp_path):
+    federate(wide({})).run(until=1)
+    path = newest_run(tmp_path / "runs" / "test-fedavg") / "run.json"
+    facts = json.loads(path.read_text())
+    del facts["job"]["network"]
+    path.write_text(json.dumps(facts))
+    with pytest.raises(FederationError, match=r"ran with other settings of network\.width;"):
+        federate(wide(), resume=True)
+    server = federate(wide({}), resume=True).run().finish().server
+    assert server.state.round == 2
+    for name in ("site-1/model.safetensors", "server/model.safetensors"):  # the bundle's own network is not told
+        assert "network" not in load_metadata(server.folder / name)
+
+
+@pytest.mark.parametrize(
+    ("network", "sentence"),
+    [
+        ({"widht": 8}, "site site-1: network: unknown argument 'widht'; did you mean 'width'"),
+        ({"_target_": "shared_components.networks.pvt_fpn.PvtFpn"}, "'_target_', which names code"),
+        ({"out_channels": 9}, "out_channels is decided by the site's task"),
+        ({"width": True}, "width is True; it is a whole number"),
+        ({"width": 6}, "Tiny: width is 6; it is a positive multiple of 4"),
+    ],
+)
+def test_a_site_refuses_what_cannot_be_before_the_first_round(federate, network, sentence):
+    with pytest.raises((FederationError, ValueError), match=sentence):  # what names code is no job at all
+        federate(wide(network)).enrol()

@@ -1,13 +1,22 @@
-"""Which run a resume goes on with, and what a new one is called, whatever the clock says."""
+"""Runs on the disk: which one a resume goes on with, what they are called and take, what is removed and what never."""
 
+import json
+import os
+import shutil
 from datetime import UTC, datetime
 
 import pytest
 
-from shared_components.federation import runs
+from shared_components.cli import main
+from shared_components.federation import run_cleanup, runs
 from shared_components.federation.messages import FederationError
-from shared_components.federation.runs import open_run, point_latest_to
+from shared_components.federation.runs import leave_models, open_run, point_latest_to, working_on
 from tests.federation.conftest import make_job
+
+FIRST, SECOND, THIRD = "20260101-100000", "20260102-100000", "20260103-100000-1"
+
+
+# ---- which run a resume goes on with, whatever the clock says
 
 
 class Clock(datetime):
@@ -84,3 +93,194 @@ def test_without_latest_one_run_is_the_newest_and_of_several_nobody_knows(begin,
     (only.parent / "latest").mkdir()
     with pytest.raises(FederationError, match="latest is no link"):
         resumed(tmp_path)
+
+
+# ---- what they take, and what is removed
+
+
+def make_run(state, job, when, *, rounds=2, done=2, finished=True, **more):
+    """Write what a run of two sites leaves; every model has 1000 bytes."""
+    folder = state / job / when
+    for site in ("site-1", "site-2"):
+        (folder / site).mkdir(parents=True)
+        for name in ("model", "best", "round-00001"):
+            (folder / site / f"{name}.safetensors").write_bytes(b"x" * 1000)
+        (folder / site / "quarantine.json").write_text("[]")
+    (folder / "server").mkdir()
+    facts = {"job": {"name": job}, "method": "fedavg", "rounds": rounds, "sites": ["site-1", "site-2"], **more}
+    (folder / "run.json").write_text(json.dumps(facts))
+    records = [{"kind": "aggregation", "round": n} for n in range(done)] + [{"kind": "outsider"}] * finished
+    (folder / "server" / "rounds.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    point_latest_to(folder)
+    return folder
+
+
+@pytest.fixture
+def state(tmp_path):
+    """Three runs of two jobs, and things that are no runs."""
+    state = tmp_path / "ws-state"
+    make_run(state, "fedavg", FIRST)
+    make_run(state, "fedavg", SECOND, done=1, finished=False, error="site-2 died")
+    make_run(state, "pfedsis", THIRD, done=1, finished=False)
+    (state / "fedavg" / "20260104-100000").mkdir()  # of a person
+    (state / "fedavg" / "20260104-100000" / "thesis.txt").write_text("mine")
+    (state / "scenes" / "sizes" / "site-1").mkdir(parents=True)
+    return state
+
+
+def names(found):
+    return [run.name for run in found]
+
+
+def test_every_place_where_people_look_leads_to_the_runs(state, tmp_path):
+    all_three = [f"fedavg/{FIRST}", f"fedavg/{SECOND}", f"pfedsis/{THIRD}"]
+    assert names(run_cleanup.find_runs(tmp_path / "ws")) == names(run_cleanup.find_runs(state)) == all_three
+    assert names(run_cleanup.find_runs(state / "fedavg")) == all_three[:2]
+    state.rename(tmp_path / "runs")
+    assert names(run_cleanup.find_runs(tmp_path)) == all_three  # of a comparison
+    (tmp_path / "runs").rename(tmp_path / "surgfl")
+    assert names(run_cleanup.find_runs(tmp_path)) == all_three  # of a startup kit
+    with pytest.raises(FederationError, match="there are no runs"):
+        run_cleanup.find_runs(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("method", "section"),
+    [
+        ("fedavg", {}),
+        ("fedper", {"privacy": {"clip": 1.0, "noise_multiplier": 1.0}}),
+        ("fedavg", {"secure_sums": {"threshold": 2}}),
+    ],
+)
+def test_what_a_site_alone_keeps_of_a_run_is_known_as_one(federate, toy_bundle, tmp_path, method, section):
+    """In a deployment a site has its own folder of a run, and nothing that the server writes."""
+    federate(make_job(method, bundle="toy", rounds=1, **section)).run().finish()
+    (run,) = run_cleanup.find_runs(tmp_path)
+    (run.folder / "run.json").unlink()
+    shutil.rmtree(run.folder / "server")
+    assert names(run_cleanup.find_runs(tmp_path)) == [run.name]
+
+
+def test_a_run_is_described_by_its_files(state):
+    first, second, third = run_cleanup.find_runs(state)
+    assert (first.method, first.done, first.rounds, first.sites) == ("fedavg", 2, 2, 2)
+    assert [run.status for run in (first, second, third)] == ["finished", "failed", "unfinished"]
+    assert [run.latest for run in (first, second, third)] == [False, True, True]
+    assert first.when == "2026-01-01 10:00:00" and 6000 < first.size < 7000
+    with working_on(second.folder):
+        assert run_cleanup.read_run(second.folder).status == "running"
+    assert run_cleanup.read_run(second.folder).status == "failed"
+
+
+def test_a_removed_run_is_gone_and_latest_names_the_newest_that_is_left(state):
+    second = run_cleanup.find_runs(state)[1]
+    assert run_cleanup.remove(second) == second.size
+    assert names(run_cleanup.find_runs(state / "fedavg")) == [f"fedavg/{FIRST}"]
+    assert os.readlink(state / "fedavg" / "latest") == FIRST
+    run_cleanup.remove(run_cleanup.find_runs(state / "fedavg")[0])
+    assert not (state / "fedavg" / "latest").is_symlink()
+    assert (state / "fedavg" / "20260104-100000" / "thesis.txt").read_text() == "mine"
+
+
+def test_models_alone_can_go_and_the_numbers_stay(state):
+    first = run_cleanup.find_runs(state)[0]
+    assert run_cleanup.remove(first, models_only=True) == 6000
+    again = run_cleanup.read_run(first.folder)
+    assert (again.done, again.status) == (2, "finished") and not list(first.folder.rglob("*.safetensors"))
+
+
+def test_a_workspace_keeps_its_models_when_their_run_goes_and_they_do_not_count_as_freed(state, tmp_path):
+    first = run_cleanup.find_runs(state)[0]
+    left = leave_models(first.folder, ["site-1", "site-2"], tmp_path / "ws" / "models")
+    assert len(left) == 4 and left[0].samefile(first.folder / "site-1" / "model.safetensors")
+    size = run_cleanup.read_run(first.folder).size
+    assert run_cleanup.remove(first) == size - 4000
+    assert all(path.stat().st_size == 1000 for path in left)
+
+
+def test_models_are_copied_where_the_disk_has_no_second_names(state, tmp_path, monkeypatch):
+    monkeypatch.setattr("pathlib.Path.hardlink_to", lambda self, to: (_ for _ in ()).throw(OSError("other disk")))
+    (state / "fedavg" / FIRST / "server" / "model-depth.safetensors").write_bytes(b"y")
+    left = leave_models(state / "fedavg" / FIRST, ["site-1"], tmp_path / "models")
+    assert [path.relative_to(tmp_path / "models").as_posix() for path in left] == [
+        "site-1/model.safetensors", "site-1/best.safetensors", "server/model-depth.safetensors",
+    ]  # fmt: skip
+    assert left[0].read_bytes() == b"x" * 1000 and left[0].stat().st_nlink == 1
+
+
+def test_what_runs_is_not_removed(state):
+    second = run_cleanup.find_runs(state)[1]
+    with working_on(second.folder), pytest.raises(FederationError, match="another process works on this run"):
+        run_cleanup.remove(second)
+    assert second.folder.is_dir()
+
+
+def test_what_is_no_run_is_not_removed(state, tmp_path):
+    mine = state / "fedavg" / "20260104-100000"
+    with pytest.raises(FederationError, match="is no run"):
+        run_cleanup.remove(run_cleanup.read_run(mine))
+    (state / "fedavg" / "20260105-100000").symlink_to(state / "fedavg" / FIRST)
+    assert not any(run_cleanup.is_run(state / "fedavg" / name) for name in ("20260105-100000", "latest"))
+    (mine / "run.json").write_text("[]")  # another's
+    assert not run_cleanup.is_run(mine)
+
+
+def test_a_run_that_never_began_is_one_too(state):
+    empty = state / "fedavg" / "20260106-100000"
+    (empty / "site-1").mkdir(parents=True)
+    (empty / "site-1" / "process").write_text("12")
+    assert run_cleanup.read_run(empty).status == "never began" and run_cleanup.is_run(empty)
+
+
+def test_the_newest_of_each_job_are_kept(state):
+    found = run_cleanup.find_runs(state)
+    assert names(run_cleanup.older_runs(found, 1)) == [f"fedavg/{FIRST}"]
+    assert names(run_cleanup.older_runs(found, 0)) == names(found) and run_cleanup.older_runs(found, 2) == []
+
+
+def test_a_name_of_no_run_or_of_several_is_refused(state):
+    for name in ("fedavg", "20250101-100000", "pfedsis/" + FIRST):
+        with pytest.raises(FederationError, match="names no run"):
+            run_cleanup.chosen_runs(run_cleanup.find_runs(state), [name])
+    make_run(state, "pfedsis", FIRST)
+    with pytest.raises(FederationError, match="several runs"):
+        run_cleanup.chosen_runs(run_cleanup.find_runs(state), [FIRST])
+    path = state / "pfedsis" / FIRST
+    assert names(run_cleanup.chosen_runs(run_cleanup.find_runs(state), [str(path)])) == [f"pfedsis/{FIRST}"]
+
+
+# ---- the command
+
+
+def test_the_command_lists(state, capsys):
+    assert main(["runs", str(state)]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("3 runs, 0 MB") and f"fedavg/{SECOND}" in text and "failed, latest" in text
+
+
+def test_the_command_removes_only_when_it_is_told_so(state, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    assert main(["runs", str(state), "--keep", "1"]) == 2
+    assert "add --yes" in capsys.readouterr().err and len(run_cleanup.find_runs(state)) == 3
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda question: "n")
+    assert main(["runs", str(state), "--remove", FIRST]) == 1 and len(run_cleanup.find_runs(state)) == 3
+    monkeypatch.setattr("builtins.input", lambda question: "y")
+    assert main(["runs", str(state), "--remove", FIRST]) == 0 and len(run_cleanup.find_runs(state)) == 2
+    assert main(["runs", str(state), "--keep", "0", "--models", "--yes"]) == 0
+    assert not list(state.rglob("*.safetensors")) and len(run_cleanup.find_runs(state)) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [(["--keep", "-1"], "at least 0"), (["--yes"], "name what is removed"), (["--remove", "x"], "names no run")],
+)
+def test_the_command_refuses_in_one_sentence(state, capsys, options, words):
+    assert main(["runs", str(state), *options]) == 2
+    assert words in capsys.readouterr().err and len(run_cleanup.find_runs(state)) == 3
+
+
+def test_the_command_refuses_to_remove_what_runs(state, capsys):
+    with working_on(state / "fedavg" / FIRST):
+        assert main(["runs", str(state), "--remove", FIRST, SECOND, "--yes"]) == 2
+    assert "is running" in capsys.readouterr().err and len(run_cleanup.find_runs(state)) == 3
