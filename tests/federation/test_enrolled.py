@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from shared_components.core.partition import Role
 from shared_components.federation.messages import SiteRefusal
 from shared_components.federation.runs import changed_settings
 from shared_components.federation.site.agreed_job import ENROLLED, PLACE, agreed_job
@@ -28,18 +27,6 @@ def own_folder(federation):
     return federation.server.folder / "site-1"
 
 
-def test_a_later_message_cannot_make_local_pieces_global(trained):
-    """Before, FedPer's head left the site bit-equal when a round's message said it was FedAvg's."""
-    message = trained.asked.messages["site-1"]
-    still = {**TINY, "iterations": 1, "learning_rate": 0.0, "weight_decay": 0.0}
-    lie = with_job(message, method="fedavg", training=still)
-    local = trained.server.state.partition.with_roles(Role.LOCAL)
-    assert local and not local.keys() & message.pieces.keys()
-    with pytest.raises(SiteRefusal, match="site-1: the server's round message has another method than"):
-        trained.sites["site-1"].answer("round", lie)
-    assert not (own_folder(trained) / "round-00001.safetensors").exists()
-
-
 @pytest.mark.parametrize("task", ["enrol", "round", "finish"])
 @pytest.mark.parametrize(
     "change, key",
@@ -54,10 +41,12 @@ def test_a_later_message_cannot_make_local_pieces_global(trained):
     ],
 )
 def test_whatever_else_a_message_says_is_refused_by_the_name_of_its_key(trained, task, change, key):
+    """Before, FedPer's head left the site bit-equal when a round's message said it was FedAvg's."""
     message = with_job(trained.asked.messages["site-1"], **change)
     message.header["send_initial"] = True
     with pytest.raises(SiteRefusal, match=rf"site-1: the server's {task} message has another {key} than the site"):
         trained.sites["site-1"].answer(task, message)
+    assert not (own_folder(trained) / "round-00001.safetensors").exists()
 
 
 @pytest.mark.parametrize("change", [{"number": 1, "numbers": 2}, {"numbers": 2}])
@@ -87,12 +76,8 @@ def test_a_restarted_site_goes_on_with_its_job_bit_equal(federate, tmp_path):
     whole = federate(make_job("fedper"), names=ONE, folder=tmp_path / "whole").run()
     killed = federate(make_job("fedper"), names=ONE, folder=tmp_path / "killed").run(until=1)
     record = (own_folder(killed) / ENROLLED).read_bytes()
-    resumed = federate(make_job("fedper", rounds=3), names=ONE, folder=tmp_path / "killed", resume=True)
+    resumed = federate(make_job("fedper", rounds=3), names=ONE, folder=tmp_path / "killed", resume=True).run(until=2)
     assert resumed.resumed
-    lie = with_job(resumed.asked.messages["site-1"], method="fedavg")
-    with pytest.raises(SiteRefusal, match="the server's enrol message has another method"):
-        resumed.sites["site-1"].answer("enrol", lie)
-    resumed.run(until=2)
     assert (own_folder(resumed) / ENROLLED).read_bytes() == record
     assert same(whole.weights(), resumed.weights())
 
@@ -141,6 +126,5 @@ def test_changed_settings_are_named_one_by_one():
     job = make_job("fedavg", training={"seed": 1, "iterations": 2}, rounds=5)
     before = {**job.to_json(), "training": {"seed": 2, "height": 32, "iterations": 2}, "rounds": 6}
     assert changed_settings(before, job) == ["training.height", "training.seed"]
-    assert changed_settings(job.to_json(), job) == []
     older = {key: value for key, value in job.to_json().items() if key != "largest_change"}
-    assert changed_settings(older, job) == []
+    assert changed_settings(job.to_json(), job) == changed_settings(older, job) == []

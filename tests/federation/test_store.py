@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,7 +13,14 @@ from safetensors.torch import load_file, save_file
 from shared_components.common.atomic import write_json
 from shared_components.federation import store
 from shared_components.federation.messages import FederationError, SiteRefusal
-from shared_components.federation.store import DamagedState, RoundFiles, load_tensors, save_tensors, state_root
+from shared_components.federation.store import (
+    DamagedState,
+    RoundFiles,
+    load_tensors,
+    rounds_in,
+    save_tensors,
+    state_root,
+)
 from tests.federation.conftest import make_job, same
 
 
@@ -25,20 +33,11 @@ def toy(method, **changes):
     return make_job(method, bundle="toy", training={}, **changes)
 
 
-def test_tensors_and_values_come_back(tmp_path):
-    save_tensors(tmp_path / "a.safetensors", {"w": torch.arange(3)}, {"best": {"dice": 0.5}})
-    tensors, values = load_tensors(tmp_path / "a.safetensors")
-    assert tensors["w"].tolist() == [0, 1, 2] and values == {"best": {"dice": 0.5}}
-
-
 def test_a_crash_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     write_json(path, {"old": 1})
 
-    def crash(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", crash)
+    monkeypatch.setattr(os, "replace", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         write_json(path, {"new": 2})
     assert "old" in path.read_text() and len(list(tmp_path.iterdir())) == 1
@@ -90,13 +89,6 @@ def test_no_byte_of_a_state_can_change_without_being_noticed(tmp_path):
     assert noticed > 0.9 * len(whole)
 
 
-def rounds_of(folder, count=2):
-    files = RoundFiles(folder, of="job/run/server")
-    for round in range(count):
-        files.save(round, {"w": torch.tensor([float(round)])}, {"round": round})
-    return files
-
-
 def cut_off(path):
     path.write_bytes(path.read_bytes()[:-3])
 
@@ -106,42 +98,23 @@ def flip(path):
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
 
 
-def empty(path):
-    path.write_bytes(b"")
-
-
 def forget_hash(path):
     """As older versions wrote them."""
     save_file(load_file(path), path, metadata={"surgfl": "{}"})
 
 
-@pytest.mark.parametrize("damage", [cut_off, flip, empty, forget_hash])
-def test_the_newest_intact_state_is_used_and_that_is_said(tmp_path, caplog, damage):
-    files = rounds_of(tmp_path)
+@pytest.mark.parametrize("damage", [cut_off, flip, lambda path: path.write_bytes(b""), forget_hash])
+def test_the_newest_intact_state_is_used_and_that_is_said_and_without_one_the_file_is_named(tmp_path, caplog, damage):
+    files = RoundFiles(tmp_path, of="job/run/server")
+    for round in range(2):
+        files.save(round, {"w": torch.tensor([float(round)])}, {"round": round})
     damage(files.path(1))
     round, tensors, values = files.load()
     assert (round, tensors["w"].item(), values) == (0, 0.0, {"round": 0})
     assert str(files.path(1)) in caplog.text and "going on from round-00000.safetensors" in caplog.text
-
-
-@pytest.mark.parametrize("damage", [cut_off, flip, empty, forget_hash])
-def test_a_run_whose_states_are_all_damaged_is_refused_by_the_files_name(tmp_path, damage):
-    files = rounds_of(tmp_path)
-    for round in (0, 1):
-        damage(files.path(round))
+    damage(files.path(0))
     with pytest.raises(DamagedState, match=r"round-00001\.safetensors .*put an intact copy there"):
         files.load()
-
-
-def test_stray_files_beside_the_states_are_left_alone(tmp_path):
-    files = rounds_of(tmp_path)
-    strays = [tmp_path / name for name in ("round-copy.safetensors", "round-00007 (1).safetensors", "round-1")]
-    for stray in strays:
-        stray.write_bytes(b"mine")
-    (tmp_path / "round-00009.safetensors").mkdir()
-    assert files.rounds() == [0, 1] and files.load()[0] == 1
-    files.save(2, {}, {})
-    assert files.rounds() == [1, 2] and all(stray.is_file() for stray in strays)
 
 
 # ---- damage in a run
@@ -161,8 +134,7 @@ def test_a_server_whose_newest_state_is_damaged_goes_on_from_the_one_before_to_t
     assert again.resumed and again.server.state.round == 1 and str(newest) in caplog.text
     assert same(straight.weights(), again.run().weights())
     assert same(straight.server.state.aggregator, again.server.state.aggregator)
-    records = [record["round"] for record in again.server.records if record["kind"] == "aggregation"]
-    assert records == [0, 1, 2]
+    assert [r["round"] for r in again.server.records if r["kind"] == "aggregation"] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -182,23 +154,21 @@ def test_a_run_without_a_description_is_not_begun_anew(federate, damage, words):
         federate(toy("fedavg"), resume=True)
 
 
-def test_a_site_whose_newest_state_is_damaged_refuses_and_names_the_file(federate):
-    broken = federate(toy("fedper", rounds=3)).run(until=2)
-    flip(broken.server.folder / "site-2" / "round-00001.safetensors")
-    again = federate(toy("fedper", rounds=3), resume=True).enrol()
-    with pytest.raises(SiteRefusal, match=r"site-2: .*damaged, .*site-2/round-00001\.safetensors"):
-        again.replies(["site-2"])
-
-
-def test_stray_files_do_not_hinder_a_resume(federate):
-    folder = federate(toy("fedavg")).run(until=1).server.folder
+def test_stray_files_do_not_hinder_a_resume_and_are_left_alone(federate):
+    folder = federate(toy("fedper", rounds=3)).run(until=1).server.folder
+    strays = [folder.parent / "9.txt"]
     for party in ("server", "site-1"):
-        (folder / party / "round-copy.safetensors").write_text("mine")
+        strays += [
+            folder / party / name for name in ("round-copy.safetensors", "round-00007 (1).safetensors", "round-1")
+        ]
         (folder / party / "round-00009.safetensors").mkdir()
+    for stray in strays:
+        stray.write_text("mine")
     (folder.parent / "2 notes").mkdir()
-    (folder.parent / "9.txt").write_text("mine")
-    again = federate(toy("fedavg"), resume=True)
-    assert again.resumed and again.run().server.state.round == 2
+    again = federate(toy("fedper", rounds=3), resume=True)
+    assert again.resumed and again.run().server.state.round == 3
+    assert [rounds_in(folder / party) for party in ("server", "site-1")] == [[1, 2], [0, 1, 2]]
+    assert all(stray.read_text() == "mine" for stray in strays)
 
 
 def test_a_resume_with_fewer_rounds_than_are_done_is_refused(federate):
@@ -215,10 +185,7 @@ def test_a_resume_with_fewer_rounds_than_are_done_is_refused(federate):
 def test_a_server_whose_states_or_folder_are_gone_does_not_begin_anew(federate, gone):
     server = federate(toy("fedavg")).run(until=1).server
     assert json.loads((server.folder / "run.json").read_text())["rounds_ended"] == 1
-    if gone:
-        (server.folder / "server" / gone).unlink()
-    else:
-        shutil.rmtree(server.folder / "server")
+    (server.folder / "server" / gone).unlink() if gone else shutil.rmtree(server.folder / "server")
     with pytest.raises(FederationError, match=r"the state after them is gone, server/round-\*\.safetensors"):
         federate(toy("fedavg"), resume=True)
     assert not federate(toy("fedavg")).resumed  # who asks for no resume begins anew
@@ -232,11 +199,11 @@ def test_an_older_state_under_a_newer_name_is_none(federate, caplog):
     assert "round 1', and that of" in caplog.text and "round 2' is due there" in caplog.text
 
 
-@pytest.mark.parametrize("other", ["site-1/round-00001", "site-2/round-00000"])
-def test_another_sites_or_rounds_state_is_not_a_sites_own(federate, other):
-    broken = federate(toy("fedper", rounds=3)).run(until=2)
-    folder = broken.server.folder
-    shutil.copy(folder / f"{other}.safetensors", folder / "site-2" / "round-00001.safetensors")
+@pytest.mark.parametrize("other", ["site-1/round-00001", "site-2/round-00000", None])
+def test_a_site_whose_newest_state_is_damaged_or_anothers_refuses_and_names_the_file(federate, other):
+    folder = federate(toy("fedper", rounds=3)).run(until=2).server.folder
+    newest = folder / "site-2" / "round-00001.safetensors"
+    shutil.copy(folder / f"{other}.safetensors", newest) if other else flip(newest)
     again = federate(toy("fedper", rounds=3), resume=True).enrol()
     with pytest.raises(SiteRefusal, match=r"site-2: .*damaged, .*site-2/round-00001\.safetensors"):
         again.replies(["site-2"])
