@@ -1,6 +1,5 @@
 """FedST itself in this process: what it cannot work with ends it before the first round, by one sentence."""
 
-import json
 import math
 import shutil
 
@@ -42,16 +41,9 @@ def refusal(films, tmp_path):
     return refusal
 
 
-def copied(path, folder):
-    """Copy a site with its data, so that files can be harmed."""
-    shutil.copytree(path.parent, folder)
-    return folder / "site.yaml"
-
-
 @pytest.mark.slow
 def test_the_bundles_own_clips_are_those_of_these_films(films, tmp_path):
-    numbers = load_bundle("fedst").tasks["segmentation"]
-    assert {name: numbers[name] for name in CLIPS} == CLIPS
+    assert CLIPS.items() <= load_bundle("fedst").tasks["segmentation"].items()
     job = make_job("fedst", rounds=1, tasks={}, training={**TINY, "batch_size": 1, "iterations": 1})
     sites = {"site-1": films[0], "site-2": films[1]}
     server = run_together(job, sites, tmp_path / "runs", server_data=films[2])
@@ -60,7 +52,7 @@ def test_the_bundles_own_clips_are_those_of_these_films(films, tmp_path):
 
 @pytest.mark.parametrize("who", ["site", "server"])
 def test_a_clip_of_which_an_earlier_frame_is_missing(refusal, films, tmp_path, who):
-    path = copied(films[1], tmp_path / "harmed")
+    path = shutil.copytree(films[1].parent, tmp_path / "harmed") / "site.yaml"
     sample = samples(load_site(path), "train", SampleSpec(("label",), **CLIPS))[-1]
     assert len(set(sample.images)) == 4
     sample.images[0].unlink()
@@ -80,59 +72,26 @@ def test_an_interval_that_the_video_cannot_give(refusal, scenes, films):
     assert "segmentation: interval is nan" in said
 
 
-def without_weights(folder):
-    (folder / "model.safetensors").unlink()
-
-
-def with_half_a_vocabulary(folder):
-    words = json.loads((folder / "vocab.json").read_text())
-    half = dict(list(words.items())[: len(words) // 2])
-    (folder / "vocab.json").write_text(json.dumps(half))
-
-
 @pytest.mark.parametrize(
-    "harm, text, sentence",
+    "harmed, text, sentence",
     [
-        (without_weights, "a", "holds no weights; put model.safetensors or pytorch_model.bin there"),
-        (with_half_a_vocabulary, "a", "its vocabulary cannot be read ("),
-        (lambda folder: None, "a b c d e f g h i j k", "takes at most 12, start and end included; shorten it"),
-        (lambda folder: None, "a", "has 6 numbers, and 384 are"),
+        (True, "a", "holds no weights; put model.safetensors or pytorch_model.bin there"),
+        (False, "a b c d e f g h i j k", "takes at most 12, start and end included; shorten it"),
+        (False, "a", "has 6 numbers, and 384 are"),
     ],
 )
-def test_a_text_or_an_encoder_of_no_use(refusal, films, clip_folder, tmp_path, harm, text, sentence):  # noqa: F811
-    harm(clip_folder)
+def test_a_text_or_an_encoder_of_no_use(refusal, films, clip_folder, tmp_path, harmed, text, sentence):  # noqa: F811
+    if harmed:
+        (clip_folder / "model.safetensors").unlink()
     path = rewritten(films[0], tmp_path / "s", text=text, text_encoder=str(clip_folder))
     said = refusal(first=path, text_encoder="clip", text_wording="plain")
     assert said.startswith(f"site site-1, {path}: ") and sentence in said
 
 
-def test_an_empty_set_at_the_server(refusal, films, tmp_path):
-    split = {"train": [], "validation": [], "test": []}
-    path = rewritten(films[2], tmp_path / "s", split=split)
+def test_a_server_without_data(refusal, films, tmp_path):
+    path = rewritten(films[2], tmp_path / "s", split={"train": [], "validation": [], "test": []})
     said = refusal(server=path)
     assert said.startswith("the server cannot train: ") and "split 'train' has no frames" in said
-
-
-def test_a_server_without_data(refusal, tmp_path):
     assert refusal(server=None) == "fedst trains at the server, and this one has no data of its own"
     said = refusal(server=tmp_path / "gone")
     assert said == f"the server cannot train: {tmp_path}/gone: no such file; write a site.yaml there"
-
-
-@pytest.mark.parametrize(
-    "arguments, sentence",
-    [
-        ({"batches": True}, "fedst: batches is True; it is a whole number, at least 1"),
-        ({"average": math.nan}, "fedst: average is nan; it is a number, at least 0 and below 1"),
-        ({"descriptor_weight": math.inf}, "fedst: descriptor_weight is inf; it is a number, at least 0"),
-        ({"personal": "queries"}, "fedst: personal is the text 'queries'; write a list: ['queries']"),
-        ({"personal_selection": "false"}, "fedst: personal_selection is 'false'; it is true or false"),
-        ({"text_wording": 3}, "fedst: text_wording 3 is unknown; use one of sentence, letter, plain"),
-        ({"text_encoder": True}, "fedst: text_encoder True is unknown; use one of precomputed"),
-        ({"synthetic": ["none"]}, "fedst: synthetic ['none'] is unknown; use one of quantification"),
-        ({"seed": -1}, "fedst: seed is -1; it is a whole number, at least 0"),
-        ({"personal": ["querys"]}, "did you mean 'queries'"),
-    ],
-)
-def test_an_argument_that_cannot_be(refusal, arguments, sentence):
-    assert sentence in refusal(**arguments)
