@@ -33,9 +33,8 @@ def toy(method="fedavg", **changes):
 
 
 def said(replies, site, **changes):
-    reply = replies[site]
-    header = {**reply.header, **changes}
-    return {**replies, site: dataclasses.replace(reply, header=header)}
+    header = {**replies[site].header, **changes}
+    return {**replies, site: dataclasses.replace(replies[site], header=header)}
 
 
 # ---- enrolment

@@ -24,6 +24,7 @@ for _ in range(5000):
     DEEP = [DEEP]
 MANY = {str(number): 1.0 for number in range(200_000)}  # took minutes once
 HASH = "a" * 64
+NO_HASHES = ("A" * 64, "a" * 63, HASH + "\n", "Jane Doe")
 SCORES = {"dice": {"shaft": 0.5, "wrist": None, "mean": 0.5}, "frames": 4, "policy": "diagonal"}
 PIECE = {"tensor": "w", "role": "global"}
 STYLE = [[0.5] * 3, [0.1] * 3]
@@ -32,29 +33,18 @@ REPLIES = [  # task, what a site changes in the plain values of its reply, words
     ("round", {"extra": 1}, "unknown key 'extra'; known keys: round, samples, loss, metrics"),
     ("round", {3: 4}, "unknown key 3; known keys"),
     ("round", {"los": {}}, "unknown key 'los'; did you mean 'loss'? known"),
-    ("round", {"final": {}}, "unknown key 'final'"),
-    ("round", {"prepared": ""}, "unknown key 'prepared'"),
     ("round", {"job": make_job("fedper").to_json()}, "unknown key 'job'"),
-    ("finish", {"loss": {}}, "unknown key 'loss'"),
-    ("enrol", {"metrics": {}}, "unknown key 'metrics'"),
-    ("unmask", {"samples": 4}, "unknown key 'samples'"),
-    ("round", {"round": "0"}, "round is '0'; it is a whole number"),
-    ("round", {"round": True}, "round is True; it is"),
+    *((task, {key: {}}, f"unknown key '{key}'") for task, key in (
+        ("round", "final"), ("round", "prepared"), ("finish", "loss"), ("enrol", "metrics"), ("unmask", "samples"))),
+    *(("round", {"round": odd}, f"round is {odd!r}; it is a whole number") for odd in ("0", True)),
     ("round", {"samples": "four"}, "samples is 'four'; it is a whole number, at least 1 and at most 1000000000"),
-    ("round", {"samples": [1, 2]}, "samples is [1, 2]; it is"),
-    ("round", {"samples": 4.0}, "samples is 4.0; it is"),
-    ("round", {"samples": math.nan}, "samples is nan; it is"),
-    ("round", {"samples": 10**30}, f"samples is {10**30}; it is"),
-    ("enrol", {"samples": True}, "samples is True; it is"),
-    ("enrol", {"samples": 0}, "samples is 0; it is"),
+    *(("round", {"samples": odd}, f"samples is {odd}; it is") for odd in ([1, 2], 4.0, math.nan, 10**30)),
+    *(("enrol", {"samples": odd}, f"samples is {odd}; it is") for odd in (True, 0)),
     ("round", {"seconds": {"total": 10**400}}, "seconds.total is a whole number of over 80 digits; it is a number"),
     ("round", {"seconds": {"total": math.inf}}, "seconds.total is inf; it is a number, at least 0 and at most 1e+30"),
-    ("round", {"seconds": {"total": -1.0}}, "seconds.total is -1.0; it is"),
-    ("round", {"seconds": {"total": True}}, "seconds.total is True; it is"),
-    ("round", {"seconds": None}, "seconds is None; write"),
-    ("round", {"seconds": "long"}, "seconds is 'long'; write"),
+    *(("round", {"seconds": {"total": odd}}, f"seconds.total is {odd}; it is") for odd in (-1.0, True)),
+    *(("round", {key: odd}, f"{key} is {odd!r}; write") for key, odd in (("seconds", None), ("loss", "low"))),
     ("round", {"seconds": DEEP}, "seconds is [[[[...]]]]; write"),
-    ("round", {"loss": "low"}, "loss is 'low'; write"),
     ("round", {"loss": {"x" * 10_000: 1.0}}, "loss is {'xxx"),
     ("round", {"loss": {"a" * 101: 1.0}}, "loss is {'aaa"),
     ("round", {"loss": {"": 1.0}}, "loss is {'': 1.0}"),
@@ -62,15 +52,12 @@ REPLIES = [  # task, what a site changes in the plain values of its reply, words
     ("round", {"loss": {"a\nb": 1.0}}, r"loss holds the text 'a\nb'"),
     ("round", {"loss": MANY}, "loss is {'0': 1.0"),
     ("round", {"loss": {"segmentation": 10**400}}, "loss.segmentation is a whole number of over"),
-    ("round", {"loss": {"segmentation": [1.0]}}, "loss.segmentation is [1.0]; it is a number"),
-    ("round", {"loss": {"segmentation": "0.5"}}, "loss.segmentation is '0.5'; it is a number"),
-    ("round", {"loss": {"segmentation": math.nan}}, "loss.segmentation is nan; it is"),
+    *(("round", {"loss": {"a": odd}}, f"loss.a is {odd!r}; it is a number") for odd in ([1.0], "0.5", math.nan)),
     ("round", {"metrics": [1]}, "metrics is [1]; it is a table of scores"),
-    ("round", {"metrics": {"dice": {"mean": "high"}}}, "metrics.dice is {'mean': 'high'}; a metric has a number"),
-    ("round", {"metrics": {"dice": {"mean": True}}}, "metrics.dice is {'mean': True}; a metric has"),
+    *(("round", {"metrics": {"dice": odd}}, f"metrics.dice is {odd!r}; a metric has a number") for odd in (
+        {"mean": "high"}, {"mean": True}, "aGVsbG8=")),
     ("round", {"metrics": {"dice": {"mean": 0.5, "frame": [1, 2, 3]}}}, "metrics.dice.frame is [1, 2, 3]; it is"),
     ("round", {"metrics": {"dice": {"mean": DEEP}}}, "metrics.dice.mean is [[["),
-    ("round", {"metrics": {"dice": "aGVsbG8="}}, "metrics.dice is 'aGVsbG8='; a metric has"),
     ("round", {"metrics": {"rmse": {"mean": math.inf}}}, "metrics.rmse.mean is inf; it is"),
     ("round", {"metrics": {"dice": MANY}}, "metrics has 200000 numbers; at most 2000 are read"),
     ("round", {"metrics": {name: {"mean": 1.0} for name in MANY}}, "metrics is {'0': {'mean': 1.0}"),
@@ -96,33 +83,25 @@ REPLIES = [  # task, what a site changes in the plain values of its reply, words
     ("enrol", {"partition": [{**PIECE, "start": -1}]}, "partition[1].start is -1; it is a whole number"),
     ("enrol", {"partition": [{**PIECE, "tensor": "w" * 401}]}, "partition[1].tensor is 'www"),
     ("enrol", {"partition": [{**PIECE, "note": "Jane Doe"}]}, "unknown key 'partition[1].note'"),
-    ("enrol", {"fixed": 3}, "fixed is 3; it is a hash, or empty"),
-    ("enrol", {"fixed": "Jane Doe"}, "fixed is 'Jane Doe'; it is a hash"),
+    *(("enrol", {"fixed": odd}, f"fixed is {odd!r}; it is a hash, or empty") for odd in (3, "Jane Doe")),
     ("enrol", {"fixed": HASH + "\n"}, "fixed is 'aaa"),
     *(("enrol", {"prepared": odd}, "prepared is ") for odd in (None, 1, math.nan, ["clip"], b"clip")),
-    *(
-        ("enrol", {"prepared": odd}, "it is the name of an encoder, or empty")
-        for odd in ("a" * 101, "two\nlines", "näme")
-    ),
-    ("enrol", {"start": None}, "start is None"),
-    ("enrol", {"start": "rendered"}, "start is 'rendered'"),
+    *(("enrol", {"prepared": odd}, "the name of an encoder, or empty") for odd in ("a" * 101, "two\nlines", "näme")),
+    *(("enrol", {"start": odd}, f"start is {odd!r}") for odd in (None, "rendered")),
     ("enrol", {"start": {"start": "rendered"}}, "'start.sha256' is missing"),
     ("enrol", {"start": {"start": "elsewhere", "sha256": ""}}, "start.start is 'elsewhere'; use one of random, rend"),
     ("enrol", {"start": {"start": ["file"], "sha256": ""}}, "start.start is ['file']"),
-    *(
-        ("enrol", {"start": {"start": "file", "sha256": odd}}, "start.sha256 is ")
-        for odd in ("A" * 64, "a" * 63, HASH + "\n", "Jane Doe")
-    ),
+    *(("enrol", {"start": {"start": "file", "sha256": odd}}, "start.sha256 is ") for odd in NO_HASHES),
     ("enrol", {"start": {"start": "file", "sha256": "", "path": "/data/a"}}, "unknown key 'start.path'"),
     ("enrol", {"items": ["style"]}, "items is ['style']"),
     ("enrol", {"items": {"age": 4}}, "there is no profile item 'age'"),
-    ("enrol", {"items": {"style": [STYLE, STYLE]}}, "profile item 'style' should be six numbers"),
-    ("enrol", {"items": {"style": [[0.5] * 3, [0.1, 0.1, 2]]}}, "profile item 'style' should be"),
+    *(("enrol", {"items": {"style": odd}}, "profile item 'style' should be six numbers") for odd in (
+        [STYLE, STYLE], [[0.5] * 3, [0.1, 0.1, 2]])),
     ("enrol", {"items": {"text": "x" * 1001}}, "profile item 'text' should be the text of site.yaml"),
     ("enrol", {"sums_key": "a"}, "sums_key is 'a'"),
     ("enrol", {"sums_key": {"key": "a"}}, "sums_key.key is 'a'"),
     ("enrol", {"sums_key": {"key": HASH, "signature": "aa"}}, "sums_key has a signature without a certificate, or"),
-]
+]  # fmt: skip
 
 PLACES = [(key, odd) for key in ("round", "index", "number", "numbers", "sites")
           for odd in ("../../evil", "0", -1, 10**30, 1.5, True, None, [0], {"a": 1})]  # fmt: skip
@@ -134,6 +113,7 @@ REQUESTS = [  # task, what a server changes in its message, words of the refusal
     ("enrol", {"send_initial": "$exit()"}, "send_initial is '$exit()'; it is true or false"),
     ("enrol", {"job": ["a"]}, "job: it is ['a']; write its settings"),
     ("round", {"job": {"name": "x"}}, "job: 'bundle' is missing; add it"),
+    ("round", {"job": make_job("fedavg").to_json() | {"rouns": 3}}, "unknown key 'rouns'; did you mean 'rounds'"),
     ("enrol", {"evil": 1}, "the server's enrol message: unknown key 'evil'; known keys: job, run"),
     ("enrol", {3: 1}, "unknown key 3"),
     *(("enrol", {key: ...}, f"{key!r} is missing") for key in ("job", "run", "round", "index", "send_initial")),
