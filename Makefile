@@ -17,7 +17,8 @@ install: $(BIN)/.installed  ## make a virtual environment in $(VENV) and install
 $(BIN)/.installed: requirements.txt setup.cfg pyproject.toml
 	@echo "installing what requirements.txt names into $(VENV): some two minutes, and 2.4 GB"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --disable-pip-version-check --progress-bar off --requirement requirements.txt \
+	@$(BIN)/pip install --disable-pip-version-check --progress-bar off --no-compile \
+	  --requirement requirements.txt \
 	  > $(VENV)/install.log 2>&1 & pip=$$!; \
 	  while sleep 5; kill -0 $$pip 2> /dev/null; do echo "  $$(du -sm $(VENV) | cut -f 1) MB are there"; done; \
 	  wait $$pip || { cat $(VENV)/install.log; exit 1; }

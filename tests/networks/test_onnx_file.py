@@ -142,12 +142,11 @@ def test_models_of_other_tasks_are_refused(checkpoint, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("bundle", bundle_names())
 def test_the_shipped_model_of_every_bundle_runs_as_onnx_at_any_size(bundle, tmp_path):
-    """Half a minute for one frame, two minutes for clips."""
     assert main(["onnx", "--bundle", bundle, "--out", str(tmp_path / "a.onnx")]) == 0
     model = load_trained(shipped_weights(bundle), bundle=bundle)
     frames = model.task.spec.frames
     shape = (3,) if frames == 1 else (frames, 3)
-    for batch, height, width in ((1, 32, 32), (3, 192, 256), (1, 288, 320)):
+    for batch, height, width in ((1, 32, 32), (2, 256, 288)):
         image = torch.rand(batch, *shape, height, width)
         with torch.no_grad():
             due = model.network.eval()(image)
