@@ -29,7 +29,7 @@ ROUNDS = 2
 PICTURES = (".png", ".jpg")
 
 
-@trial("all that three sites send in FedPer and PFedSIS (without APE) is searched for LOCAL values", quick=True)
+@trial("all that three sites send in FedPer and PFedSIS (without APE) is searched for LOCAL values")
 def nothing_local(deploy: Deploy) -> str:
     """LOCAL values of every round, their first ones and changes, and optimizers' memory: none; GLOBAL ones: all."""
     deployment = recorded(deploy())
@@ -63,7 +63,7 @@ def nothing_local(deploy: Deploy) -> str:
     return f"0 of {len(secret)} LOCAL tensors in {total / 1e6:.0f} MB, and {seen} of {controls} GLOBAL and MIXED ones"
 
 
-@trial("two sites' programs send LOCAL pieces: one with its own filter, one without")
+@trial("two sites' programs send LOCAL pieces: one with its own filter, one without", quick=True)
 def leaking(deploy: Deploy) -> str:
     """The search finds what really leaks, and a site's filter keeps in what its program gives away."""
     deployment = recorded(deploy())
