@@ -133,6 +133,7 @@ def test_a_resume_without_all_sites_says_which_are_missing(by_hand, monkeypatch)
         ({"bundle": "nonsense"}, "bundle 'nonsense' does not exist"),
         ({"method": "nonsense"}, "method 'nonsense' does not exist"),
         ({"network": {"apearance_head": True}}, "network: unknown argument 'apearance_head'; did you mean"),
+        ({"network": {"drop_path": 1.5}}, "drop_path is 1.5; it is a probability"),
     ],
 )
 def test_wrong_settings_end_the_job_before_any_site_is_asked(workspace, said, change, words):
