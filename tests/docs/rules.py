@@ -177,7 +177,6 @@ class Sandbox:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
         self.variables = {**kept, "PATH": path, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
         self._worker: subprocess.Popen[str] | None = None
-        shrink_jobs(root / "nvflare_jobs")
 
     def close(self) -> None:
         if self._worker is not None:

@@ -23,7 +23,17 @@ from shared_components.federation.site import limits
 from shared_components.networks.bundle_config import Training
 from shared_components.networks.checkpoints import load_metadata
 from tests.docs.files import write_data, write_model_and_video
-from tests.docs.rules import RULES, SMALLER, Sandbox, blocks_of, commands_in, paths_in, prose_of, refuse_command
+from tests.docs.rules import (
+    RULES,
+    SMALLER,
+    Sandbox,
+    blocks_of,
+    commands_in,
+    paths_in,
+    prose_of,
+    refuse_command,
+    shrink_jobs,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
@@ -59,6 +69,7 @@ def sandbox(tmp_path, made_once):
     data = Path(shutil.copytree(made_once / "data", tmp_path / "data"))
     for name in ("model.safetensors", "surgery.mp4"):
         shutil.copy(made_once / name, root / name)
+    shrink_jobs(root / "nvflare_jobs")
     sandbox = Sandbox(root, data=data, origin=repository(tmp_path / "origin"))
     yield sandbox
     sandbox.close()
