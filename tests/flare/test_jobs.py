@@ -118,7 +118,7 @@ def sites_of(scenes, tmp_path):
 
 
 def work_at_the_site(name):
-    """Return whether a method does more at a site than to minimise its objective: others' runs are FedAvg's for FLARE."""
+    """Return whether a method does more at a site than to minimise its objective; to FLARE the others are FedAvg."""
     return any(
         value for key, value in vars(load_method(name).local).items() if key not in ("objective", "measure_images")
     )
