@@ -20,7 +20,6 @@ from shared_components.flare.patches.site_commands import OF_JOBS, OF_PEOPLE
 from tests.flare.simulator import edit
 
 PASSWORDS = Path("/etc/passwd")
-ROUNDS = 40
 SAID = [
     {},
     {RequestHeader.REQUIRE_AUTHZ: "false", RequestHeader.ADMIN_COMMAND: "cat"},
@@ -60,12 +59,12 @@ def reading(deploy: Deploy) -> str:
     run_to_end(deployment, "fedper", name="fedper", rounds=1)
     refused = deployment.submit(deployment.job("fedavg", name="of-a-member", rounds=1), MEMBER)
     deployment.wait(refused)  # the site without the boundary takes it
-    job = deployment.submit(deployment.job("fedavg", rounds=ROUNDS, training=LONGER))
+    job = deployment.submit(deployment.job("fedavg", rounds=500, training=LONGER))  # until it is stopped
     wait_for_round(deployment, "fedavg", 1)
     guarded = [deployment.sites["hospital-a"], deployment.sites["hospital-b"]]
     requests = [one for party in guarded for one in [*files(party), *commands(party), *of_processes(party, job)]]
     answers = server.ask(requests)
-    assert len(rejected(deployment, "fedavg")) < ROUNDS, "the job has ended before all was asked"
+    wait_for_round(deployment, "fedavg", len(rejected(deployment, "fedavg")) + 2)  # it goes on after all was asked
     given = [sum(holds(answer, party) for answer in answers) for party in guarded]
     assert given == [0, 0], [answer[:300] for answer in answers if any(holds(answer, p) for p in guarded)]
     told = [answer for answer in answers if answer and "this site refuses it" not in answer]
@@ -86,13 +85,16 @@ def reading(deploy: Deploy) -> str:
     leaked = server.ask(list(files(bare)))
     count = sum(holds(answer, bare) for answer in leaked)
     assert count >= len(SAID[:2]) * 3, "the requests are such that FLARE itself obeys"
-    assert deployment.wait(job) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
-    assert rejected(deployment, "fedavg") == [{}] * ROUNDS
+    with deployment.session() as session:
+        session.abort_job(job)
+    assert deployment.wait(job) == "FINISHED:ABORTED", deployment.server.log[-2000:]
+    done = rejected(deployment, "fedavg")
+    assert done == [{}] * len(done)
     run_to_end(deployment, "fedavg", name="after", rounds=1)
     deployment.shutdown()
     return (
         f"0 of {len(requests)} requests brought a byte of a key, a site.yaml, /etc/passwd or LOCAL state; {count} of "
-        f"{len(leaked)} did at a site without the boundary; {ROUNDS} of {ROUNDS} rounds with all"
+        f"{len(leaked)} did at a site without the boundary; {len(done)} rounds with all"
     )
 
 
