@@ -110,7 +110,7 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         r"--scale paper",
         r"--scale quick --seeds 1 --rounds 1 --iterations 1 --batch-size 1 --size 32x64 --jobs 1", "weeks on two cores",
     ),
-    (r"-m pytest -k", r'-m pytest tests/methods -m "not slow" -k', "half an hour"),
+    (r"-m pytest -k", r'-m pytest tests/methods tests/federation/test_fixed.py -m "not slow" -k', "half an hour"),
     (
         r"(bundle run --config_file \S+/train.yaml --site_config \S+(?:[\s\\]+--start \S+)?)"
         r"(?:[\s\\]+--training#\S+ \S+)*",

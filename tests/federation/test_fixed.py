@@ -20,13 +20,14 @@ PLAIN = sorted(name for name in method_names() if not load_method(name).requires
 NETWORK = weightless(load_bundle("pvt_fpn").network)
 
 
-def only_in_the_encoder(method, role):
-    """Return whether a method has slices of a role, all of them in the encoder."""
-    names = partition_network(NETWORK, load_method(method).partition).with_roles(role)
-    return bool(names) and all(name.startswith("encoder.") for name in names)
+def keeps_only_the_encoder(method):
+    """Return whether all that a method keeps at a site, or all that it exchanges for each, lies in the encoder."""
+    partition = partition_network(NETWORK, load_method(method).partition)
+    kept = [partition.with_roles(role) for role in (Role.LOCAL, Role.MIXED)]
+    return any(names and all(name.startswith("encoder.") for name in names) for names in kept)
 
 
-REFUSED = {name for name in PLAIN if any(only_in_the_encoder(name, role) for role in (Role.LOCAL, Role.MIXED))}
+REFUSED = {*filter(keeps_only_the_encoder, PLAIN)}
 
 
 def toy_job(method="fedavg", **changes):
