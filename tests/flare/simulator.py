@@ -81,7 +81,7 @@ class Simulator:
     def last_line(self) -> str:
         return self.output.strip().splitlines()[-1]
 
-    def wait(self, seconds: float = 240.0) -> int:
+    def wait(self, seconds: float = 480.0) -> int:
         """Return the exit code; a launch that takes longer is killed and fails the test."""
         try:
             return self._process.wait(seconds)
@@ -103,7 +103,7 @@ class Simulator:
         self._process.wait()
         psutil.wait_procs(children, timeout=10)
 
-    def wait_for_words(self, words: str, seconds: float = 240.0) -> None:
+    def wait_for_words(self, words: str, seconds: float = 480.0) -> None:
         """Wait until this launch has printed some words."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and self._process.poll() is None:
