@@ -209,7 +209,7 @@ def _evaluating(network: nn.Module) -> Iterator[torch.device]:
 
 def _size_of(item: Item) -> tuple[int, int]:
     """Return the (height, width) of a sample's pixel-wise label, or of its frame where it has none."""
-    height, width = next((t.shape for t in item.targets.values() if t.ndim == 2), item.images.shape[1:3])
+    height, width = next((t.shape[-2:] for t in item.targets.values() if t.ndim >= 2), item.images.shape[1:3])
     return height, width
 
 

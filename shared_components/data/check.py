@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -92,11 +92,14 @@ def _check_split(site: Site, split: str, spec: SampleSpec, full: bool) -> list[P
         return [_problem(error, site, split)]
     look = _read_image if full else _find_image
     paths = {path: sample for sample in listed for path in sample.images}
+    targets = {(name, file): sample for sample in listed for _, name, file in _files(sample)}
+    look_at = _read_target if full else _find_target
     with ThreadPoolExecutor(_THREADS) as threads:
         looks = follow(threads.map(look, paths, paths.values()), f"reading {split}", len(paths))
         seen = dict(zip(paths, looks, strict=True))
-        answers = threads.map(partial(_errors_of, seen=seen, full=full), listed)
-        errors = list(follow(answers, f"checking {split}", len(listed)))
+        labels = follow(threads.map(look_at, targets, targets.values()), f"checking {split}", len(targets))
+        seen_targets = dict(zip(targets, labels, strict=True))
+    errors = [_errors_of(sample, seen, seen_targets) for sample in listed]
     bad = sum(map(bool, errors))
     quarantined = bad / len(listed) <= site.quarantine
     return [
@@ -119,14 +122,28 @@ def _read_image(path: Path, sample: Sample) -> Seen:
     return None if image is None else image.shape[:2], errors
 
 
-def _errors_of(sample: Sample, *, seen: Mapping[Path, Seen], full: bool) -> list[DataError]:
-    """List what is wrong with a sample's images, as they were seen, and with each file of its targets."""
+def _find_target(named: tuple[str, Path], sample: Sample) -> Seen:
+    return _find_image(named[1], sample)
+
+
+def _read_target(named: tuple[str, Path], sample: Sample) -> Seen:
+    name, file = named
+    target, errors = _attempt(partial(sample.source.reader.read_target, name, (file,)))
+    return None if target is None else target.shape[:2], errors
+
+
+def _files(sample: Sample) -> Iterator[tuple[Path, str, Path]]:
+    """List the files of a sample's targets, each with its image and the target's name; a frame shown twice once."""
+    for image, targets in dict(reversed(sample.labelled)).items():
+        yield from ((image, name, file) for name, files in targets.items() for file in files)
+
+
+def _errors_of(sample: Sample, seen: Mapping[Path, Seen], targets: Mapping[tuple[str, Path], Seen]) -> list[DataError]:
+    """List what is wrong with a sample's images and the files of its targets, as they were seen."""
     *earlier, current = dict.fromkeys(sample.images)
-    size, errors = seen[current]
-    errors = [*errors, *(error for path in earlier for error in _errors_of_earlier(path, seen, current))]
-    for name, files in sample.targets.items():
-        for file in files:
-            errors += _errors_of_target(sample, name, file, size) if full else _find_image(file, sample)[1]
+    errors = [*seen[current][1], *(error for path in earlier for error in _errors_of_earlier(path, seen, current))]
+    for image, name, file in _files(sample):
+        errors += _errors_of_target(sample, target_noun(name), file, targets[name, file], image, seen[image][0])
     return errors
 
 
@@ -139,13 +156,13 @@ def _errors_of_earlier(path: Path, seen: Mapping[Path, Seen], current: Path) -> 
     return [DataError(path, f"{error.what}, and clips show it", f"{error.what_to_do}, {_REPEAT}") for error in errors]
 
 
-def _errors_of_target(sample: Sample, name: str, file: Path, image_size: Size | None) -> list[DataError]:
-    reader = sample.source.reader
-    target, errors = _attempt(partial(reader.read_target, name, (file,)))
-    if image_size is None or target is None or reader.native_targets(sample.video):
+def _errors_of_target(
+    sample: Sample, noun: str, file: Path, found: Seen, image: Path, image_size: Size | None
+) -> list[DataError]:
+    size, errors = found
+    if image_size is None or size is None or sample.source.reader.native_targets(sample.video):
         return errors
-    same = partial(refuse_other_size, target_noun(name), target.shape[:2], file)
-    return _attempt(partial(same, image_size=image_size, image_path=sample.images[-1]))[1]
+    return _attempt(partial(refuse_other_size, noun, size, file, image_size=image_size, image_path=image))[1]
 
 
 def _attempt(read: Callable[[], T]) -> tuple[T | None, list[DataError]]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from shared_components.data.files import Size
-from shared_components.data.samples import Sample, read_image, read_targets
+from shared_components.data.samples import Sample, over_time, read_image, read_target
 from shared_components.data.site import Site, SiteError
 from shared_components.data.transforms import (
     augment,
@@ -39,9 +39,10 @@ class Geometry:
 class SampleDataset(Sequence[dict[str, torch.Tensor]]):
     """A list of samples at the network's size.
 
-    Item `i` is {"image": uint8 (3, H, W) RGB, or (T, 3, H, W) for clips, and each target: (H, W)}, such as
-    "label": uint8 canonical ids. Images and targets are read when first asked for and kept, resized, until
-    the cache is full; those that do not fit are read each time. An image that several clips show is kept once.
+    Item `i` is {"image": uint8 (3, H, W) RGB, or (T, 3, H, W) for clips, and each target: (H, W), or (T, H, W) where
+    all frames of clips have targets}, such as "label": uint8 canonical ids. Images and targets are read when first
+    asked for and kept, resized, until the cache is full; those that do not fit are read each time. What several clips
+    show is kept once.
     """
 
     def __init__(
@@ -52,7 +53,7 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
         self.site = site
         self._room = cache_bytes
         self._images: dict[Path, _Image] = {}
-        self._targets: dict[int, dict[str, np.ndarray]] = {}
+        self._targets: dict[tuple[str, tuple[Path, ...]], np.ndarray] = {}
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -61,7 +62,7 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
         return to_tensors(*self.arrays(index))
 
     def arrays(self, index: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Return sample `index` as uint8 (T, H, W, 3) RGB and its targets (H, W) by name; do not write to them.
+        """Return sample `index` as uint8 (T, H, W, 3) RGB and its targets by name, see above; do not write to them.
 
         Raises:
             SiteError: a file is missing or is not what it should be.
@@ -70,7 +71,12 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
         sample = self.samples[index]
         found = {path: self._image(sample, path) for path in dict.fromkeys(sample.images)}
         images = stacked([found[path].pixels for path in sample.images])
-        return images, self._targets_of(index, found[sample.images[-1]].native)
+        frames = [(image, found[image].native, targets) for image, targets in sample.labelled]
+        targets = {
+            name: over_time([self._target(sample, name, files[name], image, size) for image, size, files in frames])
+            for name in sample.targets
+        }
+        return images, targets
 
     def refuse_empty(self) -> None:
         """Raise a SiteError that names the site where there is no sample."""
@@ -87,15 +93,14 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
             self._images[path] = found
         return found
 
-    def _targets_of(self, index: int, native: Size) -> dict[str, np.ndarray]:
-        if index in self._targets:
-            return self._targets[index]
-        height, width = self.geometry.height, self.geometry.width
-        read = read_targets(self.samples[index], native)
-        targets = {name: resize_target(target, height, width) for name, target in read.items()}
-        if self._fits(sum(target.nbytes for target in targets.values())):
-            self._targets[index] = targets
-        return targets
+    def _target(self, sample: Sample, name: str, files: tuple[Path, ...], image: Path, native: Size) -> np.ndarray:
+        if (name, files) in self._targets:
+            return self._targets[name, files]
+        read = read_target(sample, name, files, image=image, image_size=native)
+        target = resize_target(read, self.geometry.height, self.geometry.width)
+        if self._fits(target.nbytes):
+            self._targets[name, files] = target
+        return target
 
     def _fits(self, size: int) -> bool:
         """Take this many bytes of the cache's room, if it has them."""
@@ -138,8 +143,8 @@ def batches(
         flips: with `augment`, whether samples are flipped; all else is drawn alike.
 
     Yields:
-        {"image": float32 (B, 3, H, W), or (B, T, 3, H, W) for clips, in [0, 1]; and each target (B, H, W): ids
-        such as "label" as int64, numbers such as "depth" as float32}.
+        {"image": float32 (B, 3, H, W), or (B, T, 3, H, W) for clips, in [0, 1]; and each target (B, H, W), or
+        (B, T, H, W) where all frames have targets: ids such as "label" as int64, numbers such as "depth" as float32}.
 
     Raises:
         SiteError: the dataset is empty.

@@ -3,13 +3,14 @@
 A clip is T images at a real interval, the last of them the current frame. A frame before the first one of a video, or
 of the stretch that a split has of it, is replaced, so that no clip shows another split: by that first frame, or by the
 current one (`PADDINGS`). A site may refuse to show history (`history: false`): then a clip is the current frame T
-times.
+times. Where every frame of a clip has targets (`TARGETS_OF`), a clip steps over the labelled frames alone: where a data
+set labels one frame a second, its frames are whole seconds apart. What stands for a frame brings its own targets.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from shared_components.common.arguments import one_of
 from shared_components.data.classes import merge_classes
 from shared_components.data.files import (
     DataError,
@@ -27,68 +29,82 @@ from shared_components.data.files import (
     whole_steps,
     with_number,
 )
-from shared_components.data.readers import Listing
+from shared_components.data.readers import Listing, Targets
 from shared_components.data.site import Site, SiteError, Source, VideoRange, source_names, targets_of
 
 PADDINGS = ("first", "current")
 """What stands for a frame before a video's beginning: the video's first frame, which keeps the order of time, or the
 current frame, as in FedST (Section 4.1.3)."""
-Clip = Callable[[int, Path], tuple[Path, ...]]
-"""(number, image) of a frame -> the T images of its clip, oldest first."""
+TARGETS_OF = ("last", "all")
+"""Which frames of a clip have targets: the current one, or every one."""
+
+Frame = tuple[int, Path, Targets]
+Clip = Callable[[Frame], tuple[Frame, ...]]
+"""A frame -> the T frames of its clip, oldest first."""
 
 
-def clip_maker(
-    site: Site, video: str, *, frames: int, interval: float, padding: str = "first", begin: int | None = None
-) -> Clip:
-    """Return what lists the images of a video's clips.
+def clip_maker(site: Site, video: str, spec: SampleSpec, *, listing: Listing, begin: int | None = None) -> Clip:
+    """Return what lists the frames of a video's clips.
 
-    An image that should be between those that are there is listed under the name it should have, or, where images are
+    A file that should be between those that are there is listed under the name it should have, or, where images are
     not named by their numbers, as what it is: (0.2 s before 000000068.jpg).
 
-    A clip has T = `frames` images `interval` seconds apart; `begin` is the number of the first frame that a clip may
-    show, by default the video's first.
+    Args:
+        spec: of the clips: their length T, the seconds between two frames, what pads them.
+        listing: the frames with targets, over which a clip steps where all of its frames have them; else over all
+            images on disk, and its earlier frames have no targets.
+        begin: number of the first frame that a clip may show, by default the video's first.
 
     Raises:
         DataError: the video cannot give frames this far apart.
     """
-    if frames == 1 or not site.history:
-        return lambda number, image: (image,) * frames
-    images = site.source.reader.images(site.root, video)
-    step = _step(site, video, images, frames, interval)
-    start = min(images, default=0) if begin is None else begin
+    if spec.frames == 1 or not site.history:
+        return lambda frame: (frame,) * spec.frames
+    known: dict[int, Frame] = {frame[0]: frame for frame in listing}
+    if spec.targets_of == "last":
+        known = {number: (number, image, {}) for number, image in site.source.reader.images(site.root, video).items()}
+    step = _step(site, video, known, spec)
+    start = min(known, default=0) if begin is None else begin
 
-    def clip(number: int, image: Path) -> tuple[Path, ...]:
+    def clip(frame: Frame) -> tuple[Frame, ...]:
+        number = frame[0]
         first = min(start, number)
-        instead = number if padding == "current" else first
-        past = [number - back * step for back in range(frames - 1, 0, -1)]
+        instead = number if spec.padding == "current" else first
+        past = [number - back * step for back in range(spec.frames - 1, 0, -1)]
         wanted = [n if n >= first else instead for n in past]
-        return (*(images.get(n) or _missing(image, number, n, interval / step) for n in wanted), image)
+        return (*(known.get(n) or _missing(frame, n, spec.interval / step) for n in wanted), frame)
 
     return clip
 
 
-def _missing(image: Path, number: int, wanted: int, seconds: float) -> Path:
-    """Name the image of a number that is not there, by one that is; `seconds` lie between two numbers."""
-    if frame_number(image) == number:
-        return with_number(image, wanted)
-    return image.with_name(f"({(number - wanted) * seconds:g} s before {image.name})")
+def _missing(frame: Frame, wanted: int, seconds: float) -> Frame:
+    """Name the files of a number that is not there, by a frame that is; `seconds` lie between two numbers."""
+    number, image, targets = frame
+
+    def named(path: Path) -> Path:
+        if frame_number(image) == number:
+            return with_number(path, wanted)
+        return path.with_name(f"({(number - wanted) * seconds:g} s before {path.name})")
+
+    return wanted, named(image), {name: tuple(map(named, files)) for name, files in targets.items()}
 
 
-def _step(site: Site, video: str, images: Collection[int], frames: int, interval: float) -> int:
+def _step(site: Site, video: str, known: Mapping[int, Frame], spec: SampleSpec) -> int:
     """Return the distance in frame numbers that the interval is."""
+    interval, what = spec.interval, "an image" if spec.targets_of == "last" else "a labelled frame"
     repeat = "or write 'history: false' in it, which repeats the frame"
-    asked = f"clips of {frames} frames {interval:g} s apart"
+    asked = f"clips of {spec.frames} frames {interval:g} s apart"
     if site.rate is None:
-        what = f"{asked} are asked for, but the rate of {site.dataset}'s frame numbers is not known"
-        raise DataError(site.path, what, f"write 'rate' (frame numbers per second), {repeat}")
-    step, grid = whole_steps(interval, site.rate), max(spacing(images), 1)
+        why = f"{asked} are asked for, but the rate of {site.dataset}'s frame numbers is not known"
+        raise DataError(site.path, why, f"write 'rate' (frame numbers per second), {repeat}")
+    step, grid = whole_steps(interval, site.rate), max(spacing(known), 1)
     if step < 1 or step % grid:
         every = grid / site.rate
-        what = (
-            f"{asked} are asked for, but {video} of {site.dataset} has an image every {every:g} s "
+        why = (
+            f"{asked} are asked for, but {video} of {site.dataset} has {what} every {every:g} s "
             f"(every {grid} numbers, {site.rate:g} numbers a second)"
         )
-        raise DataError(site.path, what, f"ask for a multiple of {every:g} s, unpack more of its images, {repeat}")
+        raise DataError(site.path, why, f"ask for a multiple of {every:g} s, unpack more of its images, {repeat}")
     return step
 
 
@@ -99,18 +115,21 @@ class SampleSpec:
     Attributes:
         targets: names of its targets; none: every image is a sample, and no other file is needed.
         frames: images of a sample, T; `interval`: seconds between them.
-        padding: what stands for a frame before a video's beginning, see `clips.PADDINGS`.
+        padding: what stands for a frame before a video's beginning, see `PADDINGS`.
+        targets_of: the frames of a clip that have targets, see `TARGETS_OF`.
 
     Raises:
-        ValueError: no frame, or several with no time between them.
+        ValueError: no frame, several with no time between them, or frames with targets that are none of `TARGETS_OF`.
     """
 
     targets: tuple[str, ...] = ("label",)
     frames: int = 1
     interval: float = 0.0
     padding: str = "first"
+    targets_of: str = "last"
 
     def __post_init__(self) -> None:
+        one_of("sample", "targets_of", self.targets_of, TARGETS_OF)
         if self.frames < 1 or (self.frames > 1 and not 0 < self.interval < math.inf):
             raise ValueError(
                 f"a sample of {self.frames} frames {self.interval} s apart cannot be; "
@@ -127,18 +146,26 @@ class Sample:
     """One sample on disk: the current frame, those before it, and the files of each target.
 
     `index` is the number in the current frame's file name. `images` are T files, oldest first, the last of
-    them the current frame. A target has one file, or one per instrument. `added` says that the sample is of the site
-    that another one trains on besides its own frames; `site` is then the former's name.
+    them the current frame. A target has one file, or one per instrument. `earlier` are the targets of the T - 1 frames
+    before, where all frames have them. `added` says that the sample is of the site that another one trains on besides
+    its own frames; `site` is then the former's name.
     """
 
     site: str
     video: str
     index: int
     images: tuple[Path, ...]
-    targets: Mapping[str, tuple[Path, ...]] = field(hash=False)
+    targets: Targets = field(hash=False)
     source: Source
     classes: tuple[str, ...]
     added: bool = False
+    earlier: tuple[Targets, ...] = field(default=(), hash=False)
+
+    @property
+    def labelled(self) -> tuple[tuple[Path, Targets], ...]:
+        """Image and targets of each frame that has targets, the current one last."""
+        targets = (*self.earlier, self.targets)
+        return tuple(zip(self.images[-len(targets) :], targets, strict=True))
 
 
 @dataclass(frozen=True)
@@ -146,8 +173,8 @@ class Item:
     """A sample that was read, at its native size.
 
     `images` is uint8 (T, H, W, 3) RGB. Of the targets, "label" is uint8 (H, W), ids of the site's classes, and
-    "depth" float32 (H, W) in mm, 0 where it is not known. A target may have another size than its images only
-    where the dataset has it so (PFedSIS's test folder).
+    "depth" float32 (H, W) in mm, 0 where it is not known; where all frames of a clip have them, (T, H, W). A target may
+    have another size than its images only where the dataset has it so (PFedSIS's test folder).
     `name` is the video and the frame's number, fit for a file name.
     """
 
@@ -195,13 +222,37 @@ def read_image(sample: Sample, path: Path) -> np.ndarray:
 
 
 def read_targets(sample: Sample, image_size: Size) -> dict[str, np.ndarray]:
-    """Read a sample's targets by name, see `Item`.
+    """Read a sample's targets by name, see `Item`; a frame that is shown twice is read once.
 
     Raises:
         SiteError: as `read_sample`.
     """
+    found: dict[str, np.ndarray] = {}
+    for name in sample.targets:
+        files = {targets[name]: image for image, targets in sample.labelled}
+        read = {of: read_target(sample, name, of, image=image, image_size=image_size) for of, image in files.items()}
+        found[name] = over_time([read[targets[name]] for _, targets in sample.labelled])
+    return found
+
+
+def read_target(sample: Sample, name: str, files: tuple[Path, ...], *, image: Path, image_size: Size) -> np.ndarray:
+    """Read the files of one frame's target, (H, W), and compare it with its image, see `Item`.
+
+    Raises:
+        SiteError: as `read_sample`.
+    """
+    reader = sample.source.reader
     with _at(sample.site):
-        return {name: _read_target(sample, name, image_size) for name in sample.targets}
+        target = reader.read_target(name, files)
+        if not reader.native_targets(sample.video):
+            size = target.shape[:2]
+            refuse_other_size(target_noun(name), size, files[0], image_size=image_size, image_path=image)
+    return merge_classes(target, sample.source.classes, sample.classes) if name == "label" else target
+
+
+def over_time(targets: Sequence[np.ndarray]) -> np.ndarray:
+    """Join a target of T frames, each (H, W), to (T, H, W); one frame's stays (H, W)."""
+    return targets[0] if len(targets) == 1 else np.stack(targets)
 
 
 def list_samples(site: Site, split: str, spec: SampleSpec) -> list[Sample]:
@@ -219,15 +270,6 @@ def list_samples(site: Site, split: str, spec: SampleSpec) -> list[Sample]:
 def target_noun(name: str) -> str:
     """Return what a target's file is called in a sentence."""
     return "mask" if name == "label" else name
-
-
-def _read_target(sample: Sample, name: str, image_size: Size) -> np.ndarray:
-    reader, files = sample.source.reader, sample.targets[name]
-    target = reader.read_target(name, files)
-    if not reader.native_targets(sample.video):
-        size, noun = target.shape[:2], target_noun(name)
-        refuse_other_size(noun, size, files[0], image_size=image_size, image_path=sample.images[-1])
-    return merge_classes(target, sample.source.classes, sample.classes) if name == "label" else target
 
 
 def _refuse_unknown_targets(site: Site, spec: SampleSpec) -> None:
@@ -251,11 +293,17 @@ def _samples_of(site: Site, split: str, part: VideoRange, spec: SampleSpec) -> l
         what = f"split {split!r} asks for frames {part.start} to {part.stop} of {part.video}, which has"
         raise DataError(site.path, f"{what} {len(listing)}", "correct the range or complete the video")
     begin = listing[part.start][0] if part.start else None
-    clip = clip_maker(site, part.video, frames=spec.frames, interval=spec.interval, padding=spec.padding, begin=begin)
+    clip = clip_maker(site, part.video, spec, listing=listing, begin=begin)
     return [
-        Sample(site.name, part.video, number, clip(number, image), targets, site.source, site.classes)
-        for number, image, targets in listing[part.start : part.stop : site.frame_interval]
+        _sample(site, part.video, clip(frame), spec) for frame in listing[part.start : part.stop : site.frame_interval]
     ]
+
+
+def _sample(site: Site, video: str, frames: Sequence[Frame], spec: SampleSpec) -> Sample:
+    """Make a sample of the frames of its clip."""
+    (number, _, targets), images = frames[-1], tuple(image for _, image, _ in frames)
+    earlier = tuple(targets for _, _, targets in frames[:-1]) if spec.targets_of == "all" else ()
+    return Sample(site.name, video, number, images, targets, site.source, site.classes, earlier=earlier)
 
 
 def _listing(site: Site, video: str, spec: SampleSpec) -> Listing:

@@ -45,13 +45,13 @@ def resize_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def resize_target(target: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Resize ids or depth (H, W) to (height, width) by the nearest pixel's centre: no value is made up.
+    """Resize ids or depth (..., H, W) to (..., height, width) by the nearest pixel's centre: no value is made up.
 
     OpenCV's plain nearest takes the pixel's corner, which moves a target against its image.
     """
-    if target.shape == (height, width):
+    if target.shape[-2:] == (height, width):
         return target
-    return cv2.resize(target, (width, height), interpolation=cv2.INTER_NEAREST_EXACT)
+    return _each(target, lambda one: cv2.resize(one, (width, height), interpolation=cv2.INTER_NEAREST_EXACT))
 
 
 def sample_augmentation(
@@ -83,15 +83,19 @@ def turn(
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Turn all frames and targets of a sample around the middle, counter-clockwise, keeping their size.
 
-    Images are uint8 (T, H, W, 3), targets (H, W). Outside the frame are zeros. 0 degrees returns what was given.
+    Images are uint8 (T, H, W, 3), targets (H, W) or (T, H, W). Outside the frame are zeros. 0 degrees returns what was
+    given.
     """
     if degrees == 0:
         return images, dict(targets)
     _, H, W, _ = images.shape
     matrix = cv2.getRotationMatrix2D(((W - 1) / 2, (H - 1) / 2), degrees, 1.0)
     frames = [cv2.warpAffine(image, matrix, (W, H), flags=cv2.INTER_LINEAR) for image in images]
-    moved = {name: cv2.warpAffine(target, matrix, (W, H), flags=cv2.INTER_NEAREST) for name, target in targets.items()}
-    return stacked(frames), moved
+
+    def turned(target: np.ndarray) -> np.ndarray:
+        return cv2.warpAffine(target, matrix, (W, H), flags=cv2.INTER_NEAREST)
+
+    return stacked(frames), {name: _each(target, turned) for name, target in targets.items()}
 
 
 def augment(
@@ -105,15 +109,24 @@ def augment(
 
     Args:
         images: uint8 (T, H, W, 3).
-        targets: each (H, W), "depth" in mm.
+        targets: each (H, W) or (T, H, W), "depth" in mm.
     """
     _, H, W, _ = images.shape
     height = int(H * augmentation.width / W + 0.5)
     frames = [_place(image, augmentation, height, resize_image) for image in images]
-    moved = {name: _place(target, augmentation, height, resize_target) for name, target in targets.items()}
+
+    def placed(target: np.ndarray) -> np.ndarray:
+        return _place(target, augmentation, height, resize_target)
+
+    moved = {name: _each(target, placed) for name, target in targets.items()}
     if DEPTH in moved:
         moved[DEPTH] = moved[DEPTH] / np.float32(augmentation.width / W)
     return stacked(frames), moved
+
+
+def _each(target: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Change a target (H, W), or that of each frame of (T, H, W)."""
+    return change(target) if target.ndim == 2 else np.stack([change(one) for one in target])
 
 
 def stacked(frames: Sequence[np.ndarray]) -> np.ndarray:
@@ -122,7 +135,7 @@ def stacked(frames: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def to_tensors(images: np.ndarray, targets: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """Turn a sample's arrays, uint8 (T, H, W, 3) and (H, W), into tensors of their own memory, by name.
+    """Turn a sample's arrays, uint8 (T, H, W, 3) and (H, W) or (T, H, W), into tensors of their own memory, by name.
 
     Returns:
         "image": uint8 (3, H, W), or (T, 3, H, W) where there are several frames; and the targets.

@@ -16,7 +16,7 @@ from shared_components.data.readers import find_reader
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
-from tests.data.conftest import FOUR, H, W, depth_map, numbers, run_command, write
+from tests.data.conftest import FOUR, H, W, canonical_mask, depth_map, numbers, run_command, write
 
 PAIR = SampleSpec(frames=2, interval=0.5)  # every number at 2 a second
 
@@ -189,6 +189,68 @@ def test_whole_steps_of_intervals_that_are_no_binary_fractions():
     assert whole_steps(0.2, 60.0) == 12
     assert whole_steps(0.1, 30.0) == 3
     assert whole_steps(0.2, 2.0) == whole_steps(0.01, 2.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("padding", "shown"),
+    [
+        ("first", [[0, 0, 0], [0, 0, 1], [0, 1, 2], [1, 2, 3]]),
+        ("current", [[0, 0, 0], [1, 0, 1], [0, 1, 2], [1, 2, 3]]),
+    ],
+)
+def test_every_frame_of_a_clip_has_its_target_and_what_stands_for_one_brings_its_own(make_site, padding, shown):
+    site = load_site(make_site())
+    listed = samples(site, "train", SampleSpec(frames=3, interval=0.5, padding=padding, targets_of="all"))
+    whole = [canonical_mask(number) for number in range(4)]
+    assert [numbers(sample) for sample in listed] == shown
+    for sample, clip in zip(listed, shown, strict=True):
+        np.testing.assert_array_equal(read_sample(sample).targets["label"], np.stack([whole[n] for n in clip]))
+    data = dataset_of(site, SampleSpec(frames=3, interval=0.5, padding=padding, targets_of="all"))
+    (batch,) = once(data, batch_size=4, generator=torch.Generator())
+    assert (batch["image"].shape, batch["label"].shape) == ((4, 3, 3, 64, 80), (4, 3, 64, 80))
+    np.testing.assert_array_equal(batch["label"], np.stack([[whole[n] for n in clip] for clip in shown]))
+
+
+def test_clips_of_labelled_frames_step_over_those_without_labels(dense):
+    spec = SampleSpec(frames=2, interval=1.0, targets_of="all")
+    assert [numbers(sample) for sample in samples(dense(), "train", spec)] == [[0, 0], [0, 60], [60, 120]]
+    with pytest.raises(SiteError, match=r"of sar_rarp50 has a labelled frame every 1 s .* ask for a multiple of 1 s"):
+        samples(dense(), "train", SampleSpec(frames=2, interval=0.2, targets_of="all"))
+    still = samples(dense(history=False), "train", SampleSpec(frames=2, interval=0.2, targets_of="all"))
+    assert read_sample(still[2]).targets["label"].shape == (2, H, W)
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["image without label", "neither"])
+def test_a_label_that_an_earlier_frame_of_a_clip_lacks_is_named(make_site, listed):
+    site = load_site(make_site("endovis2018"))
+    spec = SampleSpec(frames=2, interval=0.5, targets_of="all")
+    folder = site.root / "miccai_challenge_release_2/seq_1"
+    (folder / "labels/frame001.png").unlink()
+    if not listed:
+        (folder / "left_frames/frame001.png").unlink()
+    problems = [problem for problem in check_site(site, spec) if problem.split == "train"]
+    files = {problem.file.relative_to(folder).as_posix() for problem in problems}
+    assert files == {"labels/frame001.png"} | (set() if listed else {"left_frames/frame001.png"})
+    assert {problem.sample.index for problem in problems} == ({1, 2} if listed else {2})
+    with pytest.raises(SiteError, match=r"frame001\.png: file is missing"):
+        read_sample(samples(site, "train", spec)[-2])
+
+
+def test_all_targets_of_a_clip_move_with_their_images(make_site):
+    """The red channel of a drawn frame is 60 times its label, so that both must still agree."""
+    site = load_site(make_site())
+    data = dataset_of(site, SampleSpec(frames=3, interval=0.5, targets_of="all"))
+    draws = {"augment": True, "rotation": 30.0, "generator": torch.Generator().manual_seed(3)}
+    (batch,) = batches(data, batch_size=8, iterations=1, **draws)
+    label, red = batch["label"], batch["image"][:, :, 0] * 255 / 60
+    assert label.shape == (8, 3, H, W) and not torch.equal(label[:, 0], label[:, 2])
+    wrong = (red - label).abs() > 0.5
+    assert wrong.float().mean() < 0.05  # the edges, where images are blended and labels are not
+
+
+def test_other_words_for_the_frames_with_targets_are_refused():
+    with pytest.raises(ValueError, match="targets_of 'first' is unknown; use one of last, all"):
+        SampleSpec(targets_of="first")
 
 
 def dataset_of(site: Site, spec: SampleSpec, **options: int) -> SampleDataset:

@@ -283,7 +283,8 @@ def _fingerprint(path: str, bundle: str, tasks: str, changed: int) -> str:
     spec = _spec_of(site, bundle, json.loads(tasks))
     for split in sorted(site.split):
         for sample in _samples(site, split, spec):
-            paths = [*sample.images, *(path for paths in sample.targets.values() for path in paths)]
+            targets = [path for _, found in sample.labelled for paths in found.values() for path in paths]
+            paths = [*sample.images, *targets]
             files = [(path.name, path.stat().st_size) for path in paths]
             digest.update(json.dumps([split, sample.video, sample.index, files]).encode())
     if site.added is not None:

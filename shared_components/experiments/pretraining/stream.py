@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from shared_components.core.training import round_seed
 from shared_components.data.dataset import collated
-from shared_components.data.samples import Item, SampleSpec
+from shared_components.data.samples import Item, SampleSpec, over_time
 from shared_components.data.synthetic.scene import SceneFrame, render_video
 from shared_components.data.transforms import (
     augment,
@@ -69,7 +69,8 @@ def spans(settings: Settings) -> list[Span]:
 class Groups(Dataset[dict[str, Tensor]]):
     """All groups of a pre-training.
 
-    Item `j` is {"image": uint8 (F, B, 3, H, W), of clips (F, B, T, 3, H, W), and each target: (F, B, H, W)}.
+    Item `j` is {"image": uint8 (F, B, 3, H, W), of clips (F, B, T, 3, H, W), and each target: (F, B, H, W)
+    or, where all frames of clips have targets, (F, B, T, H, W)}.
     """
 
     def __init__(self, settings: Settings, spec: SampleSpec) -> None:
@@ -96,7 +97,7 @@ class Groups(Dataset[dict[str, Tensor]]):
         return [self._sample(clip, span.phase, generator) for clip in islice(clips, span.count)]
 
     def _sample(self, clip: Sequence[SceneFrame], phase: Phase, generator: torch.Generator) -> dict[str, Tensor]:
-        images, targets = stacked([frame.image for frame in clip]), targets_of(clip[-1], self.spec.targets)
+        images, targets = stacked([frame.image for frame in clip]), targets_of(clip, self.spec)
         augmentation = sample_augmentation(generator, width=images.shape[2], smallest=SCALES[0], largest=SCALES[1])
         if float(torch.rand((), generator=generator)) < self.settings.moved:
             images, targets = augment(images, targets, augmentation)
@@ -104,10 +105,11 @@ class Groups(Dataset[dict[str, Tensor]]):
         return to_tensors(change_colours(images, sample_colours(generator, self.settings.colour)), targets)
 
 
-def targets_of(frame: SceneFrame, names: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Return a rendered frame's targets by name."""
-    known = {"label": frame.parts, "depth": frame.depth}
-    return {name: known[name] for name in names}
+def targets_of(clip: Sequence[SceneFrame], spec: SampleSpec) -> dict[str, np.ndarray]:
+    """Return the targets of a rendered clip by name, in the form of `samples.Item`."""
+    labelled = clip if spec.targets_of == "all" else clip[-1:]
+    known = {"label": [frame.parts for frame in labelled], "depth": [frame.depth for frame in labelled]}
+    return {name: over_time(known[name]) for name in spec.targets}
 
 
 def batches(settings: Settings, spec: SampleSpec, *, begin: int = 0, workers: int = 0) -> Iterator[dict[str, Tensor]]:
@@ -129,7 +131,7 @@ def held_out(look: str, number: int, *, size: tuple[int, int], spec: SampleSpec,
     """Render samples of a held-out video, at the network's size."""
     items = []
     for index, clip in enumerate(_film(look, HELD_OUT + number, size, count, spec)):
-        images, found = _shrunk(stacked([frame.image for frame in clip]), targets_of(clip[-1], spec.targets), *size)
+        images, found = _shrunk(stacked([frame.image for frame in clip]), targets_of(clip, spec), *size)
         items.append(Item(images, found, f"{look}-{index}"))
     return items
 
