@@ -50,7 +50,7 @@ class Streaming(nn.Module):
                 "model of single frames"
             )
         self.network, self.stride = network, stride
-        self._begin = partial(network.begin_stream, stride, padding)
+        self._begin = partial(network.begin_stream, stride=stride, padding=padding)
         self._memory = self._begin()
 
     def forward(self, image: Tensor) -> Tensor:

@@ -14,29 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from shared_components.networks.channel_selection import ChannelSelection, checked_indicator
 from shared_components.networks.pvt_fpn import SEGMENTATION, FpnDecoder
 from shared_components.networks.pvt_v2 import CHANNELS, HEADS, PvtV2B0
 from shared_components.networks.temporal import EXPANSION, KERNELS, RECEPTIVE_FIELDS, WINDOW, TemporalLayer
-
-
-class ChannelSelection(nn.Module):
-    """Amplify the channels that fit a site's text (Section 3.2.2), given as the vector of a frozen text encoder.
-
-    87,200 parameters for 160 channels and an indicator of 384.
-    """
-
-    def __init__(self, channels: int, indicator: int) -> None:
-        super().__init__()
-        self.gate = nn.Linear(channels + indicator, channels)  # columns are [map, indicator]
-        nn.init.trunc_normal_(self.gate.weight, std=0.02)
-        nn.init.zeros_(self.gate.bias)
-
-    def forward(self, features: Tensor, indicator: Tensor) -> Tensor:
-        """(B, C, H, W), (D,) -> (B, C, H, W), every channel times a factor of 1 to 2."""
-        pooled = features.mean((2, 3))  # (B, C, H, W) -> (B, C)
-        # Eq. (7): sigmoid(FC([GAP(F), indicator])), the composite indicator: (B, C + D) -> (B, C)
-        composite = self.gate(torch.cat([pooled, indicator.expand(pooled.shape[0], -1)], 1)).sigmoid()
-        return features + features * composite[:, :, None, None]  # Eq. (8)
 
 
 class Prompt(nn.Module):
@@ -155,13 +136,7 @@ class PvtFpnClips(nn.Module):
         """
         if "selection" not in self.parts:
             raise ValueError("PvtFpnClips was made with text 'none'; make it with 'selection' or 'prompt'")
-        if indicator.shape != self.indicator.shape:
-            raise ValueError(
-                f"PvtFpnClips takes an indicator of shape {list(self.indicator.shape)}, and got {list(indicator.shape)}"
-            )
-        if not bool(torch.isfinite(indicator).all()):
-            raise ValueError("PvtFpnClips got an indicator with numbers that are not finite; make it again")
-        self.indicator.copy_(indicator.detach())
+        self.indicator.copy_(checked_indicator(indicator, self.indicator, "PvtFpnClips"))
 
     def forward(self, clip: Tensor) -> Tensor:
         """Predict the logits of the current frame: (B, T, 3, H, W) in [0, 1] -> (B, out_channels, H, W).

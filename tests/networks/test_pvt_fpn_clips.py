@@ -1,15 +1,14 @@
 """The network of FedST: channel selection, clips, streams, single frames, the text, parts, counts, errors, export."""
 
-import math
-
 import onnxruntime
 import pytest
 import torch
 from torch import nn
 
+from shared_components.networks.channel_selection import ChannelSelection
 from shared_components.networks.parts import resolve
 from shared_components.networks.pvt_fpn import PvtFpn
-from shared_components.networks.pvt_fpn_clips import ChannelSelection, Memory, Prompt, PvtFpnClips
+from shared_components.networks.pvt_fpn_clips import Memory, Prompt, PvtFpnClips
 
 SINGLE = {"temporal": False, "text": "none"}
 
@@ -34,21 +33,6 @@ def network() -> PvtFpnClips:
 def count(network: nn.Module, *names: str) -> int:
     state = network.state_dict()
     return sum(state[name].numel() for name in state if name.startswith(names))
-
-
-def test_channel_selection_equals_its_equations_written_out():
-    torch.manual_seed(0)
-    selection = ChannelSelection(3, 2)
-    torch.nn.init.normal_(selection.gate.weight)
-    torch.nn.init.normal_(selection.gate.bias)
-    features, indicator = torch.rand(2, 3, 4, 5), torch.tensor([0.5, -2.0])
-    found = selection(features, indicator)
-    for sample in range(2):
-        means = [sum(features[sample, c].flatten().tolist()) / 20 for c in range(3)]
-        for c in range(3):
-            row = zip(selection.gate.weight[c].tolist(), means + indicator.tolist(), strict=True)
-            gate = 1 / (1 + math.exp(-sum(w * x for w, x in row) - selection.gate.bias[c].item()))
-            torch.testing.assert_close(found[sample, c], features[sample, c] * (1 + gate))
 
 
 def test_a_prompt_adds_the_embedded_text_to_every_pixel():

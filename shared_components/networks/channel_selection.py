@@ -1,0 +1,68 @@
+"""Channel selection by a site's text: FedST's CS, which SurgFed's LCS repeats word for word, and SurgFed's released form.
+
+Fang et al., IEEE TMI 2026 (arXiv 2506.23759), Section 3.2.2; Fang et al., "SurgFed" (arXiv 2603.09496), Section III-B.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+RELEASED_WIDTH = 256  # of the released embedding of a text, whatever the map has
+
+
+class ChannelSelection(nn.Module):
+    """Amplify the channels that fit a site's text, given as the vector of a frozen text encoder.
+
+    FedST's Eqs. 7 and 8; SurgFed's Eq. 2 and its residual. 87,200 parameters for 160 channels and an indicator of 384.
+    """
+
+    def __init__(self, channels: int, indicator: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(channels + indicator, channels)  # columns are [map, indicator]
+        nn.init.trunc_normal_(self.gate.weight, std=0.02)
+        nn.init.zeros_(self.gate.bias)
+
+    def forward(self, features: Tensor, indicator: Tensor) -> Tensor:
+        """(B, C, H, W), (D,) -> (B, C, H, W), every channel times a factor of 1 to 2."""
+        pooled = features.mean((2, 3))  # (B, C, H, W) -> (B, C)
+        # sigmoid(FC([GAP(F), indicator])), the composite indicator: (B, C + D) -> (B, C)
+        composite = self.gate(torch.cat([pooled, indicator.expand(pooled.shape[0], -1)], 1)).sigmoid()
+        return features + features * composite[:, :, None, None]
+
+
+class ReleasedSelection(nn.Module):
+    """Do what SurgFed's released code does, whose two files differ: depth is F + gF, segmentation F + ge.
+
+    The text passes two linear layers first: e; the gate g reads [GAP(F), e]. The release trains none of it.
+
+    Args:
+        channels: Of the map, and of e, which is added to it.
+        indicator: Length of the text's vector.
+        adds_text: The form of segmentation; the shapes are those of depth.
+    """
+
+    def __init__(self, channels: int, indicator: int, *, adds_text: bool = True) -> None:
+        super().__init__()
+        self.embedding = nn.Sequential(
+            nn.Linear(indicator, RELEASED_WIDTH), nn.ReLU(), nn.Linear(RELEASED_WIDTH, channels)
+        )
+        self.gate = nn.Linear(2 * channels, channels)  # columns are [map, text]
+        self.adds_text = adds_text
+
+    def forward(self, features: Tensor, indicator: Tensor) -> Tensor:
+        """(B, C, H, W), (D,) -> (B, C, H, W)."""
+        text = self.embedding(indicator).expand(features.shape[0], -1)  # (D,) -> (B, C)
+        gate = self.gate(torch.cat([features.mean((2, 3)), text], 1)).sigmoid()  # (B, 2C) -> (B, C)
+        if self.adds_text:
+            return features + (gate * text)[:, :, None, None]
+        return features + features * gate[:, :, None, None]
+
+
+def checked_indicator(given: Tensor, own: Tensor, network: str) -> Tensor:
+    """Return a text's vector (D,) for a network's buffer; ValueError for another shape or numbers not finite."""
+    if given.shape != own.shape:
+        raise ValueError(f"{network} takes an indicator of shape {list(own.shape)}, and got {list(given.shape)}")
+    if not bool(torch.isfinite(given).all()):
+        raise ValueError(f"{network} got an indicator with numbers that are not finite; make it again")
+    return given.detach()

@@ -1,0 +1,33 @@
+"""The boxes that prompt SAM2: (x0, y0, x1, y1) in pixels of its input, NaN where a frame has none for an object."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def whole_frame(clips: int, frames: int, objects: int, side: int) -> Tensor:
+    """Return boxes (B, T, N, 4) around the whole first frame."""
+    boxes = torch.full((clips, frames, objects, 4), torch.nan)
+    boxes[:, 0] = torch.tensor([0.0, 0.0, side - 1, side - 1])
+    return boxes
+
+
+def check_boxes(boxes: Tensor, clips: int, frames: int, side: int) -> None:
+    """Refuse boxes that are no (B, T, N, 4) of a clip, are NaN in part, empty or outside of the frame: ValueError."""
+    if boxes.dim() != 4 or boxes.shape[:2] != (clips, frames) or boxes.shape[3] != 4 or not boxes.shape[2]:
+        raise ValueError(
+            f"Sam2Clips takes boxes ({clips}, {frames}, objects, 4) for {clips} clips of {frames} frames, and got "
+            f"{list(boxes.shape)}"
+        )
+    rows = boxes.detach().reshape(-1, 4).cpu()
+    missing = rows.isnan().all(1)
+    x0, y0, x1, y1 = rows.unbind(1)
+    inside = (x0 < side) & (y0 < side) & (x1 > 0) & (y1 > 0) & (x1 >= x0) & (y1 >= y0) & rows.isfinite().all(1)
+    wrong = (~missing & ~inside).nonzero()[:, 0].tolist()
+    if wrong:
+        found = [round(number, 1) for number in rows[wrong[0]].tolist()]
+        raise ValueError(
+            f"Sam2Clips: box {found} is no box in a frame of {side}x{side}; give x0, y0, x1, y1 in pixels with x0 <= "
+            "x1 and y0 <= y1, or four times NaN for none"
+        )

@@ -1,0 +1,108 @@
+"""The steps of SAM2 for one frame and G objects at once, by the modules of `transformers`' video model.
+
+The library's own functions are for one object, without gradients, and read heads that are off here. C is the width of
+the maps, h and w their sides: a cell is 16 pixels. (Ravi et al., arXiv 2408.00714, Section 4 and Appendix C.)
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+SCALE, BIAS = 20.0, -10.0  # of a mask before it is remembered
+CORNERS, NOTHING = (2, 3), -1  # labels of a box's points, and of a point that stands for none
+
+
+class Grid(NamedTuple):
+    """Encoded positions of a map's cells."""
+
+    rope: tuple[Tensor, Tensor]  # cosines and sines of memory attention
+    image: Tensor  # (1, C, h, w), added to what attends
+    memory: Tensor  # (h*w, 64), added to remembered cells
+    decoder: Tensor  # (1, C, h, w), of the mask decoder
+
+
+class Decoded(NamedTuple):
+    """What the mask decoder makes of a frame."""
+
+    masks: Tensor  # (G, 1, H/4, W/4), logits
+    token: Tensor  # (G, C), of the mask
+    coarse: Tensor  # (G, C, H/16, W/16)
+    fine: Tensor  # (G, C/8, H/4, W/4)
+
+
+def grid_of(sam2: Any, maps: Tensor) -> Grid:
+    """Return the positions of the cells of a map (., C, h, w)."""
+    C, h, w = maps.shape[-3:]
+    down, across = torch.meshgrid(*(torch.arange(n, device=maps.device) for n in (h, w)), indexing="ij")
+    cells = torch.stack([across.flatten(), down.flatten()], 1)  # (h*w, 2), x and y
+    # cloned: the library caches the last sine, which is of inference mode where it was made there
+    image = sam2.vision_encoder.neck.position_encoding((1, C, h, w), maps.device, maps.dtype).clone()
+    memory = sam2.memory_encoder.position_encoding((1, 0, h, w), maps.device, maps.dtype).clone()
+    middles = (torch.stack([across, down], -1) + 0.5) / torch.tensor([w, h], device=maps.device)  # (h, w, 2)
+    places = sam2.prompt_encoder.shared_embedding(middles)  # (h, w, C)
+    return Grid(
+        sam2.memory_attention.rotary_emb(maps, cells),
+        image,
+        memory[0].flatten(1).T,  # (64, h, w) -> (h*w, 64)
+        places.permute(2, 0, 1)[None],
+    )
+
+
+def box_tokens(encoder: Any, boxes: Tensor, side: int) -> Tensor:
+    """Embed boxes (G, 4) in pixels of a frame of some side: two corners and a point for none, (G, 1, 3, C)."""
+    # the encoder divides by the side that it was built for, after half a pixel's shift
+    scaled = (boxes + 0.5) * (encoder.input_image_size / side) - 0.5
+    labels = torch.tensor(CORNERS, device=boxes.device).expand(len(boxes), 1, 2)
+    return encoder(scaled.reshape(-1, 1, 2, 2), labels, None, None)[0]  # (G, 4) -> (G, 1, 2 points, xy)
+
+
+def no_tokens(encoder: Any, objects: int) -> Tensor:
+    """Return what stands for no prompt, (G, 1, 2, C)."""
+    return encoder.not_a_point_embed.weight.expand(objects, 1, 2, -1)
+
+
+def attend(attention: Any, maps: Tensor, memory: Tensor, places: Tensor, pointers: int, grid: Grid) -> Tensor:
+    """Let maps (G, C, h, w) attend to memories (G, L, 64) at places (L, 64), of which the last are pointers' tokens."""
+    G, C, h, w = maps.shape
+    queries = (maps + 0.1 * grid.image).flatten(2).transpose(1, 2)[:, None]  # (G, C, h, w) -> (G, 1, h*w, C)
+    for layer in attention.layers:
+        queries = layer(queries, memory[:, None], places[None, None], grid.rope, num_k_exclude_rope=pointers)
+    return attention.layer_norm(queries)[:, 0].transpose(1, 2).reshape(G, C, h, w)
+
+
+def decode(
+    decoder: Any, maps: Tensor, finer: tuple[Tensor, Tensor], prompts: Tensor, no_mask: Tensor, grid: Grid
+) -> Decoded:
+    """Predict one mask per object from its map (G, C, h, w).
+
+    `finer` are the projected maps (G, C/8, 4h, 4w) and (G, C/4, 2h, 2w), `prompts` (G, 1, P, C) and `no_mask` (1, C)
+    of the prompt encoder.
+    """
+    G, C, h, w = maps.shape
+    own = torch.cat([decoder.obj_score_token.weight, decoder.iou_token.weight, decoder.mask_tokens.weight])
+    tokens, keys = decoder.transformer(
+        torch.cat([own.expand(G, 1, -1, -1), prompts], 2),
+        maps + no_mask[:, :, None, None],
+        grid.decoder.expand(G, -1, -1, -1),
+        None,
+    )
+    coarse = keys[:, 0].transpose(1, 2).reshape(G, C, h, w)  # (G, 1, h*w, C) -> (G, C, h, w)
+    x = decoder.activation(decoder.upscale_layer_norm(decoder.upscale_conv1(coarse) + finer[1]))
+    fine = decoder.activation(decoder.upscale_conv2(x) + finer[0])
+    token = tokens[:, 0, 2]  # after those of the objectness and the IoU
+    weights = decoder.output_hypernetworks_mlps[0](token)  # (G, C) -> (G, C/8)
+    return Decoded(torch.einsum("gc,gchw->ghw", weights, fine)[:, None], token, coarse, fine)
+
+
+def written(encoder: Any, projected: Tensor, masks: Tensor) -> Tensor:
+    """Return memories (G, 64, h, w) of projected maps (G, C, h, w) and masks (G, 1, 16h, 16w) in 0..1."""
+    return encoder.projection(encoder.memory_fuser(projected + encoder.mask_downsampler(masks * SCALE + BIAS)))
+
+
+def enlarged(maps: Tensor, side: int) -> Tensor:
+    """(G, K, h, w) -> (G, K, side, side)."""
+    return F.interpolate(maps, size=(side, side), mode="bilinear", align_corners=False)

@@ -1,0 +1,386 @@
+"""The network of SurgFed: SAM2 on clips, with gradients through time, a site's text, and a head for depth.
+
+Fang et al., "SurgFed: Language-guided multi-task federated learning for surgical video understanding" (arXiv
+2603.09496), Section III, on Ravi et al., "SAM 2", arXiv 2408.00714. Its modules are those of `transformers`, and their
+tensors have the library's names; the loop over frames is ours, see `sam2_steps`. One mask per object is predicted, the
+first of SAM2's four; the heads of IoU and objectness are off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from shared_components.common.arguments import between, one_of, true_or_false
+from shared_components.networks.channel_selection import ChannelSelection, ReleasedSelection, checked_indicator
+from shared_components.networks.sam2_architectures import ARCHITECTURES, CELL, build_sam2
+from shared_components.networks.sam2_boxes import check_boxes, whole_frame
+from shared_components.networks.sam2_memory import Remembered, Track, bank_of
+from shared_components.networks.sam2_steps import (
+    Decoded,
+    Grid,
+    attend,
+    box_tokens,
+    decode,
+    enlarged,
+    grid_of,
+    no_tokens,
+    written,
+)  # fmt: skip
+
+EMPTY = -20.0  # the logit of an object that no box has shown yet; as a probability beside background, 2e-9
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
+INDICATOR = 384
+TEXTS = ("selection", "released", "none")
+DEPTH_STRIDES = (16, 4)
+MODULES = (
+    "vision_encoder", "prompt_encoder", "mask_decoder", "memory_attention", "memory_encoder", "object_pointer_proj",
+    "temporal_positional_encoding_projection_layer",
+)  # fmt: skip
+Features = tuple[Tensor, Tensor, Tensor]
+"""Maps of the image encoder, (B, T, C, H/s, W/s) for s = 4, 8 and 16."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The state of a stream between two frames; its size does not grow with the stream.
+
+    Attributes:
+        boxes: Of the next frame, (N, 4); None: no prompts.
+        stride: Frames of the stream from one that is remembered to the next.
+        frame: Number of the next frame.
+        tracks: An object's memory, each.
+    """
+
+    boxes: Tensor | None
+    stride: int = 1
+    frame: int = 0
+    tracks: tuple[Track, ...] = ()
+
+    def __post_init__(self) -> None:
+        between("stream", "stride", self.stride, 1, whole=True)
+
+
+class _Maps(NamedTuple):
+    """The maps of a clip or of one of its frames, projected for the decoder and for the memory encoder."""
+
+    fine: Tensor  # (B, [T,] C/8, H/4, W/4)
+    middle: Tensor  # (B, [T,] C/4, H/8, W/8)
+    coarse: Tensor  # (B, [T,] C, H/16, W/16), raw
+    projected: Tensor  # (B, [T,] C, H/16, W/16)
+
+
+class Sam2Clips(nn.Module):
+    """Segment objects in clips, each prompted by a box, or estimate depth.
+
+    All tensors have the same names and shapes whatever is learnt: SAM2 has no classes, and the depth head is
+    everywhere. `transformers` is needed where a network is built.
+
+    Args:
+        out_channels: Classes with background, each an object but the background; 1: depth.
+        architecture: One of `sam2_architectures.ARCHITECTURES`.
+        size: Side of a frame in pixels for which SAM2's modules are made; any other multiple of 32 is taken, too.
+        frames: Of a training clip; clips of any length are taken.
+        text: Use of the site's text: `selection` of channels (Eq. 2), its `released` form, or `none`.
+        indicator: Length of the text's vector, see `set_indicator`.
+        dropout: Of memory attention.
+        depth_stride: Pixels per cell of the decoder's map from which depth is computed: 16, as released, or 4.
+        trained_encoders: Whether image and prompt encoder are trained, too.
+
+    Raises:
+        ValueError: An argument is unknown or out of its range, or `transformers` is not installed; one sentence.
+    """
+
+    stride: Final = 32  # a frame's sides are multiples
+    takes_clips: Final = True
+    additions = ("depth_head", "selection", "indicator")  # initial weights may lack them
+    indicator: Tensor
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(
+        self,
+        *,
+        out_channels: int = 4,
+        architecture: str = "cpu",
+        size: int = 128,
+        frames: int = 2,
+        text: str = "selection",
+        indicator: int = INDICATOR,
+        dropout: float = 0.1,
+        depth_stride: int = 16,
+        trained_encoders: bool = False,
+    ) -> None:
+        super().__init__()
+        _check_choices(
+            out_channels, architecture, size, frames, text, indicator, dropout, depth_stride, trained_encoders
+        )
+        choices: dict[str, Any] = dict(architecture=architecture, size=size, frames=frames, text=text)
+        others: dict[str, Any] = dict(depth_stride=depth_stride, trained_encoders=trained_encoders)
+        self.remade = partial(Sam2Clips, **choices, indicator=indicator, dropout=dropout, **others)
+        self.architecture, self.frames, self.depth_stride = architecture, frames, depth_stride
+        self.objects, self.is_depth = max(1, out_channels - 1), out_channels == 1
+        self.trained_encoders = trained_encoders
+        width = ARCHITECTURES[architecture].width
+        self._take_modules(build_sam2(ARCHITECTURES[architecture], side=size, dropout=dropout))
+        self.depth_head = nn.Conv2d(width if depth_stride == CELL else width // 8, 1, 1)
+        selections: dict[str, Callable[[int, int], nn.Module]] = {
+            "selection": ChannelSelection, "released": partial(ReleasedSelection, adds_text=not self.is_depth),
+        }  # fmt: skip
+        self.selection = selections[text](width, indicator) if text in selections else None
+        if self.selection is not None:
+            self.register_buffer("indicator", torch.zeros(indicator))
+        for name, values in (("mean", MEAN), ("deviation", DEVIATION)):
+            self.register_buffer(name, torch.tensor(values).reshape(3, 1, 1), persistent=False)
+        self.parts = self._parts()
+
+    def _take_modules(self, sam2: Any) -> None:
+        """Hold the library's modules and tensors that are used under their own names, and fix the encoders."""
+        for name in MODULES:
+            self.add_module(name, getattr(sam2, name))
+        self.no_memory_embedding: nn.Parameter = sam2.no_memory_embedding
+        self.memory_temporal_positional_encoding: nn.Parameter = sam2.memory_temporal_positional_encoding
+        if not self.trained_encoders:
+            self.vision_encoder.requires_grad_(False)
+            self.prompt_encoder.requires_grad_(False)
+
+    def with_classes(self, out_channels: int) -> Sam2Clips:
+        """Return a fresh, newly initialised network that differs in the number of classes alone."""
+        return self.remade(out_channels=out_channels)
+
+    def set_indicator(self, indicator: Tensor) -> None:
+        """Set the indicator of a site's text, (D,), a part of the state that is initially zero.
+
+        Raises ValueError for another shape, numbers that are not finite, or a network without text.
+        """
+        if self.selection is None:
+            raise ValueError("Sam2Clips was made with text 'none'; make it with 'selection'")
+        self.indicator.copy_(checked_indicator(indicator, self.indicator, "Sam2Clips"))
+
+    def encode(self, clip: Tensor) -> Features:
+        """Return the image encoder's maps of (B, T, 3, H, W) in 0..1, which `forward` takes as `features`.
+
+        They have no gradient unless the encoders are trained; H = W is a multiple of 32, else ValueError.
+        """
+        self._check(clip)
+        B, T, _C, _H, _W = clip.shape
+        with torch.set_grad_enabled(self.trained_encoders and torch.is_grad_enabled()):
+            found = self.vision_encoder(((clip - self.mean) / self.deviation).flatten(0, 1)).fpn_hidden_states
+        fine, middle, coarse = (x.reshape(B, T, *x.shape[1:]) for x in found)  # (B*T, C, h, w) -> (B, T, C, h, w)
+        return fine, middle, coarse
+
+    def forward(self, clip: Tensor | None, boxes: Tensor | None = None, features: Features | None = None) -> Tensor:
+        """Predict every frame of clips; objects with a box keep track of it from then on.
+
+        Args:
+            clip: (B, T, 3, H, W) in 0..1, or pictures (B, 3, H, W); not read where there are features.
+            boxes: (B, T, N, 4), of a picture also (B, N, 4), see `sam2_boxes`; objects of a clip without any, and
+                frames before an object's first, get the constant `EMPTY`. None: the whole first frame for every object.
+            features: What `encode` returned.
+
+        Returns:
+            Logits (B, T, 1 + N, H, W), background first and zero; of depth the head's numbers (B, T, 1, H, W). Of
+            pictures without T.
+
+        Raises:
+            ValueError: The size or the boxes do not fit.
+        """
+        if clip is not None and clip.dim() == 4:
+            return self.forward(clip[:, None], boxes if boxes is None or boxes.dim() == 4 else boxes[:, None])[:, 0]
+        maps = self._projected(self.encode(clip) if features is None and clip is not None else features)
+        B, T, _C, _h, w = maps.coarse.shape
+        side = w * CELL
+        if boxes is None:
+            boxes = whole_frame(B, T, self.objects, side)
+        check_boxes(boxes, B, T, side)
+        boxes, grid = boxes.to(maps.coarse), grid_of(self, maps.coarse)
+        tracks = [Track()] * (B * boxes.shape[2])
+        outputs = []
+        for t in range(T):
+            found, tracks = self._frame(
+                _Maps(*(x[:, t] for x in maps)), boxes[:, t], tracks, t, grid, remember=t < T - 1
+            )
+            outputs.append(found)
+        return self._with_background(torch.stack(outputs, 1))
+
+    def begin_stream(self, boxes: Tensor | None = None, *, stride: int = 1, padding: str = "first") -> Memory:
+        """Return the memory before a stream's first frame.
+
+        Args:
+            boxes: Of the first frame, (N, 4); None: the whole frame for each object.
+            stride: Frames from one that is remembered to the next, as of clips of every stride-th frame. Those between
+                are predicted, too, and remembered if they have a prompt.
+            padding: Accepted as of other networks of clips; SAM2 needs nothing before the beginning.
+
+        Raises:
+            ValueError: The stride is no whole number from 1 on.
+        """
+        return Memory(boxes, stride)
+
+    def remember(self, image: Tensor, memory: Memory, boxes: Tensor | None = None) -> tuple[Tensor, Memory]:
+        """Predict the next frame of a stream, (1, 3, H, W), as `forward` predicts it in a clip; without gradients.
+
+        `boxes` (N, 4) prompt this frame; on the first one they replace those of `begin_stream`. Returns what `forward`
+        does for a picture, and the memory for the next frame. ValueError for a size or boxes that do not fit.
+        """
+        with torch.no_grad():
+            maps = _Maps(*(x[:, 0] for x in self._projected(self.encode(image[:, None]))))
+            side = image.shape[-1]
+            given = self._prompts(memory, boxes, side).to(maps.coarse)
+            check_boxes(given[None], 1, 1, side)
+            now = -(-memory.frame // memory.stride)  # counted in remembered frames, rounded up
+            due = memory.frame % memory.stride == 0
+            tracks = list(memory.tracks or [Track()] * given.shape[1])
+            found, tracks = self._frame(maps, given, tracks, now, grid_of(self, maps.coarse), remember=due)
+            state = replace(memory, boxes=None, frame=memory.frame + 1, tracks=tuple(tracks))
+            return self._with_background(found[:, None])[:, 0], state
+
+    def _prompts(self, memory: Memory, boxes: Tensor | None, side: int) -> Tensor:
+        """Return the boxes of a stream's frame, (1, N, 4)."""
+        given = memory.boxes if boxes is None else boxes
+        if given is None and memory.frame == 0:
+            return whole_frame(1, 1, self.objects, side)[0]
+        if given is None:
+            return torch.full((1, len(memory.tracks), 4), torch.nan)
+        if given.shape[-1:] != (4,) or (memory.tracks and given.numel() != 4 * len(memory.tracks)):
+            objects = len(memory.tracks) or "objects"
+            raise ValueError(f"the stream takes boxes ({objects}, 4), and got {list(given.shape)}; NaN stands for none")
+        return given.reshape(1, -1, 4)
+
+    def _projected(self, features: Features | None) -> _Maps:
+        """Project the encoder's maps once for all objects and frames."""
+        if features is None:
+            raise ValueError("Sam2Clips got neither a clip nor the features of one; give one of them")
+        B, T = features[0].shape[:2]
+        fine, middle, coarse = (x.flatten(0, 1) for x in features)  # (B, T, C, h, w) -> (B*T, C, h, w)
+        decoder, project = self.mask_decoder, self.memory_encoder.feature_projection
+        found = decoder.conv_s0(fine), decoder.conv_s1(middle), coarse, project(coarse)
+        return _Maps(*(x.reshape(B, T, *x.shape[1:]) for x in found))
+
+    def _frame(
+        self, maps: _Maps, boxes: Tensor, tracks: Sequence[Track], now: int, grid: Grid, *, remember: bool
+    ) -> tuple[Tensor, list[Track]]:
+        """Predict a frame of all objects, (B, N, H, W), and return their memories; boxes (B, N, 4)."""
+        B, N, _ = boxes.shape
+        rows = boxes.reshape(B * N, 4)
+        prompted = (~rows.isnan().any(1)).tolist()
+        groups: dict[Any, list[int]] = {}  # objects that can be computed at once
+        for row, track in enumerate(tracks):
+            if prompted[row] or track.prompted:
+                groups.setdefault("prompted" if prompted[row] else track.ages(now), []).append(row)
+        side = maps.coarse.shape[-1] * CELL
+        pieces, after = [], list(tracks)
+        for key, members in groups.items():
+            own = _Maps(*(x[[row // N for row in members]] for x in maps))
+            box = rows[members] if key == "prompted" else None
+            decoded = self._decoded(own, box, [tracks[row] for row in members], now, grid)
+            if remember or box is not None:
+                for row, frame in zip(members, self._remembered(own, decoded, now, box is not None), strict=True):
+                    after[row] = tracks[row].with_frame(frame, prompted=box is not None)
+            pieces.append(enlarged(self._numbers(decoded), side))
+        return self._placed(pieces, groups, (B, N, side), maps.coarse), after
+
+    def _decoded(self, maps: _Maps, boxes: Tensor | None, tracks: Sequence[Track], now: int, grid: Grid) -> Decoded:
+        """Decode the frame of G objects, prompted by boxes (G, 4) or, without, by what is remembered of them."""
+        if boxes is not None:
+            enriched = maps.coarse + self.no_memory_embedding.reshape(1, -1, 1, 1)
+        else:
+            bank = bank_of(tracks, now, grid.memory, self)
+            enriched = attend(self.memory_attention, maps.coarse, *bank, grid)
+        if self.selection is not None:  # LCS, before the decoder; the memory encoder reads the raw map
+            enriched = self.selection(enriched, self.indicator)
+        encoder, side = self.prompt_encoder, maps.coarse.shape[-1] * CELL
+        with torch.set_grad_enabled(self.trained_encoders and torch.is_grad_enabled()):
+            prompts = no_tokens(encoder, len(tracks)) if boxes is None else box_tokens(encoder, boxes, side)
+        return decode(
+            self.mask_decoder, enriched, (maps.fine, maps.middle), prompts, encoder.no_mask_embed.weight, grid
+        )
+
+    def _remembered(self, maps: _Maps, decoded: Decoded, now: int, prompted: bool) -> list[Remembered]:
+        logits = enlarged(decoded.masks, maps.coarse.shape[-1] * CELL)
+        # as published: in evaluation a prompted frame's mask is remembered as 0 or 1
+        masks = (logits > 0).to(logits) if prompted and not self.training else logits.sigmoid()
+        memories = written(self.memory_encoder, maps.projected, masks)
+        pointers = self.object_pointer_proj(decoded.token)
+        return [Remembered(now, *one) for one in zip(memories, pointers, strict=True)]
+
+    def _numbers(self, decoded: Decoded) -> Tensor:
+        """Return the numbers of G objects, (G, 1, h, w) at the stride of the mask or of the depth head."""
+        if not self.is_depth:
+            return decoded.masks
+        return self.depth_head(decoded.coarse if self.depth_stride == CELL else decoded.fine)
+
+    def _placed(
+        self, pieces: Sequence[Tensor], groups: dict[Any, list[int]], shape: tuple[int, int, int], like: Tensor
+    ) -> Tensor:
+        """Return the objects' numbers in their order, (B, N, H, W); `EMPTY` where an object has none."""
+        B, N, side = shape
+        empty = torch.full((1, 1, side, side), EMPTY, dtype=like.dtype, device=like.device)
+        if not pieces:  # with a gradient of zero, so that a batch that shows no object can be trained on
+            return (empty + 0 * self.no_memory_embedding.sum()).expand(B, N, -1, -1)
+        order = [row for members in groups.values() for row in members]
+        source = [order.index(row) if row in order else len(order) for row in range(B * N)]
+        stacked = torch.cat([*pieces, empty.to(pieces[0])]) if len(order) < B * N else torch.cat(list(pieces))
+        return stacked[source].reshape(B, N, side, side)  # (B*N, 1, H, W) -> (B, N, H, W)
+
+    def _with_background(self, numbers: Tensor) -> Tensor:
+        """(B, T, N, H, W) -> (B, T, 1 + N, H, W), the first channel zero; depth stays as it is."""
+        if self.is_depth:
+            return numbers
+        return torch.cat([torch.zeros_like(numbers[:, :, :1]), numbers], 2)
+
+    def _check(self, clip: Tensor) -> None:
+        H, W = clip.shape[-2:]
+        if clip.dim() != 5 or clip.shape[2] != 3 or not clip.shape[1]:
+            raise ValueError(
+                f"Sam2Clips takes frames (B, 3, H, W) or clips (B, T, 3, H, W), and got {list(clip.shape)}"
+            )
+        if H != W or H % self.stride or not H:
+            side = max(1, round((H + W) / 2 / self.stride)) * self.stride
+            raise ValueError(
+                f"Sam2Clips takes square frames whose side is a multiple of {self.stride}, and got {H}x{W}; "
+                f"{side}x{side} would do"
+            )
+
+    def _parts(self) -> dict[str, tuple[str, ...]]:
+        """Return the parts; there is no `head`, since none has an output per class."""
+        return {
+            "image_encoder": ("vision_encoder",),
+            "prompt_encoder": ("prompt_encoder",),
+            "memory_attention": (
+                "memory_attention", "no_memory_embedding", "memory_temporal_positional_encoding",
+                "temporal_positional_encoding_projection_layer",
+            ),
+            "memory_encoder": ("memory_encoder",),
+            "object_pointer": ("object_pointer_proj",),
+            "mask_decoder": ("mask_decoder",),
+            "depth_head": ("depth_head",),
+            "encoder": ("vision_encoder",),
+            "decoder": ("mask_decoder",),
+            "top": ("mask_decoder", "depth_head"),
+        } | ({name: (name,) for name in ("selection", "indicator")} if self.selection is not None else {})  # fmt: skip
+
+
+def _check_choices(
+    out_channels: int, architecture: str, size: int, frames: int, text: str, indicator: int, dropout: float,
+    depth_stride: int, trained_encoders: bool,
+) -> None:  # fmt: skip
+    who = "Sam2Clips"
+    one_of(who, "architecture", architecture, ARCHITECTURES)
+    one_of(who, "text", text, TEXTS)
+    between(who, "out_channels", out_channels, 1, whole=True)
+    between(who, "frames", frames, 1, whole=True)
+    between(who, "indicator", indicator, 1, whole=True)
+    between(who, "dropout", dropout, 0, 1, ends="[)")
+    true_or_false(who, "trained_encoders", trained_encoders)
+    between(who, "size", size, Sam2Clips.stride, whole=True)
+    if size % Sam2Clips.stride:
+        near = max(1, round(size / Sam2Clips.stride)) * Sam2Clips.stride
+        raise ValueError(f"{who}: size is {size}; it is a multiple of {Sam2Clips.stride}, such as {near}")
+    if depth_stride not in DEPTH_STRIDES:
+        raise ValueError(f"{who}: depth_stride is {depth_stride!r}; use 16, as released, or 4")
