@@ -146,6 +146,9 @@ class SiteFacts:
     sites: int = 1  # how many there are, an outsider that is scored included
     vectors: Path | None = None  # the site's own file of text vectors
     encoder: Path | None = None  # the folder of its own text encoder
+    dataset: str = ""
+    task: str = ""  # its kind; empty: the first one of the bundle
+    classes: tuple[str, ...] = ()  # of its labels, background first
 
 
 class LocalWork(Protocol):
@@ -200,6 +203,7 @@ Finish = Callable[[State, Models], Models]
 ServerUpdate = Callable[[LocalWork, Aggregation], tuple[Aggregation, Losses]]
 ServerCheck = Callable[[nn.Module, Batch, Context], None]
 ConditionOnSite = Callable[[nn.Module, SiteFacts], str]
+DescribeSite = Callable[[SiteFacts], Any]  # returns plain values
 Outsider = Callable[[Sequence[State], Sequence[int]], State]  # (whole models, samples) -> one model
 
 
@@ -226,6 +230,7 @@ class Local:
         measure: What a site measures after its local iterations, sent as extras.
         measure_images: Unaugmented training frames that ``measure`` sees per round; None: each once.
         extras: Groups that ``measure`` returns, by which site and server check each, with their shapes.
+        items: Profile items that the method computes itself of what is known of the site, by name.
         condition_on_site: Called with (network, what is known of the site) whenever the network holds the weights
             that it works with; gives the network untrained inputs, and may change LOCAL pieces alone. Returns a
             short name of the encoder that made them, equal at all sites; empty: nothing compares.
@@ -239,6 +244,7 @@ class Local:
     measure: Measure | None = None
     measure_images: int | None = 0
     extras: Mapping[str, Extra] = field(default_factory=dict)
+    items: Mapping[str, DescribeSite] = field(default_factory=dict)
     condition_on_site: ConditionOnSite | None = None
     deploy: Deploy | None = None
 

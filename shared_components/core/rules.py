@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from shared_components.common.arguments import require_list, true_or_false
-from shared_components.core.partition import Role, Rule, Slice, TensorRule
+from shared_components.core.partition import Role, Rule, Slice, TensorRule, everything
 from shared_components.networks.parts import inside as lies_inside
 from shared_components.networks.parts import parts_of, resolve
 
@@ -51,6 +51,12 @@ def modules(
         return slices
 
     return rule
+
+
+def all_but(personal: Sequence[str], *, what: str, role: Role = Role.GLOBAL) -> Rule:
+    """Return the rule that gives all of a network one role but for some parts, which are LOCAL; arguments as above."""
+    require_list(personal, what, least=0)
+    return modules(personal, what=what, outside=role) if personal else everything(role)
 
 
 def representation(

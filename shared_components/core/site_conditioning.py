@@ -10,26 +10,28 @@ import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from msgspec import Meta
 from torch import nn
 
 from shared_components.common.schema import fits
 from shared_components.core.method import Method, SiteFacts, load_method
 from shared_components.core.partition import Partition, Pieces, Role, cut, partition_network
+from shared_components.data.profile_items import LONGEST_NAME, EncoderName
 from shared_components.data.site import Site, SiteError
 from shared_components.networks.checkpoints import CheckpointError, header_of
 
 TOLD, ARGUMENTS, SITES = "told", "arguments", "sites"  # keys of a header
-LONGEST_NAME = 100  # characters; the kind of an encoder and a SHA-256 are fewer
-EncoderName = Annotated[
-    str, Meta(pattern=rf"^[ -~]{{0,{LONGEST_NAME}}}\Z", description="it is the name of an encoder, or empty")
-]
 # the last bits of an encoder's vector differ from machine to machine
 _NEARLY = partial(torch.allclose, rtol=1e-3, atol=1e-5, equal_nan=True)
 _EQUAL = partial(torch.allclose, rtol=0, atol=0, equal_nan=True)
+
+
+def facts_of(site: Site, *, number: int, count: int) -> SiteFacts:
+    """Return what a method may know of a site: the ``number``-th, from 0, of ``count``."""
+    own = (site.text_vectors, site.text_encoder)
+    return SiteFacts(site.text, number, count, *own, dataset=site.dataset, task=site.task, classes=site.classes)
 
 
 def condition_on_site(
@@ -64,7 +66,7 @@ def condition_on_site(
     """
     if method.local.condition_on_site is None:
         return ""
-    facts = SiteFacts(site.text, number, count, site.text_vectors, site.text_encoder)
+    facts = facts_of(site, number=number, count=count)
     who, state = f"site {name}, {site.path}", network.state_dict()
     rest = set(Role) - {Role.LOCAL}
     others = cut(state, partition, *rest)

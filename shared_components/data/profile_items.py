@@ -14,10 +14,27 @@ import numpy as np
 import torch
 from msgspec import Meta
 
-from shared_components.common.schema import fits, shown
+from shared_components.common.schema import Schema, fits, shown
 from shared_components.data.dataset import SampleDataset
 
 LONGEST_TEXT = 1000  # characters
+LONGEST_NAME = 100  # characters of an encoder's; its kind and a SHA-256 are fewer
+LONGEST_VECTOR, LARGEST_NUMBER = 4096, 1000.0  # of a text's vector; CLIP's have 512 or 768 numbers, of some 10
+TEXT_VECTOR = "text_vector"
+
+EncoderName = Annotated[
+    str, Meta(pattern=rf"^[ -~]{{0,{LONGEST_NAME}}}\Z", description="it is the name of an encoder, or empty")
+]
+
+
+class TextVector(Schema, frozen=True):
+    """A site's text as numbers, and the encoder that computed them: vectors of two encoders do not compare."""
+
+    encoder: EncoderName
+    values: Annotated[
+        list[Annotated[float, Meta(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]],
+        Meta(min_length=1, max_length=LONGEST_VECTOR),
+    ]
 
 
 @dataclass(frozen=True)
@@ -28,11 +45,13 @@ class ProfileItem:
         words: For a refusal: "six numbers".
         measure: Called with the training samples and the site's text; returns plain values.
         kind: Its declared type.
+        for_sites: The server passes it on to all sites.
     """
 
     words: str
     measure: Callable[[SampleDataset, str], Any]
     kind: Any
+    for_sites: bool = True
 
 
 def style_statistics(dataset: SampleDataset) -> tuple[torch.Tensor, torch.Tensor]:
@@ -61,6 +80,10 @@ def _style(dataset: SampleDataset, text: str) -> list[list[float]]:
     return [mean.tolist(), deviation.tolist()]
 
 
+def _by_the_method(dataset: SampleDataset, text: str) -> Any:
+    raise ValueError("this profile item is computed by the method that reads it, see `method.Local.items`")
+
+
 _Colours = Annotated[list[Annotated[float, Meta(ge=0, le=1)]], Meta(min_length=3, max_length=3)]
 
 ITEMS: Mapping[str, ProfileItem] = {
@@ -71,6 +94,13 @@ ITEMS: Mapping[str, ProfileItem] = {
     ),
     "text": ProfileItem(
         "the text of site.yaml", lambda dataset, text: text, Annotated[str, Meta(max_length=LONGEST_TEXT)]
+    ),
+    TEXT_VECTOR: ProfileItem(
+        f"the text of site.yaml as at most {LONGEST_VECTOR} numbers, from -{LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}, "
+        "with the name of their encoder",
+        _by_the_method,
+        TextVector,
+        for_sites=False,
     ),
 }
 

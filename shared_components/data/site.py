@@ -9,7 +9,7 @@ from shared_components.data.classes import CLASS_MAPS, name_of, readable_as
 from shared_components.data.custom.description import KINDS, Own
 from shared_components.data.readers import Reader, find_reader, reader_names
 
-PUBLISHABLE = ("style", "text", "model", "result")
+PUBLISHABLE = ("style", "text", "text_vector", "model", "result")
 """Profile items; ``model`` lets the site's whole model take part in the outsider's, ``result`` puts it into the job's
 result by itself."""
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import About, Method, Server
-from shared_components.core.partition import Role, everything
+from shared_components.core.method import About, Method, Requires, Server
+from shared_components.core.rules import all_but
 
 
-def build() -> Method:
-    """Return FedAvg: one model for all sites, trained on each site's own loss."""
+def build(*, personal: Sequence[str] = ()) -> Method:
+    """Return FedAvg: one model for all sites, trained on each site's own loss.
+
+    Args:
+        personal: Parts or modules that never leave the site, such as the heads of sites that learn different tasks.
+    """
     return Method(
         name="fedavg",
-        partition=everything(Role.GLOBAL),
+        partition=all_but(personal, what="fedavg: personal"),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),  # sum_k n_k / n w_k
+        requires=Requires(multi_task=bool(personal)),
         about=About(
             label="FedAvg",
             paper="McMahan et al., AISTATS 2017",

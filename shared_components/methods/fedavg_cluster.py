@@ -5,17 +5,27 @@ The baseline of multi-task federations: MaT-FL (Cai et al.) and FedHCA2 (Lu et a
 
 from __future__ import annotations
 
-from shared_components.core.aggregators.clustering import GroupMean
+from collections.abc import Sequence
+
+from shared_components.common.arguments import one_of
+from shared_components.core.aggregators.clustering import GROUPS, GroupMean
 from shared_components.core.method import About, Method, Requires, Server
-from shared_components.core.partition import Role, everything
+from shared_components.core.partition import Role
+from shared_components.core.rules import all_but
 
 
-def build() -> Method:
-    """Return FedAvg+Cluster: one model for all sites that have the same task."""
+def build(*, group: str = "task", personal: Sequence[str] = ()) -> Method:
+    """Return FedAvg+Cluster: one model for all sites that have the same task.
+
+    Args:
+        group: What a group has in common: the ``task``, class names included, or its ``kind`` alone (SurgFed, Table I).
+        personal: Parts or modules that never leave the site, such as the heads where classes differ inside a group.
+    """
+    one_of("fedavg_cluster", "group", group, GROUPS)
     return Method(
         name="fedavg_cluster",
-        partition=everything(Role.MIXED),
-        server=Server(aggregator=GroupMean()),
+        partition=all_but(personal, what="fedavg_cluster: personal", role=Role.MIXED),
+        server=Server(aggregator=GroupMean(group)),
         requires=Requires(multi_task=True),
         about=About(
             label="FedAvg+Cluster",

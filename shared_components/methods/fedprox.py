@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
 
 from shared_components.common.arguments import between, check_mode
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import About, Batch, Context, Local, Method, Server, Term, task_objective
+from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term, task_objective
 from shared_components.core.objectives import squared_distance
-from shared_components.core.partition import Role, everything
+from shared_components.core.rules import all_but
 
 
-def build(*, mu: float = 0.01, mode: str = "corrected") -> Method:
+def build(*, mu: float = 0.01, mode: str = "corrected", personal: Sequence[str] = ()) -> Method:
     """Return FedProx: FedAvg with mu/2 times the squared distance to the received weights in each site's loss.
 
     Args:
         mu: Strength of the proximal term; 0 is FedAvg. FedBN's released FedProx has 0.01.
         mode: ``corrected``, or ``as_released``: the term is reported and has no gradient, as in the baseline
             of SurgFed's released code.
+        personal: Parts or modules that never leave the site, such as the heads of sites that learn different tasks.
     """
     between("fedprox", "mu", mu, 0)
     check_mode("fedprox", mode)
     return Method(
         name="fedprox",
-        partition=everything(Role.GLOBAL),
+        partition=all_but(personal, what="fedprox: personal"),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(objective=Proximal(mu, inert=mode == "as_released")),
+        requires=Requires(multi_task=bool(personal)),
         about=About(
             label="FedProx",
             paper="Li et al., MLSys 2020, arXiv 1812.06127",

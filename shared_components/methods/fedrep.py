@@ -9,7 +9,18 @@ from torch import nn
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import About, Batch, Context, Local, Method, Server, Term, task_objective, task_term
+from shared_components.core.method import (
+    About,
+    Batch,
+    Context,
+    Local,
+    Method,
+    Requires,
+    Server,
+    Term,
+    task_objective,
+    task_term,
+)
 from shared_components.core.partition import Role
 from shared_components.core.rules import HEAD, modules
 
@@ -28,6 +39,7 @@ def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
         partition=modules(personal, what="fedrep: personal"),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
         local=Local(objective=TwoPhases(head_share)),
+        requires=Requires(multi_task=True),
         about=About(
             label="FedRep",
             paper="Collins et al., ICML 2021, arXiv 2102.07078",

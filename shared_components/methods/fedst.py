@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 from shared_components.common.arguments import between, one_of, true_or_false
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import About, ConditionOnSite, Local, Method, Requires, Server, ServerUpdate
+from shared_components.core.method import About, Local, Method, Requires, Server, ServerUpdate
 from shared_components.core.rules import representation
 from shared_components.core.serq import RATE, FineTuning, Quantification, check_beforehand
-from shared_components.core.text.site_text import DEFAULT, KINDS, WORDINGS, SiteText
-from shared_components.networks.parts import parts_of
+from shared_components.core.text.site_text import DEFAULT, KINDS, WORDINGS, SiteText, if_it_has_an_indicator
 from shared_components.networks.protocols import Encodes
 
 SYNTHETIC = ("quantification", "fine_tuning", "none")
@@ -72,7 +71,7 @@ def build(
             takes_own_step=synthetic != "none",
             weighted_sum_only=True,
         ),
-        local=Local(condition_on_site=_if_it_has_an_indicator(SiteText(text_encoder, text_wording, seed))),
+        local=Local(condition_on_site=if_it_has_an_indicator(SiteText(text_encoder, text_wording, seed))),
         requires=Requires(kinds=("segmentation",), network=None if synthetic == "none" else Encodes),
         about=About(
             label="FedST",
@@ -85,8 +84,3 @@ def build(
             secure_sums="yes: the weighted sum is all that the server needs, before SERQ as well",
         ),
     )
-
-
-def _if_it_has_an_indicator(describe: SiteText) -> ConditionOnSite:
-    """Condition networks that have an indicator; those without are Table 4's rows without text."""
-    return lambda network, facts: describe(network, facts) if "indicator" in parts_of(network) else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import About, Method, Server
+from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 
 
@@ -13,6 +13,7 @@ def build() -> Method:
         name="local",
         partition=everything(Role.LOCAL),
         server=Server(aggregator=WeightedMean()),
+        requires=Requires(multi_task=True),
         about=About(
             label="Local only",
             paper="reference",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -122,12 +122,14 @@ class Clustering(StatelessStart):
 
 
 PREFIX = "group/"
+GROUPS: dict[str, Callable[[Card], Hashable]] = {"task": lambda card: card, "kind": lambda card: card.kind}
+"""What sites of a group have in common."""
 
 
-def first_groups(profiles: Sequence[Profile]) -> State:
-    """Number every site's task in site order, as ``group/<site>``; equal cards have equal numbers."""
-    cards = {profile.site: profile.card for profile in profiles}
-    numbers: dict[Card, int] = {}
+def first_groups(profiles: Sequence[Profile], group: str = "task") -> State:
+    """Number every site's task in site order, as ``group/<site>``; equal ones (of `GROUPS`) have equal numbers."""
+    cards = {profile.site: GROUPS[group](profile.card) for profile in profiles}
+    numbers: dict[Hashable, int] = {}
     for site in site_order(cards):
         numbers.setdefault(cards[site], len(numbers))
     return prefixed(PREFIX, {site: torch.tensor(numbers[cards[site]]) for site in site_order(cards)})
@@ -143,12 +145,15 @@ def groups_of(state: State) -> dict[str, int]:
 class GroupMean:
     """Average the MIXED pieces by sample count inside each group. The state is every site's group.
 
-    A group of which no site answered keeps its models; an absent site receives its group's mean.
+    A group of which no site answered keeps its models; an absent site receives its group's mean. ``group`` is one of
+    `GROUPS`.
     """
+
+    group: str = "task"
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
         """Return the groups."""
-        return first_groups(profiles)
+        return first_groups(profiles, self.group)
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return every group's mean to its sites."""

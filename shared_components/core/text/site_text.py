@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from shared_components.common.arguments import between, one_of
-from shared_components.core.method import SiteFacts
+from shared_components.core.method import ConditionOnSite, SiteFacts
 from shared_components.core.text.pretrained import open_clip, open_sentence
 from shared_components.core.text.vectors import TextError, Vector, one_line, read_vectors
+from shared_components.data.classes import CLASS_MAPS
+from shared_components.data.readers import find_reader, reader_names
+from shared_components.data.synthetic.layouts import LAYOUTS
 from shared_components.data.synthetic.looks import LOOKS, look_named
+from shared_components.networks.parts import parts_of
 
 DEVIATION = 0.1  # FedST, section 4.3.4
+NUMBERED_WIDTH = 384  # of a published vector that is not a text's, at least: that of the project's texts
 STREAMS = {"random": 1, "gaussian": 2}  # of random numbers: the two kinds share none
 
 
@@ -153,8 +158,8 @@ def encode(
     return vector
 
 
-WORDINGS = ("sentence", "letter", "plain")
-BEGINNING = "This is the Local site"
+WORDINGS = ("sentence", "letter", "plain", "task")
+BEGINNING, TASK_BEGINNING = "This is the Local site", "Dataset: "
 SURGERIES = (
     "porcine nephrectomy",  # EndoVis 2017 and 2018: FedST's sites A and B
     "nephrectomy",
@@ -168,6 +173,19 @@ SURGERIES = (
 )
 LETTERS = "ABCDE"  # how FedST calls its sites
 
+DATASETS = {  # as papers write them, and what is operated there
+    "endovis2017": ("EndoVis2017", "porcine nephrectomy"),
+    "endovis2018": ("EndoVis2018", "porcine nephrectomy"),
+    "autolaparo": ("AutoLaparo", "hysterectomy"),
+    "scared": ("SCARED", "porcine cadaver abdomen"),
+    "stereomis": ("StereoMIS", "porcine in vivo"),
+    "sar_rarp50": ("SAR-RARP50", "robot-assisted radical prostatectomy"),
+    "grasp": ("GraSP", "prostatectomy"),
+    "sisvse": ("Sisvse", "gastrectomy"),
+    "endovis2015_rigid": ("EndoVis2015", "laparoscopic colorectal surgery"),
+}
+INSTRUMENT = frozenset({"instrument", "shaft", "wrist", "clasper", "manipulator"})  # classes that are parts of it
+
 
 def site_text(surgery: str, site: str = "") -> str:
     """Return FedST's sentence about a site (Section 3.2.2), with the site's name or without it."""
@@ -175,16 +193,45 @@ def site_text(surgery: str, site: str = "") -> str:
     return f"{place} model and the surgery type is {surgery}"
 
 
+def task_text(facts: SiteFacts) -> str:
+    """Return SurgFed's sentence about a site (Section III-B), and in it the surgery, its text.
+
+    "Dataset: EndoVis2017, Surgery: porcine nephrectomy, Task: Instrument Segmentation, Label: Shaft, Wrist, Clasper".
+    Depth has no label; a segmentation of more than instruments is one of the scene.
+    """
+    classes = facts.classes[1:]
+    kind = facts.task or ("segmentation" if classes else "depth")
+    of_kind = {"depth": "Depth Estimation", "segmentation": "Scene Segmentation"}
+    named = "Instrument Segmentation" if INSTRUMENT.issuperset(classes) else of_kind["segmentation"]
+    task = named if kind == "segmentation" else of_kind.get(kind, kind.replace("_", " ").title())
+    labels = ", ".join(name.replace("_", " ").title() for name in classes if kind == "segmentation")
+    dataset = DATASETS.get(facts.dataset, (facts.dataset,))[0]
+    return f"{TASK_BEGINNING}{dataset}, Surgery: {one_line(facts.text)}, Task: {task}" + f", Label: {labels}" * bool(
+        labels
+    )
+
+
+def _known_tasks(looks: Sequence[str]) -> Iterator[str]:
+    """Yield SurgFed's sentence of every public data set's own labels, and of those that sites are rendered in."""
+    for name, (_, surgery) in DATASETS.items():
+        if name in reader_names():
+            reader = find_reader(name)
+            task = "" if "label" in reader.TARGETS else "depth"
+            classes = CLASS_MAPS.get(reader.CLASS_MAP, ())
+            for text in (surgery, *(looks if name in LAYOUTS else ())):
+                yield task_text(SiteFacts(text, dataset=name, task=task, classes=classes))
+
+
 def known_texts() -> tuple[str, ...]:
     """Return the texts whose vectors the project ships.
 
-    Surgeries and looks as `site.yaml` may have them, the paper's sentence of each, and the surgeries' of its five
-    sites.
+    Surgeries and looks as `site.yaml` may have them, FedST's sentence of each, and the surgeries' of its five sites;
+    SurgFed's sentences.
     """
     looks = [f"synthetic: {look_named(name).text}" for name in (*LOOKS, "random-0")]  # as in rendered sites' files
     plain = [*SURGERIES, *looks]
     of_letters = [site_text(surgery, letter) for surgery in SURGERIES for letter in LETTERS]
-    return (*plain, *map(site_text, plain), *of_letters)
+    return (*plain, *map(site_text, plain), *of_letters, *_known_tasks(looks))
 
 
 @runtime_checkable
@@ -209,8 +256,8 @@ class SiteText:
     Attributes:
         kind: See `encode`.
         wording: What is encoded. ``sentence``: the paper's, without the site's name. ``letter``: the paper's, with the
-            letter of the site's number, A for the first. ``plain``: the site's text. A text that is the paper's
-            sentence already is taken as it is.
+            letter of the site's number, A for the first. ``plain``: the site's text. ``task``: SurgFed's, see
+            `task_text`. A text that is one of these sentences already is taken as it is.
         seed: Of ``random`` and ``gaussian``.
 
     Raises:
@@ -241,8 +288,12 @@ class SiteText:
         conditioned = cast(TakesIndicator, network)
         vector = self.vector(facts, width=len(conditioned.indicator))
         conditioned.set_indicator(vector.values)
-        # a learnt encoder's name is its folder's, which may differ where the weights do not
-        return f"{vector.kind} {vector.sha256 or vector.model}".strip()
+        return _encoder_of(vector)
+
+    def published(self, facts: SiteFacts) -> dict[str, Any]:
+        """Return the profile item `text_vector` of a site; errors as of `encode`."""
+        vector = self.vector(facts, width=None if KINDS[self.kind].reads else max(NUMBERED_WIDTH, facts.sites))
+        return {"encoder": _encoder_of(vector), "values": vector.values.tolist()}
 
     def vector(self, facts: SiteFacts, *, width: int | None = None) -> Vector:
         """Return the vector of a site; width and errors as of `encode`."""
@@ -265,8 +316,10 @@ class SiteText:
 
     def _worded(self, facts: SiteFacts) -> str:
         text = one_line(facts.text)
-        if self.wording == "plain" or text.startswith(BEGINNING):
+        if self.wording == "plain" or text.startswith((BEGINNING, TASK_BEGINNING)):
             return text
+        if self.wording == "task":
+            return task_text(facts)
         if self.wording == "sentence":
             return site_text(text)
         if facts.site >= len(ascii_uppercase):
@@ -275,3 +328,13 @@ class SiteText:
                 "'sentence'"
             )
         return site_text(text, ascii_uppercase[facts.site])
+
+
+def _encoder_of(vector: Vector) -> str:
+    """Return an encoder's kind and the SHA-256 of its weights: the name of its folder may differ where they do not."""
+    return f"{vector.kind} {vector.sha256 or vector.model}".strip()
+
+
+def if_it_has_an_indicator(describe: SiteText) -> ConditionOnSite:
+    """Condition networks that have an indicator; those without are a method's ablation without text."""
+    return lambda network, facts: describe(network, facts) if "indicator" in parts_of(network) else ""

@@ -90,7 +90,7 @@ def layouts_for(task: str) -> list[str]:
 
 MARK = "render.json"
 SPLITS = ("train", "validation", "test")
-PUBLISH = ("style", "model")  # a synthetic site is nobody's
+PUBLISH = ("style", "text_vector", "model")  # a synthetic site is nobody's
 
 
 @dataclass(frozen=True)

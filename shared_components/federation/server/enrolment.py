@@ -13,6 +13,7 @@ from shared_components.core.initial_weights import FILE, said
 from shared_components.core.method import Method, Models, Profile
 from shared_components.core.partition import Partition, Pieces, Role, fixed_hash
 from shared_components.core.task import make_task
+from shared_components.data.profile_items import TEXT_VECTOR
 from shared_components.federation.allowed_payload import Expected, FirstWeights, expect, first_weights
 from shared_components.federation.message_schema import check_reply_header
 from shared_components.federation.messages import FederationError, Job, Message
@@ -201,6 +202,7 @@ COMPARED: tuple[tuple[str, str, Callable[[Enrolment], Hashable]], ...] = (
     ("start", "the weights that they begin from", lambda one: _in_full(one.profile.start)),
     ("fixed weights", "the weights that they begin from, which are not trained,", lambda one: one.profile.fixed),
     ("encoder", "text_vectors or text_encoder in site.yaml", lambda one: one.profile.prepared),
+    ("text vectors' encoder", "text_vectors or text_encoder in site.yaml", lambda one: _vector_of(one.profile)),
 )
 """What sites must have in common: its name, where to correct it, and its value; an empty one is not compared."""
 
@@ -264,6 +266,12 @@ _OTHERWISE = {
     "site.yaml",
 }
 """By value of a profile, what a site has otherwise at a resume, and what to restore."""
+
+
+def _vector_of(profile: Profile) -> str:
+    """Return the encoder and the length of a published text vector; empty where there is none."""
+    item = profile.items.get(TEXT_VECTOR)
+    return f"{item['encoder']}, {len(item['values'])} numbers" if item else ""
 
 
 def _in_full(start: Mapping[str, str]) -> str:

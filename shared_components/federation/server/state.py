@@ -11,6 +11,7 @@ from torch import Tensor
 
 from shared_components.core.method import Method, Models, Profile, site_order
 from shared_components.core.partition import Partition
+from shared_components.data.profile_items import ITEMS
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.server.enrolment import profile_header, profile_of
 from shared_components.federation.store import groups_of, named_groups
@@ -100,8 +101,9 @@ def header_for(site: str, job: Job, run: str, state: ServerState) -> dict[str, A
 def deliveries(
     job: Job, method: Method, run: str, state: ServerState, models: Models, sites: Sequence[str]
 ) -> dict[str, Message]:
-    """Return each site's own message with its pieces of the models, what is broadcast, and all sites' profile items."""
-    names = sorted(method.requires.items | method.requires.optional_items)
+    """Return each site's own message with its pieces of the models, what is broadcast, and items that sites read."""
+    asked = method.requires.items | method.requires.optional_items
+    names = sorted(name for name in asked if ITEMS[name].for_sites)
     header: dict[str, Any] = {"items": {n: [state.profiles[s].items.get(n) for s in state.sites] for n in names}}
     if method.requires.pooled:
         header["pool"] = state.sites

@@ -20,6 +20,8 @@ from shared_components.core import evaluation
 from shared_components.core import training as local
 from shared_components.core.initial_weights import said, unused
 from shared_components.core.partition import Pieces, Role, cut, fixed_hash, paste
+from shared_components.core.site_conditioning import facts_of
+from shared_components.core.text.vectors import TextError
 from shared_components.data.dataset import SampleDataset, collated
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.samples import Sample, samples
@@ -137,7 +139,7 @@ class SiteRunner:
         profile: dict[str, Any] = {
             "samples": len(dataset),
             "card": bench.task.card.to_json(),
-            "items": self._items(bench, dataset),
+            "items": self._items(bench, dataset, header),
             "partition": bench.partition.to_json(),
             "fixed": fixed_hash(bench.network.state_dict(), bench.partition),
             "prepared": prepared,
@@ -164,16 +166,23 @@ class SiteRunner:
             fresh = ", ".join(bench.start["fresh"]) or "nothing"
             logger.info("site %s begins from %s; from the seed: %s", self.name, said(bench.start), fresh)
 
-    def _items(self, bench: SiteSetup, dataset: SampleDataset) -> dict[str, Any]:
+    def _items(self, bench: SiteSetup, dataset: SampleDataset, header: Mapping[str, Any]) -> dict[str, Any]:
         """Measure the profile items that the method asks for and the site publishes."""
         method, site = bench.method, bench.site
+        facts = facts_of(site, number=header["number"], count=header["numbers"])
         if refused := sorted(method.requires.items - set(site.publish)):
             raise SiteRefusal(
                 f"{site.path}: site {self.name} does not publish {refused[0]!r}, which {method.name} needs "
                 f"({ITEMS[refused[0]].words}); add it to 'publish', or change the job's method or arguments"
             )
         asked = (method.requires.items | method.requires.optional_items) & set(site.publish)
-        return {name: ITEMS[name].measure(dataset, site.text) for name in sorted(asked)}
+        try:
+            return {
+                name: own(facts) if (own := method.local.items.get(name)) else ITEMS[name].measure(dataset, site.text)
+                for name in sorted(asked)
+            }
+        except TextError as error:
+            raise SiteRefusal(f"{site.path}: site {self.name}: {error}") from error
 
     def _round(self, job: Job, site: Site, message: Message, upload: Plain) -> Message:
         header, round = message.header, message.header["round"]

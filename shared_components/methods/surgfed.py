@@ -1,0 +1,101 @@
+"""SurgFed: Fang et al., Language-guided Multi-Task Federated Learning for Surgical Video, arXiv 2603.09496.
+
+Sites select channels by their text (LCS, Eq. (2)), which stays with them; the server lets each site attend to the
+changes of all, layer by layer, as far as the sites' texts and what helped before say (LHA, Eqs. (3) to (8),
+core/aggregators/language_guided.py). Image and prompt encoder do not train (`training.fixed` of the bundle).
+"""
+
+from __future__ import annotations
+
+from shared_components.common.arguments import between, check_mode, one_of, true_or_false
+from shared_components.core.aggregators.language_guided import ATTENTIONS, TEXTS, LanguageGuided
+from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.method import About, Aggregator, Local, Method, Requires, Server
+from shared_components.core.partition import Role
+from shared_components.core.rules import modules
+from shared_components.core.text.site_text import DEFAULT, KINDS, WORDINGS, SiteText, if_it_has_an_indicator
+from shared_components.data.profile_items import TEXT_VECTOR
+
+MEMORY, DECODER = ("memory_attention", "memory_encoder", "object_pointer"), ("mask_decoder",)
+AGGREGATED = {"both": (*MEMORY, *DECODER), "decoder": DECODER, "memory": MEMORY}
+SAME = "same"
+LARGEST_SEED = 2**63 - 1  # of torch's generator
+
+
+def build(
+    *,
+    mode: str = "corrected",
+    aggregated: str = "both",
+    lha: bool = True,
+    attention: str = "plain",
+    texts: str = "own",
+    psi: float = 0.1,
+    hyper_rate: float = 1e-3,
+    weight_decay: float | None = None,
+    text_encoder: str = DEFAULT,
+    text_wording: str = "task",
+    lha_encoder: str = SAME,
+    seed: int = 0,
+) -> Method:
+    """Return SurgFed, or one of its ablations; those without LCS are another `network`.
+
+    Args:
+        mode: ``corrected``, or ``as_released``: sites' changes are gated before the attention, and psi falls where the
+            others' changes help.
+        aggregated: What the server combines: mask ``decoder``, ``memory`` modules, or ``both``. The rest stays.
+        lha: Whether the server attends; without, these parts are averaged (Table II, row 2).
+        attention: ``plain``, ``cosine`` or ``mean``, see `language_guided.LanguageGuided`.
+        texts: What the gate of LHA reads: the sites' ``own`` texts, ``shuffled`` ones or ``none`` (Table II, row 3).
+        psi: What each site's weight of the others begins from; with a ``hyper_rate`` of 0 it stays, and 0 is local
+            training of these parts.
+        hyper_rate, weight_decay: Of the server's Adam. The decay's default is 0, and 0.99 as released.
+        text_encoder: Encoder of the text that LCS reads (Table III), see `text.site_text`.
+        text_wording: What is encoded, for both, see `text.site_text`.
+        lha_encoder: Encoder of the text that LHA reads (Table IV): that of LCS (``same``), or another.
+        seed: Of the hypernetwork, and of ``random`` and ``gaussian`` vectors.
+    """
+    check_mode("surgfed", mode)
+    one_of("surgfed", "aggregated", aggregated, AGGREGATED)
+    true_or_false("surgfed", "lha", lha)
+    one_of("surgfed", "attention", attention, ATTENTIONS)
+    one_of("surgfed", "texts", texts, TEXTS)
+    between("surgfed", "psi", psi, 0, 1)
+    between("surgfed", "hyper_rate", hyper_rate, 0)
+    between("surgfed", "weight_decay", weight_decay, 0, null="0, and 0.99 as released")
+    one_of("surgfed", "text_encoder", text_encoder, KINDS)
+    one_of("surgfed", "text_wording", text_wording, WORDINGS)
+    one_of("surgfed", "lha_encoder", lha_encoder, (SAME, *KINDS))
+    between("surgfed", "seed", seed, 0, LARGEST_SEED, whole=True)
+    released = mode == "as_released"
+    decay = weight_decay if weight_decay is not None else 0.99 if released else 0.0
+    attends = LanguageGuided(attention, texts, psi, hyper_rate, decay, seed, released)
+    aggregator: Aggregator = attends if lha else WeightedMean()
+    reads = lha and texts != "none"
+    of_lha = SiteText(text_encoder if lha_encoder == SAME else lha_encoder, text_wording, seed)
+    return Method(
+        name="surgfed",
+        partition=modules(
+            AGGREGATED[aggregated],
+            what="surgfed: aggregated",
+            inside=Role.MIXED if lha else Role.GLOBAL,
+            outside=Role.LOCAL,
+        ),
+        server=Server(aggregator=aggregator, weighted_sum_only=not lha, trained=("gate/", "psi/") if lha else ()),
+        local=Local(
+            items={TEXT_VECTOR: of_lha.published} if reads else {},
+            condition_on_site=if_it_has_an_indicator(SiteText(text_encoder, text_wording, seed)),
+        ),
+        requires=Requires(
+            kinds=("segmentation", "depth"), optional_items=frozenset({TEXT_VECTOR} if reads else ()), multi_task=True
+        ),
+        about=About(
+            label="SurgFed",
+            paper="Fang et al., arXiv 2603.09496",
+            idea="Hospitals with different tasks share one video model: each is guided by a text about itself, and "
+            "the server learns how far it should follow the others.",
+            partition="memory modules and mask decoder MIXED; selection of channels, text and depth head LOCAL",
+            objective="the task's loss",
+            aggregator="attention between the sites' changes, gated by their texts, with learned weights",
+            secure_sums="no: sites' changes are compared with each other" if lha else "yes: the weighted sum will do",
+        ),
+    )
