@@ -29,6 +29,7 @@ class Metric:
         unit: Of the scaled number: ``%``, ``px``, ``mm``.
         factor: From the recorded number to the scaled one.
         digits: After the point of the scaled number.
+        in_delta: Whether it enters SurgFed's improvement over local training, Eq. (9).
     """
 
     name: str
@@ -37,6 +38,7 @@ class Metric:
     unit: str = ""
     factor: float = 1.0
     digits: int = 3
+    in_delta: bool = False
 
     def better(self, value: float, other: float) -> bool:
         """Return whether a value is better than another; a number is better than NaN."""

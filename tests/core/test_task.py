@@ -133,6 +133,7 @@ def test_rows_and_cards_survive_json():
     assert Card.from_json(json.loads(json.dumps(card.to_json()))) == card
     assert DICE.to_json() == {
         "name": "dice", "label": "Dice", "higher_is_better": True, "unit": "%", "factor": 100.0, "digits": 2,
+            "in_delta": False,
     }  # fmt: skip
     assert card.to_json() == {
         "kind": "segmentation", "outputs": ["background", "shaft"], "inputs": ["image", "prompt"], "frames": 4,

@@ -28,8 +28,8 @@ SAID = {
 }
 METRICS = {
     "segmentation": (
-        Metric("dice", "Dice", True, unit="%", factor=100.0, digits=2),
-        Metric("iou", "IoU", True, unit="%", factor=100.0, digits=2),
+        Metric("dice", "Dice", True, unit="%", factor=100.0, digits=2, in_delta=True),
+        Metric("iou", "IoU", True, unit="%", factor=100.0, digits=2, in_delta=True),
         Metric("assd", "ASSD", False, unit="px", digits=2),
         Metric("hd95", "HD95", False, unit="px", digits=2),
         Metric("hd95_monai", "HD95 (MONAI)", False, unit="px", digits=2),

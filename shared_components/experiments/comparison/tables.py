@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import methodcaller
 from typing import Any
 
 from shared_components.core.card import DASH, Metric, fixed
 from shared_components.core.initial_weights import said
+from shared_components.experiments.comparison.delta import DELTA, delta_of
 from shared_components.experiments.comparison.results import Comparison, Result, contest, mean_and_deviation
 from shared_components.reporting.records import Group
 from shared_components.reporting.tables import Table
@@ -41,7 +43,14 @@ def all_tables(comparison: Comparison, *, grouped: bool = False) -> list[Table]:
         scores += _paper_tables(comparison, group) if grouped else plain
         contests.append(contest_table(comparison, group))
     costs = [cost_table(comparison)] if comparison.layout != "costs" else []
-    return [*own, *(scores or [empty_table(comparison)]), *costs, *contests, run_table(comparison)]
+    return [
+        *own,
+        *(scores or [empty_table(comparison)]),
+        *delta_tables(comparison),
+        *costs,
+        *contests,
+        run_table(comparison),
+    ]
 
 
 def own_tables(comparison: Comparison) -> list[Table]:
@@ -107,6 +116,24 @@ def _edge_columns(comparison: Comparison, group: Group, metric: Metric) -> list[
 
 def _column_of(metric: Metric, heading: str, value: Callable[[Result], float]) -> Column:
     return Column(heading, value, metric.digits, metric.factor, metric)
+
+
+def delta_tables(comparison: Comparison) -> list[Table]:
+    """Tabulate SurgFed's Eq. (9), the improvement over local training; no table where no row is local training."""
+    delta = delta_of(comparison)
+    if delta is None:
+        return []
+    sites = [_column_of(DELTA, site, partial(delta.of_site, site=site)) for site in comparison.sites]
+    columns = [_column_of(DELTA, "Average", delta.average), *sites]
+    by_task = {
+        group.card.kind: " and ".join(metric.label for metric in delta.metrics(group)) for group in comparison.groups
+    }
+    metrics = "; ".join(f"{kind} by {labels}" for kind, labels in by_task.items())
+    note = (
+        "SurgFed, Eq. (9): the mean over a site's metrics of the change relative to the mean of local training, "
+        f"positive where better, then the mean over sites ({metrics}); {_score_note(comparison)}"
+    )
+    return [_table(f"{comparison.title}: {DELTA.heading} over local training", comparison, columns, note)]
 
 
 def ablation_table(comparison: Comparison, group: Group) -> Table:

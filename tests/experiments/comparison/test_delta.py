@@ -1,0 +1,52 @@
+"""The improvement over local training: the numbers that SurgFed's paper prints, and its table."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from shared_components.core.card import Metric
+from shared_components.experiments.comparison.delta import delta_of, improvement
+from shared_components.experiments.comparison.results import Comparison
+from shared_components.experiments.comparison.tables import all_tables, delta_tables
+from tests.experiments.comparison.conftest import SITES, compared, mixed, result, texts
+
+IOU, DICE, RMSE = Metric("iou", "IoU", True), Metric("dice", "Dice", True), Metric("rmse_pixels", "RMSE", False)
+SEGMENTATION, DEPTH = (IOU, DICE), (RMSE,)
+TABLE_1 = {  # of the paper: metrics, SurgFed's, Local Train's, and the printed improvement
+    "Endovis2017": (SEGMENTATION, (62.17, 73.76), (58.77, 70.47), 5.23),
+    "Endovis2018": (SEGMENTATION, (73.33, 81.44), (71.53, 80.06), 2.12),
+    "AutoLaparo": (SEGMENTATION, (83.45, 88.89), (82.39, 88.04), 1.13),
+    "SCARED": (DEPTH, (8.78,), (10.76,), 18.42),
+    "StereoMIS": (DEPTH, (14.34,), (14.75,), 2.73),
+}
+
+
+def test_equation_9_gives_the_papers_printed_improvements_and_their_average():
+    found = {}
+    for site, (metrics, ours, local, printed) in TABLE_1.items():
+        found[site] = improvement(list(zip(metrics, ours, local, strict=True)))
+        assert found[site] == pytest.approx(printed, abs=0.06), site
+    assert sum(found.values()) / 5 == pytest.approx(5.93, abs=0.005)  # printed: 5.92
+
+
+def test_what_is_missing_or_divided_by_zero_is_no_number():
+    assert math.isnan(improvement([]))
+    assert math.isnan(improvement([(DICE, 0.5, 0.0)]))
+    assert math.isnan(improvement([(DICE, math.nan, 0.5), (IOU, 0.5, 0.5)]))
+
+
+def test_the_table_has_sites_of_all_tasks_and_is_relative_to_the_mean_of_local_training():
+    rows = [mixed("Local", 1, (0.4, 0.2), 4.0), mixed("Local", 2, (0.6, 0.2), 6.0), mixed("FedAvg", 1, (0.6, 0.1), 4.0)]
+    local = [replace(r, run=replace(r.run, variant=replace(r.run.variant, method="local"))) for r in rows[:2]]
+    (table,) = delta_tables(Comparison("A title", "scores", (), (*SITES, "c"), (*local, rows[2])))
+    assert table.head == ("Method", "Average", "a", "b", "c")
+    assert texts(table)[0] == ["Local", "0.00 ± 0.00", "0.00 ± 28.28", "0.00 ± 0.00", "0.00 ± 28.28"]
+    assert texts(table)[1] == ["FedAvg", "-3.33", "20.00", "-50.00", "20.00"]
+    assert "segmentation by Dice and IoU; depth by RMSE" in table.note
+
+
+def test_a_comparison_without_local_training_has_no_such_table():
+    comparison = compared(result("FedAvg", 1, (0.5, 0.4)))
+    assert delta_of(comparison) is None and delta_tables(comparison) == []
+    assert not any("Δm" in table.title for table in all_tables(comparison))
