@@ -99,7 +99,13 @@ def method_of(name: str, **arguments: Any) -> Method:
 def settings_of(training: Mapping[str, Any]) -> Training:
     """Read the section `training`; ConfigError where a key is unknown or a value wrong."""
     with _as_config_error():
-        return training_from(dict(training))
+        settings = training_from(dict(training))
+    if settings.epochs and is_overridden("training", "iterations"):
+        raise ConfigError(
+            f"--training#iterations {settings.iterations} would change nothing, since epochs is {settings.epochs}; add "
+            "--training#epochs 0"
+        )
+    return settings
 
 
 def settings_at(training: Mapping[str, Any], checkpoint: str | Path | None) -> Training:

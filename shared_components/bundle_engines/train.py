@@ -42,7 +42,7 @@ class Rounds:
         self, dataset: SampleDataset, settings: Training, task: Task, method: Method, *, rank: int = 0
     ) -> None:
         self.dataset = dataset
-        self.settings = settings
+        self.settings = settings.for_samples(len(dataset))
         self._rank = rank
         self._next = 0
         self.task = task

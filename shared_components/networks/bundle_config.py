@@ -8,8 +8,9 @@ sections of `train.yaml`, `network_def`, `tasks` and `training`, with a safe YAM
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -52,7 +53,8 @@ class Training:
     height: Annotated[int, Meta(ge=1, le=16_384)] = 512
     width: Annotated[int, Meta(ge=1, le=16_384)] = 640
     batch_size: Annotated[int, Meta(ge=1, le=65_536)] = 8
-    iterations: Annotated[int, Meta(ge=1, le=10_000_000)] = 100  # local steps per round
+    iterations: Annotated[int, Meta(ge=1, le=10_000_000)] = 100  # local steps per round, where epochs is 0
+    epochs: Annotated[int, Meta(ge=0, le=10_000)] = 0  # passes over the training samples per round; 0: iterations count
     learning_rate: Rate = 5e-4
     weight_decay: Rate = 0.01
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 2022
@@ -68,6 +70,12 @@ class Training:
     def __post_init__(self) -> None:
         require_list(self.fixed, "training: fixed", "encoder", least=0)
         check_values(kinds_of(Training), vars(self), "training")
+
+    def for_samples(self, samples: int) -> Training:
+        """Return the settings of a site with this many training samples: its epochs as iterations."""
+        if not self.epochs:
+            return self
+        return replace(self, epochs=0, iterations=max(1, math.ceil(self.epochs * samples / self.batch_size)))
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ def load_bundle(
 
     Args:
         name: A folder of `bundles/`. Never a path: a job must not choose files on a hospital's disk.
-        overrides: Values that replace entries of `training`.
+        overrides: Values that replace entries of `training`; `iterations` without `epochs` replaces its epochs.
         tasks: By kind of task, values that replace entries of its numbers.
         network: Values that replace arguments of the network, see `network_arguments`.
 
@@ -125,7 +133,8 @@ def load_bundle(
     for given in (sections["training"], overrides or {}):
         if not isinstance(given, Mapping):
             raise ValueError(f"training: it is {given!r}; write its settings as 'name: value'")
-    training = training_from({**sections["training"], **(overrides or {})})
+    counted = {"epochs": 0} if "iterations" in (overrides or {}) else {}
+    training = training_from({**sections["training"], **counted, **(overrides or {})})
     definition = sections["network_def"]
     chosen = {} if network in (None, {}) else chosen_arguments(network, _network_class(definition))
     return Bundle(name, {**definition, **chosen}, training, tasks_from(sections["tasks"], tasks or {}), chosen)

@@ -117,7 +117,7 @@ def train_at_server(
             context=_context(bench, round=round, number=sites, memory=memory_of(kept), received=dict(shared)),
             method=method,
             dataset=bench.dataset(data.samples),
-            settings=bench.bundle.training,
+            settings=bench.bundle.training.for_samples(len(data.samples)),
             kept=kept,
             validation=bench.dataset(data.validation) if data.validation else None,
         )

@@ -53,6 +53,7 @@ class Limits(Schema, frozen=True):
         sites: Hospitals in it.
         longest_wait_seconds: How long one task may take.
         iterations: Local steps per round.
+        epochs: Passes over the training samples per round, instead of steps.
         batch_size: Samples of a step.
         height, width: Pixels of the network's input.
         frames: Of a clip.
@@ -67,6 +68,7 @@ class Limits(Schema, frozen=True):
     sites: Count = 1_000
     longest_wait_seconds: Count = 7 * 24 * 3600
     iterations: Count = 10_000
+    epochs: Count = 100
     batch_size: Count = 256
     height: Count = 4096
     width: Count = 4096
@@ -142,7 +144,7 @@ def _demanded(job: Job, bundle: Bundle, task: Task, sites: int) -> Iterator[tupl
     yield "rounds", "rounds", job.rounds
     yield "longest_wait_seconds", "longest_wait_seconds", job.longest_wait_seconds
     yield "sites", "number of sites", sites
-    for key in ("iterations", "batch_size", "height", "width"):
+    for key in ("iterations", "epochs", "batch_size", "height", "width"):
         yield key, f"training.{key}", getattr(training, key)
     yield "frames", f"tasks.{task.card.kind}.frames", frames
     pixels = training.batch_size * frames * training.height * training.width

@@ -230,7 +230,9 @@ class SiteRunner:
         )
 
     def _local_round(self, bench: SiteSetup, job: Job, message: Message, kept: Kept) -> LocalRound:
-        header, settings = message.header, bench.bundle.training
+        header = message.header
+        dataset = self._training_samples(bench, job, header)
+        settings = bench.bundle.training.for_samples(len(dataset))
         context = local.make_context(
             settings,
             bench.task,
@@ -247,7 +249,7 @@ class SiteRunner:
             partition=bench.partition,
             context=context,
             method=bench.method,
-            dataset=self._training_samples(bench, job, header),
+            dataset=dataset,
             settings=settings,
             kept=kept.optimizers,
             stop=self._refuse_if_stopped,
