@@ -22,7 +22,7 @@ from shared_components import __version__
 from shared_components.common.atomic import write_text
 from shared_components.common.progress import follow
 from shared_components.common.sanitise import table_cells
-from shared_components.core.evaluation import BATCH, Scorer, first_value, native_batches, small_batches
+from shared_components.core.evaluation import BATCH, Scorer, batch_count, first_value, native_batches, small_batches
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import Task
 from shared_components.core.trained_model import MergedClasses
@@ -41,15 +41,16 @@ logger = logging.getLogger(__name__)
 class ValidationBatches:
     """A dataset in order: {"image": float32 (B, 3, H, W), "items": its samples at the network's size}."""
 
-    def __init__(self, dataset: SampleDataset, *, batch_size: int = BATCH) -> None:
+    def __init__(self, dataset: SampleDataset, task: Task, *, batch_size: int = BATCH) -> None:
         self.dataset = dataset
+        self.task = task
         self.batch_size = batch_size
 
     def __len__(self) -> int:
-        return math.ceil(len(self.dataset) / self.batch_size)
+        return batch_count(self.dataset, self.task, batch_size=self.batch_size)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        batches = small_batches(self.dataset, batch_size=self.batch_size)
+        batches = small_batches(self.dataset, self.task, batch_size=self.batch_size)
         for batch, items in follow(batches, "validating", len(self)):
             yield {**batch, "items": items}
 
@@ -69,7 +70,7 @@ class NativeSamples:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         size = self.settings.height, self.settings.width
         chosen = self.samples()
-        for batch, items in follow(native_batches(chosen, size), "scoring", len(chosen)):
+        for batch, items in follow(native_batches(chosen, size, self.task), "scoring", len(chosen)):
             yield {**batch, "items": items}
 
     def samples(self) -> list[Sample]:
@@ -97,9 +98,10 @@ class EvaluationStep:
         if engine.state.iteration == 1:
             self.scorer = Scorer(self.task, quick=self._quick)
         engine.network.eval()
-        drawn = self.scorer.add_randomness({"image": batch["image"].to(engine.state.device)})
+        tensors = {key: value.to(engine.state.device) for key, value in batch.items() if key != "items"}
+        drawn = self.scorer.add_randomness(tensors)
         with torch.no_grad():
-            outputs = self.task.predict(engine.network, drawn)
+            outputs = self.scorer.predict(engine.network, drawn)
         self.scorer.add(outputs, drawn, batch["items"])
         return {"pred": outputs}
 

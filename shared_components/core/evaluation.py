@@ -1,6 +1,8 @@
 """Score a network on a site's samples, whatever the task: quickly during the rounds, thoroughly at the end.
 
-One way of scoring (`Scorer`) serves federations, bundles and the comparison.
+One way of scoring (`Scorer`) serves federations, bundles and the comparison. A sample is scored on its current frame,
+so that every labelled frame counts once, whatever clips show it. A network that is prompted with boxes is scored on
+whole videos, see `streams`.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from shared_components.common.atomic import write_bytes, write_json
 from shared_components.common.drawing.pictures import encoded
 from shared_components.common.progress import follow
 from shared_components.core.card import Metric
+from shared_components.core.streams import Tracking, prompted, stream_batches, streams_of
 from shared_components.core.task import Answer, Batch, Scores, Task
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import Item, Sample, read_sample
@@ -35,10 +38,23 @@ class Scorer:
         self.items: list[str] = []  # names of what was scored
         self.scores: list[Any] = []
         self._quick = quick
+        self._tracking: Tracking | None = None
+        self._streams: list[np.ndarray] = []  # of each which objects have a box, (N,) bool
 
     def add_randomness(self, batch: Batch) -> Batch:
         """Add what the task leaves to chance, the same for every model."""
         return drawn(self.task, batch, len(self.scores))
+
+    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+        """Predict a batch in the task's terms; a frame of a stream by what the network remembers of those before."""
+        if self.task.prompting is None:
+            return self.task.predict(network, batch)
+        if "stride" in batch:
+            self._tracking = Tracking(prompted(network), padding=self.task.spec.padding)
+            self._tracking.begin(batch["boxes"], int(batch["stride"]))
+            self._streams.append(~batch["boxes"].isnan().any(-1)[0, 0].cpu().numpy())
+        assert self._tracking is not None, "the first frame of a stream has its stride"
+        return self.task.predict(self._tracking, batch)
 
     def add(self, outputs: Tensor, batch: Batch, items: Sequence[Item]) -> None:
         """Score a batch's outputs; ``items`` are its samples at the size that counts."""
@@ -49,7 +65,15 @@ class Scorer:
 
     def summary(self) -> Scores:
         """Return the numbers of a record, as JSON holds them."""
-        return plain(self.task.summarise(self.scores))
+        return plain(self.task.summarise(self.scores) | self._of_streams())
+
+    def _of_streams(self) -> dict[str, Any]:
+        """Return how many streams there were, and in how many of them a class had no box and was predicted empty."""
+        if not self._streams:
+            return {}
+        names = self.task.card.outputs[-len(self._streams[0]) :]
+        without = dict(zip(names, np.sum(~np.stack(self._streams), axis=0), strict=True))
+        return {"prompts": {"streams": len(self._streams), "without_box": without}}
 
 
 def drawn(task: Task, batch: Batch, number: int) -> Batch:
@@ -63,8 +87,8 @@ def quick(network: nn.Module, task: Task, dataset: SampleDataset) -> Scores:
     Returns:
         ``{metric: {output: value, "mean": value}, ..., "frames": n}``; None where nothing was to be scored.
     """
-    count = math.ceil(len(dataset) / BATCH)
-    return quick_scores(network, task, follow(small_batches(dataset), "validating", count))
+    batches = small_batches(dataset, task)
+    return quick_scores(network, task, follow(batches, "validating", batch_count(dataset, task)))
 
 
 def quick_scores(network: nn.Module, task: Task, batches: Iterable[tuple[Batch, list[Item]]]) -> Scores:
@@ -91,7 +115,7 @@ def thorough(
         pictures: Folder of the pictures, see `draw_pictures`; their names begin with the split.
     """
     scorer = Scorer(task, quick=False)
-    batches = native_batches(chosen, size, prefix=f"{split}-")
+    batches = native_batches(chosen, size, task, prefix=f"{split}-")
     _run(network, scorer, follow(batches, "scoring", len(chosen)))
     if pictures is not None:
         draw_pictures(network, scorer, chosen, size=size, split=split, folder=pictures)
@@ -108,9 +132,10 @@ def draw_pictures(
     """
     task, old = scorer.task, set(folder.glob(f"{split}-*.png")) | set(folder.glob(f"{split}-*.json"))
     values = [first_value(task, plain(task.summarise([score]))) for score in scorer.scores]
-    for number, rank in exemplars(values, task.metrics[0]).items():
-        sample, name = chosen[number], scorer.items[number]
-        sheet = task.sheet(*predicted(network, task, sample, number, size=size))
+    ranks = exemplars(values, task.metrics[0])
+    for number, answer, item in predicted(network, task, chosen, sorted(ranks), size=size):
+        sample, name, rank = chosen[number], scorer.items[number], ranks[number]
+        sheet = task.sheet(answer, item)
         record = {
             "split": split,
             "rank": rank,
@@ -144,24 +169,59 @@ def exemplars(values: Sequence[float], metric: Metric) -> dict[int, str]:
 
 
 def predicted(
-    network: nn.Module, task: Task, sample: Sample, number: int, *, size: tuple[int, int]
-) -> tuple[Answer, Item]:
-    """Predict one sample of a split, the one of this number from 0, just as it was when it was scored."""
-    [(batch, [item])] = native_batches([sample], size)
+    network: nn.Module, task: Task, chosen: Sequence[Sample], numbers: Sequence[int], *, size: tuple[int, int]
+) -> Iterator[tuple[int, Answer, Item]]:
+    """Predict some samples of a split, by their numbers from 0 on in order, just as they were when they were scored.
+
+    Of a stream the frames before them are predicted again.
+    """
     with _evaluating(network) as where:
-        ready = drawn(task, {key: value.to(where) for key, value in batch.items()}, number)
-        [answer] = task.postprocess(task.predict(network, ready), ready, [_size_of(item)])
-    return answer, item
+        scorer = Scorer(task, quick=True)
+        for number, batch, items in _up_to(chosen, numbers, task, size):
+            ready = drawn(task, {key: value.to(where) for key, value in batch.items()}, number)
+            outputs = scorer.predict(network, ready)
+            if number in numbers:
+                yield number, task.postprocess(outputs, ready, [_size_of(items[0])])[0], items[0]
+
+
+def _up_to(
+    chosen: Sequence[Sample], numbers: Sequence[int], task: Task, size: tuple[int, int]
+) -> Iterator[tuple[int, Batch, list[Item]]]:
+    """Yield the samples of these numbers, and of streams those before them."""
+    spans = [range(number, number + 1) for number in numbers]
+    if task.prompting is not None:
+        wanted = [(stream, [number for number in numbers if number in stream]) for stream in streams_of(chosen)]
+        spans = [range(stream.start, max(inside) + 1) for stream, inside in wanted if inside]
+    for span in spans:
+        batches = native_batches([chosen[number] for number in span], size, task, first=span.start)
+        for number, (batch, items) in zip(span, batches, strict=True):
+            yield number, batch, items
 
 
 def native_batches(
-    chosen: Sequence[Sample], size: tuple[int, int], *, prefix: str = ""
+    chosen: Sequence[Sample], size: tuple[int, int], task: Task, *, prefix: str = "", first: int = 0
 ) -> Iterator[tuple[Batch, list[Item]]]:
-    """Yield every sample as a batch of one at the network's size, with the sample at its own."""
-    for number, sample in enumerate(chosen):
+    """Yield every sample as a batch of one at the network's size, with the sample at its own.
+
+    Names have the ``prefix`` and numbers from ``first`` on. Of a prompted task every sample is a frame of a stream.
+    """
+
+    def read(number: int) -> Item:
+        sample = chosen[number] if task.prompting is None else chosen[number].current
         item = read_sample(sample)
-        name = f"{prefix}{number:04d}-{item.name}".replace("/", "_")
-        yield {"image": network_input(item.images, *size)}, [Item(item.images, item.targets, name)]
+        name = f"{prefix}{first + number:04d}-{item.name}".replace("/", "_")
+        return Item(item.images, item.targets, name)
+
+    def prepare(item: Item) -> Tensor:
+        return network_input(item.images, *size)
+
+    if task.prompting is not None:
+        for stream in streams_of(chosen):
+            yield from stream_batches(task, chosen, read, prepare, stream)
+        return
+    for number in range(len(chosen)):
+        item = read(number)
+        yield {"image": prepare(item)}, [item]
 
 
 def network_input(images: np.ndarray, height: int, width: int) -> Tensor:
@@ -179,20 +239,38 @@ def network_input(images: np.ndarray, height: int, width: int) -> Tensor:
     return frames if len(frames) == 1 else frames[None]  # a clip: (1, T, 3, H, W)
 
 
-def small_batches(dataset: SampleDataset, *, batch_size: int = BATCH) -> Iterator[tuple[Batch, list[Item]]]:
-    """Yield a dataset in order, in batches, with the samples at the network's size."""
+def batch_count(dataset: SampleDataset, task: Task, *, batch_size: int = BATCH) -> int:
+    """Return how many batches `small_batches` yields."""
+    return math.ceil(len(dataset) / batch_size) if task.prompting is None else len(dataset)
+
+
+def small_batches(dataset: SampleDataset, task: Task, *, batch_size: int = BATCH) -> Iterator[tuple[Batch, list[Item]]]:
+    """Yield a dataset in order, in batches, with the samples at the network's size.
+
+    Of a prompted task every batch is one frame of a stream.
+    """
+
+    def read(number: int) -> Item:
+        return Item(*dataset.arrays(number), name=str(number))
+
+    def prepare(item: Item) -> Tensor:
+        return network_input(item.images[-1:], *item.images.shape[1:3])
+
+    if task.prompting is not None:
+        for stream in streams_of(dataset.samples):
+            yield from stream_batches(task, dataset.samples, read, prepare, stream)
+        return
     for start in range(0, len(dataset), batch_size):
         numbers = range(start, min(start + batch_size, len(dataset)))
-        items = [Item(*dataset.arrays(i), name=str(i)) for i in numbers]
         image = torch.stack([dataset[i]["image"] for i in numbers]).float() / 255  # B of (..., 3, H, W)
-        yield {"image": image}, items
+        yield {"image": image}, [read(number) for number in numbers]
 
 
 def _run(network: nn.Module, scorer: Scorer, batches: Iterable[tuple[Batch, list[Item]]]) -> None:
     with _evaluating(network) as where:
         for batch, items in batches:
             ready = scorer.add_randomness({key: value.to(where) for key, value in batch.items()})
-            scorer.add(scorer.task.predict(network, ready), ready, items)
+            scorer.add(scorer.predict(network, ready), ready, items)
 
 
 @contextmanager

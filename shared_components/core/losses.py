@@ -62,6 +62,46 @@ def segmentation_loss(
     return loss
 
 
+OBJECT_WEIGHT = 2.0  # of an object's own pixels in the released binary cross-entropy
+
+
+def objects_loss(logits: Tensor, label: Tensor) -> Tensor:
+    """Return the mean binary cross-entropy of the objects, one for each class but the background, as SurgFed released.
+
+    An object's own pixels weigh `OBJECT_WEIGHT`; an object that a clip does not have is all background.
+
+    Args:
+        logits: (B, C, H, W), the background first, which does not count.
+        label: (B, H, W) int64 class ids in 0..C-1, and `IGNORED`.
+
+    Raises:
+        ValueError: the shapes do not belong together.
+    """
+    _check_shapes(logits, label)
+    own = logits[:, 1:].float()
+    weight = torch.full((), OBJECT_WEIGHT, device=own.device)
+    true = _one_hot(label, logits.shape[1])[:, 1:]
+    losses = F.binary_cross_entropy_with_logits(own, true, pos_weight=weight, reduction="none")
+    return labelled_mean(losses.mean(1), label)
+
+
+def without_unprompted(label: Tensor, boxes: Tensor) -> Tensor:
+    """Return the label with 0, the background, for the classes that have no box in their clip.
+
+    Args:
+        label: (B, H, W) or (B, T, H, W) int64 class ids in 0..N, and `IGNORED`.
+        boxes: (B, T, N, 4) of N objects, of the classes 1..N; NaN where there is none.
+    """
+    B, _T, N, _ = boxes.shape
+    prompted = ~boxes.isnan().any(3).all(1)  # (B, N)
+    ids = torch.arange(1, N + 1, device=label.device)
+    new = torch.where(prompted.to(label.device), ids, 0)  # (B, N): class 1..N -> what it counts as
+    of_class = torch.cat([new.new_zeros(B, 1), new], 1)  # (B, N + 1)
+    places = label.clamp(0, N).flatten(1)  # (B, ...) -> (B, pixels)
+    found = of_class.gather(1, places).view_as(label)
+    return torch.where(label == IGNORED, label, found)
+
+
 def pixel_cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None = None) -> Tensor:
     """Return the mean cross-entropy of the labelled pixels; 0 where there is none.
 

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from shared_components.common.arguments import between, one_of
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
-from shared_components.data.samples import PADDINGS, Item, SampleSpec
+from shared_components.core.prompting import Prompting
+from shared_components.data.samples import PADDINGS, TARGETS_OF, Item, SampleSpec
 
 MOST_FRAMES, LONGEST_INTERVAL = 1024, 3600  # of a clip; seconds
 
@@ -40,6 +41,8 @@ class Task(Protocol):
         spec: What the data must yield.
         channels: Of the network's last layer.
         definitions: How each number is defined, written beside the numbers.
+        prompting: How its network is prompted with boxes; None: it is not. With prompts a network is scored on streams
+            of whole videos, see `streams`.
     """
 
     @property
@@ -52,9 +55,18 @@ class Task(Protocol):
     def channels(self) -> int: ...
     @property
     def definitions(self) -> Mapping[str, str]: ...
+    @property
+    def prompting(self) -> Prompting | None: ...
 
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Add random inputs to a batch, such as hidden patches; most tasks add nothing."""
+        """Add random inputs to a batch, such as hidden patches, or the boxes of training prompts made from its targets.
+
+        Most tasks add nothing.
+        """
+        ...
+
+    def boxes(self, targets: Mapping[str, Tensor]) -> Tensor:
+        """Return the boxes (B, T, N, 4) of the N objects in targets (B, T, H, W), see `prompts.class_boxes`."""
         ...
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
@@ -145,24 +157,58 @@ def choose_task(tasks: Mapping[str, Mapping[str, Any]], wanted: str, *, classes:
 
 
 def sample_spec(
-    kind: str, targets: tuple[str, ...], *, frames: object, interval: object, padding: object = "first"
+    kind: str,
+    targets: tuple[str, ...],
+    *,
+    frames: object,
+    interval: object,
+    padding: object = "first",
+    targets_of: object = "last",
 ) -> SampleSpec:
-    """Return what a kind of task requires of the data: its targets, frames per sample, seconds between them, padding.
+    """Return what a kind of task requires of the data, see `samples.SampleSpec`.
 
     Raises:
-        ValueError: A number is out of its range, the padding is none of `clips.PADDINGS`, or a clip has no interval.
+        ValueError: A number is out of its range, a clip has no interval, or ``padding`` or ``targets_of`` is unknown.
     """
     between(kind, "frames", frames, 1, MOST_FRAMES, whole=True)
     between(kind, "interval", interval, 0, LONGEST_INTERVAL)
     one_of(kind, "padding", padding, PADDINGS)
+    one_of(kind, "targets_of", targets_of, TARGETS_OF)
     if frames != 1 and not interval:
         raise ValueError(f"{kind}: a clip of {frames} frames needs 'interval', the seconds between two of them")
-    return SampleSpec(targets, int(frames), float(interval), str(padding))  # type: ignore[call-overload, arg-type]  # checked above
+    return SampleSpec(targets, int(frames), float(interval), str(padding), str(targets_of))  # type: ignore[call-overload, arg-type]  # checked above
+
+
+def outputs_of(network: nn.Module, batch: Batch) -> Tensor:
+    """Run a network on a batch's images, and its boxes where it has any."""
+    return network(batch["image"], batch["boxes"]) if "boxes" in batch else network(batch["image"])
+
+
+def same_frames(outputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return outputs (N, C, H, W) and targets (N, H, W) of the frames of clips that have both.
+
+    Outputs of clips are (B, T, C, H, W), of the current frame alone (B, C, H, W); targets likewise (B, T, H, W) or
+    (B, H, W). All frames count where both have all, else the current one.
+    """
+    if outputs.dim() == 5 and target.dim() == 4:
+        return outputs.flatten(0, 1), target.flatten(0, 1)  # (B, T, ...) -> (B*T, ...)
+    return current(outputs, 4), current(target, 3)
+
+
+def current(values: Tensor, dimensions: int) -> Tensor:
+    """Return the current, last frame of clips (B, T, ...), which have one dimension more than pictures."""
+    return values[:, -1] if values.dim() > dimensions else values
 
 
 def last_frame(item: Item) -> Array:
     """Return the frame that a sample's labels belong to: uint8 (H, W, 3)."""
     return item.images[-1]
+
+
+def last_target(item: Item, name: str) -> Array:
+    """Return a target (H, W) of that frame, by which a sample is scored: every labelled frame is once the last one."""
+    target = item.targets[name]
+    return target[-1] if target.ndim == 3 else target
 
 
 def checkpoint_notes(
@@ -200,6 +246,11 @@ class OneOutput:
     """What tasks of one output, without named classes, have in common: a score is a number per metric."""
 
     metrics: tuple[Metric, ...]
+    prompting: Prompting | None = None
+
+    def boxes(self, targets: Mapping[str, Tensor]) -> Tensor:
+        """Return no boxes: a task that prompts its network has its own."""
+        raise NotImplementedError(f"{type(self).__name__} prompts no network")
 
     def rows(self, score: dict[str, float]) -> list[dict[str, float]]:
         return [score]

@@ -21,6 +21,7 @@ from shared_components.common.progress import report_progress
 from shared_components.core.method import Batch, Context, Losses, Method, Objective
 from shared_components.core.objectives import route_gradients
 from shared_components.core.partition import Partition, train_mode
+from shared_components.core.streams import prompted
 from shared_components.core.task import Task
 from shared_components.networks.bundle_config import Training
 from shared_components.networks.parts import by_learning_rate
@@ -221,7 +222,9 @@ def check_network(network: nn.Module, method: Method, task: Task) -> None:
 
 
 def check_frames(network: nn.Module, task: Task) -> None:
-    """Raise ValueError where the task's samples are clips, and the network takes single frames or other clips."""
+    """Raise ValueError where the task's samples are clips or prompted, and the network takes no such ones."""
+    if task.prompting is not None:
+        prompted(network)
     kind, frames = type(network).__name__, task.spec.frames
     asks = f"{task.card.kind} asks for clips of {frames} frames, and {kind} takes"
     if frames > 1 and not getattr(network, "takes_clips", False):

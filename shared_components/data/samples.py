@@ -167,6 +167,11 @@ class Sample:
         targets = (*self.earlier, self.targets)
         return tuple(zip(self.images[-len(targets) :], targets, strict=True))
 
+    @property
+    def current(self) -> Sample:
+        """Its current frame alone, with its targets."""
+        return replace(self, images=self.images[-1:], earlier=())
+
 
 @dataclass(frozen=True)
 class Item:

@@ -98,6 +98,7 @@ class Sam2Clips(nn.Module):
 
     stride: Final = 32  # a frame's sides are multiples
     takes_clips: Final = True
+    takes_boxes = True
     additions = ("depth_head", "selection", "indicator")  # initial weights may lack them
     indicator: Tensor
     mean: Tensor

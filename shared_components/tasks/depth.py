@@ -8,7 +8,7 @@ theirs, as used on SCARED, two of them also after scaling by the ratio of median
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -20,11 +20,25 @@ from torch import Tensor, nn
 from shared_components.common.arguments import between, one_of
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
-from shared_components.core.task import Array, Batch, OneOutput, last_frame, sample_spec
+from shared_components.core.prompting import Prompting, inputs_of, prompting_of
+from shared_components.core.prompts import whole_frames
+from shared_components.core.task import (
+    Array,
+    Batch,
+    OneOutput,
+    current,
+    last_frame,
+    last_target,
+    outputs_of,
+    same_frames,
+    sample_spec,
+)
 from shared_components.data.files import depth_values
 from shared_components.data.samples import Item, SampleSpec
 
 POOLINGS = ("batch", "image")
+ACTIVATIONS = ("softplus", "sigmoid")
+MOST = 255.0  # mm: the largest depth of a sigmoid, as released by SurgFed
 LEAST = 1e-3  # mm: smaller depths are clamped before logarithms and ratios
 METRICS = (
     Metric("rmse", "RMSE", False, "mm", digits=2),
@@ -37,6 +51,7 @@ METRICS = (
     Metric("delta3", "δ < 1.25³", True),
     Metric("rmse_scaled", "scaled RMSE", False, "mm", digits=2),
     Metric("abs_rel_scaled", "scaled abs rel", False),
+    Metric("rmse_pixels", "RMSE 0-255", False, "pix.", digits=2, in_delta=True),
 )
 DEFINITIONS = {
     "rmse": "per frame the root of the mean squared error in mm over pixels of known depth, then the mean over frames",
@@ -49,6 +64,7 @@ DEFINITIONS = {
     "delta3": "the same with 1.25 cubed",
     "rmse_scaled": "rmse after the prediction was multiplied by median(truth) / median(prediction) of the frame",
     "abs_rel_scaled": "abs_rel after the same",
+    "rmse_pixels": "SurgFed's: RMSE after the frame's known prediction and truth were each min-max scaled to 0..255",
     "unknown depth": "0 in the file; such pixels count nowhere, a frame without any known one is left out",
     "resolution": "of the depth file: the prediction enlarged bilinearly",
 }
@@ -62,30 +78,44 @@ def build(
     variance: float = 0.5,
     absolute: float = 0.1,
     pooling: str = "batch",
+    activation: str = "softplus",
     frames: int = 1,
     interval: float = 0.0,
     padding: str = "first",
+    targets_of: str = "last",
+    prompts: str = "none",
+    evaluation_prompts: str = "first",
 ) -> Depth:
     """Return the task.
 
     Args:
         classes: A site's class names; not used.
-        scale: Unit of the network's output in millimetres: the usual working distance.
+        scale: Unit of the network's output and of the loss in millimetres: the usual working distance.
         log_error: Weight of the scale-invariant logarithmic error.
         variance: Its lambda: 0 is the plain root mean squared log error, 1 ignores the scale wholly.
         absolute: Weight of the mean absolute error, in units of ``scale``.
         pooling: Pixels of one loss: those of the whole ``batch``, or of an ``image``, averaged over images.
-        frames, interval, padding: Of a sample's clip, see `samples.SampleSpec`.
+        activation: From the network's output x to mm: ``scale`` x softplus(x), or 255 x sigmoid(x), as SurgFed's
+            release has it.
+        frames, interval, padding, targets_of: Of a sample's clip, see `samples.SampleSpec`.
+        prompts: Frames whose whole is the box that the network is given in training, see `prompts.Prompts`; `none`: no
+            box. `evaluation_prompts`: The same in evaluation, which is of whole videos then.
 
-    Raises ValueError for a number out of its range and an unknown pooling.
+    SurgFed's loss, L1, is log_error: 0 and absolute: 1.
+
+    Raises ValueError for a number out of its range and an unknown word.
     """
     between("depth", "scale", scale, LEAST)
     between("depth", "log_error", log_error, 0)
     between("depth", "variance", variance, 0, 1)
     between("depth", "absolute", absolute, 0)
     one_of("depth", "pooling", pooling, POOLINGS)
-    spec = sample_spec("depth", ("depth",), frames=frames, interval=interval, padding=padding)
-    return Depth(scale, log_error, variance, absolute, pooling, spec)
+    one_of("depth", "activation", activation, ACTIVATIONS)
+    spec = sample_spec("depth", ("depth",), frames=frames, interval=interval, padding=padding, targets_of=targets_of)
+    prompting = prompting_of(
+        "depth", spec, prompts=prompts, jitter=0.0, evaluation_prompts=evaluation_prompts, evaluation_jitter=0.0
+    )
+    return Depth(scale, log_error, variance, absolute, pooling, activation, spec, prompting)
 
 
 @dataclass(frozen=True)
@@ -97,28 +127,44 @@ class Depth(OneOutput):
     variance: float
     absolute: float
     pooling: str
+    activation: str
     spec: SampleSpec
+    prompting: Prompting | None = None
     channels = 1
     metrics = METRICS
-    definitions = DEFINITIONS
+
+    @property
+    def definitions(self) -> Mapping[str, str]:
+        return DEFINITIONS | ({} if self.prompting is None else {"prompts": self.prompting.definition})
 
     @property
     def card(self) -> Card:
-        return Card("depth", ("mm",), frames=self.spec.frames)
+        return Card("depth", ("mm",), inputs_of(self.prompting), frames=self.spec.frames)
 
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
-        return batch
+        """Add "boxes" (B, T, 1, 4) to a batch with depth, where the network is prompted."""
+        if self.prompting is None or "depth" not in batch:
+            return batch
+        return {**batch, "boxes": self.prompting.in_training(self.boxes(batch), batch["image"], generator)}
+
+    def boxes(self, targets: Mapping[str, Tensor]) -> Tensor:
+        """Return a box for the one object, the whole frame, in every frame: (B, T, 1, 4)."""
+        *frames, height, width = targets["depth"].shape
+        return whole_frames(*frames, size=(height, width), device=targets["depth"].device)
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
-        """Return millimetres (B, H, W), positive: the scale times softplus of the network's one channel."""
-        return self.scale * F.softplus(network(batch["image"])[:, 0].float())  # (B, 1, H, W) -> (B, H, W)
+        """Return millimetres (B, H, W), or (B, T, H, W) of all frames, positive, of the network's one channel."""
+        raw = outputs_of(network, batch)[..., 0, :, :].float()  # (B, 1, H, W) -> (B, H, W)
+        return MOST * raw.sigmoid() if self.activation == "sigmoid" else self.scale * F.softplus(raw)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the loss of outputs (B, H, W) in mm over pixels of known depth ("depth" above 0).
+        """Return the loss of outputs in mm over pixels of known depth ("depth" above 0).
 
-        An image without any does not count; without any at all the loss is 0.
+        It is of all frames where outputs and depth are, else of the current one. An image without any known depth does
+        not count; without any at all the loss is 0.
         """
-        truth = batch["depth"].to(outputs)
+        outputs, truth = same_frames(outputs.unsqueeze(-3), batch["depth"].to(outputs))  # (N, 1, H, W), (N, H, W)
+        outputs = outputs[:, 0]
         parts = zip(outputs, truth, strict=True) if self.pooling == "image" else [(outputs, truth)]
         losses = [self._loss(p[t > 0], t[t > 0]) for p, t in parts if bool((t > 0).any())]
         return torch.stack(losses).mean() if losses else outputs.sum() * 0
@@ -131,22 +177,26 @@ class Depth(OneOutput):
         return self.log_error * spread + self.absolute * (predicted - true).abs().mean() / self.scale
 
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
-        """Return float32 mm, resized bilinearly."""
-        depths = outputs.float().cpu().numpy()
+        """Return float32 mm of the current frame, resized bilinearly."""
+        depths = current(outputs, 3).float().cpu().numpy()
         return [
             one if one.shape == tuple(size) else cv2.resize(one, (size[1], size[0]))
             for one, size in zip(depths, sizes, strict=True)
         ]
 
     def score(self, answer: Array, item: Item, *, quick: bool) -> dict[str, float]:
-        truth = item.targets["depth"]
+        truth = last_target(item, "depth")
         known = truth > 0
         if not known.any():
             return dict.fromkeys((metric.name for metric in METRICS), math.nan)
         predicted, true = answer[known].astype(np.float64).clip(LEAST), truth[known].astype(np.float64)
         scaled = predicted * (np.median(true) / np.median(predicted))
         plain, after = _errors(predicted, true), _errors(scaled, true)
-        return plain | {"rmse_scaled": after["rmse"], "abs_rel_scaled": after["abs_rel"]}
+        return plain | {
+            "rmse_scaled": after["rmse"],
+            "abs_rel_scaled": after["abs_rel"],
+            "rmse_pixels": float(np.sqrt(np.mean((_stretched(predicted) - _stretched(true)) ** 2))),
+        }
 
     def files(self, answer: Array, image: Array) -> dict[str, Array]:
         """Return the depth as 16 bits, 256 per millimetre, and as colour with a scale bar."""
@@ -158,7 +208,13 @@ class Depth(OneOutput):
         """Draw frame, truth, prediction and its errors, depth as colour."""
         from shared_components.reporting.overlays import depth_sheet
 
-        return depth_sheet(last_frame(item), item.targets["depth"], answer)
+        return depth_sheet(last_frame(item), last_target(item, "depth"), answer)
+
+
+def _stretched(depths: Array) -> Array:
+    """Return (N,) depths min-max scaled to 0..255; 0 where all are the same."""
+    span = np.ptp(depths)
+    return 255 * (depths - depths.min()) / span if span > 0 else np.zeros_like(depths)
 
 
 def _errors(predicted: Array, true: Array) -> dict[str, float]:

@@ -18,14 +18,26 @@ from shared_components.common.drawing.palette import class_entries
 from shared_components.common.drawing.pictures import legend, overlay
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
-from shared_components.core.losses import segmentation_loss
+from shared_components.core.losses import objects_loss, segmentation_loss, without_unprompted
 from shared_components.core.metrics import POLICIES, FrameScores, frame_scores, summarise
-from shared_components.core.task import Array, Batch, Scores, last_frame, sample_spec
+from shared_components.core.prompting import Prompting, inputs_of, prompting_of
+from shared_components.core.prompts import class_boxes
+from shared_components.core.task import (
+    Array,
+    Batch,
+    Scores,
+    current,
+    last_frame,
+    last_target,
+    outputs_of,
+    same_frames,
+    sample_spec,
+)
 from shared_components.data.samples import Item, SampleSpec
 
 METRICS = (
-    Metric("dice", "Dice", True, "%", 100.0, 2),
-    Metric("iou", "IoU", True, "%", 100.0, 2),
+    Metric("dice", "Dice", True, "%", 100.0, 2, in_delta=True),
+    Metric("iou", "IoU", True, "%", 100.0, 2, in_delta=True),
     Metric("assd", "ASSD", False, "px", digits=2),
     Metric("hd95", "HD95 (medpy)", False, "px", digits=2),
     Metric("hd95_monai", "HD95 (MONAI)", False, "px", digits=2),
@@ -50,10 +62,16 @@ def build(
     log_iou: float = 0.3,
     dice: float = 0.0,
     balance: float = 0.0,
+    objects: float = 0.0,
     empty_policy: str = "diagonal",
     frames: int = 1,
     interval: float = 0.0,
     padding: str = "first",
+    targets_of: str = "last",
+    prompts: str = "none",
+    jitter: float = 0.0,
+    evaluation_prompts: str = "first",
+    evaluation_jitter: float = 0.0,
 ) -> Segmentation:
     """Return the task.
 
@@ -63,20 +81,32 @@ def build(
         log_iou: Weight of the log of the soft IoU.
         dice: Weight of the soft Dice loss; FedST's Eq. (9) has it beside cross-entropy.
         balance: How much rare classes count in the cross-entropy, 0 (as released) to 1.
+        objects: Weight of the binary cross-entropy of each object (`losses.objects_loss`), as released by SurgFed; its
+            paper's loss is cross_entropy alone.
         empty_policy: Score of a class that is empty in a frame, one of `metrics.POLICIES`.
-        frames, interval, padding: Of a sample's clip, see `samples.SampleSpec`.
+        frames, interval, padding, targets_of: Of a sample's clip, see `samples.SampleSpec`.
+        prompts, jitter: Boxes that the network is given in training, one object a class, see `prompts.Prompts`; `none`:
+            no boxes.
+        evaluation_prompts, evaluation_jitter: The same in evaluation, which is of whole videos then.
 
-    Raises ValueError without classes, and for an unknown policy or a number out of its range.
+    Raises ValueError without classes, and for an unknown policy or rule, or a number out of its range.
     """
     if len(classes) < 2:
         raise ValueError("segmentation needs a background and a class; the site's data set has no class map")
     weights = {"cross_entropy": cross_entropy, "log_iou": log_iou, "dice": dice, "balance": balance}
-    for name, weight in weights.items():
+    for name, weight in [*weights.items(), ("objects", objects)]:
         between("segmentation", name, weight, 0, 1 if name == "balance" else math.inf)
     if empty_policy not in POLICIES:
         raise ValueError(f"empty_policy is {empty_policy!r}; use one of {', '.join(POLICIES)}")
-    spec = sample_spec("segmentation", ("label",), frames=frames, interval=interval, padding=padding)
-    return Segmentation(tuple(classes), {n: float(w) for n, w in weights.items()}, empty_policy, spec)
+    spec = sample_spec(
+        "segmentation", ("label",), frames=frames, interval=interval, padding=padding, targets_of=targets_of
+    )
+    prompting = prompting_of(
+        "segmentation", spec, prompts=prompts, jitter=jitter,
+        evaluation_prompts=evaluation_prompts, evaluation_jitter=evaluation_jitter,
+    )  # fmt: skip
+    floats = {name: float(weight) for name, weight in weights.items()}
+    return Segmentation(tuple(classes), floats, float(objects), empty_policy, spec, prompting)
 
 
 @dataclass(frozen=True)
@@ -85,14 +115,19 @@ class Segmentation:
 
     classes: tuple[str, ...]
     weights: Mapping[str, float]
+    objects: float
     empty_policy: str
     spec: SampleSpec
+    prompting: Prompting | None = None
     metrics = METRICS
-    definitions = DEFINITIONS
+
+    @property
+    def definitions(self) -> Mapping[str, str]:
+        return DEFINITIONS | ({} if self.prompting is None else {"prompts": self.prompting.definition})
 
     @cached_property
     def card(self) -> Card:
-        return Card("segmentation", self.classes, frames=self.spec.frames)
+        return Card("segmentation", self.classes, inputs_of(self.prompting), frames=self.spec.frames)
 
     @property
     def channels(self) -> int:
@@ -100,24 +135,40 @@ class Segmentation:
         return len(self.classes)
 
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
-        return batch
+        """Add "boxes" (B, T, N, 4) to a batch with labels, where the network is prompted."""
+        if self.prompting is None or "label" not in batch:
+            return batch
+        return {**batch, "boxes": self.prompting.in_training(self.boxes(batch), batch["image"], generator)}
+
+    def boxes(self, targets: Mapping[str, Tensor]) -> Tensor:
+        """Return a box for each class but the background: (B, T, classes - 1, 4), NaN where a frame lacks the class."""
+        return class_boxes(targets["label"], len(self.classes))
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
-        """Return logits (B, C, H, W)."""
-        return network(batch["image"])
+        """Return logits (B, C, H, W) of the current frame, or (B, T, C, H, W) of all, as the network has them."""
+        return outputs_of(network, batch)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the weighted cross-entropy, log of the soft IoU and Dice loss."""
-        return segmentation_loss(outputs, batch["label"], **self.weights)
+        """Return the weighted cross-entropy, log of the soft IoU, Dice loss and binary cross-entropy of objects.
+
+        It is of all frames where outputs and labels are, else of the current one. A prompted network is not trained to
+        find what it was not told of: a class without a box in its clip counts as background.
+        """
+        label = batch["label"]
+        if "boxes" in batch:
+            label = without_unprompted(label, batch["boxes"])
+        logits, label = same_frames(outputs, label)
+        loss = segmentation_loss(logits, label, **self.weights)
+        return loss + self.objects * objects_loss(logits, label) if self.objects else loss
 
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
-        """Return uint8 class ids, resized by nearest neighbour."""
-        ids = outputs.argmax(1).to(torch.uint8).cpu().numpy()  # (B, C, H, W) -> (B, H, W)
+        """Return uint8 class ids of the current frame, resized by nearest neighbour."""
+        ids = current(outputs, 4).argmax(1).to(torch.uint8).cpu().numpy()  # (B, C, H, W) -> (B, H, W)
         return [enlarge(one, size) for one, size in zip(ids, sizes, strict=True)]
 
     def score(self, answer: Array, item: Item, *, quick: bool) -> FrameScores:
         """Score Dice and IoU and, unless ``quick``, distances."""
-        classes, truth = range(1, len(self.classes)), item.targets["label"]
+        classes, truth = range(1, len(self.classes)), last_target(item, "label")
         return frame_scores(answer, truth, classes=classes, distances=not quick, policy=self.empty_policy)
 
     def rows(self, score: FrameScores) -> list[dict[str, Any]]:
@@ -150,7 +201,7 @@ class Segmentation:
         from shared_components.data.transforms import resize_image
         from shared_components.reporting.overlays import segmentation_sheet
 
-        truth = item.targets["label"]
+        truth = last_target(item, "label")
         image = resize_image(last_frame(item), *truth.shape)  # masks of PFedSIS's test frames are at native size
         return segmentation_sheet(image, truth, answer, self.classes)
 

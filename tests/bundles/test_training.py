@@ -85,7 +85,7 @@ def test_validation_in_a_bundle_scores_as_in_a_federation(site_config, small):
     torch.manual_seed(0)
     network = build_network(load_bundle("pvt_fpn").network).eval()
     step = EvaluationStep(task, quick=True)
-    for number, batch in enumerate(ValidationBatches(dataset, batch_size=1), start=1):
+    for number, batch in enumerate(ValidationBatches(dataset, task, batch_size=1), start=1):
         state = SimpleNamespace(iteration=number, device="cpu")
         step(SimpleNamespace(state=state, network=network), batch)
     scores = quick(network, task, dataset)

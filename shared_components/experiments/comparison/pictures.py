@@ -50,8 +50,7 @@ def write_pictures(
         files, with the prediction last, and the meaning of the colours.
     """
     records = []
-    for number in chosen(len(samples)):
-        answer, item = predicted(network, task, samples[number], number, size=size)
+    for number, answer, item in predicted(network, task, samples, chosen(len(samples)), size=size):
         score = first_value(task, plain(task.summarise([task.score(answer, item, quick=True)])))
         drawn = _write(task.sheet(answer, item), folder, f"{number:04d}")
         name = f"{samples[number].video}, frame {samples[number].index}"

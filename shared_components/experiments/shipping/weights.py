@@ -240,7 +240,7 @@ def _scored(network: nn.Module, trained: Pretrained, tested: Tested) -> dict[str
     if site.classes:
         network = read_as(network, trained.outputs, site.classes)
     kept, _ = readable_samples(site, SPLIT, spec=task.spec)
-    found = quick_scores(network, task, native_batches(kept, trained.size))
+    found = quick_scores(network, task, native_batches(kept, trained.size, task))
     numbers = {metric.name: found[metric.name] for metric in task.metrics if metric.name in found}
     about = {"name": tested.name, "where": tested.where, "classes": name_of(site.classes), "frames": len(kept)}
     return about | numbers

@@ -1,0 +1,75 @@
+"""How a task prompts its network with boxes: one rule in training, one in evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from shared_components.common.arguments import between, one_of
+from shared_components.core.prompts import RULES, Prompts
+from shared_components.data.samples import SampleSpec
+
+WORDS = {"first": "the first frame alone", "every_second": "every second frame, as SurgFed released"}
+
+
+@dataclass(frozen=True)
+class Prompting:
+    """The boxes that a network is prompted with in training, and in the evaluation of whole videos."""
+
+    training: Prompts
+    evaluation: Prompts
+
+    @property
+    def definition(self) -> str:
+        """How scores were measured, to stand beside them."""
+        amount, where = self.evaluation.jitter, WORDS[self.evaluation.rule]
+        jitter = f", each side moved by up to {amount:g} of the box's side" if amount else ""
+        return (
+            f"whole videos, frame by frame, with boxes around the true objects in {where}{jitter}; a class that a video's "
+            "first frame lacks is predicted empty"
+        )
+
+    def in_training(self, boxes: Tensor, image: Tensor, generator: torch.Generator) -> Tensor:
+        """Return the training prompts of boxes (B, T, N, 4) of images (..., H, W)."""
+        return self.training(boxes, size=(image.shape[-2], image.shape[-1]), generator=generator)
+
+    def in_stream(self, boxes: Tensor, image: Tensor, number: int) -> Tensor:
+        """Return the boxes (1, 1, N, 4) of a frame of a stream, the sample of this number, moved as in evaluation."""
+        generator = torch.Generator().manual_seed(number)
+        return self.evaluation(boxes, size=(image.shape[-2], image.shape[-1]), generator=generator)
+
+
+def inputs_of(prompting: Prompting | None) -> tuple[str, ...]:
+    """Return what a task's network is given, as its card says."""
+    return ("image",) if prompting is None else ("image", "boxes")
+
+
+def prompting_of(
+    kind: str,
+    spec: SampleSpec,
+    *,
+    prompts: object,
+    jitter: object,
+    evaluation_prompts: object,
+    evaluation_jitter: object,
+) -> Prompting | None:
+    """Return how a kind of task prompts its network; None where ``prompts`` is "none".
+
+    Raises:
+        ValueError: A rule is unknown, a jitter is out of its range, or the samples are clips that do not begin with a
+            frame that has targets.
+    """
+    one_of(kind, "prompts", prompts, ("none", *RULES))
+    one_of(kind, "evaluation_prompts", evaluation_prompts, RULES)
+    for name, share in (("jitter", jitter), ("evaluation_jitter", evaluation_jitter)):
+        between(kind, name, share, 0, 0.5, ends="[)")
+    if prompts == "none":
+        return None
+    if spec.frames > 1 and (spec.targets_of, spec.padding) != ("all", "first"):
+        raise ValueError(
+            f"{kind}: prompts {prompts!r} come from the targets of a clip's first frame; write targets_of: all and "
+            "padding: first, or prompts: none"
+        )
+    return Prompting(Prompts(prompts, jitter), Prompts(evaluation_prompts, evaluation_jitter))  # type: ignore[arg-type]  # checked above

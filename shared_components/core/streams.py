@@ -1,0 +1,120 @@
+"""Whole videos as streams: a prompted network is shown frame after frame, and keeps a memory of constant size.
+
+A stream is the frames of a split that follow each other in one video. It begins with the boxes of its first frame,
+made from the truth by the task's evaluation prompts, at which the paper of SurgFed "provides only the first frame's
+bounding box"; a class that this frame lacks is predicted empty from then on, and scored as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from shared_components.core.task import Batch, Task, last_target
+from shared_components.data.samples import Item, Sample
+from shared_components.data.transforms import resize_target
+
+
+@runtime_checkable
+class Prompted(Protocol):
+    """A network that is prompted with boxes, such as `networks.sam2_video.Sam2Clips`, which documents shapes."""
+
+    takes_boxes: bool
+
+    def begin_stream(self, boxes: Tensor | None = None, *, stride: int = 1, padding: str = "first") -> Any:
+        """Return the memory before a stream's first frame, whose boxes are (1, N, 4) or not given."""
+        ...
+
+    def remember(self, image: Tensor, memory: Any, boxes: Tensor | None = None) -> tuple[Tensor, Any]:
+        """Predict the next frame (1, 3, H, W), with new boxes or without; return the outputs and the new memory."""
+        ...
+
+
+def prompted(network: nn.Module) -> Prompted:
+    """Return a network as `Prompted`; ValueError where it takes no boxes."""
+    if not isinstance(network, Prompted):
+        raise ValueError(
+            f"{type(network).__name__} takes no boxes; write prompts: none for it in 'tasks', or choose a bundle whose "
+            "network is prompted, such as surgfed"
+        )
+    return network
+
+
+class Tracking(nn.Module):
+    """A prompted network as a network of single frames that remembers the earlier ones of its stream."""
+
+    def __init__(self, network: Prompted, *, padding: str) -> None:
+        super().__init__()
+        self._network, self._padding = network, padding
+        self._memory: Any = None
+
+    def begin(self, boxes: Tensor, stride: int) -> None:
+        """Begin a stream with boxes (1, 1, N, 4) on its first frame; ``stride`` frames lie between two of a clip."""
+        self._memory = self._network.begin_stream(boxes[:, 0], stride=stride, padding=self._padding)
+
+    def forward(self, image: Tensor, boxes: Tensor | None = None) -> Tensor:
+        """Predict the stream's next frame (1, 3, H, W), which may have boxes (1, 1, N, 4)."""
+        given = None if boxes is None else boxes[:, 0]
+        outputs, self._memory = self._network.remember(image, self._memory, given)
+        return outputs
+
+
+def streams_of(chosen: Sequence[Sample]) -> list[range]:
+    """Part samples into streams, by their numbers.
+
+    A stream begins where another video does, and where a clip shows its own frame alone: at the first frame of a
+    stretch of a video, and at every frame of a site that shows no history.
+    """
+    begins = [
+        number
+        for number, sample in enumerate(chosen)
+        if number == 0
+        or sample.video != chosen[number - 1].video
+        or (len(sample.images) > 1 and set(sample.images) == {sample.images[-1]})
+    ]
+    return [range(begin, end) for begin, end in pairwise([*begins, len(chosen)])]
+
+
+def stride_of(stream: Sequence[Sample]) -> int:
+    """Return how many frames of a stream lie from one frame of a clip to the next, by the clips' own frames.
+
+    It is 1 where clips show frames between those of the stream, as with `frame_interval` in site.yaml.
+    """
+    places = {sample.images[-1]: place for place, sample in enumerate(stream)}
+    steps = [place - places.get(s.images[-2], place) for place, s in enumerate(stream) if len(s.images) > 1]
+    return max(steps, default=0) or 1
+
+
+def stream_batches(
+    task: Task, chosen: Sequence[Sample], read: Callable[[int], Item], prepare: Callable[[Item], Tensor], stream: range
+) -> Iterator[tuple[Batch, list[Item]]]:
+    """Yield the frames of a stream, each as a batch of one; the first has the "boxes" and the "stride" of the stream.
+
+    Args:
+        chosen: The samples that ``stream`` numbers.
+        read: Reads a sample by its number.
+        prepare: Makes the network's input (1, 3, H, W) of it.
+    """
+    assert task.prompting is not None
+    stride = stride_of([chosen[number] for number in stream])
+    shown = set(task.prompting.evaluation.frames(len(stream)))
+    for place, number in enumerate(stream):
+        item = read(number)
+        image = prepare(item)
+        batch = {"image": image}
+        if place in shown:
+            batch["boxes"] = task.prompting.in_stream(_boxes(task, item, image), image, number)
+        if place == 0:
+            batch["stride"] = torch.tensor(stride)
+        yield batch, [item]
+
+
+def _boxes(task: Task, item: Item, image: Tensor) -> Tensor:
+    """Return the boxes (1, 1, N, 4) of a sample's current frame, in pixels of the network's input."""
+    height, width = image.shape[-2:]
+    targets = {name: resize_target(last_target(item, name), height, width) for name in item.targets}
+    return task.boxes({name: torch.from_numpy(target)[None, None] for name, target in targets.items()})
