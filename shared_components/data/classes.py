@@ -15,13 +15,26 @@ CLASS_MAPS: dict[str, tuple[str, ...]] = {
     "parts": ("background", "shaft", "wrist", "clasper"),
     "shaft_manipulator": ("background", "shaft", "manipulator"),
     "foreground": ("background", "instrument"),
-}
+    "scene": (
+        "background", "shaft", "clasper", "wrist", "kidney parenchyma", "covered kidney", "thread", "clamps",
+        "suturing needle", "suction instrument", "small intestine", "ultrasound probe",
+    ),
+    "hysterectomy": (
+        "background", "tool 1 manipulator", "tool 1 shaft", "tool 2 manipulator", "tool 2 shaft", "tool 3 manipulator",
+        "tool 3 shaft", "tool 4 manipulator", "tool 4 shaft", "uterus",
+    ),
+}  # fmt: skip
 
 # A finer map can be read as a coarser one: (from, to) -> the new id of each old id.
 MERGES: dict[tuple[str, str], tuple[int, ...]] = {
     ("parts", "shaft_manipulator"): (0, 1, 2, 2),
     ("parts", "foreground"): (0, 1, 1, 1),
     ("shaft_manipulator", "foreground"): (0, 1, 1),
+    ("scene", "parts"): (0, 1, 3, 2, 0, 0, 0, 0, 0, 0, 0, 0),
+    ("scene", "shaft_manipulator"): (0, 1, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0),
+    ("scene", "foreground"): (0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0),
+    ("hysterectomy", "shaft_manipulator"): (0, 2, 1, 2, 1, 2, 1, 2, 1, 0),
+    ("hysterectomy", "foreground"): (0, 1, 1, 1, 1, 1, 1, 1, 1, 0),
 }
 
 

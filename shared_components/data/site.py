@@ -40,6 +40,11 @@ class Source:
             return self.own.classes
         return CLASS_MAPS.get(self.reader.CLASS_MAP, ())
 
+    @property
+    def usual_classes(self) -> tuple[str, ...]:
+        """Names of the classes of a site that names no class map, which may be coarser."""
+        return self.classes if self.own is not None else CLASS_MAPS.get(self.reader.USUAL, self.classes)
+
 
 def targets_of(dataset: str) -> tuple[str, ...]:
     """Return the targets of a dataset beside its images."""

@@ -3,7 +3,7 @@
     name: hospital-a                 # default: the name the federation gives the site
     dataset: endovis2017             # a reader's name
     root: /data/endovis2017          # absolute, or relative to this file
-    classes: foreground              # default: the dataset's own class map, or a coarser one
+    classes: foreground              # default: the dataset's usual class map; another that it can be read as
     split:                           # by video, never by frame
       train: [instrument_dataset_1, instrument_dataset_2]
       validation: [instrument_dataset_3]
@@ -240,7 +240,7 @@ def _classes(value: Any, source: Source) -> tuple[str, ...]:
     own = source.classes
     if value is not None and not own:
         raise ValueError(f"'classes' is {value!r}, but {source.dataset} has no label masks; leave it out")
-    wanted = own if value is None else CLASS_MAPS[_one_of("class map", value, CLASS_MAPS)]
+    wanted = source.usual_classes if value is None else CLASS_MAPS[_one_of("class map", value, CLASS_MAPS)]
     if own and wanted not in readable_as(own):
         raise ValueError(
             f"'classes' is {value!r}, but {source.dataset} has {name_of(own)!r}, which cannot be read so; "

@@ -205,7 +205,33 @@ def write_grasp(root: Path, videos: int, frames: int) -> list[str]:
     return names
 
 
+def write_autolaparo(root: Path, videos: int, frames: int) -> list[str]:
+    """Write clips of a root with or without AutoLaparo_Task3: tool 1 and a uterus, masks of one channel or of three."""
+    base = root / "AutoLaparo_Task3" if frames % 2 else root
+    for video in range(1, videos + 1):
+        for index in range(frames):
+            ids = np.array([0, 40, 20, 180], dtype=np.uint8)[canonical_mask(index)]
+            ids = np.dstack([ids] * 3) if video % 2 == 0 else ids
+            write(base / f"imgs/{video:03d}{index:03d}.jpg", frame_image(index))
+            write(base / f"masks/{video:03d}{index:03d}.png", ids)
+    (base / "imgs/readme.jpg").write_text("no frame")
+    return [f"{video:03d}" for video in range(1, videos + 1)]
+
+
+def write_stereomis(root: Path, videos: int, frames: int) -> list[str]:
+    """Write what `surgfl unpack-stereomis` leaves, beside a part of what is published."""
+    names = [f"P{1 + video}" for video in range(videos)]
+    for name in names:
+        for index in range(frames):
+            write(root / name / f"rectified/left/{25 * index:06d}.png", frame_image(index))
+            write(root / name / f"rectified/depth/{25 * index:06d}.png", depth_map(index))
+            write(root / name / f"masks/{25 * index:06d}l.png", canonical_mask(index))
+        (root / name / "groundtruth.txt").write_text("0 0 0 0 0 0 0 1")
+    return names
+
+
 WRITERS: dict[str, Callable[[Path, int, int], list[str]]] = {
+    "autolaparo": write_autolaparo,
     "endovis2015_rigid": write_endovis2015_rigid,
     "endovis2017": write_endovis2017,
     "endovis2018": write_endovis2018,
@@ -214,6 +240,7 @@ WRITERS: dict[str, Callable[[Path, int, int], list[str]]] = {
     "sar_rarp50": write_sar_rarp50,
     "scared": write_scared,
     "sisvse": write_sisvse,
+    "stereomis": write_stereomis,
 }
 
 

@@ -40,7 +40,23 @@ def test_every_merge_has_a_known_class_for_every_class(source, target):
 def test_every_class_map_can_be_read_as_the_instrument_alone(name):
     assert CLASS_MAPS["foreground"] in readable_as(CLASS_MAPS[name])
     ids = coarser_ids(CLASS_MAPS[name], CLASS_MAPS["foreground"])
-    assert ids == tuple(min(place, 1) for place in range(len(CLASS_MAPS[name])))
+    parts = ("shaft", "wrist", "clasper", "manipulator", "instrument")
+    assert ids == tuple(int(word.split()[-1] in parts and word != "suction instrument") for word in CLASS_MAPS[name])
+
+
+def test_finer_maps_are_read_alike_in_one_step_and_in_two():
+    for source, target in MERGES:
+        for between in readable_as(CLASS_MAPS[source]):
+            if (rest := coarser_ids(between, CLASS_MAPS[target])) and (
+                first := coarser_ids(CLASS_MAPS[source], between)
+            ):
+                assert tuple(rest[place] for place in first) == MERGES[source, target]
+
+
+def test_scene_classes_are_merged_by_their_names():
+    for place, word in enumerate(CLASS_MAPS["scene"]):
+        expected = PARTS.index(word) if word in PARTS else 0
+        assert MERGES["scene", "parts"][place] == expected
 
 
 def test_classes_are_placed_by_their_names():
@@ -63,5 +79,7 @@ def test_classes_of_ones_own_are_read_as_themselves_alone_and_called_by_their_na
 def test_a_suction_tool_is_the_same_in_every_class_map_of_parts(dataset, suction, shaft, tmp_path):
     mask = np.array([[suction, shaft]], np.uint8)
     cv2.imwrite(str(tmp_path / "a.png"), mask[..., ::-1] if mask.ndim == 3 else mask)  # OpenCV's order is BGR
-    found = find_reader(dataset).read_target("label", (tmp_path / "a.png",))
+    reader = find_reader(dataset)
+    found = reader.read_target("label", (tmp_path / "a.png",))
+    found = merge_classes(found, CLASS_MAPS[reader.CLASS_MAP], PARTS)
     assert found.tolist() == [[SUCTION, 1]] and CLASS_MAPS["parts"][SUCTION] == "background"

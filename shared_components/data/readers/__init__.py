@@ -33,6 +33,9 @@ class Reader(ABC):
     CLASS_MAP: str = ""
     """Name of the class map (`shared_components.data.classes`) of its "label"; empty where it has none."""
 
+    USUAL: str = ""
+    """Name of a coarser class map, that of a site which names none; empty: the map is `CLASS_MAP`."""
+
     RATE: float | None = None
     """Frame numbers per second of video; None where no fixed rate is known."""
 

@@ -3,9 +3,10 @@
     root[/miccai_challenge_release_N]/seq_N/left_frames/frame000.png    1280x1024
     root[/miccai_challenge_release_N]/seq_N/labels/frame000.png         RGB, sometimes RGBA, colour-coded
 
-The official order is shaft 1, clasper 2, wrist 3; the canonical one shaft 1, wrist 2, clasper 3. Tissue,
-threads, clamps, needles, suction and probes are background here. Two frames a second, all labelled; where little
-moved, frames were left out (the challenge's page), so that two neighbours may lie further apart than half a second.
+Classes `scene` are the challenge's eleven in its own order, shaft 1, clasper 2, wrist 3. Usually a site has `parts`,
+shaft 1, wrist 2, clasper 3, where tissue, threads, clamps, needles, suction and probes are background. Two frames a
+second, all labelled; where little moved, frames were left out (the challenge's page), so that two neighbours may lie
+further apart than half a second.
 """
 
 from __future__ import annotations
@@ -15,28 +16,29 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from shared_components.data.classes import SUCTION
 from shared_components.data.files import DataError, by_number, read_colours, video_folders
 from shared_components.data.readers import Listing, Reader, paired
 
-_COLOURS: dict[tuple[int, int, int], int] = {
-    (0, 0, 0): 0,  # background tissue
-    (0, 255, 0): 1,  # instrument shaft
-    (0, 255, 255): 3,  # instrument clasper
-    (125, 255, 12): 2,  # instrument wrist
-    (255, 55, 0): 0,  # kidney parenchyma
-    (24, 55, 125): 0,  # covered kidney
-    (187, 155, 25): 0,  # thread
-    (0, 255, 125): 0,  # clamps
-    (255, 255, 125): 0,  # suturing needle
-    (123, 15, 175): SUCTION,
-    (124, 155, 5): 0,  # small intestine
-    (12, 255, 141): 0,  # ultrasound probe
-}
+_COLOURS: tuple[tuple[int, int, int], ...] = (
+    (0, 0, 0),  # background tissue
+    (0, 255, 0),  # instrument shaft
+    (0, 255, 255),  # instrument clasper
+    (125, 255, 12),  # instrument wrist
+    (255, 55, 0),  # kidney parenchyma
+    (24, 55, 125),  # covered kidney
+    (187, 155, 25),  # thread
+    (0, 255, 125),  # clamps
+    (255, 255, 125),  # suturing needle
+    (123, 15, 175),  # suction instrument
+    (124, 155, 5),  # small intestine
+    (12, 255, 141),  # ultrasound probe
+)
+"""Of the classes `scene`, in their order."""
 
 
 class EndoVis2018(Reader):
-    CLASS_MAP = "parts"
+    CLASS_MAP = "scene"
+    USUAL = "parts"
     RATE = 2.0
 
     def folders(self, root: Path) -> dict[str, Path]:
@@ -60,7 +62,7 @@ class EndoVis2018(Reader):
         colours = read_colours(path)
         canonical = np.zeros(colours.shape[:2], dtype=np.uint8)
         known = np.zeros_like(canonical)
-        for value, class_id in _COLOURS.items():
+        for class_id, value in enumerate(_COLOURS):
             here = np.asarray(cv2.inRange(colours, value, value), dtype=np.uint8)  # 255 where it is this colour
             known |= here
             canonical |= here & np.uint8(class_id)

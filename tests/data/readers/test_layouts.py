@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from shared_components.commands import unpack_sar_rarp50
+from shared_components.data.classes import CLASS_MAPS, merge_classes
 from shared_components.data.files import DataError
 from shared_components.data.readers import find_reader
 from shared_components.data.readers.sar_rarp50 import unpack
@@ -63,7 +64,10 @@ def test_endovis2018_puts_wrist_before_clasper_tissue_to_background_and_refuses_
     # official ids 1 shaft, 2 clasper, 3 wrist, 4 kidney, 11 ultrasound probe
     colours = [(0, 255, 0), (0, 255, 255), (125, 255, 12), (255, 55, 0), (12, 255, 141)]
     write(path := tmp_path / "frame007.png", np.array([colours], dtype=np.uint8))
-    assert find_reader("endovis2018").read_target("label", (path,)).tolist() == [[1, 3, 2, 0, 0]]
+    assert find_reader("endovis2018").read_target("label", (path,)).tolist() == [[1, 2, 3, 4, 11]]
+    assert merge_classes(np.array([[1, 2, 3, 4, 11]]), CLASS_MAPS["scene"], CLASS_MAPS["parts"]).tolist() == [
+        [1, 3, 2, 0, 0]
+    ]
     write(path, np.array([[COLOURS_2018[0], (1, 2, 3)]], dtype=np.uint8))
     with pytest.raises(DataError, match=r"frame007\.png: holds the unknown colour \(1, 2, 3\) at row 0, column 1"):
         find_reader("endovis2018").read_target("label", (path,))

@@ -1,0 +1,35 @@
+"""`surgfl unpack-stereomis`: write rectified left images of StereoMIS and the depth of its stereo pairs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from shared_components.common.arguments import between, height_and_width
+from shared_components.data.stereo import sequences, unpack
+
+HELP = "write rectified images of StereoMIS and the depth of its stereo pairs, once"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("root", type=Path, help="folder of the dataset, of its sequences P1/, P2_0/, ...")
+    parser.add_argument("--every", type=int, default=25, help="write each n-th frame of a video (default 25)")
+    parser.add_argument("--size", help="height and width to shrink images to first, such as 512x640; default: none")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Unpack every sequence under the root; return 1 if one cannot be read or there is none."""
+    try:
+        between("unpack-stereomis", "--every", args.every, 1, whole=True)
+        size = height_and_width("--size", args.size) if args.size else None
+        folders = sequences(args.root)
+        for folder in folders:
+            written, rate = unpack(folder, every=args.every, size=size)
+            print(f"{folder.name}: {written} frames written, of a video of {rate:g} a second (rate: {rate:g})")
+    except (ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    if not folders:
+        print(f"{args.root}: holds no sequences with StereoCalibration.ini; correct the path", file=sys.stderr)
+    return int(not folders)

@@ -1,0 +1,214 @@
+"""Depth from a stereo pair, in the steps of OpenCV's manual.
+
+1. Both images are rectified by the calibration (`cv2.stereoRectify` with alpha 0 and equal principal points), so that a
+   point lies in one row of both. Depth, and the left image that it belongs to, are those of the rectified left camera.
+2. Disparity by semi-global matching (Hirschmueller, TPAMI 2008; `cv2.StereoSGBM`) of grey images, blocks of 5 x 5.
+3. The pair is matched the other way round, too: where both answers differ by more than one pixel, as behind an edge,
+   the depth is unknown.
+4. Depth = focal length x baseline / disparity; beyond `NEAREST` to `FARTHEST` it is unknown, 0.
+
+A wrong match that both directions agree on stays: this depth is a measurement, not a truth.
+"""
+
+from __future__ import annotations
+
+import configparser
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from shared_components.common.atomic import write_bytes
+from shared_components.common.drawing.pictures import encoded
+from shared_components.data.files import DataError, Size, depth_values, read_text, refuse_special
+from shared_components.data.readers.stereomis import CALIBRATION, DEPTH, LEFT, StereoMis
+
+NEAREST, FARTHEST = 25.0, 250.0  # mm; a file of 16 bits holds less than 256
+_BLOCK, _AGREE = 5, 1.0  # pixels: side of a block; by how much the two directions may differ
+_BASELINES = (1.0, 50.0)  # mm between the eyes of an endoscope; others tell of another unit
+_MOST_BYTES = 1 << 16  # of a calibration
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A stereo camera: matrices (3, 3) and distortions (8,) of the left and the right eye, for images of `size`.
+
+    A point x (3, 1) of the left camera is `rotation` x + `translation` in the right one, in mm.
+    """
+
+    size: Size
+    matrices: tuple[Array, Array]
+    distortions: tuple[Array, Array]
+    rotation: Array
+    translation: Array
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Read StereoMIS's StereoCalibration.ini.
+
+    Raises:
+        DataError: it is missing, lacks a number, or the distance of the cameras cannot be millimetres.
+    """
+    parser = configparser.ConfigParser()
+    try:
+        parser.read_string(read_text(path, _MOST_BYTES))
+        left, right = parser["StereoLeft"], parser["StereoRight"]
+        size = int(float(left["res_y"])), int(float(left["res_x"]))
+        matrices = _matrix(left), _matrix(right)
+        distortions = _row(left, "kc", 8), _row(right, "kc", 8)
+        rotation, translation = _row(right, "R", 9).reshape(3, 3), _row(right, "T", 3).reshape(3, 1)  # (9,) -> (3, 3)
+    except (OSError, UnicodeDecodeError, configparser.Error, KeyError, ValueError) as error:
+        raise DataError(path, f"is no calibration of StereoMIS ({error})", "copy the file again") from error
+    distance = float(np.linalg.norm(translation))
+    if not _BASELINES[0] <= distance <= _BASELINES[1]:
+        what = f"says that the two cameras are {distance:g} mm apart"
+        raise DataError(path, what, "write T_0 to T_2 in millimetres")
+    return Calibration(size, matrices, distortions, rotation, translation)
+
+
+def _matrix(eye: configparser.SectionProxy) -> Array:
+    fx, fy, cx, cy = (float(eye[name]) for name in ("fc_x", "fc_y", "cc_x", "cc_y"))
+    return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]])
+
+
+def _row(eye: configparser.SectionProxy, name: str, count: int) -> Array:
+    return np.array([float(eye[f"{name}_{place}"]) for place in range(count)])
+
+
+class StereoCamera:
+    """Rectifies pairs of images of one size and measures their depth."""
+
+    def __init__(self, calibration: Calibration, size: Size) -> None:
+        """Take images of (height, width); those of another size than the calibration's are scaled ones.
+
+        Raises:
+            ValueError: They have another shape, or the right camera is not to the right of the left one.
+        """
+        height, width = size
+        scale_y, scale_x = height / calibration.size[0], width / calibration.size[1]
+        if abs(scale_x / scale_y - 1) > 0.01:
+            calibrated = "{1}x{0}".format(*calibration.size)
+            raise ValueError(f"an image is {width}x{height}, and the calibration is for {calibrated}")
+        scale = np.diag([scale_x, scale_y, 1.0])
+        left, right = (scale @ matrix for matrix in calibration.matrices)
+        turn_left, turn_right, new_left, new_right, *_ = cv2.stereoRectify(
+            left, calibration.distortions[0], right, calibration.distortions[1], (width, height),
+            calibration.rotation, calibration.translation, flags=cv2.CALIB_ZERO_DISPARITY, alpha=0,
+        )  # fmt: skip
+        eyes = zip((left, right), calibration.distortions, (turn_left, turn_right), (new_left, new_right), strict=True)
+        self.maps = [cv2.initUndistortRectifyMap(*eye, (width, height), cv2.CV_32FC1) for eye in eyes]
+        self.focal = float(new_left[0, 0])
+        self.baseline = -float(new_right[0, 3]) / float(new_right[0, 0])
+        if self.baseline <= 0 or new_right[1, 3]:
+            raise ValueError("the right camera is not beside the left one, on its right")
+
+    def rectified(self, left: Array, right: Array) -> tuple[Array, Array]:
+        """Rectify a pair of images (H, W, 3)."""
+        first, second = (
+            cv2.remap(image, *maps, cv2.INTER_LINEAR) for image, maps in zip((left, right), self.maps, strict=True)
+        )
+        return first, second
+
+    def depth(self, left: Array, right: Array) -> Array:
+        """Measure the depth of a rectified pair (H, W, 3) as float32 (H, W) in mm, 0 where it is unknown."""
+        reach = self.focal * self.baseline
+        found = disparity(left, right, most=reach / NEAREST)
+        known = found >= reach / FARTHEST
+        return np.where(known, reach / np.where(known, found, 1.0), 0.0).astype(np.float32)
+
+
+def disparity(left: Array, right: Array, *, most: float) -> Array:
+    """Return by how many pixels a point lies further left in the right image: float32 (H, W), 0 where unknown.
+
+    Args:
+        left, right: A rectified pair, uint8 (H, W, 3) RGB.
+        most: The largest one that is looked for, in pixels.
+    """
+    grey = [cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) for image in (left, right)]
+    count = 16 * max(1, -(-int(most + 1) // 16))  # OpenCV wants a multiple of 16
+    forward = _match(grey[0], grey[1], count)
+    backward = _match(grey[1][:, ::-1], grey[0][:, ::-1], count)[:, ::-1]  # mirrored, the right one is the left one
+    W = forward.shape[1]
+    columns = np.arange(W)[None] - np.rint(forward).astype(np.int64)
+    there = np.take_along_axis(backward, columns.clip(0, W - 1), axis=1)  # (H, W)
+    agree = (forward > 0) & (columns >= 0) & (np.abs(forward - there) <= _AGREE)
+    return np.where(agree, forward, 0.0).astype(np.float32)
+
+
+def _match(left: Array, right: Array, count: int) -> Array:
+    matcher = cv2.StereoSGBM.create(
+        minDisparity=0, numDisparities=count, blockSize=_BLOCK, P1=8 * _BLOCK**2, P2=32 * _BLOCK**2,
+        uniquenessRatio=5, speckleWindowSize=100, speckleRange=2, mode=cv2.STEREO_SGBM_MODE_SGBM_3WAY,
+    )  # fmt: skip
+    sides = [np.ascontiguousarray(np.pad(image, ((0, 0), (count, 0)))) for image in (left, right)]
+    return matcher.compute(*sides)[:, count:].astype(np.float32) / 16  # OpenCV counts in sixteenths
+
+
+def sequences(root: Path) -> list[Path]:
+    """List the folders of StereoMIS's sequences under a root, unpacked or not."""
+    return [path for path in StereoMis().folders(root).values() if (path / CALIBRATION).is_file()]
+
+
+def unpack(folder: Path, *, every: int = 25, size: Size | None = None) -> tuple[int, float]:
+    """Write the rectified left image and the depth of every n-th frame of one sequence's video.
+
+    The video has the left image above the right one; it is decoded from its start. What is there is kept.
+
+    Args:
+        size: (height, width) that both images are shrunk to first; None: as they are.
+
+    Returns:
+        The frames that were written, and the video's frames per second.
+
+    Raises:
+        DataError: the video or the calibration is missing, damaged, or does not fit the other.
+    """
+    calibration = read_calibration(folder / CALIBRATION)
+    videos = sorted(path for path in folder.glob("*.mp4") if not path.name.startswith("."))
+    if len(videos) != 1:
+        raise DataError(folder, f"holds {len(videos)} .mp4 files", "put the one video of the sequence there")
+    refuse_special(videos[0])
+    capture, written, camera = cv2.VideoCapture(str(videos[0])), 0, None
+    try:
+        number = 0
+        while capture.grab():
+            files = [folder / below / f"{number:06d}.png" for below in (LEFT, DEPTH)]
+            if number % every == 0 and not all(file.is_file() for file in files):
+                left, right = _pair(capture, videos[0], size)
+                camera = camera or _camera(calibration, folder, left)
+                _write(files, camera, left, right)
+                written += 1
+            number += 1
+        rate = float(capture.get(cv2.CAP_PROP_FPS))
+    finally:
+        capture.release()
+    if not number:
+        raise DataError(videos[0], "is damaged, or no video", "copy it again")
+    return written, rate
+
+
+def _pair(capture: cv2.VideoCapture, video: Path, size: Size | None) -> tuple[Array, Array]:
+    decoded, both = capture.retrieve()
+    if not decoded or len(both) % 2:
+        raise DataError(video, "cannot be decoded as two images, one above the other", "copy it again")
+    left, right = (
+        half if size is None else cv2.resize(half, size[::-1], interpolation=cv2.INTER_AREA)
+        for half in np.split(cv2.cvtColor(both, cv2.COLOR_BGR2RGB), 2)  # (2H, W, 3) -> 2 of (H, W, 3)
+    )
+    return left, right
+
+
+def _camera(calibration: Calibration, folder: Path, image: Array) -> StereoCamera:
+    try:
+        return StereoCamera(calibration, image.shape[:2])
+    except ValueError as error:
+        raise DataError(folder / CALIBRATION, f"does not fit ({error})", "copy video and calibration again") from error
+
+
+def _write(files: list[Path], camera: StereoCamera, left: Array, right: Array) -> None:
+    left, right = camera.rectified(left, right)
+    for file, picture in zip(files, (left, depth_values(camera.depth(left, right))), strict=True):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(file, encoded(picture, ".png"))
