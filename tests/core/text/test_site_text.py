@@ -230,5 +230,5 @@ def test_the_file_is_small_and_installed_with_the_package():
     setup.read(ROOT / "setup.cfg")
     patterns = [item.strip() for item in setup["options.package_data"]["*"].split(",")]
     assert any(fnmatch.fnmatch(SHIPPED.name, pattern) for pattern in patterns)
-    assert (SHIPPED.parent / "__init__.py").is_file() and SHIPPED.stat().st_size < 200_000
+    assert (SHIPPED.parent / "__init__.py").is_file() and SHIPPED.stat().st_size < 350_000
     assert f"!/{SHIPPED.relative_to(ROOT)}" in (ROOT / ".gitignore").read_text().splitlines()
