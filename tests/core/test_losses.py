@@ -12,9 +12,11 @@ from shared_components.core.losses import (
     consistency_loss,
     labelled_mean,
     mix_style,
+    objects_loss,
     pixel_cross_entropy,
     sample_style_weights,
     segmentation_loss,
+    without_unprompted,
 )
 
 
@@ -256,3 +258,41 @@ def test_means_are_over_labelled_pixels():
     assert labelled_mean(torch.ones(1, 2, 2), torch.full((1, 2, 2), IGNORED)) == 0
     logits = torch.zeros(1, 2, 2, 2)
     assert pixel_cross_entropy(logits, label).item() == pytest.approx(math.log(2))
+
+
+def test_the_loss_of_objects_is_a_binary_cross_entropy_each_whose_own_pixels_count_twice():
+    logits, label = random_case(4)
+    label[0, 0, 0] = IGNORED
+    terms = []
+    for b, y, x in product(range(2), range(3), range(5)):
+        if label[b, y, x] == IGNORED:
+            continue
+        for c in (1, 2, 3):
+            probability = 1 / (1 + math.exp(-logits[b, c, y, x].item()))
+            own = label[b, y, x].item() == c
+            terms.append(-2 * math.log(probability) if own else -math.log(1 - probability))
+    assert objects_loss(logits, label).item() == pytest.approx(sum(terms) / len(terms), rel=1e-5)
+    logits[:, 0] += 5  # the background is no object
+    assert objects_loss(logits, label).item() == pytest.approx(sum(terms) / len(terms), rel=1e-5)
+
+
+def test_cross_entropy_with_a_zero_background_is_surgfeds_loss():
+    logits, label = random_case(5)
+    logits[:, 0] = 0
+    found = segmentation_loss(logits, label, cross_entropy=1.0, log_iou=0.0).item()
+    terms = []
+    for b, y, x in product(range(2), range(3), range(5)):
+        objects = [math.exp(logits[b, c, y, x].item()) for c in (1, 2, 3)]
+        true = label[b, y, x].item()
+        terms.append(-math.log((objects[true - 1] if true else 1.0) / (1 + sum(objects))))
+    assert found == pytest.approx(sum(terms) / len(terms), rel=1e-5)
+
+
+def test_a_class_without_a_box_in_its_clip_counts_as_background_there_alone():
+    boxes = torch.full((2, 2, 3, 4), math.nan)
+    boxes[0, 0, 0] = boxes[0, 1, 2] = boxes[1, 0, 1] = 1.0
+    label = torch.tensor([0, 1, 2, 3, IGNORED]).repeat(2, 2, 1)[:, :, None]  # (B, T, 1, 5)
+    found = without_unprompted(label, boxes)
+    assert found[0, 0, 0].tolist() == [0, 1, 0, 3, IGNORED] and torch.equal(found[0, 0], found[0, 1])
+    assert found[1, 0, 0].tolist() == [0, 0, 2, 0, IGNORED]
+    assert torch.equal(without_unprompted(label[:, 0], boxes), found[:, 0])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.evaluation import predicted, quick, thorough
-from shared_components.core.streams import stride_of, streams_of
+from shared_components.core.streams import streams_of, stride_of
 from shared_components.core.task import make_task
 from shared_components.core.training import check_frames
 from shared_components.data.dataset import SampleDataset

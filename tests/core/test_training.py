@@ -196,3 +196,17 @@ def test_a_score_of_nothing_is_no_better_and_any_number_is_better_than_it():
 def test_no_budget_trains_nothing():
     found, steps = trained(0.4, budget=0)
     assert (steps, found.steps, found.losses) == (0, 0, {})
+
+
+def test_epochs_are_counted_as_steps_by_the_samples_of_a_site():
+    settings = training_from({"epochs": 3, "batch_size": 4})
+    assert settings.for_samples(10).iterations == 8  # 30 samples in batches of 4
+    assert settings.for_samples(1).iterations == 1 and settings.for_samples(10).epochs == 0
+    plain = training_from({"iterations": 7})
+    assert plain.for_samples(10) is plain
+
+
+def test_a_job_that_names_iterations_replaces_its_bundles_epochs():
+    assert load_bundle("surgfed").training.epochs == 3
+    assert load_bundle("surgfed", {"iterations": 5}).training.for_samples(100).iterations == 5
+    assert load_bundle("surgfed", {"epochs": 1, "batch_size": 1}).training.for_samples(100).iterations == 100

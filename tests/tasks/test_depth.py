@@ -137,3 +137,41 @@ def test_predictions_are_positive_millimetres_at_the_size_asked_for():
     answers = DEPTH.postprocess(outputs, batch, [(4, 4), (8, 6)])
     assert [a.shape for a in answers] == [(4, 4), (8, 6)] and answers[1].dtype == np.float32
     assert np.allclose(answers[1], 100 * math.log(2))
+
+
+def test_the_error_in_pixels_is_of_depths_stretched_to_0_to_255():
+    """Truth 10, 20, 30 becomes 0, 127.5, 255; prediction 1, 3, 2 becomes 0, 255, 127.5; the fourth is unknown."""
+    score = DEPTH.score(predicted([1, 3, 2, 900]), item([10, 20, 30, 0]), quick=True)
+    assert score["rmse_pixels"] == pytest.approx(127.5 * math.sqrt(2 / 3))
+    assert DEPTH.score(predicted([5, 5, 5, 5]), item([7, 7, 7, 7]), quick=True)["rmse_pixels"] == 0
+    moved = DEPTH.score(predicted([12, 14, 16, 18]), item([1, 2, 3, 4]), quick=True)
+    assert moved["rmse_pixels"] == pytest.approx(0)
+
+
+CLIPS = {"frames": 2, "interval": 0.4, "targets_of": "all"}
+
+
+def test_surgfeds_loss_of_a_clip_is_the_absolute_error_of_all_its_frames():
+    task = make_task("depth", {"log_error": 0.0, "absolute": 1.0, "scale": 10.0, **CLIPS})
+    outputs = torch.tensor([[[[1.0, 5.0]], [[2.0, 9.0]]]])  # (B, T, H, W)
+    truth = torch.tensor([[[[2.0, 0.0]], [[5.0, 9.0]]]])
+    assert task.loss(outputs, {"depth": truth}).item() == pytest.approx((1 + 3 + 0) / 3 / 10)
+    assert task.loss(outputs[:, -1], {"depth": truth}).item() == pytest.approx((3 + 0) / 2 / 10)
+    [answer] = task.postprocess(outputs, {}, [(1, 2)])
+    assert answer.tolist() == [[2.0, 9.0]]  # of the current frame
+
+
+def test_the_released_activation_is_a_sigmoid_of_255():
+    task = make_task("depth", {"activation": "sigmoid"})
+    assert torch.equal(task.predict(Flat(), {"image": torch.zeros(1, 3, 2, 2)}), torch.full((1, 2, 2), 127.5))
+    with pytest.raises(ValueError, match="depth: activation 'relu' is unknown"):
+        make_task("depth", {"activation": "relu"})
+
+
+def test_depth_is_prompted_with_the_whole_frame():
+    task = make_task("depth", {**CLIPS, "prompts": "first"})
+    batch = {"image": torch.zeros(1, 2, 3, 4, 6), "depth": torch.zeros(1, 2, 4, 6)}
+    boxes = task.add_randomness(batch, torch.Generator())["boxes"]
+    assert boxes[0, 0, 0].tolist() == [0, 0, 6, 4] and boxes[0, 1].isnan().all()
+    assert task.card.inputs == ("image", "boxes") and "boxes around" in task.definitions["prompts"]
+    assert task.add_randomness({"image": batch["image"]}, torch.Generator()).keys() == {"image"}

@@ -1,0 +1,100 @@
+"""Segmentation of clips, and of objects that a network is prompted with."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from shared_components.core.task import make_task
+from shared_components.data.samples import Item
+
+CLASSES = ("background", "shaft", "wrist")
+CLIPS = {"frames": 2, "interval": 0.5, "targets_of": "all"}
+PAPER = {"cross_entropy": 1.0, "log_iou": 0.0}
+
+
+def task(**numbers):
+    return make_task("segmentation", {**PAPER, **numbers}, classes=CLASSES)
+
+
+def clip():
+    """Logits (1, T, C, H, W) and labels (1, T, H, W) of two frames; the second class is in the later one alone."""
+    logits = torch.randn(1, 2, 3, 2, 4, generator=torch.Generator().manual_seed(1))
+    label = torch.tensor([[[[1, 1, 0, 0], [0, 0, 0, 0]], [[0, 1, 1, 0], [2, 2, 0, 0]]]])
+    return logits, label
+
+
+def test_the_loss_of_a_clip_is_that_of_its_frames_together():
+    logits, label = clip()
+    single = task()
+    each = [single.loss(logits[:, t], {"label": label[:, t]}).item() for t in (0, 1)]
+    assert task(**CLIPS).loss(logits, {"label": label}).item() == pytest.approx(sum(each) / 2)
+
+
+def test_a_network_or_label_of_the_current_frame_alone_is_trained_on_that_frame():
+    logits, label = clip()
+    last = task().loss(logits[:, 1], {"label": label[:, 1]})
+    assert torch.equal(task(**CLIPS).loss(logits[:, 1], {"label": label}), last)
+    assert torch.equal(task().loss(logits, {"label": label[:, 1]}), last)
+
+
+def test_a_class_that_no_box_names_counts_as_background():
+    logits, label = clip()
+    prompted = task(**CLIPS, prompts="first")
+    batch = prompted.add_randomness({"image": torch.zeros(1, 2, 3, 2, 4), "label": label}, torch.Generator())
+    assert batch["boxes"][0, 0, 0].tolist() == [0, 0, 2, 1]
+    assert batch["boxes"][0, 0, 1].isnan().all() and batch["boxes"][0, 1].isnan().all()
+    without = torch.where(label == 2, 0, label)
+    assert torch.equal(prompted.loss(logits, batch), task(**CLIPS).loss(logits, {"label": without}))
+
+
+def test_the_released_loss_is_added_by_its_weight():
+    logits, label = clip()
+    plain, released = task(), task(cross_entropy=0.0, objects=1.0)
+    both = task(objects=0.5).loss(logits, {"label": label})
+    expected = plain.loss(logits, {"label": label}) + 0.5 * released.loss(logits, {"label": label})
+    assert both.item() == pytest.approx(expected.item())
+
+
+def test_answers_and_scores_are_of_the_current_frame():
+    logits, label = clip()
+    [answer] = task(**CLIPS).postprocess(logits, {}, [(2, 4)])
+    assert np.array_equal(answer, logits[0, 1].argmax(0).numpy())
+    item = Item(np.zeros((2, 2, 4, 3), np.uint8), {"label": label[0].numpy().astype(np.uint8)}, "")
+    found = task(**CLIPS).score(label[0, 1].numpy().astype(np.uint8), item, quick=True)
+    assert found.dice.tolist() == [1, 1]
+    assert task(**CLIPS).sheet(answer, item).panels
+
+
+def test_the_losses_stay_float32_under_bfloat16():
+    logits, label = clip()
+    batch = {"label": label, "boxes": torch.zeros(1, 2, 2, 4)}
+    exact = task(**CLIPS, prompts="first", objects=1.0).loss(logits.bfloat16().float(), batch)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = task(**CLIPS, prompts="first", objects=1.0).loss(logits.bfloat16(), batch)
+    assert mixed.dtype == torch.float32 and mixed.item() == pytest.approx(exact.item(), rel=1e-6)
+
+
+def test_training_and_evaluation_prompts_are_set_apart():
+    found = task(**CLIPS, prompts="every_second", jitter=0.1, evaluation_prompts="first").prompting
+    assert (found.training.rule, found.training.jitter) == ("every_second", 0.1)
+    assert (found.evaluation.rule, found.evaluation.jitter) == ("first", 0.0)
+    assert task(**CLIPS).prompting is None and task(**CLIPS).card.inputs == ("image",)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "says"),
+    [
+        ({"prompts": "last"}, "segmentation: prompts 'last' is unknown; use one of none, first, every_second"),
+        ({"prompts": "first", "frames": 2, "interval": 1.0}, "write targets_of: all and padding: first, or"),
+        ({"prompts": "first", **CLIPS, "padding": "current"}, "write targets_of: all and padding: first"),
+        ({"evaluation_prompts": "none"}, "evaluation_prompts 'none' is unknown"),
+        ({"jitter": 0.5}, "jitter is 0.5; it is a number, at least 0 and below 0.5"),
+        ({"targets_of": "first"}, "targets_of 'first' is unknown; use one of last, all"),
+        ({"objects": -1}, "objects is -1"), ({"objects": math.nan}, "objects is nan"),
+    ],
+)  # fmt: skip
+def test_wrong_numbers_are_refused_by_name(numbers, says):
+    with pytest.raises(ValueError, match=says):
+        task(**numbers)
