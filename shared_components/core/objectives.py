@@ -19,10 +19,11 @@ from shared_components.networks.parts import inside, resolve, trained_parameters
 
 
 def squared_distance(network: nn.Module, received: Pieces) -> Tensor:
-    """Return ||w - w_t||^2 between a network and whole tensors that were received, over what is trained."""
+    """Return ||w - w_t||^2 between a network and whole tensors that were received, over those that are trained."""
     distances = [
         (parameter - received[name].to(parameter)).square().sum()
         for name, parameter in trained_parameters(network).items()
+        if name in received
     ]
     return torch.stack(distances).sum()
 

@@ -153,7 +153,7 @@ def test_a_method_conditions_the_network_on_the_only_site_before_it_trains(site_
         return ""
 
     TrainingStep(changed(load_method("fedavg"), local_condition_on_site=condition), network, rounds)
-    assert heard == [(network, SiteFacts("porcine"))]
+    assert heard == [(network, SiteFacts("porcine", dataset=site.dataset, task=site.task, classes=site.classes))]
 
     def refuse(given, facts):
         raise ValueError("has no vector")

@@ -14,6 +14,8 @@ from shared_components.data.site import SiteError
 from tests.changed_method import changed
 
 SITE = SimpleNamespace(path=Path("/data/a/site.yaml"), text="porcine", text_vectors=Path("/v"), text_encoder=None)
+KNOWN = {"dataset": "scared", "task": "depth", "classes": ()}
+vars(SITE).update(KNOWN)
 
 
 class Told(nn.Module):
@@ -62,7 +64,7 @@ def test_the_method_hears_of_the_site_and_its_answer_is_the_encoder():
         return "clip 0"
 
     assert run(tell, network=network) == "clip 0"
-    assert heard == [(network, SiteFacts("porcine", 2, 4, Path("/v"), None))]
+    assert heard == [(network, SiteFacts("porcine", 2, 4, Path("/v"), None, **KNOWN))]
 
 
 def test_what_cannot_be_told_is_refused_by_site_and_file():

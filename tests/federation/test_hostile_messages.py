@@ -98,6 +98,10 @@ REPLIES = [  # task, what a site changes in the plain values of its reply, words
     *(("enrol", {"items": {"style": odd}}, "profile item 'style' should be six numbers") for odd in (
         [STYLE, STYLE], [[0.5] * 3, [0.1, 0.1, 2]])),
     ("enrol", {"items": {"text": "x" * 1001}}, "profile item 'text' should be the text of site.yaml"),
+    *(("enrol", {"items": {"text_vector": odd}}, "profile item 'text_vector' should be the text") for odd in (
+        [0.5], {"values": [0.5]}, {"encoder": "e", "values": []}, {"encoder": "e", "values": [0.5] * 4097},
+        {"encoder": "e", "values": [1000.1]}, {"encoder": "e", "values": [math.nan]}, {"encoder": "e", "values": ["0"]},
+        {"encoder": "a\nb", "values": [0.5]}, {"encoder": "e", "values": [0.5], "text": "Jane Doe"})),
     ("enrol", {"sums_key": "a"}, "sums_key is 'a'"),
     ("enrol", {"sums_key": {"key": "a"}}, "sums_key.key is 'a'"),
     ("enrol", {"sums_key": {"key": HASH, "signature": "aa"}}, "sums_key has a signature without a certificate, or"),

@@ -123,6 +123,10 @@ TABLE = [
     ("pfedsis", "sensitivity_temperature", [0.01], [0, -1]),
     ("pfedsis", "cross_style_share", [0.01, 1], [0, 1.1]),
     ("qfedavg", "q", [0], [-1]),
+    ("surgfed", "psi", [0, 1], [-0.1, 1.1]),
+    ("surgfed", "hyper_rate", [0], [-1]),
+    ("surgfed", "weight_decay", [None, 0], [-1]),
+    ("surgfed", "seed", [0, 2**63 - 1], [-1, 2**63]),
     ("qfedavg", "learning_rate", [1e-3], [0]),
     ("qfedavg", "loss_images", [None, 1], [0]),
     ("trimmed_mean", "trim", [0], [-1]),
@@ -167,7 +171,8 @@ class Plain(nn.Module):
 
 
 NAMED = (
-    "fedper personal, fedrep personal, fedas personal, fedst personal, mat_fl shared, fedhca2 encoder, fedhca2 decoders"
+    "fedper personal, fedrep personal, fedas personal, fedst personal, mat_fl shared, fedhca2 encoder, "
+    "fedhca2 decoders, fedavg personal, fedprox personal, fedavg_cluster personal"
 )
 
 
@@ -191,6 +196,9 @@ TWO = {"decoder_personal", "head_global"}
         ("fedper", {"personal": sorted(TWO)}, {Role.LOCAL: TWO, Role.GLOBAL: SHARED | {"head_personal"}}),
         ("fedrep", {}, {Role.LOCAL: TOP, Role.GLOBAL: SHARED}),
         ("fedas", {}, {Role.LOCAL: TOP, Role.GLOBAL: SHARED}),
+        ("fedavg", {"personal": ["head"]}, {Role.LOCAL: HEADS, Role.GLOBAL: DECODERS | {"encoder"}}),
+        ("fedprox", {"personal": ["head"]}, {Role.LOCAL: HEADS, Role.GLOBAL: DECODERS | {"encoder"}}),
+        ("fedavg_cluster", {"personal": ["head"]}, {Role.LOCAL: HEADS, Role.MIXED: DECODERS | {"encoder"}}),
         ("mat_fl", {}, {Role.MIXED: {"encoder"}, Role.LOCAL: DECODERS | HEADS}),
         ("fedhca2", {}, {Role.MIXED: {"encoder"} | DECODERS, Role.LOCAL: HEADS}),
     ],
@@ -245,6 +253,7 @@ def test_fedbn_keeps_all_kinds_that_there_are_and_refuses_where_there_is_none(ne
         ("pfedsis", {"personal": ["decoder"]}, "pfedsis: personal names 'decoder', and Plain has no"),
         ("fedas", {}, "fedas names 'decoder_global', which is no part"),
         ("fedst", {}, "fedst: personal names 'queries', and Plain declares no part 'queries'"),
+        ("surgfed", {}, "surgfed: aggregated names '.*', which is no part and no module of Plain"),
     ],
 )
 def test_a_network_without_what_a_method_names_is_refused(method, arguments, sentence):
@@ -260,7 +269,9 @@ def test_methods_that_need_a_head_refuse_a_network_that_names_none(method):
         partition_network(network, load_method(method).partition)
 
 
-@pytest.mark.parametrize("method", sorted(set(method_names()) - {"fedbn", "feddp", "pfedsis", "fedas", "fedst"}))
+@pytest.mark.parametrize(
+    "method", sorted(set(method_names()) - {"fedbn", "feddp", "pfedsis", "fedas", "fedst", "surgfed"})
+)
 def test_every_other_method_works_by_parts_on_a_network_of_other_modules(method):
     partition = partition_network(Plain(), load_method(method).partition)
     assert {piece.tensor for piece in partition} == set(Plain().state_dict())

@@ -12,9 +12,13 @@ from torch import nn
 
 from shared_components.core.method import SiteFacts
 from shared_components.core.text.pretrained import MINILM, MINILM_SHA256
-from shared_components.core.text.site_text import LETTERS, SURGERIES, SiteText, known_texts, site_text
+from shared_components.core.text.site_text import LETTERS, SURGERIES, SiteText, known_texts, site_text, task_text
 from shared_components.core.text.vectors import SHIPPED, Vector, add_vectors, read_vectors
+from shared_components.data.classes import CLASS_MAPS
+from shared_components.data.profile_items import check_item
+from shared_components.data.readers import find_reader
 from shared_components.data.site_file import load_site
+from shared_components.data.synthetic.layouts import LAYOUTS
 from shared_components.data.synthetic.looks import LOOKS, look_named
 from shared_components.data.synthetic.site import write_site
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
@@ -81,6 +85,50 @@ def test_a_text_that_is_the_papers_sentence_is_taken_as_it_is(wording):
     """Broken over lines, as YAML does it."""
     text = "This is the Local site D model\n  and the surgery type is hysterectomy"
     assert torch.equal(indicator_of(SiteFacts(text), wording=wording)[0], shipped(site_text("hysterectomy", "D")))
+
+
+PARTS = ("background", "shaft", "wrist", "clasper")
+
+
+@pytest.mark.parametrize(
+    "facts, due",
+    [
+        (SiteFacts("porcine  nephrectomy", dataset="endovis2017", classes=PARTS),
+         "Dataset: EndoVis2017, Surgery: porcine nephrectomy, Task: Instrument Segmentation, "
+         "Label: Shaft, Wrist, Clasper"),
+        (SiteFacts("hysterectomy", dataset="mine", task="segmentation", classes=("background", "uterus", "bipolar_jaw")),
+         "Dataset: mine, Surgery: hysterectomy, Task: Scene Segmentation, Label: Uterus, Bipolar Jaw"),
+        (SiteFacts("porcine", dataset="scared"), "Dataset: SCARED, Surgery: porcine, Task: Depth Estimation"),
+        (SiteFacts("porcine", dataset="endovis2018", task="depth", classes=PARTS),
+         "Dataset: EndoVis2018, Surgery: porcine, Task: Depth Estimation"),
+        (SiteFacts("x", dataset="d", task="reconstruction", classes=PARTS),
+         "Dataset: d, Surgery: x, Task: Reconstruction"),
+    ],
+)  # fmt: skip
+def test_the_wording_of_the_task_names_data_set_surgery_task_and_labels(facts, due):
+    assert task_text(facts) == due
+
+
+def test_surgfeds_own_sentence_is_taken_as_it_is(tmp_path):
+    own, text = tmp_path / "own.safetensors", "Dataset: EndoVis2017, Task: Instrument Segmentation"
+    add_vectors(own, [Vector(torch.tensor([0.6, 0.8]), "mine", "by hand", "", text)])
+    assert indicator_of(SiteFacts(text, vectors=own), width=2, wording="task")[0].tolist() == pytest.approx([0.6, 0.8])
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS])
+def test_every_rendered_site_of_every_layout_has_a_vector_of_its_task(layout):
+    reader = find_reader(layout)
+    task = "" if "label" in reader.TARGETS else "depth"
+    facts = SiteFacts(RENDERED, dataset=layout, task=task, classes=CLASS_MAPS.get(reader.CLASS_MAP, ()))
+    assert torch.equal(indicator_of(facts, wording="task")[0], shipped(task_text(facts)))
+
+
+def test_a_published_vector_has_its_encoders_name_and_a_width_of_its_own():
+    item = SiteText().published(SiteFacts(RENDERED))
+    assert item == {"encoder": f"sentence {MINILM_SHA256}", "values": shipped(site_text(RENDERED)).tolist()}
+    check_item("text_vector", item)
+    numbered = SiteText(kind="one_hot").published(SiteFacts("", site=2, sites=4))
+    assert numbered["encoder"] == "one_hot" and numbered["values"] == torch.eye(1, 384)[0].roll(2).tolist()
 
 
 def test_a_letter_of_a_rendered_site_or_of_a_sixth_site_has_no_vector():

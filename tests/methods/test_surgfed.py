@@ -1,0 +1,168 @@
+"""SurgFed's parts, its ablations, and what leaves and reaches a site in whole federations of a tiny network."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from shared_components.core.aggregators.language_guided import LanguageGuided
+from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.method import load_method
+from shared_components.core.partition import Role, partition_network
+from shared_components.core.rules import modules
+from shared_components.federation.messages import FederationError
+from shared_components.federation.server import runner as server_side
+from shared_components.federation.site import site_setup as site_side
+from shared_components.networks.parts import freeze
+from tests.changed_method import changed
+from tests.federation.conftest import SITES, Federation, make_job, rewritten, same, toy_bundle  # noqa: F401
+
+MEMORY = {"memory_attention", "memory_encoder", "object_pointer"}
+FIXED = ["image_encoder", "prompt_encoder"]
+OWN = {"depth_head", "selection", "indicator"}
+
+
+class Parts(nn.Module):
+    """The parts of the video network, a number each."""
+
+    def __init__(self):
+        super().__init__()
+        names = [*FIXED, *sorted(MEMORY), "mask_decoder", "depth_head", "selection"]
+        for name in names:
+            self.add_module(name, nn.Linear(1, 1))
+        self.register_buffer("indicator", torch.zeros(3))
+        self.parts = {name: (name,) for name in [*names, "indicator"]} | {"top": ("depth_head",)}
+
+
+def roles(method, **arguments):
+    network = Parts()
+    freeze(network, FIXED)
+    partition = partition_network(network, load_method(method, **arguments).partition)
+    return {r: {p.tensor.partition(".")[0] for p in partition if p.role is r} for r in partition.roles}
+
+
+@pytest.mark.parametrize(
+    "method, arguments, role, shared",
+    [
+        ("surgfed", {}, Role.MIXED, MEMORY | {"mask_decoder"}),
+        ("surgfed", {"aggregated": "memory"}, Role.MIXED, MEMORY),
+        ("surgfed", {"aggregated": "decoder"}, Role.MIXED, {"mask_decoder"}),
+        ("surgfed", {"lha": False}, Role.GLOBAL, MEMORY | {"mask_decoder"}),
+        ("fedavg", {"personal": sorted(OWN)}, Role.GLOBAL, MEMORY | {"mask_decoder"}),
+        ("fedprox", {"personal": sorted(OWN)}, Role.GLOBAL, MEMORY | {"mask_decoder"}),
+        ("fedrep", {"personal": ["mask_decoder", *sorted(OWN)]}, Role.GLOBAL, MEMORY),
+        ("fedavg_cluster", {"group": "kind", "personal": sorted(OWN)}, Role.MIXED, MEMORY | {"mask_decoder"}),
+        ("mat_fl", {"shared": sorted(MEMORY)}, Role.MIXED, MEMORY),
+        ("fedhca2", {"encoder": sorted(MEMORY), "decoders": ["mask_decoder"]}, Role.MIXED, MEMORY | {"mask_decoder"}),
+    ],
+)
+def test_the_video_networks_parts_have_these_roles(method, arguments, role, shared):
+    """Of SurgFed and of its baselines, which take the memory modules for the encoder."""
+    rest = (MEMORY | OWN | {"mask_decoder"}) - shared
+    assert roles(method, **arguments) == {Role.FIXED: set(FIXED), role: shared, Role.LOCAL: rest}
+
+
+def test_arguments_and_modes_reach_the_aggregator():
+    def of(**arguments):
+        return load_method("surgfed", **arguments).server.aggregator
+
+    assert of() == LanguageGuided("plain", "own", 0.1, 1e-3, 0.0, 0, False)
+    assert of(mode="as_released") == LanguageGuided(decay=0.99, released=True)
+    assert of(mode="as_released", weight_decay=0).decay == 0 and of(weight_decay=0.5).decay == 0.5
+    chosen = of(attention="cosine", texts="shuffled", psi=0, hyper_rate=0.1, seed=7)
+    assert chosen == LanguageGuided("cosine", "shuffled", 0, 0.1, 0, 7)
+    assert of(lha=False) == WeightedMean()
+
+
+def test_a_text_is_asked_for_only_where_the_gate_reads_it_and_by_an_encoder_of_its_own():
+    for arguments in ({"lha": False}, {"texts": "none"}):
+        method = load_method("surgfed", **arguments)
+        assert not method.requires.optional_items and not method.local.items
+    method = load_method("surgfed", text_encoder="random", lha_encoder="one_hot")
+    assert method.requires.optional_items == {"text_vector"} == set(method.local.items)
+    assert method.local.items["text_vector"].__self__.kind == "one_hot"
+    assert load_method("surgfed", text_encoder="random").local.items["text_vector"].__self__.kind == "random"
+
+
+# ---- federations
+
+
+@pytest.fixture
+def surgfed(toy_bundle, monkeypatch, tmp_path, scenes):  # noqa: F811
+    """Return a function that makes a federation of three sites in which `Tiny` without its head is MIXED."""
+
+    def make(*sites, rounds=3, **arguments):
+        rule = modules(["encoder", "decoder"], inside=Role.MIXED, outside=Role.LOCAL)
+        method = changed(load_method("surgfed", **arguments), partition=rule)
+        for side in (server_side, site_side):
+            monkeypatch.setattr(side, "load_method", lambda name, **_: method)
+        paths = [rewritten(scenes[n], tmp_path / f"own-{n}", **own) for n, own in enumerate(sites)]
+        job = make_job("fedavg", bundle="toy", training={"iterations": 1}, rounds=rounds)
+        return Federation(job, tmp_path / "runs", paths, SITES)
+
+    return make
+
+
+PUBLIC, PRIVATE = {"publish": ["text_vector"]}, {"publish": ["style"]}
+TWO, THREE = {"classes": "shaft_manipulator"}, {"classes": "parts"}
+
+
+def aggregations(federation):
+    return [r for r in federation.server.records if r["kind"] == "aggregation"]
+
+
+def test_sites_of_several_tasks_train_and_a_site_without_a_text_takes_part(surgfed):
+    """The rendered sites' texts have vectors in SurgFed's wording with the labels of their data set alone."""
+    federation = surgfed(PUBLIC | THREE, PRIVATE | TWO, PUBLIC | THREE).run().finish()
+    first, *_, last = aggregations(federation)
+    assert first["psi"] == dict.fromkeys(SITES, pytest.approx(0.1)) and last["psi"] != first["psi"]
+    assert all(record["without_text"] == ["site-2"] for record in aggregations(federation))
+    assert 0.99 < last["entropy"]["attention"] <= 1
+    mixed = federation.server.state.models.mixed
+    assert not any(name.startswith("head") for name in mixed["site-1"]) and not same(mixed["site-1"], mixed["site-2"])
+
+
+def test_a_text_vector_reaches_the_server_and_no_other_site(surgfed):
+    federation = surgfed(PUBLIC, PUBLIC, PRIVATE, rounds=1)
+    replies = federation.replies()
+    assert [len(replies[site].header["items"].get("text_vector", {}).get("values", [])) for site in SITES] == [
+        384,
+        384,
+        0,
+    ]
+    federation.send(replies)
+    assert all(message.header["items"] == {} for message in federation.asked.messages.values())
+    written = json.loads(next(federation.server.folder.glob("site-1/what-leaves.json")).read_text())
+    (item,) = [part for part in written["parts"] if part["name"] == "text_vector"]
+    assert item["leaves"] and "may refuse it" in item["why"] and "at most 4096 numbers" in item["form"]
+
+
+@pytest.mark.parametrize(
+    "own, words",
+    [
+        ({"text": ""}, r"own-1/site\.yaml: site site-2: the site's text is ''; describe the site in words"),
+        ({"text": "liver resection"}, r"own-1/site\.yaml: site site-2: vectors\.safetensors has no vector of the text"),
+    ],
+)
+def test_a_missing_text_is_refused_before_the_first_round_by_one_sentence(surgfed, own, words):
+    with pytest.raises(FederationError, match=words) as error:
+        surgfed(PUBLIC, PUBLIC | own, PUBLIC).enrol()
+    assert "\n" not in str(error.value)
+
+
+def test_vectors_of_two_encoders_do_not_compare(surgfed, tmp_path):
+    federation = surgfed(PUBLIC, PUBLIC, PUBLIC)
+    replies = federation.replies()
+    replies["site-2"].header["items"]["text_vector"]["values"].append(0.5)
+    with pytest.raises(FederationError, match="differ in their text vectors' encoder .* 385 numbers"):
+        federation.send(replies)
+
+
+def test_a_resumed_federation_ends_with_the_same_bits(surgfed, tmp_path):
+    straight = surgfed(PUBLIC, PUBLIC, PRIVATE).run()
+    sites, job = [tmp_path / f"own-{n}" / "site.yaml" for n in range(3)], straight.server.job
+    Federation(job, tmp_path / "again", sites, SITES).run(until=2)
+    resumed = Federation(job, tmp_path / "again", sites, SITES, resume=True).run()
+    assert resumed.resumed and same(straight.server.state.aggregator, resumed.server.state.aggregator)
+    assert same(straight.weights(), resumed.weights())
