@@ -155,7 +155,7 @@ def test_vectors_of_two_encoders_do_not_compare(surgfed, tmp_path):
     federation = surgfed(PUBLIC, PUBLIC, PUBLIC)
     replies = federation.replies()
     replies["site-2"].header["items"]["text_vector"]["values"].append(0.5)
-    with pytest.raises(FederationError, match="differ in their text vectors' encoder .* 385 numbers"):
+    with pytest.raises(FederationError, match=r"differ in their text vectors' encoder .* 385 numbers"):
         federation.send(replies)
 
 

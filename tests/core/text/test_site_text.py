@@ -96,8 +96,8 @@ PARTS = ("background", "shaft", "wrist", "clasper")
         (SiteFacts("porcine  nephrectomy", dataset="endovis2017", classes=PARTS),
          "Dataset: EndoVis2017, Surgery: porcine nephrectomy, Task: Instrument Segmentation, "
          "Label: Shaft, Wrist, Clasper"),
-        (SiteFacts("hysterectomy", dataset="mine", task="segmentation", classes=("background", "uterus", "bipolar_jaw")),
-         "Dataset: mine, Surgery: hysterectomy, Task: Scene Segmentation, Label: Uterus, Bipolar Jaw"),
+        (SiteFacts("hysterectomy", dataset="mine", task="segmentation", classes=("background", "uterus", "big_jaw")),
+         "Dataset: mine, Surgery: hysterectomy, Task: Scene Segmentation, Label: Uterus, Big Jaw"),
         (SiteFacts("porcine", dataset="scared"), "Dataset: SCARED, Surgery: porcine, Task: Depth Estimation"),
         (SiteFacts("porcine", dataset="endovis2018", task="depth", classes=PARTS),
          "Dataset: EndoVis2018, Surgery: porcine, Task: Depth Estimation"),
