@@ -1,4 +1,4 @@
-"""Channel selection by a site's text: FedST's CS, which SurgFed's LCS repeats word for word, and SurgFed's released form.
+"""Channel selection by a site's text: FedST's CS, which SurgFed prints as its LCS, and what SurgFed released.
 
 Fang et al., IEEE TMI 2026 (arXiv 2506.23759), Section 3.2.2; Fang et al., "SurgFed" (arXiv 2603.09496), Section III-B.
 """

@@ -177,7 +177,7 @@ def load_into(network: nn.Module, path: Path) -> None:
     needed = {name: own[name] for name in own if name in state or not name.startswith(helpers)}
     found = {name: state[name] for name in state if name in own or not name.startswith(helpers)}
     require_equal(needed, found, Path(path), type(network).__name__)
-    _require_finite(found, path)
+    require_finite(found, path)
     network.load_state_dict(own | found)
 
 
@@ -189,7 +189,7 @@ def load_encoder(network: nn.Module, path: Path) -> None:
     state = {name: tensor for name, tensor in load_weights(path).items() if not name.startswith("head.")}
     encoder = network.get_submodule("encoder")
     require_equal(encoder.state_dict(), state, Path(path), "PVTv2-b0 encoder")
-    _require_finite(state, path)
+    require_finite(state, path)
     encoder.load_state_dict(state)
 
 
@@ -232,7 +232,7 @@ def require_equal(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], p
         )
 
 
-def _require_finite(state: Mapping[str, Tensor], path: Path) -> None:
+def require_finite(state: Mapping[str, Tensor], path: Path) -> None:
     """Refuse NaN and infinity, with which a network silently predicts one class everywhere."""
     bad = [name for name, value in state.items() if not torch.isfinite(value).all()]
     if bad:

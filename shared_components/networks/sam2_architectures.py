@@ -41,12 +41,13 @@ class Architecture:
     hidden: int = 2048
 
 
+_NARROW: dict[str, Any] = dict(blocks=(1, 2, 4, 1), windows=(8, 4, 8, 4), everywhere=(5,), layers=2)
 ARCHITECTURES = {
-    "cpu": Architecture((32, 64, 128, 256), (1, 2, 4, 1), windows=(8, 4, 8, 4), everywhere=(5,), width=128, layers=2, hidden=512),
-    "cpu_large": Architecture((48, 96, 192, 384), (1, 2, 4, 1), windows=(8, 4, 8, 4), everywhere=(5,), width=192, layers=2, hidden=768),
+    "cpu": Architecture((32, 64, 128, 256), width=128, hidden=512, **_NARROW),
+    "cpu_large": Architecture((48, 96, 192, 384), width=192, hidden=640, **_NARROW),
     "tiny": Architecture(),
     "small": Architecture(blocks=(1, 2, 11, 2), everywhere=(7, 10, 13)),
-}  # fmt: skip
+}
 
 
 def build_sam2(sizes: Architecture, *, side: int, dropout: float) -> nn.Module:

@@ -13,12 +13,19 @@ def whole_frame(clips: int, frames: int, objects: int, side: int) -> Tensor:
     return boxes
 
 
-def check_boxes(boxes: Tensor, clips: int, frames: int, side: int) -> None:
-    """Refuse boxes that are no (B, T, N, 4) of a clip, are NaN in part, empty or outside of the frame: ValueError."""
+def check_boxes(boxes: Tensor, clips: int, frames: int, side: int, *, depth: bool = False) -> None:
+    """Refuse boxes that are no (B, T, N, 4) of a clip, NaN in part, empty or outside of the frame: ValueError.
+
+    Depth has one box a frame, N = 1.
+    """
     if boxes.dim() != 4 or boxes.shape[:2] != (clips, frames) or boxes.shape[3] != 4 or not boxes.shape[2]:
         raise ValueError(
             f"Sam2Clips takes boxes ({clips}, {frames}, objects, 4) for {clips} clips of {frames} frames, and got "
             f"{list(boxes.shape)}"
+        )
+    if depth and boxes.shape[2] != 1:
+        raise ValueError(
+            f"Sam2Clips estimates depth from one box a frame, and got {boxes.shape[2]}; give the whole frame"
         )
     rows = boxes.detach().reshape(-1, 4).cpu()
     missing = rows.isnan().all(1)

@@ -64,7 +64,7 @@ def bank_of(tracks: Sequence[Track], now: int, grid: Tensor, sam2: Any) -> Bank:
     pointers = torch.stack([torch.stack([one.pointer for one in (*t.prompted, *t.tracked)]) for t in tracks])
     G, K, C = pointers.shape
     parts = C // MEMORY  # tokens of a pointer
-    ages = torch.tensor([*given, *seen], device=maps.device, dtype=maps.dtype) / (POINTERS - 1)
+    ages = torch.tensor([*given, *seen], device=maps.device, dtype=torch.float32) / (POINTERS - 1)
     encoded = sam2.temporal_positional_encoding_projection_layer(sine(ages, C))  # (K, C) -> (K, 64)
     memory = torch.cat([maps.flatten(1, 2), pointers.reshape(G, K * parts, MEMORY)], 1)
     places = torch.cat([(temporal[:, None] + grid).flatten(0, 1), encoded.repeat_interleave(parts, 0)])

@@ -40,8 +40,8 @@ def grid_of(sam2: Any, maps: Tensor) -> Grid:
     down, across = torch.meshgrid(*(torch.arange(n, device=maps.device) for n in (h, w)), indexing="ij")
     cells = torch.stack([across.flatten(), down.flatten()], 1)  # (h*w, 2), x and y
     # cloned: the library caches the last sine, which is of inference mode where it was made there
-    image = sam2.vision_encoder.neck.position_encoding((1, C, h, w), maps.device, maps.dtype).clone()
-    memory = sam2.memory_encoder.position_encoding((1, 0, h, w), maps.device, maps.dtype).clone()
+    image = sam2.vision_encoder.neck.position_encoding((1, C, h, w), maps.device, torch.float32).clone()
+    memory = sam2.memory_encoder.position_encoding((1, 0, h, w), maps.device, torch.float32).clone()
     middles = (torch.stack([across, down], -1) + 0.5) / torch.tensor([w, h], device=maps.device)  # (h, w, 2)
     places = sam2.prompt_encoder.shared_embedding(middles)  # (h, w, C)
     return Grid(

@@ -8,10 +8,10 @@ first of SAM2's four; the heads of IoU and objectness are off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,20 +20,10 @@ from shared_components.common.arguments import between, one_of, true_or_false
 from shared_components.networks.channel_selection import ChannelSelection, ReleasedSelection, checked_indicator
 from shared_components.networks.sam2_architectures import ARCHITECTURES, CELL, build_sam2
 from shared_components.networks.sam2_boxes import check_boxes, whole_frame
-from shared_components.networks.sam2_memory import Remembered, Track, bank_of
-from shared_components.networks.sam2_steps import (
-    Decoded,
-    Grid,
-    attend,
-    box_tokens,
-    decode,
-    enlarged,
-    grid_of,
-    no_tokens,
-    written,
-)  # fmt: skip
+from shared_components.networks.sam2_frames import Maps, Remember, predicted
+from shared_components.networks.sam2_memory import Track
+from shared_components.networks.sam2_steps import grid_of
 
-EMPTY = -20.0  # the logit of an object that no box has shown yet; as a probability beside background, 2e-9
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 INDICATOR = 384
 TEXTS = ("selection", "released", "none")
@@ -51,28 +41,21 @@ class Memory:
     """The state of a stream between two frames; its size does not grow with the stream.
 
     Attributes:
-        boxes: Of the next frame, (N, 4); None: no prompts.
+        boxes: Of the next frame, (N, 4); None: none, or on the first one the whole frame.
         stride: Frames of the stream from one that is remembered to the next.
         frame: Number of the next frame.
+        side: Of the frames, in pixels; 0 before the first.
         tracks: An object's memory, each.
     """
 
     boxes: Tensor | None
     stride: int = 1
     frame: int = 0
+    side: int = 0
     tracks: tuple[Track, ...] = ()
 
     def __post_init__(self) -> None:
         between("stream", "stride", self.stride, 1, whole=True)
-
-
-class _Maps(NamedTuple):
-    """The maps of a clip or of one of its frames, projected for the decoder and for the memory encoder."""
-
-    fine: Tensor  # (B, [T,] C/8, H/4, W/4)
-    middle: Tensor  # (B, [T,] C/4, H/8, W/8)
-    coarse: Tensor  # (B, [T,] C, H/16, W/16), raw
-    projected: Tensor  # (B, [T,] C, H/16, W/16)
 
 
 class Sam2Clips(nn.Module):
@@ -103,6 +86,10 @@ class Sam2Clips(nn.Module):
     indicator: Tensor
     mean: Tensor
     deviation: Tensor
+    vision_encoder: Any
+    prompt_encoder: Any
+    mask_decoder: Any
+    memory_encoder: Any
 
     def __init__(
         self,
@@ -180,8 +167,9 @@ class Sam2Clips(nn.Module):
 
         Args:
             clip: (B, T, 3, H, W) in 0..1, or pictures (B, 3, H, W); not read where there are features.
-            boxes: (B, T, N, 4), of a picture also (B, N, 4), see `sam2_boxes`; objects of a clip without any, and
-                frames before an object's first, get the constant `EMPTY`. None: the whole first frame for every object.
+            boxes: (B, T, N, 4), of a picture also (B, N, 4), see `sam2_boxes`; what has none in its clip, and
+                frames before an object's first, get the constant `sam2_frames.EMPTY`. None: the whole first frame for
+                every object.
             features: What `encode` returned.
 
         Returns:
@@ -192,20 +180,19 @@ class Sam2Clips(nn.Module):
             ValueError: The size or the boxes do not fit.
         """
         if clip is not None and clip.dim() == 4:
-            return self.forward(clip[:, None], boxes if boxes is None or boxes.dim() == 4 else boxes[:, None])[:, 0]
+            of_clip = boxes if boxes is None or boxes.dim() == 4 else boxes[:, None]
+            return self.forward(clip[:, None], of_clip, features)[:, 0]
         maps = self._projected(self.encode(clip) if features is None and clip is not None else features)
-        B, T, _C, _h, w = maps.coarse.shape
-        side = w * CELL
+        B, T = maps.coarse.shape[:2]
         if boxes is None:
-            boxes = whole_frame(B, T, self.objects, side)
-        check_boxes(boxes, B, T, side)
-        boxes, grid = boxes.to(maps.coarse), grid_of(self, maps.coarse)
+            boxes = whole_frame(B, T, self.objects, maps.side)
+        check_boxes(boxes, B, T, maps.side, depth=self.is_depth)
+        boxes, grid = boxes.to(maps.coarse.device), grid_of(self, maps.coarse)
         tracks = [Track()] * (B * boxes.shape[2])
         outputs = []
         for t in range(T):
-            found, tracks = self._frame(
-                _Maps(*(x[:, t] for x in maps)), boxes[:, t], tracks, t, grid, remember=t < T - 1
-            )
+            frame, wanted = Maps(*(x[:, t] for x in maps)), cast(Remember, "all" if t < T - 1 else "none")
+            found, tracks = predicted(self, frame, boxes[:, t], tracks, t, grid, remember=wanted)
             outputs.append(found)
         return self._with_background(torch.stack(outputs, 1))
 
@@ -230,15 +217,18 @@ class Sam2Clips(nn.Module):
         does for a picture, and the memory for the next frame. ValueError for a size or boxes that do not fit.
         """
         with torch.no_grad():
-            maps = _Maps(*(x[:, 0] for x in self._projected(self.encode(image[:, None]))))
-            side = image.shape[-1]
-            given = self._prompts(memory, boxes, side).to(maps.coarse)
-            check_boxes(given[None], 1, 1, side)
+            maps = Maps(*(x[:, 0] for x in self._projected(self.encode(image[:, None]))))
+            if memory.side not in (0, maps.side):
+                raise ValueError(
+                    f"the stream's frames changed their side from {memory.side} to {maps.side}; begin anew"
+                )
+            given = self._prompts(memory, boxes, maps.side).to(maps.coarse.device)
+            check_boxes(given[None], 1, 1, maps.side, depth=self.is_depth)
             now = -(-memory.frame // memory.stride)  # counted in remembered frames, rounded up
-            due = memory.frame % memory.stride == 0
-            tracks = list(memory.tracks or [Track()] * given.shape[1])
-            found, tracks = self._frame(maps, given, tracks, now, grid_of(self, maps.coarse), remember=due)
-            state = replace(memory, boxes=None, frame=memory.frame + 1, tracks=tuple(tracks))
+            wanted: Remember = "prompted" if memory.frame % memory.stride else "all"
+            tracks = memory.tracks or [Track()] * given.shape[1]
+            found, after = predicted(self, maps, given, tracks, now, grid_of(self, maps.coarse), remember=wanted)
+            state = replace(memory, boxes=None, frame=memory.frame + 1, side=maps.side, tracks=tuple(after))
             return self._with_background(found[:, None])[:, 0], state
 
     def _prompts(self, memory: Memory, boxes: Tensor | None, side: int) -> Tensor:
@@ -253,7 +243,7 @@ class Sam2Clips(nn.Module):
             raise ValueError(f"the stream takes boxes ({objects}, 4), and got {list(given.shape)}; NaN stands for none")
         return given.reshape(1, -1, 4)
 
-    def _projected(self, features: Features | None) -> _Maps:
+    def _projected(self, features: Features | None) -> Maps:
         """Project the encoder's maps once for all objects and frames."""
         if features is None:
             raise ValueError("Sam2Clips got neither a clip nor the features of one; give one of them")
@@ -261,73 +251,7 @@ class Sam2Clips(nn.Module):
         fine, middle, coarse = (x.flatten(0, 1) for x in features)  # (B, T, C, h, w) -> (B*T, C, h, w)
         decoder, project = self.mask_decoder, self.memory_encoder.feature_projection
         found = decoder.conv_s0(fine), decoder.conv_s1(middle), coarse, project(coarse)
-        return _Maps(*(x.reshape(B, T, *x.shape[1:]) for x in found))
-
-    def _frame(
-        self, maps: _Maps, boxes: Tensor, tracks: Sequence[Track], now: int, grid: Grid, *, remember: bool
-    ) -> tuple[Tensor, list[Track]]:
-        """Predict a frame of all objects, (B, N, H, W), and return their memories; boxes (B, N, 4)."""
-        B, N, _ = boxes.shape
-        rows = boxes.reshape(B * N, 4)
-        prompted = (~rows.isnan().any(1)).tolist()
-        groups: dict[Any, list[int]] = {}  # objects that can be computed at once
-        for row, track in enumerate(tracks):
-            if prompted[row] or track.prompted:
-                groups.setdefault("prompted" if prompted[row] else track.ages(now), []).append(row)
-        side = maps.coarse.shape[-1] * CELL
-        pieces, after = [], list(tracks)
-        for key, members in groups.items():
-            own = _Maps(*(x[[row // N for row in members]] for x in maps))
-            box = rows[members] if key == "prompted" else None
-            decoded = self._decoded(own, box, [tracks[row] for row in members], now, grid)
-            if remember or box is not None:
-                for row, frame in zip(members, self._remembered(own, decoded, now, box is not None), strict=True):
-                    after[row] = tracks[row].with_frame(frame, prompted=box is not None)
-            pieces.append(enlarged(self._numbers(decoded), side))
-        return self._placed(pieces, groups, (B, N, side), maps.coarse), after
-
-    def _decoded(self, maps: _Maps, boxes: Tensor | None, tracks: Sequence[Track], now: int, grid: Grid) -> Decoded:
-        """Decode the frame of G objects, prompted by boxes (G, 4) or, without, by what is remembered of them."""
-        if boxes is not None:
-            enriched = maps.coarse + self.no_memory_embedding.reshape(1, -1, 1, 1)
-        else:
-            bank = bank_of(tracks, now, grid.memory, self)
-            enriched = attend(self.memory_attention, maps.coarse, *bank, grid)
-        if self.selection is not None:  # LCS, before the decoder; the memory encoder reads the raw map
-            enriched = self.selection(enriched, self.indicator)
-        encoder, side = self.prompt_encoder, maps.coarse.shape[-1] * CELL
-        with torch.set_grad_enabled(self.trained_encoders and torch.is_grad_enabled()):
-            prompts = no_tokens(encoder, len(tracks)) if boxes is None else box_tokens(encoder, boxes, side)
-        return decode(
-            self.mask_decoder, enriched, (maps.fine, maps.middle), prompts, encoder.no_mask_embed.weight, grid
-        )
-
-    def _remembered(self, maps: _Maps, decoded: Decoded, now: int, prompted: bool) -> list[Remembered]:
-        logits = enlarged(decoded.masks, maps.coarse.shape[-1] * CELL)
-        # as published: in evaluation a prompted frame's mask is remembered as 0 or 1
-        masks = (logits > 0).to(logits) if prompted and not self.training else logits.sigmoid()
-        memories = written(self.memory_encoder, maps.projected, masks)
-        pointers = self.object_pointer_proj(decoded.token)
-        return [Remembered(now, *one) for one in zip(memories, pointers, strict=True)]
-
-    def _numbers(self, decoded: Decoded) -> Tensor:
-        """Return the numbers of G objects, (G, 1, h, w) at the stride of the mask or of the depth head."""
-        if not self.is_depth:
-            return decoded.masks
-        return self.depth_head(decoded.coarse if self.depth_stride == CELL else decoded.fine)
-
-    def _placed(
-        self, pieces: Sequence[Tensor], groups: dict[Any, list[int]], shape: tuple[int, int, int], like: Tensor
-    ) -> Tensor:
-        """Return the objects' numbers in their order, (B, N, H, W); `EMPTY` where an object has none."""
-        B, N, side = shape
-        empty = torch.full((1, 1, side, side), EMPTY, dtype=like.dtype, device=like.device)
-        if not pieces:  # with a gradient of zero, so that a batch that shows no object can be trained on
-            return (empty + 0 * self.no_memory_embedding.sum()).expand(B, N, -1, -1)
-        order = [row for members in groups.values() for row in members]
-        source = [order.index(row) if row in order else len(order) for row in range(B * N)]
-        stacked = torch.cat([*pieces, empty.to(pieces[0])]) if len(order) < B * N else torch.cat(list(pieces))
-        return stacked[source].reshape(B, N, side, side)  # (B*N, 1, H, W) -> (B, N, H, W)
+        return Maps(*(x.reshape(B, T, *x.shape[1:]) for x in found))
 
     def _with_background(self, numbers: Tensor) -> Tensor:
         """(B, T, N, H, W) -> (B, T, 1 + N, H, W), the first channel zero; depth stays as it is."""

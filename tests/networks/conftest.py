@@ -1,7 +1,6 @@
 """A SAM2 of half a million parameters, so that its tests take milliseconds."""
 
 import pytest
-import torch
 
 from shared_components.networks.sam2_architectures import ARCHITECTURES, Architecture
 
@@ -15,8 +14,3 @@ def toy():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(ARCHITECTURES, "toy", TOY)
         yield
-
-
-@pytest.fixture
-def seeded():
-    torch.manual_seed(0)

@@ -1,7 +1,5 @@
 """SAM2 in a clip loop of ours: the library's propagation, batches, streams, gradients, shapes, depth, text, errors."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -14,9 +12,10 @@ from shared_components.networks.channel_selection import ChannelSelection
 from shared_components.networks.parts import fixed_tensors, inside, resolve, trained_parameters
 from shared_components.networks.sam2_architectures import ARCHITECTURES, configuration
 from shared_components.networks.sam2_boxes import whole_frame
+from shared_components.networks.sam2_frames import EMPTY
 from shared_components.networks.sam2_memory import POINTERS, PROMPTED
 from shared_components.networks.sam2_steps import enlarged
-from shared_components.networks.sam2_video import EMPTY, Sam2Clips
+from shared_components.networks.sam2_video import Sam2Clips
 
 SIDE = 64
 FIRST, SECOND = [4.0, 6.0, 40.0, 33.0], [20.0, 10.0, 60.0, 50.0]
@@ -83,3 +82,206 @@ def test_six_frames_equal_the_librarys_propagation(monkeypatch, boxes):
     assert expected[1:].std() > 0.05 and (expected[1] - expected[5]).abs().max() > 1e-2  # memories count
     torch.testing.assert_close(found[0, :, 1:], expected, atol=1e-5, rtol=1e-5)
     assert not found[:, :, 0].any()
+
+
+def test_clips_of_different_numbers_of_objects_equal_each_alone():
+    network, frames = trained(), clip(3, clips=3)
+    boxes = torch.cat(
+        [
+            prompts(3, {}, {0: FIRST}, {}),
+            prompts(3, {0: SECOND}, {0: FIRST}, {1: SECOND}),  # the third appears later
+            prompts(3, {0: FIRST, 1: SECOND}, {}, {0: SECOND, 2: FIRST}),  # prompted twice
+        ]
+    )
+    with torch.no_grad():
+        found = network(frames, boxes)
+        for b, objects in enumerate([[1], [0, 1, 2], [0, 2]]):
+            for n in objects:
+                alone = network(frames[b : b + 1], boxes[b : b + 1, :, n : n + 1])
+                torch.testing.assert_close(found[b, :, n + 1], alone[0, :, 1], atol=1e-5, rtol=1e-5)
+    assert (found[0, :, [1, 3]] == EMPTY).all() and (found[2, :, 2] == EMPTY).all()
+    assert (found[1, 0, 3] == EMPTY).all() and not (found[1, 1:, 3] == EMPTY).any()
+
+
+@pytest.mark.parametrize("channels", [3, 1])
+def test_a_stream_equals_its_clip(channels):
+    network, frames = trained(out_channels=channels), clip(9)
+    objects = [{0: FIRST, 4: SECOND}, {3: SECOND}] if channels == 3 else [{0: FIRST, 5: SECOND}]
+    boxes = prompts(9, *objects)
+    with torch.no_grad():
+        expected = network(frames, boxes)
+    memory = network.begin_stream(boxes[0, 0])
+    for t in range(9):
+        prompt = boxes[0, t] if 0 < t and boxes[0, t].isfinite().any() else None
+        found, memory = network.remember(frames[:, t], memory, prompt)
+        torch.testing.assert_close(found, expected[:, t], atol=1e-5, rtol=1e-5)
+
+
+def test_a_stream_of_stride_two_remembers_as_the_clip_of_every_second_frame():
+    network, frames = trained(), clip(7)
+    with torch.no_grad():
+        expected = network(frames[:, ::2])
+    memory = network.begin_stream(stride=2)
+    for t in range(7):
+        found, memory = network.remember(frames[:, t], memory)
+        assert t % 2 or torch.allclose(found, expected[:, t // 2], atol=1e-5)
+
+
+def test_the_memory_of_a_stream_stays_of_one_size():
+    network, frames = trained(), clip(2)
+    memory = network.begin_stream()
+    for t in range(60):
+        prompt = torch.tensor([FIRST] * 3) if t % 5 == 0 else None
+        _, memory = network.remember(frames[:, t % 2], memory, prompt)
+        assert all(len(one.prompted) <= PROMPTED and len(one.tracked) < POINTERS for one in memory.tracks)
+    assert [len(one.prompted) for one in memory.tracks] == [PROMPTED] * 3
+    assert all(one.map._base is None or one.map._base.shape[0] <= 3 for t in memory.tracks for one in t.tracked)
+
+
+def test_a_stream_takes_up_training_where_inference_mode_was_before():
+    network, frames = trained(), clip(2)
+    with torch.inference_mode():
+        network(frames)
+    network.train()(frames).sum().backward()
+    assert network.mask_decoder.conv_s0.weight.grad is not None
+
+
+@pytest.mark.parametrize("channels", [4, 1])
+@pytest.mark.parametrize("encoders", [False, True])
+def test_gradients_reach_every_trained_tensor_and_no_other(channels, encoders):
+    network = trained(out_channels=channels, trained_encoders=encoders, architecture="toy").train()
+    (network(clip(2)) * torch.rand(SIDE, SIDE)).sum().backward()
+    reached = {name for name, value in network.named_parameters() if value.grad is not None and value.grad.any()}
+    due = set(trained_parameters(network))
+    if channels > 1:  # built everywhere, read for depth alone
+        due -= {"depth_head.weight", "depth_head.bias"}
+    assert reached <= due
+    # a box uses neither the embeddings of clicks nor, here, all of the encoder
+    missing = {name for name in due - reached if not name.startswith(("vision_encoder", "prompt_encoder"))}
+    assert not missing
+    fixed = {name for name in fixed_tensors(network) if name != "indicator"}
+    paths = resolve(network, ["image_encoder", "prompt_encoder"])
+    assert fixed == (set() if encoders else {name for name in network.state_dict() if inside(name, paths)})
+    assert ("vision_encoder.backbone.patch_embed.projection.weight" in reached) == encoders
+
+
+def test_a_later_frame_has_gradients_of_the_memory_of_the_first():
+    network = trained().train()
+    frames = clip(3)
+    network(frames)[:, 2].sum().backward()
+    assert network.memory_encoder.projection.weight.grad.any() and network.no_memory_embedding.grad.any()
+
+
+def test_a_batch_that_shows_no_object_has_a_gradient_of_zero():
+    network = trained().train()
+    found = network(clip(2), prompts(2, {}, {}, {}))
+    assert (found[:, :, 1:] == EMPTY).all()
+    found.sum().backward()
+    assert not any(value.grad.any() for value in network.parameters() if value.grad is not None)
+
+
+@pytest.mark.parametrize("text", ["selection", "released"])
+def test_names_and_shapes_are_the_same_whatever_is_learnt(text):
+    states = [weightless({"_target_": SAM2, "architecture": "toy", "text": text}, out_channels=n) for n in (4, 12, 1)]
+    shapes = [{name: value.shape for name, value in one.state_dict().items()} for one in states]
+    assert shapes[0] == shapes[1] == shapes[2]
+    assert [one.objects for one in states] == [3, 11, 1]
+    parts = resolve(states[0], list(states[0].parts))
+    assert all(inside(name, parts) for name in shapes[0])
+
+
+@pytest.mark.parametrize("stride", [16, 4])
+def test_depth_is_a_convolution_of_the_decoders_map_and_enlarged(stride):
+    network = trained(out_channels=1, depth_stride=stride)
+    seen = []
+    network.depth_head.register_forward_hook(lambda _, given, found: seen.append((given[0], found)))
+    with torch.no_grad():
+        found = network(clip(2))
+    assert found.shape == (1, 2, 1, SIDE, SIDE)
+    (given, cells), channels = seen[1], 128 if stride == 16 else 16
+    assert given.shape == (1, channels, SIDE // stride, SIDE // stride)
+    weight, bias = network.depth_head.weight[0, :, 0, 0], network.depth_head.bias
+    torch.testing.assert_close(cells[0, 0], (given[0] * weight[:, None, None]).sum(0) + bias)
+    torch.testing.assert_close(found[:, 1], enlarged(cells, SIDE))
+
+
+def test_pictures_features_and_no_boxes_are_short_for_clips():
+    network, frames = trained(), clip(2, clips=2)
+    with torch.no_grad():
+        expected = network(frames, whole_frame(2, 2, 3, SIDE))
+        assert torch.equal(network(frames), expected)
+        assert torch.equal(network(None, features=network.encode(frames)), expected)
+        assert torch.equal(network(frames[:, 0]), network(frames[:, :1])[:, 0])
+        boxes = torch.tensor([FIRST, SECOND]).expand(2, 2, 4)
+        assert torch.equal(network(frames[:, 0], boxes), network(frames[:, :1], boxes[:, None])[:, 0])
+
+
+def test_another_side_than_the_one_it_was_made_for_gives_what_a_network_made_for_it_gives():
+    frames, network = clip(2), trained(size=96)
+    other = trained(size=SIDE)
+    other.load_state_dict(network.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(network(frames), other(frames), atol=1e-5, rtol=1e-5)
+
+
+def test_the_text_selects_channels_before_the_decoder_and_not_what_is_remembered():
+    network, frames = trained(), clip(1)
+    maps = []
+    network.memory_encoder.feature_projection.register_forward_hook(lambda _, given, found: maps.append(given[0]))
+    with torch.no_grad():
+        found = [network(frames)]
+        network.set_indicator(torch.full((8,), 3.0))
+        found.append(network(frames))
+    assert not torch.allclose(*found) and torch.equal(*maps)
+    assert isinstance(network.selection, ChannelSelection)
+    with pytest.raises(ValueError, match="made with text 'none'"):
+        trained(text="none").set_indicator(torch.zeros(8))
+
+
+def test_bfloat16_autocast_trains_and_boxes_keep_their_precision():
+    network, frames = trained(dropout=0.0), clip(2)
+    exact = network(frames)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = network(frames)
+    found.float().sum().backward()
+    assert (found - exact).abs().max() < 0.1 * exact.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("shape", "sentence"),
+    [
+        ((1, 2, 3, 64, 96), "square frames whose side is a multiple of 32, and got 64x96; 64x64 would do"),
+        ((1, 2, 3, 72, 72), "got 72x72; 64x64 would do"),
+        ((1, 2, 1, 64, 64), r"clips \(B, T, 3, H, W\), and got \[1, 2, 1, 64, 64\]"),
+    ],
+)
+def test_frames_that_do_not_fit_are_refused(shape, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        trained()(torch.zeros(shape))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"size": 100}, "size is 100; it is a multiple of 32, such as 96"),
+        ({"architecture": "huge"}, "architecture 'huge' is unknown; use one of cpu, cpu_large, tiny, small"),
+        ({"text": "prompt"}, "text 'prompt' is unknown"),
+        ({"depth_stride": 8}, "depth_stride is 8; use 16, as released, or 4"),
+        ({"dropout": 1.0}, "dropout is 1.0"),
+        ({"trained_encoders": "no"}, "trained_encoders is 'no'; it is true or false"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Sam2Clips(**arguments)
+
+
+def test_a_stream_refuses_boxes_of_other_objects_and_frames_of_another_side():
+    network = trained()
+    _, memory = network.remember(clip(1)[:, 0], network.begin_stream(torch.tensor([FIRST])))
+    with pytest.raises(ValueError, match=r"the stream takes boxes \(1, 4\), and got \[2, 4\]"):
+        network.remember(clip(1)[:, 0], memory, torch.tensor([FIRST, SECOND]))
+    with pytest.raises(ValueError, match="changed their side from 64 to 96"):
+        network.remember(torch.zeros(1, 3, 96, 96), memory)
+    with pytest.raises(ValueError, match="stride is 0"):
+        network.begin_stream(stride=0)

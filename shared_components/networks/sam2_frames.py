@@ -1,0 +1,130 @@
+"""One frame of SAM2 for all objects of all clips: those of one history are computed at once.
+
+Objects of a batch differ in when they were prompted, and with it in how much is remembered of them. Attention takes no
+mask in `transformers`, so that objects are grouped; in most batches two groups are the most there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from shared_components.networks.sam2_architectures import CELL
+from shared_components.networks.sam2_memory import Remembered, Track, bank_of
+from shared_components.networks.sam2_steps import (
+    Decoded,
+    Grid,
+    attend,
+    box_tokens,
+    decode,
+    enlarged,
+    no_tokens,
+    written,
+)  # fmt: skip
+
+EMPTY = -20.0  # the logit of an object that no box has shown yet; as a probability beside background, 2e-9
+PROMPT = "prompt"  # the group of objects with a box in this frame; others are of what is remembered of them
+Remember = Literal["all", "prompted", "none"]
+
+
+class Maps(NamedTuple):
+    """The maps of clips or of one frame of each, projected for the decoder and for the memory encoder."""
+
+    fine: Tensor  # (B, [T,] C/8, H/4, W/4)
+    middle: Tensor  # (B, [T,] C/4, H/8, W/8)
+    coarse: Tensor  # (B, [T,] C, H/16, W/16), raw
+    projected: Tensor  # (B, [T,] C, H/16, W/16)
+
+    @property
+    def side(self) -> int:
+        """Height and width of the frame."""
+        return self.coarse.shape[-1] * CELL
+
+
+def predicted(
+    network: Any, maps: Maps, boxes: Tensor, tracks: Sequence[Track], now: int, grid: Grid, *, remember: Remember
+) -> tuple[Tensor, list[Track]]:
+    """Predict a frame of B clips with N objects each.
+
+    Args:
+        network: The `Sam2Clips` whose modules are used.
+        maps: Of the frame.
+        boxes: (B, N, 4), NaN for no prompt.
+        tracks: What is remembered of each object, clip by clip.
+        now: Number of the frame.
+        grid: Positions of the map's cells.
+        remember: Of which objects to remember the frame: `all`, those `prompted` in it, or `none`.
+
+    Returns:
+        Numbers (B, N, H, W), logits or depths, and what is remembered of each object.
+    """
+    B, N, _ = boxes.shape
+    rows = boxes.reshape(B * N, 4)
+    groups = _groups((~rows.isnan().any(1)).tolist(), tracks, now)
+    pieces, after = [], list(tracks)
+    for key, members in groups.items():
+        own = Maps(*(x[[row // N for row in members]] for x in maps))
+        box = rows[members] if key == PROMPT else None
+        decoded = _decoded(network, own, box, [tracks[row] for row in members], now, grid)
+        pieces.append(enlarged(_numbers(network, decoded), maps.side))
+        if remember == "all" or (remember == "prompted" and box is not None):
+            frames = _remembered(network, own, decoded, now, prompted=box is not None)
+            for row, frame in zip(members, frames, strict=True):
+                after[row] = tracks[row].with_frame(frame, prompted=box is not None)
+    if not pieces:  # a gradient of zero, so that a batch that shows no object can be trained on
+        nothing = 0 * network.no_memory_embedding.sum() + EMPTY
+        return nothing.expand(B, N, maps.side, maps.side), after
+    placed = _placed(pieces, [row for members in groups.values() for row in members], B * N)
+    return placed.reshape(B, N, maps.side, maps.side), after  # (B*N, 1, H, W) -> (B, N, H, W)
+
+
+def _groups(prompted: Sequence[bool], tracks: Sequence[Track], now: int) -> dict[Any, list[int]]:
+    """Return the rows of objects that can be computed at once; without those that no box has shown yet."""
+    groups: dict[Any, list[int]] = {}
+    for row, track in enumerate(tracks):
+        if prompted[row] or track.prompted:
+            groups.setdefault(PROMPT if prompted[row] else track.ages(now), []).append(row)
+    return groups
+
+
+def _decoded(network: Any, maps: Maps, boxes: Tensor | None, tracks: Sequence[Track], now: int, grid: Grid) -> Decoded:
+    """Decode the frame of G objects, prompted by boxes (G, 4) or, without, by what is remembered of them."""
+    if boxes is not None:
+        enriched = maps.coarse + network.no_memory_embedding.reshape(1, -1, 1, 1)
+    else:
+        enriched = attend(network.memory_attention, maps.coarse, *bank_of(tracks, now, grid.memory, network), grid)
+    if network.selection is not None:  # LCS, before the decoder; the memory encoder reads the raw map
+        enriched = network.selection(enriched, network.indicator)
+    encoder = network.prompt_encoder
+    with torch.set_grad_enabled(network.trained_encoders and torch.is_grad_enabled()):
+        prompts = no_tokens(encoder, len(tracks)) if boxes is None else box_tokens(encoder, boxes, maps.side)
+    return decode(network.mask_decoder, enriched, (maps.fine, maps.middle), prompts, encoder.no_mask_embed.weight, grid)
+
+
+def _remembered(network: Any, maps: Maps, decoded: Decoded, now: int, *, prompted: bool) -> list[Remembered]:
+    logits = enlarged(decoded.masks, maps.side)
+    # as published: in evaluation a prompted frame's mask is remembered as 0 or 1
+    masks = (logits > 0).to(logits) if prompted and not network.training else logits.sigmoid()
+    memories = written(network.memory_encoder, maps.projected, masks)
+    pointers = network.object_pointer_proj(decoded.token)
+    return [Remembered(now, *one) for one in zip(memories, pointers, strict=True)]
+
+
+def _numbers(network: Any, decoded: Decoded) -> Tensor:
+    """Return the numbers of G objects, (G, 1, h, w) at the stride of the mask or of the depth head."""
+    if not network.is_depth:
+        return decoded.masks
+    return network.depth_head(decoded.coarse if network.depth_stride == CELL else decoded.fine)
+
+
+def _placed(pieces: Sequence[Tensor], order: Sequence[int], rows: int) -> Tensor:
+    """Return the groups' numbers in the order of the rows, (rows, 1, H, W); `EMPTY` in those of no group."""
+    computed = torch.cat(list(pieces))  # (len(order), 1, H, W)
+    if list(order) == list(range(rows)):
+        return computed
+    source = {row: place for place, row in enumerate(order)}
+    with_empty = torch.cat([computed, torch.full_like(computed[:1], EMPTY)])
+    return with_empty[[source.get(row, len(order)) for row in range(rows)]]

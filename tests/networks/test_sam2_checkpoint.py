@@ -1,0 +1,218 @@
+"""Published SAM2 weights: both layouts, strictly; another size, missing, unknown and mis-shaped tensors are named."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import Sam2VideoModel
+
+from shared_components.networks.checkpoints import CheckpointError
+from shared_components.networks.sam2_architectures import ARCHITECTURES, configuration
+from shared_components.networks.sam2_checkpoint import load_sam2, size_of
+from shared_components.networks.sam2_video import Sam2Clips
+
+# Meta's names, by hand from the modules of its code, beside those of transformers; both with .weight and .bias
+PAIRS = """
+image_encoder.trunk.patch_embed.proj         vision_encoder.backbone.patch_embed.projection
+image_encoder.trunk.blocks.B.norm1           vision_encoder.backbone.blocks.B.layer_norm1
+image_encoder.trunk.blocks.B.norm2           vision_encoder.backbone.blocks.B.layer_norm2
+image_encoder.trunk.blocks.B.attn.qkv        vision_encoder.backbone.blocks.B.attn.qkv
+image_encoder.trunk.blocks.B.attn.proj       vision_encoder.backbone.blocks.B.attn.proj
+image_encoder.trunk.blocks.B.mlp.layers.0    vision_encoder.backbone.blocks.B.mlp.proj_in
+image_encoder.trunk.blocks.B.mlp.layers.1    vision_encoder.backbone.blocks.B.mlp.proj_out
+image_encoder.trunk.blocks.B.proj            vision_encoder.backbone.blocks.B.proj
+image_encoder.neck.convs.Q.conv              vision_encoder.neck.convs.Q
+mask_downsample                              mask_downsample
+memory_attention.layers.L.self_attn.P        memory_attention.layers.L.self_attn.P
+memory_attention.layers.L.self_attn.out_proj memory_attention.layers.L.self_attn.o_proj
+memory_attention.layers.L.cross_attn_image.P memory_attention.layers.L.cross_attn_image.P
+memory_attention.layers.L.cross_attn_image.out_proj memory_attention.layers.L.cross_attn_image.o_proj
+memory_attention.layers.L.linear1            memory_attention.layers.L.linear1
+memory_attention.layers.L.linear2            memory_attention.layers.L.linear2
+memory_attention.layers.L.norm1              memory_attention.layers.L.layer_norm1
+memory_attention.layers.L.norm2              memory_attention.layers.L.layer_norm2
+memory_attention.layers.L.norm3              memory_attention.layers.L.layer_norm3
+memory_attention.norm                        memory_attention.layer_norm
+memory_encoder.mask_downsampler.encoder.0    memory_encoder.mask_downsampler.layers.0.conv
+memory_encoder.mask_downsampler.encoder.1    memory_encoder.mask_downsampler.layers.0.layer_norm
+memory_encoder.mask_downsampler.encoder.3    memory_encoder.mask_downsampler.layers.1.conv
+memory_encoder.mask_downsampler.encoder.4    memory_encoder.mask_downsampler.layers.1.layer_norm
+memory_encoder.mask_downsampler.encoder.6    memory_encoder.mask_downsampler.layers.2.conv
+memory_encoder.mask_downsampler.encoder.7    memory_encoder.mask_downsampler.layers.2.layer_norm
+memory_encoder.mask_downsampler.encoder.9    memory_encoder.mask_downsampler.layers.3.conv
+memory_encoder.mask_downsampler.encoder.10   memory_encoder.mask_downsampler.layers.3.layer_norm
+memory_encoder.mask_downsampler.encoder.12   memory_encoder.mask_downsampler.final_conv
+memory_encoder.pix_feat_proj                 memory_encoder.feature_projection
+memory_encoder.fuser.layers.L.dwconv         memory_encoder.memory_fuser.layers.L.depthwise_conv
+memory_encoder.fuser.layers.L.norm           memory_encoder.memory_fuser.layers.L.layer_norm
+memory_encoder.fuser.layers.L.pwconv1        memory_encoder.memory_fuser.layers.L.pointwise_conv1
+memory_encoder.fuser.layers.L.pwconv2        memory_encoder.memory_fuser.layers.L.pointwise_conv2
+memory_encoder.out_proj                      memory_encoder.projection
+sam_prompt_encoder.not_a_point_embed         prompt_encoder.not_a_point_embed
+sam_prompt_encoder.no_mask_embed             prompt_encoder.no_mask_embed
+sam_prompt_encoder.mask_downscaling.0        prompt_encoder.mask_embed.conv1
+sam_prompt_encoder.mask_downscaling.1        prompt_encoder.mask_embed.layer_norm1
+sam_prompt_encoder.mask_downscaling.3        prompt_encoder.mask_embed.conv2
+sam_prompt_encoder.mask_downscaling.4        prompt_encoder.mask_embed.layer_norm2
+sam_prompt_encoder.mask_downscaling.6        prompt_encoder.mask_embed.conv3
+sam_mask_decoder.transformer.layers.L.self_attn.P        mask_decoder.transformer.layers.L.self_attn.P
+sam_mask_decoder.transformer.layers.L.self_attn.out_proj mask_decoder.transformer.layers.L.self_attn.o_proj
+sam_mask_decoder.transformer.layers.L.A.P                mask_decoder.transformer.layers.L.A.P
+sam_mask_decoder.transformer.layers.L.A.out_proj         mask_decoder.transformer.layers.L.A.o_proj
+sam_mask_decoder.transformer.layers.L.normN              mask_decoder.transformer.layers.L.layer_normN
+sam_mask_decoder.transformer.layers.L.mlp.layers.0       mask_decoder.transformer.layers.L.mlp.proj_in
+sam_mask_decoder.transformer.layers.L.mlp.layers.1       mask_decoder.transformer.layers.L.mlp.proj_out
+sam_mask_decoder.transformer.F.P             mask_decoder.transformer.F.P
+sam_mask_decoder.transformer.F.out_proj      mask_decoder.transformer.F.o_proj
+sam_mask_decoder.transformer.norm_final_attn mask_decoder.transformer.layer_norm_final_attn
+sam_mask_decoder.iou_token                   mask_decoder.iou_token
+sam_mask_decoder.mask_tokens                 mask_decoder.mask_tokens
+sam_mask_decoder.obj_score_token             mask_decoder.obj_score_token
+sam_mask_decoder.output_upscaling.0          mask_decoder.upscale_conv1
+sam_mask_decoder.output_upscaling.1          mask_decoder.upscale_layer_norm
+sam_mask_decoder.output_upscaling.3          mask_decoder.upscale_conv2
+sam_mask_decoder.conv_s0                     mask_decoder.conv_s0
+sam_mask_decoder.conv_s1                     mask_decoder.conv_s1
+sam_mask_decoder.output_hypernetworks_mlps.Q.layers.0 mask_decoder.output_hypernetworks_mlps.Q.proj_in
+sam_mask_decoder.output_hypernetworks_mlps.Q.layers.1 mask_decoder.output_hypernetworks_mlps.Q.layers.0
+sam_mask_decoder.output_hypernetworks_mlps.Q.layers.2 mask_decoder.output_hypernetworks_mlps.Q.proj_out
+sam_mask_decoder.iou_prediction_head.layers.0 mask_decoder.iou_prediction_head.proj_in
+sam_mask_decoder.iou_prediction_head.layers.1 mask_decoder.iou_prediction_head.layers.0
+sam_mask_decoder.iou_prediction_head.layers.2 mask_decoder.iou_prediction_head.proj_out
+sam_mask_decoder.pred_obj_score_head.layers.0 mask_decoder.pred_obj_score_head.proj_in
+sam_mask_decoder.pred_obj_score_head.layers.1 mask_decoder.pred_obj_score_head.layers.0
+sam_mask_decoder.pred_obj_score_head.layers.2 mask_decoder.pred_obj_score_head.proj_out
+obj_ptr_proj.layers.0                        object_pointer_proj.proj_in
+obj_ptr_proj.layers.1                        object_pointer_proj.layers.0
+obj_ptr_proj.layers.2                        object_pointer_proj.proj_out
+obj_ptr_tpos_proj                            temporal_positional_encoding_projection_layer
+"""
+SINGLE = {
+    "image_encoder.trunk.pos_embed": "vision_encoder.backbone.pos_embed",
+    "image_encoder.trunk.pos_embed_window": "vision_encoder.backbone.pos_embed_window",
+    "memory_encoder.fuser.layers.0.gamma": "memory_encoder.memory_fuser.layers.0.scale",
+    "memory_encoder.fuser.layers.1.gamma": "memory_encoder.memory_fuser.layers.1.scale",
+    "maskmem_tpos_enc": "memory_temporal_positional_encoding",
+    "no_mem_embed": "no_memory_embedding",
+    "no_mem_pos_enc": "no_memory_positional_encoding",
+    "no_obj_ptr": "no_object_pointer",
+    "no_obj_embed_spatial": "occlusion_spatial_embedding_parameter",
+    "sam_prompt_encoder.pe_layer.positional_encoding_gaussian_matrix": (
+        "prompt_encoder.shared_embedding.positional_embedding"
+    ),
+}
+LETTERS = {
+    "B": [str(n) for n in range(5)], "Q": list("0123"), "L": list("01"), "P": ["q_proj", "k_proj", "v_proj"],
+    "A": ["cross_attn_token_to_image", "cross_attn_image_to_token"], "N": list("1234"),
+    "F": ["final_attn_token_to_image"],
+}  # fmt: skip
+
+
+def expanded(pair: tuple[str, str]) -> list[tuple[str, str]]:
+    """Write the letters of a pair of names out."""
+    for letter, values in LETTERS.items():
+        if pair[0] != pair[0].replace(letter, ""):
+            return [
+                one
+                for value in values
+                for one in expanded((pair[0].replace(letter, value), pair[1].replace(letter, value)))
+            ]
+    return [pair]
+
+
+def of_meta(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return a library model's state under Meta's names; fail where a tensor has none."""
+    pairs = [one for line in PAIRS.split("\n") if line for one in expanded(tuple(line.split()))]
+    names = {f"{new}.{kind}": f"{old}.{kind}" for old, new in pairs for kind in ("weight", "bias")}
+    names |= {new: old for old, new in SINGLE.items()}
+    left = dict(state)
+    del left["shared_image_embedding.positional_embedding"]
+    points = left.pop("prompt_encoder.point_embed.weight")
+    found = {f"sam_prompt_encoder.point_embeddings.{n}.weight": points[n : n + 1].clone() for n in range(4)}
+    return found | {names[name]: value for name, value in left.items()}
+
+
+@pytest.fixture(scope="module")
+def model(toy) -> Sam2VideoModel:
+    torch.manual_seed(1)
+    made = Sam2VideoModel(configuration(ARCHITECTURES["toy"], side=64, dropout=0.1))
+    made.load_state_dict({name: torch.randn_like(value) for name, value in made.state_dict().items()})
+    return made
+
+
+@pytest.fixture
+def network() -> Sam2Clips:
+    torch.manual_seed(0)
+    return Sam2Clips(architecture="toy", size=64, indicator=8)
+
+
+def differing(network: Sam2Clips, model: Sam2VideoModel) -> list[str]:
+    theirs = model.state_dict()
+    return [name for name, value in network.state_dict().items() if name not in theirs or not value.equal(theirs[name])]
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "library.pt", "meta.pt"])
+def test_both_layouts_load_whole(tmp_path, model, network, file):
+    state, path = model.state_dict(), tmp_path / file
+    if file == "model.safetensors":
+        save_file({name: value.clone() for name, value in state.items()}, path)
+    else:
+        torch.save({"model": of_meta(state)} if file == "meta.pt" else state, path)
+    assert len(differing(network, model)) > 100
+    fresh = load_sam2(network, path)
+    assert differing(network, model) == fresh
+    assert fresh == [
+        "indicator",
+        "depth_head.weight",
+        "depth_head.bias",
+        "selection.gate.weight",
+        "selection.gate.bias",
+    ]
+
+
+def changed(state: dict[str, Tensor], change: str) -> dict[str, Tensor]:
+    name = "maskmem_tpos_enc"
+    found = {key: value for key, value in state.items() if (key, change) != (name, "missing")}
+    added = {
+        "missing": {}, "unexpected": {"extra.weight": torch.zeros(1)}, "shape": {name: torch.zeros(6, 1, 1, 64)},
+        "nan": {name: torch.full((7, 1, 1, 64), torch.nan)},
+    }  # fmt: skip
+    return found | added[change]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("missing", "another network than SAM2.1 toy: it lacks memory_temporal_positional_encoding$"),
+        ("unexpected", "it has extra.weight$"),
+        ("shape", r"memory_temporal_positional_encoding is \[6, 1, 1, 64\] and should be \[7, 1, 1, 64\]"),
+        ("nan", "NaN or infinity in memory_temporal_positional_encoding"),
+    ],
+)
+def test_a_tensor_that_does_not_fit_is_named_and_nothing_is_loaded(tmp_path, model, network, change, sentence):
+    path, before = tmp_path / "meta.pt", {name: value.clone() for name, value in network.state_dict().items()}
+    torch.save({"model": changed(of_meta(model.state_dict()), change)}, path)
+    with pytest.raises(CheckpointError, match=sentence):
+        load_sam2(network, path)
+    assert all(value.equal(before[name]) for name, value in network.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("channels", "blocks", "sentence"),
+    [
+        (96, 16, "is of SAM2 small, and the network of toy; choose architecture: small"),
+        (144, 48, "is of SAM2 large, .*use one of cpu"),
+    ],
+)
+def test_weights_of_another_size_are_named_by_it(tmp_path, network, channels, blocks, sentence):
+    state = {f"image_encoder.trunk.blocks.{n}.norm1.weight": torch.ones(1) for n in range(blocks)}
+    torch.save(
+        {"model": state | {"image_encoder.trunk.patch_embed.proj.weight": torch.ones(channels, 1)}}, tmp_path / "m.pt"
+    )
+    with pytest.raises(CheckpointError, match=sentence):
+        load_sam2(network, tmp_path / "m.pt")
+
+
+def test_a_network_is_of_its_own_size_and_nothing_is_guessed_of_other_files(network):
+    assert size_of(network.state_dict()) == "toy"
+    assert size_of({"head.weight": torch.zeros(1)}) is None
