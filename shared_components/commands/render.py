@@ -7,13 +7,14 @@ from pathlib import Path
 
 from shared_components.common.progress import under
 from shared_components.common.progress_display import Board, shown
-from shared_components.data.synthetic.layouts import LAYOUTS, TARGETS, Schedule, schedule
+from shared_components.data.synthetic.layouts import LAYOUTS, TARGETS, Schedule
 from shared_components.data.synthetic.looks import LOOKS, SITE_LOOKS
-from shared_components.data.synthetic.scene import SceneFrame
 from shared_components.data.synthetic.site import (
     SPLITS,
+    Row,
     SitePlan,
     plan_sites,
+    planned,
     remove_sites,
     video_seed,
     write_contact_sheet,
@@ -31,7 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--looks", default=",".join(SITE_LOOKS), help=f"looks to cycle through, of {', '.join(LOOKS)}, random-<number>"
     )
-    parser.add_argument("--tasks", default="segmentation", help=f"tasks to cycle through, of {', '.join(TARGETS)}")
+    parser.add_argument(
+        "--tasks", help=f"tasks to cycle through, of {', '.join(TARGETS)} (default: those of the layouts)"
+    )
     parser.add_argument("--clip", type=int, default=1, help="frames of a clip: write those before, too")
     parser.add_argument("--interval", type=float, default=0.0, help="seconds between the frames of a clip")
     parser.add_argument("--frames", type=int, default=20, help="frames per video (default 20)")
@@ -39,8 +42,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--height", type=int, default=256)
     parser.add_argument("--width", type=int, default=320)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dense", action="store_true", help="give every frame of a clip its labels")
     parser.add_argument(
-        "--layout", choices=("auto", *LAYOUTS), default="auto", help="auto cycles through the task's usual ones"
+        "--layout",
+        default="auto",
+        help=f"layouts to cycle through, of {', '.join(LAYOUTS)}; auto (default): the task's usual ones in turn",
     )
     parser.add_argument("--preview", type=Path, help="also write a contact sheet of all sites to this PNG file")
 
@@ -53,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
         sites=args.sites,
         seed=args.seed,
         looks=args.looks.split(","),
-        layout=args.layout,
-        tasks=args.tasks.split(","),
+        layouts=args.layout.split(","),
+        tasks=args.tasks.split(",") if args.tasks else (),
     )
     for site in sites:  # refuse before minutes of rendering
         _schedule(args, site)
@@ -83,14 +89,14 @@ def _write(args: argparse.Namespace, site: SitePlan, videos: Mapping[str, int], 
             task=site.task,
             clip=args.clip,
             interval=args.interval,
+            dense=args.dense,
         )
     facts = f"{sum(videos.values())} videos of {args.frames} frames"
     board.say(f"{path}: look {site.look}, layout {site.layout}, {site.task}, {facts}")
 
 
 def _schedule(args: argparse.Namespace, site: SitePlan) -> Schedule:
-    labels = bool(TARGETS[site.task])
-    return schedule(site.layout, clip=args.clip, interval=args.interval, labels=labels)
+    return planned(site.layout, site.task, args.clip, args.interval, args.dense)
 
 
 def _videos(text: str) -> dict[str, int]:
@@ -113,16 +119,16 @@ def _remove_others(out: Path, sites: list[SitePlan], board: Board) -> None:
         board.say(f"{path}: left in place, it was not rendered by surgfl")
 
 
-def _preview(args: argparse.Namespace, sites: list[SitePlan]) -> dict[str, tuple[str, list[SceneFrame]]]:
+def _preview(args: argparse.Namespace, sites: list[SitePlan]) -> dict[str, Row]:
     """Render a few frames of each site's first video once more."""
     count = min(_PREVIEW_FRAMES, args.frames)
     chosen = {(2 * i + 1) * args.frames // (2 * count) for i in range(count)}
     size = {"frames": args.frames, "height": args.height, "width": args.width}
-    rows = {}
+    rows: dict[str, Row] = {}
     for site in sites:
         plan = _schedule(args, site)
         video = plan.render(site.look, video_seed(site.seed, 1), **size)
         listed = islice(video, 0, None, plan.every)
         title = f"{site.folder.name}: {site.look}, {site.layout}, {site.task}"
-        rows[title] = site.task, [frame for i, frame in enumerate(listed) if i in chosen]
+        rows[title] = site.task, site.layout, [frame for i, frame in enumerate(listed) if i in chosen]
     return rows

@@ -14,7 +14,7 @@ from shared_components.federation.messages import Job, SiteRefusal
 SITE_VARIABLE = "SURGFL_SITE_CONFIG"
 SYNTHETIC = {
     "frames_per_video": 12, "videos": [4, 1, 1], "height": 256, "width": 320,
-    "seed": 0, "tasks": ["segmentation"], "clip": 1, "interval": 0.0,
+    "seed": 0, "tasks": [], "layouts": ["auto"], "clip": 1, "interval": 0.0, "dense": False,
 }  # fmt: skip
 SERVER = "server"  # the name under which the server's own data are found
 _LONGEST_LABEL = 200  # of 255 bytes that a file system allows
@@ -77,8 +77,8 @@ def _rendered(scenes: Path, job: Job, index: int, *, simulated: bool) -> Path:
     sizes = {**SYNTHETIC, **job.synthetic}
     if unknown := sorted(set(sizes) - set(SYNTHETIC)):
         raise SiteRefusal(f"job: synthetic has no key {unknown[0]!r}; known keys: {', '.join(SYNTHETIC)}")
-    tasks, seed = _values(sizes["tasks"]), sizes["seed"]
-    plan = plan_sites(scenes / _label(sizes), sites=index + 1, seed=seed, tasks=tasks)[index]
+    kinds = {key: _values(sizes[key]) for key in ("tasks", "layouts")}
+    plan = plan_sites(scenes / _label(sizes), sites=index + 1, seed=sizes["seed"], **kinds)[index]
     folder = plan.folder.with_name(SERVER) if simulated else plan.folder
     if not (folder / "site.yaml").is_file():
         write_site(
@@ -88,7 +88,7 @@ def _rendered(scenes: Path, job: Job, index: int, *, simulated: bool) -> Path:
             layout=plan.layout,
             task=plan.task,
             videos=dict(zip(("train", "validation", "test"), sizes["videos"], strict=True)),
-            **{key: value for key, value in sizes.items() if key not in ("seed", "tasks", "videos")},
+            **{key: value for key, value in sizes.items() if key not in ("seed", "videos", *kinds)},
         )
     return folder / "site.yaml"
 

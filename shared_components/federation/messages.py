@@ -36,6 +36,8 @@ SYNTHETIC: Mapping[str, Any] = {
     "seed": Annotated[int, Meta(ge=0, le=LARGEST_SEED)],
     "clip": Annotated[int, Meta(ge=1, le=1024)],
     "interval": Annotated[float, Meta(ge=0, le=3600)],
+    "dense": bool,
+    "layouts": Annotated[list[Name], Meta(min_length=1, description="it is a list of layouts, see `surgfl render -h`")],
     "videos": Annotated[
         list[Videos], Meta(min_length=3, max_length=3, description="it is three whole numbers: train, validation, test")
     ],
@@ -108,8 +110,9 @@ class Job:
         longest_wait_seconds: How long a task may take at most; then its site counts as absent.
         largest_change: Updates that move further than this times (1 + norm of what was sent) are rejected.
         synthetic: Simulator only: sizes of the scenes that a site without data renders (``frames_per_video``,
-            ``videos`` for train, validation and test, ``height``, ``width``, ``seed``; ``tasks`` to cycle through,
-            frames of a ``clip`` and their ``interval`` in seconds).
+            ``videos`` for train, validation and test, ``height``, ``width``, ``seed``; ``tasks`` and ``layouts`` to
+            cycle through; frames of a ``clip``, their ``interval`` in seconds, and whether all of them have labels,
+            ``dense``).
         privacy: Clipped noise on every update, see `privacy.gaussian.Privacy`; empty: none.
         secure_sums: Let the server see nothing but the sum of the sites' weights, see `SecureSums`; empty:
             it sees each site's.

@@ -96,7 +96,7 @@ def scenes(tmp_path_factory):
 def render(out, *, sites=3, layout="auto", tasks=("segmentation",), **sizes):
     """Render tiny sites; return their site.yaml files."""
     sizes = {"videos": VIDEOS, "frames_per_video": 4, "height": 64, "width": 96, **sizes}
-    plans = plan_sites(out, sites=sites, layout=layout, tasks=tasks)
+    plans = plan_sites(out, sites=sites, layouts=(layout,), tasks=tasks)
     return [write_site(p.folder, look=p.look, seed=p.seed, layout=p.layout, task=p.task, **sizes) for p in plans]
 
 

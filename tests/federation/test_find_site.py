@@ -28,6 +28,21 @@ def test_sites_cycle_through_the_jobs_tasks(find):
     assert [site.dataset for site in sites] == ["endovis2017", "endovis2018", "scared"]
 
 
+def test_a_job_of_five_sites_renders_five_kinds(find):
+    layouts = ["endovis2017", "endovis2018_scene", "autolaparo", "scared", "stereomis"]
+    sites = [find(index, layouts=layouts, clip=2, interval=0.2, dense=True) for index in range(5)]
+    assert [site.task for site in sites] == ["", "", "", "depth", "depth"]
+    assert [len(site.classes) for site in sites] == [4, 12, 10, 0, 0]
+    assert [site.dataset for site in sites] == ["endovis2017", "endovis2018", *layouts[2:]]
+    for site in sites:
+        spec = SampleSpec((site.task or "label",), frames=2, interval=0.2, targets_of="all")
+        assert len(samples(site, "train", spec)) == 2
+    with pytest.raises(ValueError, match="layout 'endovis18' is unknown; known layouts: endovis2017"):
+        find(0, layouts=["endovis18"])
+    with pytest.raises(ValueError, match=r"synthetic\.layouts is 'scared'; it is a list of layouts"):
+        find(0, layouts="scared")
+
+
 def test_other_tasks_and_clips_lie_in_other_folders(find):
     roots = {
         find(0).root,

@@ -5,9 +5,10 @@ Each layout is one function; LAYOUTS lists them. Images and masks are lossless P
 
 Without clips every rendered frame is labelled. With clips of N frames the same video is rendered more densely, so
 that each labelled frame is as before, and the N - 1 images before it are written without labels, at the real
-interval. A layout that cannot hold images without labels gets the denser video with all of its labels. Where no frame
-has a label, every image is a sample: then they are all one interval apart. A layout of single images gets no others:
-its clips repeat them.
+interval. Where every frame of a clip is to have labels (`dense`), all rendered frames do, one interval apart. A layout
+that cannot hold images without labels gets the denser video with all of its labels. Where no frame has a label, every
+image is a sample: then they are all one interval apart. A layout of single images gets no others: its clips repeat
+them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 
 import cv2
@@ -23,7 +25,10 @@ import numpy as np
 
 from shared_components.common.atomic import write_bytes
 from shared_components.common.drawing.pictures import encoded
+from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.files import depth_values, whole_steps
+from shared_components.data.readers.stereomis import DEPTH, LEFT
+from shared_components.data.synthetic import toolbox
 from shared_components.data.synthetic.scene import SceneFrame, render_video
 
 Array = np.ndarray
@@ -38,7 +43,6 @@ _ENDOVIS2018_CLASSES = (
     ("thread", (187, 155, 25)), ("clamps", (0, 255, 125)), ("suturing-needle", (255, 255, 125)),
     ("suction-instrument", (123, 15, 175)), ("small-intestine", (124, 155, 5)), ("ultrasound-probe", (12, 255, 141)),
 )  # fmt: skip
-_ENDOVIS2018_IDS = (0, 1, 3, 2)
 # the body, wrist and head of Cadiere forceps, whatever the instrument
 _SISVSE_IDS = np.array([0, 8, 7, 6], np.uint8)
 # in the order in which the data set lists them: which of its ids 1 to 7 is which kind is not known
@@ -50,6 +54,15 @@ _FAST_PNG = (cv2.IMWRITE_PNG_COMPRESSION, 1)
 _JPEG = (
     cv2.IMWRITE_JPEG_QUALITY, 95, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
 )  # fmt: skip
+_SCENE = CLASS_MAPS["scene"]
+_SCENE_THINGS = _SCENE[4:]  # after the parts of instruments
+_SCENE_PARTS = np.array([0, *(_SCENE.index(part) for part in CLASS_MAPS["parts"][1:])], np.uint8)
+# AutoLaparo's tools are two graspers, a sealer and a hook: which of its numbers a rendered kind has
+_TOOL_NUMBERS = {
+    toolbox.PROGRASP: 1, toolbox.GRASPER: 1, toolbox.NEEDLE: 2, toolbox.CLIPS: 2, toolbox.STAPLER: 2,
+    toolbox.MARYLAND: 3, toolbox.SCISSORS: 3, toolbox.SHEARS: 4, toolbox.HOOK: 4, toolbox.SUCTION: 4,
+}  # fmt: skip
+_MOST_OF_A_CLIP = 1000  # frames, by three digits
 _GESTURE_STEP = 6  # frame numbers between two lines of SAR-RARP50's actions: 10 Hz of 60 Hz
 
 
@@ -77,6 +90,10 @@ class Layout:
         write: `(root, video name, shots) -> iterator of (frame, file stem)`; writes each frame as it passes.
         stills: whether its images are of no video, so that a clip is one of them, repeated.
         asked: whether a site gets it only where it is asked for by name, and never in turn.
+        dataset: the reader's name; empty: the layout's own.
+        classes: name of the class map that a site has, where it is not the reader's usual one.
+        things: what lies on the tissue, see `anatomy.THINGS`.
+        ids: a frame's label in the site's classes, as the reader gives it.
     """
 
     video: str
@@ -87,6 +104,10 @@ class Layout:
     write: Callable[[Path, str, Iterable[Shot]], Written]
     stills: bool = False
     asked: bool = False
+    dataset: str = ""
+    classes: str = ""
+    things: tuple[str, ...] = ()
+    ids: Callable[[SceneFrame], Array] = attrgetter("parts")
 
 
 def write_png(path: Path, image: Array) -> None:
@@ -140,11 +161,25 @@ def _write_pairs(
         yield shot.frame, image.stem
 
 
+def scene_ids(frame: SceneFrame) -> Array:
+    """Return a frame's label (H, W) in the classes `scene`; its things are those from the kidney on."""
+    things = np.where(frame.things > 0, frame.things + np.uint8(len(_SCENE_PARTS) - 1), np.uint8(0))
+    return np.where(frame.parts > 0, _SCENE_PARTS[frame.parts], things)
+
+
+def hysterectomy_ids(frame: SceneFrame) -> Array:
+    """Return a frame's label (H, W) in the classes `hysterectomy`; its one thing is the uterus."""
+    numbers = [next(n for kind, n in _TOOL_NUMBERS.items() if tool.endswith(kind)) for tool in frame.tools]
+    manipulators = np.array([0, *(2 * number - 1 for number in numbers)], np.uint8)[frame.instances]
+    uterus = np.where(frame.things > 0, np.uint8(9), np.uint8(0))
+    return np.where(frame.parts > 0, manipulators + (frame.parts == 1), uterus).astype(np.uint8)
+
+
 def _write_endovis2018(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """seq_N/left_frames/frameNNN.png and seq_N/labels/frameNNN.png, colour-coded as labels.json says."""
-    colours = np.array([_ENDOVIS2018_CLASSES[i][1] for i in _ENDOVIS2018_IDS], np.uint8)
+    colours = np.array([colour for _, colour in _ENDOVIS2018_CLASSES], np.uint8)
     images, labels = root / video / "left_frames", root / video / "labels"
-    yield from _write_pairs(shots, "frame{:03d}.png", images, labels, lambda frame: colours[frame.parts])
+    yield from _write_pairs(shots, "frame{:03d}.png", images, labels, lambda frame: colours[scene_ids(frame)])
     if labels.is_dir():
         classes = [{"name": n, "color": list(c), "classid": i} for i, (n, c) in enumerate(_ENDOVIS2018_CLASSES)]
         (root / "labels.json").write_text(json.dumps(classes, indent=2) + "\n")
@@ -172,6 +207,29 @@ def _write_scared(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     return _write_pairs(shots, "{:06d}.png", images, depths, lambda frame: depth_values(frame.depth))
 
 
+def _write_stereomis(root: Path, video: str, shots: Iterable[Shot]) -> Written:
+    """P<N>/rectified/{left,depth}/%06d.png, as `surgfl unpack-stereomis` leaves them."""
+    images, depths = root / video / LEFT, root / video / DEPTH
+    return _write_pairs(shots, "{:06d}.png", images, depths, lambda frame: depth_values(frame.depth))
+
+
+def _write_autolaparo(root: Path, video: str, shots: Iterable[Shot]) -> Written:
+    """AutoLaparo_Task3/{imgs,masks}/<clip><frame>, three digits each."""
+    base = root / "AutoLaparo_Task3"
+
+    def counted() -> Iterator[Shot]:
+        for shot in shots:
+            if shot.number >= _MOST_OF_A_CLIP:
+                raise ValueError(
+                    f"a clip of autolaparo has at most {_MOST_OF_A_CLIP} frames; ask for fewer, or longer apart"
+                )
+            yield shot
+
+    return _write_pairs(
+        counted(), video + "{:03d}.jpg", base / "imgs", base / "masks", lambda frame: 20 * hysterectomy_ids(frame)
+    )
+
+
 def _write_sisvse(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """images/manual_syn_N/scene_%06d.jpg and semantic_masks/manual_syn_N/scene_%06d.png; tissue is background."""
     images, masks = root / "images" / video, root / "semantic_masks" / video
@@ -182,6 +240,10 @@ def _write_grasp(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """frames/CASE1NN/%09d.jpg and annotations/segmentations/CASE1NN/%09d.png, once a second; no JSON files."""
     images, masks = root / "frames" / video, root / "annotations" / "segmentations" / video
     return _write_pairs(shots, "{:09d}.jpg", images, masks, _grasp_mask)
+
+
+def _foreground(frame: SceneFrame) -> Array:
+    return np.minimum(frame.parts, 1)
 
 
 def _grasp_mask(frame: SceneFrame) -> Array:
@@ -200,8 +262,16 @@ LAYOUTS: dict[str, Layout] = {
     "sar_rarp50": Layout("video_{}", 1.0, 60.0, "label", True, _write_sar_rarp50),
     "scared": Layout("dataset_1/keyframe_{}", 2.5, 25.0, "depth", True, _write_scared),
     "sisvse": Layout("manual_syn_{}", 2.0, 2.0, "label", False, _write_sisvse, stills=True, asked=True),
-    "grasp": Layout("CASE1{:02d}", 1.0, 30.0, "label", True, _write_grasp, asked=True),
-}
+    "grasp": Layout("CASE1{:02d}", 1.0, 30.0, "label", True, _write_grasp, asked=True, ids=_foreground),
+    "endovis2018_scene": Layout(
+        "seq_{}", 2.0, 2.0, "label", False, _write_endovis2018, asked=True, dataset="endovis2018", classes="scene",
+        things=_SCENE_THINGS, ids=scene_ids,
+    ),
+    "autolaparo": Layout(
+        "{:03d}", 1.0, 1.0, "label", False, _write_autolaparo, asked=True, things=("uterus",), ids=hysterectomy_ids
+    ),
+    "stereomis": Layout("P{}", 2.5, 25.0, "depth", True, _write_stereomis, asked=True),
+}  # fmt: skip
 
 
 TARGETS: dict[str, tuple[str, ...]] = {"segmentation": ("label",), "depth": ("depth",), "reconstruction": ()}
@@ -217,6 +287,7 @@ class Schedule:
             rendered frames.
         every: each n-th rendered frame is listed (labelled, if its site has labels).
         before: how many rendered frames before a listed one its clip shows an image.
+        things: what lies on the tissue.
     """
 
     rate: float
@@ -224,11 +295,12 @@ class Schedule:
     step: int
     every: int = 1
     before: tuple[int, ...] = ()
+    things: tuple[str, ...] = ()
 
     def render(self, look: str, seed: int, *, frames: int, height: int, width: int) -> Iterator[SceneFrame]:
         """Render a video with this many listed frames; as `render_video`."""
-        size = {"height": height, "width": width}
-        return render_video(look, seed, frames=frames * self.every, rate=self.rate, **size)
+        count, size = frames * self.every, {"height": height, "width": width}
+        return render_video(look, seed, frames=count, rate=self.rate, things=self.things, **size)  # type: ignore[arg-type]
 
     def shots(self, video: Iterator[SceneFrame], *, frames: int, labels: bool) -> Iterator[Shot]:
         """Yield the frames of a rendered video that are written; `labels` says if the listed ones keep theirs."""
@@ -241,17 +313,21 @@ class Schedule:
                 return
 
 
-def schedule(layout: str, *, clip: int = 1, interval: float = 0.0, labels: bool = True) -> Schedule:
+def schedule(layout: str, *, clip: int = 1, interval: float = 0.0, dense: bool = False) -> Schedule:
     """Plan the frames of a layout's videos.
 
     Args:
         clip: frames of the clips that the site is to give; 1: single frames.
         interval: seconds between the frames of a clip.
-        labels: whether listed frames have labels.
+        dense: whether all frames of a clip are listed, and not the last one alone.
 
     Raises:
         ValueError: the clip or its interval cannot be.
     """
+    return replace(_schedule(layout, clip, interval, dense), things=LAYOUTS[layout].things)
+
+
+def _schedule(layout: str, clip: int, interval: float, dense: bool) -> Schedule:
     style = LAYOUTS[layout]
     plain = Schedule(style.rate, style.numbers, round(style.numbers / style.rate))
     if clip == 1:
@@ -268,7 +344,7 @@ def schedule(layout: str, *, clip: int = 1, interval: float = 0.0, labels: bool 
             f"frames {interval:g} s apart are no whole number of {layout}'s frames, of which a second has "
             f"{style.numbers:g}; give another interval"
         )
-    return _denser(style, plain.step, step, clip) if labels else Schedule(1 / interval, style.numbers, step)
+    return Schedule(1 / interval, style.numbers, step) if dense else _denser(style, plain.step, step, clip)
 
 
 def _denser(style: Layout, listed: int, step: int, clip: int) -> Schedule:

@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import cv2
 import numpy as np
 
 from shared_components.data.synthetic import instruments
+from shared_components.data.synthetic.anatomy import THINGS, lay_things
 from shared_components.data.synthetic.carving import ACCENT, DARK, METAL, PALE
 from shared_components.data.synthetic.looks import Look, look_named
 from shared_components.data.synthetic.motion import Moment, Script
 from shared_components.data.synthetic.noise import fractal, linear, smooth, stream
 from shared_components.data.synthetic.raster import Buffers, Shader, draw
-from shared_components.data.synthetic.tissue import CANVAS, paint
+from shared_components.data.synthetic.tissue import CANVAS, Lay, paint
 from shared_components.data.synthetic.toolbox import Tool, tool
 
 Array = np.ndarray
@@ -32,10 +34,11 @@ class Endoscope:
         height: int,
         width: int,
         kinds: Sequence[str],
+        lay: Lay | None = None,
     ) -> None:
         self.look, self.rng = look, rng
         self.height, self.width = height, width
-        self.tissue = paint(look, rng, detail, height, width)
+        self.tissue = paint(look, rng, detail, height, width, lay)
         self.shader = Shader(look)
         scale = max(10.0, 0.03 * width)
         self.tools = {kind: _dressed(look, detail, kind, scale).stained(rng, look.tarnish) for kind in kinds}
@@ -74,9 +77,9 @@ class Endoscope:
         bent = level + 0.5 * (self.look.contrast - 1.0) * np.sin(2 * np.pi * (level - 0.5)) / np.pi * 1.5
         return np.clip(255.0 * bent + 0.5, 0, 255).astype(np.uint8)
 
-    def shoot(self, moment: Moment) -> tuple[Array, Array, Buffers]:
-        """Return one frame's image (H, W, 3) uint8, depth (H, W) in mm, and the instruments' labels."""
-        light, relief = self._view_tissue(moment)
+    def shoot(self, moment: Moment) -> tuple[Array, Array, Array, Buffers]:
+        """Return one frame's image (H, W, 3) uint8, depth (H, W) in mm, things (H, W), and the instruments' labels."""
+        light, relief, things = self._view_tissue(moment)
         buffers = Buffers.empty(self.height, self.width)
         draw(buffers, moment.poses, self.tools, self.shader)
         solid = buffers.parts > 0
@@ -91,15 +94,17 @@ class Endoscope:
         self._fill_smoke(light, moment)
         image = self._expose(light)
         depth = np.where(solid, buffers.depth, cv2.extractChannel(relief, 2))
+        things[solid] = 0
         if self.field is not None:
             image *= self.field[..., None]
             depth *= self.field
             buffers.parts *= self.field
             buffers.instances *= self.field
-        return image, depth, buffers
+            things *= self.field
+        return image, depth, things, buffers
 
-    def _view_tissue(self, moment: Moment) -> tuple[Array, Array]:
-        """Return the tissue's light (H, W, 3) and relief (H, W, 3) as the moving camera sees it."""
+    def _view_tissue(self, moment: Moment) -> tuple[Array, Array, Array]:
+        """Return the tissue's light (H, W, 3), relief (H, W, 3) and things (H, W) as the moving camera sees it."""
         zoom = 1.0 - 0.06 * float(moment.shift[2])
         cos, sin = np.float32(zoom * np.cos(moment.turn)), np.float32(zoom * np.sin(moment.turn))
         pan = 0.07 * self.width * moment.shift[:2]
@@ -110,7 +115,10 @@ class Endoscope:
         map_y += np.float32(self.height * CANVAS / 2 + pan[1])
         lit = cv2.remap(self.tissue.lit, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
         relief = cv2.remap(self.tissue.relief, map_x, map_y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
-        return lit, relief
+        if self.tissue.things is None:
+            return lit, relief, np.zeros((self.height, self.width), np.uint8)
+        things = cv2.remap(self.tissue.things, map_x, map_y, cv2.INTER_NEAREST, borderMode=cv2.BORDER_REFLECT)
+        return lit, relief, things
 
     def _shadow(self, solid: Array) -> Array:
         """Return the (H, W, 3) gain of tissue light: instruments throw soft shadows beside themselves."""
@@ -212,8 +220,9 @@ def _aperture(look: Look, rng: np.random.Generator, height: int, width: int) -> 
     return field
 
 
-_GEOMETRY, _APPEARANCE, _DETAIL = 0, 1, 3
-"""Random streams: the first is shared by all looks, the others are the look's own; the last one moves no label."""
+_GEOMETRY, _APPEARANCE, _DETAIL, _THINGS = 0, 1, 3, 4
+"""Random streams: of geometry and of things on the tissue, shared by all looks; of a look's own, where the detail moves
+no label."""
 
 
 @dataclass(frozen=True)
@@ -229,6 +238,7 @@ class SceneFrame:
         tools: names of the visible instruments, e.g. "Left_Prograsp_Forceps".
         actions: (instrument, verb, target) of each visible instrument.
         gesture: SAR-RARP50 action 0..7 (0 outside suturing).
+        things: (H, W) uint8: 0, or 1 + place of the thing among those that were asked for; 0 below instruments.
     """
 
     image: Array
@@ -239,10 +249,18 @@ class SceneFrame:
     tools: tuple[str, ...]
     actions: tuple[tuple[str, str, str], ...]
     gesture: int
+    things: Array
 
 
 def render_video(
-    look: str, seed: int, *, frames: int, height: int = 256, width: int = 320, rate: float = 2.0
+    look: str,
+    seed: int,
+    *,
+    frames: int,
+    height: int = 256,
+    width: int = 320,
+    rate: float = 2.0,
+    things: Sequence[str] = (),
 ) -> Iterator[SceneFrame]:
     """Render `frames` consecutive frames of one video.
 
@@ -256,30 +274,36 @@ def render_video(
         frames: length of the video; the surgery's phases are spread over it.
         height, width: at least 64 pixels each.
         rate: frames per second (2 as in EndoVis; more for smooth motion).
+        things: what lies on the tissue, of `anatomy.THINGS`; it changes image and depth, and no label of instruments.
 
     Raises:
-        ValueError: on an unknown look, a negative seed or sizes that are too small.
+        ValueError: on an unknown look or thing, a negative seed or sizes that are too small.
     """
     chosen = look_named(look)
     if seed < 0 or frames < 1 or rate <= 0:
         raise ValueError(f"seed {seed} must be >= 0, frames {frames} >= 1 and rate {rate} > 0")
     if height < 64 or width < 64:
         raise ValueError(f"frames of {height}x{width} (height x width) are too small; both must be at least 64")
-    return _frames(chosen, seed, frames, height, width, rate)
+    if unknown := [name for name in things if name not in THINGS]:
+        raise ValueError(f"thing {unknown[0]!r} is unknown; known things: {', '.join(THINGS)}")
+    return _frames(chosen, seed, frames, height, width, rate, things)
 
 
-def _frames(look: Look, seed: int, frames: int, height: int, width: int, rate: float) -> Iterator[SceneFrame]:
+def _frames(
+    look: Look, seed: int, frames: int, height: int, width: int, rate: float, things: Sequence[str]
+) -> Iterator[SceneFrame]:
     script = Script(stream(seed, _GEOMETRY), frames=frames, rate=rate, custom=look.custom)
     # its own stream goes on after all of a robot's tools, held or not, and its depths follow from that
     kinds = instruments.KINDS if look.custom == "fixed" else script.kinds
     rng, detail = (stream(seed, number, look.stream) for number in (_APPEARANCE, _DETAIL))
-    camera = Endoscope(look, rng, detail, height, width, kinds)
+    lay = partial(lay_things, stream(seed, _THINGS), tuple(things)) if things else None
+    camera = Endoscope(look, rng, detail, height, width, kinds, lay)
     for index in range(frames):
         moment = script.moment(index)
         yield _label(*camera.shoot(moment), moment)
 
 
-def _label(image: Array, depth: Array, buffers: Buffers, moment: Moment) -> SceneFrame:
+def _label(image: Array, depth: Array, things: Array, buffers: Buffers, moment: Moment) -> SceneFrame:
     """Name what is visible; instruments that are hidden or outside the frame drop out of the labels."""
     count = np.bincount(buffers.instances.ravel(), minlength=len(moment.poses) + 1)
     visible = [i for i in range(len(moment.poses)) if count[i + 1] > 0]
@@ -297,4 +321,5 @@ def _label(image: Array, depth: Array, buffers: Buffers, moment: Moment) -> Scen
         tools=tuple(pose.name for pose in poses),
         actions=tuple((pose.name, pose.verb, "none" if pose.verb == "idle" else target) for pose in poses),
         gesture=moment.gesture,
+        things=things,
     )

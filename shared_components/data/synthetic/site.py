@@ -27,6 +27,7 @@ from shared_components.common.drawing.pictures import captioned, coloured, legen
 from shared_components.common.progress import report_progress
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.files import depth_values
+from shared_components.data.readers import find_reader
 from shared_components.data.synthetic.layouts import LAYOUTS, TARGETS, Schedule, schedule, write_png
 from shared_components.data.synthetic.looks import SITE_LOOKS, look_named
 from shared_components.data.synthetic.motion import PHASES
@@ -50,31 +51,47 @@ def plan_sites(
     sites: int,
     seed: int = 0,
     looks: Sequence[str] = SITE_LOOKS,
-    layout: str = "auto",
-    tasks: Sequence[str] = ("segmentation",),
+    layouts: Sequence[str] = ("auto",),
+    tasks: Sequence[str] = (),
 ) -> list[SitePlan]:
-    """Plan `site-1`, `site-2`, ... below `out`, cycling through looks, tasks and (`auto`) the task's layouts.
+    """Plan `site-1`, `site-2`, ... below `out`, cycling through looks, tasks and layouts.
 
-    Layouts whose sites do not fit the others, in their classes or for want of videos, have no turn.
+    Without tasks a site has that of its layout, or segmentation. A layout `auto` cycles through those of the site's
+    task; layouts whose sites do not fit the others, in their classes or for want of videos, have no turn in it.
 
     Raises:
-        ValueError: an unknown look or task, a layout that cannot hold a task, no site, or a negative seed.
+        ValueError: an unknown look, task or layout, a layout that cannot hold a task, no site, or a negative seed.
     """
     if sites < 1 or seed < 0:
         raise ValueError(f"{sites} sites must be at least 1 and seed {seed} not negative")
     names = [look_named(name.strip()).name for name in looks]
-    fitting = [(task.strip(), layouts_for(task.strip())) for task in tasks]
-    for task, layouts in fitting:
-        if layout not in ("auto", *layouts):
-            raise ValueError(f"layout {layout!r} cannot hold {task}; layouts for it: {', '.join(layouts)}")
     seeds = np.random.SeedSequence(seed).generate_state(sites)
     plans = []
     for i in range(sites):
-        task, layouts = fitting[i % len(fitting)]
-        turns = [name for name in layouts if not LAYOUTS[name].asked]
-        own = turns[i % len(turns)] if layout == "auto" else layout
+        asked = layouts[i % len(layouts)].strip()
+        task = tasks[i % len(tasks)].strip() if tasks else _task_of(asked)
+        own = _turn(task, i) if asked == "auto" else asked
+        _refuse_unfit(own, task)
         plans.append(SitePlan(out / f"site-{i + 1}", names[i % len(names)], int(seeds[i]), own, task))
     return plans
+
+
+def _task_of(layout: str) -> str:
+    """Return what a site of a layout learns where nobody says it; `auto` and unknown ones have the first task."""
+    wanted = (LAYOUTS[layout].target,) if layout in LAYOUTS else None
+    return next((task for task, targets in TARGETS.items() if targets == wanted), next(iter(TARGETS)))
+
+
+def _turn(task: str, place: int) -> str:
+    turns = [name for name in layouts_for(task) if not LAYOUTS[name].asked]
+    return turns[place % len(turns)]
+
+
+def _refuse_unfit(layout: str, task: str) -> None:
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout {layout!r} is unknown; known layouts: {', '.join(LAYOUTS)}")
+    if layout not in (fitting := layouts_for(task)):
+        raise ValueError(f"layout {layout!r} cannot hold {task}; layouts for it: {', '.join(fitting)}")
 
 
 def layouts_for(task: str) -> list[str]:
@@ -95,7 +112,7 @@ PUBLISH = ("style", "text_vector", "model")  # a synthetic site is nobody's
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that a rendered site follows from; `clip` and `interval` as in `schedule`."""
+    """All that a rendered site follows from; `clip`, `interval` and `dense` as in `schedule`."""
 
     look: str
     seed: int
@@ -107,11 +124,16 @@ class Recipe:
     task: str
     clip: int
     interval: float
+    dense: bool
 
     def plan(self) -> Schedule:
         """Which frames of its videos are rendered; ValueError where its clips cannot be."""
-        labels = bool(TARGETS[self.task])
-        return schedule(self.layout, clip=self.clip, interval=self.interval, labels=labels)
+        return planned(self.layout, self.task, self.clip, self.interval, self.dense)
+
+
+def planned(layout: str, task: str, clip: int, interval: float, dense: bool) -> Schedule:
+    """Plan a site's videos; without labels every image is a sample, and so they are dense."""
+    return schedule(layout, clip=clip, interval=interval, dense=dense or not TARGETS[task])
 
 
 def video_seed(seed: int, number: int) -> int:
@@ -132,6 +154,7 @@ def write_site(
     task: str = "segmentation",
     clip: int = 1,
     interval: float = 0.0,
+    dense: bool = False,
 ) -> Path:
     """Render a site into `out` and return the path of its site.yaml.
 
@@ -145,6 +168,7 @@ def write_site(
         task: "segmentation", "depth", or "reconstruction", whose site has no label files.
         clip: write what clips of this many frames show before each labelled frame, too.
         interval: seconds between the frames of a clip.
+        dense: give every frame of a clip its labels.
 
     Raises:
         ValueError: on unknown looks, layouts, tasks or splits, clips that the layout cannot give, or a site
@@ -152,7 +176,7 @@ def write_site(
         FileExistsError: if `out` exists and was not made by this function.
     """
     out = Path(out)
-    recipe = Recipe(look, seed, layout, height, width, frames_per_video, dict(videos), task, clip, interval)
+    recipe = Recipe(look, seed, layout, height, width, frames_per_video, dict(videos), task, clip, interval, dense)
     _check(recipe)
     _check_free(out)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -187,10 +211,7 @@ def remove_sites(out: Path, *, keep: Collection[str]) -> tuple[list[Path], list[
 
 def _check(recipe: Recipe) -> None:
     look_named(recipe.look)
-    if recipe.layout not in LAYOUTS:
-        raise ValueError(f"layout {recipe.layout!r} is unknown; known layouts: {', '.join(LAYOUTS)}")
-    if recipe.layout not in (fitting := layouts_for(recipe.task)):
-        raise ValueError(f"layout {recipe.layout!r} cannot hold {recipe.task}; layouts for it: {', '.join(fitting)}")
+    _refuse_unfit(recipe.layout, recipe.task)
     recipe.plan()
     _check_videos(recipe.videos, recipe.frames_per_video)
 
@@ -258,14 +279,17 @@ def _write_table(path: Path, rows: list[dict[str, str | int]]) -> None:
 
 
 def _describe(part: Path, recipe: Recipe, names: Mapping[str, list[str]]) -> None:
-    facts: dict[str, Any] = {"dataset": recipe.layout, "root": recipe.layout, "split": dict(names)}
+    style, numbers = LAYOUTS[recipe.layout], recipe.plan().numbers
+    dataset = style.dataset or recipe.layout
+    facts: dict[str, Any] = {"dataset": dataset, "root": recipe.layout, "split": dict(names)}
     if recipe.task != "segmentation":
         facts["task"] = recipe.task
-    numbers = recipe.plan().numbers
-    if numbers != LAYOUTS[recipe.layout].numbers:
-        facts["rate"] = numbers
-    if LAYOUTS[recipe.layout].stills:
+    elif style.classes:
+        facts["classes"] = style.classes
+    if style.stills:
         facts["history"] = False
+    elif numbers != find_reader(dataset).RATE:
+        facts["rate"] = numbers
     facts |= {"text": f"synthetic: {look_named(recipe.look).text}", "publish": list(PUBLISH)}
     (part / "site.yaml").write_text(yaml.safe_dump(facts, sort_keys=False))
 
@@ -285,32 +309,43 @@ DEPTH_RANGE = (25.0, 100.0)
 """mm shown as the nearest and as the farthest; the scenes lie within."""
 
 
-def tile(frame: SceneFrame, task: str) -> Array:
+def tile(frame: SceneFrame, task: str, layout: str = "endovis2017") -> Array:
     """Return what stands beside a frame's image: what a site of this task may learn about it."""
     if task == "segmentation":
-        return overlay(frame.image, frame.parts)
+        return overlay(frame.image, LAYOUTS[layout].ids(frame))
     if task == "depth":
         return coloured(frame.depth, frame.depth > 0, DEPTH_RANGE, DEPTH)
     return np.full_like(frame.image, 255)
 
 
-def contact_sheet(sites: Mapping[str, tuple[str, Sequence[SceneFrame]]]) -> Array:
+Row = tuple[str, str, Sequence[SceneFrame]]
+"""A site's task, its layout, and frames."""
+
+
+def contact_sheet(sites: Mapping[str, Row]) -> Array:
     """Return one RGB picture: a row per site, each frame followed by its labels, depth, or nothing; then legends.
 
-    ``sites`` maps a row's title to task and frames, all of one size and equally many per site.
+    ``sites`` maps a row's title to task, layout and frames, all of one size and equally many per site.
     """
     rows = [
-        captioned(side_by_side([picture for f in frames for picture in (f.image, tile(f, task))]), title)
-        for title, (task, frames) in sites.items()
+        captioned(side_by_side([picture for f in frames for picture in (f.image, tile(f, task, layout))]), title)
+        for title, (task, layout, frames) in sites.items()
     ]
-    width, tasks = rows[0].shape[1], {task for task, _ in sites.values()}
-    if "segmentation" in tasks:
-        rows.append(legend(class_entries(CLASS_MAPS["parts"]), width=width))
+    width, tasks = rows[0].shape[1], {task for task, _, _ in sites.values()}
+    labelled = [layout for task, layout, _ in sites.values() if task == "segmentation"]
+    rows += [legend(class_entries(classes), width=width) for classes in dict.fromkeys(map(_classes_of, labelled))]
     if "depth" in tasks:
         rows.append(scale_bar(DEPTH_RANGE, DEPTH, width))
     return np.vstack(rows)
 
 
-def write_contact_sheet(path: Path, sites: Mapping[str, tuple[str, Sequence[SceneFrame]]]) -> None:
+def _classes_of(layout: str) -> tuple[str, ...]:
+    """Return the names of a layout's classes, background first."""
+    style = LAYOUTS[layout]
+    reader = find_reader(style.dataset or layout)
+    return CLASS_MAPS[style.classes or reader.USUAL or reader.CLASS_MAP]
+
+
+def write_contact_sheet(path: Path, sites: Mapping[str, Row]) -> None:
     """Write the contact sheet of `sites` as a PNG."""
     write_png(Path(path), contact_sheet(sites))

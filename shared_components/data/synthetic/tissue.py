@@ -3,7 +3,8 @@
 A video's tissue is painted once on a canvas larger than the frame; each frame is then only a warp of it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
@@ -61,8 +62,8 @@ def lay_background(canvas: Canvas, rng: np.random.Generator, colour: Array, kind
     _pattern(canvas, rng, kind, np.ones(canvas.shape, np.float32), colour)
 
 
-def lay_organ(canvas: Canvas, rng: np.random.Generator, colour: Array, kind: Texture) -> None:
-    """Lay a dome of `colour` (3,) with a noisy outline over a part of the canvas."""
+def lay_organ(canvas: Canvas, rng: np.random.Generator, colour: Array, kind: Texture) -> Array:
+    """Lay a dome of `colour` (3,) with a noisy outline over a part of the canvas; return its cover (H, W)."""
     H, W = canvas.shape
     along, across = canvas.turned(rng)
     radius = cv2.magnitude(along / rng.uniform(0.3, 0.6), across / rng.uniform(0.12, 0.3))
@@ -74,6 +75,7 @@ def lay_organ(canvas: Canvas, rng: np.random.Generator, colour: Array, kind: Tex
     canvas.height += cover * (2.0 + rng.uniform(6.0, 12.0) * dome - 0.6 * canvas.height)
     canvas.blend(colour * np.float32(rng.uniform(0.75, 1.15)), cover)
     _pattern(canvas, rng, kind, cover, colour)
+    return cover
 
 
 def _pattern(canvas: Canvas, rng: np.random.Generator, kind: Texture, cover: Array, colour: Array) -> None:
@@ -199,8 +201,8 @@ def lay_gauze(canvas: Canvas, rng: np.random.Generator) -> None:
     canvas.dull = np.maximum(canvas.dull, cover)
 
 
-def draw_thread(canvas: Canvas, rng: np.random.Generator) -> None:
-    """Lay a suture thread in a smooth curve."""
+def draw_thread(canvas: Canvas, rng: np.random.Generator) -> Array:
+    """Lay a suture thread in a smooth curve; return its cover (H, W)."""
     H, W = canvas.shape
     time = np.linspace(0, 1, 40)
     ends = rng.uniform((0.1, 0.1), (0.9, 0.9), (4, 2))
@@ -211,7 +213,11 @@ def draw_thread(canvas: Canvas, rng: np.random.Generator) -> None:
     cover = mask.astype(np.float32) / 255.0
     canvas.blend(linear(_THREADS[int(rng.integers(len(_THREADS)))]), cover)
     canvas.height += 0.8 * cover
+    return cover
 
+
+Lay = Callable[[Canvas, Array], Array]
+"""(canvas, cover of a thread) -> uint8 (H, W): 0, or the number of a thing."""
 
 CANVAS = 1.3  # canvas size in frames: room for camera motion
 NEAREST, FARTHEST = 64.0, 110.0  # range of tissue depth, mm; instruments stay in front of NEAREST
@@ -224,14 +230,21 @@ class Tissue:
     Attributes:
         lit: (H, W, 3) float32 linear light reflected under a headlight of brightness 1.
         relief: (H, W, 3) float32: surface slope in x and y (far off where nothing glints), depth in mm.
+        things: (H, W) uint8: what `lay` returned; None: nothing was laid.
     """
 
     lit: Array
     relief: Array
+    things: Array | None = None
 
 
-def paint(look: Look, rng: np.random.Generator, detail: np.random.Generator, height: int, width: int) -> Tissue:
-    """Paint one video's tissue for frames of (height, width); its finest texture is drawn from `detail`."""
+def paint(
+    look: Look, rng: np.random.Generator, detail: np.random.Generator, height: int, width: int, lay: Lay | None = None
+) -> Tissue:
+    """Paint one video's tissue for frames of (height, width); its finest texture is drawn from `detail`.
+
+    `lay` puts things on top of it, and says where; it is told what the look's own thread covers (H, W).
+    """
     canvas = Canvas(rng, round(height * CANVAS), round(width * CANVAS), detail=not look.flat)
     (colour, kind), *organs = look.organs
     lay_background(canvas, rng, linear(colour), kind)
@@ -240,11 +253,13 @@ def paint(look: Look, rng: np.random.Generator, detail: np.random.Generator, hei
             lay_organ(canvas, rng, linear(colour), kind)
     draw_vessels(canvas, look, rng)
     spill_blood(canvas, look, rng)
+    thread = np.zeros(canvas.shape, np.float32)
     if rng.random() < look.gauze:
         lay_gauze(canvas, rng)
     if rng.random() < look.thread:
-        draw_thread(canvas, rng)
-    return _light(canvas, look, rng, detail)
+        thread = draw_thread(canvas, rng)
+    things = None if lay is None else lay(canvas, thread)
+    return replace(_light(canvas, look, rng, detail), things=things)
 
 
 def _light(canvas: Canvas, look: Look, rng: np.random.Generator, detail: np.random.Generator) -> Tissue:

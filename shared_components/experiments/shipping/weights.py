@@ -205,6 +205,7 @@ def rendered_sites(
             task=kind,
             clip=spec.frames,
             interval=spec.interval,
+            dense=spec.targets_of == "all",
         )
         yield Tested(look, where, load_site(path, name=look))
 

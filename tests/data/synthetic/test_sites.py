@@ -17,6 +17,7 @@ from shared_components.commands import check_data, render
 from shared_components.data.check import check_site
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site_file import load_site
+from shared_components.data.synthetic.anatomy import THINGS
 from shared_components.data.synthetic.layouts import LAYOUTS, TARGETS, schedule
 from shared_components.data.synthetic.motion import PHASES
 from shared_components.data.synthetic.scene import SceneFrame, render_video
@@ -25,7 +26,6 @@ from tests.data.conftest import numbers, run_command
 
 SIZE = {"height": 64, "width": 96}
 VIDEOS = {"train": 1, "validation": 1, "test": 1}
-RATES = {"endovis2017": 2.0, "endovis2018": 2.0, "sar_rarp50": 1.0, "scared": 2.5, "sisvse": 2.0, "grasp": 1.0}
 FILMS = [name for name, layout in LAYOUTS.items() if not layout.stills]
 
 
@@ -47,7 +47,9 @@ def site_of(out: Path, layout: str, task: str = "segmentation", **changes: objec
 
 def scene_of(layout: str, look: str = "violet", frames: int = 4, rate: float | None = None) -> list[SceneFrame]:
     """Render the frames of a site's first video, at the layout's rate of labelled frames."""
-    return list(render_video(look, video_seed(5, 1), frames=frames, rate=rate or RATES[layout], **SIZE))
+    style = LAYOUTS[layout]
+    film = {"frames": frames, "rate": rate or style.rate, "things": style.things, **SIZE}
+    return list(render_video(look, video_seed(5, 1), **film))
 
 
 def pixels(path: Path) -> np.ndarray:
@@ -61,17 +63,19 @@ def run(*words: object) -> int:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_site_reads_back_exactly_through_the_shared_readers(layout, rendered):
-    task = "depth" if layout == "scared" else "segmentation"
+    task = "depth" if LAYOUTS[layout].target == "depth" else "segmentation"
     site, spec = load_site(rendered(layout, task)), SampleSpec(TARGETS[task])
 
-    assert site.dataset == layout and (task == "segmentation" or (site.task, site.classes) == ("depth", ()))
+    assert site.dataset == (LAYOUTS[layout].dataset or layout) and (
+        task == "segmentation" or (site.task, site.classes) == ("depth", ())
+    )
     assert check_site(site, spec) == [] and site.publish == ("style", "model")
     for stored, frame in zip(samples(site, "train", spec), scene_of(layout), strict=True):
         item = read_sample(stored)
         error = np.abs(item.images[0].astype(int) - frame.image)
         assert error.mean() < 2 if stored.images[0].suffix == ".jpg" else not error.any()
-        if task == "segmentation":  # GraSP knows instruments alone
-            np.testing.assert_array_equal(item.targets["label"], np.minimum(frame.parts, len(site.classes) - 1))
+        if task == "segmentation":
+            np.testing.assert_array_equal(item.targets["label"], LAYOUTS[layout].ids(frame))
             continue
         np.testing.assert_allclose(item.targets["depth"], frame.depth, atol=1 / 256)
         assert np.array_equal(item.targets["depth"] == 0, frame.depth == 0)  # outside the aperture: unknown
@@ -171,7 +175,7 @@ def test_clips_are_the_denser_video_and_labels_stay_exact(layout, task, rate, ev
         item = read_sample(sample)
         error = np.abs(item.images.astype(int) - [dense[index].image for index in shown])
         assert error.mean() < 2 if layout == "grasp" else not error.any()  # GraSP's are JPEG
-        truth = frame.depth if task == "depth" else np.minimum(frame.parts, len(site.classes) - 1)
+        truth = frame.depth if task == "depth" else LAYOUTS[layout].ids(frame)
         np.testing.assert_allclose(item.targets[TARGETS[task][0]], truth, atol=1 / 256)
 
 
@@ -182,7 +186,8 @@ def test_without_labels_every_image_has_the_clip_that_it_is_a_sample_of(layout, 
     assert check_site(site, spec) == []
     step = round(0.2 * site.rate)
     shown = [numbers(sample) for sample in samples(site, "train", spec)]
-    assert shown == [[max(i - back, 0) * step for back in (2, 1, 0)] for i in range(4)]
+    first = shown[0][0]  # of AutoLaparo's clip 001 it is 1000
+    assert shown == [[first + max(i - back, 0) * step for back in (2, 1, 0)] for i in range(4)]
 
 
 @pytest.mark.parametrize("task", ["segmentation", "reconstruction"])
@@ -204,7 +209,66 @@ def test_tasks_cycle_over_the_sites_and_take_their_layouts(tmp_path):
     assert plan_sites(tmp_path, sites=3) == plan_sites(tmp_path, sites=3, tasks=("segmentation",))
     given = {plan.layout for plan in plan_sites(tmp_path, sites=12, tasks=("segmentation", "reconstruction"))}
     assert given == {"endovis2017", "endovis2018", "sar_rarp50", "scared"}  # the others only where asked for
-    assert [plan.layout for plan in plan_sites(tmp_path, sites=2, layout="grasp")] == ["grasp", "grasp"]
+    assert [plan.layout for plan in plan_sites(tmp_path, sites=2, layouts=["grasp"])] == ["grasp", "grasp"]
+
+
+FIVE = ("endovis2017", "endovis2018_scene", "autolaparo", "scared", "stereomis")
+
+
+def test_sites_of_named_layouts_have_the_tasks_of_these(tmp_path):
+    plans = plan_sites(tmp_path, sites=6, layouts=FIVE)
+    assert [plan.layout for plan in plans] == [*FIVE, FIVE[0]]
+    assert [plan.task for plan in plans] == ["segmentation"] * 3 + ["depth"] * 2 + ["segmentation"]
+    assert [plan.task for plan in plan_sites(tmp_path, sites=2, layouts=["scared", "auto"])] == [
+        "depth",
+        "segmentation",
+    ]
+    with pytest.raises(ValueError, match="layout 'scared' cannot hold segmentation"):
+        plan_sites(tmp_path, sites=2, layouts=FIVE[3:], tasks=("segmentation", "depth"))
+
+
+def test_five_sites_of_five_kinds_are_rendered_with_labels_on_every_frame_of_a_clip(tmp_path, capsys):
+    clips = ("--clip", "3", "--interval", "0.2")
+    sheet = ("--preview", tmp_path / "five.png", "--looks", "rose,amber,ivory")
+    assert run("--out", tmp_path, "--sites", "5", "--layout", ",".join(FIVE), *clips, "--dense", *sheet) == 0
+    assert run_command(check_data, tmp_path, "--frames", "3", "--interval", "0.2") == 0
+    assert "5 of 5 sites are ready" in capsys.readouterr().out
+    sites = [load_site(tmp_path / f"site-{number}") for number in range(1, 6)]
+    assert [len(site.classes) for site in sites] == [4, 12, 10, 0, 0]
+    for site in sites:
+        spec = SampleSpec(TARGETS[site.task or "segmentation"], frames=3, interval=0.2, targets_of="all")
+        (found,) = read_sample(samples(site, "train", spec)[1]).targets.values()
+        assert found.shape == (3, 64, 96) and len(set(samples(site, "train", spec)[1].images)) == 2
+    assert pixels(tmp_path / "five.png").shape[1] == 4 * 96 + 3 * 6
+
+
+def test_things_on_the_tissue_are_seen_and_move_no_label_of_instruments():
+    for look in ("rose", "violet"):
+        bare, laid = (scene_of(layout, look) for layout in ("endovis2018", "endovis2018_scene"))
+        for before, after in zip(bare, laid, strict=True):
+            assert np.array_equal(before.parts, after.parts) and np.array_equal(before.instances, after.instances)
+            assert not before.things.any() and len(np.unique(after.things)) > 2
+            assert not after.things[after.parts > 0].any()
+            there = (after.things > 0) & (cv2.blur((after.parts > 0).astype(np.float32), (9, 9)) == 0)
+            change = np.abs(before.image.astype(int) - after.image).mean(2)
+            assert change[there].mean() > 20
+    rose, ivory = (scene_of("endovis2018_scene", look)[0].things for look in ("rose", "ivory"))
+    own = ("thread",) if (rose != ivory).any() else ()  # a look may have a thread of its own; it is labelled as well
+    there = {LAYOUTS["endovis2018_scene"].things[n - 1] for n in {*rose[rose != ivory], *ivory[rose != ivory]} if n}
+    assert there <= {*own}
+
+
+def test_every_thing_comes_up_in_some_video():
+    seen = {
+        int(thing)
+        for seed in range(6)
+        for thing in np.unique(
+            next(render_video("simulated", seed, frames=1, things=THINGS, height=64, width=96)).things
+        )
+    }
+    assert seen == set(range(len(THINGS) + 1))
+    with pytest.raises(ValueError, match="thing 'liver' is unknown; known things: kidney parenchyma"):
+        render_video("rose", 0, frames=1, things=("liver",))
 
 
 @pytest.mark.parametrize(

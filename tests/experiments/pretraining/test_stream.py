@@ -26,7 +26,7 @@ def rendered(monkeypatch):
         for index in range(frames):
             ids = np.full((height, width), index % 4, np.uint8)
             image = np.full((height, width, 3), level + index, np.uint8)
-            yield SceneFrame(image, ids, ids, np.full((height, width), 50.0, np.float32), 0, (), (), 0)
+            yield SceneFrame(image, ids, ids, np.full((height, width), 50.0, np.float32), 0, (), (), 0, ids)
 
     monkeypatch.setattr(stream, "render_video", render_video)
     return asked
