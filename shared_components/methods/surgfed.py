@@ -8,13 +8,13 @@ core/aggregators/language_guided.py). Image and prompt encoder do not train (`tr
 from __future__ import annotations
 
 from shared_components.common.arguments import between, check_mode, one_of, true_or_false
-from shared_components.core.aggregators.language_guided import ATTENTIONS, TEXTS, LanguageGuided
+from shared_components.core.aggregators.language_guided import ATTENTIONS, ITEM, TEXTS, LanguageGuided
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Aggregator, Local, Method, Requires, Server
 from shared_components.core.partition import Role
 from shared_components.core.rules import modules
 from shared_components.core.text.site_text import DEFAULT, KINDS, WORDINGS, SiteText, if_it_has_an_indicator
-from shared_components.data.profile_items import TEXT_VECTOR
+from shared_components.networks.protocols import Remembers
 
 MEMORY, DECODER = ("memory_attention", "memory_encoder", "object_pointer"), ("mask_decoder",)
 AGGREGATED = {"both": (*MEMORY, *DECODER), "decoder": DECODER, "memory": MEMORY}
@@ -82,11 +82,14 @@ def build(
         ),
         server=Server(aggregator=aggregator, weighted_sum_only=not lha, trained=("gate/", "psi/") if lha else ()),
         local=Local(
-            items={TEXT_VECTOR: of_lha.published} if reads else {},
+            items={ITEM: of_lha.published} if reads else {},
             condition_on_site=if_it_has_an_indicator(SiteText(text_encoder, text_wording, seed)),
         ),
         requires=Requires(
-            kinds=("segmentation", "depth"), optional_items=frozenset({TEXT_VECTOR} if reads else ()), multi_task=True
+            kinds=("segmentation", "depth"),
+            network=Remembers,
+            optional_items=frozenset({ITEM} if reads else ()),
+            multi_task=True,
         ),
         about=About(
             label="SurgFed",

@@ -1,4 +1,4 @@
-"""Protocols that a method may require of its network: two paths, or logits from the maps of one frame."""
+"""Protocols that a method may require of its network: two paths, logits from the maps of one frame, a memory."""
 
 from __future__ import annotations
 
@@ -44,11 +44,21 @@ class Encodes(Protocol):
         """Predict the logits (B, classes, H, W) from the encoder's maps."""
 
 
+@runtime_checkable
+class Remembers(Protocol):
+    """A network that follows objects through a video by a memory, as SAM2 does (`networks.sam2_video.Sam2Clips`)."""
+
+    memory_attention: nn.Module
+    memory_encoder: nn.Module
+    mask_decoder: nn.Module
+
+
 _TWO_PATHS = "a network with a shared and a personal path, such as pvt_fpn's"
 _DESCRIPTIONS: dict[type, str] = {
     SplitFeatures: _TWO_PATHS,
     TwoPaths: _TWO_PATHS,
     Encodes: "a network with a way from one encoder's maps to the logits, such as PvtFpnClips'",
+    Remembers: "a network with a memory of objects, such as Sam2Clips",
 }
 
 

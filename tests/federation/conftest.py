@@ -29,7 +29,7 @@ SMALL = {  # what makes a job of a method small
 }
 SITES = ("site-1", "site-2", "site-3")
 VIDEOS = {"train": 1, "validation": 1, "test": 1}
-NOT_TINY = {"fedas", "feddp", "fedseg", "fedst", "pfedsis"}  # which ask more of a network than `Tiny` has
+NOT_TINY = {"fedas", "feddp", "fedseg", "fedst", "pfedsis", "surgfed"}  # which ask more of a network than `Tiny` has
 
 
 TOY = """\

@@ -15,6 +15,7 @@ from shared_components.federation.messages import FederationError
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as site_side
 from shared_components.networks.parts import freeze
+from shared_components.networks.protocols import require
 from tests.changed_method import changed
 from tests.federation.conftest import SITES, Federation, make_job, rewritten, same, toy_bundle  # noqa: F401
 
@@ -63,6 +64,12 @@ def test_the_video_networks_parts_have_these_roles(method, arguments, role, shar
     assert roles(method, **arguments) == {Role.FIXED: set(FIXED), role: shared, Role.LOCAL: rest}
 
 
+def test_a_network_without_a_memory_is_refused():
+    with pytest.raises(ValueError, match=r"surgfed needs a network with a memory of objects.*Linear has none"):
+        require(nn.Linear(1, 1), load_method("surgfed").requires.network, "surgfed")
+    require(Parts(), load_method("surgfed").requires.network, "surgfed")
+
+
 def test_arguments_and_modes_reach_the_aggregator():
     def of(**arguments):
         return load_method("surgfed", **arguments).server.aggregator
@@ -94,7 +101,7 @@ def surgfed(toy_bundle, monkeypatch, tmp_path, scenes):  # noqa: F811
 
     def make(*sites, rounds=3, **arguments):
         rule = modules(["encoder", "decoder"], inside=Role.MIXED, outside=Role.LOCAL)
-        method = changed(load_method("surgfed", **arguments), partition=rule)
+        method = changed(load_method("surgfed", **arguments), partition=rule, requires_network=None)
         for side in (server_side, site_side):
             monkeypatch.setattr(side, "load_method", lambda name, **_: method)
         paths = [rewritten(scenes[n], tmp_path / f"own-{n}", **own) for n, own in enumerate(sites)]

@@ -22,6 +22,7 @@ from shared_components.data.profile_items import TEXT_VECTOR
 
 ATTENTIONS = ("plain", "cosine", "mean")
 TEXTS = ("own", "shuffled", "none")
+ITEM = TEXT_VECTOR  # the profile item that it reads
 HIDDEN = 256
 BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
 TINY = 1e-30

@@ -69,7 +69,7 @@ def test_a_site_reads_back_exactly_through_the_shared_readers(layout, rendered):
     assert site.dataset == (LAYOUTS[layout].dataset or layout) and (
         task == "segmentation" or (site.task, site.classes) == ("depth", ())
     )
-    assert check_site(site, spec) == [] and site.publish == ("style", "model")
+    assert check_site(site, spec) == [] and site.publish == ("style", "text_vector", "model")
     for stored, frame in zip(samples(site, "train", spec), scene_of(layout), strict=True):
         item = read_sample(stored)
         error = np.abs(item.images[0].astype(int) - frame.image)

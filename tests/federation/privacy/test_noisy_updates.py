@@ -23,7 +23,7 @@ from tests.federation.privacy.conftest import NOISE, entries, plain_job, private
 
 COVERED = (
     "cd2_pfed ditto fedadam fedavg fedavg_cluster fedavgm fedbn feddp fedhca2 fedld fedmedian fedper fedprox fedrep "
-    "fedsam fedst krum local mat_fl multi_krum norm_bound pfedla trimmed_mean"
+    "fedsam fedst krum local mat_fl multi_krum norm_bound pfedla surgfed trimmed_mean"
 ).split()
 NOT_TINY_JOBS = {"pfedsis": {"arguments": {"sge": False}}}
 BUNDLES = bundle_config.bundles_folder
