@@ -217,9 +217,11 @@ def _known_tasks(looks: Sequence[str]) -> Iterator[str]:
         if name in reader_names():
             reader = find_reader(name)
             task = "" if "label" in reader.TARGETS else "depth"
-            classes = CLASS_MAPS.get(reader.CLASS_MAP, ())
-            for text in (surgery, *(looks if name in LAYOUTS else ())):
-                yield task_text(SiteFacts(text, dataset=name, task=task, classes=classes))
+            rendered = any(name == (style.dataset or layout) for layout, style in LAYOUTS.items())
+            for class_map in dict.fromkeys([reader.USUAL or reader.CLASS_MAP, reader.CLASS_MAP]):
+                classes = CLASS_MAPS.get(class_map, ())
+                for text in (surgery, *(looks if rendered else ())):
+                    yield task_text(SiteFacts(text, dataset=name, task=task, classes=classes))
 
 
 def known_texts() -> tuple[str, ...]:

@@ -117,9 +117,12 @@ def test_surgfeds_own_sentence_is_taken_as_it_is(tmp_path):
 
 @pytest.mark.parametrize("layout", [*LAYOUTS])
 def test_every_rendered_site_of_every_layout_has_a_vector_of_its_task(layout):
-    reader = find_reader(layout)
+    style = LAYOUTS[layout]
+    dataset = style.dataset or layout
+    reader = find_reader(dataset)
     task = "" if "label" in reader.TARGETS else "depth"
-    facts = SiteFacts(RENDERED, dataset=layout, task=task, classes=CLASS_MAPS.get(reader.CLASS_MAP, ()))
+    classes = CLASS_MAPS.get(style.classes or reader.USUAL or reader.CLASS_MAP, ())
+    facts = SiteFacts(RENDERED, dataset=dataset, task=task, classes=classes)
     assert torch.equal(indicator_of(facts, wording="task")[0], shipped(task_text(facts)))
 
 
