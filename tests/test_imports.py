@@ -32,7 +32,8 @@ ROOMS: dict[str, set[str]] = {
 }  # fmt: skip
 # The only parts that may import these.
 ONLY_IN: dict[str, set[str]] = {
-    "nvflare": {"flare"}, "monai": {"bundle_engines"}, "ignite": {"bundle_engines"}, "transformers": {"core", "networks"},
+    "nvflare": {"flare"}, "monai": {"bundle_engines"}, "ignite": {"bundle_engines"},
+    "transformers": {"core", "networks"},
     "cryptography": {"flare", "federation"}, f"{PACKAGE}.methods": {"core"}, f"{PACKAGE}.tasks": {"core"},
     "evidence": set(), "bundles": set(), "nvflare_jobs": set(), "tests": set(),
 }  # fmt: skip

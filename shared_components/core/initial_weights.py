@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,8 @@ from shared_components.networks.checkpoints import (
     require_equal,
 )
 from shared_components.networks.parts import inside, parts_of
+from shared_components.networks.sam2_checkpoint import is_published, load_sam2
+from shared_components.networks.sam2_video import Sam2Clips
 
 START_VARIABLE = "SURGFL_START_WEIGHTS"
 RANDOM, RENDERED, FILE = "random", "rendered", "file"
@@ -82,14 +84,15 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
     declares as ``training_only``, and layers of its ``additions`` that the checkpoint has not, or of other shapes; what
     the checkpoint has of both beyond the network is left. Of a segmentation's last layers, classes of the same name
     are copied, and one that the checkpoint tells apart further gets the mean of its classes' rows. Of an official file
-    of the encoder alone everything else keeps them.
+    of the encoder alone, or of SAM2, everything else keeps them.
 
     Args:
         network: Built from the seed; in no wise trained.
         start: ``random``, ``rendered`` or ``file``.
         card: What the network is to learn.
         bundle: Whose shipped weights ``rendered`` means.
-        file: Of ``file``: a checkpoint of the same network, or the official ImageNet weights of its encoder.
+        file: Of ``file``: a checkpoint of the same network, the official ImageNet weights of its encoder, or
+            of a SAM2 network published ones.
 
     Returns:
         ``start``; ``sha256`` of the file; ``from``, its name; ``fresh``, what it does not cover: names of tensors,
@@ -107,6 +110,8 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
         load_encoder(network, path)
         outside = [name for name in network.state_dict() if not name.startswith("encoder.")]
         fresh = list(dict.fromkeys(name.partition(".")[0] for name in outside))
+    elif is_published(network, state):
+        fresh = load_sam2(cast(Sam2Clips, network), path)
     else:
         fresh = _paste(network, state, path, card)
     return {"start": start, "sha256": sha256, "from": path.name, "fresh": fresh}

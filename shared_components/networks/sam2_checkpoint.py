@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from shared_components.networks.checkpoints import CheckpointError, load_weights, require_equal, require_finite
 from shared_components.networks.parts import inside
@@ -78,6 +78,11 @@ def load_sam2(network: Sam2Clips, path: Path) -> list[str]:
     require_finite(found, path)
     network.load_state_dict(own | found)
     return fresh
+
+
+def is_published(network: nn.Module, state: Mapping[str, Tensor]) -> bool:
+    """Return whether a state for a network of SAM2 is none of our own, which have a depth head."""
+    return isinstance(network, Sam2Clips) and "depth_head.weight" not in state
 
 
 def in_library_layout(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:

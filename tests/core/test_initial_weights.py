@@ -14,6 +14,7 @@ from shared_components.networks.bundle_config import bundle_names
 from shared_components.networks.checkpoints import CheckpointError, load_weights, save_weights
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
+from shared_components.networks.sam2_video import Sam2Clips
 from shared_components.networks.tiny import Tiny
 from tests.federation.conftest import same
 
@@ -336,3 +337,16 @@ def test_a_damaged_card_is_named(toy, text):
 def test_what_the_bundles_here_ship_is_what_their_cards_say(bundle):
     if shipped_facts(bundle) is not None:
         assert shipped_weights(bundle).stat().st_size < 14e6
+
+
+# ---- published weights of SAM2
+
+
+def test_published_weights_of_sam2_leave_depth_head_and_selection_as_the_seed_has_them(tmp_path):
+    network, other = Sam2Clips(size=64), Sam2Clips(size=64, text="none")
+    published = {name: value for name, value in state_of(other).items() if not name.startswith("depth_head")}
+    path, before = tmp_path / "sam2.safetensors", state_of(network)
+    save_weights(path, published)
+    facts = from_file(network, path, segmentation())
+    assert same(network.state_dict(), before | published)
+    assert facts["fresh"] == [name for name in before if name not in published]
