@@ -13,7 +13,10 @@ from tests.data.volumes import write_labels
 
 HEIGHT, WIDTH = 64, 64  # the smallest that is rendered
 SITES = ("site-1", "site-2", "site-3", "hospital-a", "hospital-b")
-RENDERED = {"endovis2017": 4, "endovis2018": 4, "sar_rarp50": 4, "scared": 3, "grasp": 5, "sisvse": 4}  # videos
+RENDERED = {
+    "endovis2017": 4, "endovis2018": 4, "sar_rarp50": 4, "scared": 3, "grasp": 5, "sisvse": 4, "autolaparo": 4,
+    "stereomis": 3,
+}  # videos  # fmt: skip
 SAR_VIDEOS = ("video_1", "video_11", "video_21", "video_22")
 CASES = ("CASE001", "CASE002", "CASE021", "CASE041", "CASE047")
 SETS = ("manual_syn", "domain_random_syn", "real_train_1", "real_val_1")
@@ -23,7 +26,7 @@ KEYFRAMES = ("dataset_1/keyframe_1", "dataset_1/keyframe_2", "dataset_2/keyframe
 def write_data(folder: Path) -> None:
     """Write what the documents call /data."""
     for number, (layout, videos) in enumerate(RENDERED.items()):
-        task = "depth" if layout == "scared" else "segmentation"
+        task = "depth" if layout in ("scared", "stereomis") else "segmentation"
         made = folder / "made" / layout
         write_site(
             made, look="rose", seed=number, layout=layout, task=task, videos={"train": videos}, frames_per_video=3,
@@ -80,7 +83,7 @@ def _write_own(folder: Path) -> None:
 
 
 def _as_published(folder: Path) -> None:
-    """Name the videos of SAR-RARP50 and SCARED as the document does, and pack the former's frames as videos."""
+    """Name the videos of SAR-RARP50 and SCARED as the document does; pack the former's and a part of StereoMIS's."""
     root = folder / "sar_rarp50"
     for old, name in zip(sorted(root.glob("video_*")), reversed(SAR_VIDEOS), strict=True):
         video = old.rename(root / f"new-{name}")
@@ -96,6 +99,11 @@ def _as_published(folder: Path) -> None:
     for number, name in enumerate(KEYFRAMES):
         (root / name).parent.mkdir(exist_ok=True)
         (folder / "made" / f"keyframe-{number}").rename(root / name)
+    eye = "fc_x=60\nfc_y=60\ncc_x=32\ncc_y=16\nres_x=64\nres_y=32\n" + "".join(f"kc_{n}=0\n" for n in range(8))
+    pose = "".join(f"R_{n}={int(n % 4 == 0)}\n" for n in range(9)) + "T_0=-4\nT_1=0\nT_2=0\n"
+    sequence = folder / "stereomis" / "P1"
+    (sequence / "StereoCalibration.ini").write_text(f"[StereoLeft]\n{eye}[StereoRight]\n{eye}{pose}")
+    _write_video(sequence / "P1.mp4", "mp4v", 2)
 
 
 def _name_cases(root: Path) -> None:
