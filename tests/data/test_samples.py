@@ -76,7 +76,7 @@ def test_masks_of_native_size_are_allowed_in_the_test_folder_of_pfedsis_only(mak
         read_sample(frame)
 
 
-@pytest.mark.parametrize(("target", "others"), [("weather", "none"), ("depth", "scared")])
+@pytest.mark.parametrize(("target", "others"), [("weather", "none"), ("depth", "scared, stereomis")])
 def test_a_target_that_the_dataset_has_not_is_refused_with_those_that_have_it(target, others, make_site):
     path = make_site()
     with pytest.raises(SiteError) as error:

@@ -264,9 +264,9 @@ def render_video(
 ) -> Iterator[SceneFrame]:
     """Render `frames` consecutive frames of one video.
 
-    The labels of `looks.LOOKS` depend on the seed, the size, the number of frames and the rate, not on the look; a
-    look with an aperture hides what lies outside it, and there parts and depth are 0. A random look has instruments
-    of its own. Equal arguments give equal bits.
+    The instruments' labels in `looks.LOOKS` depend on the seed, the size, the number of frames and the rate, not on the
+    look (things move with its tissue); a look with an aperture hides what lies outside it, and there parts and depth
+    are 0. A random look has instruments of its own. Equal arguments give equal bits.
 
     Args:
         look: one of `looks.LOOKS`, or "random-<number>", drawn from that number.

@@ -252,9 +252,6 @@ def test_things_on_the_tissue_are_seen_and_move_no_label_of_instruments():
             there = (after.things > 0) & (cv2.blur((after.parts > 0).astype(np.float32), (9, 9)) == 0)
             change = np.abs(before.image.astype(int) - after.image).mean(2)
             assert change[there].mean() > 20
-    rose, amber = (scene_of("endovis2018_scene", look)[0].things for look in ("rose", "amber"))
-    thread = 1 + LAYOUTS["endovis2018_scene"].things.index("thread")  # a look may have one of its own, labelled as well
-    assert set(rose[rose != amber]) | set(amber[rose != amber]) <= {0, thread}
 
 
 def test_every_thing_comes_up_in_some_video():

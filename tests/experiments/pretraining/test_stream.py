@@ -117,6 +117,14 @@ def test_held_out_frames_are_of_videos_that_are_never_trained_on(rendered):
     assert [item.images.shape for item in clips] == [(3, 64, 96, 3)] * 2
 
 
+def test_every_frame_of_a_clip_has_its_labels_where_all_have_them(rendered):
+    everywhere = SampleSpec(("label", "depth"), frames=3, interval=0.25, targets_of="all")
+    (_, second) = held_out("rose", 0, size=(64, 96), spec=everywhere, count=2)
+    assert second.targets["label"][:, 0, 0].tolist() == [1, 2, 3] and second.targets["depth"].shape == (3, 64, 96)
+    batch = next(batches(plain(), everywhere))
+    assert batch["label"].shape == batch["depth"].shape == (*batch["image"].shape[:2], *batch["image"].shape[-2:])
+
+
 @pytest.mark.parametrize("begin", [0, 2, 3, 8, 11, 12])
 def test_batches_from_a_step_on_are_the_same_as_in_one_go(begin):
     whole = list(batches(tiny(), SEGMENTATION))
