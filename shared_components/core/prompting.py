@@ -27,8 +27,8 @@ class Prompting:
         amount, where = self.evaluation.jitter, WORDS[self.evaluation.rule]
         jitter = f", each side moved by up to {amount:g} of the box's side" if amount else ""
         return (
-            f"whole videos, frame by frame, with boxes around the true objects in {where}{jitter}; a class that a video's "
-            "first frame lacks is predicted empty"
+            f"whole videos, frame by frame, with boxes around the true objects in {where}{jitter}; a class that a "
+            "video's first frame lacks is predicted empty"
         )
 
     def in_training(self, boxes: Tensor, image: Tensor, generator: torch.Generator) -> Tensor:

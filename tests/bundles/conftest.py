@@ -12,7 +12,7 @@ from monai.bundle import ConfigWorkflow, ckpt_export
 
 from shared_components.core.evaluation import network_input
 from shared_components.core.metrics import frame_scores, summarise
-from shared_components.core.shipped_weights import EXPORTED
+from shared_components.core.shipped_weights import EXPORTED, shipped_facts
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
 from shared_components.networks import bundle_config
@@ -21,6 +21,8 @@ from shared_components.networks.checkpoints import save_weights
 from shared_components.tasks.segmentation import enlarge
 
 HEIGHT, WIDTH = 64, 96
+SHIPPING = [name for name in bundle_config.bundle_names() if shipped_facts(name)]
+"""The bundles that ship weights; one that does not begins at random."""
 SITE = """\
 name: hospital-a
 dataset: pfedsis_npy

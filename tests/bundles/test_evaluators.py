@@ -12,9 +12,9 @@ import torch
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
+from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import export_pt, load_metadata, load_weights, save_weights
-from tests.bundles.conftest import scored_by_hand
+from tests.bundles.conftest import SHIPPING, scored_by_hand
 
 SIZE = {"height": 64, "width": 96}
 
@@ -49,7 +49,7 @@ def test_summary_and_table_hold_the_metrics_at_the_masks_resolution(evaluate, ch
     assert np.isclose(np.mean(shaft), summary["dice"]["shaft"], atol=1e-5)
 
 
-@pytest.mark.parametrize("bundle", bundle_names())
+@pytest.mark.parametrize("bundle", SHIPPING)
 def test_without_a_checkpoint_the_shipped_weights_are_evaluated(run, bundles, bundle, site_config, tmp_path):
     history = "history: false\n" if bundle == "fedst" else ""
     site_config.write_text(site_config.read_text() + history)

@@ -19,13 +19,12 @@ from shared_components.cli import main
 from shared_components.data.files import DataError
 from shared_components.data.synthetic.scene import render_video
 from shared_components.inference import InferenceError
-from shared_components.networks.bundle_config import bundle_names
-from tests.bundles.conftest import export
+from tests.bundles.conftest import SHIPPING, export
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Detected deprecated name:UserWarning", "ignore:.*torch.jit:DeprecationWarning"
 )
-EACH = pytest.mark.parametrize("bundle", bundle_names())
+EACH = pytest.mark.parametrize("bundle", SHIPPING)
 HEIGHT, WIDTH = (250, 330)  # of the frame: no multiple of 32, larger than the network's input and of another shape
 
 

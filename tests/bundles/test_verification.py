@@ -19,7 +19,7 @@ from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL
 from shared_components.core.trained_model import load_trained
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.networks.checkpoints import export_pt, load_metadata, save_weights
-from tests.bundles.conftest import export
+from tests.bundles.conftest import SHIPPING, export
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:No hash value:UserWarning"),
@@ -27,6 +27,7 @@ pytestmark = [
 ]
 SCHEMA = Path(__file__).with_name("metadata_schema.json")
 EACH = pytest.mark.parametrize("bundle", bundle_names())
+WITH_WEIGHTS = pytest.mark.parametrize("bundle", SHIPPING)
 
 
 def document(bundles: Path, bundle: str, config: str) -> dict:
@@ -37,7 +38,7 @@ def metadata_of(bundles: Path, bundle: str) -> dict:
     return json.loads((bundles / bundle / "configs" / "metadata.json").read_text())
 
 
-@EACH
+@WITH_WEIGHTS
 def test_the_files_that_the_zoo_looks_for_are_there_and_committed(bundles, bundle):
     """Necessary: LICENSE and metadata; preferred: model.pt and an inference config; none above 25 MB."""
     configs = ("metadata.json", "inference.yaml", "train.yaml", "evaluate.yaml", "multi_gpu_train.yaml", "logging.conf")
@@ -56,7 +57,7 @@ def test_the_files_that_the_zoo_looks_for_are_there_and_committed(bundles, bundl
         assert f"bundles/{bundle}/{file}" in committed
 
 
-@EACH
+@WITH_WEIGHTS
 def test_model_pt_holds_the_shipped_weights_bit_for_bit_and_every_tensor_of_the_network(bundles, bundle):
     state = torch.load(bundles / bundle / EXPORTED, weights_only=True)
     shipped = load_file(bundles / bundle / MODEL)
@@ -69,7 +70,7 @@ def test_model_pt_holds_the_shipped_weights_bit_for_bit_and_every_tensor_of_the_
     assert load_metadata(bundles / bundle / EXPORTED) == load_metadata(bundles / bundle / MODEL)
 
 
-@EACH
+@WITH_WEIGHTS
 def test_metadata_hold_measured_scores_and_the_packages_of_these_tests(bundles, bundle):
     metadata = metadata_of(bundles, bundle)
     facts = json.loads((bundles / bundle / FACTS).read_text())
@@ -86,7 +87,7 @@ def test_metadata_hold_measured_scores_and_the_packages_of_these_tests(bundles, 
         assert version(name).partition("+")[0] == metadata[key]
 
 
-@EACH
+@WITH_WEIGHTS
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_the_shipped_model_pt_becomes_a_torchscript_as_the_zoo_exports_it(bundles, bundle, tmp_path):
     root = bundles / bundle
@@ -97,7 +98,7 @@ def test_the_shipped_model_pt_becomes_a_torchscript_as_the_zoo_exports_it(bundle
     assert torch.equal(exported(image), model.network.eval()(image))
 
 
-@EACH
+@WITH_WEIGHTS
 def test_the_properties_of_the_bundle_are_complete(bundles, bundle, tmp_path):
     """As the zoo's check of properties does, with the bundle's root given; each is built, so there must be a frame."""
     cv2.imwrite(str(tmp_path / "frame.png"), np.zeros((64, 96, 3), np.uint8))
@@ -136,7 +137,7 @@ def test_training_and_inference_have_one_network_and_input_size(bundles, bundle)
     assert [train["training"][side] for side in ("height", "width")] == [inference["height"], inference["width"]]
 
 
-@EACH
+@WITH_WEIGHTS
 def test_metadata_and_preprocessing_have_the_size_that_the_shipped_weights_have_learnt_at(bundles, bundle):
     notes = load_metadata(bundles / bundle / MODEL)
     size = [int(notes["height"]), int(notes["width"])]
@@ -160,7 +161,7 @@ def test_expressions_hold_no_logic(bundles, bundle, config):
 
 
 @pytest.mark.slow
-@EACH
+@WITH_WEIGHTS
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 def test_a_federations_weights_become_a_traced_torchscript_of_the_bundle(bundles, bundle, tmp_path):
     torch.manual_seed(0)

@@ -9,6 +9,7 @@ from shared_components.networks.bundle_config import build_network, bundle_names
 from shared_components.networks.network_arguments import arguments_of, chosen_arguments, differing
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
+from shared_components.networks.sam2_video import Sam2Clips
 from shared_components.networks.tiny import Tiny
 
 EVERY = {
@@ -33,11 +34,11 @@ def test_a_bundle_has_its_own_arguments_and_those_that_are_chosen():
     assert not network.takes_clips and network.head.weight.shape[0] == 3
 
 
-@pytest.mark.parametrize("network", [PvtFpn, PvtFpnClips, Tiny])
+@pytest.mark.parametrize("network", [PvtFpn, PvtFpnClips, Sam2Clips, Tiny])
 def test_of_every_argument_the_kind_is_known(network):
     """Of a kind that is not known anything plain would do, a truth value for a number, too."""
     targets = {load_bundle(name).network["_target_"].rpartition(".")[2] for name in bundle_names()}
-    assert targets <= {"PvtFpn", "PvtFpnClips", "Tiny"}
+    assert targets <= {"PvtFpn", "PvtFpnClips", "Sam2Clips", "Tiny"}
     hints = get_type_hints(network.__init__)
     for name in arguments_of(network):
         kind = get_args(hints[name])[0] if get_origin(hints[name]) is Sequence else hints[name]
