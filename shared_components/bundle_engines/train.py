@@ -17,12 +17,13 @@ from torch import distributed, nn
 
 from shared_components.bundle_engines.options import ConfigError
 from shared_components.common.progress import report_progress
+from shared_components.core.feature_cache import FOLDER, open_cache
 from shared_components.core.method import Batch, Context, Method
 from shared_components.core.partition import partition_network, train_mode
 from shared_components.core.site_conditioning import condition_on_site
 from shared_components.core.task import Task, checkpoint_notes
 from shared_components.core.training import check_network, make_context, train_step
-from shared_components.data.dataset import SampleDataset, batches
+from shared_components.data.dataset import Features, SampleDataset, batches
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.site import Site
 from shared_components.networks.bundle_config import Training, load_bundle, weightless
@@ -43,7 +44,8 @@ class Rounds:
     ) -> None:
         self.dataset = dataset
         self.settings = settings.for_samples(len(dataset))
-        self._rank = rank
+        self.rank = rank
+        self.features: Features | None = None  # of the network that is trained, see `TrainingStep`
         self._next = 0
         self.task = task
         text = dataset.site.text
@@ -53,7 +55,7 @@ class Rounds:
         return self.settings.iterations
 
     def __iter__(self) -> Iterator[Batch]:
-        context = make_context(self.settings, self.task, round=self._next, site=self._rank, items=self._items)
+        context = make_context(self.settings, self.task, round=self._next, site=self.rank, items=self._items)
         self.context: Context = replace(context, site=0)  # of the current round
         self._next += 1
         for batch in batches(
@@ -65,6 +67,8 @@ class Rounds:
             colour=self.settings.colour,
             rotation=self.settings.rotation,
             flips=self.settings.flips,
+            crops=self.settings.crops,
+            features=self.features,
         ):
             yield self.task.add_randomness(batch, context.generator)
 
@@ -72,17 +76,21 @@ class Rounds:
 class TrainingStep:
     """The `iteration_update` of SupervisedTrainer: `training.train_step`, as in a federation, on the trainer's data.
 
+    `features` is the folder of the cache that `training.feature_cache_gb` asks for, see `core.feature_cache`.
+
     Raises:
-        ConfigError: The network does not fit the task or method.
+        ConfigError: The network does not fit the task or method, or has no features that can be kept.
         SiteError: The network cannot be conditioned on the site, see `site_conditioning.condition_on_site`.
     """
 
-    def __init__(self, method: Method, network: nn.Module, rounds: Rounds) -> None:
+    def __init__(self, method: Method, network: nn.Module, rounds: Rounds, *, features: str = FOLDER) -> None:
         self._method = method
         self._rounds = rounds
         try:
             check_network(network, method, rounds.task)
             self._partition = partition_network(network, method.partition)
+            adds = rounds.rank == 0
+            rounds.features = open_cache(network, self._partition, rounds.settings, Path(features), adds=adds)
         except ValueError as error:
             raise ConfigError(str(error)) from None
         site = rounds.dataset.site

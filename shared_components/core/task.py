@@ -25,6 +25,7 @@ from shared_components.core.prompting import Prompting
 from shared_components.data.samples import PADDINGS, TARGETS_OF, Item, SampleSpec
 
 MOST_FRAMES, LONGEST_INTERVAL = 1024, 3600  # of a clip; seconds
+FEATURES = "features/"  # begins the names of a batch's features, see `feature_cache`; their order is that of the names
 
 Array = np.ndarray
 Batch = Mapping[str, Tensor]
@@ -180,8 +181,10 @@ def sample_spec(
 
 
 def outputs_of(network: nn.Module, batch: Batch) -> Tensor:
-    """Run a network on a batch's images, and its boxes where it has any."""
-    return network(batch["image"], batch["boxes"]) if "boxes" in batch else network(batch["image"])
+    """Run a network on a batch's images, with its boxes and features where it has any."""
+    inputs = [batch["image"], *([batch["boxes"]] if "boxes" in batch else [])]
+    maps = [value.float() for name, value in sorted(batch.items()) if name.startswith(FEATURES)]
+    return network(*inputs, features=tuple(maps)) if maps else network(*inputs)
 
 
 def same_frames(outputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from shared_components.data import transforms
 from shared_components.data.files import Size
 from shared_components.data.samples import Sample, over_time, read_image, read_target
 from shared_components.data.site import Site, SiteError
 from shared_components.data.transforms import (
-    augment,
     change_colours,
     resize_image,
     resize_target,
@@ -26,6 +26,8 @@ from shared_components.data.transforms import (
 )
 
 CACHE_BYTES = 2 << 30
+Features = Callable[[np.ndarray], Mapping[str, torch.Tensor]]
+"""Frames of a sample, uint8 (T, H, W, 3), to tensors by name."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,8 @@ def batches(
     colour: float = 0.0,
     rotation: float = 0.0,
     flips: bool = True,
+    crops: bool = True,
+    features: Features | None = None,
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Yield training batches without end of epoch: a new shuffle follows on the last one.
 
@@ -140,7 +144,8 @@ def batches(
         augment: flip and scale-crop every sample (`shared_components.data.transforms`).
         colour: with `augment`, how far colours are changed, too (`shared_components.data.transforms`); 0 draws nothing.
         rotation: with `augment`, degrees that samples are turned by at most; 0 draws nothing.
-        flips: with `augment`, whether samples are flipped; all else is drawn alike.
+        flips, crops: with `augment`, whether samples are flipped, and scaled and cropped; all else is drawn alike.
+        features: more entries of a sample by its frames, see `core.feature_cache`; None: there are none.
 
     Yields:
         {"image": float32 (B, 3, H, W), or (B, T, 3, H, W) for clips, in [0, 1]; and each target (B, H, W), or
@@ -155,9 +160,11 @@ def batches(
     def draw(index: int) -> dict[str, torch.Tensor]:
         images, targets = dataset.arrays(index)
         if augment:
-            images, targets = _moved(images, targets, generator, rotation, flips)
+            images, targets = turn(images, targets, sample_turn(generator, rotation))
+            drawn = sample_augmentation(generator, width=images.shape[2], flips=flips, crops=crops)
+            images, targets = transforms.augment(images, targets, drawn)
             images = change_colours(images, sample_colours(generator, colour))
-        return to_tensors(images, targets)
+        return {**to_tensors(images, targets), **({} if features is None else features(images))}
 
     for _ in range(iterations):
         yield collated([draw(next(order)) for _ in range(batch_size)])
@@ -184,13 +191,6 @@ def once(
 def _shuffled_forever(length: int, generator: torch.Generator) -> Iterator[int]:
     while True:
         yield from torch.randperm(length, generator=generator).tolist()
-
-
-def _moved(
-    images: np.ndarray, targets: dict[str, np.ndarray], generator: torch.Generator, rotation: float, flips: bool
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    images, targets = turn(images, targets, sample_turn(generator, rotation))
-    return augment(images, targets, sample_augmentation(generator, width=images.shape[2], flips=flips))
 
 
 def collated(items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:

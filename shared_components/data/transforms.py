@@ -61,15 +61,18 @@ def sample_augmentation(
     smallest: float = SMALLEST_SCALE,
     largest: float = LARGEST_SCALE,
     flips: bool = True,
+    crops: bool = True,
 ) -> Augmentation:
     """Draw one sample's augmentation, as the released PFedSIS does.
 
     Each flip with probability 0.5; a whole new width, uniform from half to twice `width` (pixels, before and after) or
-    between other ends; a uniform crop. Without `flips` the rest is drawn alike.
+    between other ends; a uniform crop. Without `flips`, or without `crops`, which keep frames whole, the rest is drawn
+    alike.
     """
     flip_horizontal, flip_vertical, left, top = torch.rand(4, generator=generator).tolist()
     low, high = int(width * smallest), int(width * largest)
     new_width = int(torch.randint(low, high + 1, (), generator=generator))
+    new_width = new_width if crops else width
     return Augmentation(flips and flip_horizontal < 0.5, flips and flip_vertical < 0.5, new_width, left, top)
 
 

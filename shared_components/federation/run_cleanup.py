@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shared_components.core.feature_cache import FOLDER
 from shared_components.federation.messages import FederationError
 from shared_components.federation.runs import (
     DESCRIPTION,
@@ -24,7 +25,7 @@ from shared_components.federation.runs import (
 )
 
 _PLACES = ("{}-state", "{}/runs", "{}/surgfl")  # state of a simulator's workspace, a comparison, a startup kit
-_FOLDERS_OF_A_SITE = {"overlays", "sent", "tensorboard"}
+_FOLDERS_OF_A_SITE = {FOLDER, "overlays", "sent", "tensorboard"}
 _OF_A_RUN = re.compile(
     r"(process|(step|quarantine|enrolled|secure_sums|final|privacy|what-leaves)\.json|rounds\.jsonl"
     rf"|{re.escape(LOCK)}|.*\.safetensors(\.\d+)?)"

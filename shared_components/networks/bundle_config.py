@@ -66,10 +66,27 @@ class Training:
     colour: Annotated[float, Meta(ge=0, le=1)] = 0.0  # strength of changed colours, see `data.colours`; 0: none
     rotation: Annotated[float, Meta(ge=0, le=180)] = 0.0  # at most, of training frames, in degrees either way; 0: none
     flips: bool = True  # training frames are mirrored, in each direction with probability 0.5
+    crops: bool = True  # training frames are scaled by 0.5 to 2 and cropped
+    feature_cache_gb: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # of 10^9 bytes, see `core.feature_cache`; 0: none
 
     def __post_init__(self) -> None:
         require_list(self.fixed, "training: fixed", "encoder", least=0)
         check_values(kinds_of(Training), vars(self), "training")
+        if self.feature_cache_gb and (random := self._random_frames()):
+            raise ValueError(
+                f"training: feature_cache_gb is {self.feature_cache_gb}, and a cache keeps the features of frames that "
+                f"do not change; write {', '.join(random)} beside it, or feature_cache_gb: 0"
+            )
+
+    def _random_frames(self) -> list[str]:
+        """Return the settings, as they would be off, by which training frames change at random."""
+        on = {
+            "colour: 0": self.colour,
+            "rotation: 0": self.rotation,
+            "flips: false": self.flips,
+            "crops: false": self.crops,
+        }
+        return [off for off, value in on.items() if value]
 
     def for_samples(self, samples: int) -> Training:
         """Return the settings of a site with this many training samples: its epochs as iterations."""

@@ -135,6 +135,19 @@ def test_flips_that_are_off_leave_every_frame_the_right_way_round(make_site):
     assert sides(False).min() >= 0 and sides(True).min() < 0
 
 
+def test_without_any_augmentation_frames_and_targets_are_what_was_read_and_have_their_features(make_site):
+    dataset = dataset_of(make_site())
+    options = {"batch_size": 4, "iterations": 1, "augment": True, "flips": False, "crops": False}
+
+    def features(images):
+        return {"features/0": torch.from_numpy(images[:, :1, :1, 2].copy())}  # the blue channel, 100 + index
+
+    (batch,) = batches(dataset, generator=torch.Generator().manual_seed(0), features=features, **options)
+    for image, label, blue in zip(batch["image"], batch["label"], batch["features/0"], strict=True):
+        due = dataset[int(blue) - 100]
+        assert torch.equal(image, due["image"].float() / 255) and torch.equal(label, due["label"].long())
+
+
 def test_frames_are_kept_until_the_cache_is_full(make_site):
     path = make_site()
     dataset = dataset_of(path, cache_bytes=64 * 80 * 4 * 2)

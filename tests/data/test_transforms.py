@@ -91,6 +91,12 @@ def test_without_flips_nothing_is_mirrored_and_the_rest_is_drawn_alike():
     assert [(d.width, d.left, d.top) for d in drawn] == [(d.width, d.left, d.top) for d in usual]
 
 
+def test_without_crops_a_frame_stays_whole_and_the_rest_is_drawn_alike():
+    drawn, usual = sampled(3, 100, width=100, crops=False), sampled(3, 100, width=100)
+    assert {d.width for d in drawn} == {100}
+    assert [(d.flip_horizontal, d.left, d.top) for d in drawn] == [(d.flip_horizontal, d.left, d.top) for d in usual]
+
+
 def test_other_ends_of_the_scale_are_used_and_the_rest_is_drawn_alike():
     drawn, usual = sampled(3, 400, width=100, smallest=0.75, largest=2.25), sampled(3, 400, width=100)
     assert {min(d.width for d in drawn), max(d.width for d in drawn)} <= {*range(75, 79), *range(222, 226)}

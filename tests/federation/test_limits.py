@@ -37,6 +37,7 @@ TOO_MUCH = {"iterations": 10_001, "batch_size": 257, "height": 4128, "width": 41
         *(({"training": {key: much}}, f"training.{key} is {much}") for key, much in TOO_MUCH.items()),
         ({"training": {"height": 4096, "width": 4096, "batch_size": 17}}, "height x width is 285212672"),
         ({"rounds": 10_001}, "rounds is 10001"),
+        ({"training": {"feature_cache_gb": 21, "flips": False, "crops": False}}, "training.feature_cache_gb is 21"),
         ({"longest_wait_seconds": 604_801}, "longest_wait_seconds is 604801"),
         ({"tasks": {"segmentation": {"frames": 65, "interval": 1.0}}}, "tasks.segmentation.frames is 65"),
         ({"arguments": {"sensitivity_images": 100_001}}, "arguments.sensitivity_images is 100001"),

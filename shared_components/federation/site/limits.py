@@ -59,6 +59,7 @@ class Limits(Schema, frozen=True):
         frames: Of a clip.
         batch_pixels: ``batch_size`` x ``frames`` x ``height`` x ``width``.
         parameters: Numbers in a network whose arguments the job changes.
+        feature_cache_gb: Of its disk, 10^9 bytes each, for the features of frozen encoders; 0: none.
         arguments: Any whole number among the arguments of the method, of its task and of the network, seeds apart:
             images that it measures, batches, anchors.
         privacy: What it demands of the noise on its updates; None: nothing.
@@ -75,6 +76,7 @@ class Limits(Schema, frozen=True):
     frames: Count = 64
     batch_pixels: Count = 2**28
     parameters: Count = 500_000_000
+    feature_cache_gb: Annotated[float, Meta(ge=0, le=10**6)] = 20
     arguments: Count = 100_000
     privacy: Demand | None = None
 
@@ -144,7 +146,7 @@ def _demanded(job: Job, bundle: Bundle, task: Task, sites: int) -> Iterator[tupl
     yield "rounds", "rounds", job.rounds
     yield "longest_wait_seconds", "longest_wait_seconds", job.longest_wait_seconds
     yield "sites", "number of sites", sites
-    for key in ("iterations", "epochs", "batch_size", "height", "width"):
+    for key in ("iterations", "epochs", "batch_size", "height", "width", "feature_cache_gb"):
         yield key, f"training.{key}", getattr(training, key)
     yield "frames", f"tasks.{task.card.kind}.frames", frames
     pixels = training.batch_size * frames * training.height * training.width

@@ -13,7 +13,7 @@ from shared_components.core import evaluation
 from shared_components.core import training as local
 from shared_components.core.method import Batch, Context, Extras, Losses, Method, Objective, State
 from shared_components.core.partition import Partition, below, prefixed
-from shared_components.data.dataset import SampleDataset, batches, once
+from shared_components.data.dataset import Features, SampleDataset, batches, once
 from shared_components.networks.bundle_config import Training
 
 OPTIMIZER, MEMORY = "optimizer:", "memory/"
@@ -31,6 +31,7 @@ class LocalRound:
     settings: Training
     kept: Mapping[str, Tensor] = field(default_factory=dict)  # by earlier rounds, see `tensors`
     validation: SampleDataset | None = None  # frames of the validation split, if the method trains by them
+    features: Features | None = None  # of training frames, see `feature_cache`
     stop: Callable[[], None] = lambda: None  # called before every batch; raises once the server has ended the task
     _optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
 
@@ -132,6 +133,8 @@ class LocalRound:
             colour=self.settings.colour,
             rotation=self.settings.rotation,
             flips=self.settings.flips,
+            crops=self.settings.crops,
+            features=self.features,
         ):
             self.stop()
             yield self.context.task.add_randomness(batch, self.context.generator)

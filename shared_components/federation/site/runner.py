@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,6 +19,7 @@ from shared_components.common.atomic import write_json
 from shared_components.common.progress import report_progress
 from shared_components.core import evaluation
 from shared_components.core import training as local
+from shared_components.core.feature_cache import FOLDER, open_cache
 from shared_components.core.initial_weights import said, unused
 from shared_components.core.partition import Pieces, Role, cut, fixed_hash, paste
 from shared_components.core.site_conditioning import facts_of
@@ -252,6 +254,7 @@ class SiteRunner:
             dataset=dataset,
             settings=settings,
             kept=kept.optimizers,
+            features=open_cache(bench.network, bench.partition, settings, self._features(job, header["run"])),
             stop=self._refuse_if_stopped,
         )
 
@@ -274,6 +277,7 @@ class SiteRunner:
             scores = evaluation.thorough(
                 bench.network, bench.task, chosen, size=bench.size, split="validation", pictures=pictures
             )
+        shutil.rmtree(self._features(job, header["run"]), ignore_errors=True)
         final = {"site": site.name, **scores}
         write_json(files.folder / "final.json", final)
         clock.mark("validating")
@@ -309,6 +313,9 @@ class SiteRunner:
         site = folder_name("site", name) if name else self.name
         # three states: a server whose newest is damaged repeats a round that was two rounds ago for a site
         return RoundFiles(site_folder(self._folder, job.name, run, site), of=f"{job.name}/{run}/{site}", keep=3)
+
+    def _features(self, job: Job, run: str) -> Path:
+        return self._files(job, run).folder / FOLDER
 
     def _refuse_if_stopped(self) -> None:
         if self._stop():

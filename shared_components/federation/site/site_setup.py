@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from shared_components.common import machine
+from shared_components.core.feature_cache import check_cache
 from shared_components.core.initial_weights import begin
 from shared_components.core.method import Method, State, load_method
 from shared_components.core.partition import Partition, partition_network
@@ -109,4 +110,6 @@ def set_up_site(job: Job, site: Site, *, start_weights: Path | None = None, site
     freeze(network, settings.fixed)
     by_learning_rate(network, settings.learning_rates)  # a part that does not exist is refused now
     network.to(machine.device())
-    return SiteSetup(site, bundle, task, method, network, partition_network(network, method.partition), start)
+    partition = partition_network(network, method.partition)
+    check_cache(network, partition, settings)
+    return SiteSetup(site, bundle, task, method, network, partition, start)
