@@ -30,6 +30,7 @@ from shared_components.networks.checkpoints import load_metadata, load_weights
 from shared_components.networks.pvt_v2 import PvtV2B0
 from tests.changed_method import changed
 
+CACHED = {"height": 64, "width": 64, "flips": False, "crops": False, "feature_cache_gb": 1.0}
 BOTH = pytest.mark.parametrize(("bundle", "method"), [("pfedsis", "pfedsis"), ("pvt_fpn", "fedavg")])
 
 
@@ -145,7 +146,7 @@ def test_the_three_sections_that_a_federation_reads_are_plain(bundles, bundle, m
 
 def test_a_method_conditions_the_network_on_the_only_site_before_it_trains(site_config):
     site, heard = dataclasses.replace(load_site(site_config), text="porcine"), []
-    rounds = SimpleNamespace(task=task_at(site), dataset=SimpleNamespace(site=site))
+    rounds = SimpleNamespace(task=task_at(site), dataset=SimpleNamespace(site=site), settings=Training(), rank=0)
     network = build_network(load_bundle("pvt_fpn").network, out_channels=4)
 
     def condition(given, facts):
@@ -174,12 +175,21 @@ def test_a_network_of_other_arguments_is_known_by_the_header_alone(run, site_con
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("bundle", "method", "changed"),
-    [("pfedsis", "pfedsis", {}), ("pvt_fpn", "fedavg", {"colour": 1.0}), ("pfedsis", "pfedsis", {"precision": "bf16"})],
+    [
+        ("pfedsis", "pfedsis", {}),
+        ("pvt_fpn", "fedavg", {"colour": 1.0}),
+        ("pfedsis", "pfedsis", {"precision": "bf16"}),
+        ("surgfed", "surgfed", CACHED),
+    ],
 )
 def test_a_bundle_trains_to_the_bits_of_a_federation_of_one(run, bundle, method, changed, site_config, small, tmp_path):
     small |= {f"training#{name}": value for name, value in changed.items()}
     training = {name.removeprefix("training#"): value for name, value in small.items()}
-    job = Job(name="alone", bundle=bundle, method=method, rounds=training.pop("rounds"), training=training)
+    small |= {"training#epochs": 0}  # as iterations do in a job
+    site_config.write_text(site_config.read_text() + "rate: 1\n")
+    network = {"text": "none"} if bundle == "surgfed" else {}
+    small |= {f"network_def#{name}": value for name, value in network.items()}
+    job = Job("alone", bundle, method, rounds=training.pop("rounds"), training=training, network=network)
     folder = run_together(job, {"only": site_config}, tmp_path / "runs").folder
     run(bundle, "train", site_config=str(site_config), output_dir=str(tmp_path / "out"), **small)
 
@@ -187,3 +197,4 @@ def test_a_bundle_trains_to_the_bits_of_a_federation_of_one(run, bundle, method,
     alone = load_weights(tmp_path / "out" / "model.safetensors")
     assert federated.keys() == alone.keys()
     assert [name for name in alone if not torch.equal(alone[name], federated[name])] == []
+    assert len(list((tmp_path / "out").glob("features/*/*"))) == (3 if "feature_cache_gb" in changed else 0)

@@ -161,7 +161,9 @@ def test_a_disk_that_takes_nothing_is_one_warning_and_no_failure(tmp_path, monke
     ],
 )
 def test_frames_that_change_at_random_and_a_cache_exclude_each_other(values, write):
-    with pytest.raises(ValueError, match=rf"^training: feature_cache_gb is 2, and .*; write {write} beside it, or feat"):
+    with pytest.raises(
+        ValueError, match=rf"^training: feature_cache_gb is 2, and .*; write {write} beside it, or feat"
+    ):
         training_from({"feature_cache_gb": 2, **values})
     assert training_from({"feature_cache_gb": 2, **STILL}).feature_cache_gb == 2
 
@@ -235,5 +237,7 @@ def test_a_training_ends_with_the_same_bits_whatever_became_of_the_cache(federat
 
 
 def test_a_federation_without_such_an_encoder_is_refused_before_its_first_round(federation):
-    with pytest.raises(FederationError, match="site-1: training: feature_cache_gb is 1, and Frozen trains its image_en"):
+    with pytest.raises(
+        FederationError, match="site-1: training: feature_cache_gb is 1, and Frozen trains its image_en"
+    ):
         federation("trained", feature_cache_gb=1, fixed=[]).enrol()
