@@ -1,8 +1,8 @@
 """What a cache of the frozen encoder's features saves of a training step of SurgFed, and what its rounding changes.
 
 A step is all that a batch costs: a clip of two frames, hashed and read from the disk or encoded, forward, backward and
-the optimizer. Steps with and without a cache take turns, and the fastest of each counts, in processor time of one thread: a disk that is
-slower than the memory in which it keeps what was just read adds to what is read.
+the optimizer. Steps with and without a cache take turns, and the fastest of each counts, in processor time of one
+thread; a file is read from memory, as the system keeps it there.
 """
 
 from __future__ import annotations
