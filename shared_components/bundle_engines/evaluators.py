@@ -31,7 +31,8 @@ from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import Sample
 from shared_components.data.site import Site, SiteError
 from shared_components.inference.frames import FrameStream
-from shared_components.inference.predict import FrameCount, Predictor
+from shared_components.inference.objects import Objects, recorded
+from shared_components.inference.predict import FrameCount, Predictor, missed
 from shared_components.inference.results import PredictionFolder
 from shared_components.networks.bundle_config import Training
 
@@ -214,7 +215,8 @@ class PredictionStep:
 class PredictionWriter:
     """A handler that writes the prediction of every frame of a `FrameStream`, the evaluator's data.
 
-    Args and files as in `PredictionFolder`; `checkpoint` is the model's path, for the record.
+    Args and files as in `PredictionFolder`; `checkpoint` is the model's path and `objects` what it follows, for the
+    record. What of them cannot be seen is logged as warnings.
     """
 
     def __init__(
@@ -226,8 +228,10 @@ class PredictionWriter:
         masks: str = "png",
         pictures: bool | None = None,
         checkpoint: str | None = None,
+        objects: Objects | None = None,
     ) -> None:
         facts = {"surgfl": __version__, "model": checkpoint, "height": stream.height, "width": stream.width}
+        facts |= recorded(objects)
         self._folder = PredictionFolder(output_dir, stream, task, masks=masks, pictures=pictures, facts=facts)
         self._total, self._output_dir = stream.total, output_dir
 
@@ -245,8 +249,10 @@ class PredictionWriter:
         self._folder.add(engine.state.batch["shot"], engine.state.output["answer"])
         self._frames.step()
 
-    def _finish(self) -> None:
+    def _finish(self, engine: SupervisedEvaluator) -> None:
         self._folder.close()
+        for sentence in missed(engine.network):
+            logger.warning("%s", sentence)
         logger.info("%s: wrote the predictions of %d frames", self._output_dir, self._folder.count)
 
     def _abandon(self, engine: Engine, error: Exception) -> None:

@@ -205,6 +205,8 @@ _PATH = _text("a path")
 
 KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("site_config", "checkpoint", "input"), _PATH | None),
+    "first_mask": _PATH | None,
+    "boxes": Annotated[str | list[Any], Meta(description='it is a text, such as "shaft=10,20,100,80"')] | None,
     "output_dir": _PATH,
     "start": _text("random, rendered or a path") | None,
     "split": _text("the name of a split: train, validation or test"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
@@ -16,7 +16,8 @@ from shared_components.common.progress import duration
 from shared_components.common.progress_display import shown
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
-from shared_components.inference.predict import FrameCount, Predictor, predict_all, shown_frames
+from shared_components.inference.objects import objects_in, recorded, task_of
+from shared_components.inference.predict import FrameCount, Predictor, missed, predict_all, shown_frames
 from shared_components.inference.results import KEEP, PredictionFolder
 from shared_components.inference.visible import summary
 from shared_components.networks.bundle_config import PRECISIONS
@@ -27,6 +28,11 @@ HELP = "segment a video or a folder of frames: an overlay video, masks, and tabl
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", type=Path, metavar="INPUT", help="a video, an image, or a folder of images")
     add_model(parser)
+    parser.add_argument(
+        "--box", action="append", metavar="[CLASS=]X,Y,W,H",
+        help="an object to follow from the first frame on, in its pixels; once for each",
+    )  # fmt: skip
+    parser.add_argument("--first-mask", type=Path, metavar="FILE", help="a mask of the first frame instead of boxes")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: <INPUT's name>-segmented, here")
     parser.add_argument("--size", metavar="HxW", help="of the network's input; default: the checkpoint's")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="keep every n-th frame")
@@ -48,22 +54,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the results, and print what is visible when; after a ValueError no results are left."""
-    if args.threads is not None:
-        if args.threads < 1:
-            raise InferenceError(f"--threads is {args.threads}; give a whole number from 1 on")
-        torch.set_num_threads(args.threads)
+    _use_threads(args.threads)
     path, model = open_model(args)
     _refuse_other_tasks(path, model.task.card.kind)
     height, width = height_and_width("--size", args.size) if args.size else model.size
     stream = FrameStream(args.input, height=height, width=width, every=args.every, video_rate=args.video_rate)
+    objects = objects_in(model.network, model.task, stream, boxes=args.box, first_mask=args.first_mask)
+    task = task_of(objects, model.task)
     out = args.out or Path(f"{args.input.resolve().stem}-segmented")
     where = device()
     facts = {"surgfl": __version__, "model": str(path), "height": height, "width": width, "precision": args.precision}
+    facts |= recorded(objects)
     folder = PredictionFolder(
-        out, stream, model.task, masks=args.masks, pictures=args.pictures, volumes=args.nifti, alone=True, facts=facts
+        out, stream, task, masks=args.masks, pictures=args.pictures, volumes=args.nifti, alone=True, facts=facts
     )
-    network = shown_frames(model.network, model.task, stream).to(where)
-    predictor = Predictor(network, model.task, precision=args.precision)
+    network = shown_frames(model.network, task, stream, objects).to(where)
+    predictor = Predictor(network, task, precision=args.precision)
     print(f"{args.input} by {path}, at {height}x{width} on {where.type}", flush=True)
     try:
         with shown():
@@ -71,8 +77,16 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"interrupted; nothing was written to {out}")
         return 130
-    print(*_report(folder, out, done), sep="\n")
+    print(*_report(folder, out, done, missed(network)), sep="\n")
     return 0
+
+
+def _use_threads(count: int | None) -> None:
+    if count is None:
+        return
+    if count < 1:
+        raise InferenceError(f"--threads is {count}; give a whole number from 1 on")
+    torch.set_num_threads(count)
 
 
 def _refuse_other_tasks(path: Path, kind: str) -> None:
@@ -83,9 +97,10 @@ def _refuse_other_tasks(path: Path, kind: str) -> None:
         )
 
 
-def _report(folder: PredictionFolder, out: Path, done: FrameCount) -> Iterator[str]:
+def _report(folder: PredictionFolder, out: Path, done: FrameCount, missed: Iterable[str]) -> Iterator[str]:
     yield f"{done.count:,} frames in {duration(done.seconds)}, {done.count / done.seconds:.1f} a second"
     tables = folder.tables
     yield from summary(tables.parts, tables.stretches.all(), tables.frames)
+    yield from missed
     for name in sorted(path.name for path in out.iterdir() if not path.name.startswith(".")):
         yield f"{out / name}"

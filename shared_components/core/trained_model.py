@@ -92,7 +92,7 @@ def network_of(definition: Remade, path: Path, *, bundle: str, channels: int | N
         definition: The network of `bundle`, taken unless the header names another bundle or other arguments.
         path: The checkpoint.
         bundle: Whose definition this is.
-        channels: Of the last layer; None: as many as the checkpoint has.
+        channels: Of the last layer; None: as many as the checkpoint has, or as its header names outputs.
 
     Raises:
         CheckpointError: It is missing, damaged, or of another network or number of channels.
@@ -101,7 +101,7 @@ def network_of(definition: Remade, path: Path, *, bundle: str, channels: int | N
     try:
         definition = _as_learnt(definition, path, bundle)
         network = cast(nn.Module, definition)
-        channels = channels or channels_of(network, state)
+        channels = channels or channels_of(network, state) or len(_outputs_of(header_of(path))) or None
         if channels is not None:
             network = definition.with_classes(channels)
         load_into(network, path)
@@ -179,8 +179,7 @@ def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Tas
     """
     notes = header_of(path)
     kind = notes.get("task", "segmentation")
-    outputs = notes.get("outputs") or notes.get("classes", "")  # headers of older versions have these alone
-    classes = [name for name in outputs.split(",") if name]
+    classes = _outputs_of(notes)
     if not classes:
         classes = [str(number) for number in range(channels_of(network, network.state_dict()) or 0)]
     try:
@@ -214,6 +213,12 @@ def channels_of(network: nn.Module, state: Mapping[str, Tensor]) -> int | None:
     """Return how many channels the last layer has in a state of the network; None where it is not there."""
     found = (state.get(f"{head}.weight") for head in parts_of(network).get("head", ()))
     return next((len(weight) for weight in found if weight is not None), None)
+
+
+def _outputs_of(notes: Mapping[str, str]) -> list[str]:
+    """Return the outputs that a header names; SAM2's weights, which have none per class, do not show their number."""
+    outputs = notes.get("outputs") or notes.get("classes", "")  # headers of older versions have these alone
+    return [name for name in outputs.split(",") if name]
 
 
 def _own_bundle(notes: Mapping[str, str], otherwise: str) -> str:

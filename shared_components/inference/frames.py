@@ -99,6 +99,15 @@ class FrameStream:
         """Whether the source is a video."""
         return self._video is not None
 
+    @property
+    def sequences(self) -> int:
+        """Number of folders that hold images; 1 of a video."""
+        return max(1, len(self._sequences))
+
+    def first(self) -> Shot:
+        """Return the first frame."""
+        return next(self.shots())
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield {"image": float32 (1, 3, height, width) in [0, 1], "shot": Shot}."""
         for shot in self.shots():

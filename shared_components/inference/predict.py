@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -14,8 +15,10 @@ from shared_components.common.progress import report_progress, speed
 from shared_components.core.task import Answer, Task
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
+from shared_components.inference.objects import Objects
 from shared_components.inference.results import PredictionFolder
 from shared_components.networks.bundle_config import PRECISIONS
+from shared_components.networks.sam2_frames import EMPTY
 
 SLACK = 0.1
 """Relative tolerance of a clip's interval in a stream (ours): 30000/1001 and 24 frames a second, among others, have no
@@ -39,10 +42,13 @@ class Streaming(nn.Module):
     """A network of clips as a network of single frames that remembers the earlier ones.
 
     From one frame of a clip to the next there are `stride` frames of the stream; `padding` replaces frames before the
-    beginning, see `clips.PADDINGS`. An InferenceError names a network that is not `Remembers`.
+    beginning, see `clips.PADDINGS`; a network that follows `objects` is told of them in the first frame. An
+    InferenceError names a network that is not `Remembers`.
     """
 
-    def __init__(self, network: nn.Module, stride: int, padding: str = "first") -> None:
+    def __init__(
+        self, network: nn.Module, stride: int, padding: str = "first", *, objects: Objects | None = None
+    ) -> None:
         super().__init__()
         if not isinstance(network, Remembers):
             raise InferenceError(
@@ -50,29 +56,62 @@ class Streaming(nn.Module):
                 "model of single frames"
             )
         self.network, self.stride = network, stride
-        self._begin = partial(network.begin_stream, stride=stride, padding=padding)
+        told = {} if objects is None else {"boxes": objects.boxes}
+        self._begin = partial(network.begin_stream, stride=stride, padding=padding, **told)
         self._memory = self._begin()
+        self._objects = objects
+        self._found: list[bool] | None = None  # of the objects in the first frame
 
     def forward(self, image: Tensor) -> Tensor:
-        """Predict the stream's next frame (1, 3, H, W)."""
+        """Predict the stream's next frame (1, 3, H, W); of objects as logits of their classes."""
         outputs, self._memory = self.network.remember(image, self._memory)
-        return outputs
+        if self._objects is None:
+            return outputs
+        if self._found is None:
+            self._found = (outputs[0, 1:] > 0).flatten(1).any(1).tolist()
+        return _by_class(outputs, self._objects)
+
+    def missed(self) -> Iterator[str]:
+        """Say in a sentence each what of the objects cannot be seen: boxes that show none, and classes without one."""
+        if self._objects is None:
+            return
+        for box, found in zip(self._objects.given, self._found or (), strict=False):
+            if not found:
+                yield f"box {box}: nothing was found of it in the first frame, and it is predicted empty there"
+        if names := self._objects.without_box:
+            yield f"no box in the first frame, and predicted empty: {', '.join(names)}"
 
     def forget(self) -> None:
         """Begin a new stream."""
         self._memory = self._begin()
 
 
-def shown_frames(network: nn.Module, task: Task, stream: FrameStream) -> nn.Module:
-    """Return the network for a stream's frames: of clips a `Streaming` one, else the network itself.
+def _by_class(logits: Tensor, objects: Objects) -> Tensor:
+    """(1, 1 + N, H, W) of N objects -> (1, C, H, W): of each class its objects' largest, or `EMPTY` without any."""
+    classes = torch.full_like(logits[:, :1], EMPTY).repeat(1, len(objects.classes), 1, 1)
+    classes[:, 0] = logits[:, 0]
+    for number, of in enumerate(objects.ids, 1):
+        classes[:, of] = torch.maximum(classes[:, of], logits[:, number])
+    return classes
+
+
+def shown_frames(network: nn.Module, task: Task, stream: FrameStream, objects: Objects | None = None) -> nn.Module:
+    """Return the network for a stream's frames: of clips or objects a `Streaming` one, else the network itself.
 
     Raises:
         InferenceError: The stream's rate is unknown or has no frames at the interval of the learnt clips; or a network
             of clips cannot remember.
     """
-    if task.spec.frames == 1:
+    single = task.spec.frames == 1
+    if single and objects is None:
         return network
-    return Streaming(network, 1 if stream.total == 1 else _stride(task, stream), task.spec.padding)
+    stride = 1 if single or stream.total == 1 else _stride(task, stream)
+    return Streaming(network, stride, task.spec.padding, objects=objects)
+
+
+def missed(network: nn.Module) -> Iterator[str]:
+    """Say what of the objects of a stream that was shown cannot be seen, see `Streaming.missed`."""
+    return network.missed() if isinstance(network, Streaming) else iter(())
 
 
 def _stride(task: Task, stream: FrameStream) -> int:

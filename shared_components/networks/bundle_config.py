@@ -208,16 +208,18 @@ def weightless(definition: Mapping[str, Any], **overrides: Any) -> nn.Module:
 def check_size(network: nn.Module, height: int, width: int, *, least: int = 1) -> None:
     """Refuse an input size that a network does not take: it halves a frame several times, so sides are multiples.
 
-    Height and width, in pixels, are multiples of the network's ``stride`` (without one it takes any) and at least
-    ``least``. Raises ValueError with a size that would do.
+    Height and width, in pixels, are multiples of the network's ``stride`` (without one it takes any), at least
+    ``least``, and equal where it takes ``squares`` alone. Raises ValueError with a size that would do.
     """
-    stride = int(getattr(network, "stride", 1))
-    if all(side % stride == 0 and side >= least for side in (height, width)):
+    stride, squares = int(getattr(network, "stride", 1)), bool(getattr(network, "squares", False))
+    if all(side % stride == 0 and side >= least for side in (height, width)) and (height == width or not squares):
         return
-    rows, columns = (max(-(-least // stride), round(side / stride)) * stride for side in (height, width))
+    near = [(height + width) / 2] * 2 if squares else [height, width]
+    rows, columns = (max(-(-least // stride), round(side / stride)) * stride for side in near)
     at_least = f", at least {least}" if least > 1 else ""
     raise ValueError(
-        f"the size is {height}x{width}, and {type(network).__name__} takes multiples of {stride}{at_least}; "
+        f"the size is {height}x{width}, and {type(network).__name__} takes {'squares of ' * squares}multiples of "
+        f"{stride}{at_least}; "
         f"{rows}x{columns} would do"
     )
 

@@ -80,6 +80,7 @@ class Sam2Clips(nn.Module):
     """
 
     stride: Final = 32  # a frame's sides are multiples
+    squares: Final = True  # and equal
     takes_clips: Final = True
     takes_boxes = True
     additions = ("depth_head", "selection", "indicator")  # initial weights may lack them

@@ -102,7 +102,8 @@ def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
         "number": lambda *args, **kwargs: _number(training, *args, **kwargs),
         "metadata": metadata,
         "size": size,
-        "frames": _frames(description),
+        "frames": int(_default_task(description).get("frames", 1)),
+        "follows_boxes": _default_task(description).get("prompts", "none") != "none",
         "marks": marks,
         "facts": facts,
         "score_head": score_head,
@@ -206,10 +207,9 @@ def _of_weights(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {"weights": about, "eval_metrics": {k: round(v, 4) for k, v in means.items() if v is not None}}
 
 
-def _frames(description: Description) -> int:
-    """Return the frames of a sample of the default task."""
-    default: Mapping[str, Any] = next(iter(yaml.safe_load(description.tasks).values())) or {}
-    return int(default.get("frames", 1))
+def _default_task(description: Description) -> Mapping[str, Any]:
+    """Return the numbers of the default task."""
+    return next(iter(yaml.safe_load(description.tasks).values())) or {}
 
 
 def _input_size(training: Training, facts: Mapping[str, Any] | None) -> tuple[int, int]:

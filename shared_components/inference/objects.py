@@ -1,0 +1,205 @@
+"""The objects that a network follows through a video: boxes in its first frame, given as numbers or by a mask.
+
+SurgFed's network has learnt from boxes alone. A mask of the first frame becomes the box around the pixels of each id,
+and its outline is not used; a click is not taken, since the size of a box around it would be made up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from shared_components.core.prompts import class_boxes
+from shared_components.core.streams import Prompted
+from shared_components.core.task import Task
+from shared_components.data.files import DataError, read_ids
+from shared_components.inference import InferenceError
+from shared_components.inference.frames import FrameStream
+from shared_components.networks.bundle_config import check_size
+
+FORM = "left,top,width,height in pixels of the frame, such as 10,20,100,80, or shaft=10,20,100,80 with a class"
+MOST = 255  # ids of a mask
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box as a person gives it: the class's name, or none, and pixels of the frame."""
+
+    name: str
+    left: float
+    top: float
+    width: float
+    height: float
+
+    def __str__(self) -> str:
+        numbers = ",".join(f"{number:g}" for number in (self.left, self.top, self.width, self.height))
+        return f"{self.name}={numbers}" if self.name else numbers
+
+
+@dataclass(frozen=True)
+class Objects:
+    """What is followed through a stream.
+
+    Attributes:
+        given: The boxes as they were given, in pixels of the first frame.
+        boxes: (N, 4) in pixels of the network's input: left, top, right and bottom.
+        classes: Of the masks, background first: the model's, or `object 1`, `object 2`, ... of boxes without names.
+        ids: The class of each box.
+    """
+
+    given: tuple[Box, ...]
+    boxes: Tensor
+    classes: tuple[str, ...]
+    ids: tuple[int, ...]
+
+    @property
+    def without_box(self) -> list[str]:
+        """Return the classes that no box names."""
+        return [name for number, name in enumerate(self.classes) if number and number not in self.ids]
+
+
+def objects_in(
+    network: nn.Module, task: Task, stream: FrameStream, *, boxes: object = None, first_mask: str | Path | None = None
+) -> Objects | None:
+    """Return the objects to follow; None for a network that takes no boxes, and for depth, which has the whole frame.
+
+    Args:
+        network: The model's; likewise `task`.
+        stream: What it is shown.
+        boxes: Texts of `FORM`, or one text with semicolons between them; boxes of one class become one. All of them
+            name a class, or none does.
+        first_mask: A mask of the first frame with the model's ids: a box around each.
+
+    Raises:
+        InferenceError: There are boxes that the network does not take, or none that it needs, or they do not fit the
+            model or the frame; or it does not take the size of the stream.
+    """
+    texts = _texts(boxes)
+    if not isinstance(network, Prompted) or task.card.kind != "segmentation":
+        if texts or first_mask is not None:
+            raise InferenceError(_takes_none(network, task))
+        return None
+    _check_stream(network, stream, texts, first_mask)
+    first = stream.first().image
+    height, width, _ = first.shape
+    if first_mask is None:
+        given = [_box(text, width, height) for text in texts]
+    else:
+        given = _boxes_of_mask(Path(first_mask), task.card.outputs, (height, width))
+    classes, ids = _named(given, task.card.outputs)
+    scale = torch.tensor([stream.width / width, stream.height / height] * 2)
+    corners = [[b.left, b.top, b.left + b.width, b.top + b.height] for b in given]
+    return Objects(tuple(given), torch.tensor(corners) * scale, classes, ids)
+
+
+def task_of(objects: Objects | None, task: Task) -> Task:
+    """Return the task of a run: with the classes of its objects, where there are some."""
+    return task if objects is None else cast(Task, replace(cast(Any, task), classes=objects.classes))
+
+
+def recorded(objects: Objects | None) -> dict[str, Any]:
+    """Return what a record says of the objects: their boxes as they were given."""
+    return {} if objects is None else {"boxes": [str(box) for box in objects.given]}
+
+
+def _takes_none(network: nn.Module, task: Task) -> str:
+    what = "its classes in each frame" if task.card.kind == "segmentation" else f"{task.card.kind} of the whole frame"
+    return f"the model takes no boxes, since {type(network).__name__} predicts {what}; leave boxes and first mask out"
+
+
+def _check_stream(network: nn.Module, stream: FrameStream, texts: Sequence[str], first_mask: str | Path | None) -> None:
+    if texts and first_mask is not None:
+        raise InferenceError("there are boxes and a first mask; give one of the two")
+    if not texts and first_mask is None:
+        raise InferenceError(
+            "the model follows objects from the video's first frame on, and none is named; give a box for each, "
+            f"{FORM}, or a mask of that frame"
+        )
+    if len(texts) > MOST:
+        raise InferenceError(f"there are {len(texts)} boxes, and a mask has {MOST} ids; give fewer")
+    if stream.sequences > 1:
+        raise InferenceError(
+            f"boxes are of one video's first frame, and {stream.source} has {stream.sequences} folders of images; "
+            "name one of them"
+        )
+    try:
+        check_size(network, stream.height, stream.width)
+    except ValueError as error:
+        raise InferenceError(str(error)) from None
+
+
+def _texts(given: object) -> list[str]:
+    """Return a text per box of a text with semicolons, of four numbers, or of a list of such."""
+    if given is None:
+        return []
+    if isinstance(given, str):
+        return [text.strip() for text in given.split(";") if text.strip()]
+    if not isinstance(given, list | tuple):
+        return [str(given)]
+    if given and not any(isinstance(one, str | list | tuple) for one in given):
+        return [",".join(map(str, given))]
+    return [text for one in given for text in _texts(one)]
+
+
+def _box(text: str, width: int, height: int) -> Box:
+    """Read a box that lies in a frame of this size."""
+    name, named, numbers = text.rpartition("=")
+    try:
+        left, top, wide, high = (float(number) for number in numbers.split(","))
+    except ValueError:
+        raise InferenceError(f"box {text!r} cannot be read; give {FORM}") from None
+    if not all(map(math.isfinite, (left, top, wide, high))) or (named and not name.strip()):
+        raise InferenceError(f"box {text!r} cannot be read; give {FORM}")
+    if wide <= 0 or high <= 0:
+        raise InferenceError(f"box {text!r} is empty, {wide:g} wide and {high:g} high; give {FORM}")
+    if left < 0 or top < 0 or left + wide > width or top + high > height:
+        raise InferenceError(
+            f"box {text!r} reaches out of the first frame, which is {width} wide and {height} high; give {FORM}"
+        )
+    return Box(name.strip(), left, top, wide, high)
+
+
+def _boxes_of_mask(path: Path, classes: Sequence[str], size: tuple[int, int]) -> list[Box]:
+    """Return the box around each class's pixels in a mask of the first frame, of `size` (height, width)."""
+    try:
+        mask = read_ids(path)
+    except DataError as error:
+        raise InferenceError(f"first mask {path} cannot be used ({error.what}); {error.what_to_do}") from None
+    if mask.shape != size:
+        raise InferenceError(
+            f"first mask {path} is {mask.shape[1]} wide and {mask.shape[0]} high, and the first frame {size[1]} and "
+            f"{size[0]}; give a mask of that frame"
+        )
+    known = ", ".join(f"{number} {name}" for number, name in enumerate(classes))
+    if foreign := sorted({int(one) for one in np.unique(mask)} - set(range(len(classes)))):
+        raise InferenceError(f"first mask {path} has id {foreign[0]}, and the model's are {known}; give these ids")
+    found = class_boxes(torch.from_numpy(mask)[None], len(classes))[0].tolist()  # (1, H, W) -> (1, N, 4) -> N rows
+    rows = [(name, row) for name, row in zip(classes[1:], found, strict=True) if not math.isnan(row[0])]
+    if not rows:
+        raise InferenceError(f"first mask {path} shows no object; give one with some of the ids {known}")
+    return [Box(name, left, top, right - left, bottom - top) for name, (left, top, right, bottom) in rows]
+
+
+def _named(given: Iterable[Box], learnt: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the classes of the masks, and the id of each box."""
+    names = [box.name for box in given]
+    if not any(names):
+        numbers = range(1, len(names) + 1)
+        return (learnt[0], *(f"object {number}" for number in numbers)), tuple(numbers)
+    if not all(names):
+        bare = next(str(box) for box in given if not box.name)
+        raise InferenceError(f"box {bare!r} names no class, and others do; name one in all boxes, or in none")
+    known = list(learnt[1:])
+    if unknown := [name for name in names if name not in known]:
+        raise InferenceError(
+            f"box {unknown[0]!r} is of no class that the model has learnt, which are {', '.join(known)}; name one of "
+            "them, or no class in any box"
+        )
+    return tuple(learnt), tuple(known.index(name) + 1 for name in names)

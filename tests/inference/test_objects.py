@@ -1,0 +1,306 @@
+"""Objects that are followed from boxes in the first frame: what is read, refused, streamed, and said of it."""
+
+import csv
+import json
+from fractions import Fraction
+from types import SimpleNamespace
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from shared_components.cli import main
+from shared_components.core.task import checkpoint_notes, make_task
+from shared_components.core.trained_model import load_trained
+from shared_components.inference import InferenceError
+from shared_components.inference.frames import FrameStream, Shot
+from shared_components.inference.objects import Box, objects_in, recorded, task_of
+from shared_components.inference.predict import Predictor, missed, shown_frames
+from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.checkpoints import save_weights
+from tests.inference.conftest import PARTS, Bright, write_video
+
+NUMBERS = {"frames": 2, "interval": 0.1, "targets_of": "all", "prompts": "first"}
+FOLLOWING = make_task("segmentation", NUMBERS, classes=PARTS)
+
+
+class Filled(torch.nn.Module):
+    """Sees every object where its box was, at twice the logit of the one before; remembers the boxes alone."""
+
+    stride, squares, takes_boxes = 32, True, True
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def begin_stream(self, boxes=None, *, stride=1, padding="first"):
+        return boxes
+
+    def remember(self, image, memory, boxes=None):
+        outputs = torch.zeros(1, 1 + len(memory), *image.shape[-2:])
+        for number, (x0, y0, x1, y1) in enumerate(memory.round().int().tolist(), 1):
+            outputs[0, number] = -1
+            outputs[0, number, y0:y1, x0:x1] = 2.0**number
+        return outputs, memory
+
+
+def stream(height=64, width=64, size=(100, 200), sequences=1):
+    shot = Shot("a", np.zeros((*size, 3), np.uint8))
+    return SimpleNamespace(
+        height=height, width=width, sequences=sequences, source="frames", first=lambda: shot, rate=Fraction(10),
+        total=None, every=1,
+    )  # fmt: skip
+
+
+def objects(boxes=None, mask=None, *, network=None, task=FOLLOWING, **of_stream):
+    return objects_in(network or Filled(), task, stream(**of_stream), boxes=boxes, first_mask=mask)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["shaft=20,50,100,25", "clasper=0,0,10,10"],
+        "shaft=20,50,100,25; clasper=0,0,10,10",
+        [" shaft =20,50, 100,25;", "clasper=0,0,1e1,10"],
+    ],
+)
+def test_boxes_are_in_pixels_of_the_frame_and_reach_the_network_in_its_own(given):
+    found = objects(given)
+    # the frame is 200 wide and 100 high, the network's input 64x64
+    expected = [[20 * 0.32, 50 * 0.64, 120 * 0.32, 75 * 0.64], [0, 0, 3.2, 6.4]]
+    torch.testing.assert_close(found.boxes, torch.tensor(expected))
+    assert found.classes == PARTS and found.ids == (1, 3) and found.without_box == ["wrist"]
+    assert recorded(found) == {"boxes": ["shaft=20,50,100,25", "clasper=0,0,10,10"]} and recorded(None) == {}
+
+
+@pytest.mark.parametrize(
+    "given", ["0,0,10,10; 5,5,10,10", ["0,0,10,10", "5,5,10,10"], [(0, 0, 10, 10), [5, 5, 10, 10]]]
+)
+def test_boxes_without_names_are_objects_of_their_own(given):
+    found = objects(given)
+    assert found.classes == ("background", "object 1", "object 2") and found.ids == (1, 2) and not found.without_box
+    task = task_of(found, FOLLOWING)
+    assert task.classes == found.classes and task.spec == FOLLOWING.spec and task_of(None, FOLLOWING) is FOLLOWING
+    assert objects((5, 5, 10, 10)).given == (Box("", 5, 5, 10, 10),)  # as a command line of MONAI reads 5,5,10,10
+
+
+def test_a_mask_of_the_first_frame_becomes_the_boxes_around_its_ids(tmp_path):
+    mask = np.zeros((100, 200), np.uint8)
+    mask[10:20, 30:70] = 2
+    mask[99, 199] = 1
+    cv2.imwrite(str(tmp_path / "mask.png"), mask)
+    assert objects(mask=tmp_path / "mask.png").given == (Box("shaft", 199, 99, 1, 1), Box("wrist", 30, 10, 40, 10))
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (None, "the model follows objects from the video's first frame on, and none is named; give a box for each"),
+        ("shaft", "box 'shaft' cannot be read; give left,top,width,height in pixels of the frame, such as 10,20"),
+        ("=1,2,3,4", "box '=1,2,3,4' cannot be read"),
+        ("1,2,3", "box '1,2,3' cannot be read"),
+        ("1,2,nan,4", "box '1,2,nan,4' cannot be read"),
+        (7, "box '7' cannot be read"),
+        ("shaft=5,5,0,10", "box 'shaft=5,5,0,10' is empty, 0 wide and 10 high"),
+        ("shaft=5,5,10,-1", "box 'shaft=5,5,10,-1' is empty"),
+        ("150,0,51,10", "box '150,0,51,10' reaches out of the first frame, which is 200 wide and 100 high"),
+        ("-1,0,51,10", "box '-1,0,51,10' reaches out of the first frame"),
+        ("needle=1,2,3,4", "box 'needle' is of no class that the model has learnt, which are shaft, wrist, clasper;"),
+        ("background=1,2,3,4", "box 'background' is of no class that the model has learnt"),
+        ("shaft=1,2,3,4; 5,6,7,8", "box '5,6,7,8' names no class, and others do; name one in all boxes, or in none"),
+        ([f"{n},0,1,1" for n in range(128)] * 2, "there are 256 boxes, and a mask has 255 ids; give fewer"),
+    ],
+)
+def test_boxes_that_cannot_be_are_refused(given, sentence):
+    with pytest.raises(InferenceError) as caught:
+        objects(given)
+    assert str(caught.value).startswith(sentence) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "value", "sentence"),
+    [
+        (None, 0, r"mask.png cannot be used \(file is missing\); "),
+        ((100, 100), 1, r"mask.png is 100 wide and 100 high, and the first frame 200 and 100; give a mask of that"),
+        ((100, 200), 4, r"mask.png has id 4, and the model's are 0 background, 1 shaft, 2 wrist, 3 clasper; give"),
+        ((100, 200), 0, r"mask.png shows no object; give one with some of the ids 0 background"),
+        ((100, 200, 3), (1, 2, 3), r"mask.png cannot be used \(is a colour image, not a mask of ids\); export one"),
+    ],
+)
+def test_a_mask_that_cannot_be_is_refused(tmp_path, shape, value, sentence):
+    if shape is not None:
+        cv2.imwrite(str(tmp_path / "mask.png"), np.full(shape, value, np.uint8))
+    with pytest.raises(InferenceError, match=sentence):
+        objects(mask=tmp_path / "mask.png")
+    with pytest.raises(InferenceError, match="there are boxes and a first mask; give one of the two"):
+        objects("1,2,3,4", tmp_path / "mask.png")
+
+
+@pytest.mark.parametrize(
+    ("of_stream", "sentence"),
+    [
+        ({"sequences": 3}, "boxes are of one video's first frame, and frames has 3 folders of images; name one of"),
+        ({"height": 64, "width": 96}, "the size is 64x96, and Filled takes squares of multiples of 32; 96x96|64x64"),
+        ({"height": 70, "width": 70}, "the size is 70x70, and Filled takes squares of multiples of 32; 64x64 would"),
+    ],
+)
+def test_what_is_shown_must_be_one_video_and_a_square(of_stream, sentence):
+    with pytest.raises(InferenceError, match=sentence):
+        objects("1,2,3,4", **of_stream)
+
+
+def test_a_model_that_takes_no_boxes_gets_none():
+    assert objects(network=Bright()) is None
+    with pytest.raises(InferenceError, match=r"takes no boxes, since Bright predicts its classes in each frame; leave"):
+        objects("1,2,3,4", network=Bright())
+    depth = make_task("depth")
+    assert objects(task=depth) is None
+    with pytest.raises(InferenceError, match=r"takes no boxes, since Filled predicts depth of the whole frame; leave"):
+        objects("1,2,3,4", task=depth)
+
+
+def test_objects_of_one_class_are_one_and_a_class_without_a_box_is_empty():
+    found = objects("clasper=0,0,100,50; shaft=0,0,50,100; clasper=150,0,50,50")
+    network = shown_frames(Filled(), FOLLOWING, stream(), found)
+    outputs, mask = Predictor(network, task_of(found, FOLLOWING))(torch.zeros(1, 3, 64, 64), (64, 64))
+    assert outputs.shape == (1, 4, 64, 64) and (outputs[:, 2] < -10).all()
+    assert (mask[:32, :32] == 3).sum() == 16 * 32  # the shaft's box is the surer one where both are
+    assert (mask[:, :16] == 1).all() and (mask[:32, 48:] == 3).all() and (mask[32:, 16:] == 0).all()
+    assert list(missed(network)) == ["no box in the first frame, and predicted empty: wrist"]
+    assert not list(missed(Filled()))
+
+
+def test_a_box_in_which_nothing_is_found_is_said():
+    found = objects("shaft=0,0,0.5,0.5; wrist=0,0,50,50; clasper=0,0,50,50")
+    network = shown_frames(Filled(), FOLLOWING, stream(), found)
+    for _ in range(2):
+        network(torch.zeros(1, 3, 64, 64))
+    assert list(missed(network)) == [
+        "box shaft=0,0,0.5,0.5: nothing was found of it in the first frame, and it is predicted empty there"
+    ]
+    network.forget()
+    assert network(torch.zeros(1, 3, 64, 64))[0, 2].max() == 4
+
+
+def test_a_model_of_single_frames_with_boxes_remembers_its_boxes():
+    task = make_task("segmentation", {"prompts": "first"}, classes=PARTS)
+    network = shown_frames(Filled(), task, stream(), objects("wrist=0,0,50,50", task=task))
+    assert network.stride == 1 and all(network(torch.zeros(1, 3, 64, 64))[0, 2].max() == 2 for _ in range(3))
+
+
+# ---- By the network of SurgFed
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """Return a function that leaves random weights of SurgFed's network for 64x64 as a federation does."""
+
+    def checkpoint(kind="segmentation", classes=PARTS):
+        task = make_task(kind, NUMBERS, classes=classes if kind == "segmentation" else ())
+        chosen = {"size": 64}
+        torch.manual_seed(3)
+        network = build_network(load_bundle("surgfed", network=chosen).network, out_channels=task.channels)
+        path = tmp_path_factory.mktemp("weights") / f"{kind}.safetensors"
+        notes = checkpoint_notes("surgfed", "surgfed", task, NUMBERS, size=(64, 64), network=chosen)
+        save_weights(path, network.state_dict(), notes)
+        return path
+
+    return checkpoint
+
+
+@pytest.fixture(scope="module")
+def segments(checkpoint):
+    return checkpoint()
+
+
+@pytest.fixture(scope="module")
+def network(segments):
+    return load_trained(segments, bundle="pvt_fpn").network.eval()
+
+
+@pytest.fixture
+def surgery(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    frames = [generator.integers(0, 255, (48, 96, 3), dtype=np.uint8) for _ in range(5)]
+    return write_video(tmp_path / "surgery.mp4", frames, rate=10)
+
+
+def masks_in(folder):
+    return [cv2.imread(str(path), cv2.IMREAD_UNCHANGED) for path in sorted((folder / "masks").iterdir())]
+
+
+def test_surgfl_segment_writes_what_the_network_predicts_of_the_clip_with_these_boxes(
+    surgery, segments, network, tmp_path, capsys
+):
+    words = ["--box", "clasper=48,0,48,24", "--box", "shaft=0,12,30,36", "--nifti"]
+    assert main(["segment", str(surgery), "--model", str(segments), *words]) == 0
+    out = tmp_path / "surgery-segmented"
+    assert {path.name for path in out.iterdir()} == {
+        "intervals.csv", "masks", "nifti", "overlay.mp4", "prediction.json", "visible.csv",
+    }  # fmt: skip
+    clip = torch.stack([item["image"] for item in FrameStream(surgery, height=64, width=64)], 1)
+    boxes = torch.full((1, 5, 3, 4), torch.nan)
+    boxes[0, 0, 0] = torch.tensor([0, 16, 20, 64])
+    boxes[0, 0, 2] = torch.tensor([32, 0, 64, 32])
+    with torch.no_grad():
+        expected = network(clip, boxes).argmax(2)[0]
+    found = masks_in(out)
+    assert len(found) == 5 and {int(one) for mask in found for one in np.unique(mask)} > {0}
+    for mask, ids in zip(found, expected.numpy().astype(np.uint8), strict=True):
+        assert (mask == cv2.resize(ids, (96, 48), interpolation=cv2.INTER_NEAREST_EXACT)).mean() > 0.999
+    record = json.loads((out / "prediction.json").read_text())
+    assert record["boxes"] == ["clasper=48,0,48,24", "shaft=0,12,30,36"] and record["frames"] == 5
+    assert "\nno box in the first frame, and predicted empty: wrist\n" in capsys.readouterr().out
+
+
+def test_objects_without_a_class_have_rows_and_labels_of_their_own(surgery, segments, tmp_path):
+    words = ["--box", "0,0,48,24", "--box", "10,10,20,20", "--out", "seen", "--nifti"]
+    assert main(["segment", str(surgery), "--model", str(segments), *words]) == 0
+    with (tmp_path / "seen" / "visible.csv").open(newline="") as file:
+        assert next(csv.reader(file))[-2:] == ["object 1", "object 2"]
+    assert '"object 2"' in (tmp_path / "seen" / "nifti" / "labels.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "the model follows objects from the video's first frame on, and none is named; give a box for each"),
+        (["--box", "0,0,9,9", "--size", "64x96"], "the size is 64x96, and Sam2Clips takes squares of multiples of 32"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_written(surgery, segments, tmp_path, capsys, words, sentence):
+    assert main(["segment", str(surgery), "--model", str(segments), *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"surgfl segment: {sentence}") and error.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["surgery.mp4"]
+
+
+def test_weights_without_a_head_have_the_classes_of_their_header(checkpoint):
+    trained = load_trained(checkpoint(classes=("background", "uterus")), bundle="surgfed")
+    assert trained.network.objects == 1 and trained.task.channels == 2 and not trained.network.is_depth
+    assert load_trained(checkpoint("depth"), bundle="surgfed").network.is_depth
+
+
+def test_memory_does_not_grow_over_ten_thousand_frames(network):
+    """What is held by a stream of the network's is measured from the 20th frame to the 40th; a toy has the rest."""
+    found = objects("shaft=0,0,50,50; wrist=50,50,50,50", height=32, width=32)
+    streaming, held = shown_frames(network, FOLLOWING, stream(32, 32), found), []
+    for _ in range(40):
+        streaming(torch.rand(1, 3, 32, 32))
+        held.append(_bytes(streaming._memory))
+    assert held[20:] == [held[20]] * 20 > [0]
+    toy = shown_frames(Filled(), FOLLOWING, stream(32, 32), found)
+    image = torch.zeros(1, 3, 32, 32)
+    for _ in range(10_000):
+        toy(image)
+    assert _bytes(toy._memory) == 2 * 4 * 4
+
+
+def _bytes(value):
+    """Return the bytes of all tensors in records."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    parts = value if isinstance(value, list | tuple) else vars(value).values() if hasattr(value, "__dict__") else ()
+    return sum(map(_bytes, parts))
