@@ -7,9 +7,9 @@ from torch import Tensor
 
 
 def whole_frame(clips: int, frames: int, objects: int, side: int) -> Tensor:
-    """Return boxes (B, T, N, 4) around the whole first frame."""
+    """Return boxes (B, T, N, 4) around the whole first frame, to the end of its last pixel as in training."""
     boxes = torch.full((clips, frames, objects, 4), torch.nan)
-    boxes[:, 0] = torch.tensor([0.0, 0.0, side - 1, side - 1])
+    boxes[:, 0] = torch.tensor([0.0, 0.0, side, side])
     return boxes
 
 

@@ -8,9 +8,9 @@ from shared_components.networks.sam2_boxes import check_boxes, whole_frame
 NAN = float("nan")
 
 
-def test_the_whole_first_frame_is_from_its_first_pixel_to_its_last():
+def test_the_whole_first_frame_is_from_its_first_pixel_to_the_end_of_its_last():
     boxes = whole_frame(1, 2, 2, 32)
-    assert boxes[0, 0].tolist() == [[0, 0, 31, 31]] * 2 and boxes[0, 1].isnan().all()
+    assert boxes[0, 0].tolist() == [[0, 0, 32, 32]] * 2 and boxes[0, 1].isnan().all()
     check_boxes(boxes, 1, 2, 32)
 
 
