@@ -57,7 +57,9 @@ def test_boxes_give_the_files_of_surgfl_segment(run, refusal, model, video, tmp_
     assert none.startswith("the model follows objects from the video's first frame on, and none is named; give a box")
     outside = refusal(run, "surgfed", "inference", **given, boxes=(90, 0, 10, 10))
     assert outside.startswith("box '90,0,10,10' reaches out of the first frame, which is 96 wide and 48 high")
-    assert refusal(run, "surgfed", "inference", **given, boxes={"shaft": 1}).startswith("--boxes is {'shaft': 1}; it is")
+    assert refusal(run, "surgfed", "inference", **given, boxes={"shaft": 1}).startswith(
+        "--boxes is {'shaft': 1}; it is"
+    )
 
 
 def test_depth_is_a_video_and_files_of_16_bits(run, refusal, model, video, tmp_path):

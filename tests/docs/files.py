@@ -6,6 +6,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from shared_components.core.task import checkpoint_notes, make_task
 from shared_components.data.synthetic.site import write_site
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import save_weights
@@ -47,10 +48,15 @@ def write_data(folder: Path) -> None:
 
 
 def write_model_and_video(folder: Path) -> None:
-    """Write model.safetensors and surgery.mp4."""
+    """Write model.safetensors, surgfed.safetensors, which follows boxes, and surgery.mp4."""
     notes = {"height": str(HEIGHT), "width": str(WIDTH), "bundle": "pvt_fpn"}
     network = build_network(load_bundle("pvt_fpn").network)
     save_weights(folder / "model.safetensors", network.state_dict(), notes)
+    numbers = {"frames": 2, "interval": 0.2, "targets_of": "all", "prompts": "first"}
+    task = make_task("segmentation", numbers, classes=("background", "shaft", "wrist", "clasper"))
+    follows = build_network(load_bundle("surgfed").network)
+    notes = checkpoint_notes("surgfed", "surgfed", task, numbers, size=(HEIGHT, WIDTH))
+    save_weights(folder / "surgfed.safetensors", follows.state_dict(), notes)
     _write_video(folder / "surgery.mp4", "mp4v", 3)
 
 

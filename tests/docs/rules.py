@@ -125,6 +125,7 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         r"^(kits/\S+/startup/start\.sh)$", r"test -x \1",
         "parties that stay until they are stopped; evidence/production starts them",
     ),
+    (r"--box (\w+=)?[\d,]+", r"--box \g<1>8,8,24,16", "the test's video is 64 pixels wide"),
     (r"--frames 16 --videos 3,1,1", r"--frames 2 --videos 1,1,1 --height 64 --width 96", "a minute"),
 )  # fmt: skip
 """(pattern, replacement, why the command is not run as printed), applied in this order."""

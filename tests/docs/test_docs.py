@@ -67,7 +67,7 @@ def sandbox(tmp_path, made_once):
             shutil.copy(ROOT / name, root / name)
     (root / ".venv").symlink_to(sys.prefix)  # as `make install` would leave it
     data = Path(shutil.copytree(made_once / "data", tmp_path / "data"))
-    for name in ("model.safetensors", "surgery.mp4"):
+    for name in ("model.safetensors", "surgfed.safetensors", "surgery.mp4"):
         shutil.copy(made_once / name, root / name)
     shrink_jobs(root / "nvflare_jobs")
     sandbox = Sandbox(root, data=data, origin=repository(tmp_path / "origin"))
