@@ -9,6 +9,7 @@ first of SAM2's four; the heads of IoU and objectness are off.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, cast
@@ -141,6 +142,12 @@ class Sam2Clips(nn.Module):
     def with_classes(self, out_channels: int) -> Sam2Clips:
         """Return a fresh, newly initialised network that differs in the number of classes alone."""
         return self.remade(out_channels=out_channels)
+
+    def sharing(self, out_channels: int) -> Sam2Clips:
+        """Return a network of another number of classes, 1 for depth, that has this one's very tensors."""
+        twin = copy(self)
+        twin.objects, twin.is_depth = max(1, out_channels - 1), out_channels == 1
+        return twin
 
     def set_indicator(self, indicator: Tensor) -> None:
         """Set the indicator of a site's text, (D,), a part of the state that is initially zero.

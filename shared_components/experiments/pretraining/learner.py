@@ -15,6 +15,7 @@ from shared_components.common import machine
 from shared_components.core.initial_weights import begin, chosen_start
 from shared_components.core.task import Task
 from shared_components.core.training import optimizer_tensors, restore_optimizer, round_seed
+from shared_components.experiments.pretraining.lessons import lessons_for
 from shared_components.experiments.pretraining.plan import Settings, build
 from shared_components.federation.store import groups_of, named_groups
 from shared_components.networks.bundle_config import Bundle
@@ -33,6 +34,7 @@ class Learner:
         kind, file = chosen_start(str(start))
         self.began = begin(self.network, kind, card=task.card, bundle=bundle.name, file=file)
         self.network.to(self.device).train()
+        self.lessons = lessons_for(bundle, task, self.network)
         self.average = AveragedModel(self.network, avg_fn=_averaging(settings.average), use_buffers=True)
         self.optimizer = make_optimizer(self.network, settings)
 
@@ -46,11 +48,12 @@ class Learner:
         torch.manual_seed(seed)  # for dropout
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.rate(number)
-        drawn = self.task.add_randomness(batch, torch.Generator().manual_seed(seed))
+        task, network = self.lessons[number % len(self.lessons)]
+        drawn = task.add_randomness(batch, torch.Generator().manual_seed(seed))
         moved = {name: value.to(self.device) for name, value in drawn.items()}
         mixed = self.settings.precision == "bf16"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=mixed):
-            loss = self.task.loss(self.task.predict(self.network, moved), moved)
+            loss = task.loss(task.predict(network, moved), moved)
         self.optimizer.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.network.parameters(), CLIP)

@@ -133,7 +133,8 @@ def build(bundle: Bundle, task: Task, settings: Settings) -> nn.Module:
     Raises:
         ValueError: The network or the renderer does not take a size, or the network does not take the task's clips.
     """
-    network = build_network(bundle.network, out_channels=task.channels)
+    encoders = {} if task.prompting is None else {"trained_encoders": True}  # fixed wherever the weights are used
+    network = build_network(bundle.network, out_channels=task.channels, **encoders)
     check_frames(network, task)
     for phase in settings.phases:
         check_size(network, phase.height, phase.width, least=SMALLEST)

@@ -2,8 +2,9 @@
 
 The j-th group is B videos of F frames each, which give F batches: the frames of a batch are of different videos, and a
 video's frames are seconds apart. For a task of clips a video gives F clips, each one frame later than the one before,
-at the clips' interval. A group depends on the seed and its number alone, so that any process can make it, and training
-can resume at any step.
+at the clips' interval. For a network that follows objects, a group's clips have a length of their own, and its videos
+a pace and objects of their own, see `filming`. A group depends on the seed and its number alone, so that any process
+can make it, and training can resume at any step.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import multiprocessing
 import signal
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -36,6 +37,7 @@ from shared_components.data.transforms import (
     stacked,
     to_tensors,
 )
+from shared_components.experiments.pretraining.filming import PARTS, Filming, clip_length, drawn_filming, some_objects
 from shared_components.experiments.pretraining.plan import Phase, Settings
 
 RATE = 0.2  # rendered frames per second: consecutive ones show different poses
@@ -70,11 +72,12 @@ class Groups(Dataset[dict[str, Tensor]]):
     """All groups of a pre-training.
 
     Item `j` is {"image": uint8 (F, B, 3, H, W), of clips (F, B, T, 3, H, W), and each target: (F, B, H, W)
-    or, where all frames of clips have targets, (F, B, T, H, W)}.
+    or, where all frames of clips have targets, (F, B, T, H, W)}. With `objects` labels are of that many objects at
+    most, and clips of 2 to `spec.frames` frames.
     """
 
-    def __init__(self, settings: Settings, spec: SampleSpec) -> None:
-        self.settings, self.spec = settings, spec
+    def __init__(self, settings: Settings, spec: SampleSpec, *, objects: int = 0) -> None:
+        self.settings, self.spec, self.objects = settings, spec, objects
         self.spans = spans(settings)
 
     def __len__(self) -> int:
@@ -83,41 +86,56 @@ class Groups(Dataset[dict[str, Tensor]]):
     def __getitem__(self, number: int) -> dict[str, Tensor]:
         span, batch = self.spans[number], self.settings.batch
         generator = torch.Generator().manual_seed(round_seed(self.settings.seed, _GROUPS, number))
-        videos = [self._video(span, number * batch + slot, generator) for slot in range(batch)]
+        spec = replace(self.spec, frames=clip_length(self.spec.frames, generator)) if self.objects else self.spec
+        videos = [self._video(span, number * batch + slot, spec, generator) for slot in range(batch)]
         return {
             name: torch.stack([torch.stack([video[f][name] for video in videos]) for f in range(span.count)])
             for name in videos[0][0]
         }
 
-    def _video(self, span: Span, number: int, generator: torch.Generator) -> list[dict[str, Tensor]]:
+    def _video(
+        self, span: Span, number: int, spec: SampleSpec, generator: torch.Generator
+    ) -> list[dict[str, Tensor]]:
         seed, look = torch.randint(HELD_OUT, (2,), generator=generator).tolist()
         looks = self.settings.looks
         name = looks[number % len(looks)] if looks else f"random-{look % RESERVED}"
-        clips = _film(name, seed, (span.phase.height, span.phase.width), self.settings.frames, self.spec)
-        return [self._sample(clip, span.phase, generator) for clip in islice(clips, span.count)]
+        how = drawn_filming(spec.interval, generator) if self.objects else filming_of(spec)
+        clips = _film(name, seed, (span.phase.height, span.phase.width), self.settings.frames, spec, how)
+        return [self._sample(clip, span.phase, generator, how) for clip in islice(clips, span.count)]
 
-    def _sample(self, clip: Sequence[SceneFrame], phase: Phase, generator: torch.Generator) -> dict[str, Tensor]:
-        images, targets = stacked([frame.image for frame in clip]), targets_of(clip, self.spec)
+    def _sample(
+        self, clip: Sequence[SceneFrame], phase: Phase, generator: torch.Generator, how: Filming = PARTS
+    ) -> dict[str, Tensor]:
+        images, targets = stacked([frame.image for frame in clip]), targets_of(clip, self.spec, how)
         augmentation = sample_augmentation(generator, width=images.shape[2], smallest=SCALES[0], largest=SCALES[1])
         if float(torch.rand((), generator=generator)) < self.settings.moved:
             images, targets = augment(images, targets, augmentation)
         images, targets = _shrunk(images, targets, phase.height, phase.width)
+        if self.objects:
+            targets["label"] = some_objects(targets["label"], self.objects, generator)
         return to_tensors(change_colours(images, sample_colours(generator, self.settings.colour)), targets)
 
 
-def targets_of(clip: Sequence[SceneFrame], spec: SampleSpec) -> dict[str, np.ndarray]:
+def filming_of(spec: SampleSpec) -> Filming:
+    """Return how a task's videos are rendered."""
+    return replace(PARTS, rate=RATE if spec.frames == 1 else 1 / spec.interval)
+
+
+def targets_of(clip: Sequence[SceneFrame], spec: SampleSpec, how: Filming = PARTS) -> dict[str, np.ndarray]:
     """Return the targets of a rendered clip by name, in the form of `samples.Item`."""
     labelled = clip if spec.targets_of == "all" else clip[-1:]
-    known = {"label": [frame.parts for frame in labelled], "depth": [frame.depth for frame in labelled]}
+    known = {"label": how.ids(labelled), "depth": [frame.depth for frame in labelled]}
     return {name: over_time(known[name]) for name in spec.targets}
 
 
-def batches(settings: Settings, spec: SampleSpec, *, begin: int = 0, workers: int = 0) -> Iterator[dict[str, Tensor]]:
-    """Yield the batches from step `begin` on, in the form of `data.dataset.batches`.
+def batches(
+    settings: Settings, spec: SampleSpec, *, begin: int = 0, workers: int = 0, objects: int = 0
+) -> Iterator[dict[str, Tensor]]:
+    """Yield the batches from step `begin` on, in the form of `data.dataset.batches`; `objects` as in `Groups`.
 
     With `workers` other processes render ahead; the batches are the same.
     """
-    groups = Groups(settings, spec)
+    groups = Groups(settings, spec, objects=objects)
     left = [number for number, span in enumerate(groups.spans) if span.first + span.count > begin]
     more = _in_processes() if workers else {}
     loader = DataLoader(groups, batch_size=None, sampler=left, num_workers=workers, **more)
@@ -127,24 +145,27 @@ def batches(settings: Settings, spec: SampleSpec, *, begin: int = 0, workers: in
             yield collated([{name: value[f, b] for name, value in group.items()} for b in range(settings.batch)])
 
 
-def held_out(look: str, number: int, *, size: tuple[int, int], spec: SampleSpec, count: int) -> list[Item]:
+def held_out(
+    look: str, number: int, *, size: tuple[int, int], spec: SampleSpec, count: int, how: Filming | None = None
+) -> list[Item]:
     """Render samples of a held-out video, at the network's size."""
     items = []
-    for index, clip in enumerate(_film(look, HELD_OUT + number, size, count, spec)):
-        images, found = _shrunk(stacked([frame.image for frame in clip]), targets_of(clip, spec), *size)
+    how = how or filming_of(spec)
+    for index, clip in enumerate(_film(look, HELD_OUT + number, size, count, spec, how)):
+        images, found = _shrunk(stacked([frame.image for frame in clip]), targets_of(clip, spec, how), *size)
         items.append(Item(images, found, f"{look}-{index}"))
     return items
 
 
 def _film(
-    look: str, seed: int, size: tuple[int, int], count: int, spec: SampleSpec
+    look: str, seed: int, size: tuple[int, int], count: int, spec: SampleSpec, how: Filming
 ) -> Iterator[tuple[SceneFrame, ...]]:
     """Render a video for a network of this (height, width), and yield the frames of each sample, oldest first."""
     height, width = (round(LARGER * side) for side in size)
-    rate = RATE if spec.frames == 1 else 1 / spec.interval
     frames = count + spec.frames - 1
     clip: deque[SceneFrame] = deque(maxlen=spec.frames)
-    for frame in render_video(look, seed, frames=frames, height=height, width=width, rate=rate):
+    asked = {"frames": frames, "height": height, "width": width, "rate": how.rate}
+    for frame in render_video(look, seed, **asked, **({"things": how.things} if how.things else {})):
         clip.append(frame)
         if len(clip) == spec.frames:
             yield tuple(clip)

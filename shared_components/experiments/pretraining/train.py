@@ -26,8 +26,10 @@ from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.transforms import to_tensors
 from shared_components.experiments.pretraining.folder import RunFolder
 from shared_components.experiments.pretraining.learner import Learner
+from shared_components.experiments.pretraining.lessons import stream_of
 from shared_components.experiments.pretraining.plan import Settings, task_for
 from shared_components.experiments.pretraining.stream import RESERVED, batches, held_out
+from shared_components.experiments.pretraining.tracks import Tracks
 from shared_components.federation.provenance import commit
 from shared_components.networks.bundle_config import load_bundle
 
@@ -90,14 +92,13 @@ class Checks:
             for name, items in self._items.items()
         }
 
-
-def summary(task: Task, scores: dict[str, Any]) -> str:
-    """Write each group's mean of the first metric."""
-    metric = task.metrics[0]
-    means = {name: (found.get(metric.name) or {}).get("mean") for name, found in scores.items()}
-    return f"{metric.label}: " + ", ".join(
-        f"{name} looks {metric.said(value)}" for name, value in means.items() if value is not None
-    )
+    def summary(self, scores: dict[str, Any]) -> str:
+        """Write each group's mean of the first metric."""
+        metric = self._task.metrics[0]
+        means = {name: (found.get(metric.name) or {}).get("mean") for name, found in scores.items()}
+        return f"{metric.label}: " + ", ".join(
+            f"{name} looks {metric.said(value)}" for name, value in means.items() if value is not None
+        )
 
 
 def _render(looks: Sequence[str], task: Task, settings: Settings) -> list[Item]:
@@ -137,6 +138,7 @@ class Pretraining:
         bundle = load_bundle(settings.bundle)
         self.task = task_for(bundle, settings.task, dict(settings.numbers))
         self.numbers = {**bundle.tasks[settings.task], **dict(settings.numbers)}
+        self.spec, self.objects = stream_of(bundle, self.task)
         self.folder = RunFolder(out, settings)
         self.learner = Learner(bundle, self.task, settings, start)
         self._board, self._pace = Board(say), Pace(settings)
@@ -161,7 +163,7 @@ class Pretraining:
         if self.done:
             self._board.say(f"{self.folder.path}: goes on after step {self.done}")
         self._began = time.monotonic() - self.seconds
-        self._checks = Checks(self.task, self.settings)
+        self._checks = Checks(self.task, self.settings) if self.task.prompting is None else Tracks(self.settings)
         if not self.done:
             self._save()
         self._train(signals)
@@ -175,7 +177,9 @@ class Pretraining:
             self.scores, self._saved = self.folder.last_scores(), self.done
 
     def _train(self, signals: list[int]) -> None:
-        stream = batches(self.settings, self.task.spec, begin=self.done, workers=self.workers)
+        stream = batches(
+            self.settings, self.spec, begin=self.done, workers=self.workers, objects=self.objects
+        )
         self._pace.pause()
         for batch in stream:
             self._losses.append(self._step(batch))
@@ -215,7 +219,7 @@ class Pretraining:
     def _check(self) -> None:
         self.scores = self._checks.scores(self.learner.average.module)
         self.folder.log({"step": self.done, "scores": self.scores})
-        self._board.say(f"step {self.done}  {summary(self.task, self.scores)}")
+        self._board.say(f"step {self.done}  {self._checks.summary(self.scores)}")
         self._pace.pause()
 
     def _save(self) -> None:

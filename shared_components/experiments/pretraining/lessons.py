@@ -1,0 +1,81 @@
+"""What each step learns: the task itself or, for a network prompted with boxes, to follow objects and to see depth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from shared_components.core.prompts import class_boxes, jittered
+from shared_components.core.task import Batch, Task, make_task
+from shared_components.data.samples import SampleSpec
+from shared_components.experiments.pretraining.plan import CLASSES
+from shared_components.networks.bundle_config import Bundle
+
+DEPTH_EVERY = 4  # steps: one of them learns depth
+JITTER = 0.1  # of a box's side: by how much each of its sides is moved at most
+
+
+@dataclass(frozen=True)
+class Following:
+    """A prompted segmentation whose objects have a box in the first frame that shows them, moved at random."""
+
+    task: Task
+
+    def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
+        """Add "boxes" (B, T, N, 4) to a batch with labels (B, T, H, W), or (B, H, W) of single frames."""
+        label, image = batch["label"], batch["image"]
+        found = class_boxes(label if label.dim() == 4 else label[:, None], self.task.channels)
+        boxes = jittered(at_first_sight(found), generator, amount=JITTER, size=(image.shape[-2], image.shape[-1]))
+        return {**batch, "boxes": boxes}
+
+    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+        return self.task.predict(network, batch)
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        return self.task.loss(outputs, batch)
+
+
+Lesson = tuple[Task | Following, nn.Module]
+
+
+def at_first_sight(boxes: Tensor) -> Tensor:
+    """Keep of boxes (B, T, N, 4) the first of each object; NaN stands for none."""
+    seen = ~boxes.isnan().any(-1)  # (B, T, N)
+    return boxes.where((seen & (seen.cumsum(1) == 1))[..., None], torch.nan)
+
+
+def lessons_for(bundle: Bundle, task: Task, network: nn.Module) -> list[Lesson]:
+    """List what is learnt in turn and by which network; all networks have the same tensors.
+
+    Raises:
+        ValueError: The task is depth by a prompted network, which learns it along with segmentation.
+    """
+    if task.prompting is None:
+        return [(task, network)]
+    if task.card.kind != "segmentation":
+        raise ValueError(
+            f"bundle {bundle.name}: its network is prompted with boxes and learns {task.card.kind} along with "
+            "segmentation; give --task segmentation"
+        )
+    lessons: list[Lesson] = [(Following(task), network)]
+    if (depth := _depth_of(bundle, task)) is not None:
+        lessons = lessons * (DEPTH_EVERY - 1) + [(depth, network.sharing(depth.channels))]  # type: ignore[operator]
+    return lessons
+
+
+def stream_of(bundle: Bundle, task: Task) -> tuple[SampleSpec, int]:
+    """Return the samples to render, and of how many objects at most their labels are; 0: of the task's classes."""
+    if task.prompting is None:
+        return task.spec, 0
+    targets = ("label",) if _depth_of(bundle, task) is None else ("label", "depth")
+    return replace(task.spec, targets=targets), task.channels - 1
+
+
+def _depth_of(bundle: Bundle, task: Task) -> Task | None:
+    """Return the bundle's task of depth, with the clips of another one."""
+    if "depth" not in bundle.tasks:
+        return None
+    clips = {"frames": task.spec.frames, "interval": task.spec.interval}
+    return make_task("depth", {**bundle.tasks["depth"], **clips}, classes=CLASSES)
