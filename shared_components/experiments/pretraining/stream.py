@@ -93,9 +93,7 @@ class Groups(Dataset[dict[str, Tensor]]):
             for name in videos[0][0]
         }
 
-    def _video(
-        self, span: Span, number: int, spec: SampleSpec, generator: torch.Generator
-    ) -> list[dict[str, Tensor]]:
+    def _video(self, span: Span, number: int, spec: SampleSpec, generator: torch.Generator) -> list[dict[str, Tensor]]:
         seed, look = torch.randint(HELD_OUT, (2,), generator=generator).tolist()
         looks = self.settings.looks
         name = looks[number % len(looks)] if looks else f"random-{look % RESERVED}"
@@ -164,8 +162,8 @@ def _film(
     height, width = (round(LARGER * side) for side in size)
     frames = count + spec.frames - 1
     clip: deque[SceneFrame] = deque(maxlen=spec.frames)
-    asked = {"frames": frames, "height": height, "width": width, "rate": how.rate}
-    for frame in render_video(look, seed, **asked, **({"things": how.things} if how.things else {})):
+    size_of = {"height": height, "width": width}
+    for frame in render_video(look, seed, frames=frames, rate=how.rate, things=how.things, **size_of):
         clip.append(frame)
         if len(clip) == spec.frames:
             yield tuple(clip)

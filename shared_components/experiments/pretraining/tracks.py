@@ -44,7 +44,9 @@ class Tracks:
     def __init__(self, settings: Settings) -> None:
         looks = {"random": [f"random-{RESERVED + number}" for number in range(LOOKS_SCORED)], "named": LOOKS}
         self._videos = {
-            name: [_video(look, n, settings.size) for n, look in enumerate(follow(some, "rendering videos to score on,"))]
+            name: [
+                _video(look, n, settings.size) for n, look in enumerate(follow(some, "rendering videos to score on,"))
+            ]
             for name, some in looks.items()
         }
 

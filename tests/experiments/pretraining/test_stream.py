@@ -20,7 +20,7 @@ def rendered(monkeypatch):
     """Let videos be flat frames of one grey level each: ten times the video's number, plus the frame's."""
     asked = []
 
-    def render_video(look, seed, *, frames, height, width, rate):
+    def render_video(look, seed, *, frames, height, width, rate, things=()):
         asked.append({"look": look, "seed": seed, "frames": frames, "size": (height, width), "rate": rate})
         level = 10 * len(asked)
         for index in range(frames):
