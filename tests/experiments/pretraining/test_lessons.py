@@ -1,0 +1,71 @@
+"""A prompted network learns to follow objects and, in turn, to see depth, by the same tensors."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from shared_components.core.task import make_task
+from shared_components.experiments.pretraining.lessons import Following, at_first_sight, lessons_for, stream_of
+
+CLASSES = ("background", "shaft", "wrist", "clasper")
+CLIPS = {"frames": 2, "interval": 1.0, "targets_of": "all", "prompts": "first"}
+
+
+class Shared(nn.Module):
+    """Stands for a network that can share its tensors; it remembers for what."""
+
+    channels = 4
+
+    def sharing(self, channels):
+        twin = Shared()
+        twin.channels = channels
+        return twin
+
+
+def bundle(**tasks):
+    return SimpleNamespace(name="toy", tasks=tasks)
+
+
+def segmentation():
+    return make_task("segmentation", CLIPS, classes=CLASSES)
+
+
+def test_an_object_has_one_box_where_it_is_first_seen():
+    boxes = torch.full((1, 3, 2, 4), math.nan)
+    boxes[0, 1:, 0], boxes[0, :, 1] = 5.0, 2.0
+    found = at_first_sight(boxes)
+    assert (~found[0, :, :, 0].isnan()).tolist() == [[False, True], [True, False], [False, False]]
+    assert (found[0, 1, 0] == 5).all() and (found[0, 0, 1] == 2).all()
+
+
+@pytest.mark.parametrize("shape", [(1, 2, 32, 32), (1, 32, 32)])
+def test_boxes_are_around_objects_and_moved(shape):
+    label = torch.zeros(shape, dtype=torch.long)
+    label[..., 10:20, 4:24] = 2
+    task = Following(segmentation())
+    batch = {"image": torch.zeros(1, 3, 32, 32), "label": label}
+    boxes = task.add_randomness(batch, torch.Generator().manual_seed(1))["boxes"]
+    assert boxes.shape == (1, len(label.view(-1, 32, 32)), 3, 4) and boxes[:, :, [0, 2]].isnan().all()
+    away = (boxes[0, 0, 1] - torch.tensor([4.0, 10.0, 24.0, 20.0])).abs()
+    assert (away > 0).all() and (away <= torch.tensor([2.0, 1.0, 2.0, 1.0])).all()
+
+
+def test_every_fourth_lesson_is_depth_if_the_bundle_learns_it():
+    depth, network = {"prompts": "first", "targets_of": "all"}, Shared()
+    lessons = lessons_for(bundle(segmentation={}, depth=depth), segmentation(), network)
+    assert [one.channels for _, one in lessons] == [4, 4, 4, 1] and lessons[0][1] is network
+    assert lessons[3][0].card.kind == "depth" and lessons[3][0].spec.frames == 2
+    assert len(lessons_for(bundle(segmentation={}), segmentation(), network)) == 1
+    spec, objects = stream_of(bundle(segmentation={}, depth=depth), segmentation())
+    assert spec.targets == ("label", "depth") and objects == 3
+
+
+def test_a_network_without_prompts_learns_the_task_alone_and_depth_by_prompts_is_refused():
+    plain = make_task("segmentation", {}, classes=CLASSES)
+    assert lessons_for(bundle(segmentation={}), plain, network := Shared()) == [(plain, network)]
+    assert stream_of(bundle(segmentation={}), plain) == (plain.spec, 0)
+    with pytest.raises(ValueError, match="toy: .* learns depth along with segmentation; give --task segmentation"):
+        lessons_for(bundle(depth={}), make_task("depth", CLIPS, classes=()), network)
