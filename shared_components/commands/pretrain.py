@@ -33,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=10,
         help="samples of each video; as many batches in turn show it (default: %(default)s)",
     )
+    add("--objects", type=int, default=3, help="of a clip at most, where a network follows some (default: %(default)s)")
     add("--learning-rate", type=float, default=1e-3, help="the highest one (default: %(default)s)")
     add("--colour", type=float, default=0.6, help="strength of changed colours, 0 to 1 (default: %(default)s)")
     add(
@@ -84,6 +85,7 @@ def settings(args: argparse.Namespace) -> Settings:
         seed=args.seed,
         batch=args.batch_size,
         frames=args.frames,
+        objects=args.objects,
         learning_rate=args.learning_rate,
         colour=args.colour,
         precision=args.precision or ("bf16" if machine.fast_bf16() else "float32"),

@@ -34,7 +34,7 @@ class Learner:
         kind, file = chosen_start(str(start))
         self.began = begin(self.network, kind, card=task.card, bundle=bundle.name, file=file)
         self.network.to(self.device).train()
-        self.lessons = lessons_for(bundle, task, self.network)
+        self.lessons = lessons_for(bundle, task, self.network, objects=settings.objects)
         self.average = AveragedModel(self.network, avg_fn=_averaging(settings.average), use_buffers=True)
         self.optimizer = make_optimizer(self.network, settings)
 

@@ -22,11 +22,12 @@ class Following:
     """A prompted segmentation whose objects have a box in the first frame that shows them, moved at random."""
 
     task: Task
+    objects: int
 
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Add "boxes" (B, T, N, 4) to a batch with labels (B, T, H, W), or (B, H, W) of single frames."""
         label, image = batch["label"], batch["image"]
-        found = class_boxes(label if label.dim() == 4 else label[:, None], self.task.channels)
+        found = class_boxes(label if label.dim() == 4 else label[:, None], self.objects + 1)
         boxes = jittered(at_first_sight(found), generator, amount=JITTER, size=(image.shape[-2], image.shape[-1]))
         return {**batch, "boxes": boxes}
 
@@ -46,8 +47,8 @@ def at_first_sight(boxes: Tensor) -> Tensor:
     return boxes.where((seen & (seen.cumsum(1) == 1))[..., None], torch.nan)
 
 
-def lessons_for(bundle: Bundle, task: Task, network: nn.Module) -> list[Lesson]:
-    """List what is learnt in turn and by which network; all networks have the same tensors.
+def lessons_for(bundle: Bundle, task: Task, network: nn.Module, *, objects: int) -> list[Lesson]:
+    """List what is learnt in turn and by which network; all networks have the same tensors, whatever the objects.
 
     Raises:
         ValueError: The task is depth by a prompted network, which learns it along with segmentation.
@@ -59,18 +60,18 @@ def lessons_for(bundle: Bundle, task: Task, network: nn.Module) -> list[Lesson]:
             f"bundle {bundle.name}: its network is prompted with boxes and learns {task.card.kind} along with "
             "segmentation; give --task segmentation"
         )
-    lessons: list[Lesson] = [(Following(task), network)]
+    lessons: list[Lesson] = [(Following(task, objects), network)]
     if (depth := _depth_of(bundle, task)) is not None:
         lessons = lessons * (DEPTH_EVERY - 1) + [(depth, network.sharing(depth.channels))]  # type: ignore[operator]
     return lessons
 
 
-def stream_of(bundle: Bundle, task: Task) -> tuple[SampleSpec, int]:
-    """Return the samples to render, and of how many objects at most their labels are; 0: of the task's classes."""
+def spec_of(bundle: Bundle, task: Task) -> SampleSpec:
+    """Return the samples to render: what all lessons need."""
     if task.prompting is None:
-        return task.spec, 0
+        return task.spec
     targets = ("label",) if _depth_of(bundle, task) is None else ("label", "depth")
-    return replace(task.spec, targets=targets), task.channels - 1
+    return replace(task.spec, targets=targets)
 
 
 def _depth_of(bundle: Bundle, task: Task) -> Task | None:

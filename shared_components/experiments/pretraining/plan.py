@@ -19,6 +19,7 @@ from shared_components.data.synthetic.looks import look_named
 from shared_components.networks.bundle_config import PRECISIONS, Bundle, build_network, check_size
 
 CLASSES = CLASS_MAPS["parts"]
+MOST_OBJECTS = 16
 SMALLEST = 64  # pixels of the renderer's smallest frame
 
 
@@ -52,13 +53,14 @@ class Settings:
     colour: float = 0.6  # strength of `data.colours`
     precision: str = "float32"
     start: str = "random"  # kind and hash of the initial weights
+    objects: int = 3  # of a clip, at most; of networks that are prompted with boxes
     numbers: tuple[tuple[str, float], ...] = ()  # of the task, instead of the bundle's
     looks: tuple[str, ...] = ()  # of the scenes, in turn; none: a new one for every video
 
     def __post_init__(self) -> None:
         where = "pretrain"
-        for name in ("batch", "frames"):
-            between(where, name, getattr(self, name), 1, whole=True)
+        for name in ("batch", "frames", "objects"):
+            between(where, name, getattr(self, name), 1, MOST_OBJECTS if name == "objects" else math.inf, whole=True)
         between(where, "seed", self.seed, 0, 2**63 - 1, whole=True)
         between(where, "learning_rate", self.learning_rate, 0, ends="()")
         between(where, "weight_decay", self.weight_decay, 0)

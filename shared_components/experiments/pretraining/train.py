@@ -26,7 +26,7 @@ from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.transforms import to_tensors
 from shared_components.experiments.pretraining.folder import RunFolder
 from shared_components.experiments.pretraining.learner import Learner
-from shared_components.experiments.pretraining.lessons import stream_of
+from shared_components.experiments.pretraining.lessons import spec_of
 from shared_components.experiments.pretraining.plan import Settings, task_for
 from shared_components.experiments.pretraining.stream import RESERVED, batches, held_out
 from shared_components.experiments.pretraining.tracks import Tracks
@@ -138,7 +138,8 @@ class Pretraining:
         bundle = load_bundle(settings.bundle)
         self.task = task_for(bundle, settings.task, dict(settings.numbers))
         self.numbers = {**bundle.tasks[settings.task], **dict(settings.numbers)}
-        self.spec, self.objects = stream_of(bundle, self.task)
+        self.spec = spec_of(bundle, self.task)
+        self.objects = 0 if self.task.prompting is None else settings.objects
         self.folder = RunFolder(out, settings)
         self.learner = Learner(bundle, self.task, settings, start)
         self._board, self._pace = Board(say), Pace(settings)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from shared_components.core.task import make_task
-from shared_components.experiments.pretraining.lessons import Following, at_first_sight, lessons_for, stream_of
+from shared_components.experiments.pretraining.lessons import Following, at_first_sight, lessons_for, spec_of
 
 CLASSES = ("background", "shaft", "wrist", "clasper")
 CLIPS = {"frames": 2, "interval": 1.0, "targets_of": "all", "prompts": "first"}
@@ -45,7 +45,7 @@ def test_an_object_has_one_box_where_it_is_first_seen():
 def test_boxes_are_around_objects_and_moved(shape):
     label = torch.zeros(shape, dtype=torch.long)
     label[..., 10:20, 4:24] = 2
-    task = Following(segmentation())
+    task = Following(segmentation(), 3)
     batch = {"image": torch.zeros(1, 3, 32, 32), "label": label}
     boxes = task.add_randomness(batch, torch.Generator().manual_seed(1))["boxes"]
     assert boxes.shape == (1, len(label.view(-1, 32, 32)), 3, 4) and boxes[:, :, [0, 2]].isnan().all()
@@ -55,17 +55,17 @@ def test_boxes_are_around_objects_and_moved(shape):
 
 def test_every_fourth_lesson_is_depth_if_the_bundle_learns_it():
     depth, network = {"prompts": "first", "targets_of": "all"}, Shared()
-    lessons = lessons_for(bundle(segmentation={}, depth=depth), segmentation(), network)
+    lessons = lessons_for(bundle(segmentation={}, depth=depth), segmentation(), network, objects=3)
     assert [one.channels for _, one in lessons] == [4, 4, 4, 1] and lessons[0][1] is network
     assert lessons[3][0].card.kind == "depth" and lessons[3][0].spec.frames == 2
-    assert len(lessons_for(bundle(segmentation={}), segmentation(), network)) == 1
-    spec, objects = stream_of(bundle(segmentation={}, depth=depth), segmentation())
-    assert spec.targets == ("label", "depth") and objects == 3
+    assert len(lessons_for(bundle(segmentation={}), segmentation(), network, objects=3)) == 1
+    spec = spec_of(bundle(segmentation={}, depth=depth), segmentation())
+    assert spec.targets == ("label", "depth")
 
 
 def test_a_network_without_prompts_learns_the_task_alone_and_depth_by_prompts_is_refused():
     plain = make_task("segmentation", {}, classes=CLASSES)
-    assert lessons_for(bundle(segmentation={}), plain, network := Shared()) == [(plain, network)]
-    assert stream_of(bundle(segmentation={}), plain) == (plain.spec, 0)
+    assert lessons_for(bundle(segmentation={}), plain, network := Shared(), objects=3) == [(plain, network)]
+    assert spec_of(bundle(segmentation={}), plain) == plain.spec
     with pytest.raises(ValueError, match="toy: .* learns depth along with segmentation; give --task segmentation"):
-        lessons_for(bundle(depth={}), make_task("depth", CLIPS, classes=()), network)
+        lessons_for(bundle(depth={}), make_task("depth", CLIPS, classes=()), network, objects=3)
