@@ -285,3 +285,12 @@ def test_a_stream_refuses_boxes_of_other_objects_and_frames_of_another_side():
         network.remember(torch.zeros(1, 3, 96, 96), memory)
     with pytest.raises(ValueError, match="stride is 0"):
         network.begin_stream(stride=0)
+
+
+def test_a_network_that_shares_tensors_learns_another_task_with_them():
+    network = trained(text="none")
+    depth = network.sharing(1)
+    assert depth.is_depth and not network.is_depth and depth(clip(2)).shape[2] == 1
+    assert all(one is other for one, other in zip(network.parameters(), depth.parameters(), strict=True))
+    depth(clip(2)).sum().backward()
+    assert network.depth_head.weight.grad is not None and torch.equal(network(clip(2)), network.sharing(4)(clip(2)))

@@ -27,7 +27,7 @@ from shared_components.experiments.pretraining.stream import RESERVED, held_out
 AGES, INTERVAL = 8, 0.5  # frames of a video, and the seconds between two
 LOOKS_SCORED = 12
 OBJECTS = 3
-NETWORK, BOX, MASK = "network", "filled box", "frozen first mask"
+SHOWN = NETWORK, BOX, MASK = "network", "filled box", "frozen first mask"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Tracks:
         """Write each tracker's IoU in the first frame, and its mean over the later ones."""
         said = []
         for group, found in scores.items():
-            each = [f"{who} {found[who][0]:.3f} {_mean(found[who][1:]):.3f}" for who in (NETWORK, BOX, MASK)]
+            each = [f"{who} {found[who][0]:.3f} {_mean(found[who][1:]):.3f}" for who in SHOWN]
             said.append(f"{group} looks " + ", ".join(each))
         return "IoU in the first frame, later: " + "; ".join(said)
 
@@ -67,7 +67,7 @@ def iou_by_age(network: nn.Module, videos: list[Video]) -> dict[str, Any]:
     """Return the mean IoU of each tracker over all objects, in each frame, and how many objects each mean is of."""
     device, training = next(network.parameters()).device, network.training
     network.eval()
-    found: dict[str, list[np.ndarray]] = {NETWORK: [], BOX: [], MASK: []}
+    found: dict[str, list[np.ndarray]] = {who: [] for who in SHOWN}
     for video in videos:
         boxes = Prompts("first")(class_boxes(video.label, OBJECTS + 1), size=_size(video.label))
         with torch.no_grad():

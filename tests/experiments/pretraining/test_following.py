@@ -1,0 +1,57 @@
+"""A pre-training of SAM2 goes on to the bits of an undisturbed one, and its weights leave the encoders fixed."""
+
+import io
+import json
+import os
+import signal
+
+import pytest
+import torch
+
+from shared_components.experiments.pretraining import tracks
+from shared_components.experiments.pretraining.learner import Learner
+from shared_components.experiments.pretraining.plan import Phase
+from shared_components.experiments.pretraining.train import Pretraining
+from shared_components.networks.bundle_config import load_bundle
+from shared_components.networks.checkpoints import load_metadata, load_weights
+from tests.experiments.pretraining.conftest import tiny
+
+CLIPS = (("frames", 3), ("interval", 1.0))
+ENCODERS = ("vision_encoder.", "prompt_encoder.")
+
+
+@pytest.fixture
+def begin(monkeypatch, tmp_path):
+    monkeypatch.setattr(tracks, "LOOKS_SCORED", 1)
+    monkeypatch.setattr(tracks, "LOOKS", ("rose",))
+    settings = tiny(bundle="surgfed", phases=(Phase(64, 64, 5),), batch=1, numbers=CLIPS)
+    return lambda name: Pretraining(settings, tmp_path / name, save_every=100, check_every=100, say=io.StringIO())
+
+
+def test_a_stopped_training_ends_with_the_same_bits_and_trained_encoders(begin, tmp_path, monkeypatch):
+    whole = begin("whole")
+    first = {name: value.clone() for name, value in whole.learner.network.state_dict().items()}
+    assert whole.run()
+    usual = Learner.step
+
+    def stopped(self, number, batch):
+        if number == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return usual(self, number, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "step", stopped)
+        assert not begin("cut").run()
+    assert begin("cut").run()  # from step 3 on, which learns depth
+    paths = [tmp_path / name / "model.safetensors" for name in ("whole", "cut")]
+    found, again = map(load_weights, paths)
+    assert all(torch.equal(value, again[name]) for name, value in found.items())
+    last = whole.learner.network.state_dict()
+    moved = {name for name, value in last.items() if not torch.equal(value, first[name])}
+    assert any(name.startswith(ENCODERS[0]) for name in moved) and "depth_head.weight" in moved
+    assert any(name.startswith(ENCODERS[1]) for name in moved) and any("memory_attention" in name for name in moved)
+    notes = load_metadata(paths[0])
+    assert "network" not in notes and notes["task"] == "segmentation" and json.loads(notes["numbers"])["frames"] == 3
+    assert "trained_encoders" not in load_bundle("surgfed").network
+    (scores,) = [json.loads(line)["scores"] for line in (tmp_path / "cut" / "log.jsonl").open() if "scores" in line]
+    assert set(scores) == {"random", "named"} and set(scores["named"]) == {*tracks.SHOWN, "objects"}
