@@ -33,7 +33,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=10,
         help="samples of each video; as many batches in turn show it (default: %(default)s)",
     )
-    add("--objects", type=int, default=3, help="of a clip at most, where a network follows some (default: %(default)s)")
+    add(
+        "--clip", type=int, default=2, help="its frames at most, where a network follows objects (default: %(default)s)"
+    )
+    add("--objects", type=int, default=3, help="of such a clip at most (default: %(default)s)")
     add("--learning-rate", type=float, default=1e-3, help="the highest one (default: %(default)s)")
     add("--colour", type=float, default=0.6, help="strength of changed colours, 0 to 1 (default: %(default)s)")
     add(
@@ -85,6 +88,7 @@ def settings(args: argparse.Namespace) -> Settings:
         seed=args.seed,
         batch=args.batch_size,
         frames=args.frames,
+        clip=args.clip,
         objects=args.objects,
         learning_rate=args.learning_rate,
         colour=args.colour,

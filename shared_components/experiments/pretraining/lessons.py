@@ -61,22 +61,20 @@ def lessons_for(bundle: Bundle, task: Task, network: nn.Module, *, objects: int)
             "segmentation; give --task segmentation"
         )
     lessons: list[Lesson] = [(Following(task, objects), network)]
-    if (depth := _depth_of(bundle, task)) is not None:
+    if (depth := _depth_of(bundle)) is not None:
         lessons = lessons * (DEPTH_EVERY - 1) + [(depth, network.sharing(depth.channels))]  # type: ignore[operator]
     return lessons
 
 
-def spec_of(bundle: Bundle, task: Task) -> SampleSpec:
-    """Return the samples to render: what all lessons need."""
+def spec_of(bundle: Bundle, task: Task, *, clip: int) -> SampleSpec:
+    """Return the samples to render: what all lessons need, in clips of that many frames where they follow objects."""
     if task.prompting is None:
         return task.spec
-    targets = ("label",) if _depth_of(bundle, task) is None else ("label", "depth")
-    return replace(task.spec, targets=targets)
+    targets = ("label",) if _depth_of(bundle) is None else ("label", "depth")
+    return replace(task.spec, targets=targets, frames=clip)
 
 
-def _depth_of(bundle: Bundle, task: Task) -> Task | None:
-    """Return the bundle's task of depth, with the clips of another one."""
+def _depth_of(bundle: Bundle) -> Task | None:
     if "depth" not in bundle.tasks:
         return None
-    clips = {"frames": task.spec.frames, "interval": task.spec.interval}
-    return make_task("depth", {**bundle.tasks["depth"], **clips}, classes=CLASSES)
+    return make_task("depth", bundle.tasks["depth"], classes=CLASSES)

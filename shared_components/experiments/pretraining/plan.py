@@ -19,7 +19,7 @@ from shared_components.data.synthetic.looks import look_named
 from shared_components.networks.bundle_config import PRECISIONS, Bundle, build_network, check_size
 
 CLASSES = CLASS_MAPS["parts"]
-MOST_OBJECTS = 16
+MOST_FRAMES, MOST_OBJECTS = 8, 16  # of a clip
 SMALLEST = 64  # pixels of the renderer's smallest frame
 
 
@@ -53,14 +53,17 @@ class Settings:
     colour: float = 0.6  # strength of `data.colours`
     precision: str = "float32"
     start: str = "random"  # kind and hash of the initial weights
-    objects: int = 3  # of a clip, at most; of networks that are prompted with boxes
+    clip: int = 2  # frames at most; this and `objects`: of a network that is prompted with boxes
+    objects: int = 3  # of a clip, at most
     numbers: tuple[tuple[str, float], ...] = ()  # of the task, instead of the bundle's
     looks: tuple[str, ...] = ()  # of the scenes, in turn; none: a new one for every video
 
     def __post_init__(self) -> None:
         where = "pretrain"
-        for name in ("batch", "frames", "objects"):
-            between(where, name, getattr(self, name), 1, MOST_OBJECTS if name == "objects" else math.inf, whole=True)
+        for name in ("batch", "frames"):
+            between(where, name, getattr(self, name), 1, whole=True)
+        between(where, "clip", self.clip, 1, MOST_FRAMES, whole=True)
+        between(where, "objects", self.objects, 1, MOST_OBJECTS, whole=True)
         between(where, "seed", self.seed, 0, 2**63 - 1, whole=True)
         between(where, "learning_rate", self.learning_rate, 0, ends="()")
         between(where, "weight_decay", self.weight_decay, 0)

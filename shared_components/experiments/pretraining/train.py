@@ -138,7 +138,7 @@ class Pretraining:
         bundle = load_bundle(settings.bundle)
         self.task = task_for(bundle, settings.task, dict(settings.numbers))
         self.numbers = {**bundle.tasks[settings.task], **dict(settings.numbers)}
-        self.spec = spec_of(bundle, self.task)
+        self.spec = spec_of(bundle, self.task, clip=settings.clip)
         self.objects = 0 if self.task.prompting is None else settings.objects
         self.folder = RunFolder(out, settings)
         self.learner = Learner(bundle, self.task, settings, start)

@@ -16,7 +16,6 @@ from shared_components.networks.bundle_config import load_bundle
 from shared_components.networks.checkpoints import load_metadata, load_weights
 from tests.experiments.pretraining.conftest import tiny
 
-CLIPS = (("frames", 3), ("interval", 1.0))
 ENCODERS = ("vision_encoder.", "prompt_encoder.")
 
 
@@ -24,7 +23,7 @@ ENCODERS = ("vision_encoder.", "prompt_encoder.")
 def begin(monkeypatch, tmp_path):
     monkeypatch.setattr(tracks, "LOOKS_SCORED", 1)
     monkeypatch.setattr(tracks, "LOOKS", ("rose",))
-    settings = tiny(bundle="surgfed", phases=(Phase(64, 64, 5),), batch=1, numbers=CLIPS)
+    settings = tiny(bundle="surgfed", phases=(Phase(64, 64, 5),), batch=1, clip=3)
     return lambda name: Pretraining(settings, tmp_path / name, save_every=100, check_every=100, say=io.StringIO())
 
 
@@ -51,7 +50,7 @@ def test_a_stopped_training_ends_with_the_same_bits_and_trained_encoders(begin, 
     assert any(name.startswith(ENCODERS[0]) for name in moved) and "depth_head.weight" in moved
     assert any(name.startswith(ENCODERS[1]) for name in moved) and any("memory_attention" in name for name in moved)
     notes = load_metadata(paths[0])
-    assert "network" not in notes and notes["task"] == "segmentation" and json.loads(notes["numbers"])["frames"] == 3
+    assert "network" not in notes and notes["task"] == "segmentation" and json.loads(notes["numbers"])["frames"] == 2
     assert "trained_encoders" not in load_bundle("surgfed").network
     (scores,) = [json.loads(line)["scores"] for line in (tmp_path / "cut" / "log.jsonl").open() if "scores" in line]
     assert set(scores) == {"random", "named"} and set(scores["named"]) == {*tracks.SHOWN, "objects"}

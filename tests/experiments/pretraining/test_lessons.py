@@ -57,15 +57,15 @@ def test_every_fourth_lesson_is_depth_if_the_bundle_learns_it():
     depth, network = {"prompts": "first", "targets_of": "all"}, Shared()
     lessons = lessons_for(bundle(segmentation={}, depth=depth), segmentation(), network, objects=3)
     assert [one.channels for _, one in lessons] == [4, 4, 4, 1] and lessons[0][1] is network
-    assert lessons[3][0].card.kind == "depth" and lessons[3][0].spec.frames == 2
+    assert lessons[3][0].card.kind == "depth"
     assert len(lessons_for(bundle(segmentation={}), segmentation(), network, objects=3)) == 1
-    spec = spec_of(bundle(segmentation={}, depth=depth), segmentation())
-    assert spec.targets == ("label", "depth")
+    spec = spec_of(bundle(segmentation={}, depth=depth), segmentation(), clip=4)
+    assert spec.targets == ("label", "depth") and spec.frames == 4
 
 
 def test_a_network_without_prompts_learns_the_task_alone_and_depth_by_prompts_is_refused():
     plain = make_task("segmentation", {}, classes=CLASSES)
     assert lessons_for(bundle(segmentation={}), plain, network := Shared(), objects=3) == [(plain, network)]
-    assert spec_of(bundle(segmentation={}), plain) == plain.spec
+    assert spec_of(bundle(segmentation={}), plain, clip=4) == plain.spec
     with pytest.raises(ValueError, match="toy: .* learns depth along with segmentation; give --task segmentation"):
         lessons_for(bundle(depth={}), make_task("depth", CLIPS, classes=()), network, objects=3)
