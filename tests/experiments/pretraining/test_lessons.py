@@ -64,8 +64,8 @@ def test_every_fourth_lesson_is_depth_if_the_bundle_learns_it():
 
 
 def test_a_network_without_prompts_learns_the_task_alone_and_depth_by_prompts_is_refused():
-    plain = make_task("segmentation", {}, classes=CLASSES)
-    assert lessons_for(bundle(segmentation={}), plain, network := Shared(), objects=3) == [(plain, network)]
+    plain, network = make_task("segmentation", {}, classes=CLASSES), Shared()
+    assert lessons_for(bundle(segmentation={}), plain, network, objects=3) == [(plain, network)]
     assert spec_of(bundle(segmentation={}), plain, clip=4) == plain.spec
-    with pytest.raises(ValueError, match="toy: .* learns depth along with segmentation; give --task segmentation"):
+    with pytest.raises(ValueError, match=r"toy: .* learns depth along with segmentation; give --task segmentation"):
         lessons_for(bundle(depth={}), make_task("depth", CLIPS, classes=()), network, objects=3)
