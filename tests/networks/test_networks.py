@@ -16,8 +16,10 @@ OTHERWISE = {  # arguments that are not the defaults
         "temporal": True, "text": "prompt", "indicator": 5, "levels": (16,), "window": 4, "receptive_fields": (8, 4),
         "kernels": (2, 1), "expansion": 3, "drop_path": 0.3, "dropout": 0.5,
     },
+    "Sam2Clips": {"text": "released", "indicator": 5, "frames": 3, "size": 64, "dropout": 0.5, "depth_stride": 4},
     "Tiny": {"width": 8, "dropout": 0.5},
 }  # fmt: skip
+NO_CLASSES = {"Sam2Clips"}  # whose masks are of objects, so that no layer has a channel per class
 
 
 def networks():
@@ -53,16 +55,19 @@ def test_parts_are_modules_and_cover_the_network(name, arguments):
     paths = {part: resolve(network, [part]) for part in network.parts}
     covered = {path.partition(".")[0] for part in paths.values() for path in part}
     assert covered == {tensor.partition(".")[0] for tensor in network.state_dict()}
-    assert {"encoder", "decoder", "head", "top"} <= paths.keys() and paths["top"] < covered
+    assert {"encoder", "decoder", "top"} <= paths.keys() and paths["top"] < covered
+    assert ("head" in paths) == (name not in NO_CLASSES)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_pictures_and_clips_give_one_map_at_the_pictures_size(name):
+def test_pictures_and_clips_give_maps_at_the_pictures_size(name):
     network = NETWORKS[name]().eval()
-    assert network(torch.rand(2, 3, 64, 96)).shape == (2, 4, 64, 96)
+    H, W = (64, 64) if getattr(network, "squares", False) else (64, 96)
+    assert network(torch.rand(2, 3, H, W)).shape == (2, 4, H, W)
     if getattr(network, "takes_clips", False):
         frames = getattr(network, "frames", 5)
-        assert network(torch.rand(2, frames, 3, 64, 96)).shape == (2, 4, 64, 96)
+        shown = (frames,) if getattr(network, "takes_boxes", False) else ()  # who follows objects maps each frame
+        assert network(torch.rand(2, frames, 3, H, W)).shape == (2, *shown, 4, H, W)
 
 
 # ---- Tiny
