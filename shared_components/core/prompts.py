@@ -56,6 +56,11 @@ class Prompts:
         return jittered(shown, generator, amount=self.jitter, size=size)
 
 
+def of_clips(target: Tensor) -> Tensor:
+    """Return targets (B, T, H, W) as they are, and those of single frames, (B, H, W), as clips of one."""
+    return target if target.dim() == 4 else target[:, None]  # (B, H, W) -> (B, 1, H, W)
+
+
 def class_boxes(label: Tensor, classes: int) -> Tensor:
     """Return the box around each class's pixels in every frame, NaN where it has none.
 

@@ -21,7 +21,7 @@ from shared_components.common.arguments import between, one_of
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
 from shared_components.core.prompting import Prompting, inputs_of, prompting_of
-from shared_components.core.prompts import whole_frames
+from shared_components.core.prompts import of_clips, whole_frames
 from shared_components.core.task import (
     Array,
     Batch,
@@ -149,7 +149,7 @@ class Depth(OneOutput):
 
     def boxes(self, targets: Mapping[str, Tensor]) -> Tensor:
         """Return a box for the one object, the whole frame, in every frame: (B, T, 1, 4)."""
-        *frames, height, width = targets["depth"].shape
+        *frames, height, width = of_clips(targets["depth"]).shape
         return whole_frames(*frames, size=(height, width), device=targets["depth"].device)
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:

@@ -21,7 +21,7 @@ from shared_components.core.card import Card, Metric
 from shared_components.core.losses import objects_loss, segmentation_loss, without_unprompted
 from shared_components.core.metrics import POLICIES, FrameScores, frame_scores, summarise
 from shared_components.core.prompting import Prompting, inputs_of, prompting_of
-from shared_components.core.prompts import class_boxes
+from shared_components.core.prompts import class_boxes, of_clips
 from shared_components.core.task import (
     Array,
     Batch,
@@ -142,7 +142,7 @@ class Segmentation:
 
     def boxes(self, targets: Mapping[str, Tensor]) -> Tensor:
         """Return a box for each class but the background: (B, T, classes - 1, 4), NaN where a frame lacks the class."""
-        return class_boxes(targets["label"], len(self.classes))
+        return class_boxes(of_clips(targets["label"]), len(self.classes))
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
         """Return logits (B, C, H, W) of the current frame, or (B, T, C, H, W) of all, as the network has them."""

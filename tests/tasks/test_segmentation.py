@@ -49,6 +49,15 @@ def test_a_class_that_no_box_names_counts_as_background():
     assert torch.equal(prompted.loss(logits, batch), task(**CLIPS).loss(logits, {"label": without}))
 
 
+def test_a_single_frame_is_prompted_as_a_clip_of_one():
+    logits, label = clip()
+    single = task(prompts="first")
+    batch = single.add_randomness({"image": torch.zeros(1, 3, 2, 4), "label": label[:, 0]}, torch.Generator())
+    assert batch["boxes"].shape == (1, 1, 2, 4) and batch["boxes"][0, 0, 0].tolist() == [0, 0, 2, 1]
+    of_clip = single.loss(logits[:, :1], {"label": label[:, :1], "boxes": batch["boxes"]})
+    assert torch.equal(single.loss(logits[:, 0], batch), of_clip)
+
+
 def test_the_released_loss_is_added_by_its_weight():
     logits, label = clip()
     plain, released = task(), task(cross_entropy=0.0, objects=1.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from shared_components.core.prompts import class_boxes, jittered
+from shared_components.core.prompts import class_boxes, jittered, of_clips
 from shared_components.core.task import Batch, Task, make_task
 from shared_components.data.samples import SampleSpec
 from shared_components.experiments.pretraining.plan import CLASSES
@@ -26,8 +26,8 @@ class Following:
 
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Add "boxes" (B, T, N, 4) to a batch with labels (B, T, H, W), or (B, H, W) of single frames."""
-        label, image = batch["label"], batch["image"]
-        found = class_boxes(label if label.dim() == 4 else label[:, None], self.objects + 1)
+        image = batch["image"]
+        found = class_boxes(of_clips(batch["label"]), self.objects + 1)
         boxes = jittered(at_first_sight(found), generator, amount=JITTER, size=(image.shape[-2], image.shape[-1]))
         return {**batch, "boxes": boxes}
 
