@@ -26,6 +26,7 @@ SINGLE = {"segmentation": {"frames": 1, "interval": 0.0}}  # the scenes have no 
 SMALL = {  # what makes a job of a method small
     "pfedsis": {"arguments": {"sensitivity_images": 2}},
     "fedst": {"arguments": {"batches": 1, "pretraining": 1}, "tasks": SINGLE},
+    "surgfed": {"training": {**TINY, "width": TINY["height"]}},  # frames are square
 }
 SITES = ("site-1", "site-2", "site-3")
 VIDEOS = {"train": 1, "validation": 1, "test": 1}

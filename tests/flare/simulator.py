@@ -29,7 +29,8 @@ def tiny_job(folder: Path, name: str, *, rounds: int = 2, longest_wait: float = 
         settings = config["workflows"][0]["args"]
         settings.update(rounds=rounds, grace_seconds=5, longest_wait_seconds=longest_wait)
         settings["synthetic"] = {**settings.get("synthetic", {}), **SCENES}
-        settings["training"] = {**settings.get("training", {}), **TINY}
+        square = {"width": TINY["height"]} if name == "surgfed" else {}
+        settings["training"] = {**settings.get("training", {}), **TINY, **square}
         own = settings.get("arguments", {})
         small = {name: 2 for name in COUNTS if name in own}
         settings["arguments"] = {**own, **small, **arguments}

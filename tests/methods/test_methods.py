@@ -39,7 +39,7 @@ def make_context(number=0, round=0, **known):
 
 
 def make_batch(number=0):
-    return frames((32, 64), seed=number)
+    return frames((64, 64), seed=number)  # SAM2 takes square ones alone
 
 
 def sent(network, partition):
