@@ -58,6 +58,11 @@ def export_onnx(
         raise OnnxError(f"the export needs {missing[0]}, which is not installed: pip install {' '.join(PACKAGES)}")
     if path.exists():
         raise OnnxError(f"{path} exists already; remove it, or name another file")
+    if getattr(network, "takes_boxes", False):
+        raise OnnxError(
+            f"{type(network).__name__} follows boxes and remembers from frame to frame, which an ONNX file of one "
+            "picture cannot; use `surgfl segment --box`"
+        )
     network = network.cpu().float().eval()
     program = _traced(network, frames)
     program.model.metadata_props.update(facts or {})

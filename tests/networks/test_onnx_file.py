@@ -134,6 +134,15 @@ def test_a_wrong_command_line_is_one_sentence(words, said, capsys):
     assert said in capsys.readouterr().err
 
 
+def test_a_network_that_follows_boxes_is_refused_before_it_is_traced(tmp_path):
+    class Follows(torch.nn.Identity):
+        takes_boxes = True
+
+    with pytest.raises(OnnxError, match=r"follows boxes and remembers .* use `surgfl segment --box`"):
+        export_onnx(Follows(), tmp_path / "file.onnx", sizes=[(64, 64)])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_models_of_other_tasks_are_refused(checkpoint, capsys):
     assert main(["onnx", "--model", checkpoint(task="reconstruction", outputs="", numbers="{}")]) == 2
     assert "has learnt reconstruction; models of segmentation can be exported" in capsys.readouterr().err
