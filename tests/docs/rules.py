@@ -121,6 +121,7 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         r"--size 96x128:6000 --size 192x256:3000", r"--size 64x64:1 --size 64x96:1 --batch-size 2 --looks rose",
         "an hour and a half",
     ),
+    (r"--size 64x64:5000", r"--size 64x64:1 --batch-size 2 --looks rose", "an hour"),
     (
         r"^(kits/\S+/startup/start\.sh)$", r"test -x \1",
         "parties that stay until they are stopped; evidence/production starts them",
@@ -158,6 +159,9 @@ def shrink_jobs(folder: Path) -> None:
         own = row.get("arguments", {})
         row |= {"arguments": own | {key: value for key, value in JOBS["arguments"].items() if key in own}}
         row |= {"synthetic": row.get("synthetic", {}) | JOBS["synthetic"]}
+        if sizes := row.get("training"):
+            square = {"width": JOBS["training"]["height"]} if sizes["height"] == sizes["width"] else {}
+            row |= {"training": sizes | JOBS["training"] | square}
     path.write_text(yaml.safe_dump(described, sort_keys=False))
     write_jobs(folder)
 
