@@ -59,16 +59,14 @@ $(OUT)/evaluations/%/metrics.json:
 	  --checkpoint $($(*D)) --output_dir $(@D) > $(@D)/log.txt 2>&1 || { cat $(@D)/log.txt; exit 1; }
 	@echo "$(*D), $(*F): scored"
 
-PYTEST = $(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist
-
 test: install  ## run the fast tests, $(TESTS_AT_ONCE) at once: minutes
-	$(PYTEST) loadfile -m "not slow"
+	$(BIN)/python -m pytest -n $(TESTS_AT_ONCE) --dist loadfile -m "not slow"
 
 test-all: test  ## run the slow ones besides: real simulators, command lines, federations of real processes
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-slow test-production
 
 test-slow: install
-	$(PYTEST) worksteal -m slow --ignore tests/production
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow --ignore tests/production
 
 test-production: install  # in processes of their own: FLARE's sessions do not share one with other tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests/production

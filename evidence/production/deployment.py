@@ -240,7 +240,7 @@ class Deployment:
     @contextmanager
     def session(self, administrator: str = CHIEF) -> Iterator[Session]:
         """Log in; FLARE keeps its threads until a session is closed."""
-        with closing(new_secure_session(administrator, str(self.kits / administrator), timeout=10.0)) as session:
+        with closing(new_secure_session(administrator, str(self.kits / administrator), timeout=60.0)) as session:
             yield session
 
     def job(self, method: str, *, rounds: int = 2, name: str = "", **changes: Any) -> Path:
