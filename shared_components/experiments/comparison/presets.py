@@ -195,17 +195,19 @@ _FEDST_TABLES = {
     ),
 }  # fmt: skip
 
+SQUARE = ("surgfed",)
+"""Methods whose network takes square frames alone, and ships no weights that the others' could be compared from."""
 PRESETS = {**_PFEDSIS, **_FL_ENDOVIT, **_FEDST_TABLES}
 
 
 def preset_named(name: str) -> Preset:
-    """Return a paper's table, or ``all``: every method with its default arguments.
+    """Return a paper's table, or ``all``: every method that runs on frames of any size, with its default arguments.
 
     Raises:
         ValueError: It does not exist; the sentence lists those that do.
     """
     if name == "all":
-        return of_methods(method_names())
+        return of_methods([name for name in method_names() if name not in SQUARE])
     if name not in PRESETS:
         raise ValueError(f"preset {name!r} does not exist; there are {', '.join([*PRESETS, 'all'])}")
     return PRESETS[name]
