@@ -51,11 +51,14 @@ _THINGS = tuple(THINGS)
 KINDS = (((), parts_of), (_THINGS, scene_of), (_THINGS, single_of))
 
 
-def drawn_filming(interval: float, generator: torch.Generator) -> Filming:
-    """Draw a video's kind of objects and its pace, around an interval in seconds (0: one second)."""
+def drawn_filming(interval: float, generator: torch.Generator, *, objects: int) -> Filming:
+    """Draw a video's kind of objects and its pace, around an interval in seconds (0: one second).
+
+    Without objects the label is of parts and things, as `scene_of`.
+    """
     low, high = np.log(PACES)
     pace = float(np.exp(low + (high - low) * float(torch.rand((), generator=generator))))
-    things, ids = KINDS[int(torch.randint(len(KINDS), (), generator=generator))]
+    things, ids = KINDS[int(torch.randint(len(KINDS), (), generator=generator))] if objects else (_THINGS, scene_of)
     return Filming(1 / (pace * (interval or 1.0)), things, ids)
 
 

@@ -36,7 +36,8 @@ class Learner:
         self.network.to(self.device).train()
         self.lessons = lessons_for(bundle, task, self.network, objects=settings.objects)
         self.average = AveragedModel(self.network, avg_fn=_averaging(settings.average), use_buffers=True)
-        self.optimizer = make_optimizer(self.network, settings)
+        self.learning = nn.ModuleList(dict.fromkeys(network for _, network in self.lessons)).to(self.device)
+        self.optimizer = make_optimizer(self.learning, settings)
 
     def step(self, number: int, batch: Mapping[str, Tensor]) -> float:
         """Take a step on a batch and return its loss.
@@ -56,7 +57,7 @@ class Learner:
             loss = task.loss(task.predict(network, moved), moved)
         self.optimizer.zero_grad()
         loss.backward()
-        norm = nn.utils.clip_grad_norm_(self.network.parameters(), CLIP)
+        norm = nn.utils.clip_grad_norm_(self.learning.parameters(), CLIP)
         if not (math.isfinite(value := float(loss.detach())) and math.isfinite(float(norm))):
             raise FloatingPointError(f"the loss of step {number} is {value}, its gradient {float(norm)}")
         self.optimizer.step()
@@ -67,7 +68,7 @@ class Learner:
         """Return the state of network, average and optimizer."""
         return named_groups(
             {
-                "network": self.network.state_dict(),
+                "network": self.learning.state_dict(),
                 "average": self.average.state_dict(),
                 "optimizer": optimizer_tensors(self.optimizer),
             }
@@ -76,7 +77,7 @@ class Learner:
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Undo :meth:`tensors`."""
         groups = groups_of(tensors)
-        self.network.load_state_dict(groups["network"])
+        self.learning.load_state_dict(groups["network"])
         self.average.load_state_dict(groups["average"])
         restore_optimizer(self.optimizer, groups.get("optimizer", {}))
 

@@ -1,16 +1,23 @@
-"""What each step learns: the task itself or, for a network prompted with boxes, to follow objects and to see depth."""
+"""What each step learns: the task itself or, for a network prompted with boxes, to follow objects and to see depth.
+
+With 0 objects such a network's image encoder learns every pixel's class: from a box alone it learns slowly.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from shared_components.core.losses import segmentation_loss
 from shared_components.core.prompts import class_boxes, jittered, of_clips
 from shared_components.core.task import Batch, Task, make_task
 from shared_components.data.samples import SampleSpec
-from shared_components.experiments.pretraining.plan import CLASSES
+from shared_components.data.synthetic.anatomy import THINGS
+from shared_components.experiments.pretraining.plan import CLASSES, SMALLEST
 from shared_components.networks.bundle_config import Bundle
 
 DEPTH_EVERY = 4  # steps: one of them learns depth
@@ -38,7 +45,44 @@ class Following:
         return self.task.loss(outputs, batch)
 
 
-Lesson = tuple[Task | Following, nn.Module]
+class PixelClasses(nn.Module):
+    """A prompted network's image encoder under a layer of its own that tells every pixel's class."""
+
+    def __init__(self, network: nn.Module, classes: int) -> None:
+        super().__init__()
+        self._encode: Callable[[Tensor], Sequence[Tensor]] = network.encode  # type: ignore[assignment]
+        channels = [maps.shape[2] for maps in self._encode(torch.zeros(1, 1, 3, SMALLEST, SMALLEST))]
+        self.layer = nn.Conv2d(sum(channels), classes, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(B, 3, H, W) or (B, T, 3, H, W) in 0..1 -> logits (B*T, C, H/4, W/4)."""
+        clip = image if image.dim() == 5 else image[:, None]
+        fine, *coarser = (maps.flatten(0, 1) for maps in self._encode(clip))  # (B, T, C, h, w) -> (B*T, C, h, w)
+        larger = [F.interpolate(maps, fine.shape[-2:], mode="bilinear") for maps in coarser]
+        return self.layer(torch.cat([fine, *larger], 1))
+
+
+@dataclass(frozen=True)
+class Seeing:
+    """The class of every pixel, for `PixelClasses`; the weights are those of `losses.segmentation_loss`."""
+
+    weights: Mapping[str, float]
+
+    def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
+        return batch
+
+    def predict(self, network: nn.Module, batch: Batch) -> Tensor:
+        return network(batch["image"])
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Compare logits (B*T, C, H/s, W/s) with the labels in the middle of their cells of s x s pixels."""
+        H, W = batch["label"].shape[-2:]
+        cell = H // outputs.shape[-2]
+        label = batch["label"].reshape(-1, H, W)[:, cell // 2 :: cell, cell // 2 :: cell]
+        return segmentation_loss(outputs, label, **self.weights)
+
+
+Lesson = tuple[Task | Following | Seeing, nn.Module]
 
 
 def at_first_sight(boxes: Tensor) -> Tensor:
@@ -61,9 +105,17 @@ def lessons_for(bundle: Bundle, task: Task, network: nn.Module, *, objects: int)
             "segmentation; give --task segmentation"
         )
     lessons: list[Lesson] = [(Following(task, objects), network)]
+    if not objects:
+        weights = task.weights  # type: ignore[attr-defined]
+        lessons = [(Seeing(weights), PixelClasses(network, len(CLASSES) + len(THINGS)))]
     if (depth := _depth_of(bundle)) is not None:
         lessons = lessons * (DEPTH_EVERY - 1) + [(depth, network.sharing(depth.channels))]  # type: ignore[operator]
     return lessons
+
+
+def layers_of(lessons: Sequence[Lesson]) -> list[nn.Module]:
+    """List the layers that learn beside the network and are not kept."""
+    return [network.layer for _, network in lessons[:1] if isinstance(network, PixelClasses)]
 
 
 def spec_of(bundle: Bundle, task: Task, *, clip: int) -> SampleSpec:

@@ -54,7 +54,7 @@ class Settings:
     precision: str = "float32"
     start: str = "random"  # kind and hash of the initial weights
     clip: int = 2  # frames at most; this and `objects`: of a network that is prompted with boxes
-    objects: int = 3  # of a clip, at most
+    objects: int = 3  # of a clip, at most; 0: its image encoder learns every pixel's class
     numbers: tuple[tuple[str, float], ...] = ()  # of the task, instead of the bundle's
     looks: tuple[str, ...] = ()  # of the scenes, in turn; none: a new one for every video
 
@@ -63,7 +63,7 @@ class Settings:
         for name in ("batch", "frames"):
             between(where, name, getattr(self, name), 1, whole=True)
         between(where, "clip", self.clip, 1, MOST_FRAMES, whole=True)
-        between(where, "objects", self.objects, 1, MOST_OBJECTS, whole=True)
+        between(where, "objects", self.objects, 0, MOST_OBJECTS, whole=True)
         between(where, "seed", self.seed, 0, 2**63 - 1, whole=True)
         between(where, "learning_rate", self.learning_rate, 0, ends="()")
         between(where, "weight_decay", self.weight_decay, 0)

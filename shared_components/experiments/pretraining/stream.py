@@ -72,12 +72,13 @@ class Groups(Dataset[dict[str, Tensor]]):
     """All groups of a pre-training.
 
     Item `j` is {"image": uint8 (F, B, 3, H, W), of clips (F, B, T, 3, H, W), and each target: (F, B, H, W)
-    or, where all frames of clips have targets, (F, B, T, H, W)}. With `objects` labels are of that many objects at
-    most, and clips of 2 to `spec.frames` frames.
+    or, where all frames of clips have targets, (F, B, T, H, W)}. With `objects` clips have 2 to `spec.frames` frames,
+    and labels are of that many objects at most; 0: of parts and things.
     """
 
-    def __init__(self, settings: Settings, spec: SampleSpec, *, objects: int = 0) -> None:
+    def __init__(self, settings: Settings, spec: SampleSpec, *, objects: int | None = None) -> None:
         self.settings, self.spec, self.objects = settings, spec, objects
+        self.follows = objects is not None
         self.spans = spans(settings)
 
     def __len__(self) -> int:
@@ -86,7 +87,7 @@ class Groups(Dataset[dict[str, Tensor]]):
     def __getitem__(self, number: int) -> dict[str, Tensor]:
         span, batch = self.spans[number], self.settings.batch
         generator = torch.Generator().manual_seed(round_seed(self.settings.seed, _GROUPS, number))
-        spec = replace(self.spec, frames=clip_length(self.spec.frames, generator)) if self.objects else self.spec
+        spec = replace(self.spec, frames=clip_length(self.spec.frames, generator)) if self.follows else self.spec
         videos = [self._video(span, number * batch + slot, spec, generator) for slot in range(batch)]
         return {
             name: torch.stack([torch.stack([video[f][name] for video in videos]) for f in range(span.count)])
@@ -97,7 +98,9 @@ class Groups(Dataset[dict[str, Tensor]]):
         seed, look = torch.randint(HELD_OUT, (2,), generator=generator).tolist()
         looks = self.settings.looks
         name = looks[number % len(looks)] if looks else f"random-{look % RESERVED}"
-        how = drawn_filming(spec.interval, generator) if self.objects else filming_of(spec)
+        how = filming_of(spec)
+        if self.objects is not None:
+            how = drawn_filming(spec.interval, generator, objects=self.objects)
         clips = _film(name, seed, (span.phase.height, span.phase.width), self.settings.frames, spec, how)
         return [self._sample(clip, span.phase, generator, how) for clip in islice(clips, span.count)]
 
@@ -127,7 +130,7 @@ def targets_of(clip: Sequence[SceneFrame], spec: SampleSpec, how: Filming = PART
 
 
 def batches(
-    settings: Settings, spec: SampleSpec, *, begin: int = 0, workers: int = 0, objects: int = 0
+    settings: Settings, spec: SampleSpec, *, begin: int = 0, workers: int = 0, objects: int | None = None
 ) -> Iterator[dict[str, Tensor]]:
     """Yield the batches from step `begin` on, in the form of `data.dataset.batches`; `objects` as in `Groups`.
 

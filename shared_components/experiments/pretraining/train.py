@@ -139,7 +139,7 @@ class Pretraining:
         self.task = task_for(bundle, settings.task, dict(settings.numbers))
         self.numbers = {**bundle.tasks[settings.task], **dict(settings.numbers)}
         self.spec = spec_of(bundle, self.task, clip=settings.clip)
-        self.objects = 0 if self.task.prompting is None else settings.objects
+        self.objects = None if self.task.prompting is None else settings.objects
         self.folder = RunFolder(out, settings)
         self.learner = Learner(bundle, self.task, settings, start)
         self._board, self._pace = Board(say), Pace(settings)
@@ -164,11 +164,17 @@ class Pretraining:
         if self.done:
             self._board.say(f"{self.folder.path}: goes on after step {self.done}")
         self._began = time.monotonic() - self.seconds
-        self._checks = Checks(self.task, self.settings) if self.task.prompting is None else Tracks(self.settings)
+        self._checks = self._made_checks()
         if not self.done:
             self._save()
         self._train(signals)
         return self.done == self.settings.steps
+
+    def _made_checks(self) -> Checks | Tracks | None:
+        """Render what is scored; None where the image encoder alone learns, by a layer that is not kept."""
+        if self.objects is None:
+            return Checks(self.task, self.settings)
+        return Tracks(self.settings) if self.objects else None
 
     def _restore(self) -> None:
         if (found := self.folder.load()) is not None:
@@ -187,7 +193,7 @@ class Pretraining:
             last = self.done == self.settings.steps
             if self.done % LOGGED == 0 or last:
                 self._log()
-            if self.done % self.check_every == 0 or last:
+            if self._checks is not None and (self.done % self.check_every == 0 or last):
                 self._check()
             if self.done % self.save_every == 0 or last or signals:
                 self._save()
@@ -216,6 +222,7 @@ class Pretraining:
         self._losses.clear()
 
     def _check(self) -> None:
+        assert self._checks is not None
         self.scores = self._checks.scores(self.learner.average.module)
         self.folder.log({"step": self.done, "scores": self.scores})
         self._board.say(f"step {self.done}  {self._checks.summary(self.scores)}")
