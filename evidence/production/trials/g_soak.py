@@ -16,7 +16,7 @@ from shared_components.flare.memory import LARGE
 FIVE = tuple(f"hospital-{letter}" for letter in "abcde")
 AMONG = 5  # rounds, among which the least threads and files count
 SPARE = 2  # threads or files that a round may just be using whenever it is looked at
-THREADS = 0.25  # a round: FLARE's pools take another one now and then, up to their sizes
+THREADS = 0.5  # a round: FLARE's pools take another one now and then, up to their sizes; one of every round is seen
 EVEN = {
     "NVFLARE_STREAMING_RETRY_TIMEOUT": "5",
     "NVFLARE_STREAMING_RETRY_WAIT": "1",

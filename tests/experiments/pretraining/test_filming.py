@@ -10,6 +10,7 @@ from shared_components.experiments.pretraining.filming import (
     chosen,
     clip_length,
     drawn_filming,
+    scene_of,
     single_of,
     some_objects,
 )
@@ -48,11 +49,12 @@ def test_drawn_objects_are_at_most_as_many_as_asked_and_differ():
 
 
 def test_paces_lie_around_the_interval_and_all_kinds_occur():
-    drawn = [drawn_filming(2.0, generator(seed)) for seed in range(60)]
+    drawn = [drawn_filming(2.0, generator(seed), objects=3) for seed in range(60)]
     seconds = [1 / one.rate for one in drawn]
     assert 0.7 <= min(seconds) < 1 and 3 < max(seconds) <= 4
     assert {(one.things, one.ids) for one in drawn} == set(KINDS)
-    assert 0.35 <= 1 / drawn_filming(0.0, generator()).rate <= 2
+    assert 0.35 <= 1 / drawn_filming(0.0, generator(), objects=3).rate <= 2
+    assert drawn_filming(2.0, generator(), objects=0).ids is scene_of
 
 
 def test_clips_have_two_frames_up_to_the_most():

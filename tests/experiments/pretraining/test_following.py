@@ -28,8 +28,13 @@ def begin(monkeypatch, tmp_path):
     monkeypatch.setattr(tracks, "AGES", 2)
     monkeypatch.setattr(tracks, "LOOKS_SCORED", 1)
     monkeypatch.setattr(tracks, "LOOKS", ("rose",))
-    settings = tiny(bundle="surgfed", phases=(Phase(64, 64, 4),), batch=1, clip=3)
-    return lambda name: Pretraining(settings, tmp_path / name, save_every=100, check_every=100, say=io.StringIO())
+    usual = {"bundle": "surgfed", "phases": (Phase(64, 64, 4),), "batch": 1, "clip": 3}
+
+    def made(name: str, **changes) -> Pretraining:
+        settings = tiny(**usual | changes)
+        return Pretraining(settings, tmp_path / name, save_every=100, check_every=100, say=io.StringIO())
+
+    return made
 
 
 def test_a_stopped_training_ends_with_the_same_bits_and_trained_encoders(begin, tmp_path, monkeypatch):
@@ -59,3 +64,23 @@ def test_a_stopped_training_ends_with_the_same_bits_and_trained_encoders(begin, 
     assert "trained_encoders" not in load_bundle("surgfed").network
     (scores,) = [json.loads(line)["scores"] for line in (tmp_path / "cut" / "log.jsonl").open() if "scores" in line]
     assert set(scores) == {"random", "named"} and set(scores["named"]) == {*tracks.SHOWN, "objects"}
+
+
+def test_without_objects_the_encoder_learns_every_pixels_class_by_a_layer_that_a_resume_restores(begin, tmp_path):
+    changes = {"objects": 0, "clip": 1, "phases": (Phase(64, 64, 3),)}
+    whole = begin("whole", **changes)
+    first = {name: value.clone() for name, value in whole.learner.network.state_dict().items()}
+    assert whole.run()
+    (layer,) = [network.layer for _, network in whole.learner.lessons[:1]]
+    half = begin("half", **changes)
+    half.learner.restore(whole.learner.tensors())
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(layer.parameters(), half.learner.lessons[0][1].layer.parameters(), strict=True)
+    )
+    found = load_weights(tmp_path / "whole" / "model.safetensors")
+    assert set(found) == set(first)  # the layer is not among them
+    last = whole.learner.network.state_dict()
+    moved = {name for name, value in last.items() if not torch.equal(value, first[name])}
+    assert moved and all(name.startswith(ENCODERS[0]) for name in moved)
+    assert "scores" not in (tmp_path / "whole" / "log.jsonl").read_text()

@@ -5,10 +5,18 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from shared_components.core.task import make_task
-from shared_components.experiments.pretraining.lessons import Following, at_first_sight, lessons_for, spec_of
+from shared_components.experiments.pretraining.lessons import (
+    Following,
+    PixelClasses,
+    Seeing,
+    at_first_sight,
+    lessons_for,
+    spec_of,
+)
 
 CLASSES = ("background", "shaft", "wrist", "clasper")
 CLIPS = {"frames": 2, "interval": 1.0, "targets_of": "all", "prompts": "first"}
@@ -69,3 +77,25 @@ def test_a_network_without_prompts_learns_the_task_alone_and_depth_by_prompts_is
     assert spec_of(bundle(segmentation={}), plain, clip=4) == plain.spec
     with pytest.raises(ValueError, match=r"toy: .* learns depth along with segmentation; give --task segmentation"):
         lessons_for(bundle(depth={}), make_task("depth", CLIPS, classes=()), network, objects=3)
+
+
+class Encoder(nn.Module):
+    """Maps of 1, 2 and 3 channels, at strides of 4, 8 and 16."""
+
+    def encode(self, clip):
+        B, T, _, H, W = clip.shape
+        return tuple(torch.ones(B, T, c, H // s, W // s) * c for c, s in ((1, 4), (2, 8), (3, 16)))
+
+
+def test_an_encoder_learns_the_class_in_the_middle_of_every_cell():
+    network = PixelClasses(Encoder(), 5)
+    logits = network(torch.zeros(2, 2, 3, 64, 64))
+    assert logits.shape == (4, 5, 16, 16)
+    weight, bias = network.layer.weight[:, :, 0, 0], network.layer.bias
+    assert torch.allclose(logits[0, :, 3, 3], weight @ torch.tensor([1.0, 2, 2, 3, 3, 3]) + bias, atol=1e-6)
+    label = torch.randint(5, (2, 2, 64, 64), generator=torch.Generator().manual_seed(0))
+    loss = Seeing({"cross_entropy": 1.0, "log_iou": 0.0}).loss(logits, {"label": label})
+    cells = [
+        [[label[b, t, 4 * y + 2, 4 * x + 2] for x in range(16)] for y in range(16)] for b in (0, 1) for t in (0, 1)
+    ]
+    assert torch.isclose(loss, F.cross_entropy(logits, torch.tensor(cells)))
