@@ -7,11 +7,12 @@ one msgspec takes infinity, and whole numbers of any length.
 
 from __future__ import annotations
 
+import functools
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
-from types import UnionType
+from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -99,14 +100,17 @@ def fits(value: object, kind: Any) -> bool:
     return True
 
 
+@functools.cache
 def kinds_of(schema: type) -> Mapping[str, Any]:
     """Return the declared types of a schema's or a dataclass's fields."""
-    return get_type_hints(schema, include_extras=True)
+    return MappingProxyType(get_type_hints(schema, include_extras=True))
 
 
-def required_by(schema: type) -> list[str]:
+@functools.cache
+def required_by(schema: type) -> tuple[str, ...]:
     """Return the fields that have no default."""
-    return [field.name for field in inspect.type_info(schema).fields if field.required]  # type: ignore[attr-defined]
+    fields = inspect.type_info(schema).fields  # type: ignore[attr-defined]
+    return tuple(field.name for field in fields if field.required)
 
 
 def words(kind: Any) -> str:

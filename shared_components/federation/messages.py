@@ -181,7 +181,7 @@ class Job:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Job:
         """Build a job; ValueError names a key that is unknown, missing or out of its range."""
-        return cls(**check_keys(kinds_of(cls), values, "job", required_by(cls)))
+        return cls(**check_keys(kinds_of(Job), values, "job", required_by(Job)))
 
 
 def _check_section(who: str, section: str, given: object, *, values: bool) -> None:

@@ -7,6 +7,8 @@ sections of `train.yaml`, `network_def`, `tasks` and `training`, with a safe YAM
 
 from __future__ import annotations
 
+import copy
+import functools
 import importlib
 import math
 from collections.abc import Mapping
@@ -144,8 +146,8 @@ def load_bundle(
     if name not in bundle_names():
         raise ValueError(f"bundle {name!r} does not exist; there are {', '.join(bundle_names())}")
     path = bundles_folder() / name / "configs" / "train.yaml"
-    document = _LOADER(path.read_text()).get_single_data()  # what yaml.safe_load does, by libyaml
-    sections = {key: document.get(key) or {} for key in ("network_def", "tasks", "training")}
+    document = _document(path.read_text())
+    sections = {key: copy.deepcopy(document.get(key)) or {} for key in ("network_def", "tasks", "training")}
     _refuse_expressions(sections, f"{path}")
     for given in (sections["training"], overrides or {}):
         if not isinstance(given, Mapping):
@@ -155,6 +157,12 @@ def load_bundle(
     definition = sections["network_def"]
     chosen = {} if network in (None, {}) else chosen_arguments(network, _network_class(definition))
     return Bundle(name, {**definition, **chosen}, training, tasks_from(sections["tasks"], tasks or {}), chosen)
+
+
+@functools.lru_cache(maxsize=16)
+def _document(text: str) -> Mapping[str, Any]:
+    """Do what yaml.safe_load does, by libyaml; a site reads its bundle a dozen times a round."""
+    return _LOADER(text).get_single_data()
 
 
 def tasks_from(section: Mapping[str, Any], overrides: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
