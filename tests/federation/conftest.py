@@ -1,8 +1,10 @@
 """Three tiny synthetic sites, a tiny network, and a federation that runs in this process."""
 
 import dataclasses
+import functools
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
@@ -63,14 +65,25 @@ def narrow(monkeypatch, request):
     monkeypatch.setattr(pvt_fpn, "PYRAMID", 64)
 
 
+@functools.cache
+def toy_files() -> dict[Path, bytes]:
+    """Return the files of a folder of bundles that has `toy` alone, and the licence above it, by their paths."""
+    with TemporaryDirectory() as away:
+        shutil.copy(Path(__file__).parents[2] / "LICENSE", away)
+        folder = Path(away, "bundles")
+        folder.mkdir()
+        (folder / "toy.yaml").write_text(TOY)
+        write_bundle("toy", folder)
+        return {path.relative_to(away): path.read_bytes() for path in Path(away).rglob("*") if path.is_file()}
+
+
 @pytest.fixture
 def toy_bundle(tmp_path, monkeypatch):
     """Let there be one bundle, `toy`, whose network is `networks.tiny.Tiny`; return the folder of bundles."""
-    shutil.copy(Path(__file__).parents[2] / "LICENSE", tmp_path)
     folder = tmp_path / "bundles"
-    folder.mkdir()
-    (folder / "toy.yaml").write_text(TOY)
-    write_bundle("toy", folder)
+    for path, content in toy_files().items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(content)
     monkeypatch.setattr(bundle_config, "bundles_folder", lambda: folder)
     return folder
 

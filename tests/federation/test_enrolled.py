@@ -18,9 +18,9 @@ def with_job(message, **changes):
 
 
 @pytest.fixture
-def trained(federate):
+def trained(federate, job_on_toy):
     """Return a federation of FedPer at one site after its first round."""
-    return federate(make_job("fedper"), names=ONE).run(until=1)
+    return federate(job_on_toy("fedper"), names=ONE).run(until=1)
 
 
 def own_folder(federation):
@@ -71,27 +71,27 @@ def test_what_a_resume_may_change_it_may_still(trained):
     assert trained.sites["site-1"].answer("round", longer).header["round"] == 1
 
 
-def test_a_restarted_site_goes_on_with_its_job_bit_equal(federate, tmp_path):
+def test_a_restarted_site_goes_on_with_its_job_bit_equal(federate, tmp_path, job_on_toy):
     """New processes on both sides, so that files alone remember; the record of the enrolment stays as it was."""
-    whole = federate(make_job("fedper"), names=ONE, folder=tmp_path / "whole").run()
-    killed = federate(make_job("fedper"), names=ONE, folder=tmp_path / "killed").run(until=1)
+    whole = federate(job_on_toy("fedper"), names=ONE, folder=tmp_path / "whole").run()
+    killed = federate(job_on_toy("fedper"), names=ONE, folder=tmp_path / "killed").run(until=1)
     record = (own_folder(killed) / ENROLLED).read_bytes()
-    resumed = federate(make_job("fedper", rounds=3), names=ONE, folder=tmp_path / "killed", resume=True).run(until=2)
+    resumed = federate(job_on_toy("fedper", rounds=3), names=ONE, folder=tmp_path / "killed", resume=True).run(until=2)
     assert resumed.resumed
     assert (own_folder(resumed) / ENROLLED).read_bytes() == record
     assert same(whole.weights(), resumed.weights())
 
 
-def test_a_site_that_has_not_enrolled_answers_no_round(federate):
-    fresh = federate(make_job("fedper"), names=ONE)
+def test_a_site_that_has_not_enrolled_answers_no_round(federate, job_on_toy):
+    fresh = federate(job_on_toy("fedper"), names=ONE)
     fresh.asked.messages["site-1"].header["items"] = {}
     for task in ("round", "finish"):
         with pytest.raises(SiteRefusal, match=f"site-1: .* holds no {ENROLLED}"):
             fresh.sites["site-1"].answer(task, fresh.asked.messages["site-1"])
 
 
-def test_a_refused_enrolment_is_not_kept(federate):
-    federation = federate(make_job("fedper"), names=ONE)
+def test_a_refused_enrolment_is_not_kept(federate, job_on_toy):
+    federation = federate(job_on_toy("fedper"), names=ONE)
     odd = with_job(federation.asked.messages["site-1"], arguments={"personal": ["nowhere"]})
     with pytest.raises(SiteRefusal, match="nowhere"):
         federation.sites["site-1"].answer("enrol", odd)

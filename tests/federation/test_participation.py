@@ -23,9 +23,9 @@ def skip_round_one(federation):
 
 
 @pytest.mark.parametrize("method", ["fedper", "ditto"])
-def test_a_site_that_was_absent_keeps_what_is_its_own_when_a_round_is_asked_again(federate, method):
+def test_a_site_that_was_absent_keeps_what_is_its_own_when_a_round_is_asked_again(federate, method, job_on_toy):
     """It answers rounds 0 and 2, the server dies before it aggregates round 2, and asks it once more."""
-    job = make_job(method, rounds=3, min_sites=2)
+    job = job_on_toy(method, rounds=3, min_sites=2)
     first = skip_round_one(federate(job)).replies(["site-2"])["site-2"]
     again = federate(job, resume=True).enrol()
     assert again.server.state.round == 2
@@ -35,10 +35,10 @@ def test_a_site_that_was_absent_keeps_what_is_its_own_when_a_round_is_asked_agai
     assert best  # what it had found before its absence is not forgotten
 
 
-def test_a_site_whose_state_is_gone_refuses_instead_of_beginning_anew(federate):
+def test_a_site_whose_state_is_gone_refuses_instead_of_beginning_anew(federate, job_on_toy):
     for federation, number in (  # the second has an older state than the one that counted
-        (skip_round_one(federate(make_job("fedper", rounds=3, min_sites=2))), 1),
-        (federate(make_job("fedper", rounds=3)).run(until=2), 2),
+        (skip_round_one(federate(job_on_toy("fedper", rounds=3, min_sites=2))), 1),
+        (federate(job_on_toy("fedper", rounds=3)).run(until=2), 2),
     ):
         name = f"round-{number - 1:05d}"
         (federation.server.folder / "site-2" / f"{name}.safetensors").unlink()
@@ -49,8 +49,8 @@ def test_a_site_whose_state_is_gone_refuses_instead_of_beginning_anew(federate):
 # ---- a fraction of the sites
 
 
-def test_a_round_asks_a_fraction_of_the_sites_and_the_same_ones_after_a_resume(federate, tmp_path):
-    job = make_job("fedavg", rounds=4, client_fraction=0.5)
+def test_a_round_asks_a_fraction_of_the_sites_and_the_same_ones_after_a_resume(federate, tmp_path, job_on_toy):
+    job = job_on_toy("fedavg", rounds=4, client_fraction=0.5)
     straight = federate(job, folder=tmp_path / "a").run()
     drawn = [record["drawn"] for record in straight.server.records if record["kind"] == "aggregation"]
     assert all(len(sites) == 2 for sites in drawn) and len(set(map(tuple, drawn))) > 1  # ceil(0.5 x 3)
@@ -96,10 +96,10 @@ def test_an_item_that_a_site_refuses_is_none_for_all_and_the_others_are_there(pl
 # ---- what a method is for
 
 
-def test_a_method_for_another_kind_of_task_refuses_by_one_sentence(play, federate):
+def test_a_method_for_another_kind_of_task_refuses_by_one_sentence(play, federate, job_on_toy):
     play(requires_kinds=("depth",))
     with pytest.raises(FederationError, match="fedavg is for depth, and the site's task is segmentation"):
-        federate(make_job("fedavg")).enrol()
+        federate(job_on_toy("fedavg")).enrol()
 
 
 # ---- the outsider's model
@@ -110,11 +110,11 @@ def outsider_of(federation):
     return record, federation.server.folder / "server" / "model.safetensors"
 
 
-def test_where_all_is_global_the_outsider_gets_what_everybody_has(publishing):
-    federation = publishing(make_job("fedavg", rounds=1), ["style"], ["style"], ["style"]).run().finish()
+def test_where_all_is_global_the_outsider_gets_what_everybody_has(publishing, job_on_toy):
+    federation = publishing(job_on_toy("fedavg", rounds=1), ["style"], ["style"], ["style"]).run().finish()
     record, path = outsider_of(federation)
     assert same(load_file(path), federation.server.state.models.shared) and record["sites"] == []
-    assert load_metadata(path)["bundle"] == "pvt_fpn" and load_metadata(path)["task"] == "segmentation"
+    assert load_metadata(path)["bundle"] == "toy" and load_metadata(path)["task"] == "segmentation"
 
 
 def test_of_personal_models_the_outsider_gets_the_mean_of_those_that_consent(publishing):
@@ -128,8 +128,8 @@ def test_of_personal_models_the_outsider_gets_the_mean_of_those_that_consent(pub
     assert record["sites"] == ["site-1", "site-2"]
 
 
-def test_a_site_may_give_its_own_model_to_the_result_and_no_mean_is_made_of_it(publishing, tmp_path):
-    federation = publishing(make_job("fedper", rounds=1), ["result"], [], ["model"]).run().finish()
+def test_a_site_may_give_its_own_model_to_the_result_and_no_mean_is_made_of_it(publishing, tmp_path, job_on_toy):
+    federation = publishing(job_on_toy("fedper", rounds=1), ["result"], [], ["model"]).run().finish()
     record, path = outsider_of(federation)
     assert record["sites"] == ["site-3"]
     single = federation.server.folder / "server" / "sites"
@@ -144,8 +144,8 @@ def test_a_site_may_give_its_own_model_to_the_result_and_no_mean_is_made_of_it(p
     assert models == ["models/server/model.safetensors", "models/site-1/model.safetensors"]
 
 
-def test_personal_models_stay_at_home_without_consent(publishing):
-    federation = publishing(make_job("fedper", rounds=1), [], [], []).run()
+def test_personal_models_stay_at_home_without_consent(publishing, job_on_toy):
+    federation = publishing(job_on_toy("fedper", rounds=1), [], [], []).run()
     replies = federation.replies()
     assert all(reply.empty for reply in replies.values())
     with pytest.raises(StopIteration):
@@ -154,7 +154,7 @@ def test_personal_models_stay_at_home_without_consent(publishing):
     assert record["files"] == {} and not path.exists()
 
 
-def test_a_method_may_say_itself_what_the_outsider_gets(play, publishing):
+def test_a_method_may_say_itself_what_the_outsider_gets(play, publishing, job_on_toy):
     play(server_outsider=lambda models, samples: {n: v * 0 for n, v in models[0].items()})
-    federation = publishing(make_job("fedavg", rounds=1), ["model"], ["model"], ["model"]).run().finish()
+    federation = publishing(job_on_toy("fedavg", rounds=1), ["model"], ["model"], ["model"]).run().finish()
     assert all(value.abs().sum() == 0 for value in load_file(outsider_of(federation)[1]).values())

@@ -15,7 +15,7 @@ from shared_components.flare.console import LogConsole
 from shared_components.flare.controller import FederationController
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.patches import final_message
-from tests.federation.conftest import make_job, narrow, scenes  # noqa: F401 (fixtures)
+from tests.federation.conftest import job_on_toy, narrow, scenes, toy_bundle  # noqa: F401 (fixtures)
 from tests.flare.simulator import SERVER
 
 SITES = ("site-1", "site-2", "site-3")
@@ -131,11 +131,11 @@ def workspace(tmp_path, scenes, monkeypatch):  # noqa: F811
 
 
 @pytest.fixture
-def by_hand(workspace, said):
-    """Return a function that makes a controller."""
+def by_hand(workspace, said, job_on_toy):  # noqa: F811
+    """Return a function that makes a controller, of the toy's network where the method takes it."""
 
     def make(method="fedavg", *, answer=None, **changes):
-        job = make_job(method, **{"rounds": 1, **changes})
+        job = job_on_toy(method, **{"rounds": 1, **changes})
         return ByHand(workspace, answer, **job.to_json())
 
     return make

@@ -19,7 +19,7 @@ from shared_components.federation.secure_sums.identity import Identity, Project,
 from shared_components.federation.secure_sums.job_section import MASKED, OPENED
 from shared_components.federation.secure_sums.keys import public_of
 from shared_components.flare.outgoing_check import Asked, check_reply
-from tests.federation.conftest import Federation, make_job, same, scenes  # noqa: F401 (a fixture)
+from tests.federation.conftest import Federation, job_on_toy, make_job, same, scenes  # noqa: F401 (fixtures)
 from tests.flare.conftest import SITES
 
 SECURE = {"threshold": 2}
@@ -31,12 +31,13 @@ def newest(run):
 
 
 @pytest.mark.slow
-def test_a_run_through_the_serialiser_has_the_bits_of_one_in_process(by_hand, workspace, scenes, tmp_path):  # noqa: F811
+def test_a_run_through_the_serialiser_has_the_bits_of_one_in_process(by_hand, job_on_toy, scenes, tmp_path):  # noqa: F811
     controller = by_hand(secure_sums=SECURE).start()
     assert controller.panics == []
     tasks = [task.name for task in controller.sent]
     assert tasks == ["enrol"] * 3 + ["round"] * 3 + ["unmask"] * 3 + ["finish"] * 3
-    alone = run_together(JOB, dict(zip(SITES, scenes, strict=True)), tmp_path / "alone")
+    job = job_on_toy("fedavg", rounds=1, secure_sums=SECURE)
+    alone = run_together(job, dict(zip(SITES, scenes, strict=True)), tmp_path / "alone")
     assert same(newest(controller.server.folder), newest(alone.folder))
 
 

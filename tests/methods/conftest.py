@@ -5,7 +5,7 @@ import torch
 import yaml
 
 from shared_components.networks.bundle_config import build_network, load_bundle
-from tests.federation.conftest import federate, scenes  # noqa: F401
+from tests.federation.conftest import federate, job_on_toy, scenes, toy_bundle  # noqa: F401
 
 
 @pytest.fixture(scope="module")

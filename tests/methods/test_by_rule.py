@@ -13,7 +13,7 @@ from shared_components.core.partition import Role, cut, partition_network
 from shared_components.methods.ditto import NearReceived, TwoModels, personal_model
 from shared_components.methods.fedprox import Proximal
 from shared_components.networks.bundle_config import build_network, load_bundle
-from tests.federation.conftest import TINY, make_job, narrow  # noqa: F401
+from tests.federation.conftest import TINY, narrow  # noqa: F401
 from tests.methods.toys import LINE, Line, context, frames, names, shared, step, updates
 
 BATCH = frames()
@@ -28,18 +28,18 @@ def network():
 # ---- references
 
 
-def test_local_training_sends_no_weights_and_ends_where_each_site_would_alone(federate, tmp_path):
-    together = federate(make_job("local"), folder=tmp_path / "a").enrol()
+def test_local_training_sends_no_weights_and_ends_where_each_site_would_alone(federate, tmp_path, job_on_toy):
+    together = federate(job_on_toy("local"), folder=tmp_path / "a").enrol()
     assert all(reply.empty for reply in together.replies().values())
     together.run().finish()
     assert not together.weights()
-    alone = federate(make_job("fedavg"), folder=tmp_path / "b", names=["site-1"]).run().finish()
+    alone = federate(job_on_toy("fedavg"), folder=tmp_path / "b", names=["site-1"]).run().finish()
     ours, theirs = (load_file(f.server.folder / "site-1" / "model.safetensors") for f in (together, alone))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_centralised_training_sees_all_sites_frames_and_gives_one_model_to_all(federate):
-    federation = federate(make_job("centralised")).run()
+def test_centralised_training_sees_all_sites_frames_and_gives_one_model_to_all(federate, job_on_toy):
+    federation = federate(job_on_toy("centralised")).run()
     records = [r for r in federation.server.records if r["kind"] == "site" and r["round"] == 0]
     assert [bool(record["loss"]) for record in records] == [True, False, False]
     header = federation.asked.messages["site-1"].header
@@ -51,15 +51,15 @@ def test_centralised_training_sees_all_sites_frames_and_gives_one_model_to_all(f
     assert all(torch.equal(v, weights[f"site-3/{n}"]) for n, v in shared.items())
 
 
-def test_centralised_training_of_one_site_is_fedavg_of_one_site(federate, tmp_path):
+def test_centralised_training_of_one_site_is_fedavg_of_one_site(federate, tmp_path, job_on_toy):
     methods = ("centralised", "fedavg")
-    runs = [federate(make_job(m), folder=tmp_path / m, names=["site-1"]).run().weights() for m in methods]
+    runs = [federate(job_on_toy(m), folder=tmp_path / m, names=["site-1"]).run().weights() for m in methods]
     assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[1])
 
 
 @pytest.mark.parametrize("budget, steps", [("steps", 2), ("epochs", 6)])
-def test_the_budget_is_one_sites_steps_or_all_sites(federate, budget, steps):
-    federation = federate(make_job("centralised", rounds=1, arguments={"budget": budget})).run()
+def test_the_budget_is_one_sites_steps_or_all_sites(federate, budget, steps, job_on_toy):
+    federation = federate(job_on_toy("centralised", rounds=1, arguments={"budget": budget})).run()
     assert float(federation.files("site-1").load()[1]["optimizer:/0/step"]) == steps
 
 
@@ -92,9 +92,9 @@ def test_the_proximal_term_is_half_mu_times_the_squared_distance_over_all_tensor
     assert network.bias.grad.tolist() == pytest.approx([0.2, -0.8]) and network.more.grad.item() == pytest.approx(0.5)
 
 
-def test_without_radius_or_mu_a_federation_is_fedavgs_bit_by_bit_and_mu_holds_sites_back(federate, tmp_path):
+def test_without_radius_or_mu_it_is_fedavg_bit_by_bit_and_mu_holds_sites_back(federate, tmp_path, job_on_toy):
     def run(method, **arguments):
-        federation = federate(make_job(method, arguments=arguments), folder=tmp_path / f"{method}{arguments}").enrol()
+        federation = federate(job_on_toy(method, arguments=arguments), folder=tmp_path / f"{method}{arguments}").enrol()
         return federation.server.state.models.shared, federation.run().server.state.models.shared
 
     start, plain = run("fedavg")
@@ -158,18 +158,18 @@ def test_a_site_uses_its_own_model_once_it_has_one():
     assert personal_model(state, {"personal/bias": torch.ones(2)})["bias"].tolist() == [1, 1]
 
 
-def test_in_a_federation_the_common_model_is_fedavgs_and_the_saved_ones_are_the_sites_own(federate, tmp_path):
-    federation = federate(make_job("ditto", rounds=1), folder=tmp_path / "a").run().finish()
-    plain = federate(make_job("fedavg", rounds=1), folder=tmp_path / "b").run()
+def test_in_a_federation_the_common_model_is_fedavgs_and_the_saved_ones_are_own(federate, tmp_path, job_on_toy):
+    federation = federate(job_on_toy("ditto", rounds=1), folder=tmp_path / "a").run().finish()
+    plain = federate(job_on_toy("fedavg", rounds=1), folder=tmp_path / "b").run()
     ours, theirs = federation.server.state.models.shared, plain.server.state.models.shared
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     saved = [load_file(federation.server.folder / s / "model.safetensors") for s in federation.server.state.sites]
-    name = "head_global.weight"
+    name = "head.weight"
     assert not torch.equal(saved[0][name], saved[1][name]) and not torch.equal(saved[0][name], ours[name])
 
 
-def test_the_own_model_survives_between_rounds(federate, tmp_path):
-    job, sites = make_job("ditto"), ("site-1", "site-2")
+def test_the_own_model_survives_between_rounds(federate, tmp_path, job_on_toy):
+    job, sites = job_on_toy("ditto"), ("site-1", "site-2")
     straight = federate(job, folder=tmp_path / "a", names=sites).run()
     federate(job, folder=tmp_path / "b", names=sites).run(until=1)
     again = federate(job, folder=tmp_path / "b", names=sites, resume=True).run()
@@ -210,8 +210,8 @@ def test_fedreps_frozen_half_does_not_move_by_a_bit_even_with_momentum_and_decay
     assert all(counted[p.tensor] == (1.0 if p.role is frozen else 3.0) for p in partition)
 
 
-def test_fedrep_counts_its_phases_within_a_round(federate):
-    job = make_job("fedrep", rounds=1, training={**TINY, "iterations": 4}, arguments={"head_share": 0.25})
+def test_fedrep_counts_its_phases_within_a_round(federate, job_on_toy):
+    job = job_on_toy("fedrep", rounds=1, training={**TINY, "iterations": 4}, arguments={"head_share": 0.25})
     federation = federate(job, names=["site-1"]).run()
     losses = [r["loss"] for r in federation.server.records if r["kind"] == "site"]
     assert set(losses[0]) == {"head", "body"}
