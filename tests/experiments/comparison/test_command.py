@@ -143,7 +143,10 @@ def test_the_outsiders_depth_is_that_of_the_depth_sites_model(two_tasks_compared
 
 NETWORK = {"bundle": "fedst", "network": {"temporal": False, "text": "none"}}
 FRAME = {"tasks": {"segmentation": {"frames": 1, "interval": 0.0}}}
-ROWS = (plan.Variant("Clips", "fedst"), plan.Variant("Mixed", "fedavg", **NETWORK, **FRAME, mixes=True, times=2))
+ROWS = (
+    plan.Variant("Clips", "fedst", {"pretraining": 4}),
+    plan.Variant("Mixed", "fedavg", **NETWORK, **FRAME, mixes=True, times=2),
+)
 ONE_ROUND = "--scale quick --seeds 1 --rounds 1 --iterations 1 --batch-size 1 --size 64x64 --start random".split()
 
 
