@@ -99,7 +99,9 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
     ),
     (r"^source \.venv/bin/activate$", r"true", "the test's own environment is active"),
     (r"/data/", r"{data}/", "where the test has made such files"),
-    (r"(nvflare simulator .* -n 3)\b", r"\1 -t 3", "a process per site instead of one per task: the same bits"),
+    (r"(pfedsis -w ws|job\.py pfedsis) -n 3\b", r"\1 -n 2", "two sites take two thirds of the time"),
+    (r"(nvflare simulator .* -n ([23]))\b", r"\1 -t \2", "a process per site instead of one per task: the same bits"),
+    (r"^surgfl onnx ", r"python {parsed} onnx ", "half a minute; tests/networks/test_onnx_file.py does it"),
     (
         r"^surgfl compare --preset",
         r"python {plan} compare --sites {data}/sites --held-out hospital-d "
@@ -177,7 +179,7 @@ class Sandbox:
         self.root, self.data = root, data
         self.sites: list[Site] = []
         self.executed: list[tuple[Block, str]] = []  # with what was run
-        self._places = {"data": data, "origin": origin, "plan": HERE / "plan.py"}
+        self._places = {"data": data, "origin": origin, "plan": HERE / "plan.py", "parsed": HERE / "parsed.py"}
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
         self.variables = {**kept, "PATH": path, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
