@@ -56,8 +56,11 @@ def narrow(monkeypatch, request):
     What is written, sent, hashed and compared is what these tests take their time for. Those that read published or
     shipped weights are marked `full_width`.
     """
-    if request.node.get_closest_marker("full_width"):
-        return
+    if not request.node.get_closest_marker("full_width"):
+        make_narrow(monkeypatch)
+
+
+def make_narrow(monkeypatch):
     for module in (pvt_v2, pvt_fpn, pvt_fpn_clips):
         monkeypatch.setattr(module, "CHANNELS", (8, 16, 40, 64))
     for module in (pvt_fpn, pvt_fpn_clips):
