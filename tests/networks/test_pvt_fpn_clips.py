@@ -1,6 +1,5 @@
 """The network of FedST: channel selection, clips, streams, single frames, the text, parts, counts, errors, export."""
 
-import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -277,12 +276,3 @@ def test_a_told_network_is_exported_as_one_of_frames_alone_with_the_text_inside(
         assert "indicator" in loaded.graph_signature.buffers
         torch.testing.assert_close(loaded.module()(clip), due)
         torch.testing.assert_close(torch.jit.load(tmp_path / "told.ts")(clip), due)
-
-
-@pytest.mark.slow
-def test_the_sites_text_counts_in_an_onnx_file(tmp_path):
-    network, clip, file = trained(), torch.rand(1, 4, 3, 64, 96), str(tmp_path / "site.onnx")
-    torch.onnx.export(network, (clip,), file, input_names=["clip"], dynamo=True)
-    (found,) = onnxruntime.InferenceSession(file).run(None, {"clip": clip.numpy()})
-    with torch.no_grad():
-        torch.testing.assert_close(torch.from_numpy(found), network(clip), rtol=1e-4, atol=1e-4)
