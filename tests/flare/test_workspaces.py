@@ -74,10 +74,10 @@ def test_a_workspace_that_another_launch_has_emptied_is_noticed(tmp_path):
 @pytest.mark.slow
 def test_of_two_launches_in_one_workspace_the_emptied_one_says_why_it_ends_and_the_other_runs(tmp_path):
     long, short = (tiny_job(tmp_path / "long", "fedavg", rounds=90), tiny_job(tmp_path / "short", "fedavg", rounds=1))
-    with Simulator(long, tmp_path / "ws", "-n", "2", "-t", "2") as first:
+    with Simulator(long, tmp_path / "ws", "-n", "1") as first:
         first.wait_for_words("round 1/90")
         own = {"log": tmp_path / "second.log", "SURGFL_STATE": str(tmp_path / "second")}
-        with Simulator(short, tmp_path / "ws", "-n", "2", "-t", "2", **own) as second:
+        with Simulator(short, tmp_path / "ws", "-n", "1", **own) as second:
             assert second.wait() == 0, second.output[-4000:]
         assert first.wait() != 0
     assert f"{tmp_path / 'ws'} was emptied while this job ran in it" in first.output
