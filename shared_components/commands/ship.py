@@ -20,7 +20,7 @@ from shared_components.experiments.shipping.weights import (
     halved,
     looks_to_test,
     network_with,
-    read_pretrained,
+    read_stages,
     real_sites,
     rendered_sites,
     score,
@@ -38,6 +38,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("pretrained", type=Path, metavar="RUN", help="folder of the pre-training")
     add("--bundle", action="append", required=True, metavar="NAME", help="which gets them; may be repeated")
     add(
+        "--before",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="RUN",
+        help="the pre-training whose weights RUN began from; repeated: the one before that",
+    )
+    add(
         "--real",
         action="append",
         default=[],
@@ -52,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Score and ship; all bundles get the same file, or after a ValueError none of them changes."""
-    trained = read_pretrained(args.pretrained)
+    trained, *before = read_stages([args.pretrained, *args.before])
     real = real_sites(dict(map(_named, args.real)))
     with tempfile.TemporaryDirectory() as folder:
         half = Path(folder) / "model.safetensors"
@@ -64,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         for tested in _tested(args, trained.task(), Path(folder) / "sites", real):
             scores += score(network, trained, tested)
             print(f"scored: {tested.name}", flush=True)
-        facts = card_of(trained, sha256=sha256_of(half), scores=scores)
+        facts = card_of(trained, sha256=sha256_of(half), scores=scores, before=before)
         _write(args.bundle, half.read_bytes(), facts)
     print("", as_text(_table(facts)), sep="\n")
     return 0

@@ -150,6 +150,19 @@ def score_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return [_row(record, metric_of(facts)) for record in (*named, *mean_scores(facts).values(), *real)]
 
 
+def track_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return how well objects were followed from a box, as rows: looks, who follows, and the mean IoU by frame.
+
+    Of a network that does not, there are none. The last row of each kind of looks counts the objects.
+    """
+    rows = []
+    for looks, found in facts.get("checks", {}).items():
+        for who, values in found.items() if "objects" in found else ():
+            said = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in values]
+            rows.append((looks, who, *said))
+    return rows
+
+
 def _mean(records: Sequence[Mapping[str, Any]], where: str, metric: str) -> dict[str, Any]:
     names = dict.fromkeys(name for record in records for name in record[metric])
     known = {n: [r[metric][n] for r in records if r[metric].get(n) is not None] for n in names}

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.site_conditioning import describe_site, knows_no_site
+from shared_components.core.streams import Prompted
 from shared_components.core.task import Task, make_task
 from shared_components.data.classes import coarser_ids
 from shared_components.data.site import Site
@@ -268,5 +269,10 @@ class MergedClasses(nn.Module):
 
 
 def read_as(network: nn.Module, learnt: Sequence[str], wanted: Sequence[str]) -> nn.Module:
-    """Return a network of the classes wanted: itself where it has learnt just these; errors as of `MergedClasses`."""
-    return network if tuple(learnt) == tuple(wanted) else MergedClasses(network, learnt, wanted)
+    """Return a network of the classes wanted; errors as of `MergedClasses`.
+
+    It is the network itself where it has learnt just these, or follows boxes: then it has no classes of its own, and a
+    box of a coarser class tells it what that class is.
+    """
+    same = tuple(learnt) == tuple(wanted) or isinstance(network, Prompted)
+    return network if same else MergedClasses(network, learnt, wanted)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.evaluation import native_batches, quick_scores
+from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import Task, make_task
 from shared_components.core.trained_model import chosen_for, read_as
 from shared_components.data.check import readable_samples
@@ -38,11 +39,12 @@ FACTS = ("command", "commit", "seed", "hardware", "threads", "seconds", "steps",
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A pre-training's float32 weights by name, the header of its model, and its pretraining.json."""
+    """A pre-training's float32 weights by name, the header of its model, its pretraining.json, and the model's hash."""
 
     weights: Mapping[str, Tensor]
     notes: Mapping[str, str]
     facts: Mapping[str, Any]
+    sha256: str
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -77,7 +79,23 @@ def read_pretrained(run: Path) -> Pretrained:
     for path, keys, said in ((model, HEADER, notes), (facts, FACTS, found)):
         if missing := [key for key in keys if key not in said]:
             raise CheckpointError(f"{path} does not say its {missing[0]}; give a folder that `surgfl pretrain` wrote")
-    return Pretrained(weights, notes, found)
+    return Pretrained(weights, notes, found, sha256_of(model))
+
+
+def read_stages(runs: Sequence[Path]) -> list[Pretrained]:
+    """Read pre-trainings of which each began from the weights of the next; the last began at random.
+
+    Raises:
+        CheckpointError: As of `read_pretrained`; or a stage began from other weights than the next one's.
+    """
+    stages = [read_pretrained(run) for run in runs]
+    for run, stage, before in zip(runs, stages, stages[1:], strict=False):
+        if stage.facts.get("start", {}).get("sha256") != before.sha256:
+            raise CheckpointError(
+                f"{run} did not begin from the weights of {runs[runs.index(run) + 1]}; give to --before the run whose "
+                "model its --start named"
+            )
+    return stages
 
 
 def halved(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -109,16 +127,23 @@ def network_with(weights: Path, bundle: str, channels: int) -> nn.Module:
     return network.eval()
 
 
-def card_of(trained: Pretrained, *, sha256: str, scores: list[dict[str, Any]]) -> dict[str, Any]:
+def card_of(
+    trained: Pretrained, *, sha256: str, scores: list[dict[str, Any]], before: Sequence[Pretrained] = ()
+) -> dict[str, Any]:
     """Return `model.json`: all of `pretraining.json`, without absolute paths, the header, the hash, and the scores.
 
-    The pre-training's own scores are its `checks`.
+    The pre-training's own scores are its `checks`; of those `before` it, the last first, `FACTS` are kept.
     """
-    facts = {**trained.facts, "checks": trained.facts.get("scores", {})}
-    if isinstance(facts.get("command"), str):
-        facts["command"] = without_folders(facts["command"])
+    facts = {**_told(trained), "checks": trained.facts.get("scores", {})}
     shipped = {"header": dict(trained.notes), "precision": "float16", "sha256": sha256, "scores": scores}
-    return facts | shipped | {"metric": trained.task().metrics[0].to_json()}
+    stages = [{key: _told(one)[key] for key in (*FACTS, "start")} for one in before]
+    return facts | shipped | {"before": stages, "metric": trained.task().metrics[0].to_json()}
+
+
+def _told(trained: Pretrained) -> dict[str, Any]:
+    """Return a pre-training's facts without absolute paths."""
+    facts = {"start": {"start": "random"}, **trained.facts}
+    return facts | ({"command": without_folders(facts["command"])} if isinstance(facts.get("command"), str) else {})
 
 
 def card_text(facts: Mapping[str, Any]) -> str:

@@ -27,7 +27,9 @@ from shared_components.core.shipped_weights import (
     score_rows,
     shipped_facts,
     shipped_weights,
+    track_rows,
 )
+from shared_components.experiments.pretraining.tracks import INTERVAL
 from shared_components.networks.bundle_config import Training, build_network, bundles_folder, training_from
 from shared_components.networks.checkpoints import load_metadata, save_pt, stored_weights
 
@@ -106,8 +108,11 @@ def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
         "follows_boxes": _default_task(description).get("prompts", "none") != "none",
         "marks": marks,
         "facts": facts,
+        "begun": _begun(facts or {}),
+        "seconds_apart": INTERVAL,
         "score_head": score_head,
         "score_rows": score_rows,
+        "track_rows": track_rows,
     }
     templates = Environment(  # nosec B701 # it writes YAML and Markdown of our own, never HTML
         loader=PackageLoader(__package__, ""), undefined=StrictUndefined, keep_trailing_newline=True
@@ -205,6 +210,12 @@ def _of_weights(facts: Mapping[str, Any]) -> dict[str, Any]:
     means = {f"{metric}, {m['name']}": m[metric].get("mean") for m in found}
     about = f"{MODEL}: float16, trained on rendered scenes, SHA-256 {facts['sha256']}; {EXPORTED} holds the same"
     return {"weights": about, "eval_metrics": {k: round(v, 4) for k, v in means.items() if v is not None}}
+
+
+def _begun(facts: Mapping[str, Any]) -> str:
+    """Return what the first of a card's pre-trainings began from: `random`, or the name of other weights."""
+    first = facts.get("before", [])[-1:]
+    return first[0]["start"]["start"] if first else facts.get("settings", {}).get("start", "random")
 
 
 def _default_task(description: Description) -> Mapping[str, Any]:
