@@ -1,4 +1,4 @@
-"""`surgfl segment INPUT`: segment a video or a folder of frames by a model, and write the results."""
+"""`surgfl segment INPUT`: segment a video or a folder of frames by a model, or estimate depth; write the results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ from shared_components.inference.results import KEEP, PredictionFolder
 from shared_components.inference.visible import summary
 from shared_components.networks.bundle_config import PRECISIONS
 
-HELP = "segment a video or a folder of frames: an overlay video, masks, and tables of what is visible when"
+HELP = (
+    "segment a video or a folder of frames: an overlay video, masks, and tables of what is visible when; or depth, by a "
+    "model of depth"
+)
+KINDS = ("segmentation", "depth")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", metavar="HxW", help="of the network's input; default: the checkpoint's")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="keep every n-th frame")
     parser.add_argument("--video-rate", metavar="R", help="images a second: write an overlay video of a folder, too")
-    parser.add_argument("--masks", choices=KEEP, default="png", help="default: %(default)s")
+    parser.add_argument("--masks", choices=KEEP, default="png", help="or depth; default: %(default)s")
     parser.add_argument(
         "--pictures",
         action=argparse.BooleanOptionalAction,
@@ -90,9 +94,9 @@ def _use_threads(count: int | None) -> None:
 
 
 def _refuse_other_tasks(path: Path, kind: str) -> None:
-    if kind != "segmentation":
+    if kind not in KINDS:
         raise InferenceError(
-            f"checkpoint {path} has learnt {kind} and segments nothing; give one of segmentation, or use it with "
+            f"checkpoint {path} has learnt {kind}; give one of {' or '.join(KINDS)}, or use it with "
             "`python -m monai.bundle run` and its bundle's inference.yaml"
         )
 

@@ -85,6 +85,8 @@ def objects_in(
     if not isinstance(network, Prompted) or task.card.kind != "segmentation":
         if texts or first_mask is not None:
             raise InferenceError(_takes_none(network, task))
+        if isinstance(network, Prompted):
+            _check_size(network, stream)
         return None
     _check_stream(network, stream, texts, first_mask)
     first = stream.first().image
@@ -129,6 +131,10 @@ def _check_stream(network: nn.Module, stream: FrameStream, texts: Sequence[str],
             f"boxes are of one video's first frame, and {stream.source} has {stream.sequences} folders of images; "
             "name one of them"
         )
+    _check_size(network, stream)
+
+
+def _check_size(network: nn.Module, stream: FrameStream) -> None:
     try:
         check_size(network, stream.height, stream.width)
     except ValueError as error:

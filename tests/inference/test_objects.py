@@ -283,6 +283,15 @@ def test_weights_without_a_head_have_the_classes_of_their_header(checkpoint):
     assert load_trained(checkpoint("depth"), bundle="surgfed").network.is_depth
 
 
+def test_depth_is_written_by_the_network_of_surgfed_and_takes_squares(surgery, checkpoint, tmp_path, capsys):
+    depth = str(checkpoint("depth"))
+    assert main(["segment", str(surgery), "--model", depth]) == 0
+    assert len(list((tmp_path / "surgery-segmented" / "depth").iterdir())) == 5
+    assert main(["segment", str(surgery), "--model", depth, "--size", "64x96", "--out", "other"]) == 2
+    assert "the size is 64x96, and Sam2Clips takes squares of multiples of 32" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
 def test_memory_does_not_grow_over_ten_thousand_frames(network):
     """What is held by a stream of the network's is measured from the 20th frame to the 40th; a toy has the rest."""
     found = objects("shaft=0,0,50,50; wrist=50,50,50,50", height=32, width=32)

@@ -120,10 +120,25 @@ def test_a_file_name_with_an_escape_reaches_no_terminal(capsys):
     assert "b.pt" in error and not set(error) & set("\x1b\x07")
 
 
-@pytest.mark.parametrize("kind", ["depth", "reconstruction"])
-def test_a_model_of_another_task_is_refused(surgery, model, capsys, kind):
-    assert main(["segment", str(surgery), "--model", str(model(kind))]) == 2
-    assert f"model.safetensors has learnt {kind} and segments nothing; give one of" in capsys.readouterr().err
+def test_a_model_of_another_task_is_refused(surgery, model, capsys):
+    assert main(["segment", str(surgery), "--model", str(model("reconstruction"))]) == 2
+    assert "model.safetensors has learnt reconstruction; give one of segmentation or depth" in capsys.readouterr().err
+
+
+def test_depth_is_a_video_and_files_of_16_bits(surgery, model, tmp_path, capsys):
+    checkpoint = str(model("depth"))
+    assert main(["segment", str(surgery), "--model", checkpoint]) == 0
+    out = tmp_path / "surgery-segmented"
+    assert sorted(path.name for path in out.iterdir()) == ["depth", "overlay.mp4", "prediction.json"]
+    assert look_at(out / "overlay.mp4").frames == 5
+    trained = load_trained(tmp_path / "model.safetensors", bundle="pvt_fpn")
+    for item in FrameStream(surgery, height=32, width=64):
+        _, depth = Predictor(trained.network, trained.task)(item["image"], (64, 96))
+        stored = cv2.imread(str(out / "depth" / f"{item['shot'].name}.png"), cv2.IMREAD_UNCHANGED)
+        assert stored.dtype == "uint16" and abs(stored / 256 - depth).max() <= 1 / 512
+    for more, sentence in ((["--nifti"], "gives no labels for a NIfTI volume"), (["--box", "0,0,9,9"], "takes no boxes")):
+        assert main(["segment", str(surgery), "--model", checkpoint, "--out", "other", *more]) == 2
+        assert sentence in capsys.readouterr().err and not (tmp_path / "other").exists()
 
 
 def test_an_interrupted_run_leaves_nothing(surgery, model, tmp_path, monkeypatch, capsys):
