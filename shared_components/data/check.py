@@ -9,12 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from shared_components.common.progress import follow
 from shared_components.data.files import MISSING, DataError, Size, is_there, refuse_other_size
 from shared_components.data.samples import LABELLED, Sample, SampleSpec, list_samples, samples, target_noun
 from shared_components.data.site import Site, SiteError
 
 T = TypeVar("T")
+NEAREST, FARTHEST = 1, 255
+"""mm: where half of a frame is nearer or farther, it is in another unit; files of 16 bits end at 256."""
+DEPTH_UNIT = "export it in the unit of its data set, such as 16 bits with 256 per millimetre, 0 where it is unknown"
 _THREADS = 4  # decoding releases Python's lock
 _REPEAT = "or write 'history: false' in site.yaml, which repeats the frame"
 
@@ -93,12 +98,17 @@ def _check_split(site: Site, split: str, spec: SampleSpec, full: bool) -> list[P
     look = _read_image if full else _find_image
     paths = {path: sample for sample in listed for path in sample.images}
     targets = {(name, file): sample for sample in listed for _, name, file in _files(sample)}
-    look_at = _read_target if full else _find_target
+    unknown: list[Path] = []  # files of depth without any
+    look_at = partial(_read_target, unknown=unknown) if full else _find_target
     with ThreadPoolExecutor(_THREADS) as threads:
         looks = follow(threads.map(look, paths, paths.values()), f"reading {split}", len(paths))
         seen = dict(zip(paths, looks, strict=True))
         labels = follow(threads.map(look_at, targets, targets.values()), f"checking {split}", len(targets))
         seen_targets = dict(zip(targets, labels, strict=True))
+    depths = [file for name, file in targets if name == "depth"]
+    if depths and len(unknown) == len(depths):
+        what = f"holds no known depth, nor do the others of split {split!r}, {len(depths)} in all"
+        return [_problem(DataError(depths[0], what, DEPTH_UNIT), site, split)]
     errors = [_errors_of(sample, seen, seen_targets) for sample in listed]
     bad = sum(map(bool, errors))
     quarantined = bad / len(listed) <= site.quarantine
@@ -126,10 +136,27 @@ def _find_target(named: tuple[str, Path], sample: Sample) -> Seen:
     return _find_image(named[1], sample)
 
 
-def _read_target(named: tuple[str, Path], sample: Sample) -> Seen:
+def _read_target(named: tuple[str, Path], sample: Sample, unknown: list[Path]) -> Seen:
     name, file = named
     target, errors = _attempt(partial(sample.source.reader.read_target, name, (file,)))
-    return None if target is None else target.shape[:2], errors
+    if target is None:
+        return None, errors
+    if name == "depth":
+        errors = _errors_of_depth(file, target, unknown)
+    return target.shape[:2], errors
+
+
+def _errors_of_depth(file: Path, depth: np.ndarray, unknown: list[Path]) -> list[DataError]:
+    """Say whether depth (H, W) in mm cannot be an endoscope's; a file in which all is unknown joins `unknown`."""
+    known = depth[depth > 0]
+    if not known.size:
+        unknown.append(file)
+        return []
+    median = float(np.median(known[::16]))  # a sixteenth says as much
+    if NEAREST <= median <= FARTHEST:
+        return []
+    what = f"its depth is {median:.3g} mm in the middle, and an endoscope's lies between {NEAREST} and {FARTHEST}"
+    return [DataError(file, what, DEPTH_UNIT)]
 
 
 def _files(sample: Sample) -> Iterator[tuple[Path, str, Path]]:
@@ -162,7 +189,8 @@ def _errors_of_target(
     size, errors = found
     if image_size is None or size is None or sample.source.reader.native_targets(sample.video):
         return errors
-    return _attempt(partial(refuse_other_size, noun, size, file, image_size=image_size, image_path=image))[1]
+    same = partial(refuse_other_size, noun, size, file, image_size=image_size, image_path=image)
+    return errors + _attempt(same)[1]
 
 
 def _attempt(read: Callable[[], T]) -> tuple[T | None, list[DataError]]:
