@@ -5,7 +5,18 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from evidence.benchmarks import aggregation, clips, frame_metrics, rendering, simulator, site_round, streams
+from evidence.benchmarks import (
+    aggregation,
+    clip_loop,
+    clips,
+    feature_cache,
+    following,
+    frame_metrics,
+    rendering,
+    simulator,
+    site_round,
+    streams,
+)
 from shared_components.federation.provenance import commit, hardware
 
 
@@ -19,6 +30,12 @@ def main() -> None:
         streams.main(Path(folder) / "streams")
         print()
         simulator.main(Path(folder) / "simulator")
+    print()
+    clip_loop.main()
+    print()
+    feature_cache.main()
+    print(flush=True)
+    following.main()
     print()
     frame_metrics.main()
     print()

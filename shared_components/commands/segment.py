@@ -23,8 +23,8 @@ from shared_components.inference.visible import summary
 from shared_components.networks.bundle_config import PRECISIONS
 
 HELP = (
-    "segment a video or a folder of frames: an overlay video, masks, and tables of what is visible when; or depth, by a "
-    "model of depth"
+    "segment a video or a folder of frames: an overlay video, masks, and tables of what is visible when; or depth, "
+    "by a model of depth"
 )
 KINDS = ("segmentation", "depth")
 
