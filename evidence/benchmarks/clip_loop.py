@@ -1,6 +1,6 @@
 """What SurgFed's network costs in use beside the library's own SAM2, and what the server's LHA costs a round.
 
-Processor time of one thread. Networks of equal weights take turns at one stream of noise, and the fastest of each counts.
+Processor time of one thread. Networks of equal weights take turns at a stream of noise, and the fastest of each counts.
 The paper has 0.36 frames a second with LCS and 0.50 without: 1.39; it gives no time of LHA.
 """
 
