@@ -16,6 +16,7 @@ from shared_components.experiments.comparison.output import refuse_foreign, set_
 from shared_components.experiments.comparison.results import Comparison, read_results
 from shared_components.experiments.comparison.schedule import carry_out_all, side_by_side
 from shared_components.experiments.comparison.tables import own_tables
+from shared_components.networks.bundle_config import bundle_for, takes_squares
 from shared_components.reporting.tables import as_markdown
 
 MOST_SEEDS = 1000
@@ -104,7 +105,7 @@ def _comparison(
     args: argparse.Namespace, preset: plan.Preset, runs: Sequence[plan.Run], reasons: Mapping[str, str]
 ) -> Comparison:
     results = read_results(runs, args.out / "runs", reasons)
-    remarks = (plan.SCALES[args.scale].remark, preset.remark)
+    remarks = (plan.scale_of(args.scale, preset).remark, preset.remark)
     sites, remark = tuple(runs[0].sites), "; ".join(text for text in remarks if text)
     return Comparison(preset.title, preset.layout, preset.tick_names, sites, results, remark)
 
@@ -137,7 +138,9 @@ def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
     """
     scale = plan.scale_of(args.scale, preset)
     rounds = scale.rounds if args.rounds is None else args.rounds
-    training = {**scale.training, **_training(args)}
+    squares = any(takes_squares(row.bundle or bundle_for(row.method)) for row in preset.variants)
+    square = {"width": scale.training["height"]} if squares and "height" in scale.training else {}
+    training = {**scale.training, **square, **_training(args)}
     start, file = chosen_start(args.start)
     begins = {"start": start, "start_file": str(file.resolve()) if file else ""}
     numbers = seeds(args.seeds)
@@ -174,6 +177,9 @@ def _sites(
         files, held_out = sites.own_sites(args.sites, args.held_out)
     elif args.held_out:
         raise ValueError("--held-out names one of the sites in --sites; the synthetic ones have their own")
+    elif preset.hospitals:
+        folder = args.out / "sites" / f"{args.scale}-{preset.hospitals.name}"
+        files, held_out = sites.hospital_sites(folder, scale, preset.hospitals), None
     else:
         clip = max(row.clip for row in table)
         folder = args.out / "sites" / (args.scale if clip[0] == 1 else f"{args.scale}-clips")

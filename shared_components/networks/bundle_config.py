@@ -126,6 +126,11 @@ def bundle_for(method: str) -> str:
     return method if own.is_file() else "pvt_fpn"
 
 
+def takes_squares(name: str) -> bool:
+    """Whether a bundle's network takes square frames alone; it is not built."""
+    return bool(getattr(_network_class(load_bundle(name).network), "squares", False))
+
+
 def load_bundle(
     name: str,
     overrides: Mapping[str, Any] | None = None,

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.common.arguments import between, one_of, true_or_false
+from shared_components.networks.bundle_config import check_size
 from shared_components.networks.channel_selection import ChannelSelection, ReleasedSelection, checked_indicator
 from shared_components.networks.sam2_architectures import ARCHITECTURES, CELL, build_sam2
 from shared_components.networks.sam2_boxes import check_boxes, whole_frame
@@ -273,12 +274,7 @@ class Sam2Clips(nn.Module):
             raise ValueError(
                 f"Sam2Clips takes frames (B, 3, H, W) or clips (B, T, 3, H, W), and got {list(clip.shape)}"
             )
-        if H != W or H % self.stride or not H:
-            side = max(1, round((H + W) / 2 / self.stride)) * self.stride
-            raise ValueError(
-                f"Sam2Clips takes square frames whose side is a multiple of {self.stride}, and got {H}x{W}; "
-                f"{side}x{side} would do"
-            )
+        check_size(self, H, W)
 
     def _parts(self) -> dict[str, tuple[str, ...]]:
         """Return the parts; there is no `head`, since none has an output per class."""

@@ -26,7 +26,7 @@ from shared_components.federation.messages import Job
 from shared_components.federation.progress import progress_line
 from shared_components.federation.site import limits
 from shared_components.flare.deployment.job_files import write_jobs
-from shared_components.networks.bundle_config import load_bundle
+from shared_components.networks.bundle_config import load_bundle, takes_squares
 
 FENCE = re.compile(r"^(?P<marks>`{3,}|~{3,})\s*(?P<language>\S*)\s*(?P<note>.*)$")
 INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
@@ -162,7 +162,7 @@ def shrink_jobs(folder: Path) -> None:
         row |= {"arguments": own | {key: value for key, value in JOBS["arguments"].items() if key in own}}
         row |= {"synthetic": row.get("synthetic", {}) | JOBS["synthetic"]}
         if sizes := row.get("training"):
-            square = {"width": JOBS["training"]["height"]} if sizes["height"] == sizes["width"] else {}
+            square = {"width": JOBS["training"]["height"]} if takes_squares(row.get("bundle", common["bundle"])) else {}
             row |= {"training": sizes | JOBS["training"] | square}
     path.write_text(yaml.safe_dump(described, sort_keys=False))
     write_jobs(folder)

@@ -20,7 +20,7 @@ from shared_components.federation.protocol import Answers, conduct
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as site_side
 from shared_components.networks import bundle_config, pvt_fpn, pvt_fpn_clips, pvt_v2
-from shared_components.networks.bundle_config import bundle_for
+from shared_components.networks.bundle_config import bundle_for, takes_squares
 from tests.changed_method import changed
 
 TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2, "learning_rate": 1e-3}
@@ -28,7 +28,6 @@ SINGLE = {"segmentation": {"frames": 1, "interval": 0.0}}  # the scenes have no 
 SMALL = {  # what makes a job of a method small
     "pfedsis": {"arguments": {"sensitivity_images": 2}},
     "fedst": {"arguments": {"batches": 1, "pretraining": 1}, "tasks": SINGLE},
-    "surgfed": {"training": {**TINY, "width": TINY["height"]}},  # frames are square
 }
 SITES = ("site-1", "site-2", "site-3")
 VIDEOS = {"train": 1, "validation": 1, "test": 1}
@@ -118,8 +117,10 @@ def render(out, *, sites=3, layout="auto", tasks=("segmentation",), **sizes):
 
 
 def make_job(method="pfedsis", **changes):
-    values = {"bundle": bundle_for(method), "rounds": 2, "training": TINY, **SMALL.get(method, {})}
-    return Job(name=f"test-{method}", method=method, **(values | changes))
+    values = {"bundle": bundle_for(method), "rounds": 2, "training": TINY, **SMALL.get(method, {})} | changes
+    if "training" not in changes and takes_squares(values["bundle"]):
+        values["training"] = {**TINY, "width": TINY["height"]}
+    return Job(name=f"test-{method}", method=method, **values)
 
 
 def same(a, b):

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import psutil
 
+from shared_components.networks.bundle_config import takes_squares
+
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = ROOT / "nvflare_jobs"
 TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2}
@@ -29,7 +31,7 @@ def tiny_job(folder: Path, name: str, *, rounds: int = 2, longest_wait: float = 
         settings = config["workflows"][0]["args"]
         settings.update(rounds=rounds, grace_seconds=5, longest_wait_seconds=longest_wait)
         settings["synthetic"] = {**settings.get("synthetic", {}), **SCENES}
-        square = {"width": TINY["height"]} if name == "surgfed" else {}
+        square = {"width": TINY["height"]} if takes_squares(settings["bundle"]) else {}
         settings["training"] = {**settings.get("training", {}), **TINY, **square}
         own = settings.get("arguments", {})
         small = {name: 2 for name in COUNTS if name in own}

@@ -250,8 +250,8 @@ def test_bfloat16_autocast_trains_and_boxes_keep_their_precision():
 @pytest.mark.parametrize(
     ("shape", "sentence"),
     [
-        ((1, 2, 3, 64, 96), "square frames whose side is a multiple of 32, and got 64x96; 64x64 would do"),
-        ((1, 2, 3, 72, 72), "got 72x72; 64x64 would do"),
+        ((1, 2, 3, 64, 96), "size is 64x96, and Sam2Clips takes squares of multiples of 32; 64x64 would"),
+        ((1, 2, 3, 72, 72), "72x72, .* 64x64 would do"),
         ((1, 2, 1, 64, 64), r"clips \(B, T, 3, H, W\), and got \[1, 2, 1, 64, 64\]"),
     ],
 )

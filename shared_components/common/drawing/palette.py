@@ -29,8 +29,8 @@ CLASSES = np.array(
         (225, 135, 180),  # pink
         (240, 60, 255),  # fuchsia
         (0, 120, 150),  # petrol
-        (225, 105, 195),  # orchid
-        (225, 180, 0),  # gold
+        (90, 105, 0),  # olive
+        (210, 255, 165),  # pale green
     ],
     dtype=np.uint8,
 )

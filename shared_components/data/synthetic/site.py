@@ -69,14 +69,14 @@ def plan_sites(
     plans = []
     for i in range(sites):
         asked = layouts[i % len(layouts)].strip()
-        task = tasks[i % len(tasks)].strip() if tasks else _task_of(asked)
+        task = tasks[i % len(tasks)].strip() if tasks else task_of(asked)
         own = _turn(task, i) if asked == "auto" else asked
         _refuse_unfit(own, task)
         plans.append(SitePlan(out / f"site-{i + 1}", names[i % len(names)], int(seeds[i]), own, task))
     return plans
 
 
-def _task_of(layout: str) -> str:
+def task_of(layout: str) -> str:
     """Return what a site of a layout learns where nobody says it; `auto` and unknown ones have the first task."""
     wanted = (LAYOUTS[layout].target,) if layout in LAYOUTS else None
     return next((task for task, targets in TARGETS.items() if targets == wanted), next(iter(TARGETS)))

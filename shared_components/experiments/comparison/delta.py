@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared_components.core.card import Metric
+from shared_components.experiments.comparison.plan import Variant
 from shared_components.experiments.comparison.results import Comparison, Result
 from shared_components.reporting.records import NAN, Group
 
@@ -56,5 +57,10 @@ class Delta:
 
 def delta_of(comparison: Comparison) -> Delta | None:
     """Return the improvements of a comparison; None where no local training is among its finished runs."""
-    found = tuple(r for r in comparison.results if r.run.variant.method == BASELINE and r.scores)
+    found = tuple(r for r in comparison.results if r.scores and _is_baseline(r.run.variant))
     return Delta(comparison, found) if found and comparison.groups else None
+
+
+def _is_baseline(variant: Variant) -> bool:
+    """Whether a row is local training, of all parts that the others train."""
+    return variant.method == BASELINE and variant.trains and not variant.training.get("fixed")

@@ -37,6 +37,7 @@ class Variant:
     mixes: bool = False  # every site also trains on the server's own frames (`also_trains_on` of site.yaml)
     times: int = 1  # the row's iterations of a round, as a multiple of the others'
     share: float = 1.0  # likewise, with so many fewer or more rounds that the total is the same
+    trains: bool = True  # else the row is what it begins from: one step at a rate of 0
 
     @property
     def needs_server(self) -> bool:
@@ -47,16 +48,26 @@ class Variant:
         """Return what the row's numbers depend on, without its label and whatever is not given."""
         bundle = self.bundle if self.bundle != bundle_for(self.method) else ""
         own = {name: dict(getattr(self, name)) for name in ("network", "tasks", "training")}
-        given = {name: value for name, value in {**own, "bundle": bundle, "mixes": self.mixes}.items() if value}
+        more = {"bundle": bundle, "mixes": self.mixes, "untrained": not self.trains}
+        given = {name: value for name, value in {**own, **more}.items() if value}
         return {"method": self.method, "arguments": dict(self.arguments), **given}
+
+
+@dataclass(frozen=True)
+class Hospitals:
+    """Synthetic sites in the place of the usual ones: of each its look and its layout, which says its task."""
+
+    name: str  # of their folder
+    sites: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
 class Preset:
     """A table of a paper.
 
-    Its layout is ``scores``, ``costs``, ``ablation`` (averages beside ticks) or ``held-out`` (the site that never
-    trains). All rows have its training, whatever their bundle, unless the scale or the command line says otherwise.
+    Its layout is ``scores``, ``costs``, ``ablation`` (averages beside ticks), ``held-out`` (the site that never
+    trains), ``delta`` (the improvement over local training) or ``pictures``. All rows have its training, whatever their
+    bundle, unless the scale or the command line says otherwise.
     """
 
     title: str
@@ -67,6 +78,8 @@ class Preset:
     rounds: int = 0  # of the scale ``paper``, where the paper has others than PFedSIS
     training: Mapping[str, Any] = field(default_factory=dict)
     held_out_layout: str = "endovis2017"  # how the synthetic site that never trains lies on disk
+    hospitals: Hospitals | None = None  # without a site that never trains
+    scales: Mapping[str, Scale] = field(default_factory=dict)  # its own, by the names of `SCALES`
 
 
 @dataclass(frozen=True)
@@ -85,6 +98,8 @@ class Scale:
 AS_LONG: dict[str, tuple[str, ...]] = {"fedst": ("batches",)}
 """Arguments of methods that are as many as the comparison's iterations of a round, where a row says no other: FedST's
 server has 100 batches where its sites have 100 iterations (Section 4.1.3)."""
+STILL = {"iterations": 1, "learning_rate": 0.0, "learning_rates": {}}
+"""Training that changes no weight, of rows that do not train."""
 _CLIP_WIDTH = 512  # of CLIP ViT-B/32's texts; all others have the bundle's width
 SCORES = "scores.json"  # of a run's folder, written when all is done
 HELD_OUT = "held-out"  # what a site that only tests is called, where its site.yaml gives it no name
@@ -104,7 +119,7 @@ batches of 8 and 5e-4, with 200 rounds (PFedSIS, Section IV-B); FedST's presets 
 
 def scale_of(name: str, preset: Preset) -> Scale:
     """Return a scale as a preset has it: its own training below the scale's, and at ``paper`` its own rounds."""
-    scale = SCALES[name]
+    scale = preset.scales.get(name, SCALES[name])
     rounds = preset.rounds if name == "paper" and preset.rounds else scale.rounds
     return replace(scale, rounds=rounds, training={**preset.training, **scale.training})
 
@@ -227,6 +242,8 @@ def resolved(run: Run) -> Run:
     own *= variant.times
     arguments = _arguments(variant, iterations)
     training = {**run.training, "iterations": own} if own != iterations else run.training
+    if not variant.trains:
+        rounds, training = 1, {**run.training, **STILL}
     label = variant.label.format(iterations=own)
     own_variant = replace(variant, label=label, arguments=arguments, network=_network(variant), share=1.0, times=1)
     return replace(run, variant=own_variant, rounds=rounds, training=training)

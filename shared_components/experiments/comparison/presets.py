@@ -13,6 +13,8 @@ from typing import Any
 
 from shared_components.core.method import load_method, method_names
 from shared_components.experiments.comparison.plan import Preset, Variant
+from shared_components.experiments.comparison.surgfed_presets import SURGFED_TABLES
+from shared_components.networks.bundle_config import bundle_for, takes_squares
 
 _NAMED = 5  # methods that a title lists; more are counted
 
@@ -195,9 +197,7 @@ _FEDST_TABLES = {
     ),
 }  # fmt: skip
 
-SQUARE = ("surgfed",)
-"""Methods whose network takes square frames alone, and ships no weights that the others' could be compared from."""
-PRESETS = {**_PFEDSIS, **_FL_ENDOVIT, **_FEDST_TABLES}
+PRESETS = {**_PFEDSIS, **_FL_ENDOVIT, **_FEDST_TABLES, **SURGFED_TABLES}
 
 
 def preset_named(name: str) -> Preset:
@@ -207,7 +207,7 @@ def preset_named(name: str) -> Preset:
         ValueError: It does not exist; the sentence lists those that do.
     """
     if name == "all":
-        return of_methods([name for name in method_names() if name not in SQUARE])
+        return of_methods([name for name in method_names() if not takes_squares(bundle_for(name))])
     if name not in PRESETS:
         raise ValueError(f"preset {name!r} does not exist; there are {', '.join([*PRESETS, 'all'])}")
     return PRESETS[name]

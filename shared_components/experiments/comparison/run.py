@@ -9,7 +9,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +41,7 @@ from shared_components.federation.step_file import StepFile
 from shared_components.inference.predict import Remembers, Streaming
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import load_weights
+from shared_components.networks.parts import inside, resolve
 
 REFUSED = 3  # exit status: the method cannot do this, and another attempt would not change it
 TIMED = 10  # forward passes of which the median counts
@@ -193,6 +194,7 @@ def _costs(server: ServerRunner) -> dict[str, Any]:
     trained = server.method.server.trained
     return {
         "parameters_site": sum(value.numel() for value in last.values()),
+        "parameters_trained": _trained(network, bundle.training.fixed),
         "parameters_server": sum(v.numel() for n, v in server.state.aggregator.items() if n.startswith(trained))
         if trained
         else 0,
@@ -205,6 +207,13 @@ def _costs(server: ServerRunner) -> dict[str, Any]:
         "frames_per_second": _frames_per_second(network, *sample),
         "memory_mb": max(r.get("memory_mb") or 0 for r in rounds),
     }
+
+
+def _trained(network: nn.Module, fixed: Sequence[str]) -> int:
+    """Count the numbers of a network that a site trains."""
+    paths = resolve(network, fixed, "training: fixed") if fixed else frozenset()
+    trained = (p for name, p in network.named_parameters() if p.requires_grad and not inside(name, paths))
+    return sum(p.numel() for p in trained)
 
 
 @torch.no_grad()

@@ -11,8 +11,8 @@ from shared_components.common.progress import under
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import PATHS, load_site
 from shared_components.data.synthetic.looks import SIMULATED
-from shared_components.data.synthetic.site import write_site
-from shared_components.experiments.comparison.plan import HELD_OUT, Run, Scale
+from shared_components.data.synthetic.site import task_of, write_site
+from shared_components.experiments.comparison.plan import HELD_OUT, Hospitals, Run, Scale
 from shared_components.federation.find_site import SERVER
 from shared_components.federation.messages import FederationError, folder_name
 
@@ -46,6 +46,13 @@ def synthetic_sites(
     return files, held_out
 
 
+def hospital_sites(folder: Path, scale: Scale, hospitals: Hospitals) -> dict[str, Path]:
+    """Render the missing ones of a preset's own sites, and return their site.yaml by name."""
+    rows = zip(hospitals.sites, scale.videos, strict=True)
+    plans = [(f"site-{n}", look, layout, videos) for n, ((look, layout), videos) in enumerate(rows, start=1)]
+    return {plan[0]: _rendered(folder, scale, plan, seed=100 + n, clip=(1, 0.0)) for n, plan in enumerate(plans)}
+
+
 def server_site(folder: Path, scale: Scale) -> Path:
     """Render the server's own frames, unless they are there: flat computer graphics, as many as four sites train on.
 
@@ -74,6 +81,7 @@ def _rendered(folder: Path, scale: Scale, plan: Plan, *, seed: int, clip: tuple[
                 look=look,
                 seed=seed,
                 layout=layout,
+                task=task_of(layout),
                 videos=dict(zip(("train", "validation", "test"), videos, strict=True)),
                 frames_per_video=scale.frames_per_video,
                 height=scale.height,

@@ -13,10 +13,12 @@ from shared_components.core.card import DASH, Metric, fixed
 from shared_components.core.initial_weights import said
 from shared_components.experiments.comparison.delta import DELTA, delta_of
 from shared_components.experiments.comparison.results import Comparison, Result, contest, mean_and_deviation
+from shared_components.networks.bundle_config import Training
 from shared_components.reporting.records import Group
 from shared_components.reporting.tables import Table
 
 BESIDE, EDGES_BESIDE = 2, 4  # metrics beside each other, as in PFedSIS's Table I; with two columns each
+WITH_DELTA = ("delta", "pictures")  # layouts whose own table is the improvement over local training
 _ARROWS = {True: "↑", False: "↓"}
 
 
@@ -36,7 +38,7 @@ def all_tables(comparison: Comparison, *, grouped: bool = False) -> list[Table]:
 
     Where ``grouped``, two metrics stand beside each other, as in the papers; else every metric has a table.
     """
-    own = own_tables(comparison) if comparison.layout != "scores" else []
+    own = own_tables(comparison) if comparison.layout != "scores" and comparison.groups else []
     scores, contests = [], []
     for group in comparison.groups:
         plain = [score_table(comparison, group, metric) for metric in group.metrics]
@@ -46,7 +48,7 @@ def all_tables(comparison: Comparison, *, grouped: bool = False) -> list[Table]:
     return [
         *own,
         *(scores or [empty_table(comparison)]),
-        *delta_tables(comparison),
+        *(delta_tables(comparison) if comparison.layout not in WITH_DELTA else []),
         *costs,
         *contests,
         run_table(comparison),
@@ -62,7 +64,8 @@ def own_tables(comparison: Comparison) -> list[Table]:
     if comparison.layout == "held-out":
         return [held_out_table(comparison, group) for group in comparison.groups]
     tables = [score_table(comparison, group, group.first) for group in comparison.groups]
-    return tables or [empty_table(comparison)]
+    shown = delta_tables(comparison) if comparison.layout in WITH_DELTA else tables
+    return shown or tables or [empty_table(comparison)]
 
 
 def empty_table(comparison: Comparison) -> Table:
@@ -159,6 +162,8 @@ def cost_table(comparison: Comparison) -> Table:
         Column("Frames/s of a video", methodcaller("cost", "frames_per_second"), 2),
         Column("Parameters, site (K)", methodcaller("cost", "parameters_site"), 3, 1e-3),
         Column("Parameters, server (K)", methodcaller("cost", "parameters_server"), 1, 1e-3),
+        Column("Trained MB", methodcaller("cost", "parameters_trained"), 2, 4e-6),
+        Column("Server MB", methodcaller("cost", "parameters_server"), 2, 4e-6),
         Column("Up MB/round", methodcaller("cost", "bytes_up"), 1, 1e-6),
         Column("Down MB/round", methodcaller("cost", "bytes_down"), 1, 1e-6),
         Column("Slowest site s/round", methodcaller("cost", "seconds_round_slowest"), 2),
@@ -167,7 +172,8 @@ def cost_table(comparison: Comparison) -> Table:
     note = (
         "means over seeds; inference is of a whole sample, such as a clip, frames per second are those of a video that "
         "is segmented frame by frame; MB of one site; a site's seconds include the validation of the model it "
-        "received; parameters at the server are those it trains itself, for all sites together; times of a machine "
+        "received; parameters at the server are those it trains itself, for all sites together; MB of parameters are of 4 bytes each, of "
+        "SurgFed's paper of 2; times of a machine "
         "that may have worked on other runs at the same time (--jobs 1 avoids that)"
     )
     title = comparison.title if comparison.layout == "costs" else "Cost"
@@ -218,18 +224,23 @@ def facts(comparison: Comparison) -> dict[str, str]:
     """Return sizes, seeds, commits and machines of the runs; where rows differ, what each has, in their order."""
     run = comparison.results[0].run
     rows = [comparison.of(label)[0].run for label in comparison.labels]
+    rows = [row for row in rows if row.variant.trains] or rows
     trainings = [row.settings() for row in rows]
     infos = [result.info for result in comparison.results if result.info]
     return {
         "rounds": _each(row.rounds for row in rows),
         "size": _each(f"{one.height}x{one.width}" for one in trainings),
-        "local steps": _each(f"{one.iterations}, batches of {one.batch_size}" for one in trainings),
+        "local steps": _each(f"{_steps(one)}, batches of {one.batch_size}" for one in trainings),
         "learning rate": _each(f"{one.learning_rate:g}" for one in trainings),
         "start": ", ".join(sorted({said(info["start"]) for info in infos if "start" in info})) or run.start,
         "seeds": ", ".join(str(seed) for seed in sorted({r.run.seed for r in comparison.results})),
         "commit": ", ".join(_distinct(infos, "commit")),
         "hardware": "; ".join(_distinct(infos, "hardware")),
     }
+
+
+def _steps(training: Training) -> str:
+    return f"{training.epochs} epochs" if training.epochs else str(training.iterations)
 
 
 def _each(values: Iterable[object]) -> str:
