@@ -29,8 +29,8 @@ CLASSES = np.array(
         (225, 135, 180),  # pink
         (240, 60, 255),  # fuchsia
         (0, 120, 150),  # petrol
-        (90, 105, 0),  # olive
         (210, 255, 165),  # pale green
+        (180, 180, 120),  # khaki
     ],
     dtype=np.uint8,
 )

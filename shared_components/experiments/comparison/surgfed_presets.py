@@ -63,6 +63,11 @@ _METHODS = (
     _baseline("FedHCA2", "fedhca2", arguments={"encoder": list(MEMORY), "decoders": list(DECODER)}),
 )
 _FROZEN = _baseline("Decoder alone, local", "local", training={"fixed": list(MEMORY)})
+_FORMS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("SurgFed", {}),
+    ("SurgFed w/o LCS", {"lcs": False}),
+    ("SurgFed w/o LHA", {"lha": False}),
+)
 _SEVERAL = {"": (), " (Dec)": MEMORY, " (Mem)": DECODER}  # what of decoder and memory does not train
 
 
@@ -70,22 +75,14 @@ def _of(title: str, *variants: Variant, layout: str = "delta", **more: Any) -> P
     return Preset(f"Layout of SurgFed, {title}", variants, layout, hospitals=HOSPITALS, scales=SURGFED_SCALES, **more)
 
 
-def _indicators(of: str) -> tuple[Variant, ...]:
-    """Return the rows of an indicator in LCS or LHA; the other has the site's text."""
-    other = {"lha_encoder": "precomputed"} if of == "text_encoder" else {}
-    return tuple(
-        _row(f"{of_name} of {'LCS' if other else 'LHA'}", **{of: kind}, **other)
-        for kind, of_name in (("random", "Random"), ("one_hot", "One-hot"))
-    )
+def _indicators(of: str, argument: str, **other: Any) -> tuple[Variant, ...]:
+    """Return the rows of an indicator of LCS or LHA, where the other has the site's text."""
+    kinds: tuple[tuple[str, Any], ...] = (("Random", "random"), ("One-hot", "one_hot"))
+    return tuple(_row(f"{label} of {of}", **{**other, argument: kind}) for label, kind in kinds)
 
 
 def _aggregated(what: str) -> tuple[Variant, ...]:
-    of = f"{what} aggregated"
-    return (
-        _row(f"SurgFed, {of}", aggregated=what),
-        _row(f"SurgFed w/o LCS, {of}", lcs=False, aggregated=what),
-        _row(f"SurgFed w/o LHA, {of}", lha=False, aggregated=what),
-    )
+    return tuple(_row(f"{label}, {what} aggregated", aggregated=what, **of) for label, of in _FORMS)
 
 
 SURGFED_TABLES = {
@@ -105,16 +102,17 @@ SURGFED_TABLES = {
         tick_names=("LCS", "LHA", "Prompt"),
         remark="the prompt is the text that LHA reads; the controls are ours: psi = 0 follows nobody",
     ),
-    "surgfed-table3": _of("Table III: indicators of LCS", _LOCAL, *_indicators("text_encoder"), _SURGFED),
-    "surgfed-table4": _of("Table IV: indicators of LHA", _LOCAL, *_indicators("lha_encoder"), _SURGFED),
+    "surgfed-table3": _of(
+        "Table III: indicators of LCS", _LOCAL,
+        *_indicators("LCS", "text_encoder", lha_encoder="precomputed"), _SURGFED,
+    ),
+    "surgfed-table4": _of("Table IV: indicators of LHA", _LOCAL, *_indicators("LHA", "lha_encoder"), _SURGFED),
     "surgfed-figure3": _of(
         "Figure 3: what is fine-tuned",
         _LOCAL,
         *(
             _row(f"{label}{parts}", fixed=fixed, **of)
-            for label, of in (
-                ("SurgFed", {}), ("SurgFed w/o LCS", {"lcs": False}), ("SurgFed w/o LHA", {"lha": False})
-            )
+            for label, of in _FORMS
             for parts, fixed in _SEVERAL.items()
         ),
         remark="(Dec), (Mem): the mask decoder or the memory modules alone are trained, else both",

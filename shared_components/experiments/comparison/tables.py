@@ -172,8 +172,8 @@ def cost_table(comparison: Comparison) -> Table:
     note = (
         "means over seeds; inference is of a whole sample, such as a clip, frames per second are those of a video that "
         "is segmented frame by frame; MB of one site; a site's seconds include the validation of the model it "
-        "received; parameters at the server are those it trains itself, for all sites together; MB of parameters are of 4 bytes each, of "
-        "SurgFed's paper of 2; times of a machine "
+        "received; parameters at the server are those it trains itself, for all sites together; MB of "
+        "parameters are of 4 bytes each (of 2 in SurgFed's paper); times of a machine "
         "that may have worked on other runs at the same time (--jobs 1 avoids that)"
     )
     title = comparison.title if comparison.layout == "costs" else "Cost"

@@ -1,0 +1,95 @@
+"""SurgFed's presets: their rows, their sites, and rows that train a part or nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from shared_components.commands import compare
+from shared_components.core.method import method_names
+from shared_components.data.site_file import load_site
+from shared_components.experiments.comparison.delta import delta_of
+from shared_components.experiments.comparison.plan import STILL, Run, Variant, resolved, scale_of
+from shared_components.experiments.comparison.presets import PRESETS, preset_named
+from shared_components.experiments.comparison.results import Comparison
+from shared_components.experiments.comparison.sites import hospital_sites
+from shared_components.experiments.comparison.surgfed_presets import HOSPITALS, SURGFED_SCALES, SURGFED_TABLES
+from shared_components.networks.bundle_config import load_bundle, takes_squares, weightless
+from shared_components.networks.parts import resolve
+from tests.experiments.comparison.conftest import SITES, mixed, parsed
+
+ROWS = {row.label: row for preset in SURGFED_TABLES.values() for row in preset.variants}
+
+
+def rows(name):
+    return [row.label for row in PRESETS[f"surgfed-{name}"].variants]
+
+
+def test_the_tables_have_the_papers_rows():
+    assert rows("table1") == [
+        "Inference Only", "Local Train", "FedAvg", "FedAvg + Cluster", "FedRep", "FedProx", "MaT-FL", "FedHCA2",
+        "Decoder alone, local", "SurgFed",
+    ]  # fmt: skip
+    ticks = [row.ticks for row in PRESETS["surgfed-table2"].variants[1:6]]
+    assert ticks == [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 1, 1), (1, 1, 1)]
+    assert len(rows("figure3")) == 10 and len(rows("figure3-aggregated")) == 8
+    assert rows("table3") == ["Local Train", "Random of LCS", "One-hot of LCS", "SurgFed"]
+
+
+def test_an_indicator_of_lcs_leaves_that_of_lha_and_the_other_way_round():
+    assert ROWS["Random of LCS"].arguments == {"lha_encoder": "precomputed", "text_encoder": "random"}
+    assert ROWS["One-hot of LHA"].arguments == {"lha_encoder": "one_hot"}
+
+
+def test_all_rows_run_on_one_network_and_fix_parts_that_it_has():
+    network = weightless(load_bundle("surgfed").network)
+    for row in ROWS.values():
+        run = Run(row, 1, 1, scale_of("small", PRESETS["surgfed-table1"]).training, {})
+        run.check()
+        assert run.bundle == "surgfed"
+        if fixed := row.training.get("fixed"):
+            resolve(network, fixed, "fixed")
+
+
+def test_equal_rows_of_several_tables_are_one_run():
+    for label in ("SurgFed", "Local Train", "SurgFed w/o LCS"):
+        found = [r.identity() for p in SURGFED_TABLES.values() for r in p.variants if r.label == label]
+        assert len(found) > 1 and all(one == found[0] for one in found)
+
+
+def test_a_row_that_trains_nothing_has_one_step_at_a_rate_of_0():
+    row = ROWS["Inference Only"]
+    run = resolved(Run(row, 1, 7, {"iterations": 5, "learning_rate": 1.0}, {}))
+    assert (run.rounds, run.settings().iterations, run.settings().learning_rate) == (1, 1, 0.0)
+    assert set(STILL) <= set(run.training)
+    assert row.identity() != replace(row, trains=True).identity()
+
+
+def test_the_improvement_is_measured_against_local_training_of_all_parts():
+    untrained, part = Variant("Untrained", "local", trains=False), Variant("Part", "local", training={"fixed": ["a"]})
+    results = []
+    for variant in (untrained, part, Variant("Local", "local")):
+        one = mixed(variant.label, 1, (0.4, 0.2), 4.0)
+        results.append(replace(one, run=replace(one.run, variant=variant)))
+    delta = delta_of(Comparison("A title", "delta", (), (*SITES, "c"), tuple(results)))
+    assert [result.run.variant.label for result in delta.baseline] == ["Local"]
+    assert delta_of(Comparison("A title", "delta", (), (*SITES, "c"), tuple(results[:2]))) is None
+
+
+def test_the_papers_five_data_sets_are_rendered_for_two_tasks(tmp_path):
+    scale = replace(SURGFED_SCALES["quick"], frames_per_video=2, height=64, width=64, videos=((1, 0, 0),) * 5)
+    files = hospital_sites(tmp_path, scale, HOSPITALS)
+    assert [load_site(path).task for path in files.values()] == ["segmentation"] * 3 + ["depth"] * 2
+    assert len({load_site(path).classes for path in files.values()}) == 4
+
+
+@pytest.mark.parametrize("words", [("--preset", "surgfed-table1"), ("--methods", "surgfed")])
+def test_frames_are_square_where_the_network_takes_no_other(words, tmp_path, monkeypatch):
+    monkeypatch.setattr(compare, "_sites", lambda *_: {"sites": {}, "held_out": "", "server": ""})
+    args = parsed(*words, "--start", "random", "--out", str(tmp_path))
+    for run in compare.planned(args, compare.chosen(args)):
+        assert run.settings().height == run.settings().width == 96
+
+
+def test_all_leaves_out_what_takes_squares_alone():
+    assert takes_squares("surgfed") and not takes_squares("pvt_fpn")
+    assert {row.method for row in preset_named("all").variants} == set(method_names()) - {"surgfed"}
