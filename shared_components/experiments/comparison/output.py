@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import methodcaller
 from pathlib import Path
 
-from shared_components.common.atomic import write_json, write_text
+from shared_components.common.atomic import write_bytes, write_json, write_text
+from shared_components.common.drawing.pictures import encoded
 from shared_components.experiments.comparison.charts import panels
+from shared_components.experiments.comparison.grid import grid
 from shared_components.experiments.comparison.pictures import OUTSIDE, Gallery, gallery
 from shared_components.experiments.comparison.results import Comparison, Result, mean_and_deviation
 from shared_components.experiments.comparison.tables import all_tables, facts
@@ -21,6 +23,7 @@ from shared_components.reporting.report import TEMPLATES
 from shared_components.reporting.tables import Table, as_csv, as_latex, as_markdown
 
 FILES = ("summary.csv", "scores.csv", "costs.csv", "tables.md", "tables.tex", "index.html")
+GRID = "grid.png"  # of a preset of pictures
 RECORD = "comparison.json"
 """Names the comparison whose tables a folder holds; older versions did not write it."""
 _LATEX_HEAD = "% Needs \\usepackage{booktabs} and UTF-8.\n\n"
@@ -40,6 +43,9 @@ def write_all(comparison: Comparison, out: Path) -> list[Path]:
     files = [out / name for name in FILES]
     for file, text in zip(files, texts, strict=True):
         write_text(file, text)
+    if comparison.layout == "pictures" and (drawn := grid(comparison)) is not None:
+        files.append(out / GRID)
+        write_bytes(files[-1], encoded(drawn, ".png"))
     write_json(out / RECORD, {"title": comparison.title})
     return files
 
@@ -61,7 +67,7 @@ def set_aside(out: Path, title: str) -> Path | None:
         return None
     aside = out / "earlier" / re.sub(r"[^A-Za-z0-9]+", "-", before).strip("-").lower()
     aside.mkdir(parents=True, exist_ok=True)
-    for name in (*FILES, RECORD):
+    for name in (*FILES, GRID, RECORD):
         if (out / name).is_file():
             os.replace(out / name, aside / name)
     return aside
