@@ -29,7 +29,7 @@ SURGFED_SCALES = {
         "a check that everything works, too short to tell methods apart",
     ),
     "small": Scale(
-        2, {"height": 96, "width": 96, "learning_rate": 5e-4, "iterations": 16, **_CACHED}, 6, 128, 160, _VIDEOS
+        3, {"height": 96, "width": 96, "learning_rate": 5e-4, "iterations": 24, **_CACHED}, 6, 128, 160, _VIDEOS
     ),
     "paper": Scale(100, {}, 60, 1024, 1280, ((8, 1, 2),) * len(HOSPITALS.sites)),
 }  # fmt: skip

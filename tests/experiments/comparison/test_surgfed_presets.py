@@ -1,11 +1,13 @@
 """SurgFed's presets: their rows, their sites, and rows that train a part or nothing."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
 
 from shared_components.commands import compare
-from shared_components.core.method import method_names
+from shared_components.core.method import load_method, method_names
+from shared_components.core.partition import Role, partition_network
 from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison.delta import delta_of
 from shared_components.experiments.comparison.plan import STILL, Run, Variant, resolved, scale_of
@@ -14,9 +16,10 @@ from shared_components.experiments.comparison.results import Comparison
 from shared_components.experiments.comparison.sites import hospital_sites
 from shared_components.experiments.comparison.surgfed_presets import HOSPITALS, SURGFED_SCALES, SURGFED_TABLES
 from shared_components.networks.bundle_config import load_bundle, takes_squares, weightless
-from shared_components.networks.parts import resolve
+from shared_components.networks.parts import freeze, inside, resolve
 from tests.experiments.comparison.conftest import SITES, mixed, parsed
 
+TEXTS = ("selection", "none")
 ROWS = {row.label: row for preset in SURGFED_TABLES.values() for row in preset.variants}
 
 
@@ -41,13 +44,17 @@ def test_an_indicator_of_lcs_leaves_that_of_lha_and_the_other_way_round():
 
 
 def test_all_rows_run_on_one_network_and_fix_parts_that_it_has():
-    network = weightless(load_bundle("surgfed").network)
+    training = scale_of("small", PRESETS["surgfed-table1"]).training
+    networks = {text: weightless(load_bundle("surgfed", network={"text": text}).network) for text in TEXTS}
     for row in ROWS.values():
-        run = Run(row, 1, 1, scale_of("small", PRESETS["surgfed-table1"]).training, {})
-        run.check()
+        run = Run(row, 1, 1, training, {})
         assert run.bundle == "surgfed"
-        if fixed := row.training.get("fixed"):
-            resolve(network, fixed, "fixed")
+        network = deepcopy(networks[row.network.get("text", "selection")])
+        freeze(network, run.settings().fixed)
+        partition = partition_network(network, load_method(row.method, **row.arguments).partition)
+        for part in row.training.get("fixed", ()):
+            paths = resolve(network, [part], "fixed")
+            assert {p.role for p in partition if inside(p.tensor, paths)} == {Role.FIXED}
 
 
 def test_equal_rows_of_several_tables_are_one_run():
