@@ -44,6 +44,6 @@ def _cell(picture: Picture) -> np.ndarray:
     cell = np.full((HEIGHT, WIDTH, 3), WHITE, np.uint8)
     if picture.uri:
         data = np.frombuffer(base64.b64decode(picture.uri.partition(",")[2]), np.uint8)
-        shown = resized(cv2.imdecode(data, cv2.IMREAD_COLOR_RGB), WIDTH)[:HEIGHT]
+        shown = resized(np.asarray(cv2.imdecode(data, cv2.IMREAD_COLOR_RGB)), WIDTH)[:HEIGHT]
         cell[: len(shown)] = shown
     return cell

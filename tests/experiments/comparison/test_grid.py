@@ -1,0 +1,29 @@
+"""SurgFed's Figure 4: every site's row, and nothing where no run has pictures."""
+
+import base64
+
+import numpy as np
+
+from shared_components.common.drawing.pictures import encoded
+from shared_components.experiments.comparison import grid as module
+from shared_components.experiments.comparison.grid import HEIGHT, WIDTH, grid
+from shared_components.experiments.comparison.pictures import OUTSIDE, Gallery, Picture, Row
+from tests.experiments.comparison.conftest import compared, result
+
+
+def picture(name, colour):
+    data = encoded(np.full((64, WIDTH, 3), colour, np.uint8), ".png")
+    return Picture(name, "data:image/png;base64," + base64.b64encode(data).decode())
+
+
+def test_a_row_per_site_holds_frame_truth_and_answers(monkeypatch):
+    rows = [Row("v, frame 1", [picture("frame", 10)], [picture("FedAvg", 200), Picture("Failed")])]
+    places = [("a", rows), ("b", rows), (OUTSIDE, rows)]
+    monkeypatch.setattr(module, "gallery", lambda *_: Gallery(None, (), (), 1, places, ()))
+    drawn = grid(compared(result("FedAvg", 1, (0.5, 0.4))))
+    assert drawn.shape[1] > 3 * WIDTH and drawn.shape[0] > 2 * HEIGHT and drawn.shape[0] < 3 * HEIGHT
+    assert (drawn == 10).all(2).sum() == (drawn == 200).all(2).sum() == 2 * 64 * WIDTH
+
+
+def test_without_pictures_there_is_none():
+    assert grid(compared(result("FedAvg", 1, (0.5, 0.4)))) is None
