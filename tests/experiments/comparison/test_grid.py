@@ -10,6 +10,8 @@ from shared_components.experiments.comparison.grid import HEIGHT, WIDTH, grid
 from shared_components.experiments.comparison.pictures import OUTSIDE, Gallery, Picture, Row
 from tests.experiments.comparison.conftest import compared, result
 
+BLUE, GREEN = (0, 0, 200), (0, 200, 0)
+
 
 def picture(name, colour):
     data = encoded(np.full((64, WIDTH, 3), colour, np.uint8), ".png")
@@ -17,12 +19,12 @@ def picture(name, colour):
 
 
 def test_a_row_per_site_holds_frame_truth_and_answers(monkeypatch):
-    rows = [Row("v, frame 1", [picture("frame", 10)], [picture("FedAvg", 200), Picture("Failed")])]
+    rows = [Row("v, frame 1", [picture("frame", BLUE)], [picture("FedAvg", GREEN), Picture("Failed")])]
     places = [("a", rows), ("b", rows), (OUTSIDE, rows)]
     monkeypatch.setattr(module, "gallery", lambda *_: Gallery(None, (), (), 1, places, ()))
     drawn = grid(compared(result("FedAvg", 1, (0.5, 0.4))))
     assert drawn.shape[1] > 3 * WIDTH and drawn.shape[0] > 2 * HEIGHT and drawn.shape[0] < 3 * HEIGHT
-    assert (drawn == 10).all(2).sum() == (drawn == 200).all(2).sum() == 2 * 64 * WIDTH
+    assert [int((drawn == colour).all(2).sum()) for colour in (BLUE, GREEN)] == [2 * 64 * WIDTH] * 2
 
 
 def test_without_pictures_there_is_none():

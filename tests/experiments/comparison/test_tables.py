@@ -85,8 +85,8 @@ def test_an_ablation_has_ticks_and_the_averages_of_four_metrics():
 def test_costs_are_in_thousands_and_megabytes():
     one = result(
         "PFedSIS", 1, (0.5, 0.5), ms_frame=15.2, frames_per_second=23.04, parameters_site=6_791_657,
-        parameters_trained=11_175_000, parameters_server=34_542, bytes_up=27.2e6, bytes_down=1e6, seconds_round_slowest=106.0,
-        seconds_aggregation=0.25,
+        parameters_trained=11_175_000, parameters_server=34_542, bytes_up=27.2e6, bytes_down=1e6,
+        seconds_round_slowest=106.0, seconds_aggregation=0.25,
     )  # fmt: skip
     assert texts(tables.cost_table(compared(one))) == [
         ["PFedSIS", "15.20", "23.04", "6791.657", "34.5", "44.70", "0.14", "27.2", "1.0", "106.00", "0.250"]
