@@ -1,4 +1,4 @@
-"""Protocols that a method may require of its network: two paths, logits from the maps of one frame, a memory."""
+"""Protocols that a method or a task may require of its network: two paths, maps of one frame, a memory, a mask."""
 
 from __future__ import annotations
 
@@ -51,6 +51,17 @@ class Remembers(Protocol):
     memory_attention: nn.Module
     memory_encoder: nn.Module
     mask_decoder: nn.Module
+
+
+@runtime_checkable
+class SeesVisible(Protocol):
+    """A masked autoencoder, such as `networks.mae_vit.MaeVit`: it is given the mask, and sees visible patches alone."""
+
+    patch: int  # side in pixels
+    mask_token: nn.Parameter
+
+    def __call__(self, image: Tensor, hidden: Tensor) -> Tensor:
+        """Predict normalised pixels (B, 3, H, W) of (B, 3, H, W) in 0..1, of which ``hidden`` (B, H, W) are not seen."""
 
 
 _TWO_PATHS = "a network with a shared and a personal path, such as pvt_fpn's"

@@ -1,32 +1,49 @@
 """Reconstruction: restore hidden patches of the frame; no labels.
 
 He et al., Masked Autoencoders Are Scalable Vision Learners, CVPR 2022: a random share of patches is hidden, the loss is
-the squared error of the hidden ones. Here any network that maps a picture to a picture will do; hidden patches are
-grey in its input, and a sigmoid bounds its colours to [0, 1].
+the squared error of the hidden ones. A masked autoencoder is given the mask and sees visible patches alone. Any other
+network that maps a picture to a picture will do; hidden patches are grey in its input, and a sigmoid bounds its colours
+to [0, 1].
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import cv2
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between
+from shared_components.common.arguments import between, one_of
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
+from shared_components.core.patches import (
+    MeanColour,
+    colours,
+    patch_errors,
+    patch_statistics,
+    sees_visible,
+    spread,
+)
 from shared_components.core.task import Array, Batch, OneOutput, last_frame, sample_spec
 from shared_components.data.samples import Item, SampleSpec
 
 GREY = 0.5
-METRICS = (Metric("mse", "MSE", False, digits=4), Metric("psnr", "PSNR", True, "dB", digits=2))
+THRESHOLDS = {"below_300": 0.3, "below_100": 0.1, "below_050": 0.05, "below_010": 0.01}
+METRICS = (
+    Metric("mse", "MSE", False, digits=4),
+    Metric("psnr", "PSNR", True, "dB", digits=2),
+    *(Metric(name, f"patches below {limit}", True, "%", 100.0, 1) for name, limit in THRESHOLDS.items()),
+)
+PIXELS = ("colours", "normalised", "patches")
 DEFINITIONS = {
     "mse": "per frame the mean over hidden pixels and channels of the squared error, colours in [0, 1]",
     "psnr": "per frame 10 log10(1 / mse), then the mean over frames",
+    "below": "share of all patches, visible ones too, whose mean squared error is below the number, at the network's size "
+    "and in pixels normalised by EndoViT's mean and deviation",
     "hidden": "patches drawn by a fixed seed, the same for every model",
     "resolution": "of the frame: the restored picture enlarged bilinearly, the hidden patches by nearest neighbours",
 }
@@ -37,6 +54,7 @@ def build(
     classes: Sequence[str] = (),
     patch: int = 16,
     hidden: float = 0.75,
+    pixels: str = "colours",
     frames: int = 1,
     interval: float = 0.0,
     padding: str = "first",
@@ -47,23 +65,34 @@ def build(
         classes: A site's class names; not used.
         patch: Side of a patch in pixels of the network's input, which must be a multiple of it.
         hidden: Share of the patches that is hidden, inside (0, 1).
+        pixels: In which the loss is computed, and a masked autoencoder predicts: ``colours`` in [0, 1] (it predicts
+            normalised ones), ``normalised`` by EndoViT's mean and deviation, or ``patches``, then by each patch's own
+            (MAE's ``norm_pix_loss``).
         frames, interval, padding: Of a sample's clip, of which the last frame is restored, see `samples.SampleSpec`.
 
-    Raises ValueError for a number out of its range.
+    Raises ValueError for a number out of its range, or unknown pixels.
     """
+    one_of("reconstruction", "pixels", pixels, PIXELS)
     between("reconstruction", "patch", patch, 1, 16_384, whole=True)
     between("reconstruction", "hidden", hidden, 0, 1, ends="()")
     return Reconstruction(
-        patch, hidden, sample_spec("reconstruction", (), frames=frames, interval=interval, padding=padding)
+        patch, hidden, pixels, sample_spec("reconstruction", (), frames=frames, interval=interval, padding=padding)
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Restored:
-    """A prediction: float32 picture (H, W, 3) in [0, 1], and bool (H, W), True for hidden pixels."""
+    """A prediction.
+
+    Attributes:
+        image: float32 (H, W, 3) in [0, 1].
+        hidden: bool (H, W), True for hidden pixels.
+        errors: Each patch's mean squared error in normalised pixels, float32 (L,), at the network's size.
+    """
 
     image: Array
     hidden: Array
+    errors: Array = field(default_factory=lambda: np.zeros(0, np.float32))
 
 
 @dataclass(frozen=True)
@@ -72,6 +101,7 @@ class Reconstruction(OneOutput):
 
     patch: int
     hidden: float
+    pixels: str
     spec: SampleSpec
     channels = 3
     metrics = METRICS
@@ -102,33 +132,57 @@ class Reconstruction(OneOutput):
         return {**batch, "hidden": grid.to(image.device)}  # (B, rows * columns) -> (B, H, W)
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
-        """Return the restored picture (B, 3, H, W) in [0, 1]; hidden patches are grey in the network's input."""
+        """Return the restored picture (B, 3, H, W): in [0, 1] by a sigmoid, unbounded of a masked autoencoder."""
         image, hidden = batch["image"], batch["hidden"]
+        if isinstance(network, MeanColour):
+            return network(_current(image))
+        if sees_visible(network, self.patch):
+            return self._in_colours(network(_current(image), hidden).float(), _current(image))
         if image.dim() == 5:  # a clip: (B, T, 3, H, W), of which the last frame is restored
             shown = torch.cat([image[:, :-1], self._masked(image[:, -1], hidden)[:, None]], 1)
         else:
             shown = self._masked(image, hidden)
         return network(shown).float().sigmoid()
 
+    def _in_colours(self, predicted: Tensor, image: Tensor) -> Tensor:
+        """Return colours for what a masked autoencoder predicts; ``patches`` by the statistics of the true ones."""
+        if self.pixels == "patches":
+            mean, deviation = patch_statistics(image, self.patch)
+            predicted = predicted * deviation + mean
+        return colours(predicted)
+
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the mean squared error over hidden pixels."""
-        error = (outputs.float() - _current(batch["image"])).square().mean(1)  # (B, H, W)
+        """Return the mean squared error over hidden pixels, in the pixels that were chosen."""
+        image = _current(batch["image"])
+        difference = outputs.float() - image
+        if self.pixels != "colours":
+            difference = difference / spread(image)
+        if self.pixels == "patches":
+            difference = difference / patch_statistics(image, self.patch)[1]
+        error = difference.square().mean(1)  # (B, H, W)
         return error[batch["hidden"]].mean()
 
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Restored]:
-        """Return restored pictures, resized bilinearly."""
+        """Return restored pictures, resized bilinearly, and the errors of patches before that."""
+        errors = patch_errors(outputs.float(), _current(batch["image"]), self.patch).cpu().numpy()
         pictures = outputs.float().clamp(0, 1).permute(0, 2, 3, 1).cpu().numpy()  # (B, 3, H, W) -> (B, H, W, 3)
         hidden = batch["hidden"].cpu().numpy().astype(np.uint8)
         return [
-            Restored(_resized(picture, size, cv2.INTER_LINEAR), _resized(mask, size, cv2.INTER_NEAREST_EXACT) > 0)
-            for picture, mask, size in zip(pictures, hidden, sizes, strict=True)
+            Restored(
+                _resized(picture, size, cv2.INTER_LINEAR), _resized(mask, size, cv2.INTER_NEAREST_EXACT) > 0, of_patches
+            )
+            for picture, mask, of_patches, size in zip(pictures, hidden, errors, sizes, strict=True)
         ]
 
     def score(self, answer: Restored, item: Item, *, quick: bool) -> dict[str, float]:
-        """Score one frame on its hidden pixels."""
+        """Score one frame on its hidden pixels, and on all of its patches; NaN where their errors are not known."""
         true = last_frame(item)[answer.hidden].astype(np.float64) / 255
         mse = float(np.mean((answer.image[answer.hidden] - true) ** 2))
-        return {"mse": mse, "psnr": 10 * math.log10(1 / max(mse, 1e-12))}
+        shares = {
+            name: float(np.mean(answer.errors < limit)) if len(answer.errors) else math.nan
+            for name, limit in THRESHOLDS.items()
+        }
+        return {"mse": mse, "psnr": 10 * math.log10(1 / max(mse, 1e-12)), **shares}
 
     def files(self, answer: Restored, image: Array) -> dict[str, Array]:
         """Return the restored frame, and a sheet of frame, input and restored frame."""

@@ -1,0 +1,83 @@
+"""Patches of pictures, and their pixels normalised as EndoViT does: targets and errors of masked autoencoders."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from shared_components.networks.protocols import SeesVisible
+from shared_components.networks.vit import DEVIATION, MEAN
+
+FLOOR = 1e-6  # added to a patch's variance (He et al., CVPR 2022)
+
+
+def sees_visible(network: nn.Module, patch: int) -> bool:
+    """Return whether a network is given the mask and sees visible patches alone, see `protocols.SeesVisible`.
+
+    Raises:
+        ValueError: It is, and its patches are not of ``patch`` pixels a side.
+    """
+    if not isinstance(network, SeesVisible):
+        return False
+    if network.patch != patch:
+        raise ValueError(
+            f"reconstruction: patch is {patch}, and {type(network).__name__} has patches of {network.patch}; write "
+            f"patch: {network.patch} under reconstruction in 'tasks'"
+        )
+    return True
+
+
+def spread(like: Tensor) -> Tensor:
+    """Return the deviation (3, 1, 1) by which colours in 0..1 are divided when they are normalised."""
+    return like.new_tensor(DEVIATION).reshape(3, 1, 1)
+
+
+def normalised(image: Tensor) -> Tensor:
+    """Normalise colours (B, 3, H, W) in 0..1."""
+    return (image - image.new_tensor(MEAN).reshape(3, 1, 1)) / spread(image)
+
+
+def colours(pixels: Tensor) -> Tensor:
+    """Undo `normalised`."""
+    return pixels * spread(pixels) + pixels.new_tensor(MEAN).reshape(3, 1, 1)
+
+
+def patch_statistics(image: Tensor, patch: int) -> tuple[Tensor, Tensor]:
+    """Return the mean and deviation of each patch's normalised pixels, both (B, 1, H, W), constant in a patch.
+
+    These are what MAE's ``norm_pix_loss`` subtracts and divides by: over pixels and channels, the variance with n - 1.
+    """
+    B, C, H, W = image.shape
+    p = patch
+    grid = normalised(image).reshape(B, C, H // p, p, W // p, p)  # (B, C, H, W) -> (B, C, h, p, w, p)
+    variance, mean = torch.var_mean(grid, dim=(1, 3, 5), keepdim=True)  # (B, 1, h, 1, w, 1)
+
+    def pixels(values: Tensor) -> Tensor:
+        return values.expand(B, 1, H // p, p, W // p, p).reshape(B, 1, H, W)
+
+    return pixels(mean), pixels((variance + FLOOR).sqrt())
+
+
+def patch_errors(outputs: Tensor, image: Tensor, patch: int) -> Tensor:
+    """Return each patch's mean squared error in normalised pixels, (B, h * w), of colours (B, 3, H, W)."""
+    error = ((outputs - image) / spread(image)).square().mean(1, keepdim=True)
+    return nn.functional.avg_pool2d(error, patch).flatten(1)  # (B, 1, H, W) -> (B, 1, h, w) -> (B, h*w)
+
+
+class MeanColour(nn.Module):
+    """The trivial answer: every patch is of the picture's mean colour, hidden patches included."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(B, 3, H, W) -> (B, 3, H, W)."""
+        return image.mean((2, 3), keepdim=True).expand_as(image)
+
+
+def controls(network: nn.Module) -> dict[str, nn.Module]:
+    """Return what a trained network is compared with, by the name of its row: each is scored as the network is.
+
+    ``mean colour`` paints each frame in its mean colour; ``untrained`` is the network as it is made, for one that can be
+    made anew, such as those of the bundles.
+    """
+    remade = getattr(network, "remade", None)
+    untrained = {"untrained": remade(out_channels=3)} if callable(remade) else {}
+    return {"mean colour": MeanColour(), **untrained}

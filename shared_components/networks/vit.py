@@ -1,0 +1,239 @@
+"""The vision transformer of FL-EndoViT: its encoder, under the names of timm, MAE and EndoViT, at a network's top level.
+
+Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021; initial values and constant positions after He et al.,
+"Masked autoencoders are scalable vision learners", CVPR 2022. Pictures are normalised inside, by EndoViT's numbers
+(Batic et al., IJCARS 2024).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shared_components.common.arguments import between, one_of, true_or_false
+
+MEAN, DEVIATION = (0.3464, 0.2280, 0.2228), (0.2520, 0.2128, 0.2093)  # of Endo700k's colours in 0..1
+EPSILON = 1e-6  # of layer normalisation
+TOKEN = 0.02  # standard deviation of a token's initial values
+ENCODER = ("cls_token", "patch_embed", "blocks", "norm")
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Sizes of an encoder, and of MAE's decoder beside it; sides are in pixels."""
+
+    side: int
+    patch: int
+    width: int
+    blocks: int
+    heads: int
+    decoder_width: int
+    decoder_blocks: int
+    decoder_heads: int
+
+
+ARCHITECTURES = {
+    "tiny": Architecture(64, 8, 192, 6, 3, 96, 2, 3),
+    "base": Architecture(224, 16, 768, 12, 12, 512, 8, 16),
+}
+
+
+class Vit(nn.Module):
+    """The encoder of the networks in this room's ``vit_*`` files and `mae_vit`, which add what reads its tokens.
+
+    Args:
+        architecture: One of `ARCHITECTURES`.
+        size: Side in pixels of the square for which positions are made, a multiple of the patch; None: the
+            architecture's. At other sizes positions are interpolated.
+        drop_path: Probability of dropping the last block's branches in training; from 0 at the first it rises evenly.
+        trained_encoders: Whether the encoder is trained, too.
+
+    Raises:
+        ValueError: An argument is unknown or out of its range; one sentence.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, *, architecture: str, size: int | None, drop_path: float, trained_encoders: bool) -> None:
+        super().__init__()
+        self._check(architecture, size, drop_path, trained_encoders)
+        self.architecture, self.sizes = architecture, ARCHITECTURES[architecture]
+        self.patch = self.stride = self.sizes.patch  # a picture's sides are multiples
+        self.side = (size or self.sizes.side) // self.patch  # patches
+        self.trained_encoders = trained_encoders
+        width, depth = self.sizes.width, self.sizes.blocks
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.pos_embed = nn.Parameter(sine_positions(width, self.side, self.side), requires_grad=False)
+        self.patch_embed = PatchEmbed(self.patch, width)
+        self.blocks = nn.ModuleList(
+            Block(width, self.sizes.heads, drop_path * i / max(1, depth - 1)) for i in range(depth)
+        )
+        self.norm = nn.LayerNorm(width, eps=EPSILON)
+        for name, values in (("mean", MEAN), ("deviation", DEVIATION)):
+            self.register_buffer(name, torch.tensor(values).reshape(3, 1, 1), persistent=False)
+
+    def _check(self, architecture: str, size: int | None, drop_path: float, trained_encoders: bool) -> None:
+        who = type(self).__name__
+        one_of(who, "architecture", architecture, ARCHITECTURES)
+        patch = ARCHITECTURES[architecture].patch
+        between(who, "size", size, patch, whole=True, null="the architecture's")
+        between(who, "drop_path", drop_path, 0, 1, ends="[)")
+        true_or_false(who, "trained_encoders", trained_encoders)
+        if size is not None and size % patch:
+            near = max(1, round(size / patch)) * patch
+            raise ValueError(f"{who}: size is {size}; it is a multiple of {patch}, such as {near}")
+
+    def _start(self) -> None:
+        """Give all modules their initial values, and fix the encoder where it is not trained."""
+        initialise(self)
+        if not self.trained_encoders:
+            for name, parameter in self.named_parameters():
+                if name.partition(".")[0] in ENCODER:
+                    parameter.requires_grad_(False)
+
+    def learns(self) -> torch.autograd.grad_mode.set_grad_enabled:
+        """Return the context of the encoder's pass: without gradients where it is not trained."""
+        return torch.set_grad_enabled(self.trained_encoders and torch.is_grad_enabled())
+
+    def embed(self, image: Tensor) -> Tensor:
+        """Return the patches (B, L, C) of pictures (B, 3, H, W) in 0..1, with their positions, row by row.
+
+        Raises ValueError for another shape, or sides that are no multiples of the patch.
+        """
+        rows, columns = self.grid(image)
+        normalised = (image - self.mean) / self.deviation
+        return self.patch_embed(normalised) + positions_at(self.pos_embed, self.side, rows, columns)[:, 1:]
+
+    def with_class_token(self, patches: Tensor) -> Tensor:
+        """Prepend the class token: (B, L, C) -> (B, 1 + L, C)."""
+        token = self.cls_token + self.pos_embed[:, :1]
+        return torch.cat([token.expand(len(patches), -1, -1), patches], 1)
+
+    def grid(self, image: Tensor) -> tuple[int, int]:
+        """Return rows and columns of patches; ValueError as `embed`."""
+        if image.dim() != 4 or image.shape[1] != 3 or image.shape[2] % self.patch or image.shape[3] % self.patch:
+            raise ValueError(
+                f"{type(self).__name__} takes images (B, 3, H, W), height and width multiples of {self.patch}, and "
+                f"got {list(image.shape)}"
+            )
+        return image.shape[2] // self.patch, image.shape[3] // self.patch
+
+    def tokens(self, image: Tensor) -> Tensor:
+        """Return the last block's tokens (B, 1 + L, C), the class token first, without the last normalisation."""
+        with self.learns():
+            found = self.with_class_token(self.embed(image))
+            for block in self.blocks:
+                found = block(found)
+        return found
+
+
+class PatchEmbed(nn.Module):
+    """A linear map of each patch, written as a convolution without overlap."""
+
+    def __init__(self, patch: int, width: int) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(3, width, patch, stride=patch)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """(B, 3, H, W) -> (B, H/p * W/p, C)."""
+        return self.proj(image).flatten(2).transpose(1, 2)  # (B, C, h, w) -> (B, h*w, C)
+
+
+class Block(nn.Module):
+    """Attention and a perceptron, each after a normalisation and beside a way around it."""
+
+    def __init__(self, width: int, heads: int, drop_path: float = 0.0) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width, eps=EPSILON)
+        self.attn = Attention(width, heads)
+        self.norm2 = nn.LayerNorm(width, eps=EPSILON)
+        self.mlp = Mlp(width, 4 * width)
+        self.drop_path = drop_path
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, N, C) -> (B, N, C)."""
+        x = x + self._dropped(self.attn(self.norm1(x)))
+        return x + self._dropped(self.mlp(self.norm2(x)))
+
+    def _dropped(self, branch: Tensor) -> Tensor:
+        """Drop the branch (B, N, C) of whole samples, and scale the others (Huang et al., ECCV 2016)."""
+        if not self.training or not self.drop_path:
+            return branch
+        kept = torch.empty(len(branch), 1, 1, dtype=branch.dtype, device=branch.device)
+        return branch * kept.bernoulli_(1 - self.drop_path).div_(1 - self.drop_path)
+
+
+class Attention(nn.Module):
+    """Self-attention of several heads."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, N, C) -> (B, N, C)."""
+        B, N, C = x.shape
+        parts = self.qkv(x).reshape(B, N, 3, self.heads, C // self.heads)
+        q, k, v = parts.permute(2, 0, 3, 1, 4)  # (B, N, 3, heads, c) -> (3, B, heads, N, c)
+        found = F.scaled_dot_product_attention(q, k, v)
+        return self.proj(found.transpose(1, 2).reshape(B, N, C))  # (B, heads, N, c) -> (B, N, heads * c)
+
+
+class Mlp(nn.Module):
+    """Two linear layers with a GELU between them."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(width, hidden)
+        self.fc2 = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, N, C) -> (B, N, C)."""
+        return self.fc2(F.gelu(self.fc1(x)))
+
+
+def initialise(network: nn.Module) -> None:
+    """Set MAE's initial values: Xavier's for linear layers, the patches' as one, normal tokens, biases of 0."""
+    for module in network.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.zeros_(module.bias)
+        elif isinstance(module, PatchEmbed):
+            nn.init.xavier_uniform_(module.proj.weight.flatten(1))  # (C, 3, p, p) -> (C, 3*p*p), the same memory
+    for name, token in network.named_parameters():
+        if name in ("cls_token", "mask_token"):
+            nn.init.normal_(token, std=TOKEN)
+
+
+def sine_positions(width: int, rows: int, columns: int) -> Tensor:
+    """Return the constant position embeddings (1, 1 + rows * columns, width), that of the class token first, 0.
+
+    The first half of the channels has the sines and cosines of the column, the second those of the row, at
+    frequencies 10000^(-4 i / width), as MAE computes them; ``width`` is a multiple of 4.
+    """
+    rates = 10_000.0 ** (-torch.arange(width // 4, dtype=torch.float64) / (width // 4))
+
+    def encoded(places: int) -> Tensor:  # (places, width / 2)
+        angles = torch.arange(places, dtype=torch.float64)[:, None] * rates
+        return torch.cat([angles.sin(), angles.cos()], 1)
+
+    across = encoded(columns)[None].expand(rows, -1, -1)
+    down = encoded(rows)[:, None].expand(-1, columns, -1)
+    grid = torch.cat([across, down], 2).reshape(1, rows * columns, width)  # (rows, columns, C) -> (1, rows*columns, C)
+    return torch.cat([torch.zeros(1, 1, width, dtype=grid.dtype), grid], 1).float()
+
+
+def positions_at(positions: Tensor, side: int, rows: int, columns: int) -> Tensor:
+    """Interpolate position embeddings (1, 1 + side^2, C) bilinearly for another grid: (1, 1 + rows * columns, C)."""
+    if (rows, columns) == (side, side):
+        return positions
+    C = positions.shape[2]
+    grid = positions[:, 1:].reshape(1, side, side, C).permute(0, 3, 1, 2)  # (1, side^2, C) -> (1, C, side, side)
+    found = F.interpolate(grid, size=(rows, columns), mode="bilinear", align_corners=False)
+    return torch.cat([positions[:, :1], found.flatten(2).transpose(1, 2)], 1)  # (1, C, h, w) -> (1, h*w, C)
