@@ -27,6 +27,8 @@ from shared_components.networks.checkpoints import (
 from shared_components.networks.parts import inside, parts_of
 from shared_components.networks.sam2_checkpoint import is_published, load_sam2
 from shared_components.networks.sam2_video import Sam2Clips
+from shared_components.networks.vit import Vit
+from shared_components.networks.vit_checkpoint import SETTINGS, in_timm_layout, is_another, load_vit
 
 START_VARIABLE = "SURGFL_START_WEIGHTS"
 RANDOM, RENDERED, FILE = "random", "rendered", "file"
@@ -84,7 +86,7 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
     declares as ``training_only``, and layers of its ``additions`` that the checkpoint has not, or of other shapes; what
     the checkpoint has of both beyond the network is left. Of a segmentation's last layers, classes of the same name
     are copied, and one that the checkpoint tells apart further gets the mean of its classes' rows. Of an official file
-    of the encoder alone, or of SAM2, everything else keeps them.
+    of the encoder alone, of SAM2, or of another network with the same ViT, everything else keeps them.
 
     Args:
         network: Built from the seed; in no wise trained.
@@ -92,7 +94,7 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
         card: What the network is to learn.
         bundle: Whose shipped weights ``rendered`` means.
         file: Of ``file``: a checkpoint of the same network, the official ImageNet weights of its encoder, or
-            of a SAM2 network published ones.
+            of a SAM2 network published ones; of a ViT any that `load_vit` takes.
 
     Returns:
         ``start``; ``sha256`` of the file; ``from``, its name; ``fresh``, what it does not cover: names of tensors,
@@ -105,8 +107,12 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
     if source is None:
         return {"start": start, "sha256": "", "from": "", "fresh": []}
     path, sha256 = source
-    state = load_weights(path)
-    if _is_of_encoder(network, state):
+    state = load_weights(path, allowed=SETTINGS if isinstance(network, Vit) else ())
+    if isinstance(network, Vit):
+        state = in_timm_layout(state, path)
+    if isinstance(network, Vit) and is_another(network, state):
+        fresh = load_vit(network, path)
+    elif _is_of_encoder(network, state):
         load_encoder(network, path)
         outside = [name for name in network.state_dict() if not name.startswith("encoder.")]
         fresh = list(dict.fromkeys(name.partition(".")[0] for name in outside))

@@ -75,8 +75,8 @@ class MeanColour(nn.Module):
 def controls(network: nn.Module) -> dict[str, nn.Module]:
     """Return what a trained network is compared with, by the name of its row: each is scored as the network is.
 
-    ``mean colour`` paints each frame in its mean colour; ``untrained`` is the network as it is made, for one that can be
-    made anew, such as those of the bundles.
+    ``mean colour`` paints each frame in its mean colour; ``untrained`` is the network as it is made, where it can be
+    made anew as those of the bundles can.
     """
     remade = getattr(network, "remade", None)
     untrained = {"untrained": remade(out_channels=3)} if callable(remade) else {}

@@ -8,7 +8,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,18 +91,20 @@ def save_pt(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]
     write_bytes(path, written.getvalue())
 
 
-def load_weights(path: Path) -> dict[str, Tensor]:
+def load_weights(path: Path, *, allowed: Sequence[type] = ()) -> dict[str, Tensor]:
     """Read a state dict from safetensors, or from a `torch.save` file that holds tensors only.
 
     Half precision, in which bundles ship their weights, becomes float32. A `.pt` or `.pth` file has the state dict
-    alone or under one of the usual keys "state_dict", "model" or "network". Raises CheckpointError for a file that is
-    missing, damaged, or holds anything but named tensors.
+    alone or under one of the usual keys "state_dict", "model" or "network"; beside them it may hold objects of the
+    ``allowed`` classes, such as a training's settings, whose attributes are set and whose code is not run. Raises
+    CheckpointError for a file that is missing, damaged, or holds anything else.
     """
     halves = (torch.float16, torch.bfloat16)
-    return {name: value.float() if value.dtype in halves else value for name, value in stored_weights(path).items()}
+    stored = stored_weights(path, allowed=allowed)
+    return {name: value.float() if value.dtype in halves else value for name, value in stored.items()}
 
 
-def stored_weights(path: Path) -> dict[str, Tensor]:
+def stored_weights(path: Path, *, allowed: Sequence[type] = ()) -> dict[str, Tensor]:
     """Read a state dict as `load_weights` does, in the precision of the file."""
     path = Path(path)
     if not path.is_file():
@@ -110,7 +112,8 @@ def stored_weights(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals(list(allowed)):
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
     except _DAMAGES as error:
         raise CheckpointError(
             f"checkpoint {path} is damaged or holds more than tensors; save the network's state_dict alone"

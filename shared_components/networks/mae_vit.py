@@ -40,10 +40,10 @@ class MaeVit(Vit):
         trained_encoders: bool = True,
     ) -> None:
         if out_channels != CHANNELS:
-            raise ValueError(f"MaeVit: out_channels is {out_channels!r}; a picture has 3: give it the task reconstruction")
-        super().__init__(
-            architecture=architecture, size=size, drop_path=drop_path, trained_encoders=trained_encoders
-        )
+            raise ValueError(
+                f"MaeVit: out_channels is {out_channels!r}; a picture has 3: give it the task reconstruction"
+            )
+        super().__init__(architecture=architecture, size=size, drop_path=drop_path, trained_encoders=trained_encoders)
         self.remade = partial(
             MaeVit, architecture=architecture, size=size, drop_path=drop_path, trained_encoders=trained_encoders
         )
@@ -113,7 +113,9 @@ class MaeVit(Vit):
     def _picture(self, patches: Tensor, rows: int, columns: int) -> Tensor:
         """(B, rows * columns, p * p * 3) -> (B, 3, H, W); in a patch the colour is last, as in MAE."""
         B, p = len(patches), self.patch
-        grid = patches.reshape(B, rows, columns, p, p, CHANNELS).permute(0, 5, 1, 3, 2, 4)  # (B, 3, rows, p, columns, p)
+        grid = patches.reshape(B, rows, columns, p, p, CHANNELS).permute(
+            0, 5, 1, 3, 2, 4
+        )  # (B, 3, rows, p, columns, p)
         return grid.reshape(B, CHANNELS, rows * p, columns * p)
 
 

@@ -61,7 +61,7 @@ class SeesVisible(Protocol):
     mask_token: nn.Parameter
 
     def __call__(self, image: Tensor, hidden: Tensor) -> Tensor:
-        """Predict normalised pixels (B, 3, H, W) of (B, 3, H, W) in 0..1, of which ``hidden`` (B, H, W) are not seen."""
+        """Predict normalised pixels (B, 3, H, W) of a picture in 0..1, of which ``hidden`` (B, H, W) are not seen."""
 
 
 _TWO_PATHS = "a network with a shared and a personal path, such as pvt_fpn's"

@@ -1,4 +1,4 @@
-"""The vision transformer of FL-EndoViT: its encoder, under the names of timm, MAE and EndoViT, at a network's top level.
+"""The vision transformer of FL-EndoViT: its encoder, by the names of timm, MAE and EndoViT, at a network's top level.
 
 Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021; initial values and constant positions after He et al.,
 "Masked autoencoders are scalable vision learners", CVPR 2022. Pictures are normalised inside, by EndoViT's numbers

@@ -20,14 +20,7 @@ from torch import Tensor, nn
 from shared_components.common.arguments import between, one_of
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
-from shared_components.core.patches import (
-    MeanColour,
-    colours,
-    patch_errors,
-    patch_statistics,
-    sees_visible,
-    spread,
-)
+from shared_components.core.patches import MeanColour, colours, patch_errors, patch_statistics, sees_visible, spread
 from shared_components.core.task import Array, Batch, OneOutput, last_frame, sample_spec
 from shared_components.data.samples import Item, SampleSpec
 
@@ -42,8 +35,8 @@ PIXELS = ("colours", "normalised", "patches")
 DEFINITIONS = {
     "mse": "per frame the mean over hidden pixels and channels of the squared error, colours in [0, 1]",
     "psnr": "per frame 10 log10(1 / mse), then the mean over frames",
-    "below": "share of all patches, visible ones too, whose mean squared error is below the number, at the network's size "
-    "and in pixels normalised by EndoViT's mean and deviation",
+    "below": "share of all patches, visible ones too, whose mean squared error is below the number, in pixels "
+    "normalised by EndoViT's mean and deviation and at the network's size",
     "hidden": "patches drawn by a fixed seed, the same for every model",
     "resolution": "of the frame: the restored picture enlarged bilinearly, the hidden patches by nearest neighbours",
 }

@@ -1,0 +1,98 @@
+"""A ViT that labels clips or all frames of a video: FL-EndoViT's encoder frame by frame, and a network of sequences.
+
+With ``sequence: lstm`` a clip's label, as GynSurg's (all weights trained); with ``tcn`` every frame's, TeCNO's second
+stage, whose encoder is fixed: `trained_encoders: false`, with which the features of a frame can be kept on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from torch import Tensor
+
+from shared_components.common.arguments import between, one_of
+from shared_components.networks.sequences import CausalTcn, FeatureLstm
+from shared_components.networks.vit import ENCODER, Vit
+from shared_components.networks.vit_frames import POOLS, pooled
+
+SEQUENCES = {"lstm": FeatureLstm, "tcn": CausalTcn}
+
+
+class VitClips(Vit):
+    """Label clips, or every frame of a sequence.
+
+    Args:
+        out_channels: Classes.
+        sequence: ``lstm`` or ``tcn``, see `sequences`.
+        pool: A frame's features: the class ``token``, or the ``mean`` of the patches, both normalised.
+        architecture, size, drop_path, trained_encoders: See `vit.Vit`.
+
+    Raises:
+        ValueError: An argument is unknown or out of its range; one sentence.
+    """
+
+    takes_clips: Final = True
+
+    def __init__(
+        self,
+        *,
+        out_channels: int = 4,
+        architecture: str = "tiny",
+        size: int | None = None,
+        sequence: str = "lstm",
+        pool: str = "mean",
+        drop_path: float = 0.0,
+        trained_encoders: bool = True,
+    ) -> None:
+        between("VitClips", "out_channels", out_channels, 1, whole=True)
+        one_of("VitClips", "sequence", sequence, SEQUENCES)
+        one_of("VitClips", "pool", pool, POOLS)
+        super().__init__(architecture=architecture, size=size, drop_path=drop_path, trained_encoders=trained_encoders)
+        self.remade = partial(
+            VitClips, architecture=architecture, size=size, sequence=sequence, pool=pool, drop_path=drop_path,
+            trained_encoders=trained_encoders,
+        )  # fmt: skip
+        self.pool = pool
+        self.sequence = SEQUENCES[sequence](features=self.sizes.width, out_channels=out_channels)
+        head = {"lstm": "sequence.head", "tcn": "sequence.heads"}[sequence]
+        self.parts = {
+            "encoder": ENCODER,
+            "image_encoder": (*ENCODER, "pos_embed"),  # whose features `feature_cache_gb` keeps
+            "decoder": ("sequence",),
+            "head": (head,),
+            "top": ("sequence",),
+            "positions": ("pos_embed",),
+        }
+        self._start()
+
+    def with_classes(self, out_channels: int) -> VitClips:
+        """Return a fresh, newly initialised network that differs in the number of classes alone."""
+        return self.remade(out_channels=out_channels)
+
+    def encode(self, clip: Tensor) -> tuple[Tensor]:
+        """Return the features (B, T, C) of clips (B, T, 3, H, W) in 0..1, frame by frame; ValueError as `Vit.embed`."""
+        B, T = clip.shape[:2]
+        found = pooled(self, clip.flatten(0, 1), self.pool)  # (B, T, 3, H, W) -> (B*T, 3, H, W) -> (B*T, C)
+        return (found.unflatten(0, (B, T)),)
+
+    def forward(self, clip: Tensor | None, features: Sequence[Tensor] | None = None) -> Tensor:
+        """Predict clips (B, T, 3, H, W) in 0..1, or pictures (B, 3, H, W) as clips of one frame.
+
+        Args:
+            clip: Not read where there are features.
+            features: Those of `encode`.
+
+        Returns:
+            Logits (B, out_channels) by ``lstm``; of every stage and frame (S, B, T, out_channels) by ``tcn``.
+
+        Raises:
+            ValueError: Another shape, or neither is given.
+        """
+        if features is None:
+            if clip is None or clip.dim() not in (4, 5):
+                got = "nothing" if clip is None else list(clip.shape)
+                raise ValueError(f"VitClips takes clips (B, T, 3, H, W) or pictures (B, 3, H, W), and got {got}")
+            features = self.encode(clip if clip.dim() == 5 else clip[:, None])
+        return self.sequence(features[0])

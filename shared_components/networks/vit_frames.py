@@ -1,0 +1,71 @@
+"""A ViT that labels frames: FL-EndoViT's encoder and a linear layer, for action triplets and phases.
+
+Its encoder's tensors have the names that they have in the masked autoencoder, `mae_vit`, that has learnt them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from torch import Tensor, nn
+
+from shared_components.common.arguments import between, one_of
+from shared_components.networks.vit import ENCODER, Vit
+
+POOLS = ("token", "mean")
+HEAD = 2e-5  # standard deviation of a new head's weights, as MAE's fine-tuning has it
+
+
+class VitFrames(Vit):
+    """Label frames.
+
+    Args:
+        out_channels: Numbers per frame, such as classes.
+        pool: What the head reads: the class ``token``, or the ``mean`` of the patches, both normalised.
+        architecture, size, drop_path, trained_encoders: See `vit.Vit`; without trained encoders the head alone learns.
+
+    Raises:
+        ValueError: An argument is unknown or out of its range; one sentence.
+    """
+
+    def __init__(
+        self,
+        *,
+        out_channels: int = 4,
+        architecture: str = "tiny",
+        size: int | None = None,
+        pool: str = "token",
+        drop_path: float = 0.1,
+        trained_encoders: bool = True,
+    ) -> None:
+        between("VitFrames", "out_channels", out_channels, 1, whole=True)
+        one_of("VitFrames", "pool", pool, POOLS)
+        super().__init__(architecture=architecture, size=size, drop_path=drop_path, trained_encoders=trained_encoders)
+        self.remade = partial(
+            VitFrames, architecture=architecture, size=size, pool=pool, drop_path=drop_path,
+            trained_encoders=trained_encoders,
+        )  # fmt: skip
+        self.pool = pool
+        self.head = nn.Linear(self.sizes.width, out_channels)
+        self.parts = {"encoder": ENCODER, "head": ("head",), "top": ("head",), "positions": ("pos_embed",)}
+        self._start()
+        nn.init.trunc_normal_(self.head.weight, std=HEAD)
+
+    def with_classes(self, out_channels: int) -> VitFrames:
+        """Return a fresh, newly initialised network that differs in the numbers per frame alone."""
+        return self.remade(out_channels=out_channels)
+
+    def features(self, image: Tensor) -> Tensor:
+        """Return what the head reads, (B, C), of pictures (B, 3, H, W) in 0..1; ValueError as `vit.Vit.embed`."""
+        return pooled(self, image, self.pool)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Return logits (B, out_channels) of pictures (B, 3, H, W) in 0..1; ValueError as `vit.Vit.embed`."""
+        return self.head(self.features(image))
+
+
+def pooled(network: Vit, image: Tensor, pool: str) -> Tensor:
+    """Return the normalised class token, or the normalised mean of the patches: (B, 3, H, W) -> (B, C)."""
+    tokens = network.tokens(image)
+    with network.learns():
+        return network.norm(tokens[:, 0] if pool == "token" else tokens[:, 1:].mean(1))

@@ -1,0 +1,127 @@
+"""Published layouts of a ViT's weights: strictly, by name, without running code."""
+
+import argparse
+import pickle
+import re
+
+import pytest
+import torch
+
+from shared_components.networks.checkpoints import CheckpointError, save_weights
+from shared_components.networks.mae_vit import MaeVit
+from shared_components.networks.vit_checkpoint import load_vit
+from shared_components.networks.vit_dpt import VitDpt
+from shared_components.networks.vit_frames import VitFrames
+
+
+@pytest.fixture(scope="module")
+def source():
+    torch.manual_seed(5)
+    return {name: torch.randn_like(value) for name, value in MaeVit().state_dict().items()}
+
+
+def saved(tmp_path, content, name="model.pth"):
+    path = tmp_path / name
+    torch.save(content, path) if path.suffix != ".safetensors" else save_weights(path, content)
+    return path
+
+
+def of_encoder(state):
+    return {name: value for name, value in state.items() if not name.startswith(("decoder", "mask"))}
+
+
+LAYOUTS = {
+    "imagenet": lambda state: {"model": state},
+    "endovit": lambda state: {
+        "model": state, "optimizer": {"state": {}, "param_groups": [{"lr": 0.1}]}, "epoch": 3, "scaler": {"scale": 1.0},
+        "args": argparse.Namespace(mask_ratio=0.75, output_dir="out", betas=(0.9, 0.95), distributed=False),
+    },
+    "average": lambda state: {
+        "model": {f"module.{name}": value for name, value in state.items()} | {"n_averaged": torch.tensor(4)}
+    },
+    "alone": lambda state: state,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_autoencoder_takes_every_layout_whole(tmp_path, source, layout):
+    network = MaeVit()
+    assert load_vit(network, saved(tmp_path, LAYOUTS[layout](source))) == []
+    assert all(torch.equal(value, source[name]) for name, value in network.state_dict().items())
+
+
+def test_safetensors_of_our_own_are_taken(tmp_path, source):
+    network = MaeVit()
+    assert load_vit(network, saved(tmp_path, source, "model.safetensors")) == []
+    assert torch.equal(network.mask_token, source["mask_token"])
+
+
+def test_a_file_without_a_decoder_leaves_the_decoder_and_says_so(tmp_path, source):
+    network = MaeVit()
+    before = network.decoder_pred.weight.clone()
+    fresh = load_vit(network, saved(tmp_path, {"model": of_encoder(source)}))
+    assert set(fresh) == {name for name in source if name.startswith(("decoder", "mask"))}
+    assert torch.equal(network.decoder_pred.weight, before) and torch.equal(network.cls_token, source["cls_token"])
+
+
+@pytest.mark.parametrize(("kind", "fresh"), [(VitFrames, {"head"}), (VitDpt, {"readout", "reassemble", "fusion", "neck", "head"})])
+def test_a_downstream_network_takes_the_encoder_and_names_the_rest(tmp_path, source, kind, fresh):
+    network = kind()
+    found = load_vit(network, saved(tmp_path, {"model": source}))
+    assert {name.partition(".")[0] for name in found} == fresh
+    assert all(torch.equal(v, source[n]) for n, v in network.state_dict().items() if n not in found)
+
+
+def test_the_normalisation_of_a_pooled_fine_tuning_is_the_norm_and_its_head_is_left(tmp_path, source):
+    state = {name.replace("norm.", "fc_norm.") if name.startswith("norm.") else name: v for name, v in source.items()}
+    state = of_encoder(state) | {"head.weight": torch.ones(1000, 192), "head.bias": torch.ones(1000)}
+    network = VitFrames(pool="mean")
+    assert load_vit(network, saved(tmp_path, {"model": state})) == ["head.weight", "head.bias"]
+    assert torch.equal(network.norm.weight, source["norm.weight"])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda s: s.pop("blocks.3.norm1.bias"), "it lacks blocks.3.norm1.bias"),
+        (lambda s: s.update({"blocks.9.x": torch.ones(1)}), "it has blocks.9.x"),
+        (lambda s: s.update({"cls_token": torch.ones(1, 1, 5)}), r"cls_token is \[1, 1, 5\] and should be \[1, 1, 192\]"),
+        (lambda s: s["norm.bias"].fill_(torch.nan), "holds NaN or infinity in norm.bias"),
+        (lambda s: s.update({"fc_norm.bias": torch.ones(192)}), "has both norm and fc_norm"),
+    ],
+)
+def test_what_differs_is_named_in_one_sentence_and_the_network_keeps_its_weights(tmp_path, source, change, words):
+    state = {name: value.clone() for name, value in source.items()}
+    change(state)
+    network = MaeVit()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    with pytest.raises(CheckpointError, match=words) as caught:
+        load_vit(network, saved(tmp_path, {"model": state}))
+    assert "\n" not in str(caught.value) and re.search(r"model\.pth", str(caught.value))
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())
+
+
+class Bomb:
+    """Runs when it is unpickled by who trusts it."""
+
+    ran = False
+
+    def __reduce__(self):
+        return setattr, (Bomb, "ran", True)
+
+
+def test_code_in_a_file_is_refused_and_not_run(tmp_path, source):
+    path = saved(tmp_path, {"model": source, "args": argparse.Namespace(hook=Bomb())})
+    with pytest.raises(CheckpointError, match="holds more than tensors"):
+        load_vit(MaeVit(), path)
+    assert not Bomb.ran
+    assert pickle.loads(pickle.dumps(Bomb())) is None and Bomb.ran
+
+
+def test_settings_are_allowed_where_a_vit_is_read_alone(tmp_path, source):
+    from shared_components.networks.checkpoints import load_weights
+
+    path = saved(tmp_path, {"model": {"a": torch.ones(1)}, "args": argparse.Namespace()})
+    load_weights(path, allowed=(argparse.Namespace,))
+    with pytest.raises(CheckpointError, match="holds more than tensors"):
+        load_weights(path)
