@@ -1,5 +1,6 @@
 """What a network begins from: pasted whole, over what the seed gave, or refused; what bundles ship."""
 
+import argparse
 import json
 
 import pytest
@@ -12,14 +13,17 @@ from shared_components.data.classes import CLASS_MAPS
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import bundle_names
 from shared_components.networks.checkpoints import CheckpointError, load_weights, save_weights
+from shared_components.networks.mae_vit import MaeVit
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.sam2_video import Sam2Clips
 from shared_components.networks.tiny import Tiny
+from shared_components.networks.vit_dpt import VitDpt
+from shared_components.networks.vit_frames import VitFrames
 from tests.federation.conftest import same
 
 PARTS, MANIPULATOR = CLASS_MAPS["parts"], CLASS_MAPS["shaft_manipulator"]
-DEPTH = Card("depth", ("mm",))
+DEPTH, PICTURES = Card("depth", ("mm",)), Card("reconstruction")
 
 
 def segmentation(classes=PARTS):
@@ -350,3 +354,29 @@ def test_published_weights_of_sam2_leave_depth_head_and_selection_as_the_seed_ha
     facts = from_file(network, path, segmentation())
     assert same(network.state_dict(), before | published)
     assert facts["fresh"] == [name for name in before if name not in published]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fresh"),
+    [(VitFrames, {"head"}), (VitDpt, {"readout", "reassemble", "fusion", "neck", "head"}), (MaeVit, set())],
+)
+def test_a_vit_begins_with_an_autoencoders_encoder_from_our_file_or_endovits(tmp_path, kind, fresh):
+    learnt = MaeVit(size=32).state_dict()
+    save_weights(tmp_path / "ours.safetensors", learnt, {"bundle": "fl_endovit", "task": "reconstruction"})
+    torch.save({"model": learnt, "args": argparse.Namespace(lr=0.1)}, tmp_path / "endovit.pth")
+    for name in ("ours.safetensors", "endovit.pth"):
+        network = kind(size=32)
+        facts = begin(network, "file", card=PICTURES, bundle="", file=tmp_path / name)
+        assert {tensor.partition(".")[0] for tensor in facts["fresh"]} == fresh
+        assert same(
+            {n: v for n, v in network.state_dict().items() if n in learnt},
+            {n: learnt[n] for n in network.state_dict() if n in learnt},
+        )
+
+
+def test_a_vit_that_continues_keeps_its_head(tmp_path):
+    source, network = VitFrames(size=32, out_channels=2), VitFrames(size=32, out_channels=2)
+    card = Card("phases", ("one", "two"))
+    save_weights(tmp_path / "a.safetensors", source.state_dict(), {"task": "phases", "outputs": "one,two"})
+    assert begin(network, "file", card=card, bundle="", file=tmp_path / "a.safetensors")["fresh"] == []
+    assert same(network.state_dict(), source.state_dict())

@@ -64,7 +64,9 @@ def test_a_file_without_a_decoder_leaves_the_decoder_and_says_so(tmp_path, sourc
     assert torch.equal(network.decoder_pred.weight, before) and torch.equal(network.cls_token, source["cls_token"])
 
 
-@pytest.mark.parametrize(("kind", "fresh"), [(VitFrames, {"head"}), (VitDpt, {"readout", "reassemble", "fusion", "neck", "head"})])
+@pytest.mark.parametrize(
+    ("kind", "fresh"), [(VitFrames, {"head"}), (VitDpt, {"readout", "reassemble", "fusion", "neck", "head"})]
+)
 def test_a_downstream_network_takes_the_encoder_and_names_the_rest(tmp_path, source, kind, fresh):
     network = kind()
     found = load_vit(network, saved(tmp_path, {"model": source}))
@@ -85,7 +87,10 @@ def test_the_normalisation_of_a_pooled_fine_tuning_is_the_norm_and_its_head_is_l
     [
         (lambda s: s.pop("blocks.3.norm1.bias"), "it lacks blocks.3.norm1.bias"),
         (lambda s: s.update({"blocks.9.x": torch.ones(1)}), "it has blocks.9.x"),
-        (lambda s: s.update({"cls_token": torch.ones(1, 1, 5)}), r"cls_token is \[1, 1, 5\] and should be \[1, 1, 192\]"),
+        (
+            lambda s: s.update({"cls_token": torch.ones(1, 1, 5)}),
+            r"cls_token is \[1, 1, 5\] and should be \[1, 1, 192\]",
+        ),
         (lambda s: s["norm.bias"].fill_(torch.nan), "holds NaN or infinity in norm.bias"),
         (lambda s: s.update({"fc_norm.bias": torch.ones(192)}), "has both norm and fc_norm"),
     ],

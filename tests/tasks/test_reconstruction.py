@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.core.patches import MeanColour
 from shared_components.core.task import make_task
 from shared_components.data.samples import Item
+from shared_components.networks.mae_vit import MaeVit
 from shared_components.tasks.reconstruction import GREY, Restored
 
 TASK = make_task("reconstruction", {"patch": 4, "hidden": 0.75})
@@ -105,3 +107,84 @@ def test_scores_are_worked_by_hand_and_visible_pixels_do_not_count():
 
 def test_a_task_without_labels_asks_for_none():
     assert TASK.spec.targets == () and TASK.channels == 3 and TASK.card.outputs == ()
+
+
+def test_existing_networks_are_scored_on_the_same_pixels_and_patches_are_counted_beside():
+    given = drawn()
+    outputs = given["image"] + 0.05
+    outputs[0, :, 4:, :4] += 0.25  # one of the eight patches
+    (first, second) = TASK.postprocess(outputs, given, [(8, 16)] * 2)
+    items = [Item((picture[None] * 255).astype(np.uint8), {}, "") for picture in (first.image, second.image)]
+    scores = [TASK.score(answer, item, quick=True) for answer, item in zip((first, second), items, strict=True)]
+    assert [score["below_300"] for score in scores] == [7 / 8, 1.0]  # 0.3 / 0.21 squared is 2, 0.05 / 0.21 squared 0.06
+    assert [score["below_100"] for score in scores] == [7 / 8, 1.0]
+    assert [score["below_050"] for score in scores] == [0.0, 0.0]
+    assert len(first.errors) == 8
+
+
+def test_patches_that_nobody_has_scored_are_not_counted():
+    restored = Restored(np.full((1, 2, 3), 0.6, np.float32), np.array([[True, False]]))
+    score = TASK.score(restored, Item(np.zeros((1, 1, 2, 3), np.uint8), {}, ""), quick=False)
+    assert math.isnan(score["below_300"])
+
+
+@pytest.fixture(scope="module")
+def autoencoder():
+    torch.manual_seed(0)
+    return MaeVit(size=32).eval()
+
+
+def masked(pixels, seed=0):
+    task = make_task("reconstruction", {"patch": 8, "pixels": pixels})
+    given = task.add_randomness(batch(height=32, width=32), torch.Generator().manual_seed(seed))
+    return task, given
+
+
+def targets(given, pixels):
+    """What an autoencoder is to predict, a patch at a time, from the definitions."""
+    image = given["image"]
+    mean, deviation = torch.tensor([0.3464, 0.2280, 0.2228]), torch.tensor([0.2520, 0.2128, 0.2093])
+    normal = (image - mean[:, None, None]) / deviation[:, None, None]
+    if pixels == "patches":
+        for b in range(2):
+            for y in range(0, 32, 8):
+                for x in range(0, 32, 8):
+                    patch = normal[b, :, y : y + 8, x : x + 8]
+                    normal[b, :, y : y + 8, x : x + 8] = (patch - patch.mean()) / (patch.var() + 1e-6).sqrt()
+    return normal
+
+
+@pytest.mark.parametrize("pixels", ["normalised", "patches"])
+def test_an_autoencoder_is_given_the_mask_and_its_loss_is_that_of_mae(autoencoder, pixels):
+    task, given = masked(pixels)
+    with torch.no_grad():
+        predicted = autoencoder(given["image"], given["hidden"])
+        found = task.loss(task.predict(autoencoder, given), given)
+    error = (predicted - targets(given, pixels)).square().mean(1)
+    assert float(found) == pytest.approx(float(error[given["hidden"]].mean()), rel=1e-4)
+
+
+def test_what_an_autoencoder_is_not_shown_does_not_change_its_prediction(autoencoder):
+    task, given = masked("normalised")
+    other = torch.where(given["hidden"][:, None], torch.rand_like(given["image"]), given["image"])
+    with torch.no_grad():
+        found = [task.predict(autoencoder, {**given, "image": image}) for image in (given["image"], other)]
+    torch.testing.assert_close(*found)
+
+
+def test_the_mask_is_the_same_in_the_second_pass_of_a_step(autoencoder):
+    task, given = masked("normalised")
+    with torch.no_grad():
+        losses = [float(task.loss(task.predict(autoencoder, given), given)) for _ in range(2)]
+    assert losses[0] == losses[1]
+
+
+def test_the_trivial_row_paints_the_mean_colour_of_the_frame():
+    task, given = masked("patches")
+    painted = task.predict(MeanColour(), given)
+    assert torch.equal(painted, given["image"].mean((2, 3), keepdim=True).expand_as(painted))
+
+
+def test_unknown_pixels_are_refused():
+    with pytest.raises(ValueError, match="pixels 'raw' is unknown; use one of colours, normalised, patches"):
+        make_task("reconstruction", {"pixels": "raw"})
