@@ -54,6 +54,9 @@ def check(path: Path, clip: SampleSpec, *, full: bool) -> bool:
     print(f"  {'split':<12}{'videos':>8}{'frames':>8}{'problems':>10}{'set aside':>11}")
     for split in dict.fromkeys([*site.split, "train"]):
         print(_row(site, split, spec, [problem for problem in problems if problem.split == split]))
+    if published := site.source.reader.PUBLISHED:
+        found = sum(_count(site, split, spec) for split in site.split)
+        print(f"  {found} images in use; published of {site.dataset}: {published}")
     if site.added is not None:
         print(f"  its training frames include those of {site.added.path}")
     for problem in dict.fromkeys(map(str, problems)):  # several clips may show one bad file

@@ -2,11 +2,13 @@
 
 Frames are counted from 0 in the order in which they are shown. To read one, the video is sought to the last key frame
 before it and decoded from there, so that it has the very pixels that it has when the video is decoded from its start.
+A thread keeps the videos open that it read last.
 """
 
 from __future__ import annotations
 
 import threading
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +23,8 @@ import numpy as np
 from shared_components.data.files import DataError, refuse_special
 
 CONVERT = "convert it to H.264 MP4 or to a folder of images"
+MOST_OPEN = 4
+"""Videos that a thread keeps open; a decoder of 1080p takes some 50 MB."""
 CHECK = f"check it with another player, or {CONVERT}"
 
 
@@ -87,12 +91,15 @@ def upright(frame: av.VideoFrame) -> np.ndarray:
 
 
 def frame_count(path: Path) -> int:
-    """Return how many frames a video has, by its packets.
+    """Return how many frames a video has by its packets, or, where it ends early, how many it announces.
+
+    Those that are missing are refused when they are read.
 
     Raises:
         DataError: it is missing, damaged or no video.
     """
-    return _index(path).count
+    index = _index(path)
+    return max(index.count, index.announced)
 
 
 def read_frame(path: Path, number: int) -> np.ndarray:
@@ -102,27 +109,37 @@ def read_frame(path: Path, number: int) -> np.ndarray:
         DataError: the video cannot be read, or this frame cannot be decoded.
     """
     index = _index(path)
+    if index.count <= number < index.announced:
+        what = f"has no frame {number}: it ends after {index.count} of the {index.announced} frames that it announces"
+        raise DataError(path, what, "copy the video again")
     if not 0 <= number < index.count:
         raise DataError(path, f"has no frame {number}, but frames 0 to {index.count - 1}", "correct the number")
-    reading = getattr(_OPEN, "reading", None)
-    if reading is None or reading.index is not index:
-        if reading is not None:
-            reading.close()
-        reading = _OPEN.reading = _Reading(path, index)
-    return reading.frame(number)
+    return _reading(path, index).frame(number)
+
+
+def _reading(path: Path, index: _Index) -> _Reading:
+    """Return a thread's open video; of more than `MOST_OPEN` the one is closed that was read least lately."""
+    kept: dict[_Index, _Reading] = _OPEN.__dict__.setdefault("readings", {})
+    reading = kept.pop(index, None) or _Reading(path, index)
+    kept[index] = reading
+    if len(kept) > MOST_OPEN:
+        kept.pop(next(iter(kept))).close()
+    return reading
 
 
 @dataclass(frozen=True, eq=False)
 class _Index:
     """When a video's frames are shown, in the stream's ticks and in order, and which of them are key frames.
 
-    Without times of their own (`seekable` false) frames can only be counted from the start.
+    Without times of their own (`seekable` false) frames can only be counted from the start. `announced` is the number
+    of frames by the container's header where the video ends earlier, else 0.
     """
 
     count: int
-    times: tuple[int, ...]
-    keys: tuple[int, ...]
+    times: array[int]
+    keys: array[int]
     seekable: bool
+    announced: int
 
     def key_of(self, number: int) -> int:
         """Return the time of the last key frame not after a frame."""
@@ -130,7 +147,7 @@ class _Index:
         return self.keys[max(place - 1, 0)]
 
 
-_OPEN = threading.local()  # the video that a thread read last, still open
+_OPEN = threading.local()  # the videos that a thread read last, still open
 
 
 class _Reading:
@@ -229,8 +246,20 @@ def _indexed(path: Path, changed: int, size: int) -> _Index:
                         keys.append(packet.pts)
         except av.error.FFmpegError as error:
             raise DataError(path, "cannot be read to its end (cut off or damaged)", CHECK) from error
-    if not times:
-        raise DataError(path, "has no frames", CHECK)
-    known = sorted(time for time in times if time is not None)
+        if not times:
+            raise DataError(path, "has no frames", CHECK)
+        known = sorted(time for time in times if time is not None)
+        announced = _announced(stream, len(times), known)
     seekable = bool(keys) and len(known) == len(set(known)) == len(times) and min(keys) == known[0]
-    return _Index(len(times), tuple(known), tuple(sorted(keys)), seekable)
+    return _Index(len(times), array("q", known), array("q", sorted(keys)), seekable, announced)
+
+
+def _announced(stream: Any, packets: int, times: list[int]) -> int:
+    """Return the header's number of frames where a video ends before it, else 0.
+
+    A header counts frames that repeat the one before and have no packet (AVI), and may be wrong by one.
+    """
+    rate, spanned = stream.average_rate, 0
+    if rate and times and stream.time_base:
+        spanned = round((times[-1] - times[0]) * stream.time_base * rate) + 1
+    return stream.frames if stream.frames > max(packets, spanned) + 1 else 0

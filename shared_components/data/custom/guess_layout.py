@@ -252,6 +252,8 @@ def known_layout(root: Path, dataset: str | None = None) -> str | None:
         _look(root, dataset)
         return dataset
     for name in reader_names():
+        if not find_reader(name).TARGETS:  # images alone may be called so by chance
+            continue
         try:
             _look(root, name)
         except DataError:

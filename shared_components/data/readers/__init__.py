@@ -1,6 +1,6 @@
 """One reader per public dataset, found by listing this folder.
 
-A file holds one subclass of `Reader`. It knows the dataset's layout on disk, its ids or colours
+A file holds one `Reader`. It knows the dataset's layout on disk, its ids or colours
 and its crop, and nothing of sites or splits. A new dataset is one new file here.
 """
 
@@ -45,6 +45,9 @@ class Reader(ABC):
     ALLOWED: str = ""
     """What a mask may hold, in words, for its refusal."""
 
+    PUBLISHED: int = 0
+    """Images that a publication counts in it, beside which `surgfl check-data` prints what is used; 0: not known."""
+
     def folders(self, root: Path) -> dict[str, Path]:
         """Find the folder of every video under a root, in natural order of their names."""
         raise NotImplementedError(f"{type(self).__name__} has no folder of a video; override `videos`")
@@ -69,7 +72,14 @@ class Reader(ABC):
         return False
 
     def read_image(self, path: Path) -> np.ndarray:
-        """Read one frame as uint8 (H, W, 3) RGB, cropped as the dataset asks."""
+        """Read one frame, of an image file or of a video (video.mp4/000012), as uint8 (H, W, 3) RGB.
+
+        A reader whose dataset asks for it crops it.
+        """
+        if path.name.isdecimal() and path.parent.is_file():
+            from shared_components.data.video import read_frame  # late: few datasets are videos
+
+            return read_frame(path.parent, int(path.name))
         return read_rgb(path)
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
@@ -111,5 +121,9 @@ def find_reader(dataset: str) -> Reader:
     if dataset not in reader_names():
         raise KeyError(f"no reader for dataset {dataset!r}; there are {', '.join(reader_names())}")
     module = importlib.import_module(f"{__name__}.{dataset}")
-    (own,) = (one for one in Reader.__subclasses__() if one.__module__ == module.__name__)
+    (own,) = (
+        one
+        for one in vars(module).values()
+        if isinstance(one, type) and issubclass(one, Reader) and one.__module__ == module.__name__
+    )
     return own()

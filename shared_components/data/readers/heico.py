@@ -1,0 +1,17 @@
+"""HeiCo, colorectal surgery (Maier-Hein et al., Scientific Data 2021): its videos alone.
+
+    root/{Proctocolectomy,Rectal Resection,Sigmoid Resection}/1/Proctocolectomy_1.avi      25 frames a second
+
+Names of files have no spaces.
+"""
+
+from __future__ import annotations
+
+from shared_components.data.unlabelled import Unlabelled
+
+
+class Heico(Unlabelled):
+    RATE = 25.0
+    PUBLISHED = 350_539
+    FOLDERS = ("*/*",)
+    FILE = r"[^/]+/\d+/(?P<video>[A-Za-z]+_\d+)\.avi"
