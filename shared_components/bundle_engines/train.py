@@ -68,6 +68,7 @@ class Rounds:
             rotation=self.settings.rotation,
             flips=self.settings.flips,
             crops=self.settings.crops,
+            crop_area=self.settings.crop_area,
             features=self.features,
         ):
             yield self.task.add_randomness(batch, context.generator)

@@ -11,6 +11,7 @@ import torch
 
 from shared_components.data import transforms
 from shared_components.data.files import Size
+from shared_components.data.native_crops import NativeCrop, crop_native, sample_native_crop
 from shared_components.data.samples import Sample, over_time, read_image, read_target
 from shared_components.data.site import Site, SiteError
 from shared_components.data.transforms import (
@@ -80,6 +81,19 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
         }
         return images, targets
 
+    def cropped(self, index: int, drawn: NativeCrop) -> np.ndarray:
+        """Return the frames of sample `index` cropped before they are resized, (T, H, W, 3); nothing is kept of them.
+
+        Raises:
+            SiteError: a file is missing or is not what it should be, or the sample has targets.
+        """
+        sample, size = self.samples[index], self.geometry
+        if sample.targets:
+            names = ", ".join(sample.targets)
+            raise SiteError(f"site {self.site.name}: crop_area is of images alone, not of {names}; write crop_area: 0")
+        found = {path: read_image(sample, path) for path in dict.fromkeys(sample.images)}
+        return stacked([crop_native(found[path], drawn, size.height, size.width) for path in sample.images])
+
     def refuse_empty(self) -> None:
         """Raise a SiteError that names the site where there is no sample."""
         if not self.samples:
@@ -131,6 +145,7 @@ def batches(
     rotation: float = 0.0,
     flips: bool = True,
     crops: bool = True,
+    crop_area: float = 0.0,
     features: Features | None = None,
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Yield training batches without end of epoch: a new shuffle follows on the last one.
@@ -145,6 +160,8 @@ def batches(
         colour: with `augment`, how far colours are changed, too (`shared_components.data.transforms`); 0 draws nothing.
         rotation: with `augment`, degrees that samples are turned by at most; 0 draws nothing.
         flips, crops: with `augment`, whether samples are flipped, and scaled and cropped; all else is drawn alike.
+        crop_area: with `augment`, the least share of a frame's area that is cropped from it before it is resized
+            (`shared_components.data.native_crops`), instead of the crop and the flips above; 0: these.
         features: more entries of a sample by its frames, see `core.feature_cache`; None: there are none.
 
     Yields:
@@ -158,11 +175,17 @@ def batches(
     order = _shuffled_forever(len(dataset), generator)
 
     def draw(index: int) -> dict[str, torch.Tensor]:
-        images, targets = dataset.arrays(index)
-        if augment:
+        targets: dict[str, np.ndarray] = {}
+        if augment and crop_area:
+            images = dataset.cropped(index, sample_native_crop(generator, crop_area, flips=flips))
+            images, _ = turn(images, {}, sample_turn(generator, rotation))
+        else:
+            images, targets = dataset.arrays(index)
+        if augment and not crop_area:
             images, targets = turn(images, targets, sample_turn(generator, rotation))
             drawn = sample_augmentation(generator, width=images.shape[2], flips=flips, crops=crops)
             images, targets = transforms.augment(images, targets, drawn)
+        if augment:
             images = change_colours(images, sample_colours(generator, colour))
         return {**to_tensors(images, targets), **({} if features is None else features(images))}
 

@@ -69,6 +69,7 @@ class Training:
     rotation: Annotated[float, Meta(ge=0, le=180)] = 0.0  # at most, of training frames, in degrees either way; 0: none
     flips: bool = True  # training frames are mirrored, in each direction with probability 0.5
     crops: bool = True  # training frames are scaled by 0.5 to 2 and cropped
+    crop_area: Annotated[float, Meta(ge=0, le=1)] = 0.0  # least share, see `data.native_crops`; 0: crops as above
     feature_cache_gb: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # of 10^9 bytes, see `core.feature_cache`; 0: none
 
     def __post_init__(self) -> None:
@@ -87,6 +88,7 @@ class Training:
             "rotation: 0": self.rotation,
             "flips: false": self.flips,
             "crops: false": self.crops,
+            "crop_area: 0": self.crop_area,
         }
         return [off for off, value in on.items() if value]
 

@@ -134,6 +134,7 @@ class LocalRound:
             rotation=self.settings.rotation,
             flips=self.settings.flips,
             crops=self.settings.crops,
+            crop_area=self.settings.crop_area,
             features=self.features,
         ):
             self.stop()
