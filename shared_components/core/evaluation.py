@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,7 @@ def native_batches(
         sample = chosen[number] if task.prompting is None else chosen[number].current
         item = read_sample(sample)
         name = f"{prefix}{first + number:04d}-{item.name}".replace("/", "_")
-        return Item(item.images, item.targets, name)
+        return replace(item, name=name)
 
     def prepare(item: Item) -> Tensor:
         return network_input(item.images, *size)
@@ -251,7 +252,8 @@ def small_batches(dataset: SampleDataset, task: Task, *, batch_size: int = BATCH
     """
 
     def read(number: int) -> Item:
-        return Item(*dataset.arrays(number), name=str(number))
+        sample = dataset.samples[number]
+        return Item(*dataset.arrays(number), name=str(number), video=sample.video, number=sample.index)
 
     def prepare(item: Item) -> Tensor:
         return network_input(item.images[-1:], *item.images.shape[1:3])

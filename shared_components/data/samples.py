@@ -180,12 +180,14 @@ class Item:
     `images` is uint8 (T, H, W, 3) RGB. Of the targets, "label" is uint8 (H, W), ids of the site's classes, and
     "depth" float32 (H, W) in mm, 0 where it is not known; where all frames of a clip have them, (T, H, W). A target may
     have another size than its images only where the dataset has it so (PFedSIS's test folder).
-    `name` is the video and the frame's number, fit for a file name.
+    `name` is the video and the frame's number, fit for a file name; `video` and `number` are the two themselves.
     """
 
     images: np.ndarray
     targets: Mapping[str, np.ndarray]
     name: str
+    video: str = ""
+    number: int = 0
 
 
 def samples(site: Site, split: str, spec: SampleSpec = LABELLED) -> list[Sample]:
@@ -213,7 +215,8 @@ def read_sample(sample: Sample) -> Item:
         for path, image in found.items():
             refuse_other_size("earlier frame", image.shape[:2], path, image_size=size, image_path=current)
     images = np.stack([found[path] for path in sample.images])
-    return Item(images, read_targets(sample, size), f"{sample.video.replace('/', '_')}-{sample.index}")
+    name = f"{sample.video.replace('/', '_')}-{sample.index}"
+    return Item(images, read_targets(sample, size), name, sample.video, sample.index)
 
 
 def read_image(sample: Sample, path: Path) -> np.ndarray:
