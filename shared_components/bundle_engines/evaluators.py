@@ -22,7 +22,15 @@ from shared_components import __version__
 from shared_components.common.atomic import write_text
 from shared_components.common.progress import follow
 from shared_components.common.sanitise import table_cells
-from shared_components.core.evaluation import BATCH, Scorer, batch_count, first_value, native_batches, small_batches
+from shared_components.core.evaluation import (
+    BATCH,
+    Scorer,
+    batch_count,
+    first_value,
+    native_batches,
+    small_batches,
+    write_picture,
+)
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import Task
 from shared_components.core.trained_model import MergedClasses
@@ -140,7 +148,8 @@ def better(task: Task) -> Callable[[float, float], bool]:
 class ScoreWriter:
     """A handler that writes metrics.json and metrics.csv when the evaluator's step has scored every sample of a split.
 
-    The evaluated checkpoint is recorded by name and SHA-256.
+    Where a task has them, also videos.csv, a row per video, and charts/<name>.png. The evaluated checkpoint is recorded
+    by name and SHA-256.
     """
 
     def __init__(self, step: EvaluationStep, data: NativeSamples, output_dir: str, *, checkpoint: str) -> None:
@@ -168,9 +177,22 @@ class ScoreWriter:
         }
         write_text(self._folder / "metrics.json", json.dumps(summary, indent=2) + "\n")
         write_text(self._folder / "metrics.csv", self._table())
+        self._write_videos()
         logger.info("%s: wrote metrics.json and metrics.csv of %d samples", self._folder, scores["frames"])
         means = {metric.name: scores[metric.name]["mean"] for metric in task.metrics}
         engine.state.metrics.update({name: mean for name, mean in means.items() if mean is not None})
+
+    def _write_videos(self) -> None:
+        """Write what a task says of whole videos."""
+        task, scores = self._step.task, self._step.scorer.scores
+        if found := task.per_video(scores):
+            text = io.StringIO()
+            rows = [[video, *map(_cell, numbers.values())] for video, numbers in found.items()]
+            head = ["video", *next(iter(found.values()))]
+            csv.writer(text, lineterminator="\n").writerows(map(table_cells, [head, *rows]))
+            write_text(self._folder / "videos.csv", text.getvalue())
+        for name, picture in task.charts(scores).items():
+            write_picture(self._folder / "charts" / f"{name}.png", picture)
 
     def _table(self) -> str:
         """Return a row per sample, and per class where there are classes; excluded values are empty."""

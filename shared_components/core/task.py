@@ -94,6 +94,14 @@ class Task(Protocol):
         """Return the numbers of a record; a metric of ``metrics`` that was not measured is left out."""
         ...
 
+    def per_video(self, scores: Sequence[Any]) -> Mapping[str, Mapping[str, float]]:
+        """Return each video's numbers, where they are what is averaged and compared; else nothing."""
+        ...
+
+    def charts(self, scores: Sequence[Any]) -> Mapping[str, Array]:
+        """Return pictures of all scores by name, such as courses of videos; nothing where there are none."""
+        ...
+
     def files(self, answer: Answer, image: Array) -> dict[str, Array]:
         """Return a prediction as PNGs by the folder that each is of: what it is, and ``overlays`` to look at."""
         ...
@@ -270,6 +278,12 @@ class OneOutput:
             known = [score[metric.name] for score in scores if not math.isnan(score[metric.name])]
             found[metric.name] = {"mean": math.fsum(known) / len(known) if known else None}
         return {**found, "frames": len(scores)}
+
+    def per_video(self, scores: Sequence[Any]) -> Mapping[str, Mapping[str, float]]:
+        return {}
+
+    def charts(self, scores: Sequence[Any]) -> Mapping[str, Array]:
+        return {}
 
     def visible(self, answer: Answer) -> dict[str, float]:
         return {}

@@ -1,6 +1,7 @@
 """The 100 action triplets of CholecT45 and CholecT50 (Nwoye et al., Medical Image Analysis 2022), and what they are of.
 
-Classes of a site with triplets are named "instrument,verb,target"; other triplets than these 100 may be named so, too.
+Classes of a site with triplets are named "instrument/verb/target", without the commas of the data set's own: these
+part the classes of a checkpoint. Other triplets than these 100 may be named so, too.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _read(line: str) -> list[tuple[int, int, int]]:
 
 TRIPLETS: tuple[tuple[int, int, int], ...] = tuple(row for line in _TABLE.split("\n") if line for row in _read(line))
 """(instrument, verb, target) of each triplet, as places in the three tuples of names."""
-NAMES = tuple(f"{INSTRUMENTS[i]},{VERBS[v]},{TARGETS[t]}" for i, v, t in TRIPLETS)
+NAMES = tuple(f"{INSTRUMENTS[i]}/{VERBS[v]}/{TARGETS[t]}" for i, v, t in TRIPLETS)
 COMPONENTS: dict[str, tuple[int, ...]] = {"i": (0,), "v": (1,), "t": (2,), "iv": (0, 1), "it": (0, 2)}
 """Components of triplets, and which of the three parts of a name they are."""
 
@@ -62,15 +63,15 @@ def component_of(names: Sequence[str], component: str) -> tuple[tuple[str, ...],
     """Return the classes of a component, and the class of each triplet.
 
     Args:
-        names: Of the triplets, "instrument,verb,target".
+        names: Of the triplets, "instrument/verb/target".
         component: One of `COMPONENTS`.
 
     Raises:
         ValueError: A name has not three parts.
     """
-    parts = [tuple(name.split(",")) for name in names]
+    parts = [tuple(name.split("/")) for name in names]
     if odd := next((name for name, part in zip(names, parts, strict=True) if len(part) != 3), ""):
-        raise ValueError(f"class {odd!r} is no triplet; name it as instrument,verb,target")
-    of_each = [",".join(part[place] for place in COMPONENTS[component]) for part in parts]
+        raise ValueError(f"class {odd!r} is no triplet; name it as instrument/verb/target")
+    of_each = ["/".join(part[place] for place in COMPONENTS[component]) for part in parts]
     classes = tuple(dict.fromkeys(of_each))
     return classes, tuple(map(classes.index, of_each))

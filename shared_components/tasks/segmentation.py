@@ -186,6 +186,12 @@ class Segmentation:
     def summarise(self, scores: Sequence[FrameScores]) -> Scores:
         return summarise(scores, self.classes[1:])
 
+    def per_video(self, scores: Sequence[FrameScores]) -> Mapping[str, Mapping[str, float]]:
+        return {}
+
+    def charts(self, scores: Sequence[FrameScores]) -> Mapping[str, Array]:
+        return {}
+
     def files(self, answer: Array, image: Array) -> dict[str, Array]:
         """Return the mask of class ids, and an overlay on the frame with a legend below."""
         names = legend(class_entries(self.classes), width=image.shape[1])

@@ -52,7 +52,7 @@ def test_a_task_that_the_bundle_does_not_learn_is_refused_by_name():
 @pytest.mark.parametrize(
     "kind, numbers, words",
     [
-        ("segmentatoin", {}, "task 'segmentatoin' does not exist; there are depth, "),
+        ("segmentatoin", {}, "task 'segmentatoin' does not exist; there are classification, depth, "),
         ("depth", {"scael": 3}, "scael"),
         ("depth", {"scale": math.nan}, "scale is nan"),
         ("depth", {"scale": math.inf}, "scale is inf"),

@@ -65,7 +65,7 @@ def test_expected_cost_of_grades_is_their_distance_over_five():
 
 
 def test_components_take_the_largest_of_their_triplets():
-    classes, of_each = component_of(("hook,cut,liver", "grasper,grasp,liver", "hook,dissect,gut"), "i")
+    classes, of_each = component_of(("hook/cut/liver", "grasper/grasp/liver", "hook/dissect/gut"), "i")
     assert classes == ("hook", "grasper") and of_each == (0, 1, 0)
     assert vm.component_scores(np.array([[0.1, 0.2, 0.7]]), of_each).tolist() == [[0.7, 0.2]]
 
@@ -76,8 +76,8 @@ def test_the_official_triplets_have_their_numbers_of_components():
     assert {name: len(component_of(NAMES, name)[0]) for name in ("i", "v", "t", "iv", "it")} == {
         "i": 6, "v": 10, "t": 15, "iv": 26, "it": 59,
     }  # fmt: skip
-    assert NAMES[17] == "grasper,retract,gallbladder" and NAMES[60] == "hook,dissect,gallbladder"
-    assert NAMES[94:] == tuple(f"{name},null_verb,{TARGETS[-1]}" for name in INSTRUMENTS)
+    assert NAMES[17] == "grasper/retract/gallbladder" and NAMES[60] == "hook/dissect/gallbladder"
+    assert NAMES[94:] == tuple(f"{name}/null_verb/{TARGETS[-1]}" for name in INSTRUMENTS)
 
 
 def test_a_class_that_is_no_triplet_is_refused():

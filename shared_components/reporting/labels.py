@@ -1,0 +1,191 @@
+"""Labels of frames and videos for people: the surest classes below a frame, courses of phases, tables of confusions.
+
+Frames are uint8 RGB (H, W, 3); strips below them are equally high for all frames of a size, as a video needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+
+from shared_components.common.drawing.palette import CLASSES, MISSED, RGB, Entry, colour
+from shared_components.common.drawing.pictures import GAP, INK, PAPER, legend, resized, write
+from shared_components.common.drawing.sheets import Panel, Sheet
+
+Array = np.ndarray
+RIGHT, GREY, PALE = colour(1), (150, 150, 150), (232, 232, 232)
+"""A bar of a class that is there; of one that is not, or of which nothing is known; behind a bar."""
+_LINE, _BAR = 22, 0.3  # pixels of a line; share of the width that a bar of 1 has
+_USUAL = 400  # pixels of width beyond which letters grow with the picture
+_PANEL = 400
+_COLUMNS = 800  # of a course
+
+Row = tuple[str, float | None, RGB]
+"""A line's text, the length of its bar in [0, 1], None for a mark, and the colour."""
+
+
+def strip(rows: Sequence[Row], *, width: int, lines: int) -> Array:
+    """Draw lines of bar, number and text: uint8 RGB (22 per line and more for wide ones, width, 3)."""
+    large = max(1.0, width / _USUAL) * 0.85
+    high = round(_LINE * large)
+    drawn = np.full((high * lines, width, 3), PAPER, np.uint8)
+    for number, (text, share, rgb) in enumerate(rows[:lines]):
+        line = drawn[high * number : high * (number + 1)]
+        left, right, top, base = round(4 * large), round(_BAR * width), round(5 * large), high - round(5 * large)
+        if share is None:
+            cv2.rectangle(line, (left, top), (left + base - top, base), rgb, cv2.FILLED)
+            write(line, text, left + base - top + round(6 * large), above=round(7 * large), large=0.95 * large)
+            continue
+        cv2.rectangle(line, (left, top), (right, base), PALE, cv2.FILLED)
+        cv2.rectangle(line, (left, top), (left + round(share * (right - left)), base), rgb, cv2.FILLED)
+        write(line, f"{share:.2f}  {text}", right + round(6 * large), above=round(7 * large), large=0.95 * large)
+    return drawn
+
+
+def surest(
+    image: Array,
+    scores: Array,
+    names: Sequence[str],
+    *,
+    shown: int,
+    ranked: bool = True,
+    colours: Sequence[RGB] | None = None,
+) -> Array:
+    """Draw the surest classes below a frame, or the first ones in their own order; `colours` are of all classes."""
+    order = np.argsort(-scores, kind="stable") if ranked else np.arange(len(scores))
+    best = int(scores.argmax())
+
+    def paint(c: int) -> RGB:
+        if colours is not None:
+            return colours[c]
+        return RIGHT if ranked or c == best else GREY
+
+    rows = [(_words(names[c]), float(scores[c]), paint(int(c))) for c in order[:shown]]
+    return np.concatenate([image, strip(rows, width=image.shape[1], lines=shown)])
+
+
+def several_sheet(image: Array, truth: Array, scores: Array, names: Sequence[str], *, shown: int) -> Sheet:
+    """Lay out a frame with its true classes, bool (C,), beside the frame with the surest ones."""
+    image = resized(image, _PANEL)
+    there = np.flatnonzero(truth)
+    rows: list[Row] = [(_words(names[c]), float(scores[c]), RIGHT if scores[c] >= 0.5 else MISSED) for c in there]
+    left = np.concatenate([image, strip(rows or [("none", None, GREY)], width=_PANEL, lines=shown)])
+    colours = [RIGHT if known else GREY for known in truth]
+    panels = (
+        Panel("truth", left, f"{len(there)} labels, with their scores"),
+        Panel("prediction", surest(image, scores, names, shown=shown, colours=colours), "the surest"),
+    )
+    return Sheet(panels, legend=(("is there", RIGHT), ("is there, score below 0.5", MISSED), ("is not there", GREY)))
+
+
+def one_sheet(image: Array, true: int, scores: Array, names: Sequence[str]) -> Sheet:
+    """Lay out a frame beside the probabilities of all its classes, of which one is true."""
+    image, best = resized(image, _PANEL), int(scores.argmax())
+    colours = [RIGHT if c == true else MISSED if c == best else GREY for c in range(len(names))]
+    drawn = surest(image, scores, names, shown=len(names), ranked=False, colours=colours)
+    left = np.concatenate([image, strip([(_words(names[true]), None, RIGHT)], width=_PANEL, lines=len(names))])
+    said = "right" if best == true else f"{_words(names[best])} instead"
+    return Sheet(
+        (Panel("truth", left), Panel("prediction", drawn, said)),
+        legend=(("true class", RIGHT), ("predicted instead", MISSED)),
+    )
+
+
+def ribbon(ids: Array, *, width: int, height: int = 26) -> Array:
+    """Draw the classes (N,) of a video's frames from left to right: uint8 RGB (height, width, 3)."""
+    columns = np.minimum(np.arange(width) * len(ids) // width, len(ids) - 1)
+    row = _colours(ids[columns])
+    return np.repeat(row[None], height, axis=0)
+
+
+def timeline(truth: Array, prediction: Array, names: Sequence[str], *, title: str = "", width: int = _COLUMNS) -> Array:
+    """Draw a video's course: ribbons of truth (N,), of prediction (N,) and of what is wrong, with a legend."""
+    wrong = np.where(truth == prediction, np.array([PALE]).T, np.array([MISSED]).T).T.astype(np.uint8)  # (N, 3)
+    columns = np.minimum(np.arange(width) * len(truth) // width, len(truth) - 1)
+    share = f"{100 * np.mean(truth == prediction):.1f} % of {len(truth)} frames right"
+    rows = [
+        _line(f"{title}: {share}" if title else share, width),
+        _line("truth", width),
+        ribbon(truth, width=width),
+        _line("prediction", width),
+        ribbon(prediction, width=width),
+        np.repeat(wrong[columns][None], 8, axis=0),
+        legend([*_entries(names), ("wrong", MISSED)], width=width),
+    ]
+    return np.concatenate(rows)
+
+
+def predicted_phases(image: Array, probabilities: Array, names: Sequence[str]) -> Array:
+    """Draw the last frame's probabilities (T, C) below it, in their phases' colours, and of T > 1 frames the course."""
+    colours = [_colour(c) for c in range(len(names))]
+    drawn = surest(image, probabilities[-1], names, shown=len(names), ranked=False, colours=colours)
+    if len(probabilities) == 1:
+        return drawn
+    return np.concatenate([drawn, ribbon(probabilities.argmax(1), width=image.shape[1])])
+
+
+def phases_sheet(image: Array, truth: Array, prediction: Array, names: Sequence[str]) -> Sheet:
+    """Lay out the last frame beside the course of a sequence."""
+    course = timeline(truth, prediction, names, width=_PANEL)
+    frame = resized(image, _PANEL)
+    high = max(len(course), len(frame))
+    padded = [np.concatenate([p, np.full((high - len(p), _PANEL, 3), PAPER, np.uint8)]) for p in (frame, course)]
+    return Sheet((Panel("last frame", padded[0]), Panel("course", padded[1])))
+
+
+def confusion_table(counts: Array, names: Sequence[str], *, cell: int = 54) -> Array:
+    """Draw counts (C, C): rows are true classes, columns predicted ones, the darker the larger the share of its row."""
+    C = len(names)
+    left, top = 16 + max(_wide(f"{c + 1} {_words(name)}") for c, name in enumerate(names)), 56
+    drawn = np.full((top + C * cell + GAP, max(left + C * cell + GAP, 330), 3), PAPER, np.uint8)
+    _put(drawn, "rows: truth, columns: prediction, frames or samples", 6, 20)
+    for row in range(C):
+        _put(drawn, f"{row + 1} {_words(names[row])}", 8, top + row * cell + cell // 2 + 5)
+        _put(drawn, str(row + 1), left + row * cell + cell // 2 - 5, top - 10)
+        for column in range(C):
+            share = counts[row, column] / max(counts[row].sum(), 1)
+            _cell(drawn, (left + column * cell, top + row * cell), cell, share, RIGHT if row == column else MISSED)
+            text = str(counts[row, column])
+            x = left + column * cell + (cell - _wide(text)) // 2
+            _put(drawn, text, x, top + row * cell + cell // 2 + 5)
+    return drawn
+
+
+def _cell(drawn: Array, corner: tuple[int, int], cell: int, share: float, rgb: RGB) -> None:
+    mixed = [round(255 + share * (c - 255)) for c in rgb]
+    end = (corner[0] + cell - 2, corner[1] + cell - 2)
+    cv2.rectangle(drawn, corner, end, mixed, cv2.FILLED)
+    cv2.rectangle(drawn, corner, end, PALE, 1)
+
+
+def _colour(c: int) -> RGB:
+    """Return a class's colour; there is no background here, so that the first class has one."""
+    return colour(c + 1)
+
+
+def _colours(ids: Array) -> Array:
+    return CLASSES[ids % (len(CLASSES) - 1) + 1]
+
+
+def _entries(names: Sequence[str]) -> list[Entry]:
+    return [(_words(name), _colour(c)) for c, name in enumerate(names)]
+
+
+def _words(name: str) -> str:
+    return name.replace("/", " ").replace("_", " ")
+
+
+def _line(text: str, width: int) -> Array:
+    bar = np.full((20, width, 3), PAPER, np.uint8)
+    write(bar, text, 4, above=5)
+    return bar
+
+
+def _put(drawn: Array, text: str, x: int, y: int) -> None:
+    cv2.putText(drawn, text, (x, y), cv2.FONT_HERSHEY_SIMPLEX, 0.5, INK, 1, cv2.LINE_AA)
+
+
+def _wide(text: str) -> int:
+    return cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.5, 1)[0][0]

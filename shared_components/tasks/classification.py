@@ -1,0 +1,185 @@
+"""Classification: one label of a clip or of a whole video, such as its action (GynSurg) or its grade (FedSurg)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from shared_components.common.arguments import between
+from shared_components.common.drawing.sheets import Sheet
+from shared_components.core.card import Card, Metric
+from shared_components.core.labels import (
+    Labels,
+    LabelScore,
+    by_video,
+    check_classes,
+    check_weights,
+    none_for_nan,
+    weight_tensor,
+)
+from shared_components.core.task import Array, Batch, Scores, last_frame, sample_spec
+from shared_components.core.video_metrics import (
+    confusion,
+    expected_cost,
+    f1_scores,
+    mean_known,
+    phase_scores,
+    precisions,
+    recalls,
+)
+from shared_components.data.samples import Item, SampleSpec
+
+METRICS = (
+    Metric("macro_f1", "macro F1", True, "%", 100.0, 2),
+    Metric("accuracy", "accuracy", True, "%", 100.0, 2),
+    Metric("balanced_accuracy", "balanced accuracy", True, "%", 100.0, 2),
+    Metric("f1", "F1 of means", True, "%", 100.0, 2),
+)
+COST = Metric("expected_cost", "expected cost", False)
+DEFINITIONS = {
+    "macro_f1": "2 TP / (2 TP + FP + FN) over all samples, the mean over classes that occur or are predicted",
+    "accuracy": "share of the samples",
+    "balanced_accuracy": "the mean recall of the classes that occur",
+    "f1": "harmonic mean of mean precision and mean recall of the classes that occur",
+    "expected_cost": "mean of |i - j| / (classes - 1), i the true and j the predicted grade: our matrix, since that of "
+    "FedSurg was not found",
+}
+
+
+def build(
+    *,
+    classes: Sequence[str],
+    target: str = "action",
+    ordered: bool = False,
+    cost: float = 0.0,
+    weights: Mapping[str, float] | None = None,
+    frames: int = 1,
+    interval: float = 0.0,
+    padding: str = "first",
+) -> Classification:
+    """Return the task.
+
+    Args:
+        classes: Names by their numbers; of grades in order.
+        target: Name of the target: ``action``, ``grade``, or another that the data set has, such as ``bleeding``.
+        ordered: The classes are grades: a wrong answer costs the more the further it is off.
+        cost: Weight in the loss of the expected cost of the probabilities, beside the cross-entropy; for grades.
+        weights: Of classes in the cross-entropy, by name, 1 where it is not named.
+        frames, interval, padding: Of a sample, see `samples.SampleSpec`.
+
+    Raises ValueError without classes, and for a number out of its range.
+    """
+    check_classes("classification", classes)
+    between("classification", "cost", cost, 0)
+    if cost and not ordered:
+        raise ValueError(f"classification: cost is {cost}, and the classes have no order; write ordered: true")
+    if not isinstance(target, str) or not target.isidentifier():
+        raise ValueError(f"classification: target is {target!r}; write the name of a target, such as 'action'")
+    spec = sample_spec("classification", (target,), frames=frames, interval=interval, padding=padding)
+    weighed = check_weights("classification", weights, classes)
+    return Classification(tuple(classes), target, bool(ordered), float(cost), weighed, spec)
+
+
+@dataclass(frozen=True)
+class Classification(Labels):
+    """See `task.Task`. An answer is float32 (C,), the probabilities of the classes; a score is a `LabelScore`."""
+
+    classes: tuple[str, ...]
+    target: str
+    ordered: bool
+    cost: float
+    weights: Mapping[str, float] = field(hash=False)
+    spec: SampleSpec
+    definitions = DEFINITIONS
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return (*METRICS, COST) if self.ordered else METRICS
+
+    @cached_property
+    def card(self) -> Card:
+        return Card("classification", self.classes, frames=self.spec.frames)
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the weighted cross-entropy, and ``cost`` times the expected cost of the probabilities (B, C)."""
+        logits, true = outputs.float(), batch[self.target].to(outputs.device).long().flatten()
+        loss = F.cross_entropy(logits, true, weight_tensor(self.weights, logits))
+        if not self.cost:
+            return loss
+        places = torch.arange(len(self.classes), device=logits.device)
+        costs = (places[None] - true[:, None]).abs() / (len(self.classes) - 1)  # (B, C)
+        return loss + self.cost * (logits.softmax(1) * costs).sum(1).mean()
+
+    def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
+        """Return probabilities; they have no size."""
+        return list(outputs.float().softmax(1).cpu().numpy())
+
+    def score(self, answer: Array, item: Item, *, quick: bool) -> LabelScore:
+        """Keep probabilities and truth: scores need all samples."""
+        truth = np.asarray(item.targets[self.target]).astype(np.int64).reshape(-1)[-1:]
+        return LabelScore(item.video, item.number, answer[None], truth)
+
+    def rows(self, score: LabelScore) -> list[dict[str, Any]]:
+        """Return one row: the true and the predicted class, how sure, and how far off where the classes are grades."""
+        true, found = int(score.truth[0]), int(score.scores[0].argmax())
+        row = {"truth": self.classes[true], "predicted": self.classes[found], "probability": float(score.scores.max())}
+        return [row | ({"off": found - true} if self.ordered else {"right": int(found == true)})]
+
+    def summarise(self, scores: Sequence[LabelScore]) -> Scores:
+        """Return the numbers over all samples, and each class's precision, recall, F1 and count."""
+        prediction, truth = self._pairs(scores)
+        counts = confusion(prediction, truth, len(self.classes))
+        of_classes = {"precision": precisions(counts), "recall": recalls(counts), "f1": f1_scores(counts)}
+        plain = phase_scores(prediction, truth, len(self.classes))
+        values = {
+            "macro_f1": mean_known(of_classes["f1"]),
+            "accuracy": plain["accuracy"],
+            "balanced_accuracy": plain["recall"],
+            "f1": plain["f1"],
+            "expected_cost": expected_cost(prediction, truth, len(self.classes)),
+        }
+        classes = {
+            name: {key: none_for_nan(found[c]) for key, found in of_classes.items()} | {"samples": int(counts[c].sum())}
+            for c, name in enumerate(self.classes)
+        }
+        means = {metric.name: {"mean": none_for_nan(values[metric.name])} for metric in self.metrics}
+        return {**means, "frames": len(scores), "classes": classes}
+
+    def per_video(self, scores: Sequence[LabelScore]) -> dict[str, dict[str, float]]:
+        """Return each video's numbers, which paired tests compare: its samples' accuracy, and their cost."""
+        found = {v: (p.argmax(1), truth) for v, (p, truth) in by_video(scores).items()}
+        C = len(self.classes)
+        return {
+            v: {"accuracy": float(np.mean(p == t)), "expected_cost": expected_cost(p, t, C)}
+            for v, (p, t) in found.items()
+        }
+
+    def _pairs(self, scores: Sequence[LabelScore]) -> tuple[Array, Array]:
+        pairs = list(by_video(scores).values())
+        return np.concatenate([p.argmax(1) for p, _ in pairs]), np.concatenate([truth for _, truth in pairs])
+
+    def charts(self, scores: Sequence[LabelScore]) -> Mapping[str, Array]:
+        """Draw the table of confusions."""
+        from shared_components.reporting.labels import confusion_table
+
+        return {"confusion": confusion_table(confusion(*self._pairs(scores), len(self.classes)), self.classes)}
+
+    def files(self, answer: Array, image: Array) -> dict[str, Array]:
+        """Return the last frame with the classes' probabilities."""
+        from shared_components.reporting.labels import surest
+
+        return {"overlays": surest(image, answer, self.classes, shown=min(len(self.classes), 7), ranked=False)}
+
+    def sheet(self, answer: Array, item: Item) -> Sheet:
+        """Draw the last frame, the true class, and the probabilities."""
+        from shared_components.reporting.labels import one_sheet
+
+        score = self.score(answer, item, quick=True)
+        return one_sheet(last_frame(item), int(score.truth[0]), answer, self.classes)

@@ -1,0 +1,185 @@
+"""Phases: which phase of the operation a frame is of, one at a time (Cholec80).
+
+Of single frames, of clips' last ones, or of every frame of a sequence: TeCNO (Czempiel et al., MICCAI 2020) learns a
+network of frames first, and then causal convolutions over their features, whose every stage is trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from shared_components.common.arguments import true_or_false
+from shared_components.common.drawing.sheets import Sheet
+from shared_components.core.card import Card, Metric
+from shared_components.core.labels import (
+    Labels,
+    LabelScore,
+    by_video,
+    check_classes,
+    check_weights,
+    none_for_nan,
+    over_videos,
+    weight_tensor,
+)
+from shared_components.core.task import Array, Batch, Scores, last_frame, sample_spec
+from shared_components.core.video_metrics import confusion, f1_scores, mean_known, phase_scores, precisions, recalls
+from shared_components.data.classes import IGNORED
+from shared_components.data.samples import Item, SampleSpec
+
+METRICS = (
+    Metric("f1", "F1", True, "%", 100.0, 2),
+    Metric("accuracy", "accuracy", True, "%", 100.0, 2),
+    Metric("precision", "precision", True, "%", 100.0, 2),
+    Metric("recall", "recall", True, "%", 100.0, 2),
+    Metric("macro_f1", "macro F1", True, "%", 100.0, 2),
+)
+DEFINITIONS = {
+    "f1": "per video the harmonic mean of mean precision and mean recall, then the mean over videos",
+    "accuracy": "per video the share of its frames, then the mean over videos",
+    "precision": "per video the mean over the phases it has, 0 for one that is never predicted; then over videos",
+    "recall": "per video the mean over the phases it has, then the mean over videos",
+    "macro_f1": "over all frames: 2 TP / (2 TP + FP + FN), the mean over phases that occur or are predicted",
+    "std": "population standard deviation over videos",
+}
+
+
+def build(
+    *,
+    classes: Sequence[str],
+    weights: Mapping[str, float] | None = None,
+    every_frame: bool = False,
+    frames: int = 1,
+    interval: float = 0.0,
+    padding: str = "first",
+    targets_of: str = "last",
+) -> Phases:
+    """Return the task.
+
+    Args:
+        classes: Names of the phases by their numbers.
+        weights: Of classes in the cross-entropy, by name, 1 where it is not named; such as median frequencies.
+        every_frame: Score every frame of a sample, which is then a whole video; else its last one.
+        frames, interval, padding, targets_of: Of a sample's clip, see `samples.SampleSpec`.
+
+    Raises ValueError without classes, and for a number out of its range.
+    """
+    check_classes("phases", classes)
+    true_or_false("phases", "every_frame", every_frame)
+    spec = sample_spec("phases", ("phase",), frames=frames, interval=interval, padding=padding, targets_of=targets_of)
+    return Phases(tuple(classes), check_weights("phases", weights, classes), every_frame, spec)
+
+
+@dataclass(frozen=True)
+class Phases(Labels):
+    """See `task.Task`. An answer is float32 (T, C), probabilities of the frames that count; T 1 of a clip."""
+
+    classes: tuple[str, ...]
+    weights: Mapping[str, float] = field(hash=False)
+    every_frame: bool
+    spec: SampleSpec
+    metrics = METRICS
+    definitions = DEFINITIONS
+
+    @cached_property
+    def card(self) -> Card:
+        return Card("phases", self.classes, frames=self.spec.frames)
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the weighted cross-entropy, of every stage alike; frames labelled `IGNORED` count nowhere.
+
+        Args:
+            outputs: Logits (B, C), (B, T, C) of all frames, or (S, B, T, C) of S stages.
+            batch: "phase" int64 (B,) or (B, T).
+        """
+        stages = outputs if outputs.dim() == 4 else outputs[None]
+        losses = [self._loss(stage, batch["phase"].to(outputs.device)) for stage in stages]
+        return sum(losses[1:], losses[0]) / len(losses)
+
+    def _loss(self, logits: Tensor, phase: Tensor) -> Tensor:
+        if logits.dim() == 3 and phase.dim() == 1:
+            logits = logits[:, -1]  # (B, T, C) -> (B, C)
+        elif logits.dim() == 2 and phase.dim() == 2:
+            phase = phase[:, -1]  # (B, T) -> (B,)
+        logits, phase = logits.flatten(0, -2).float(), phase.flatten().long()  # (B, T, C) -> (B * T, C)
+        if bool((phase == IGNORED).all()):
+            return logits.sum() * 0
+        return F.cross_entropy(logits, phase, weight_tensor(self.weights, logits), ignore_index=IGNORED)
+
+    def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
+        """Return the last stage's probabilities; they have no size."""
+        last = outputs[-1] if outputs.dim() == 4 else outputs  # (S, B, T, C) -> (B, T, C)
+        sequence = last[:, None] if last.dim() == 2 else last  # (B, C) -> (B, 1, C)
+        chosen = sequence if self.every_frame else sequence[:, -1:]
+        return list(chosen.float().softmax(-1).cpu().numpy())
+
+    def score(self, answer: Array, item: Item, *, quick: bool) -> LabelScore:
+        """Keep probabilities and truth of the frames that are labelled."""
+        truth = np.atleast_1d(np.asarray(item.targets["phase"])).astype(np.int64)[-len(answer) :]
+        known = truth != IGNORED
+        return LabelScore(item.video, item.number, answer[-len(truth) :][known], truth[known])
+
+    def rows(self, score: LabelScore) -> list[dict[str, Any]]:
+        """Return a row per frame: the true and the predicted phase, and how sure."""
+        return [
+            {
+                "truth": self.classes[true],
+                "predicted": self.classes[int(scores.argmax())],
+                "probability": float(scores.max()),
+                "right": int(scores.argmax() == true),
+            }
+            for scores, true in zip(score.scores, score.truth, strict=True)
+        ]
+
+    def summarise(self, scores: Sequence[LabelScore]) -> Scores:
+        """Return means over videos and their spread, and each phase's precision, recall and F1 over all frames."""
+        numbers = self.per_video(scores)
+        counts = self.counts(scores)
+        record = over_videos(METRICS[:-1], numbers, sum(len(score.truth) for score in scores))
+        found = {"precision": precisions(counts), "recall": recalls(counts), "f1": f1_scores(counts)}
+        of_classes = {
+            name: {key: none_for_nan(values[c]) for key, values in found.items()} for c, name in enumerate(self.classes)
+        }
+        return {**record, "macro_f1": {"mean": none_for_nan(mean_known(found["f1"]))}, "classes": of_classes}
+
+    def per_video(self, scores: Sequence[LabelScore]) -> dict[str, dict[str, float]]:
+        """Return each video's numbers, which paired tests compare."""
+        found = {v: (p.argmax(1), truth) for v, (p, truth) in by_video(scores).items() if len(truth)}
+        return {video: phase_scores(*pair, len(self.classes)) for video, pair in found.items()}
+
+    def counts(self, scores: Sequence[LabelScore]) -> Array:
+        """Count frames (C, C): rows are true phases, columns predicted ones."""
+        pairs = list(by_video(scores).values())
+        prediction = np.concatenate([probabilities.argmax(1) for probabilities, _ in pairs])
+        return confusion(prediction, np.concatenate([truth for _, truth in pairs]), len(self.classes))
+
+    def charts(self, scores: Sequence[LabelScore]) -> Mapping[str, Array]:
+        """Draw each video's course, true and predicted, and the table of confusions."""
+        from shared_components.reporting.labels import confusion_table, timeline
+
+        courses = {
+            f"timeline-{video}".replace("/", "_"): timeline(truth, found.argmax(1), self.classes, title=video)
+            for video, (found, truth) in by_video(scores).items()
+        }
+        return {**courses, "confusion": confusion_table(self.counts(scores), self.classes)}
+
+    def files(self, answer: Array, image: Array) -> dict[str, Array]:
+        """Return the frame with the phases' probabilities; of a sequence with its course below."""
+        from shared_components.reporting.labels import predicted_phases
+
+        return {"overlays": predicted_phases(image, answer, self.classes)}
+
+    def sheet(self, answer: Array, item: Item) -> Sheet:
+        """Draw the frame, and truth and prediction; of a sequence their courses."""
+        from shared_components.reporting.labels import one_sheet, phases_sheet
+
+        score = self.score(answer, item, quick=True)
+        if len(score.truth) == 1:
+            return one_sheet(last_frame(item), int(score.truth[0]), score.scores[0], self.classes)
+        return phases_sheet(last_frame(item), score.truth, score.scores.argmax(1), self.classes)

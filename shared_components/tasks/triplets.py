@@ -1,0 +1,168 @@
+"""Action triplets: which instruments do what to which tissue in a frame, any number of 100 at once (CholecT45 and T50).
+
+EndoViT (Batic et al., IJCARS 2024) learns them by a focal loss with gamma 3 over a vision transformer; scores are those
+of Nwoye and Padoy, Data Splits and Metrics for CholecT50 (arXiv 2204.05235).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from shared_components.common.arguments import between, one_of
+from shared_components.common.drawing.sheets import Sheet
+from shared_components.core.card import Card, Metric
+from shared_components.core.labels import Labels, LabelScore, by_video, check_classes, none_for_nan, over_videos
+from shared_components.core.task import Array, Batch, Scores, last_frame, sample_spec
+from shared_components.core.video_metrics import average_precision, average_precisions, component_scores, mean_known
+from shared_components.data.samples import Item, SampleSpec
+from shared_components.data.triplets import COMPONENTS, component_of
+
+_LABELS = {"i": "instrument", "v": "verb", "t": "target", "iv": "instrument-verb", "it": "instrument-target"}
+METRICS = (
+    Metric("map", "mAP", True, "%", 100.0, 2),
+    Metric("map_classes", "mAP over classes", True, "%", 100.0, 2),
+    *(Metric(f"map_{part}", f"mAP {name}", True, "%", 100.0, 2) for part, name in _LABELS.items()),
+)
+DEFINITIONS = {
+    "map": "per video the mean average precision of the triplets it has, then the mean over videos",
+    "map_classes": "per triplet the mean over the videos that have it, then the mean over triplets, as ivtmetrics does",
+    **{f"map_{part}": f"as map, of each {name}: the largest of its triplets' scores" for part, name in _LABELS.items()},
+    "average precision": "sum of (R_n - R_(n-1)) P_n over the thresholds; a triplet that a video lacks is not counted",
+    "std": "population standard deviation over videos",
+    "one frame": "of a single frame, which has no order of frames, the average precision of its triplets' order",
+}
+LOSSES = ("focal", "bce")
+SHOWN = 5  # triplets, the surest first
+
+
+def build(
+    *,
+    classes: Sequence[str],
+    loss: str = "focal",
+    gamma: float = 3.0,
+    frames: int = 1,
+    interval: float = 0.0,
+    padding: str = "first",
+) -> Triplets:
+    """Return the task.
+
+    Args:
+        classes: Names of the triplets by their numbers, "instrument/verb/target"; components are scored where they are
+            such names.
+        loss: ``focal``, or ``bce``, the binary cross-entropy.
+        gamma: Of the focal loss: how little a sure and right answer counts; EndoViT has 3.
+        frames, interval, padding: Of a sample's clip, of which the last frame has the labels, see `samples.SampleSpec`.
+
+    Raises ValueError without classes, and for an unknown loss or a number out of its range.
+    """
+    check_classes("triplets", classes)
+    one_of("triplets", "loss", loss, LOSSES)
+    between("triplets", "gamma", gamma, 0, 10)
+    spec = sample_spec("triplets", ("triplets",), frames=frames, interval=interval, padding=padding)
+    return Triplets(tuple(classes), float(gamma) if loss == "focal" else 0.0, spec)
+
+
+@dataclass(frozen=True)
+class Triplets(Labels):
+    """See `task.Task`. An answer is float32 (C,) in [0, 1], the scores of the triplets; a score is a `LabelScore`."""
+
+    classes: tuple[str, ...]
+    gamma: float
+    spec: SampleSpec
+    definitions = DEFINITIONS
+
+    @cached_property
+    def card(self) -> Card:
+        return Card("triplets", self.classes, frames=self.spec.frames)
+
+    @cached_property
+    def parts(self) -> dict[str, tuple[int, ...]]:
+        """The component of each triplet, by component; none where the classes are no triplets."""
+        if not all(name.count("/") == 2 for name in self.classes):
+            return {}
+        return {part: component_of(self.classes, part)[1] for part in COMPONENTS}
+
+    @cached_property
+    def metrics(self) -> tuple[Metric, ...]:
+        return METRICS if self.parts else METRICS[:2]
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        """Return the mean over frames and triplets of (1 - p_t)^gamma BCE, p_t the probability of the truth.
+
+        Lin et al., Focal Loss for Dense Object Detection, ICCV 2017, Eq. (4) without alpha; gamma 0 is the BCE.
+        """
+        truth = batch["triplets"].to(outputs.device, outputs.dtype).float()
+        losses = F.binary_cross_entropy_with_logits(outputs.float(), truth, reduction="none")  # (B, C)
+        return ((1 - (-losses).exp()) ** self.gamma * losses).mean() if self.gamma else losses.mean()
+
+    def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
+        """Return probabilities; they have no size."""
+        return list(outputs.float().sigmoid().cpu().numpy())
+
+    def score(self, answer: Array, item: Item, *, quick: bool) -> LabelScore:
+        """Keep what average precision is made of: it needs all frames."""
+        truth = np.asarray(item.targets["triplets"]).astype(bool)
+        return LabelScore(item.video, item.number, answer[None], truth[None])
+
+    def rows(self, score: LabelScore) -> list[dict[str, Any]]:
+        """Return a row per triplet that is there or is scored at least 0.5; one without a name where there is none."""
+        scores, truth = score.scores[0], score.truth[0]
+        chosen = np.flatnonzero(truth | (scores >= 0.5))
+        found = [{"class": self.classes[c], "score": float(scores[c]), "truth": int(truth[c])} for c in chosen]
+        return found or [{"class": "", "score": float("nan"), "truth": 0}]
+
+    def summarise(self, scores: Sequence[LabelScore]) -> Scores:
+        """Return means over videos, their spread, and each triplet's mean over the videos that have it."""
+        videos = by_video(scores)
+        if len(scores) == 1:
+            return over_videos(self.metrics, {"": self._of_one(scores[0])}, 1)
+        found = {video: average_precisions(*pair) for video, pair in videos.items()}
+        numbers = {video: self._of_video(*videos[video], found[video]) for video in videos}
+        of_classes = [mean_known(column) for column in np.stack(list(found.values())).T]  # (V, C) -> C of (V,)
+        record = over_videos(self.metrics, numbers, len(scores))
+        record["map_classes"] = {"mean": none_for_nan(mean_known(np.array(of_classes)))}
+        del record["std"]["map_classes"]  # not a mean over videos
+        return {**record, "classes": dict(zip(self.classes, map(none_for_nan, of_classes), strict=True))}
+
+    def per_video(self, scores: Sequence[LabelScore]) -> dict[str, dict[str, float]]:
+        """Return each video's numbers, which paired tests compare."""
+        return {v: self._of_video(*pair, average_precisions(*pair)) for v, pair in by_video(scores).items()}
+
+    def _of_video(self, scores: Array, truth: Array, of_classes: Array) -> dict[str, float]:
+        parts = {
+            f"map_{part}": mean_known(average_precisions(component_scores(scores, of), component_scores(truth, of)))
+            for part, of in self.parts.items()
+        }
+        return {"map": mean_known(of_classes), "map_classes": float("nan"), **parts}
+
+    def _of_one(self, score: LabelScore) -> dict[str, float]:
+        """Score the order of one frame's triplets."""
+        pairs = {"map": (score.scores, score.truth)} | {
+            f"map_{part}": (component_scores(score.scores, of), component_scores(score.truth, of))
+            for part, of in self.parts.items()
+        }
+        found = {name: average_precision(scores[0], truth[0]) for name, (scores, truth) in pairs.items()}
+        return {"map_classes": float("nan"), **found}
+
+    def charts(self, scores: Sequence[LabelScore]) -> Mapping[str, Array]:
+        return {}
+
+    def files(self, answer: Array, image: Array) -> dict[str, Array]:
+        """Return the frame with its surest triplets."""
+        from shared_components.reporting.labels import surest
+
+        return {"overlays": surest(image, answer, self.classes, shown=SHOWN)}
+
+    def sheet(self, answer: Array, item: Item) -> Sheet:
+        """Draw frame, true triplets and the surest ones."""
+        from shared_components.reporting.labels import several_sheet
+
+        truth = np.asarray(item.targets["triplets"]).astype(bool)
+        return several_sheet(last_frame(item), truth, answer, self.classes, shown=SHOWN)

@@ -1,0 +1,66 @@
+"""Classification: losses, scores of grades worked by hand, rows and pictures."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from shared_components.core.task import make_task
+from shared_components.data.samples import Item
+
+GRADES = ("normal", "oedema", "fibrin", "necrosis", "abscess", "peritonitis")
+TASK = make_task("classification", {"target": "grade", "ordered": True}, classes=GRADES)
+
+
+def item(truth, video="a"):
+    return Item(np.zeros((2, 40, 60, 3), np.uint8), {"grade": np.int64(truth)}, "x", video, 0)
+
+
+def sure(grade):
+    return np.eye(6, dtype=np.float32)[grade]
+
+
+def test_cost_adds_the_expected_distance_of_the_probabilities():
+    costly = make_task("classification", {"target": "grade", "ordered": True, "cost": 2.0}, classes=GRADES)
+    logits, batch = torch.randn(1, 6, generator=torch.Generator().manual_seed(0)), {"grade": torch.tensor([1])}
+    p = logits.softmax(1)[0].tolist()
+    expected = sum(share * abs(j - 1) / 5 for j, share in enumerate(p))
+    assert TASK.loss(logits, batch).item() == pytest.approx(F.cross_entropy(logits, batch["grade"]).item())
+    assert costly.loss(logits, batch).item() == pytest.approx(TASK.loss(logits, batch).item() + 2 * expected)
+
+
+def test_scores_of_grades_are_those_worked_by_hand():
+    """True 0, 0, 3, 5; predicted 0, 1, 3, 0."""
+    pairs = ((0, 0), (1, 0), (3, 3), (0, 5))
+    scores = [TASK.score(sure(p), item(t, str(n)), quick=True) for n, (p, t) in enumerate(pairs)]
+    found = TASK.summarise(scores)
+    assert found["accuracy"]["mean"] == 0.5
+    assert found["balanced_accuracy"]["mean"] == pytest.approx((1 / 2 + 1 + 0) / 3)
+    assert found["expected_cost"]["mean"] == pytest.approx((0 + 1 + 0 + 5) / 5 / 4)
+    assert found["macro_f1"]["mean"] == pytest.approx((2 / 4 + 0 + 1 + 0) / 4)
+    assert found["classes"]["normal"] == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "samples": 2}
+    assert found["classes"]["abscess"]["recall"] is None
+    assert TASK.per_video(scores)["3"] == {"accuracy": 0.0, "expected_cost": 1.0}
+    assert [TASK.rows(score)[0]["off"] for score in scores] == [0, 1, 0, -5]
+
+
+def test_classes_without_order_have_no_cost():
+    action = make_task("classification", classes=("rest", "suction"))
+    assert "expected_cost" not in [metric.name for metric in action.metrics] and action.spec.targets == ("action",)
+    with pytest.raises(ValueError, match="ordered: true"):
+        make_task("classification", {"cost": 1.0}, classes=GRADES)
+
+
+def test_weights_are_by_name():
+    task = make_task("classification", {"weights": {"suction": 4.0}}, classes=("rest", "suction"))
+    logits, action = torch.randn(2, 2), torch.tensor([0, 1])
+    weighted = F.cross_entropy(logits, action, torch.tensor([1.0, 4.0]))
+    assert torch.equal(task.loss(logits, {"action": action}), weighted)
+
+
+def test_pictures_show_truth_and_probabilities():
+    sheet = TASK.sheet(sure(2), item(3))
+    assert sheet.panels[1].note == "fibrin instead" and TASK.sheet(sure(3), item(3)).panels[1].note == "right"
+    image = np.zeros((40, 60, 3), np.uint8)
+    assert TASK.files(sure(2), image)["overlays"].shape == TASK.files(sure(5), image)["overlays"].shape
+    assert list(TASK.charts([TASK.score(sure(2), item(3), quick=True)])) == ["confusion"]
