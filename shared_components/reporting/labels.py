@@ -54,7 +54,7 @@ def surest(
     colours: Sequence[RGB] | None = None,
 ) -> Array:
     """Draw the surest classes below a frame, or the first ones in their own order; `colours` are of all classes."""
-    order = np.argsort(-scores, kind="stable") if ranked else np.arange(len(scores))
+    order: list[int] = (np.argsort(-scores, kind="stable") if ranked else np.arange(len(scores))).tolist()
     best = int(scores.argmax())
 
     def paint(c: int) -> RGB:
@@ -62,14 +62,14 @@ def surest(
             return colours[c]
         return RIGHT if ranked or c == best else GREY
 
-    rows = [(_words(names[c]), float(scores[c]), paint(int(c))) for c in order[:shown]]
+    rows = [(_words(names[c]), float(scores[c]), paint(c)) for c in order[:shown]]
     return np.concatenate([image, strip(rows, width=image.shape[1], lines=shown)])
 
 
 def several_sheet(image: Array, truth: Array, scores: Array, names: Sequence[str], *, shown: int) -> Sheet:
     """Lay out a frame with its true classes, bool (C,), beside the frame with the surest ones."""
     image = resized(image, _PANEL)
-    there = np.flatnonzero(truth)
+    there: list[int] = np.flatnonzero(truth).tolist()
     rows: list[Row] = [(_words(names[c]), float(scores[c]), RIGHT if scores[c] >= 0.5 else MISSED) for c in there]
     left = np.concatenate([image, strip(rows or [("none", None, GREY)], width=_PANEL, lines=shown)])
     colours = [RIGHT if known else GREY for known in truth]

@@ -1,0 +1,128 @@
+"""Split violins of two models over the same videos or images, coloured by which is better (Figures 2 to 11).
+
+FL-EndoViT (MIDL 2026) has the federated model on the left, purple where it is significantly better, orange where the
+other is, grey where neither is. Each value is a dot as well: a violin of nine videos is mostly its smoothing.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+import numpy as np
+
+from shared_components.core.paired_test import PairedTest, paired_test
+from shared_components.reporting.axes import Axes, fitting, short, svg, text_at
+
+FIRST, SECOND, NEITHER = "#8a63c6", "#d9822b", "#8c8c8c"
+"""Fills where the left model is better, where the right one is, and where neither is."""
+_LEFT, _TOP, _BOTTOM, _STEP, _HALF = 62, 60, 62, 108, 44
+_POINTS = 64  # of an outline
+_DOTS = 60  # values up to which each is a dot
+
+Pair = tuple[Sequence[float], Sequence[float]]
+"""The left and the right model's values of the same videos."""
+
+
+def violins(
+    pairs: Mapping[str, Pair],
+    *,
+    title: str,
+    y_label: str,
+    models: tuple[str, str],
+    level: float = 0.01,
+    higher_is_better: bool = True,
+    height: int = 330,
+) -> str:
+    """Draw a split violin per name: left half `models[0]`, right half `models[1]`, with p and the least possible p.
+
+    Raises:
+        ValueError: The values of a name are no pairs.
+    """
+    tests = {name: paired_test(*pair) for name, pair in pairs.items()}
+    known = [v for pair in pairs.values() for side in pair for v in side if math.isfinite(v)]
+    width = max(_LEFT + _STEP * len(pairs) + 14, 420)
+    axes = Axes((_LEFT, width - 14), (height - _BOTTOM, _TOP), (0.0, 1.0), fitting(known))
+    body = [axes.y_axis(y_label), axes.base_line()]
+    for number, (name, pair) in enumerate(pairs.items()):
+        middle = _LEFT + _STEP * (number + 0.5)
+        fill = significance_colour(tests[name], level=level, higher_is_better=higher_is_better)
+        body += [_half(axes, middle, side, way, fill, name) for side, way in zip(pair, (-1, 1), strict=True)]
+        body.append(_caption(middle, height, name, tests[name], level))
+    body.append(_legend(models, level, height))
+    return svg(width, height + 22, title, body, kind="whole")
+
+
+def significance_colour(test: PairedTest, *, level: float, higher_is_better: bool = True) -> str:
+    """Return the fill of a comparison, first against second."""
+    if test.p >= level or not test.median:
+        return NEITHER
+    return FIRST if (test.median > 0) == higher_is_better else SECOND
+
+
+def density(values: Sequence[float], at: np.ndarray) -> np.ndarray:
+    """Return the Gaussian kernel density of values (N,) at points (M,), by Scott's bandwidth std N^(-1/5)."""
+    known = np.asarray(values, np.float64)
+    width = max(float(known.std(ddof=1)) if len(known) > 1 else 0.0, 1e-9) * len(known) ** -0.2
+    z = (at[:, None] - known[None]) / width  # (M, N)
+    return np.exp(-0.5 * z**2).mean(1) / (width * math.sqrt(2 * math.pi))
+
+
+def _half(axes: Axes, middle: float, values: Sequence[float], way: int, fill: str, name: str) -> str:
+    """Draw one half: the outline between the least and the largest value, quartiles, and the values as dots."""
+    known = [v for v in values if math.isfinite(v)]
+    if not known:
+        return ""
+    return (
+        _outline(axes, middle, known, way, fill)
+        + _quartiles(axes, middle, known, way)
+        + _values(axes, middle, known, way, name)
+    )
+
+
+def _outline(axes: Axes, middle: float, known: Sequence[float], way: int, fill: str) -> str:
+    low, high = min(known), max(known)
+    if high - low < 1e-9:
+        return ""
+    at = np.linspace(low, high, _POINTS)
+    wide = density(known, at)
+    points = [f"{middle + way * _HALF * w / wide.max():.1f} {axes.y(v):.1f}" for v, w in zip(at, wide, strict=True)]
+    path = f"M{middle:.1f} {axes.y(low):.1f}L{'L'.join(points)}L{middle:.1f} {axes.y(high):.1f}Z"
+    return f'<path d="{path}" fill="{fill}" fill-opacity="{0.75 if way < 0 else 0.4}" stroke="{fill}"/>'
+
+
+def _quartiles(axes: Axes, middle: float, known: Sequence[float], way: int) -> str:
+    first, median, third = np.percentile(known, (25, 50, 75))
+    x = middle + 3 * way
+    line = f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{axes.y(first):.1f}" y2="{axes.y(third):.1f}"'
+    cross = f'x1="{middle:.1f}" x2="{middle + 14 * way:.1f}" y1="{axes.y(median):.1f}" y2="{axes.y(median):.1f}"'
+    return f'{line} stroke="var(--ink)" stroke-width="3"/><line {cross} stroke="var(--ink)" stroke-width="2"/>'
+
+
+def _values(axes: Axes, middle: float, known: Sequence[float], way: int, name: str) -> str:
+    if len(known) > _DOTS:
+        return ""
+    return "".join(
+        f'<circle cx="{middle + way * 9:.1f}" cy="{axes.y(v):.1f}" r="2.5" fill="var(--paper)" stroke="var(--ink)">'
+        f"<title>{escape(name)}: {short(v)}</title></circle>"
+        for v in known
+    )
+
+
+def _caption(middle: float, height: int, name: str, test: PairedTest, level: float) -> str:
+    base = height - _BOTTOM
+    lines = [(name, "label"), (f"p {test.p:.3g}, n {test.pairs}", "small"), (f"least {test.least:.3g}", "small")]
+    drawn = "".join(
+        text_at(middle, base + 18 + 14 * row, text, anchor="middle", name=kind)
+        for row, (text, kind) in enumerate(lines)
+    )
+    return f"<g>{drawn}<title>{escape(name)}: {escape(test.text(level))}</title></g>"
+
+
+def _legend(models: tuple[str, str], level: float, height: int) -> str:
+    texts = ((FIRST, f"{models[0]} better"), (SECOND, f"{models[1]} better"), (NEITHER, f"p at least {level:g}"))
+    drawn, x = [text_at(2, 52, f"left: {models[0]}, right: {models[1]}", anchor="start", name="small")], 4
+    for fill, text in texts:
+        drawn.append(f'<rect x="{x}" y="{height + 6}" width="12" height="12" rx="2" fill="{fill}"/>')
+        drawn.append(text_at(x + 17, height + 16, text, anchor="start", name="small"))
+        x += 30 + round(6.4 * len(text))
+    return "".join(drawn)
