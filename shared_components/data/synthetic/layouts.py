@@ -15,21 +15,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 
-import cv2
 import numpy as np
 
-from shared_components.common.atomic import write_bytes
-from shared_components.common.drawing.pictures import encoded
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.files import depth_values, whole_steps
 from shared_components.data.readers.stereomis import DEPTH, LEFT
 from shared_components.data.synthetic import toolbox
+from shared_components.data.synthetic.label_layouts import write_appendix300, write_cholect45
 from shared_components.data.synthetic.scene import SceneFrame, render_video
+from shared_components.data.synthetic.shots import Shot, Written, write_pairs, write_png
 
 Array = np.ndarray
 
@@ -50,10 +49,6 @@ _GRASP_INSTRUMENTS = (
     "Bipolar_Forceps", "Prograsp_Forceps", "Large_Needle_Driver", "Monopolar_Curved_Scissors", "Suction",
     "Clip_Applier", "Grasper",
 )  # fmt: skip
-_FAST_PNG = (cv2.IMWRITE_PNG_COMPRESSION, 1)
-_JPEG = (
-    cv2.IMWRITE_JPEG_QUALITY, 95, cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
-)  # fmt: skip
 _SCENE = CLASS_MAPS["scene"]
 _SCENE_THINGS = _SCENE[4:]  # after the parts of instruments
 _SCENE_PARTS = np.array([0, *(_SCENE.index(part) for part in CLASS_MAPS["parts"][1:])], np.uint8)
@@ -67,25 +62,13 @@ _GESTURE_STEP = 6  # frame numbers between two lines of SAR-RARP50's actions: 10
 
 
 @dataclass(frozen=True)
-class Shot:
-    """One frame to write: its number in the video, and whether its labels are written, too."""
-
-    number: int
-    frame: SceneFrame
-    labelled: bool = True
-
-
-Written = Iterator[tuple[SceneFrame, str]]
-
-
-@dataclass(frozen=True)
 class Layout:
     """A public data set's layout.
 
     Attributes:
         video: name of video number N as a format.
         rate: labelled frames per second; `numbers`: frame numbers per second.
-        target: what it holds beside images, "label" or "depth".
+        target: what it holds beside images, such as "label" or "depth"; `also`: what it holds besides.
         unlabelled: whether a labelled video may hold images without labels.
         write: `(root, video name, shots) -> iterator of (frame, file stem)`; writes each frame as it passes.
         stills: whether its images are of no video, so that a clip is one of them, repeated.
@@ -94,6 +77,7 @@ class Layout:
         classes: name of the class map that a site has, where it is not the reader's usual one.
         things: what lies on the tissue, see `anatomy.THINGS`.
         ids: a frame's label in the site's classes, as the reader gives it.
+        operation: what is operated, see `operations.OPERATIONS`; empty: nothing that has labels of its own.
     """
 
     video: str
@@ -108,15 +92,13 @@ class Layout:
     classes: str = ""
     things: tuple[str, ...] = ()
     ids: Callable[[SceneFrame], Array] = attrgetter("parts")
+    also: tuple[str, ...] = ()
+    operation: str = ""
 
-
-def write_png(path: Path, image: Array) -> None:
-    """Write a grey or RGB image quickly (compression level 1); OSError names the file."""
-    _write(path, image, _FAST_PNG)
-
-
-def _write(path: Path, image: Array, options: Sequence[int]) -> None:
-    write_bytes(path, encoded(np.ascontiguousarray(image), path.suffix, options))
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """All that it holds beside images."""
+        return (self.target, *self.also)
 
 
 def _write_endovis2017(root: Path, video: str, shots: Iterable[Shot]) -> Written:
@@ -146,21 +128,6 @@ def _write_endovis2017(root: Path, video: str, shots: Iterable[Shot]) -> Written
                 write_png(truth / f"{tool}_labels" / f"{stem}.png", blank)
 
 
-def _write_pairs(
-    shots: Iterable[Shot], stem: str, images: Path, targets: Path, target: Callable[[SceneFrame], Array]
-) -> Written:
-    """Write every frame to the folder `images` and its target to `targets`; `stem` formats a number.
-
-    Images are of the kind that `stem` ends in: .png, or fine .jpg.
-    """
-    for shot in shots:
-        image = images / stem.format(shot.number)
-        _write(image, shot.frame.image, _JPEG if image.suffix == ".jpg" else _FAST_PNG)
-        if shot.labelled:
-            write_png(targets / f"{image.stem}.png", target(shot.frame))
-        yield shot.frame, image.stem
-
-
 def scene_ids(frame: SceneFrame) -> Array:
     """Return a frame's label (H, W) in the classes `scene`; its things are those from the kidney on."""
     things = np.where(frame.things > 0, frame.things + np.uint8(len(_SCENE_PARTS) - 1), np.uint8(0))
@@ -179,7 +146,7 @@ def _write_endovis2018(root: Path, video: str, shots: Iterable[Shot]) -> Written
     """seq_N/left_frames/frameNNN.png and seq_N/labels/frameNNN.png, colour-coded as labels.json says."""
     colours = np.array([colour for _, colour in _ENDOVIS2018_CLASSES], np.uint8)
     images, labels = root / video / "left_frames", root / video / "labels"
-    yield from _write_pairs(shots, "frame{:03d}.png", images, labels, lambda frame: colours[scene_ids(frame)])
+    yield from write_pairs(shots, "frame{:03d}.png", images, labels, lambda frame: colours[scene_ids(frame)])
     if labels.is_dir():
         classes = [{"name": n, "color": list(c), "classid": i} for i, (n, c) in enumerate(_ENDOVIS2018_CLASSES)]
         (root / "labels.json").write_text(json.dumps(classes, indent=2) + "\n")
@@ -204,13 +171,13 @@ def _write_scared(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """dataset_N/keyframe_M/data/{left_undistorted,depthmap_undistorted}/%06d.png, as scared_toolkit exports them."""
     data = root / video / "data"
     images, depths = data / "left_undistorted", data / "depthmap_undistorted"
-    return _write_pairs(shots, "{:06d}.png", images, depths, lambda frame: depth_values(frame.depth))
+    return write_pairs(shots, "{:06d}.png", images, depths, lambda frame: depth_values(frame.depth))
 
 
 def _write_stereomis(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """P<N>/rectified/{left,depth}/%06d.png, as `surgfl unpack-stereomis` leaves them."""
     images, depths = root / video / LEFT, root / video / DEPTH
-    return _write_pairs(shots, "{:06d}.png", images, depths, lambda frame: depth_values(frame.depth))
+    return write_pairs(shots, "{:06d}.png", images, depths, lambda frame: depth_values(frame.depth))
 
 
 def _write_autolaparo(root: Path, video: str, shots: Iterable[Shot]) -> Written:
@@ -225,7 +192,7 @@ def _write_autolaparo(root: Path, video: str, shots: Iterable[Shot]) -> Written:
                 )
             yield shot
 
-    return _write_pairs(
+    return write_pairs(
         counted(), video + "{:03d}.jpg", base / "imgs", base / "masks", lambda frame: 20 * hysterectomy_ids(frame)
     )
 
@@ -233,13 +200,13 @@ def _write_autolaparo(root: Path, video: str, shots: Iterable[Shot]) -> Written:
 def _write_sisvse(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """images/manual_syn_N/scene_%06d.jpg and semantic_masks/manual_syn_N/scene_%06d.png; tissue is background."""
     images, masks = root / "images" / video, root / "semantic_masks" / video
-    return _write_pairs(shots, "scene_{:06d}.jpg", images, masks, lambda frame: _SISVSE_IDS[frame.parts])
+    return write_pairs(shots, "scene_{:06d}.jpg", images, masks, lambda frame: _SISVSE_IDS[frame.parts])
 
 
 def _write_grasp(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """frames/CASE1NN/%09d.jpg and annotations/segmentations/CASE1NN/%09d.png, once a second; no JSON files."""
     images, masks = root / "frames" / video, root / "annotations" / "segmentations" / video
-    return _write_pairs(shots, "{:09d}.jpg", images, masks, _grasp_mask)
+    return write_pairs(shots, "{:09d}.jpg", images, masks, _grasp_mask)
 
 
 def _foreground(frame: SceneFrame) -> Array:
@@ -271,10 +238,20 @@ LAYOUTS: dict[str, Layout] = {
         "{:03d}", 1.0, 1.0, "label", False, _write_autolaparo, asked=True, things=("uterus",), ids=hysterectomy_ids
     ),
     "stereomis": Layout("P{}", 2.5, 25.0, "depth", True, _write_stereomis, asked=True),
+    "cholect45": Layout(
+        "VID{:02d}", 1.0, 1.0, "triplets", False, write_cholect45, asked=True, also=("phase",),
+        operation="cholecystectomy",
+    ),
+    "appendix300": Layout(
+        "{:03d}", 2.0, 2.0, "grade", True, write_appendix300, asked=True, operation="appendectomy"
+    ),
 }  # fmt: skip
 
 
-TARGETS: dict[str, tuple[str, ...]] = {"segmentation": ("label",), "depth": ("depth",), "reconstruction": ()}
+TARGETS: dict[str, tuple[str, ...]] = {
+    "segmentation": ("label",), "depth": ("depth",), "reconstruction": (), "triplets": ("triplets",),
+    "phases": ("phase",), "classification": ("grade",),
+}  # fmt: skip
 """What a site needs beside its images, by its kind of task."""
 
 
@@ -288,6 +265,7 @@ class Schedule:
         every: each n-th rendered frame is listed (labelled, if its site has labels).
         before: how many rendered frames before a listed one its clip shows an image.
         things: what lies on the tissue.
+        operation: what is operated.
     """
 
     rate: float
@@ -296,11 +274,16 @@ class Schedule:
     every: int = 1
     before: tuple[int, ...] = ()
     things: tuple[str, ...] = ()
+    operation: str = ""
 
-    def render(self, look: str, seed: int, *, frames: int, height: int, width: int) -> Iterator[SceneFrame]:
+    def render(
+        self, look: str, seed: int, *, frames: int, height: int, width: int, grade: int = 0
+    ) -> Iterator[SceneFrame]:
         """Render a video with this many listed frames; as `render_video`."""
-        count, size = frames * self.every, {"height": height, "width": width}
-        return render_video(look, seed, frames=count, rate=self.rate, things=self.things, **size)  # type: ignore[arg-type]
+        return render_video(
+            look, seed, frames=frames * self.every, height=height, width=width,
+            rate=self.rate, things=self.things, operation=self.operation, grade=grade,
+        )  # fmt: skip
 
     def shots(self, video: Iterator[SceneFrame], *, frames: int, labels: bool) -> Iterator[Shot]:
         """Yield the frames of a rendered video that are written; `labels` says if the listed ones keep theirs."""
@@ -324,7 +307,8 @@ def schedule(layout: str, *, clip: int = 1, interval: float = 0.0, dense: bool =
     Raises:
         ValueError: the clip or its interval cannot be.
     """
-    return replace(_schedule(layout, clip, interval, dense), things=LAYOUTS[layout].things)
+    style = LAYOUTS[layout]
+    return replace(_schedule(layout, clip, interval, dense), things=style.things, operation=style.operation)
 
 
 def _schedule(layout: str, clip: int, interval: float, dense: bool) -> Schedule:

@@ -4,7 +4,7 @@ All of it follows from the video's seed alone, so that every look shows the same
 Camera coordinates in mm: x right, y down, z away from the camera.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +15,8 @@ Array = np.ndarray
 PHASES = ("exploration", "dissection", "coagulation", "suturing")
 ARMS = ("Left", "Right", "Third")
 _EXCHANGE = 1.2  # seconds to withdraw or insert an instrument
+_BLINK = 0.2  # seconds over which a speed is taken
+_CHANGE = 2.0  # seconds in which motion changes to another phase's
 _WITHDRAWN = 75.0  # mm along the shaft at which an instrument is out of sight
 
 
@@ -27,6 +29,7 @@ class Pose:
         joint: distal end of the shaft (3,); shaft, wrist: unit directions (3,); jaws: two unit directions.
         hinge: unit axis around which the jaws turn (3,), towards the camera.
         grip: 0 closed to 1 wide open.
+        speed: of the tip in mm a second, where the operation's verbs depend on it.
     """
 
     arm: int
@@ -38,6 +41,7 @@ class Pose:
     jaws: tuple[Array, Array]
     hinge: Array
     grip: float
+    speed: float = 0.0
 
     @property
     def name(self) -> str:
@@ -105,17 +109,22 @@ class Arm:
         else:
             self.stays.append((start, end, kind))
 
-    def pose(self, time: float, last: float) -> Pose | None:
+    def pose(self, time: float, last: float, vigour: float = 1.0) -> Pose | None:
         """Return the pose at `time`; None while the arm holds nothing. `last` is the end of the video."""
         for start, end, kind in self.stays:
             if start <= time < end:
                 inserted = 1.0 if start == 0.0 else min(1.0, (time - start) / _EXCHANGE)
                 inserted = min(inserted, 1.0 if end >= last else (end - time) / _EXCHANGE)
-                return self._place(time, kind, inserted)
+                return self._place(time, kind, inserted, vigour)
         return None
 
-    def _place(self, time: float, kind: str, inserted: float) -> Pose:
-        target = self.home + self.reach * self.sway(time) * (9.0, 7.0, 4.0)
+    def speed(self, time: float, vigour: float) -> float:
+        """Return how fast the tip moves, in mm a second."""
+        way = self.reach * vigour * (self.sway(time) - self.sway(time - _BLINK)) * (9.0, 7.0, 4.0)
+        return float(np.sqrt(way.dot(way))) / _BLINK
+
+    def _place(self, time: float, kind: str, inserted: float, vigour: float) -> Pose:
+        target = self.home + self.reach * vigour * self.sway(time) * (9.0, 7.0, 4.0)
         shaft = _unit(target - self.trocar)
         target = target - shaft * _WITHDRAWN * (1.0 - inserted * inserted * (3.0 - 2.0 * inserted))
         free = flex(kind)
@@ -172,8 +181,8 @@ class Script:
 
     def __init__(self, rng: np.random.Generator, *, frames: int, rate: float, custom: str = "fixed") -> None:
         self.rate, self.length = rate, frames / rate
-        self.phases, self.cuts = _phases(rng, self.length)
-        ways = CUSTOMS[custom]
+        self.ways = ways = CUSTOMS[custom]
+        self.phases, self.cuts = _phases(rng, self.length, len(ways.hands))
         self.arms = _arms(rng, ways)
         for phase, start, end in zip(self.phases, self.cuts[:-1], self.cuts[1:], strict=True):
             _equip(rng, self.arms, ways.hands[phase], phase, start, end)
@@ -191,7 +200,8 @@ class Script:
         time = index / self.rate
         span = min(int(np.searchsorted(self.cuts, time, side="right")) - 1, len(self.phases) - 1)
         phase = int(self.phases[span])
-        poses = [arm.pose(time, self.length) for arm in self.arms]
+        vigour, zoom = self._of_phase(self.ways.vigour, time, 1.0), self._of_phase(self.ways.zoom, time, 0.0)
+        poses = [self._pose(arm, time, vigour) for arm in self.arms]
         share = (time - self.cuts[span]) / (self.cuts[span + 1] - self.cuts[span])
         fume = float(np.clip(0.55 + 0.6 * self.smoke(time)[0], 0.0, 1.0))
         camera = self.camera(time)
@@ -200,17 +210,29 @@ class Script:
             phase=phase,
             gesture=1 + int(self.gestures[min(int(share * 7), 6)]) if phase == 3 else 0,
             poses=tuple(pose for pose in poses if pose is not None),
-            shift=camera[:3],
+            shift=camera[:3] + np.array((0.0, 0.0, zoom)),
             turn=0.06 * float(camera[3]),
             breath=self.tissue(time),
-            fume=fume * (1.0 if phase == 2 else 0.15),
+            fume=fume * (1.0 if phase in self.ways.fumes else 0.15),
         )
 
+    def _pose(self, arm: Arm, time: float, vigour: float) -> Pose | None:
+        pose = arm.pose(time, self.length, vigour)
+        return replace(pose, speed=arm.speed(time, vigour)) if pose is not None and self.ways.vigour else pose
 
-def _phases(rng: np.random.Generator, length: float) -> tuple[Array, Array]:
+    def _of_phase(self, values: tuple[float, ...], time: float, usual: float) -> float:
+        """Return a phase's number, which changes to the next phase's in some seconds after the cut."""
+        if not values:
+            return usual
+        own = [values[phase] for phase in self.phases]
+        points = [point for cut in self.cuts[1:-1] for point in (cut, cut + _CHANGE)]
+        return float(np.interp(time, points, np.repeat(own, 2)[1:-1])) if points else own[0]
+
+
+def _phases(rng: np.random.Generator, length: float, phases: int) -> tuple[Array, Array]:
     """Return the phases in order and the times at which they begin (and the end of the video)."""
-    count = int(min(len(PHASES), max(1, length // 3)))
-    order = np.sort(rng.permutation(len(PHASES))[:count])
+    count = int(min(phases, max(1, length // 3)))
+    order = np.sort(rng.permutation(phases)[:count])
     shares = rng.uniform(0.6, 1.4, count)
     return order, np.concatenate([[0.0], np.cumsum(shares) / shares.sum() * length])
 

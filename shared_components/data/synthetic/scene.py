@@ -1,7 +1,7 @@
 """Endoscopic video with exact labels: tissue, instruments, light, smoke, optics and sensor of every moment."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import cv2
@@ -13,8 +13,9 @@ from shared_components.data.synthetic.carving import ACCENT, DARK, METAL, PALE
 from shared_components.data.synthetic.looks import Look, look_named
 from shared_components.data.synthetic.motion import Moment, Script
 from shared_components.data.synthetic.noise import fractal, linear, smooth, stream
+from shared_components.data.synthetic.operations import OPERATIONS, Operation, triplet_of, under_tip
 from shared_components.data.synthetic.raster import Buffers, Shader, draw
-from shared_components.data.synthetic.tissue import CANVAS, Lay, paint
+from shared_components.data.synthetic.tissue import CANVAS, Canvas, Lay, paint
 from shared_components.data.synthetic.toolbox import Tool, tool
 
 Array = np.ndarray
@@ -77,8 +78,11 @@ class Endoscope:
         bent = level + 0.5 * (self.look.contrast - 1.0) * np.sin(2 * np.pi * (level - 0.5)) / np.pi * 1.5
         return np.clip(255.0 * bent + 0.5, 0, 255).astype(np.uint8)
 
-    def shoot(self, moment: Moment) -> tuple[Array, Array, Array, Buffers]:
-        """Return one frame's image (H, W, 3) uint8, depth (H, W) in mm, things (H, W), and the instruments' labels."""
+    def shoot(self, moment: Moment) -> tuple[Array, Array, Array, Array, Buffers]:
+        """Return one frame's image (H, W, 3) uint8, depth (H, W) in mm, things (H, W), and the instruments' labels.
+
+        Things come as they are seen, and as they lie, below instruments, too.
+        """
         light, relief, things = self._view_tissue(moment)
         buffers = Buffers.empty(self.height, self.width)
         draw(buffers, moment.poses, self.tools, self.shader)
@@ -94,6 +98,7 @@ class Endoscope:
         self._fill_smoke(light, moment)
         image = self._expose(light)
         depth = np.where(solid, buffers.depth, cv2.extractChannel(relief, 2))
+        below = things.copy() if self.tissue.things is not None else things
         things[solid] = 0
         if self.field is not None:
             image *= self.field[..., None]
@@ -101,7 +106,7 @@ class Endoscope:
             buffers.parts *= self.field
             buffers.instances *= self.field
             things *= self.field
-        return image, depth, things, buffers
+        return image, depth, things, below, buffers
 
     def _view_tissue(self, moment: Moment) -> tuple[Array, Array, Array]:
         """Return the tissue's light (H, W, 3), relief (H, W, 3) and things (H, W) as the moving camera sees it."""
@@ -220,9 +225,9 @@ def _aperture(look: Look, rng: np.random.Generator, height: int, width: int) -> 
     return field
 
 
-_GEOMETRY, _APPEARANCE, _DETAIL, _THINGS = 0, 1, 3, 4
-"""Random streams: of geometry and of things on the tissue, shared by all looks; of a look's own, where the detail moves
-no label."""
+_GEOMETRY, _APPEARANCE, _DETAIL, _THINGS, _OPERATION = 0, 1, 3, 4, 5
+"""Random streams: of geometry, of things on the tissue and of an operation, shared by all looks; of a look's own, where
+the detail moves no label."""
 
 
 @dataclass(frozen=True)
@@ -239,6 +244,8 @@ class SceneFrame:
         actions: (instrument, verb, target) of each visible instrument.
         gesture: SAR-RARP50 action 0..7 (0 outside suturing).
         things: (H, W) uint8: 0, or 1 + place of the thing among those that were asked for; 0 below instruments.
+        triplets: of a cholecystectomy, the triplet of each visible instrument, by its number in `data.triplets`.
+        grade: of an appendicitis, index into `operations.GRADES`.
     """
 
     image: Array
@@ -250,6 +257,8 @@ class SceneFrame:
     actions: tuple[tuple[str, str, str], ...]
     gesture: int
     things: Array
+    triplets: tuple[int, ...] = ()
+    grade: int = 0
 
 
 def render_video(
@@ -261,6 +270,8 @@ def render_video(
     width: int = 320,
     rate: float = 2.0,
     things: Sequence[str] = (),
+    operation: str = "",
+    grade: int = 0,
 ) -> Iterator[SceneFrame]:
     """Render `frames` consecutive frames of one video.
 
@@ -275,9 +286,12 @@ def render_video(
         height, width: at least 64 pixels each.
         rate: frames per second (2 as in EndoVis; more for smooth motion).
         things: what lies on the tissue, of `anatomy.THINGS`; it changes image and depth, and no label of instruments.
+        operation: one of `operations.OPERATIONS`, which then says who operates on what; empty: the look does.
+        grade: how severe its disease is, a number of its grades; 0 where it has none.
 
     Raises:
-        ValueError: on an unknown look or thing, a negative seed or sizes that are too small.
+        ValueError: on an unknown look, thing, operation or grade, things beside an operation's, a negative seed or
+            sizes that are too small.
     """
     chosen = look_named(look)
     if seed < 0 or frames < 1 or rate <= 0:
@@ -286,21 +300,69 @@ def render_video(
         raise ValueError(f"frames of {height}x{width} (height x width) are too small; both must be at least 64")
     if unknown := [name for name in things if name not in THINGS]:
         raise ValueError(f"thing {unknown[0]!r} is unknown; known things: {', '.join(THINGS)}")
-    return _frames(chosen, seed, frames, height, width, rate, things)
+    if operation:
+        _refuse_operation(operation, grade, things)
+    return _frames(chosen, seed, frames, height, width, rate, things, operation, grade)
+
+
+def _refuse_operation(operation: str, grade: int, things: Sequence[str]) -> None:
+    if operation not in OPERATIONS:
+        raise ValueError(f"operation {operation!r} is unknown; known operations: {', '.join(OPERATIONS)}")
+    if not 0 <= grade < max(len(OPERATIONS[operation].grades), 1):
+        raise ValueError(f"grade {grade} of {operation} is none of its {len(OPERATIONS[operation].grades)} grades")
+    if things:
+        raise ValueError(f"{operation} has its own things on the tissue; leave {', '.join(things)} out")
 
 
 def _frames(
-    look: Look, seed: int, frames: int, height: int, width: int, rate: float, things: Sequence[str]
+    look: Look,
+    seed: int,
+    frames: int,
+    height: int,
+    width: int,
+    rate: float,
+    things: Sequence[str],
+    operation: str,
+    grade: int,
 ) -> Iterator[SceneFrame]:
-    script = Script(stream(seed, _GEOMETRY), frames=frames, rate=rate, custom=look.custom)
+    doing = OPERATIONS[operation] if operation else None
+    custom = doing.custom if doing else look.custom
+    script = Script(stream(seed, _GEOMETRY), frames=frames, rate=rate, custom=custom)
     # its own stream goes on after all of a robot's tools, held or not, and its depths follow from that
-    kinds = instruments.KINDS if look.custom == "fixed" else script.kinds
+    kinds = instruments.KINDS if custom == "fixed" else script.kinds
     rng, detail = (stream(seed, number, look.stream) for number in (_APPEARANCE, _DETAIL))
-    lay = partial(lay_things, stream(seed, _THINGS), tuple(things)) if things else None
+    lay: Lay | None = partial(lay_things, stream(seed, _THINGS), tuple(things)) if things else None
+    if doing is not None:
+        lay = partial(_lay_operation, doing, stream(seed, _OPERATION), look, grade)
     camera = Endoscope(look, rng, detail, height, width, kinds, lay)
     for index in range(frames):
         moment = script.moment(index)
-        yield _label(*camera.shoot(moment), moment)
+        image, depth, seen, below, buffers = camera.shoot(moment)
+        frame = _label(image, depth, seen, buffers, moment)
+        yield (
+            frame
+            if doing is None
+            else replace(frame, triplets=_triplets(doing, below, buffers, moment), grade=grade, gesture=0)
+        )
+
+
+def _lay_operation(
+    doing: Operation, rng: np.random.Generator, look: Look, grade: int, canvas: Canvas, thread: Array
+) -> Array:
+    return doing.lay(canvas, rng, look, grade)
+
+
+def _triplets(doing: Operation, below: Array, buffers: Buffers, moment: Moment) -> tuple[int, ...]:
+    """Return the triplet of each visible instrument, by what lies (H, W) under its claspers."""
+    if not doing.targets:
+        return ()
+    found = []
+    for number, pose in enumerate(moment.poses, start=1):
+        own = buffers.instances == number
+        if not own.any():
+            continue
+        found.append(triplet_of(pose, under_tip(doing, below[own & (buffers.parts == 3)])))
+    return tuple(found)
 
 
 def _label(image: Array, depth: Array, things: Array, buffers: Buffers, moment: Moment) -> SceneFrame:

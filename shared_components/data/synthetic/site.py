@@ -23,15 +23,26 @@ import numpy as np
 import yaml
 
 from shared_components.common.drawing.palette import DEPTH, class_entries
-from shared_components.common.drawing.pictures import captioned, coloured, legend, overlay, scale_bar, side_by_side
+from shared_components.common.drawing.pictures import (
+    captioned,
+    coloured,
+    legend,
+    overlay,
+    scale_bar,
+    side_by_side,
+    write,
+)
 from shared_components.common.progress import report_progress
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.files import depth_values
-from shared_components.data.readers import find_reader
-from shared_components.data.synthetic.layouts import LAYOUTS, TARGETS, Schedule, schedule, write_png
+from shared_components.data.readers import find_reader, reader_names
+from shared_components.data.synthetic.layouts import LAYOUTS, TARGETS, Schedule, schedule
 from shared_components.data.synthetic.looks import SITE_LOOKS, look_named
 from shared_components.data.synthetic.motion import PHASES
+from shared_components.data.synthetic.operations import OPERATIONS
 from shared_components.data.synthetic.scene import SceneFrame
+from shared_components.data.synthetic.shots import write_png
+from shared_components.data.triplets import NAMES
 
 
 @dataclass(frozen=True)
@@ -102,7 +113,7 @@ def layouts_for(task: str) -> list[str]:
     """
     if task not in TARGETS:
         raise ValueError(f"task {task!r} is unknown; sites are rendered for {', '.join(TARGETS)}")
-    return [name for name, style in LAYOUTS.items() if set(TARGETS[task]) <= {style.target}]
+    return [name for name, style in LAYOUTS.items() if set(TARGETS[task]) <= set(style.targets)]
 
 
 MARK = "render.json"
@@ -141,6 +152,14 @@ def video_seed(seed: int, number: int) -> int:
     return int(np.random.SeedSequence((seed, number)).generate_state(1)[0])
 
 
+def video_grade(seed: int, number: int, grades: int) -> int:
+    """Return the grade of a site's video `number` (from 1): every `grades` videos in a row have each of them once."""
+    if not grades:
+        return 0
+    turn, place = divmod(number - 1, grades)
+    return int(np.random.default_rng((seed, turn)).permutation(grades)[place])
+
+
 def write_site(
     out: Path,
     *,
@@ -165,7 +184,7 @@ def write_site(
         videos: number of videos per split, e.g. {"train": 3, "validation": 1, "test": 1}.
         frames_per_video: with labels, if the task has any.
         layout: one of `plan.layouts_for(task)`.
-        task: "segmentation", "depth", or "reconstruction", whose site has no label files.
+        task: one of `layouts.TARGETS`; a site of "reconstruction" has no label files.
         clip: write what clips of this many frames show before each labelled frame, too.
         interval: seconds between the frames of a clip.
         dense: give every frame of a clip its labels.
@@ -246,11 +265,12 @@ def _write_videos(part: Path, recipe: Recipe) -> dict[str, list[str]]:
         for _ in range(recipe.videos.get(split, 0)):
             number += 1
             video = style.video.format(number)
-            scene = plan.render(recipe.look, video_seed(recipe.seed, number), frames=frames, **size)
+            grade = video_grade(recipe.seed, number, len(_grades(recipe.layout)))
+            scene = plan.render(recipe.look, video_seed(recipe.seed, number), frames=frames, grade=grade, **size)
             shots = plan.shots(scene, frames=frames, labels=bool(TARGETS[recipe.task]))
             rows = []
             for frame, stem in style.write(part / recipe.layout, video, shots):
-                rows.append(_write_side(part / "side" / video, frame, stem))
+                rows.append(_write_side(part / "side" / video, frame, stem, _phases(recipe.layout)))
                 written += 1
                 report_progress("rendering", written, frames * sum(recipe.videos.values()))
             _write_table(part / "side" / video / "frames.csv", rows)
@@ -258,13 +278,24 @@ def _write_videos(part: Path, recipe: Recipe) -> dict[str, list[str]]:
     return names
 
 
-def _write_side(folder: Path, frame: SceneFrame, stem: str) -> dict[str, str | int]:
+def _phases(layout: str) -> Sequence[str]:
+    """Return the names of the phases of a layout's videos."""
+    operation = LAYOUTS[layout].operation
+    return OPERATIONS[operation].phases if operation else PHASES
+
+
+def _grades(layout: str) -> Sequence[str]:
+    operation = LAYOUTS[layout].operation
+    return OPERATIONS[operation].grades if operation else ()
+
+
+def _write_side(folder: Path, frame: SceneFrame, stem: str, phases: Sequence[str]) -> dict[str, str | int]:
     """Write one frame's depth; return its row of frames.csv."""
     write_png(folder / "depth" / f"{stem}.png", depth_values(frame.depth))
     return {
         "frame": stem,
         "phase": frame.phase,
-        "phase_name": PHASES[frame.phase],
+        "phase_name": phases[frame.phase],
         "tools": ";".join(frame.tools),
         "actions": ";".join("/".join(action) for action in frame.actions),
         "gesture": frame.gesture,
@@ -288,7 +319,7 @@ def _describe(part: Path, recipe: Recipe, names: Mapping[str, list[str]]) -> Non
         facts["classes"] = style.classes
     if style.stills:
         facts["history"] = False
-    elif numbers != find_reader(dataset).RATE:
+    elif dataset not in reader_names() or numbers != find_reader(dataset).RATE:
         facts["rate"] = numbers
     facts |= {"text": f"synthetic: {look_named(recipe.look).text}", "publish": list(PUBLISH)}
     (part / "site.yaml").write_text(yaml.safe_dump(facts, sort_keys=False))
@@ -315,7 +346,18 @@ def tile(frame: SceneFrame, task: str, layout: str = "endovis2017") -> Array:
         return overlay(frame.image, LAYOUTS[layout].ids(frame))
     if task == "depth":
         return coloured(frame.depth, frame.depth > 0, DEPTH_RANGE, DEPTH)
-    return np.full_like(frame.image, 255)
+    drawn = np.full_like(frame.image, 255)
+    for number, text in enumerate(_labels(frame, task, layout)):
+        write(drawn, text, 4, above=drawn.shape[0] - 16 * (number + 1), large=min(0.7, drawn.shape[1] / 320))
+    return drawn
+
+
+def _labels(frame: SceneFrame, task: str, layout: str) -> list[str]:
+    """Return the labels of a frame or its video as lines."""
+    if task == "triplets":
+        return [NAMES[number].replace("/", " ").replace("_", " ") for number in frame.triplets]
+    found = {"phases": (_phases(layout), frame.phase), "classification": (_grades(layout), frame.grade)}
+    return [found[task][0][found[task][1]]] if task in found else []
 
 
 Row = tuple[str, str, Sequence[SceneFrame]]

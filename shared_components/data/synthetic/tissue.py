@@ -62,11 +62,17 @@ def lay_background(canvas: Canvas, rng: np.random.Generator, colour: Array, kind
     _pattern(canvas, rng, kind, np.ones(canvas.shape, np.float32), colour)
 
 
-def lay_organ(canvas: Canvas, rng: np.random.Generator, colour: Array, kind: Texture) -> Array:
-    """Lay a dome of `colour` (3,) with a noisy outline over a part of the canvas; return its cover (H, W)."""
+def lay_organ(
+    canvas: Canvas, rng: np.random.Generator, colour: Array, kind: Texture, radius: Array | None = None
+) -> Array:
+    """Lay a dome of `colour` (3,) with a noisy outline over a part of the canvas; return its cover (H, W).
+
+    `radius` (H, W) is 0 in its middle and 1 at its outline, by default an ellipse anywhere.
+    """
     H, W = canvas.shape
-    along, across = canvas.turned(rng)
-    radius = cv2.magnitude(along / rng.uniform(0.3, 0.6), across / rng.uniform(0.12, 0.3))
+    if radius is None:
+        along, across = canvas.turned(rng)
+        radius = cv2.magnitude(along / rng.uniform(0.3, 0.6), across / rng.uniform(0.12, 0.3))
     inside = 1.0 - radius
     if canvas.detail:
         inside += 0.16 * fractal(rng, H, W, 6)

@@ -25,10 +25,16 @@ class Custom:
         hands: phase -> the tools that the left, the right and the third arm may hold.
         roam: arms come from anywhere around the picture, near and far, big and small, and never in one line;
             otherwise from the left, the right and above, as a robot's.
+        vigour: how far instruments move in each phase, 1 as usual; none: alike in all.
+        zoom: how near the camera is in each phase, -1 far to 1 near, 0 as usual.
+        fumes: the phases in which tissue is coagulated.
     """
 
     hands: Hands
     roam: bool
+    vigour: tuple[float, ...] = ()
+    zoom: tuple[float, ...] = ()
+    fumes: frozenset[int] = frozenset({2})
 
 
 _ROBOT: Hands = {
@@ -46,12 +52,32 @@ _STRAIGHT: Hands = {
 _EITHER: Hands = {
     phase: tuple((*a, *b) for a, b in zip(hands, _STRAIGHT[phase], strict=True)) for phase, hands in _ROBOT.items()
 }
+_CHOLECYSTECTOMY: Hands = {
+    0: ((GRASPER,), (GRASPER, None), (None,)),
+    1: ((GRASPER,), (HOOK,), (None, GRASPER)),
+    2: ((GRASPER,), (CLIPS, SCISSORS), (None,)),
+    3: ((GRASPER,), (HOOK, HOOK, MARYLAND), (None, GRASPER)),
+    4: ((GRASPER,), (GRASPER,), (GRASPER, None)),
+    5: ((GRASPER,), (MARYLAND, SUCTION), (SUCTION, None)),
+    6: ((GRASPER, None), (None,), (None,)),
+}
+_APPENDECTOMY: Hands = {
+    0: ((GRASPER,), (None, GRASPER), (None,)),
+    1: ((GRASPER,), (MARYLAND, HOOK), (None,)),
+    2: ((GRASPER,), (STAPLER, CLIPS, SCISSORS), (None,)),
+    3: ((GRASPER, None), (SUCTION,), (None,)),
+}
 CUSTOMS: dict[str, Custom] = {
     "fixed": Custom(_ROBOT, roam=False),
     "robotic": Custom(_ROBOT, roam=True),
     "laparoscopic": Custom(_STRAIGHT, roam=True),
     "mixed": Custom(_EITHER, roam=True),
-}
+    "cholecystectomy": Custom(
+        _CHOLECYSTECTOMY, roam=True, vigour=(1.3, 0.6, 0.35, 0.8, 1.2, 1.0, 1.6),
+        zoom=(-1.5, 0.8, 1.5, 0.3, -0.4, 0.0, -1.5), fumes=frozenset({1, 3, 5}),
+    ),
+    "appendectomy": Custom(_APPENDECTOMY, roam=True, fumes=frozenset({1})),
+}  # fmt: skip
 
 
 def tool(kind: str, scale: float, model: int = 0) -> Tool:

@@ -165,8 +165,8 @@ def _film(
     height, width = (round(LARGER * side) for side in size)
     frames = count + spec.frames - 1
     clip: deque[SceneFrame] = deque(maxlen=spec.frames)
-    size_of = {"height": height, "width": width}
-    for frame in render_video(look, seed, frames=frames, rate=how.rate, things=how.things, **size_of):
+    film = render_video(look, seed, frames=frames, rate=how.rate, things=how.things, height=height, width=width)
+    for frame in film:
         clip.append(frame)
         if len(clip) == spec.frames:
             yield tuple(clip)

@@ -26,7 +26,9 @@ from tests.data.conftest import numbers, run_command
 
 SIZE = {"height": 64, "width": 96}
 VIDEOS = {"train": 1, "validation": 1, "test": 1}
-FILMS = [name for name, layout in LAYOUTS.items() if not layout.stills]
+PICTURES = [name for name, layout in LAYOUTS.items() if not layout.operation]
+"""Layouts whose labels are pictures; of the others see `test_operations`."""
+FILMS = [name for name in PICTURES if not LAYOUTS[name].stills]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,7 @@ def run(*words: object) -> int:
     return run_command(render, *words, *small)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", PICTURES)
 def test_a_site_reads_back_exactly_through_the_shared_readers(layout, rendered):
     task = "depth" if LAYOUTS[layout].target == "depth" else "segmentation"
     site, spec = load_site(rendered(layout, task)), SampleSpec(TARGETS[task])
@@ -143,7 +145,7 @@ def test_side_files_hold_depth_in_256ths_of_a_millimetre_and_the_labels(rendered
     assert first.startswith(f"frame000,{frame.phase},{PHASES[frame.phase]},{';'.join(frame.tools)},")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", PICTURES)
 def test_a_reconstruction_site_has_no_label_files_in_any_layout(layout, tmp_path):
     site = load_site(site_of(tmp_path / "site", layout, "reconstruction"))
     files = {path for path in site.root.rglob("*") if path.is_file()}
