@@ -20,6 +20,7 @@ from shared_components.data.synthetic.site import (
     write_contact_sheet,
     write_site,
 )
+from shared_components.data.synthetic.site_sets import SETS, site_set, write_set_site
 
 HELP = "render synthetic surgical sites in the layouts of public data sets"
 
@@ -48,11 +49,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help=f"layouts to cycle through, of {', '.join(LAYOUTS)}; auto (default): the task's usual ones in turn",
     )
+    parser.add_argument(
+        "--set",
+        default="",
+        help=f"render a set of sites instead, of {', '.join(SETS)}: their own looks, layouts and videos; --frames are "
+        "those of the smallest site of endo700k, and of a video of fedsurg",
+    )
     parser.add_argument("--preview", type=Path, help="also write a contact sheet of all sites to this PNG file")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the sites; ValueError and OSError say what is wrong with the arguments or the folder."""
+    if args.set:
+        return _write_set(args)
     videos = _videos(args.videos)
     sites = plan_sites(
         args.out,
@@ -71,6 +80,18 @@ def run(args: argparse.Namespace) -> int:
         if args.preview:
             write_contact_sheet(args.preview, _preview(args, sites))
             board.say(f"{args.preview}: contact sheet")
+    return 0
+
+
+def _write_set(args: argparse.Namespace) -> int:
+    """Render a set of sites; those that an earlier call rendered stay."""
+    size = {"seed": args.seed, "height": args.height, "width": args.width}
+    with shown() as board:
+        for place, site in enumerate(site_set(args.set, frames=args.frames)):
+            with under(site.name):
+                path = write_set_site(args.out, args.set, place, frames=args.frames, **size)
+            count = sum(site.videos.values())
+            board.say(f"{path}: look {site.look}, {site.task}, {count} videos of {site.frames_per_video} frames")
     return 0
 
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
@@ -15,6 +16,7 @@ SITE_VARIABLE = "SURGFL_SITE_CONFIG"
 SYNTHETIC = {
     "frames_per_video": 12, "videos": [4, 1, 1], "height": 256, "width": 320,
     "seed": 0, "tasks": [], "layouts": ["auto"], "clip": 1, "interval": 0.0, "dense": False,
+    "set": "",
 }  # fmt: skip
 SERVER = "server"  # the name under which the server's own data are found
 _LONGEST_LABEL = 200  # of 255 bytes that a file system allows
@@ -77,6 +79,8 @@ def _rendered(scenes: Path, job: Job, index: int, *, simulated: bool) -> Path:
     sizes = {**SYNTHETIC, **job.synthetic}
     if unknown := sorted(set(sizes) - set(SYNTHETIC)):
         raise SiteRefusal(f"job: synthetic has no key {unknown[0]!r}; known keys: {', '.join(SYNTHETIC)}")
+    if sizes["set"] and not simulated:
+        return _of_set(scenes / _label(sizes), sizes, index)
     kinds = {key: _values(sizes[key]) for key in ("tasks", "layouts")}
     plan = plan_sites(scenes / _label(sizes), sites=index + 1, seed=sizes["seed"], **kinds)[index]
     folder = plan.folder.with_name(SERVER) if simulated else plan.folder
@@ -88,9 +92,17 @@ def _rendered(scenes: Path, job: Job, index: int, *, simulated: bool) -> Path:
             layout=plan.layout,
             task=plan.task,
             videos=dict(zip(("train", "validation", "test"), sizes["videos"], strict=True)),
-            **{key: value for key, value in sizes.items() if key not in ("seed", "videos", *kinds)},
+            **{key: value for key, value in sizes.items() if key not in ("seed", "videos", "set", *kinds)},
         )
     return folder / "site.yaml"
+
+
+def _of_set(folder: Path, sizes: Mapping[str, Any], index: int) -> Path:
+    """Render the site of this number in a set, which has its own looks, layouts, tasks and videos."""
+    from shared_components.data.synthetic.site_sets import write_set_site
+
+    film = {"frames": sizes["frames_per_video"], "height": sizes["height"], "width": sizes["width"]}
+    return write_set_site(folder, sizes["set"], index, seed=sizes["seed"], **film)
 
 
 def _label(sizes: Mapping[str, object]) -> str:

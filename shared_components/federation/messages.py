@@ -38,6 +38,7 @@ SYNTHETIC: Mapping[str, Any] = {
     "interval": Annotated[float, Meta(ge=0, le=3600)],
     "dense": bool,
     "layouts": Annotated[list[Name], Meta(min_length=1, description="it is a list of layouts, see `surgfl render -h`")],
+    "set": Annotated[str, Meta(max_length=100, description="write endo700k or fedsurg, or leave it out")],
     "videos": Annotated[
         list[Videos], Meta(min_length=3, max_length=3, description="it is three whole numbers: train, validation, test")
     ],
@@ -112,7 +113,7 @@ class Job:
         synthetic: Simulator only: sizes of the scenes that a site without data renders (``frames_per_video``,
             ``videos`` for train, validation and test, ``height``, ``width``, ``seed``; ``tasks`` and ``layouts`` to
             cycle through; frames of a ``clip``, their ``interval`` in seconds, and whether all of them have labels,
-            ``dense``).
+            ``dense``; or a ``set`` of `site_sets`, whose sites have their own looks, layouts, tasks and videos).
         privacy: Clipped noise on every update, see `privacy.gaussian.Privacy`; empty: none.
         secure_sums: Let the server see nothing but the sum of the sites' weights, see `SecureSums`; empty:
             it sees each site's.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from shared_components.data.synthetic.looks import RGB, Texture
+from shared_components.data.synthetic.look import RGB, Texture
 from shared_components.data.synthetic.noise import linear, step
 from shared_components.data.synthetic.tissue import Array, Canvas, lay_organ
 

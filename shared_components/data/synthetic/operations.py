@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 
 from shared_components.data.synthetic import toolbox
-from shared_components.data.synthetic.looks import RGB, Look, Texture
+from shared_components.data.synthetic.look import RGB, Look, Texture
 from shared_components.data.synthetic.motion import Pose
 from shared_components.data.synthetic.noise import fractal, linear, step
 from shared_components.data.synthetic.tissue import Array, Canvas, lay_organ

@@ -8,7 +8,7 @@ import numpy as np
 
 from shared_components.data.synthetic.carving import ALBEDO_SCALE, DARK, HEIGHT_SCALE, METAL, STAINED, Plate
 from shared_components.data.synthetic.instruments import CLASPER, SHAFT, WRIST, Tool
-from shared_components.data.synthetic.looks import Look
+from shared_components.data.synthetic.look import Look
 from shared_components.data.synthetic.motion import Pose, cross
 from shared_components.data.synthetic.noise import linear
 from shared_components.data.synthetic.tissue import NEAREST

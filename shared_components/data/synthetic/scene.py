@@ -10,7 +10,8 @@ import numpy as np
 from shared_components.data.synthetic import instruments
 from shared_components.data.synthetic.anatomy import THINGS, lay_things
 from shared_components.data.synthetic.carving import ACCENT, DARK, METAL, PALE
-from shared_components.data.synthetic.looks import Look, look_named
+from shared_components.data.synthetic.look import Look
+from shared_components.data.synthetic.looks import look_named
 from shared_components.data.synthetic.motion import Moment, Script
 from shared_components.data.synthetic.noise import fractal, linear, smooth, stream
 from shared_components.data.synthetic.operations import OPERATIONS, Operation, triplet_of, under_tip
@@ -300,6 +301,8 @@ def render_video(
         raise ValueError(f"frames of {height}x{width} (height x width) are too small; both must be at least 64")
     if unknown := [name for name in things if name not in THINGS]:
         raise ValueError(f"thing {unknown[0]!r} is unknown; known things: {', '.join(THINGS)}")
+    things = things or (() if operation else chosen.things)
+    operation = operation or ("" if things else chosen.operation)
     if operation:
         _refuse_operation(operation, grade, things)
     return _frames(chosen, seed, frames, height, width, rate, things, operation, grade)

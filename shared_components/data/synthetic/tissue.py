@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import cv2
 import numpy as np
 
-from shared_components.data.synthetic.looks import Look, Texture
+from shared_components.data.synthetic.look import Look, Texture
 from shared_components.data.synthetic.noise import fractal, linear, smooth, step
 
 Array = np.ndarray

@@ -303,6 +303,11 @@ def test_the_command_explains_wrong_arguments(words, message, tmp_path):
         run_command(render, "--out", tmp_path / "sites", *words)
 
 
+def test_the_command_renders_a_set_of_sites(tmp_path):
+    assert run("--out", tmp_path, "--set", "fedsurg") == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["centre-1", "centre-2", "centre-3", "unseen"]
+
+
 @pytest.mark.parametrize("layout", ["sisvse", "grasp"])
 def test_the_command_renders_a_layout_that_is_asked_for_and_check_data_finds_it_ready(layout, tmp_path, capsys):
     clips = ("--clip", "4", "--interval", "0.2")
