@@ -28,6 +28,14 @@ def test_sites_cycle_through_the_jobs_tasks(find):
     assert [site.dataset for site in sites] == ["endovis2017", "endovis2018", "scared"]
 
 
+def test_a_job_names_a_set_whose_sites_have_videos_of_their_own(find):
+    site = find(8, set="endo700k")
+    assert (site.task, site.dataset) == ("reconstruction", "endovis2017")
+    assert len(samples(site, "train", SampleSpec(()))) == 2 and find(8, set="endo700k").root == site.root
+    with pytest.raises(ValueError, match="set endo700k has 9 sites, and site 10 is asked for"):
+        find(9, set="endo700k")
+
+
 def test_a_job_of_five_sites_renders_five_kinds(find):
     layouts = ["endovis2017", "endovis2018_scene", "autolaparo", "scared", "stereomis"]
     sites = [find(index, layouts=layouts, clip=2, interval=0.2, dense=True) for index in range(5)]

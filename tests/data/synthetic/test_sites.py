@@ -303,9 +303,12 @@ def test_the_command_explains_wrong_arguments(words, message, tmp_path):
         run_command(render, "--out", tmp_path / "sites", *words)
 
 
-def test_the_command_renders_a_set_of_sites(tmp_path):
+def test_the_command_renders_a_set_of_sites(tmp_path, monkeypatch, capsys):
+    write = Mock(return_value=tmp_path / "site.yaml")
+    monkeypatch.setattr(render, "write_set_site", write)
     assert run("--out", tmp_path, "--set", "fedsurg") == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["centre-1", "centre-2", "centre-3", "unseen"]
+    assert [call.args for call in write.call_args_list] == [(tmp_path, "fedsurg", place) for place in range(4)]
+    assert "look violet, classification, 24 videos of 2 frames" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("layout", ["sisvse", "grasp"])
