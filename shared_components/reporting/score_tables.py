@@ -38,6 +38,17 @@ def policy_remark(records: Iterable[Mapping[str, Any]]) -> str:
     return f"Where only one of truth and prediction is empty a frame scores {named}" if named else ""
 
 
+def spread_remark(by_site: Mapping[str, Mapping[str, Any]], metric: Metric) -> str:
+    """Write each site's mean over videos with their standard deviation, where its record has one; else ""."""
+    found = []
+    for site, record in by_site.items():
+        std, videos = (record.get(key) or {} for key in ("std", "videos"))
+        if isinstance(deviation := std.get(metric.name), int | float):
+            value = metric.plain_text(score(record, metric.name))
+            found.append(f"{site} {value} ± {metric.plain_text(deviation)} of {videos.get('count', DASH)}")
+    return f"{metric.label} over videos, mean ± population standard deviation: {', '.join(found)}" if found else ""
+
+
 def directions(metrics: Sequence[Metric]) -> str:
     """List the metrics by direction, with their units: "Dice: higher is better; ..."."""
     found: dict[str, list[str]] = {}
@@ -122,6 +133,8 @@ def scores_table(by_site: Mapping[str, dict[str, Any]], group: Group, *, title: 
         records = list(by_site.values())
         rows += [(kind, name, *_scores(records, name, group, kind), "") for kind in _REDUCE for name in group.names]
         notes.append("Worst site: the worst of the sites, column by column")
+    if spread := spread_remark(by_site, group.first):
+        notes.append(spread)
     if policy := policy_remark(by_site.values()):
         notes.append(policy)
     head = ("site", "class", *(metric.plain_heading for metric in group.metrics), _EMPTY_HEAD)

@@ -7,10 +7,17 @@ from pathlib import Path
 import pytest
 
 from shared_components.cli import main
+from shared_components.core.card import Metric
 from shared_components.core.method import load_method, method_names
 from shared_components.reporting.methods import MARKS, leaves, methods_markdown
 from shared_components.reporting.records import Group, load_run
-from shared_components.reporting.score_tables import beside_table, demo_text, progress_table, scores_table
+from shared_components.reporting.score_tables import (
+    beside_table,
+    demo_text,
+    progress_table,
+    scores_table,
+    spread_remark,
+)
 from shared_components.reporting.tables import Table, as_markdown, as_text
 from tests.reporting.conftest import METRICS, SEGMENTATION
 
@@ -24,6 +31,14 @@ TWO = {
     "dice": {"shaft": 0.9, "mean": 0.9}, "iou": {"shaft": math.nan, "mean": None},
     "assd": {"shaft": 1.0, "mean": 1.0}, "hd95": {"shaft": 2.0, "mean": math.inf},
 }  # fmt: skip
+
+
+def test_a_table_says_the_spread_over_videos_where_a_record_has_one():
+    metric = Metric("f1", "F1", True, "%", 100.0, 2)
+    record = {"f1": {"mean": 0.5}, "std": {"f1": 0.125}, "videos": {"count": 4}}
+    said = spread_remark({"a": record, "b": {"f1": {"mean": 0.4}}}, metric)
+    assert said == "F1 over videos, mean ± population standard deviation: a 0.500 ± 0.125 of 4"
+    assert spread_remark({"b": {"f1": {"mean": 0.4}}}, metric) == ""
 
 
 def test_text_columns_are_aligned_and_wide_characters_take_two() -> None:
