@@ -26,6 +26,7 @@ from shared_components.core.streams import Tracking, prompted, stream_batches, s
 from shared_components.core.task import Answer, Batch, Scores, Task
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import Item, Sample, read_sample
+from shared_components.data.targets import maps_of
 from shared_components.data.transforms import resize_image
 
 BATCH = 8
@@ -289,7 +290,7 @@ def _evaluating(network: nn.Module) -> Iterator[torch.device]:
 
 def _size_of(item: Item) -> tuple[int, int]:
     """Return the (height, width) of a sample's pixel-wise label, or of its frame where it has none."""
-    height, width = next((t.shape[-2:] for t in item.targets.values() if t.ndim >= 2), item.images.shape[1:3])
+    height, width = next((t.shape[-2:] for t in maps_of(item.targets).values()), item.images.shape[1:3])
     return height, width
 
 

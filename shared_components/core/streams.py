@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from shared_components.core.task import Batch, Task, last_target
 from shared_components.data.samples import Item, Sample
+from shared_components.data.targets import maps_of
 from shared_components.data.transforms import resize_target
 
 
@@ -116,5 +117,5 @@ def stream_batches(
 def _boxes(task: Task, item: Item, image: Tensor) -> Tensor:
     """Return the boxes (1, 1, N, 4) of a sample's current frame, in pixels of the network's input."""
     height, width = image.shape[-2:]
-    targets = {name: resize_target(last_target(item, name), height, width) for name in item.targets}
+    targets = {name: resize_target(last_target(item, name), height, width) for name in maps_of(item.targets)}
     return task.boxes({name: torch.from_numpy(target)[None, None] for name, target in targets.items()})

@@ -18,11 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between, one_of
+from shared_components.common.arguments import between, one_of, true_or_false
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
 from shared_components.core.prompting import Prompting
 from shared_components.data.samples import PADDINGS, TARGETS_OF, Item, SampleSpec
+from shared_components.data.targets import of_last_frame
 
 MOST_FRAMES, LONGEST_INTERVAL = 1024, 3600  # of a clip; seconds
 FEATURES = "features/"  # begins the names of a batch's features, see `feature_cache`; their order is that of the names
@@ -173,6 +174,7 @@ def sample_spec(
     interval: object,
     padding: object = "first",
     targets_of: object = "last",
+    random_frames: object = False,
 ) -> SampleSpec:
     """Return what a kind of task requires of the data, see `samples.SampleSpec`.
 
@@ -183,9 +185,10 @@ def sample_spec(
     between(kind, "interval", interval, 0, LONGEST_INTERVAL)
     one_of(kind, "padding", padding, PADDINGS)
     one_of(kind, "targets_of", targets_of, TARGETS_OF)
-    if frames != 1 and not interval:
+    true_or_false(kind, "random_frames", random_frames)
+    if frames != 1 and not interval and targets_of != "video":
         raise ValueError(f"{kind}: a clip of {frames} frames needs 'interval', the seconds between two of them")
-    return SampleSpec(targets, int(frames), float(interval), str(padding), str(targets_of))  # type: ignore[call-overload, arg-type]  # checked above
+    return SampleSpec(targets, int(frames), float(interval), str(padding), str(targets_of), bool(random_frames))  # type: ignore[call-overload, arg-type]  # checked above
 
 
 def outputs_of(network: nn.Module, batch: Batch) -> Tensor:
@@ -217,9 +220,8 @@ def last_frame(item: Item) -> Array:
 
 
 def last_target(item: Item, name: str) -> Array:
-    """Return a target (H, W) of that frame, by which a sample is scored: every labelled frame is once the last one."""
-    target = item.targets[name]
-    return target[-1] if target.ndim == 3 else target
+    """Return that frame's target, by which a sample is scored: every labelled frame is once the last one."""
+    return of_last_frame(name, item.targets[name])
 
 
 def checkpoint_notes(

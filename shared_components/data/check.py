@@ -15,6 +15,7 @@ from shared_components.common.progress import follow
 from shared_components.data.files import MISSING, DataError, Size, is_there, refuse_other_size
 from shared_components.data.samples import LABELLED, Sample, SampleSpec, list_samples, samples, target_noun
 from shared_components.data.site import Site, SiteError
+from shared_components.data.targets import is_map, refuse_other_form
 
 T = TypeVar("T")
 NEAREST, FARTHEST = 1, 255
@@ -96,7 +97,7 @@ def _check_split(site: Site, split: str, spec: SampleSpec, full: bool) -> list[P
     except DataError as error:
         return [_problem(error, site, split)]
     look = _read_image if full else _find_image
-    paths = {path: sample for sample in listed for path in sample.images}
+    paths = {path: sample for sample in listed for path in sample.shown}
     targets = {(name, file): sample for sample in listed for _, name, file in _files(sample)}
     unknown: list[Path] = []  # files of depth without any
     look_at = partial(_read_target, unknown=unknown) if full else _find_target
@@ -139,7 +140,9 @@ def _find_target(named: tuple[str, Path], sample: Sample) -> Seen:
 def _read_target(named: tuple[str, Path], sample: Sample, unknown: list[Path]) -> Seen:
     name, file = named
     target, errors = _attempt(partial(sample.source.reader.read_target, name, (file,)))
-    if target is None:
+    if target is not None:
+        errors = _attempt(partial(refuse_other_form, name, target, file))[1]
+    if target is None or errors or not is_map(name):
         return None, errors
     if name == "depth":
         errors = _errors_of_depth(file, target, unknown)
@@ -167,7 +170,7 @@ def _files(sample: Sample) -> Iterator[tuple[Path, str, Path]]:
 
 def _errors_of(sample: Sample, seen: Mapping[Path, Seen], targets: Mapping[tuple[str, Path], Seen]) -> list[DataError]:
     """List what is wrong with a sample's images and the files of its targets, as they were seen."""
-    *earlier, current = dict.fromkeys(sample.images)
+    *earlier, current = sample.shown
     errors = [*seen[current][1], *(error for path in earlier for error in _errors_of_earlier(path, seen, current))]
     for image, name, file in _files(sample):
         errors += _errors_of_target(sample, target_noun(name), file, targets[name, file], image, seen[image][0])

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from shared_components.data.triplets import NAMES
+
 CLASS_MAPS: dict[str, tuple[str, ...]] = {
     "parts": ("background", "shaft", "wrist", "clasper"),
     "shaft_manipulator": ("background", "shaft", "manipulator"),
@@ -23,7 +25,28 @@ CLASS_MAPS: dict[str, tuple[str, ...]] = {
         "background", "tool 1 manipulator", "tool 1 shaft", "tool 2 manipulator", "tool 2 shaft", "tool 3 manipulator",
         "tool 3 shaft", "tool 4 manipulator", "tool 4 shaft", "uterus",
     ),
+    "cholecseg8k": (
+        "background", "abdominal wall", "liver", "gastrointestinal tract", "fat", "grasper", "connective tissue",
+        "blood", "cystic duct", "L-hook", "gallbladder", "hepatic vein", "liver ligament",
+    ),
+    "cholecseg8k_merged": (
+        "background", "abdominal wall", "liver", "gastrointestinal tract", "fat", "gallbladder", "misc", "instrument",
+    ),
 }  # fmt: skip
+
+LABELS: dict[str, tuple[str, ...]] = {
+    "triplets": NAMES,
+    "cholecystectomy_phases": (
+        "preparation", "calot-triangle-dissection", "clipping-and-cutting", "gallbladder-dissection",
+        "gallbladder-packaging", "cleaning-and-coagulation", "gallbladder-extraction",
+    ),
+    "cholec80_tools": ("grasper", "bipolar", "hook", "scissors", "clipper", "irrigator", "specimen bag"),
+    "gynsurg_action": ("coagulation", "needle passing", "rest", "suction/irrigation", "transection"),
+    "gynsurg_bleeding": ("non-bleeding", "bleeding"),
+    "gynsurg_smoke": ("non-smoke", "smoke"),
+    "appendicitis_grades": ("normal", "oedema", "fibrin", "necrosis", "abscess", "diffuse-peritonitis"),
+}  # fmt: skip
+"""Names of what frames and videos are labelled with, by number; they have no pixels, and no background."""
 
 # A finer map can be read as a coarser one: (from, to) -> the new id of each old id.
 MERGES: dict[tuple[str, str], tuple[int, ...]] = {
@@ -35,6 +58,9 @@ MERGES: dict[tuple[str, str], tuple[int, ...]] = {
     ("scene", "foreground"): (0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0),
     ("hysterectomy", "shaft_manipulator"): (0, 2, 1, 2, 1, 2, 1, 2, 1, 0),
     ("hysterectomy", "foreground"): (0, 1, 1, 1, 1, 1, 1, 1, 1, 0),
+    ("cholecseg8k", "cholecseg8k_merged"): (0, 1, 2, 3, 4, 7, 6, 6, 6, 7, 5, 6, 6),
+    ("cholecseg8k", "foreground"): (0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0),
+    ("cholecseg8k_merged", "foreground"): (0, 0, 0, 0, 0, 0, 0, 1),
 }
 
 
@@ -49,7 +75,7 @@ IGNORED = 255
 
 def name_of(classes: Sequence[str]) -> str:
     """Return a class map's name, and of classes without one what they are called: grasper, suction."""
-    names = [name for name, known in CLASS_MAPS.items() if known == tuple(classes)]
+    names = [name for name, known in (CLASS_MAPS | LABELS).items() if known == tuple(classes)]
     return names[0] if names else ", ".join(classes[1:])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import torch
@@ -12,8 +13,9 @@ import torch
 from shared_components.data import transforms
 from shared_components.data.files import Size
 from shared_components.data.native_crops import NativeCrop, crop_native, sample_native_crop
-from shared_components.data.samples import Sample, over_time, read_image, read_target
+from shared_components.data.samples import Sample, read_image, read_target
 from shared_components.data.site import Site, SiteError
+from shared_components.data.targets import is_map, over_time
 from shared_components.data.transforms import (
     change_colours,
     resize_image,
@@ -25,6 +27,7 @@ from shared_components.data.transforms import (
     to_tensors,
     turn,
 )
+from shared_components.data.whole_videos import features_of, random_places
 
 CACHE_BYTES = 2 << 30
 Features = Callable[[np.ndarray], Mapping[str, torch.Tensor]]
@@ -42,10 +45,10 @@ class Geometry:
 class SampleDataset(Sequence[dict[str, torch.Tensor]]):
     """A list of samples at the network's size.
 
-    Item `i` is {"image": uint8 (3, H, W) RGB, or (T, 3, H, W) for clips, and each target: (H, W), or (T, H, W) where
-    all frames of clips have targets}, such as "label": uint8 canonical ids. Images and targets are read when first
-    asked for and kept, resized, until the cache is full; those that do not fit are read each time. What several clips
-    show is kept once.
+    Item `i` is {"image": uint8 (3, H, W) RGB, or (T, 3, H, W) for clips, and each target of its form (`targets.FORMS`):
+    (H, W), or (T, H, W) where all frames of clips have targets}, such as "label": uint8 canonical ids. Images and
+    targets are read when first asked for and kept, resized, until the cache is full; those that do not fit are read
+    each time. What several clips show is kept once.
     """
 
     def __init__(
@@ -64,22 +67,51 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:  # type: ignore[override]  # no slices
         return to_tensors(*self.arrays(index))
 
-    def arrays(self, index: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def arrays(self, index: int, generator: torch.Generator | None = None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Return sample `index` as uint8 (T, H, W, 3) RGB and its targets by name, see above; do not write to them.
+
+        Where the sample has a pool of images, a generator draws T of them.
 
         Raises:
             SiteError: a file is missing or is not what it should be.
         """
         index = range(len(self.samples))[index]
         sample = self.samples[index]
-        found = {path: self._image(sample, path) for path in dict.fromkeys(sample.images)}
-        images = stacked([found[path].pixels for path in sample.images])
-        frames = [(image, found[image].native, targets) for image, targets in sample.labelled]
-        targets = {
-            name: over_time([self._target(sample, name, files[name], image, size) for image, size, files in frames])
+        shown = sample.images
+        if sample.pool and generator is not None:
+            shown = tuple(sample.pool[place] for place in random_places(len(sample.pool), len(shown), generator))
+        found = {path: self._image(sample, path) for path in dict.fromkeys(shown)}
+        sizes = {path: image.native for path, image in found.items()}
+        return stacked([found[path].pixels for path in shown]), self.targets(index, sizes)
+
+    def targets(self, index: int, sizes: Mapping[Path, Size] = MappingProxyType({})) -> dict[str, np.ndarray]:
+        """Return the targets of sample `index` by name, see above; do not write to them.
+
+        Args:
+            sizes: of images that were read, at their native size; others are read where a target is compared with it.
+
+        Raises:
+            SiteError: as `arrays`.
+        """
+        sample = self.samples[index]
+        return {
+            name: over_time([self._target(sample, name, files[name], image, sizes) for image, files in sample.labelled])
             for name in sample.targets
         }
-        return images, targets
+
+    def sequence(self, index: int, features: Features) -> dict[str, torch.Tensor]:
+        """Return the features of all frames of sample `index`, (T, ...) each, and its targets, by name.
+
+        Raises:
+            SiteError: as `arrays`.
+        """
+        sample = self.samples[index]
+
+        def image(place: int) -> np.ndarray:
+            return self._image(sample, sample.images[place]).pixels
+
+        targets = {name: torch.from_numpy(np.array(target)) for name, target in self.targets(index).items()}
+        return {**features_of(image, len(sample.images), features), **targets}
 
     def cropped(self, index: int, drawn: NativeCrop) -> np.ndarray:
         """Return the frames of sample `index` cropped before they are resized, (T, H, W, 3); nothing is kept of them.
@@ -109,11 +141,16 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
             self._images[path] = found
         return found
 
-    def _target(self, sample: Sample, name: str, files: tuple[Path, ...], image: Path, native: Size) -> np.ndarray:
+    def _target(
+        self, sample: Sample, name: str, files: tuple[Path, ...], image: Path, sizes: Mapping[Path, Size]
+    ) -> np.ndarray:
         if (name, files) in self._targets:
             return self._targets[name, files]
+        native: Size = (0, 0)
+        if is_map(name):
+            native = sizes[image] if image in sizes else self._image(sample, image).native
         read = read_target(sample, name, files, image=image, image_size=native)
-        target = resize_target(read, self.geometry.height, self.geometry.width)
+        target = resize_target(read, self.geometry.height, self.geometry.width) if is_map(name) else read
         if self._fits(target.nbytes):
             self._targets[name, files] = target
         return target
@@ -165,11 +202,12 @@ def batches(
         features: more entries of a sample by its frames, see `core.feature_cache`; None: there are none.
 
     Yields:
-        {"image": float32 (B, 3, H, W), or (B, T, 3, H, W) for clips, in [0, 1]; and each target (B, H, W), or
-        (B, T, H, W) where all frames have targets: ids such as "label" as int64, numbers such as "depth" as float32}.
+        {"image": float32 (B, 3, H, W), or (B, T, 3, H, W) for clips, in [0, 1]; and each target (B, ...), or
+        (B, T, ...) where all frames have targets: ids such as "label" as int64, numbers such as "depth" as float32}.
 
     Raises:
         SiteError: the dataset is empty.
+        ValueError: sequences of a batch have unequal lengths.
     """
     dataset.refuse_empty()
     order = _shuffled_forever(len(dataset), generator)
@@ -180,7 +218,7 @@ def batches(
             images = dataset.cropped(index, sample_native_crop(generator, crop_area, flips=flips))
             images, _ = turn(images, {}, sample_turn(generator, rotation))
         else:
-            images, targets = dataset.arrays(index)
+            images, targets = dataset.arrays(index, generator)
         if augment and not crop_area:
             images, targets = turn(images, targets, sample_turn(generator, rotation))
             drawn = sample_augmentation(generator, width=images.shape[2], flips=flips, crops=crops)
@@ -217,7 +255,13 @@ def _shuffled_forever(length: int, generator: torch.Generator) -> Iterator[int]:
 
 
 def collated(items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Stack samples to a batch of the types that networks and losses take."""
+    """Stack samples to a batch of the types that networks and losses take.
+
+    Raises:
+        ValueError: sequences have unequal lengths, which do not stack.
+    """
+    if len(shapes := {tuple(item["image"].shape) for item in items}) > 1:
+        raise ValueError(f"samples of {shapes} do not stack to a batch; write batch_size: 1 for whole sequences")
     batch = {name: torch.stack([item[name] for item in items]) for name in items[0]}
     targets = {name: value for name, value in batch.items() if name != "image"}
     return {

@@ -5,6 +5,8 @@ of the stretch that a split has of it, is replaced, so that no clip shows anothe
 current one (`PADDINGS`). A site may refuse to show history (`history: false`): then a clip is the current frame T
 times. Where every frame of a clip has targets (`TARGETS_OF`), a clip steps over the labelled frames alone: where a data
 set labels one frame a second, its frames are whole seconds apart. What stands for a frame brings its own targets.
+
+Or a sample is a whole video, or the stretch that a split has of it, see `whole_videos`.
 """
 
 from __future__ import annotations
@@ -31,12 +33,16 @@ from shared_components.data.files import (
 )
 from shared_components.data.readers import Listing, Targets
 from shared_components.data.site import Site, SiteError, Source, VideoRange, source_names, targets_of
+from shared_components.data.targets import is_map, over_time, refuse_other_form
+from shared_components.data.whole_videos import at_interval, equally_spaced, one_target
 
 PADDINGS = ("first", "current")
 """What stands for a frame before a video's beginning: the video's first frame, which keeps the order of time, or the
 current frame, as in FedST (Section 4.1.3)."""
-TARGETS_OF = ("last", "all")
-"""Which frames of a clip have targets: the current one, or every one."""
+WHOLE = ("video", "sequence")
+TARGETS_OF = ("last", "all", *WHOLE)
+"""Which frames of a clip have targets: the current one, or every one. Of a whole video: the one target that it has
+("video", of T equally spaced frames), or that of every frame ("sequence", of all, `interval` apart)."""
 
 Frame = tuple[int, Path, Targets]
 Clip = Callable[[Frame], tuple[Frame, ...]]
@@ -94,6 +100,8 @@ def _step(site: Site, video: str, known: Mapping[int, Frame], spec: SampleSpec) 
     interval, what = spec.interval, "an image" if spec.targets_of == "last" else "a labelled frame"
     repeat = "or write 'history: false' in it, which repeats the frame"
     asked = f"clips of {spec.frames} frames {interval:g} s apart"
+    if spec.targets_of == "sequence":
+        repeat, asked = "or ask for no interval, which is all of them", f"sequences of frames {interval:g} s apart"
     if site.rate is None:
         why = f"{asked} are asked for, but the rate of {site.dataset}'s frame numbers is not known"
         raise DataError(site.path, why, f"write 'rate' (frame numbers per second), {repeat}")
@@ -117,9 +125,11 @@ class SampleSpec:
         frames: images of a sample, T; `interval`: seconds between them.
         padding: what stands for a frame before a video's beginning, see `PADDINGS`.
         targets_of: the frames of a clip that have targets, see `TARGETS_OF`.
+        random_frames: of a whole video with one target: training draws T of its frames each time, in their order.
 
     Raises:
-        ValueError: no frame, several with no time between them, or frames with targets that are none of `TARGETS_OF`.
+        ValueError: no frame, several with no time between them, an interval or a draw where there can be none, or
+            frames with targets that are none of `TARGETS_OF`.
     """
 
     targets: tuple[str, ...] = ("label",)
@@ -127,9 +137,24 @@ class SampleSpec:
     interval: float = 0.0
     padding: str = "first"
     targets_of: str = "last"
+    random_frames: bool = False
 
     def __post_init__(self) -> None:
         one_of("sample", "targets_of", self.targets_of, TARGETS_OF)
+        if self.random_frames and self.targets_of != "video":
+            raise ValueError("frames are drawn of whole videos alone; write targets_of: video, or no random_frames")
+        if self.targets_of == "video" and (self.frames < 1 or self.interval):
+            raise ValueError(
+                f"{self.frames} equally spaced frames of a video, {self.interval:g} s apart, cannot be; ask for 1 or "
+                "more frames without an interval"
+            )
+        if self.targets_of == "sequence" and (self.frames != 1 or not 0 <= self.interval < math.inf):
+            raise ValueError(
+                f"a sequence of {self.frames} frames {self.interval} s apart cannot be, since it has all of its video; "
+                "write frames: 1, and the interval alone"
+            )
+        if self.targets_of in WHOLE:
+            return
         if self.frames < 1 or (self.frames > 1 and not 0 < self.interval < math.inf):
             raise ValueError(
                 f"a sample of {self.frames} frames {self.interval} s apart cannot be; "
@@ -148,7 +173,7 @@ class Sample:
     `index` is the number in the current frame's file name. `images` are T files, oldest first, the last of
     them the current frame. A target has one file, or one per instrument. `earlier` are the targets of the T - 1 frames
     before, where all frames have them. `added` says that the sample is of the site that another one trains on besides
-    its own frames; `site` is then the former's name.
+    its own frames; `site` is then the former's name. `pool` has all images of a whole video of which T are drawn.
     """
 
     site: str
@@ -160,6 +185,13 @@ class Sample:
     classes: tuple[str, ...]
     added: bool = False
     earlier: tuple[Targets, ...] = field(default=(), hash=False)
+    pool: tuple[Path, ...] = field(default=(), hash=False)
+
+    @property
+    def shown(self) -> tuple[Path, ...]:
+        """Every image that it may show once, the current one last."""
+        current = self.images[-1]
+        return (*(path for path in dict.fromkeys((*self.pool, *self.images)) if path != current), current)
 
     @property
     def labelled(self) -> tuple[tuple[Path, Targets], ...]:
@@ -170,7 +202,7 @@ class Sample:
     @property
     def current(self) -> Sample:
         """Its current frame alone, with its targets."""
-        return replace(self, images=self.images[-1:], earlier=())
+        return replace(self, images=self.images[-1:], earlier=(), pool=())
 
 
 @dataclass(frozen=True)
@@ -178,8 +210,9 @@ class Item:
     """A sample that was read, at its native size.
 
     `images` is uint8 (T, H, W, 3) RGB. Of the targets, "label" is uint8 (H, W), ids of the site's classes, and
-    "depth" float32 (H, W) in mm, 0 where it is not known; where all frames of a clip have them, (T, H, W). A target may
-    have another size than its images only where the dataset has it so (PFedSIS's test folder).
+    "depth" float32 (H, W) in mm, 0 where it is not known; others have the forms of `targets.FORMS`. Where all frames of
+    a clip have them, T comes first: (T, H, W). A target may have another size than its images only where the dataset
+    has it so (PFedSIS's test folder).
     `name` is the video and the frame's number, fit for a file name; `video` and `number` are the two themselves.
     """
 
@@ -244,7 +277,7 @@ def read_targets(sample: Sample, image_size: Size) -> dict[str, np.ndarray]:
 
 
 def read_target(sample: Sample, name: str, files: tuple[Path, ...], *, image: Path, image_size: Size) -> np.ndarray:
-    """Read the files of one frame's target, (H, W), and compare it with its image, see `Item`.
+    """Read the files of one frame's target, and compare it with its form and a map with its image, see `Item`.
 
     Raises:
         SiteError: as `read_sample`.
@@ -252,15 +285,11 @@ def read_target(sample: Sample, name: str, files: tuple[Path, ...], *, image: Pa
     reader = sample.source.reader
     with _at(sample.site):
         target = reader.read_target(name, files)
-        if not reader.native_targets(sample.video):
+        refuse_other_form(name, target, files[0])
+        if is_map(name) and not reader.native_targets(sample.video):
             size = target.shape[:2]
             refuse_other_size(target_noun(name), size, files[0], image_size=image_size, image_path=image)
     return merge_classes(target, sample.source.classes, sample.classes) if name == "label" else target
-
-
-def over_time(targets: Sequence[np.ndarray]) -> np.ndarray:
-    """Join a target of T frames, each (H, W), to (T, H, W); one frame's stays (H, W)."""
-    return targets[0] if len(targets) == 1 else np.stack(targets)
 
 
 def list_samples(site: Site, split: str, spec: SampleSpec) -> list[Sample]:
@@ -300,17 +329,32 @@ def _samples_of(site: Site, split: str, part: VideoRange, spec: SampleSpec) -> l
     if part.stop is not None and part.stop > len(listing):
         what = f"split {split!r} asks for frames {part.start} to {part.stop} of {part.video}, which has"
         raise DataError(site.path, f"{what} {len(listing)}", "correct the range or complete the video")
+    chosen = listing[part.start : part.stop : site.frame_interval]
+    if spec.targets_of in WHOLE:
+        return [_whole(site, part.video, chosen, spec)] if chosen else []
     begin = listing[part.start][0] if part.start else None
     clip = clip_maker(site, part.video, spec, listing=listing, begin=begin)
-    return [
-        _sample(site, part.video, clip(frame), spec) for frame in listing[part.start : part.stop : site.frame_interval]
-    ]
+    return [_sample(site, part.video, clip(frame), spec) for frame in chosen]
+
+
+def _whole(site: Site, video: str, listing: Listing, spec: SampleSpec) -> Sample:
+    """Make one sample of a video, or of a stretch of it."""
+    if not site.history:
+        what = f"'history: false' hides the frames before a sample's own, and whole videos of {video} are asked for"
+        raise DataError(site.path, what, "write 'history: true', or choose a task of single frames")
+    if spec.targets_of == "sequence":
+        step = _step(site, video, {frame[0]: frame for frame in listing}, spec) if spec.interval else 0
+        return _sample(site, video, at_interval(listing, step), spec)
+    one_target(site.root, video, listing)
+    frames = [listing[place] for place in equally_spaced(len(listing), spec.frames)]
+    pool = tuple(image for _, image, _ in listing) if spec.random_frames else ()
+    return replace(_sample(site, video, frames, spec), pool=pool)
 
 
 def _sample(site: Site, video: str, frames: Sequence[Frame], spec: SampleSpec) -> Sample:
     """Make a sample of the frames of its clip."""
     (number, _, targets), images = frames[-1], tuple(image for _, image, _ in frames)
-    earlier = tuple(targets for _, _, targets in frames[:-1]) if spec.targets_of == "all" else ()
+    earlier = tuple(targets for _, _, targets in frames[:-1]) if spec.targets_of in ("all", "sequence") else ()
     return Sample(site.name, video, number, images, targets, site.source, site.classes, earlier=earlier)
 
 

@@ -44,7 +44,7 @@ from msgspec import Meta
 
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.schema import check_keys, check_values, nearest, shown
-from shared_components.data.classes import CLASS_MAPS, name_of, readable_as
+from shared_components.data.classes import CLASS_MAPS, LABELS, name_of, readable_as
 from shared_components.data.custom.description import KEYS as OWN_KEYS
 from shared_components.data.custom.description import KINDS, describe
 from shared_components.data.files import DataError, read_text
@@ -61,6 +61,7 @@ from shared_components.data.site import (
 )
 
 MAX_QUARANTINE = 0.2
+_TARGET_OF = {"triplets": "triplets", "phases": "phase"}  # by the kind of task; others have the dataset's usual one
 MOST_BYTES = 1 << 20
 """Of a site.yaml; one that lists ten thousand videos has a quarter of it."""
 _LONGEST_NAME = 100
@@ -233,7 +234,16 @@ def _source(dataset: str, config: Mapping[Any, Any]) -> tuple[Source, tuple[str,
                 "is known; leave it out"
             )
     source = Source(dataset)
-    return source, _classes(config.get("classes"), source)
+    task = config.get("task")
+    return source, _labels(config.get("classes"), source, task) or _classes(config.get("classes"), source)
+
+
+def _labels(value: Any, source: Source, task: Any) -> tuple[str, ...]:
+    """Return the names of labels without pixels: those named, or else those of the task; nothing where it has none."""
+    known = source.reader.LABELS
+    usual = known.get(_TARGET_OF.get(task, ""), "" if source.classes else next(iter(known.values()), ""))
+    name = usual if value is None else value
+    return LABELS[name] if isinstance(name, str) and name in known.values() else ()
 
 
 def _classes(value: Any, source: Source) -> tuple[str, ...]:

@@ -17,6 +17,8 @@ import cv2
 import numpy as np
 import torch
 
+from shared_components.data.targets import is_map
+
 SMALLEST_SCALE, LARGEST_SCALE = 0.5, 2.0
 DEPTH = "depth"  # the target that is a distance
 
@@ -48,7 +50,12 @@ def resize_target(target: np.ndarray, height: int, width: int) -> np.ndarray:
     """Resize ids or depth (..., H, W) to (..., height, width) by the nearest pixel's centre: no value is made up.
 
     OpenCV's plain nearest takes the pixel's corner, which moves a target against its image.
+
+    Raises:
+        ValueError: it is a vector or a scalar, which has no pixels.
     """
+    if target.ndim < 2:
+        raise ValueError(f"a target of shape {target.shape} is no map, and has no size; resize maps (..., H, W) alone")
     if target.shape[-2:] == (height, width):
         return target
     return _each(target, lambda one: cv2.resize(one, (width, height), interpolation=cv2.INTER_NEAREST_EXACT))
@@ -86,8 +93,8 @@ def turn(
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Turn all frames and targets of a sample around the middle, counter-clockwise, keeping their size.
 
-    Images are uint8 (T, H, W, 3), targets (H, W) or (T, H, W). Outside the frame are zeros. 0 degrees returns what was
-    given.
+    Images are uint8 (T, H, W, 3), maps (H, W) or (T, H, W); other targets stay. Outside the frame are zeros. 0 degrees
+    returns what was given.
     """
     if degrees == 0:
         return images, dict(targets)
@@ -98,7 +105,7 @@ def turn(
     def turned(target: np.ndarray) -> np.ndarray:
         return cv2.warpAffine(target, matrix, (W, H), flags=cv2.INTER_NEAREST)
 
-    return stacked(frames), {name: _each(target, turned) for name, target in targets.items()}
+    return stacked(frames), _maps_changed(targets, turned)
 
 
 def augment(
@@ -112,7 +119,7 @@ def augment(
 
     Args:
         images: uint8 (T, H, W, 3).
-        targets: each (H, W) or (T, H, W), "depth" in mm.
+        targets: maps (H, W) or (T, H, W), "depth" in mm; vectors and scalars stay as they are.
     """
     _, H, W, _ = images.shape
     height = int(H * augmentation.width / W + 0.5)
@@ -121,10 +128,17 @@ def augment(
     def placed(target: np.ndarray) -> np.ndarray:
         return _place(target, augmentation, height, resize_target)
 
-    moved = {name: _each(target, placed) for name, target in targets.items()}
+    moved = _maps_changed(targets, placed)
     if DEPTH in moved:
         moved[DEPTH] = moved[DEPTH] / np.float32(augmentation.width / W)
     return stacked(frames), moved
+
+
+def _maps_changed(
+    targets: Mapping[str, np.ndarray], change: Callable[[np.ndarray], np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Change every map, frame by frame; targets of another form stay."""
+    return {name: _each(target, change) if is_map(name) else target for name, target in targets.items()}
 
 
 def _each(target: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -138,14 +152,14 @@ def stacked(frames: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def to_tensors(images: np.ndarray, targets: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """Turn a sample's arrays, uint8 (T, H, W, 3) and (H, W) or (T, H, W), into tensors of their own memory, by name.
+    """Turn a sample's arrays, uint8 (T, H, W, 3) and targets of any form, into tensors of their own memory, by name.
 
     Returns:
         "image": uint8 (3, H, W), or (T, 3, H, W) where there are several frames; and the targets.
     """
     channels_first = np.ascontiguousarray(images.transpose(0, 3, 1, 2))  # (T, H, W, 3) -> (T, 3, H, W)
     image = torch.from_numpy(channels_first)
-    own = {name: torch.from_numpy(target.copy()) for name, target in targets.items()}
+    own = {name: torch.from_numpy(np.array(target)) for name, target in targets.items()}
     return {"image": image[0] if len(image) == 1 else image, **own}
 
 

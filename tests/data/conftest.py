@@ -218,6 +218,23 @@ def write_autolaparo(root: Path, videos: int, frames: int) -> list[str]:
     return [f"{video:03d}" for video in range(1, videos + 1)]
 
 
+def write_cholecseg8k(root: Path, videos: int, frames: int) -> list[str]:
+    """Write clips of two frames: grasper, L-hook and ligament; grey masks in odd videos, RGBA colours in even ones."""
+    grey = np.array([50, 31, 32, 5], dtype=np.uint8)
+    colours = np.array([(127, 127, 127, 255), (170, 255, 0, 255), (169, 255, 184, 255), (111, 74, 0, 255)], np.uint8)
+    names = [f"video{video:02d}" for video in range(1, videos + 1)]
+    for place, name in enumerate(names):
+        for index in range(frames):
+            stem, mask = f"{name}/{name}_{80 + index // 2 * 2:05d}/frame_{80 + index}_endo", canonical_mask(index)
+            write(root / f"{stem}.png", frame_image(index))
+            write(root / f"{stem}_mask.png", mask)
+            if place % 2:
+                write(root / f"{stem}_color_mask.png", colours[mask])
+            else:
+                write(root / f"{stem}_watershed_mask.png", np.dstack([grey[mask]] * 3))
+    return names
+
+
 def write_stereomis(root: Path, videos: int, frames: int) -> list[str]:
     """Write what `surgfl unpack-stereomis` leaves, beside a part of what is published."""
     names = [f"P{1 + video}" for video in range(videos)]
@@ -232,6 +249,7 @@ def write_stereomis(root: Path, videos: int, frames: int) -> list[str]:
 
 WRITERS: dict[str, Callable[[Path, int, int], list[str]]] = {
     "autolaparo": write_autolaparo,
+    "cholecseg8k": write_cholecseg8k,
     "endovis2015_rigid": write_endovis2015_rigid,
     "endovis2017": write_endovis2017,
     "endovis2018": write_endovis2018,

@@ -40,7 +40,7 @@ def test_every_merge_has_a_known_class_for_every_class(source, target):
 def test_every_class_map_can_be_read_as_the_instrument_alone(name):
     assert CLASS_MAPS["foreground"] in readable_as(CLASS_MAPS[name])
     ids = coarser_ids(CLASS_MAPS[name], CLASS_MAPS["foreground"])
-    parts = ("shaft", "wrist", "clasper", "manipulator", "instrument")
+    parts = ("shaft", "wrist", "clasper", "manipulator", "instrument", "grasper", "L-hook")
     assert ids == tuple(int(word.split()[-1] in parts and word != "suction instrument") for word in CLASS_MAPS[name])
 
 

@@ -124,7 +124,7 @@ def test_flips_that_are_off_leave_every_frame_the_right_way_round(make_site):
     dataset = dataset_of(make_site())
     picture = np.zeros_like(dataset.arrays(0)[0])
     picture[:, :, : picture.shape[2] // 2] = 255
-    dataset.arrays = lambda index: (picture, {})
+    dataset.arrays = lambda index, generator: (picture, {})
 
     def sides(flips):
         options = {"batch_size": 8, "iterations": 4, "augment": True, "flips": flips}

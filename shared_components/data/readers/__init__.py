@@ -28,10 +28,13 @@ class Reader(ABC):
     """What is known of a dataset: its layout on disk, its ids and its crop."""
 
     TARGETS: tuple[str, ...] = ("label",)
-    """What the dataset can give beside its images: "label" (a mask of canonical ids), "depth"."""
+    """What the dataset can give beside its images, by the names of `shared_components.data.targets.FORMS`."""
 
     CLASS_MAP: str = ""
     """Name of the class map (`shared_components.data.classes`) of its "label"; empty where it has none."""
+
+    LABELS: Mapping[str, str] = MappingProxyType({})
+    """Of a target without pixels the name of its labels (`shared_components.data.classes.LABELS`), the usual first."""
 
     USUAL: str = ""
     """Name of a coarser class map, that of a site which names none; empty: the map is `CLASS_MAP`."""
@@ -84,6 +87,8 @@ class Reader(ABC):
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         """Read one frame's target, cropped alike: "label" as uint8 (H, W) canonical ids, "depth" as float32 mm.
+
+        A vector is uint8 (N,), a scalar int64 (); their file may be a row of a table (`data.tables`).
 
         By default it is one mask, whose values are `IDS`.
         """

@@ -25,8 +25,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from shared_components.core.training import round_seed
 from shared_components.data.dataset import collated
-from shared_components.data.samples import Item, SampleSpec, over_time
+from shared_components.data.samples import Item, SampleSpec
 from shared_components.data.synthetic.scene import SceneFrame, render_video
+from shared_components.data.targets import over_time
 from shared_components.data.transforms import (
     augment,
     change_colours,

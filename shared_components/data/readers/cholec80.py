@@ -1,0 +1,121 @@
+"""Cholec80, laparoscopic cholecystectomy: phases and tools (Twinanda et al., IEEE TMI 2017).
+
+    root/videos/video01.mp4                             25 frames a second
+    root/frames/video01/video01_000001.png              or one frame a second, counted from 1: n is frame (n - 1) * 25
+    root/phase_annotations/video01-phase.txt            header Frame, Phase; every frame, counted from 0
+    root/tool_annotations/video01-tool.txt              header Frame, seven tools, 0 or 1; every 25th frame
+
+A sample is a frame of each second, number 25 k, as the tools have it; extracted frames are preferred to the video,
+which is decoded in place. Rows after the last frame are listed, and named as such when they are read; where it is a
+single one (video15 and video37 have such) it is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from shared_components.data.files import DataError, by_number, is_there, natural_order, read_rgb
+from shared_components.data.readers import Listing, Reader
+from shared_components.data.tables import changed, of_row, records, row, zeros_and_ones
+
+PHASES = (
+    "Preparation", "CalotTriangleDissection", "ClippingCutting", "GallbladderDissection", "GallbladderPackaging",
+    "CleaningCoagulation", "GallbladderRetraction",
+)  # fmt: skip
+TOOLS = ("Grasper", "Bipolar", "Hook", "Scissors", "Clipper", "Irrigator", "SpecimenBag")
+_EACH = 25  # numbers a second
+
+logger = logging.getLogger(__name__)
+
+
+class Cholec80(Reader):
+    TARGETS = ("phase", "tools")
+    LABELS = MappingProxyType({"phase": "cholecystectomy_phases", "tools": "cholec80_tools"})
+    RATE = float(_EACH)
+
+    def videos(self, root: Path) -> list[str]:
+        folders = [path for path in (root / "frames").glob("video*") if path.is_dir()]
+        names = {path.stem for path in (*folders, *(root / "videos").glob("video*.mp4"))}
+        if not names:
+            raise DataError(root, "holds no frames/ and no videos/ of Cholec80", "set 'root' to its folder")
+        return sorted(names, key=natural_order)
+
+    def frames(self, root: Path, video: str) -> Listing:
+        phases = root / "phase_annotations" / f"{video}-phase.txt"
+        tools = root / "tool_annotations" / f"{video}-tool.txt"
+        images = self.images(root, video)
+        rows = {number for number in _phases(phases, changed(phases)) if number % _EACH == 0}
+        beyond = sorted(rows - images.keys())
+        if len(beyond) == 1 and beyond[0] > max(images, default=0):
+            logger.info("%s: row %d is after the video's end, and left out", phases, beyond[0])
+            rows -= {beyond[0]}
+        return [
+            (n, images.get(n) or _name(root, video, n), {"phase": row(phases, n), "tools": row(tools, n)})
+            for n in sorted(rows | images.keys())
+        ]
+
+    def images(self, root: Path, video: str) -> dict[int, Path]:
+        found = by_number(root / "frames" / video, "*.png", "*.jpg")
+        if found:
+            return {(number - 1) * _EACH: path for number, path in found.items()}
+        file = root / "videos" / f"{video}.mp4"
+        if not file.is_file():
+            return {}
+        from shared_components.data.video import frame_count  # late: extracted frames need no decoder of videos
+
+        return {number: file / f"{number:06d}" for number in range(0, frame_count(file), _EACH)}
+
+    def read_image(self, path: Path) -> np.ndarray:
+        if path.parent.is_file():
+            from shared_components.data.video import read_frame
+
+            return read_frame(path.parent, int(path.name))
+        if not is_there(path):
+            what = "file is missing, and there are annotations of this frame"
+            raise DataError(path, what, "put it back, or cut the annotations where the video ends")
+        return read_rgb(path)
+
+    def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
+        (address,) = files
+        if name == "tools":
+            return zeros_and_ones(of_row(_tools(address.parent, changed(address.parent)), address), address)
+        return np.array(of_row(_phases(address.parent, changed(address.parent)), address), np.int64)
+
+
+def _name(root: Path, video: str, number: int) -> Path:
+    """Return the name that the image of a number should have."""
+    if (file := root / "videos" / f"{video}.mp4").is_file() and not (root / "frames" / video).is_dir():
+        return file / f"{number:06d}"
+    return root / "frames" / video / f"{video}_{number // _EACH + 1:06d}.png"
+
+
+@lru_cache(maxsize=128)
+def _phases(file: Path, stamp: int) -> dict[int, int]:
+    """Return the phase of every frame."""
+    found = {}
+    for line in records(file, columns=("Frame", "Phase"), separator="\t"):
+        if line["Phase"] not in PHASES:
+            what = (
+                f"knows the phase {line['Phase']!r} at frame {line['Frame']}, where one of {', '.join(PHASES)} is due"
+            )
+            raise DataError(file, what, "copy it again")
+        found[_number(file, line["Frame"])] = PHASES.index(line["Phase"])
+    return found
+
+
+@lru_cache(maxsize=128)
+def _tools(file: Path, stamp: int) -> dict[int, tuple[int, ...]]:
+    """Return the tools of every annotated frame."""
+    lines = records(file, columns=("Frame", *TOOLS), separator="\t")
+    return {_number(file, line["Frame"]): tuple(_number(file, line[tool]) for tool in TOOLS) for line in lines}
+
+
+def _number(file: Path, text: str) -> int:
+    if not text.isdecimal():
+        raise DataError(file, f"holds {text!r} where a whole number is due", "copy it again")
+    return int(text)

@@ -1,0 +1,80 @@
+"""CholecT45, laparoscopic cholecystectomy: action triplets (Nwoye et al., Medical Image Analysis 2022).
+
+    root/data/VID01/000000.png                                          one frame a second, counted from 0
+    root/{triplet,instrument,verb,target,phase}/VID01.txt               0,0,1,0,...: frame, then 0 or 1 per class
+    root/dict/{triplet,instrument,verb,target,phase,maps}.txt           names, which are not asked for
+
+There are 100 triplets, 6 instruments, 10 verbs, 15 targets ("anatomy" here) and 7 phases; a phase may also be its
+number. The version of 2020 has 94 triplets and is refused. Frames may lie in videos/ and be JPEG, and the tables in
+cholect45_style_txt/, as in the copy of the challenge's validation set. Frames without a row have no target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from shared_components.data.files import DataError, by_number, video_folders
+from shared_components.data.readers import Listing, Reader
+from shared_components.data.tables import Rows, number_of_one, numbered_rows, of_row, row, zeros_and_ones
+
+PHASES = 7
+_TABLES = {
+    "triplets": ("triplet", (100,), "the 100 triplets of CholecT45"),
+    "instruments": ("instrument", (6,), "its 6 instruments"),
+    "verbs": ("verb", (10,), "its 10 verbs"),
+    "anatomy": ("target", (15,), "its 15 targets"),
+    "phase": ("phase", (1, PHASES), "its 7 phases or the number of one"),
+}
+"""Of each target the folder of its tables, how many labels a row has, and these in words."""
+_BESIDE = ("", "cholect45_style_txt")
+
+
+class CholecT45(Reader):
+    TARGETS = tuple(_TABLES)
+    LABELS = MappingProxyType({"triplets": "triplets", "phase": "cholecystectomy_phases"})
+    RATE = 1.0
+
+    def folders(self, root: Path) -> dict[str, Path]:
+        for base in (root / "data", root / "videos"):
+            if base.is_dir():
+                return video_folders(base, lambda path: path.name.startswith("VID"))
+        raise DataError(root, "holds no data/ or videos/ of CholecT45", "set 'root' to its folder")
+
+    def frames(self, root: Path, video: str) -> Listing:
+        tables = {name: _table(root, name, video) for name in _TABLES}
+        images = self.images(root, video)
+        image = _namer(self.folders(root)[video], images)
+        known = _rows("triplets", tables["triplets"])
+        return [
+            (number, images.get(number) or image(number), {name: row(file, number) for name, file in tables.items()})
+            for number in sorted(known)
+        ]
+
+    def images(self, root: Path, video: str) -> dict[int, Path]:
+        return by_number(self.folders(root)[video], "*.png", "*.jpg")
+
+    def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
+        (address,) = files
+        values = of_row(_rows(name, address.parent), address, address.parent.stem)
+        return number_of_one(values, address, PHASES) if name == "phase" else zeros_and_ones(values, address)
+
+
+def _table(root: Path, name: str, video: str) -> Path:
+    """Return the table of a target, or where it should be."""
+    paths = [root / beside / _TABLES[name][0] / f"{video}.txt" for beside in _BESIDE]
+    return next((path for path in paths if path.is_file()), paths[0])
+
+
+def _rows(name: str, file: Path) -> Rows:
+    _, columns, what = _TABLES[name]
+    return numbered_rows(file, columns=columns, what=what)
+
+
+def _namer(folder: Path, images: Mapping[int, Path]) -> Callable[[int], Path]:
+    """Return what names the image of a number."""
+    ending = next(iter(images.values())).suffix if images else ".png"
+    return lambda number: folder / f"{number:06d}{ending}"

@@ -1,0 +1,102 @@
+"""CholecT50, laparoscopic cholecystectomy: action triplets (Nwoye et al., Medical Image Analysis 2022).
+
+    root/videos/VID01/000000.png          one frame a second, counted from 0; of the validation set .png or .jpg
+    root/labels/VID01.json                {"annotations": {"16": [[15 numbers], ...]}, "categories": ...}
+    root/label_mapping.txt                which is not asked for
+
+A row of 15 numbers is of one instrument: triplet, instrument, score, box (4), verb, target, score, box (4), phase; -1
+is unknown. The validation set of the challenge of 2022 has the same layout, with rows for some seconds alone. A file of
+another version, whose categories are not 100 triplets, is refused. Frames without an entry have no target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from shared_components.data.classes import IGNORED
+from shared_components.data.files import DataError, by_number, video_folders
+from shared_components.data.readers import Listing, Reader
+from shared_components.data.tables import changed, of_row, read_json, row
+
+_PLACES = {"triplets": (0, 100), "instruments": (1, 6), "verbs": (7, 10), "anatomy": (8, 15)}
+"""Of each target its place in a row, and how many classes it has."""
+_PHASE, _PHASES, _NUMBERS = 14, 7, 15
+
+
+class CholecT50(Reader):
+    TARGETS = (*_PLACES, "phase")
+    LABELS = MappingProxyType({"triplets": "triplets", "phase": "cholecystectomy_phases"})
+    RATE = 1.0
+
+    def folders(self, root: Path) -> dict[str, Path]:
+        if not (root / "videos").is_dir():
+            raise DataError(root, "holds no videos/ of CholecT50", "set 'root' to its folder")
+        return video_folders(root / "videos", lambda path: path.name.startswith("VID"))
+
+    def frames(self, root: Path, video: str) -> Listing:
+        file, images = root / "labels" / f"{video}.json", self.images(root, video)
+        ending = next(iter(images.values())).suffix if images else ".png"
+        folder = self.folders(root)[video]
+        return [
+            (
+                number,
+                images.get(number) or folder / f"{number:06d}{ending}",
+                {name: row(file, number) for name in self.TARGETS},
+            )
+            for number in sorted(_annotations(file, changed(file)))
+        ]
+
+    def images(self, root: Path, video: str) -> dict[int, Path]:
+        return by_number(self.folders(root)[video], "[0-9]" * 6 + ".png", "[0-9]" * 6 + ".jpg")
+
+    def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
+        (address,) = files
+        rows = of_row(_annotations(address.parent, changed(address.parent)), address, address.parent.stem)
+        if name == "phase":
+            phases = _ids(rows, _PHASE, _PHASES, address)
+            if len(phases) > 1:
+                what = f"has the phases {sorted(phases)} at frame {int(address.name)}"
+                raise DataError(address.parent, what, "correct its rows, which are of one moment")
+            return np.array(next(iter(phases), IGNORED), np.int64)
+        place, count = _PLACES[name]
+        target = np.zeros(count, np.uint8)
+        target[sorted(_ids(rows, place, count, address))] = 1
+        return target
+
+
+def _ids(rows: Iterable[list[float]], place: int, count: int, address: Path) -> set[int]:
+    """Return the ids that stand at a place of rows; -1 is none."""
+    ids = {int(one[place]) for one in rows}
+    if wrong := sorted(i for i in ids if not -1 <= i < count):
+        what = f"has the ids {wrong[:8]} at frame {int(address.name)}, where 0 to {count - 1} are due"
+        raise DataError(address.parent, what, "copy the file of the version with 100 triplets")
+    return ids - {-1}
+
+
+@lru_cache(maxsize=64)
+def _annotations(file: Path, stamp: int) -> dict[int, Any]:
+    """Return the rows of a video's frames.
+
+    Raises:
+        DataError: the file is not as CholecT50's are, or is of another version.
+    """
+    try:
+        content = read_json(file)
+        triplets = content.get("categories", {}).get("triplet", {})
+        found = {int(number): rows for number, rows in content["annotations"].items()}
+        odd = next((n for n, rows in found.items() if any(len(one) != _NUMBERS for one in rows)), None)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(file, f"is no label file of CholecT50 ({error!r})", "copy it again") from error
+    if triplets and len(triplets) != _PLACES["triplets"][1]:
+        raise DataError(file, f"knows {len(triplets)} triplets, not the 100 of CholecT50", "copy that version's files")
+    if odd is not None:
+        raise DataError(file, f"has rows at frame {odd} that are not 15 numbers", "copy it again")
+    return found

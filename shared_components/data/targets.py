@@ -1,0 +1,72 @@
+"""The form of each target: a map of pixels (H, W), a vector (N,) of a frame or a video, or a scalar ().
+
+Only maps are resized, flipped, cropped, turned, and compared with the size of their frame. Where all frames of a sample
+have a target, T comes first: (T, H, W), (T, N) or (T,).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from shared_components.data.files import DataError
+
+DIMENSIONS = {"map": 2, "vector": 1, "scalar": 0}
+"""Of a frame's target, by its form."""
+_EXPECTED = {"map": "a map (H, W)", "vector": "a vector (N,)", "scalar": "one number"}
+FORMS: dict[str, str] = {
+    "label": "map",
+    "depth": "map",
+    "triplets": "vector",
+    "instruments": "vector",
+    "verbs": "vector",
+    "anatomy": "vector",
+    "tools": "vector",
+    "phase": "scalar",
+    "action": "scalar",
+    "bleeding": "scalar",
+    "smoke": "scalar",
+    "grade": "scalar",
+}
+"""Of every target that a reader may give; vectors are uint8 0 or 1, scalars int64 ids."""
+
+
+def form_of(name: str) -> str:
+    """Return a target's form.
+
+    Raises:
+        ValueError: the target has none.
+    """
+    if name not in FORMS:
+        raise ValueError(f"target {name!r} has no form; write map, vector or scalar for it in data/targets.py, FORMS")
+    return FORMS[name]
+
+
+def is_map(name: str) -> bool:
+    """Say whether a target has pixels."""
+    return form_of(name) == "map"
+
+
+def refuse_other_form(name: str, target: np.ndarray, file: Path) -> None:
+    """Raise a DataError, of a file, where one frame's target has not the form of its name."""
+    form = form_of(name)
+    if target.ndim != DIMENSIONS[form]:
+        what = f"gives {name!r} of shape {target.shape}, which is no {form}: {_EXPECTED[form]}"
+        raise DataError(file, what, "correct the file or its reader")
+
+
+def maps_of(targets: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the targets that have pixels."""
+    return {name: target for name, target in targets.items() if is_map(name)}
+
+
+def of_last_frame(name: str, target: np.ndarray) -> np.ndarray:
+    """Return the last frame's of a target that one frame or all frames have."""
+    return target[-1] if target.ndim > DIMENSIONS[form_of(name)] else target
+
+
+def over_time(targets: Sequence[np.ndarray]) -> np.ndarray:
+    """Join a target of T frames, each (...), to (T, ...); one frame's stays as it is."""
+    return targets[0] if len(targets) == 1 else np.stack(targets)
