@@ -1,0 +1,104 @@
+"""Official splits, few-shot lists and leave-outs of cholecystectomies, by the videos' numbers; and who has seen which.
+
+Cholec80, CholecT45, CholecT50 and CholecSeg8k show the same operations under the same numbers: video68 is VID68.
+GynSurg's four folds stand in its own tables, see `readers.gynsurg.folds`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+
+CHOLECT45_FOLDS: tuple[tuple[int, ...], ...] = (
+    (79, 2, 51, 6, 25, 14, 66, 23, 50),
+    (80, 32, 5, 15, 40, 47, 26, 48, 70),
+    (31, 57, 36, 18, 52, 68, 10, 8, 73),
+    (42, 29, 60, 27, 65, 75, 22, 49, 12),
+    (78, 43, 62, 35, 74, 1, 56, 4, 13),
+)
+"""Official cross-validation (Nwoye and Padoy, arXiv 2204.05235); fold 5 tests in FL-EndoViT."""
+_VALIDATION = 5  # of a fold's training videos, the last ones
+
+CHOLEC80 = {"train": tuple(range(1, 41)), "validation": tuple(range(41, 49)), "test": tuple(range(49, 81))}
+"""40 / 8 / 32, as TeCNO and EndoViT; the captions of FL-EndoViT say 31."""
+CHOLECSEG8K = {"train": (1, 9, 18, 20, 24, 25, 26, 28, 35, 37, 43, 48, 55), "validation": (17, 52), "test": (12, 27)}
+"""Of EndoViT's experiments."""
+FEW_SHOT: dict[str, dict[int, tuple[tuple[int, ...], ...]]] = {
+    "segmentation": {
+        1: ((9,), (28,), (43,)),
+        2: ((24, 1), (25, 48), (55, 28)),
+        4: ((18, 48, 25, 1), (28, 55, 24, 37), (37, 18, 24, 20)),
+    },
+    "triplets": {
+        2: ((27, 5), (70, 47), (51, 50)),
+        4: ((36, 14, 57, 15), (23, 66, 31, 27), (42, 31, 6, 52)),
+        8: ((18, 57, 51, 60, 27, 68, 36, 48), (2, 36, 5, 47, 48, 8, 6, 18), (47, 57, 8, 80, 15, 68, 40, 27)),
+    },
+    "phases": {
+        2: ((25, 1), (33, 11), (22, 40)),
+        4: ((8, 28, 13, 4), (5, 17, 25, 31), (24, 28, 38, 15)),
+        8: ((1, 22, 12, 8, 6, 33, 31, 29), (20, 38, 25, 7, 29, 4, 2, 24), (18, 28, 17, 2, 40, 36, 7, 34)),
+    },
+}
+"""Training videos by task and how many there are, three runs each (FL-EndoViT, Table 9). The text calls the lists of
+the runs distinct; they overlap, as those of four videos of phases in video 28."""
+LEFT_OUT = {"segmentation": (12, 17, 27, 52), "triplets": CHOLECT45_FOLDS[4], "phases": tuple(range(41, 81))}
+"""Videos of Cholec80 that pre-training leaves out, by the task that comes after it (EndoViT's three variants)."""
+SEEN = "seen_videos"
+"""In a checkpoint's header: the videos that its weights have seen, by dataset, as JSON."""
+_SAME = {name: "cholec80" for name in ("cholec80", "cholect45", "cholect50", "cholecseg8k")}
+
+
+def cholect45(fold: int) -> dict[str, tuple[int, ...]]:
+    """Return the videos of an official fold, 1 to 5: it is the test, the last five of the others the validation."""
+    if not 1 <= fold <= len(CHOLECT45_FOLDS):
+        raise ValueError(f"CholecT45 has no fold {fold}; write 1 to {len(CHOLECT45_FOLDS)}")
+    rest = [video for number, videos in enumerate(CHOLECT45_FOLDS, start=1) for video in videos if number != fold]
+    return {
+        "train": tuple(rest[:-_VALIDATION]),
+        "validation": tuple(rest[-_VALIDATION:]),
+        "test": CHOLECT45_FOLDS[fold - 1],
+    }
+
+
+def named(dataset: str, videos: Iterable[int]) -> list[str]:
+    """Return the names that a site.yaml gives cholecystectomies of a dataset."""
+    return [f"{'VID' if dataset.startswith('cholect') else 'video'}{video:02d}" for video in videos]
+
+
+def seen_note(videos: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Return what a checkpoint's header says of the videos, by dataset, that its weights have seen."""
+    return {SEEN: json.dumps({dataset: sorted(names) for dataset, names in sorted(videos.items())})}
+
+
+def refuse_seen(header: Mapping[str, str], dataset: str, videos: Iterable[str], *, start: str) -> None:
+    """Refuse a test whose videos the start has seen; a header that says nothing of videos passes.
+
+    Args:
+        header: of the checkpoint that a training starts from.
+        videos: of the split that is tested on.
+        start: names the checkpoint in the sentence.
+
+    Raises:
+        ValueError: it has seen some, or the header cannot be read.
+    """
+    if SEEN not in header:
+        return
+    try:
+        known = {_key(of, name) for of, names in json.loads(header[SEEN]).items() for name in names}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f"{start}: {SEEN} in its header cannot be read ({error}); make the checkpoint anew") from error
+    seen = [name for name in videos if _key(dataset, name) in known]
+    if seen:
+        raise ValueError(
+            f"{start} has seen {len(seen)} of the test's videos of {dataset} ({', '.join(seen[:5])}); choose a start "
+            "that left them out, or test on others"
+        )
+
+
+def _key(dataset: str, video: str) -> tuple[str, str]:
+    """Return what is equal for the same operation in all datasets that show it."""
+    family = _SAME.get(dataset, dataset)
+    numbers = re.findall(r"\d+", video)
+    return family, str(int(numbers[0])) if family == "cholec80" and numbers else video

@@ -1,0 +1,63 @@
+"""Published splits have the published numbers of videos, and a test that the start has seen is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared_components.data.splits import (
+    CHOLEC80,
+    CHOLECSEG8K,
+    CHOLECT45_FOLDS,
+    FEW_SHOT,
+    LEFT_OUT,
+    SEEN,
+    cholect45,
+    named,
+    refuse_seen,
+    seen_note,
+)
+
+
+def test_cholect45_has_45_videos_in_five_folds_of_nine():
+    assert [len(set(fold)) for fold in CHOLECT45_FOLDS] == [9] * 5
+    assert len({video for fold in CHOLECT45_FOLDS for video in fold}) == 45
+    split = cholect45(5)
+    assert [len(split[name]) for name in ("train", "validation", "test")] == [31, 5, 9]
+    assert split["validation"] == (65, 75, 22, 49, 12)
+    assert cholect45(1)["validation"] == (74, 1, 56, 4, 13)
+    with pytest.raises(ValueError, match="no fold 6; write 1 to 5"):
+        cholect45(6)
+
+
+def test_cholec80_and_cholecseg8k_have_the_published_parts():
+    assert [len(videos) for videos in CHOLEC80.values()] == [40, 8, 32]
+    assert [len(videos) for videos in CHOLECSEG8K.values()] == [13, 2, 2]
+    assert len({video for videos in CHOLECSEG8K.values() for video in videos}) == 17
+
+
+def test_few_shot_lists_are_of_training_videos_and_of_their_length():
+    training = {"segmentation": CHOLECSEG8K["train"], "triplets": cholect45(5)["train"], "phases": CHOLEC80["train"]}
+    for task, lists in FEW_SHOT.items():
+        for count, runs in lists.items():
+            assert len(runs) == 3
+            for videos in runs:
+                assert len(set(videos)) == count
+                assert set(videos) <= set(training[task])
+
+
+def test_every_variant_leaves_out_what_its_task_is_tested_on():
+    tested = {"segmentation": CHOLECSEG8K["test"], "triplets": cholect45(5)["test"], "phases": CHOLEC80["test"]}
+    for task, videos in tested.items():
+        assert set(videos) <= set(LEFT_OUT[task])
+    assert [len(videos) for videos in LEFT_OUT.values()] == [4, 9, 40]
+
+
+def test_a_test_that_the_start_has_seen_is_refused_under_any_datasets_name():
+    header = seen_note({"cholec80": named("cholec80", (1, 68)), "heico": ["Rectal1"]})
+    refuse_seen(header, "cholect50", ["VID70"], start="vit.safetensors")
+    refuse_seen({}, "cholect50", ["VID68"], start="vit.safetensors")
+    refuse_seen(header, "gynsurg", ["video68"], start="vit.safetensors")
+    with pytest.raises(ValueError, match=r"vit\.safetensors has seen 1 of the test's videos of cholect50 \(VID68\)"):
+        refuse_seen(header, "cholect50", ["VID70", "VID68"], start="vit.safetensors")
+    with pytest.raises(ValueError, match="seen_videos in its header cannot be read"):
+        refuse_seen({SEEN: "[1]"}, "cholect50", [], start="vit.safetensors")

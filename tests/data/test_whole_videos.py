@@ -1,0 +1,91 @@
+"""Samples that are whole videos: equally spaced or drawn frames and one target, or every frame in order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from shared_components.data.dataset import SampleDataset, batches, collated
+from shared_components.data.samples import SampleSpec, read_sample, samples
+from shared_components.data.site import SiteError
+from shared_components.data.site_file import load_site
+from shared_components.data.whole_videos import equally_spaced, random_places
+from tests.data.conftest import numbers, write_yaml
+from tests.data.label_layouts import LABEL_WRITERS
+
+GRADE = SampleSpec(("grade",), frames=3, targets_of="video")
+
+
+def site_of(tmp_path, dataset, frames=9, **changes):
+    names = LABEL_WRITERS[dataset](tmp_path / "data", 3, frames)
+    config = {"name": "a", "dataset": dataset, "root": "data", "split": {"train": names[:2], "test": names[2:]}}
+    return load_site(write_yaml(tmp_path / "site.yaml", {**config, **changes}))
+
+
+def test_frames_are_equally_spaced_from_the_first_to_the_last():
+    assert equally_spaced(9, 3) == [0, 4, 8]
+    assert equally_spaced(10, 4) == [0, 3, 6, 9]
+    assert (equally_spaced(9, 1), equally_spaced(1, 3), equally_spaced(2, 4)) == ([4], [0, 0, 0], [0, 0, 1, 1])
+
+
+def test_random_places_are_distinct_ordered_and_the_seeds():
+    drawn = [random_places(90, 10, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert drawn[0] == sorted(set(drawn[0])) and len(drawn[0]) == 10
+    assert random_places(2, 4, torch.Generator()) == [0, 0, 1, 1]
+
+
+def test_a_video_is_one_sample_with_one_target(tmp_path):
+    listed = samples(site_of(tmp_path, "appendix300"), "train", GRADE)
+    assert [(one.video, numbers(one)) for one in listed] == [("001", [0, 4, 8]), ("002", [0, 4, 8])]
+    item = read_sample(listed[1])
+    assert (item.images.shape, item.targets["grade"].shape, int(item.targets["grade"])) == ((3, 64, 80, 3), (), 1)
+
+
+def test_a_stretch_of_a_video_is_a_sample_too(tmp_path):
+    site = site_of(tmp_path, "appendix300", split={"train": [{"001": [2, 7]}], "test": ["002"]})
+    assert numbers(samples(site, "train", GRADE)[0]) == [2, 4, 6]
+
+
+def test_training_draws_frames_anew_and_a_look_does_not(tmp_path):
+    site = site_of(tmp_path, "appendix300")
+    spec = SampleSpec(("grade",), frames=3, targets_of="video", random_frames=True)
+    dataset = SampleDataset(samples(site, "train", spec), height=16, width=20, site=site)
+
+    def run(seed):
+        generator = torch.Generator().manual_seed(seed)
+        return list(batches(dataset, batch_size=2, iterations=4, generator=generator, augment=False))
+
+    one, again = run(3), run(3)
+    assert all(torch.equal(a["image"], b["image"]) for a, b in zip(one, again, strict=True))
+    assert one[0]["image"].shape == (2, 3, 3, 16, 20) and sorted(one[0]["grade"].tolist()) == [0, 1]
+    assert len({batch["image"].sum().item() for batch in one}) > 1
+    np.testing.assert_array_equal(dataset.arrays(0)[0], dataset.arrays(0)[0])
+
+
+def test_a_sequence_has_every_frame_at_a_rate_and_its_target(tmp_path):
+    site = site_of(tmp_path, "cholect45", frames=7)  # a frame each 3 s
+    whole, half = (SampleSpec(("phase",), targets_of="sequence", interval=interval) for interval in (0.0, 6.0))
+    (sample, _), (thin, _) = samples(site, "train", whole), samples(site, "train", half)
+    assert (numbers(sample), numbers(thin)) == ([0, 3, 6, 9, 12, 15, 18], [0, 6, 12, 18])
+    assert read_sample(sample).targets["phase"].tolist() == list(range(7))
+    dataset = SampleDataset([sample, thin], height=16, width=20, site=site)
+    means = dataset.sequence(1, lambda frames: {"features/0": torch.from_numpy(frames).float().mean((1, 2))})
+    assert means["features/0"].shape == (4, 3) and means["phase"].tolist() == [0, 2, 4, 6]
+    with pytest.raises(ValueError, match="do not stack to a batch; write batch_size: 1 for whole sequences"):
+        collated([dataset[0], dataset[1]])
+    with pytest.raises(SiteError, match=r"sequences of frames 4 s apart are asked for.*every 3 s"):
+        samples(site, "train", SampleSpec(("phase",), targets_of="sequence", interval=4.0))
+
+
+def test_what_cannot_be_a_sample_is_refused(tmp_path):
+    for wrong in ({"frames": 2, "interval": 1.0, "targets_of": "video"}, {"frames": 2, "targets_of": "sequence"}):
+        with pytest.raises(ValueError, match="cannot be"):
+            SampleSpec(("phase",), **wrong)
+    with pytest.raises(ValueError, match="frames are drawn of whole videos alone"):
+        SampleSpec(random_frames=True)
+    with pytest.raises(SiteError, match="another target at frame 3 than at frame 0; ask for the targets of frames"):
+        samples(site_of(tmp_path, "cholect45", frames=3), "train", SampleSpec(("phase",), targets_of="video"))
+    with pytest.raises(SiteError, match="'history: false' hides the frames"):
+        samples(site_of(tmp_path / "b", "appendix300", history=False), "train", GRADE)
