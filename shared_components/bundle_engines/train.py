@@ -55,7 +55,9 @@ class Rounds:
         return self.settings.iterations
 
     def __iter__(self) -> Iterator[Batch]:
-        context = make_context(self.settings, self.task, round=self._next, site=self.rank, items=self._items)
+        context = make_context(
+            self.settings, self.task, round=self._next, rounds=self.settings.rounds, site=self.rank, items=self._items
+        )
         self.context: Context = replace(context, site=0)  # of the current round
         self._next += 1
         for batch in batches(

@@ -21,30 +21,31 @@ from shared_components.common.progress import report_progress
 from shared_components.core.method import Batch, Context, Losses, Method, Objective
 from shared_components.core.objectives import route_gradients
 from shared_components.core.partition import Partition, train_mode
+from shared_components.core.schedules import pace_of, set_rates
 from shared_components.core.streams import prompted
 from shared_components.core.task import Task
 from shared_components.networks.bundle_config import Training
-from shared_components.networks.parts import by_learning_rate
+from shared_components.networks.parameter_groups import parameter_groups
+from shared_components.networks.parts import trained_parameters
 from shared_components.networks.protocols import require
 
 
 def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimizer:
     """Return AdamW (PFedSIS, Section IV-B) over every parameter that is trained.
 
-    Parts that ``training.learning_rates`` names are groups of their own, after all the others.
-
     Raises:
-        ValueError: See `parts.by_learning_rate`.
+        ValueError: See `parameter_groups.parameter_groups`.
     """
-    groups = [
-        {"params": parameters, "lr": training.learning_rate if rate is None else rate}
-        for rate, parameters in by_learning_rate(network, training.learning_rates)
-    ]
-    return torch.optim.AdamW(groups, lr=training.learning_rate, weight_decay=training.weight_decay)
+    return torch.optim.AdamW(
+        parameter_groups(network, training),
+        lr=training.learning_rate,
+        betas=training.betas,
+        weight_decay=training.weight_decay,
+    )
 
 
-def make_context(training: Training, task: Task, *, round: int, site: int, **known: Any) -> Context:
-    """Return the context of one round and seed torch with it.
+def make_context(training: Training, task: Task, *, round: int, site: int, rounds: int, **known: Any) -> Context:
+    """Return the context of one of ``rounds`` rounds and seed torch with it.
 
     All randomness of a round (batches, dropout, styles) follows from (seed, site's number, round): a round is the same
     in any process, whenever it is run again.
@@ -56,6 +57,8 @@ def make_context(training: Training, task: Task, *, round: int, site: int, **kno
         site=site,
         iterations=training.iterations,
         precision=training.precision,
+        pace=pace_of(training, round=round, rounds=rounds),
+        accumulate=training.accumulate,
         task=task,
         generator=torch.Generator().manual_seed(seed),
         **known,
@@ -81,7 +84,8 @@ def train_step(
 ) -> Losses:
     """Take one optimizer step on one batch, with the method's objective unless another is given.
 
-    The context's precision is that of the forward pass and the losses; gradients and weights stay float32.
+    The context's precision is that of the forward pass and the losses; gradients and weights stay float32. Where it
+    accumulates, only every n-th batch ends in a step, by the mean gradient of the n.
 
     Returns:
         The loss terms by name.
@@ -104,8 +108,28 @@ def train_step(
         return losses
 
     losses = method.local.gradients(network, backward, context) if method.local.gradients else backward()
+    if context.accumulate > 1 and not _gathered(network, context):
+        return losses
+    if context.pace is not None:
+        set_rates(optimizer, context.pace(context.iteration / context.iterations))
     optimizer.step()
     return losses
+
+
+def _gathered(network: nn.Module, context: Context) -> bool:
+    """Add the gradients to those of earlier batches; at every n-th batch set their mean and return True.
+
+    What a round leaves over is dropped with its context.
+    """
+    trained, sums = trained_parameters(network), context.gathered
+    for name, parameter in trained.items():
+        if parameter.grad is not None:
+            sums[name] = parameter.grad + sums[name] if name in sums else parameter.grad
+    if (context.iteration + 1) % context.accumulate:
+        return False
+    for name, parameter in trained.items():
+        parameter.grad = sums.pop(name) / context.accumulate if name in sums else None
+    return True
 
 
 def local_iterations(
@@ -122,6 +146,7 @@ def local_iterations(
     A term that only some steps have (FedRep trains its head first) is averaged over those.
     """
     train_mode(network, partition)
+    context.gathered.clear()
     where = next(network.parameters()).device
     totals: dict[str, list[float]] = defaultdict(list)
     report_progress("training", 0, context.iterations)

@@ -33,6 +33,9 @@ Start = Literal["random", "rendered", "file"]
 STARTS: tuple[Start, ...] = get_args(Start)
 MOST_ROUNDS = 1_000_000
 Rate = Annotated[float, Meta(ge=0, le=1000.0)]
+Beta = Annotated[float, Meta(ge=0, lt=1)]
+Schedule = Literal["constant", "cosine"]
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 _FILE = "a job carries no path: with file every site names its own in SURGFL_START_WEIGHTS"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # 2 ms a file instead of 24 where libyaml is there
 
@@ -49,6 +52,9 @@ class Training:
     validation, what a method measures or trains outside of local steps, evaluation and inference stay float32,
     so that scores are those of the weights that are saved.
 
+    The learning rates of a step follow from its place in all rounds, see `core.schedules`, and weight decay and the
+    rates of layers from `parameter_groups`.
+
     Raises ValueError for a value of another type, out of its range, not finite or unknown.
     """
 
@@ -59,6 +65,13 @@ class Training:
     epochs: Annotated[int, Meta(ge=0, le=10_000)] = 0  # passes over the training samples per round; 0: iterations count
     learning_rate: Rate = 5e-4
     weight_decay: Rate = 0.01
+    schedule: Schedule = "constant"  # of the learning rates over all rounds
+    warmup_rounds: Annotated[float, Meta(ge=0, le=MOST_ROUNDS)] = 0.0  # in which they rise from 0
+    least_learning_rate: Rate = 0.0  # at the end of the cosine, where a part has learning_rate
+    betas: tuple[Beta, Beta] = (0.9, 0.999)  # AdamW's
+    decay_free: bool = False  # weight decay leaves out vectors, biases and tokens
+    layer_decay: Annotated[float, Meta(gt=0, le=1)] = 1.0  # of the rate from each layer to the next deeper one
+    accumulate: Annotated[int, Meta(ge=1, le=10_000_000)] = 1  # batches whose mean gradient is one optimizer step
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 2022
     rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 200  # of a bundle alone; a federation's job has its own
     fixed: tuple[str, ...] = ()  # parts of the network that neither train nor leave the site
@@ -75,6 +88,11 @@ class Training:
     def __post_init__(self) -> None:
         require_list(self.fixed, "training: fixed", "encoder", least=0)
         check_values(kinds_of(Training), vars(self), "training")
+        if self.least_learning_rate > self.learning_rate:
+            raise ValueError(
+                f"training: least_learning_rate is {self.least_learning_rate}, and learning_rate {self.learning_rate}; "
+                "make it less: a cosine falls to it"
+            )
         if self.feature_cache_gb and (random := self._random_frames()):
             raise ValueError(
                 f"training: feature_cache_gb is {self.feature_cache_gb}, and a cache keeps the features of frames that "
@@ -197,7 +215,8 @@ def training_from(values: Mapping[str, Any]) -> Training:
     require_list(fixed, "training: fixed", "encoder", least=0)
     if not isinstance(rates, Mapping):
         raise ValueError(f"training: learning_rates is {shown(rates)}; it is a rate by part, such as encoder: 0.0001")
-    return Training(**{**given, "fixed": tuple(fixed), "learning_rates": dict(rates)})
+    lists = {"betas": tuple(given["betas"])} if isinstance(given.get("betas"), list) else {}
+    return Training(**{**given, **lists, "fixed": tuple(fixed), "learning_rates": dict(rates)})
 
 
 def build_network(definition: Mapping[str, Any], **overrides: Any) -> nn.Module:

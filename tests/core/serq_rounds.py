@@ -71,7 +71,7 @@ class Round(LocalRound):
 def server_round(network, rule=None, *, frames=1, size=(8, 16), kept=None, memory=None, round=0, **settings):
     training = Training(**{"batch_size": 2, "iterations": 1, "learning_rate": 0.01, "seed": 5} | settings)
     task = make_task("segmentation", classes=CLASSES)
-    known = local.make_context(training, task, round=round, site=3, memory=dict(memory or {}))
+    known = local.make_context(training, task, round=round, rounds=9, site=3, memory=dict(memory or {}))
     partition = partition_network(network, rule or everything(Role.GLOBAL))
     return Round(network, partition, known, load_method("fedavg"), Set(size, frames), training, kept=kept or {})
 

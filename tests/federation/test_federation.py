@@ -60,7 +60,7 @@ def test_one_site_alone_is_local_training(federate, scenes, colour):
     data = SampleDataset(samples(site, "train"), height=32, width=64, site=site)
     network.train()
     for round in range(2):
-        context = local.make_context(settings, task, round=round, site=0)
+        context = local.make_context(settings, task, round=round, rounds=job.rounds, site=0)
         options = {"augment": True} | ({"colour": colour} if colour else {})
         for batch in batches(data, batch_size=2, iterations=2, generator=context.generator, **options):
             optimizer.zero_grad()
@@ -126,3 +126,17 @@ def test_a_quarantined_frame_is_set_aside_to_the_end(tmp_path):
     federation = Federation(make_job("fedavg", rounds=1), tmp_path / "runs", [path], ("site-1",)).run().finish()
     final = json.loads((federation.server.folder / "site-1" / "final.json").read_text())
     assert final["frames"] == 5
+
+
+SCHEDULED = {**TINY, "schedule": "cosine", "warmup_rounds": 1, "betas": [0.9, 0.95], "decay_free": True}
+
+
+@pytest.mark.parametrize("counted", [{}, {"epochs": 1, "batch_size": 1}])
+def test_a_resumed_federation_has_the_rates_of_an_undisturbed_one_to_the_bit(federate, tmp_path, counted):
+    job = make_job("fedavg", rounds=3, training={**SCHEDULED, **counted})
+    whole = federate(job, folder=tmp_path / "a").run().weights()
+    federate(job, folder=tmp_path / "b").run(until=1)
+    again = federate(job, folder=tmp_path / "b", resume=True).run().weights()
+    assert same(whole, again)
+    constant = federate(make_job("fedavg", rounds=3, training={**TINY, **counted})).run().weights()
+    assert not same(whole, constant)

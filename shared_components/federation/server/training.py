@@ -79,7 +79,7 @@ def open_server_data(
         validation: list[Sample] = []
         if site.split.get("validation"):
             validation, _ = readable_samples(site, "validation", spec=bench.task.spec)
-        context = _context(bench, round=0, number=sites, memory=memory_of(kept))
+        context = _context(bench, job, round=0, number=sites, memory=memory_of(kept))
         batch = bench.task.add_randomness(collated([bench.dataset(readable)[0]]), context.generator)
         if bench.method.server.check is not None:
             bench.method.server.check(bench.network, batch, context)
@@ -114,7 +114,7 @@ def train_at_server(
         work = LocalRound(
             network=bench.network,
             partition=bench.partition,
-            context=_context(bench, round=round, number=sites, memory=memory_of(kept), received=dict(shared)),
+            context=_context(bench, job, round=round, number=sites, memory=memory_of(kept), received=dict(shared)),
             method=method,
             dataset=bench.dataset(data.samples),
             settings=bench.bundle.training.for_samples(len(data.samples)),
@@ -129,9 +129,9 @@ def train_at_server(
     return outcome, work.tensors(), losses
 
 
-def _context(bench: SiteSetup, *, round: int, number: int, **known: Any) -> Context:
-    settings = bench.bundle.training
-    return local.make_context(settings, bench.task, round=round, site=number, sites=number, **known)
+def _context(bench: SiteSetup, job: Job, *, round: int, number: int, **known: Any) -> Context:
+    settings, rounds = bench.bundle.training, job.rounds
+    return local.make_context(settings, bench.task, round=round, rounds=rounds, site=number, sites=number, **known)
 
 
 def _refuse_other_fixed(found: str, expected: str) -> None:

@@ -239,6 +239,7 @@ class SiteRunner:
             settings,
             bench.task,
             round=header["round"],
+            rounds=job.rounds,
             site=header["index"],
             sites=header["sites"],
             items=header["items"],

@@ -27,7 +27,8 @@ from shared_components.federation.privacy.noisy_updates import why_not_private
 from shared_components.federation.site.limits import check_limits
 from shared_components.networks.bundle_config import Bundle, build_network, check_size
 from shared_components.networks.checkpoints import save_weights
-from shared_components.networks.parts import by_learning_rate, freeze
+from shared_components.networks.parameter_groups import parameter_groups
+from shared_components.networks.parts import freeze
 
 
 @dataclass
@@ -108,7 +109,7 @@ def set_up_site(job: Job, site: Site, *, start_weights: Path | None = None, site
     check_size(network, settings.height, settings.width)
     start = begin(network, settings.start, card=task.card, bundle=bundle.name, file=start_weights)
     freeze(network, settings.fixed)
-    by_learning_rate(network, settings.learning_rates)  # a part that does not exist is refused now
+    parameter_groups(network, settings)  # a part that does not exist is refused now
     network.to(machine.device())
     partition = partition_network(network, method.partition)
     check_cache(network, partition, settings)

@@ -237,7 +237,9 @@ def _merged(base: Any, own: Any) -> Any:
 
 def _number(training: Training, key: str, why: str = "", *, indent: int = 2) -> str:
     """Return the line of a training setting; reasons stand in one column."""
-    value = yaml.safe_dump(getattr(training, key)).splitlines()[0]  # 5e-05 would be read as text
+    setting = getattr(training, key)
+    plain = list(setting) if isinstance(setting, tuple) else setting
+    value = yaml.safe_dump(plain, default_flow_style=True).splitlines()[0]  # 5e-05 would be read as text
     text = f"{key}: {value}"
     return f"{text:<{28 - indent}} # {why}" if why else text
 
