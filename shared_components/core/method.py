@@ -210,6 +210,10 @@ DescribeSite = Callable[[SiteFacts], Any]  # returns plain values
 Outsider = Callable[[Sequence[State], Sequence[int]], State]  # (whole models, samples) -> one model
 
 
+def scheduled_rates(round: int) -> None:
+    """Leave a round's learning rates to the job's schedule."""
+
+
 def task_objective(network: nn.Module, batch: Batch, context: Context) -> list[Term]:
     """Return the task's loss alone, named after its kind; it reaches every parameter."""
     return [task_term(network, batch, context)]
@@ -237,6 +241,8 @@ class Local:
         condition_on_site: Called with (network, what is known of the site) whenever the network holds the weights
             that it works with; gives the network untrained inputs, and may change LOCAL pieces alone. Returns a
             short name of the encoder that made them, equal at all sites; empty: nothing compares.
+        rates: Called with a round, from 0; returns the multiple of the job's learning rates that replaces its schedule
+            in this round, or None.
         deploy: Called with (state of the network, memory); returns the state that is validated and saved as the
             site's model. None: the network's own.
     """
@@ -249,6 +255,7 @@ class Local:
     extras: Mapping[str, Extra] = field(default_factory=dict)
     items: Mapping[str, DescribeSite] = field(default_factory=dict)
     condition_on_site: ConditionOnSite | None = None
+    rates: Callable[[int], float | None] = scheduled_rates
     deploy: Deploy | None = None
 
 

@@ -124,6 +124,9 @@ def _write(gradients: dict[str, Tensor | None], pieces: list[Piece], parameters:
         parameter.grad[piece.start : piece.stop] = gradient[piece.start : piece.stop]  # rows of this role alone
 
 
+SCALINGS = ("paper", "as_released")  # which tensors ASAM scales, see `ascent`
+
+
 @dataclass(frozen=True)
 class SharpnessAware:
     """The `gradients` of a method: those at theta + epsilon instead of at theta.
@@ -135,11 +138,13 @@ class SharpnessAware:
         rho: Radius; 0 is the plain gradient.
         adaptive: ASAM instead of SAM.
         eta: Added to |w| in ASAM.
+        scaling: Which tensors ASAM scales, see `ascent`.
     """
 
     rho: float
     adaptive: bool = False
     eta: float = 0.01
+    scaling: str = "paper"
 
     def __call__(self, network: nn.Module, backward: Callable[[], Losses], context: Context) -> Losses:
         """Set every parameter's gradient and return the losses at theta."""
@@ -154,6 +159,7 @@ class SharpnessAware:
             {name: parameter.grad for name, parameter in trained.items() if parameter.grad is not None},
             rho=self.rho,
             eta=self.eta if self.adaptive else None,
+            scaling=self.scaling,
         )
         with torch.no_grad():
             for name, parameter in trained.items():
@@ -171,16 +177,20 @@ class SharpnessAware:
 
 
 def ascent(
-    weights: dict[str, Tensor], gradients: dict[str, Tensor], *, rho: float, eta: float | None
+    weights: dict[str, Tensor], gradients: dict[str, Tensor], *, rho: float, eta: float | None, scaling: str = "paper"
 ) -> dict[str, Tensor]:
     """Return epsilon of SAM, rho g / ||g||, or with ``eta`` of ASAM, rho t^2 g / ||t g||, t = |w| + eta.
 
-    t is of tensors of two or more dimensions alone; biases and the scales of normalisation layers keep t = 1 (the
-    released code scales whatever is called "weight", those scales too). The norm is over all parameters together.
-    Zero gradients move nothing.
+    t is of tensors of two or more dimensions alone; biases and the scales of normalisation layers keep t = 1.
+    ``as_released`` t is of the tensors whose names hold "weight", those scales included, and tokens are not. The norm
+    is over all parameters together. Zero gradients move nothing.
     """
+
+    def scaled(name: str, value: Tensor) -> bool:
+        return "weight" in name if scaling == "as_released" else value.dim() > 1
+
     scales = {
-        name: value.abs() + eta if eta is not None and value.dim() > 1 else torch.ones_like(value)
+        name: value.abs() + eta if eta is not None and scaled(name, value) else torch.ones_like(value)
         for name, value in weights.items()
     }
     # ||t g||^2, one number per parameter

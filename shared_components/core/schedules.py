@@ -36,8 +36,13 @@ def multiple(training: Training, place: float, rounds: int) -> float:
     return least + (1 - least) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
 
 
-def pace_of(training: Training, *, round: int, rounds: int) -> Pace | None:
-    """Return the multiples within one round, from 0; None where the rates never change."""
+def pace_of(training: Training, *, round: int, rounds: int, rate: float | None = None) -> Pace | None:
+    """Return the multiples within one round, from 0; None where the rates never change.
+
+    ``rate`` replaces them by one for the whole round.
+    """
+    if rate is not None:
+        return lambda fraction: rate
     if training.schedule == "constant" and not training.warmup_rounds:
         return None
     return partial(_within, training, round, rounds)

@@ -44,9 +44,12 @@ def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimi
     )
 
 
-def make_context(training: Training, task: Task, *, round: int, site: int, rounds: int, **known: Any) -> Context:
+def make_context(
+    training: Training, task: Task, *, round: int, site: int, rounds: int, rate: float | None = None, **known: Any
+) -> Context:
     """Return the context of one of ``rounds`` rounds and seed torch with it.
 
+    ``rate`` is a multiple of the learning rates that replaces their schedule in this round, see `Local.rates`.
     All randomness of a round (batches, dropout, styles) follows from (seed, site's number, round): a round is the same
     in any process, whenever it is run again.
     """
@@ -57,7 +60,7 @@ def make_context(training: Training, task: Task, *, round: int, site: int, round
         site=site,
         iterations=training.iterations,
         precision=training.precision,
-        pace=pace_of(training, round=round, rounds=rounds),
+        pace=pace_of(training, round=round, rounds=rounds, rate=rate),
         accumulate=training.accumulate,
         task=task,
         generator=torch.Generator().manual_seed(seed),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from shared_components.common.arguments import between, check_mode
+from shared_components.core.aggregators.averaging import averaged
 from shared_components.core.aggregators.server_optimizers import ServerAdam
 from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
@@ -15,6 +19,7 @@ def build(
     beta_1: float = 0.9,
     beta_2: float = 0.99,
     tau: float = 1e-3,
+    swa: Mapping[str, Any] | None = None,
 ) -> Method:
     """Return FedAdam: FedAvg whose server steps with Adam.
 
@@ -23,13 +28,14 @@ def build(
         learning_rate: The server's, eta; about how far every weight moves in a round.
         beta_1, beta_2: Decay of the first and of the second moment.
         tau: Added to the root of the second moment; the larger, the less adaptive.
+        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
     """
     check_mode("fedadam", mode)
     between("fedadam", "learning_rate", learning_rate, 0, ends="(]")
     for name, decay in (("beta_1", beta_1), ("beta_2", beta_2)):
         between("fedadam", name, decay, 0, 1, ends="[)")
     between("fedadam", "tau", tau, 0, ends="(]")
-    return Method(
+    method = Method(
         name="fedadam",
         partition=everything(Role.GLOBAL),
         server=Server(
@@ -46,3 +52,4 @@ def build(
             secure_sums="yes: the server needs the weighted sum alone",
         ),
     )
+    return averaged(method, swa)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from shared_components.core.aggregators.averaging import averaged
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.rules import all_but
 
 
-def build(*, personal: Sequence[str] = ()) -> Method:
+def build(*, personal: Sequence[str] = (), swa: Mapping[str, Any] | None = None) -> Method:
     """Return FedAvg: one model for all sites, trained on each site's own loss.
 
     Args:
         personal: Parts or modules that never leave the site, such as the heads of sites that learn different tasks.
+        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
     """
-    return Method(
+    method = Method(
         name="fedavg",
         partition=all_but(personal, what="fedavg: personal"),
         server=Server(aggregator=WeightedMean(), weighted_sum_only=True),  # sum_k n_k / n w_k
@@ -29,3 +32,4 @@ def build(*, personal: Sequence[str] = ()) -> Method:
             secure_sums="yes: the weighted sum is all that the server needs",
         ),
     )
+    return averaged(method, swa)

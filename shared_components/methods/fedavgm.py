@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from shared_components.common.arguments import between
+from shared_components.core.aggregators.averaging import averaged
 from shared_components.core.aggregators.server_optimizers import ServerMomentum
 from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
 
 
-def build(*, momentum: float = 0.9, learning_rate: float = 1.0) -> Method:
+def build(*, momentum: float = 0.9, learning_rate: float = 1.0, swa: Mapping[str, Any] | None = None) -> Method:
     """Return FedAvgM: FedAvg whose server steps with momentum.
 
     Args:
         momentum: beta; 0 with a learning rate of 1 is FedAvg, bit for bit.
         learning_rate: The server's.
+        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
     """
     between("fedavgm", "momentum", momentum, 0, 1, ends="[)")
     between("fedavgm", "learning_rate", learning_rate, 0, ends="(]")
-    return Method(
+    method = Method(
         name="fedavgm",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=ServerMomentum(momentum, learning_rate), takes_own_step=True, weighted_sum_only=True),
@@ -30,3 +35,4 @@ def build(*, momentum: float = 0.9, learning_rate: float = 1.0) -> Method:
             secure_sums="yes: the server needs the weighted sum alone",
         ),
     )
+    return averaged(method, swa)

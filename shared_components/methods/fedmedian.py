@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from shared_components.core.aggregators.averaging import averaged
 from shared_components.core.aggregators.robust import TrimmedMean
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 
 
-def build() -> Method:
-    """Return FedMedian: the coordinate-wise median of the sites' weights instead of their mean."""
+def build(*, swa: Mapping[str, Any] | None = None) -> Method:
+    """Return FedMedian: the coordinate-wise median of the sites' weights instead of their mean.
+
+    Args:
+        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
+    """
     aggregator = TrimmedMean()
-    return Method(
+    method = Method(
         name="fedmedian",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=aggregator),
@@ -24,3 +32,4 @@ def build() -> Method:
             secure_sums="no: it orders single sites' values",
         ),
     )
+    return averaged(method, swa)

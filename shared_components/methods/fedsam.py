@@ -3,10 +3,14 @@ Learning by Seeking Flat Minima, ECCV 2022; FL-EndoViT's Algorithm 1."""
 
 from __future__ import annotations
 
-from shared_components.common.arguments import between, true_or_false
-from shared_components.core.aggregators.server_optimizers import AveragedMean, delivered
-from shared_components.core.method import About, Local, Method, Requires, Server
-from shared_components.core.objectives import SharpnessAware
+from collections.abc import Mapping
+from typing import Any
+
+from shared_components.common.arguments import between, one_of, true_or_false
+from shared_components.core.aggregators.averaging import averaged
+from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.method import About, Local, Method, Server
+from shared_components.core.objectives import SCALINGS, SharpnessAware
 from shared_components.core.partition import Role, everything
 
 
@@ -15,8 +19,10 @@ def build(
     rho: float = 0.05,
     adaptive: bool = False,
     eta: float = 0.01,
+    scaling: str = "paper",
     average_from: int | None = None,
     average_cycle: int = 1,
+    swa: Mapping[str, Any] | None = None,
 ) -> Method:
     """Return FedSAM, or with ``adaptive`` FedASAM.
 
@@ -25,25 +31,26 @@ def build(
             ``adaptive``, for its own networks.
         adaptive: Let the radius follow the size of each weight (ASAM).
         eta: Added to |w| in ASAM.
-        average_from: Round from which the server also averages the models over rounds (SWA) and delivers that mean
-            at the end; the paper begins at three quarters of the rounds. None: never.
-        average_cycle: Number of rounds from one averaged model to the next.
+        scaling: Which tensors ASAM scales: ``paper``, those of two or more dimensions; ``as_released``, those whose
+            names hold "weight", normalisation layers' included.
+        average_from, average_cycle: ``swa`` of this start and cycle, as older jobs say it.
+        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
     """
     between("fedsam", "rho", rho, 0)
     true_or_false("fedsam", "adaptive", adaptive)
     between("fedsam", "eta", eta, 0)
+    one_of("fedsam", "scaling", scaling, SCALINGS)
     between("fedsam", "average_from", average_from, 0, whole=True, null="never")
     between("fedsam", "average_cycle", average_cycle, 1, whole=True)
-    return Method(
+    if average_from is not None and swa is not None:
+        raise ValueError("fedsam: average_from and swa both say when to average; leave average_from out")
+    if average_from is not None:
+        swa = {"start": average_from, "cycle": average_cycle}
+    method = Method(
         name="fedsam",
         partition=everything(Role.GLOBAL),
-        server=Server(
-            aggregator=AveragedMean(average_from, average_cycle),
-            finish=delivered if average_from is not None else None,
-            weighted_sum_only=True,
-        ),
-        local=Local(gradients=SharpnessAware(rho, adaptive, eta)),
-        requires=Requires(min_rounds=1 if average_from is None else average_from + 1),
+        server=Server(aggregator=WeightedMean(), weighted_sum_only=True),
+        local=Local(gradients=SharpnessAware(rho, adaptive, eta, scaling)),
         about=About(
             label="FedASAM" if adaptive else "FedSAM",
             paper="Caldarola et al., ECCV 2022, arXiv 2203.11834",
@@ -54,3 +61,4 @@ def build(
             secure_sums="yes: the weighted sum is all that the server needs",
         ),
     )
+    return averaged(method, swa)

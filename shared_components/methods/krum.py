@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from shared_components.common.arguments import between, one_of
+from shared_components.core.aggregators.averaging import averaged
 from shared_components.core.aggregators.robust import NEIGHBOURS, Krum
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 
 
-def build(*, faults: int = 0, neighbours: str = "n-f-2") -> Method:
+def build(*, faults: int = 0, neighbours: str = "n-f-2", swa: Mapping[str, Any] | None = None) -> Method:
     """Return Krum: all sites continue from the model of the site that is nearest to its neighbours.
 
     Args:
         faults: f, the number of faulty or hostile sites to tolerate; it takes n >= 2f + 3 sites.
         neighbours: How many neighbours count: ``n-f-2`` of the paper, or ``n-f-1`` as ByzFL has it.
+        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
     """
     between("krum", "faults", faults, 0, whole=True)
     one_of("krum", "neighbours", neighbours, NEIGHBOURS)
     aggregator = Krum(faults, neighbours=neighbours)
-    return Method(
+    method = Method(
         name="krum",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=aggregator),
@@ -32,3 +37,4 @@ def build(*, faults: int = 0, neighbours: str = "n-f-2") -> Method:
             secure_sums="no: it measures distances between single sites",
         ),
     )
+    return averaged(method, swa)

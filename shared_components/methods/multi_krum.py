@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from shared_components.common.arguments import between, one_of
+from shared_components.core.aggregators.averaging import averaged
 from shared_components.core.aggregators.robust import NEIGHBOURS, Krum
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 
 
-def build(*, faults: int = 0, keep: int | None = None, neighbours: str = "n-f-2") -> Method:
+def build(
+    *, faults: int = 0, keep: int | None = None, neighbours: str = "n-f-2", swa: Mapping[str, Any] | None = None
+) -> Method:
     """Return Multi-Krum: the mean of the sites that are nearest to their neighbours.
 
     Args:
         faults: f, the number of faulty or hostile sites to tolerate; it takes n >= 2f + 3 sites.
         keep: m, how many sites are averaged, at most n - f; 1 is Krum, None is n - f.
         neighbours: How many neighbours count: ``n-f-2`` of the paper, or ``n-f-1`` as ByzFL has it.
+        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
     """
     between("multi_krum", "faults", faults, 0, whole=True)
     between("multi_krum", "keep", keep, 1, whole=True, null="n - f")
     one_of("multi_krum", "neighbours", neighbours, NEIGHBOURS)
     aggregator = Krum(faults, keep, neighbours)
-    return Method(
+    method = Method(
         name="multi_krum",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=aggregator),
@@ -34,3 +41,4 @@ def build(*, faults: int = 0, keep: int | None = None, neighbours: str = "n-f-2"
             secure_sums="no: it measures distances between single sites",
         ),
     )
+    return averaged(method, swa)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
 
 from shared_components.common.arguments import between, check_mode
+from shared_components.core.aggregators.averaging import averaged
 from shared_components.core.aggregators.site_weights import FairMean
 from shared_components.core.method import About, Batch, Context, Extras, Local, Method, Server
 from shared_components.core.objectives import as_received
@@ -15,7 +17,12 @@ from shared_components.core.partition import Partition, Role, everything, scalar
 
 
 def build(
-    *, mode: str = "corrected", q: float = 0.2, learning_rate: float = 100.0, loss_images: int | None = None
+    *,
+    mode: str = "corrected",
+    q: float = 0.2,
+    learning_rate: float = 100.0,
+    loss_images: int | None = None,
+    swa: Mapping[str, Any] | None = None,
 ) -> Method:
     """Return q-FedAvg: sites with a larger loss weigh more in the shared model.
 
@@ -24,12 +31,13 @@ def build(
         q: 0 is the mean that counts every site once; the larger, the more a large loss counts.
         learning_rate: 1 / L; a larger one shortens the step less.
         loss_images: Training frames in F_k, the loss of the received model; None: all of them.
+        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
     """
     check_mode("qfedavg", mode)
     between("qfedavg", "q", q, 0)
     between("qfedavg", "learning_rate", learning_rate, 0, ends="(]")
     between("qfedavg", "loss_images", loss_images, 1, whole=True, null="all frames")
-    return Method(
+    method = Method(
         name="qfedavg",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=FairMean(q, 1 / learning_rate, released=mode == "as_released"), takes_own_step=True),
@@ -42,6 +50,7 @@ def build(
             secure_sums="no: sums of Delta_k and h_k would do, but here the server sees each",
         ),
     )
+    return averaged(method, swa)
 
 
 @torch.no_grad()

@@ -1,17 +1,19 @@
-"""SAM and ASAM on a quadratic by hand, what is put back, and weight averaging over rounds."""
+"""SAM and ASAM by hand and against Algorithm 1 written plainly, what is put back, and averaging over rounds."""
 
 import math
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
 import torch
 from torch import nn
 
-from shared_components.core.aggregators.server_optimizers import AveragedMean, delivered
-from shared_components.core.method import load_method
+from shared_components.core.method import Term, load_method
 from shared_components.core.objectives import SharpnessAware, ascent
+from shared_components.core.partition import partition_network
+from shared_components.core.training import train_step
 from tests.federation.conftest import make_job, narrow  # noqa: F401
-from tests.methods.toys import context, partition, profiles, shared, updates
+from tests.methods.toys import context
 
 
 class Bowl(nn.Module):
@@ -81,20 +83,6 @@ def test_the_network_is_put_back_when_the_second_pass_fails():
     assert network.vector.item() == 3.0
 
 
-def test_the_running_mean_is_of_every_cycles_models_from_the_first_round_on():
-    """Models of rounds 0 to 4 are 1, 3, 5, 7, 9 in the first coordinate; from round 1 every second: 3 and 7."""
-    aggregator = AveragedMean(start=1, cycle=2)
-    state = aggregator.init(partition(), shared(), profiles(1))
-    models = shared()
-    assert delivered(state, models) is models
-    for round in range(5):
-        result = aggregator.apply(state, partition(), models, updates([[1.0 + 2 * round, 0.0]]))
-        state, models = result.state, result.models
-    assert models.shared["w"].tolist() == [9.0, 0.0]
-    assert delivered(state, models).shared["w"].tolist() == [5.0, 0.0]
-    assert result.report == {"averaged_rounds": 2} and state["average/w"].dtype == torch.float64
-
-
 @pytest.mark.slow
 def test_a_federation_ends_with_the_mean_of_its_last_models_also_after_a_resume(federate, tmp_path):
     job = make_job("fedsam", rounds=3, arguments={"average_from": 1})
@@ -111,6 +99,111 @@ def test_a_federation_ends_with_the_mean_of_its_last_models_also_after_a_resume(
     again = federate(job, folder=tmp_path / "b", resume=True).run()
     found = again.asked.messages["site-1"].pieces
     assert all(torch.equal(last[name], found[name]) for name in last)
+
+
+class Layers(nn.Module):
+    """A token, a normalisation layer and two matrices, by whose names and shapes the scalings differ."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.cls_token = nn.Parameter(torch.randn(1, 1, 4))
+        self.norm = nn.LayerNorm(4)
+        self.fc1, self.fc2 = nn.Linear(4, 8), nn.Linear(8, 2)
+        nn.init.normal_(self.norm.weight)
+
+    def forward(self, x):
+        return self.fc2(torch.tanh(self.fc1(self.norm(x[:, None] + self.cls_token)))).square().mean()
+
+
+def algorithm_1(batches, rate, rho, eta=None, released=False):
+    """Return the weights after SAM's, or with eta ASAM's, steps of gradient descent, in plain loops."""
+    network = Layers()
+    for batch in batches:
+        parameters = dict(network.named_parameters())
+        gradients = torch.autograd.grad(network(batch), list(parameters.values()))
+        scales = {}
+        for name, value in parameters.items():
+            adaptive = eta is not None and ("weight" in name if released else value.dim() >= 2)
+            scales[name] = [abs(v) + eta if adaptive else 1.0 for v in value.flatten().tolist()]
+        scaled = [[t * g for t, g in zip(scales[n], grad.flatten().tolist(), strict=True)]
+                  for n, grad in zip(parameters, gradients, strict=True)]  # fmt: skip
+        norm = math.sqrt(sum(v * v for row in scaled for v in row))
+        moved = Layers()
+        moved.load_state_dict(network.state_dict())
+        for (name, value), row in zip(moved.named_parameters(), scaled, strict=True):
+            epsilon = torch.tensor([rho * t * v / norm for t, v in zip(scales[name], row, strict=True)])
+            value.data += epsilon.view_as(value)
+        at_theta_hat = torch.autograd.grad(moved(batch), list(moved.parameters()))
+        for value, gradient in zip(network.parameters(), at_theta_hat, strict=True):
+            value.data -= rate * gradient
+    return network.state_dict()
+
+
+@pytest.mark.parametrize("adaptive, scaling", [(False, "paper"), (True, "paper"), (True, "as_released")])
+def test_steps_are_those_of_algorithm_1(adaptive, scaling):
+    torch.manual_seed(2)
+    batches = torch.randn(4, 3, 4)
+    method = load_method("fedsam", rho=0.7, eta=0.2, adaptive=adaptive, scaling=scaling)
+    network = Layers()
+    optimizer, found = torch.optim.SGD(network.parameters(), lr=0.1), partition_network(network, method.partition)
+    for batch in batches:
+        known = replace(context(), precision="float32")
+        train_step(network, optimizer, method, {"x": batch}, known, found, by_loss)
+    expected = algorithm_1(batches, 0.1, 0.7, 0.2 if adaptive else None, scaling == "as_released")
+    for name, value in network.state_dict().items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-6)
+
+
+def by_loss(network, batch, known):
+    return [Term("loss", network(batch["x"]))]
+
+
+def test_the_scalings_differ_in_normalisation_layers_and_tokens_alone():
+    network = Layers()
+    weights = {name: value.detach() for name, value in network.named_parameters()}
+    gradients = {name: torch.ones_like(value) for name, value in weights.items()}
+    found = [ascent(weights, gradients, rho=1.0, eta=0.2, scaling=s) for s in ("paper", "as_released")]
+    # at equal gradients epsilon is in proportion to t^2
+    even = [{n for n, e in moves.items() if e.unique().numel() == 1} for moves in found]
+    assert even == [
+        {"norm.weight", "norm.bias", "fc1.bias", "fc2.bias"},
+        {"cls_token", "norm.bias", "fc1.bias", "fc2.bias"},
+    ]
+
+
+def test_under_bf16_autocast_weights_and_gradients_stay_float32_and_the_ascent_is_undone_to_the_bit():
+    torch.manual_seed(2)
+    network, plain = Layers(), Layers()
+    method, batch = load_method("fedsam", rho=0.7, eta=0.2, adaptive=True), {"x": torch.randn(3, 4)}
+    found, before = (
+        partition_network(network, method.partition),
+        {n: v.clone() for n, v in network.state_dict().items()},
+    )
+    seen = []
+
+    def objective(network, batch, known):
+        seen.append(network.fc1(batch["x"]).dtype)
+        return by_loss(network, batch, known)
+
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.0)
+    train_step(network, optimizer, method, batch, replace(context(), precision="bf16"), found, objective)
+    assert seen == [torch.bfloat16] * 2
+    assert all(torch.equal(before[n], v) and v.dtype == torch.float32 for n, v in network.state_dict().items())
+    assert all(p.grad.dtype == torch.float32 for p in network.parameters())
+    # the second pass sees the moved weights: a cast that was kept from the first would give its gradient
+    train_step(plain, optimizer, load_method("fedavg"), batch, replace(context(), precision="bf16"), found, by_loss)
+    assert not torch.equal(network.fc1.weight.grad, plain.fc1.weight.grad)
+
+
+def test_average_from_is_swa_of_this_start_and_not_both_are_taken():
+    old, new = (
+        load_method("fedsam", average_from=2, average_cycle=3),
+        load_method("fedsam", swa={"start": 2, "cycle": 3}),
+    )
+    assert old.server.aggregator == new.server.aggregator and old.requires == new.requires
+    with pytest.raises(ValueError, match=r"^fedsam: average_from and swa both say"):
+        load_method("fedsam", average_from=2, swa={"start": 2})
 
 
 def test_the_label_says_which_it_is():

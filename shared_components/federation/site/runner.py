@@ -240,6 +240,7 @@ class SiteRunner:
             bench.task,
             round=header["round"],
             rounds=job.rounds,
+            rate=bench.method.local.rates(header["round"]),
             site=header["index"],
             sites=header["sites"],
             items=header["items"],
