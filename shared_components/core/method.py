@@ -39,7 +39,7 @@ class Update:
 
     site: str
     round: int
-    pieces: Pieces  # GLOBAL and MIXED
+    pieces: Mapping[str, Tensor]  # GLOBAL and MIXED
     extras: Extras = field(default_factory=dict)  # e.g. {"sensitivity": {piece name: tensor}}
     samples: int = 1
 

@@ -34,7 +34,7 @@ def run_together(
 
     def exchange(ask: Ask) -> Answers:
         with under(f"round {server.state.round + 1}/{server.job.rounds}" if ask.task == "round" else ask.task):
-            return answer(ask, runners)
+            return answer(ask, runners, keep=server.keep)
 
     with working_on(server.folder):
         drive(server, exchange, told=lambda record: told(server))
@@ -84,12 +84,20 @@ def open_together(
     return server, runners
 
 
-def answer(ask: Ask, runners: Mapping[str, SiteRunner]) -> Answers:
-    """Let every site that is asked answer in turn; FederationError where one refuses."""
+def answer(
+    ask: Ask,
+    runners: Mapping[str, SiteRunner],
+    *,
+    keep: Callable[[str, str, Message], Message] = lambda task, site, reply: reply,
+) -> Answers:
+    """Let every site that is asked answer in turn; FederationError where one refuses.
+
+    ``keep`` is called with the task, the site and its reply, and returns what is kept of it until all have answered.
+    """
 
     def reply(name: str, message: Message) -> Message:
         with under(name):
-            return runners[name].answer(ask.task, message)
+            return keep(ask.task, name, runners[name].answer(ask.task, message))
 
     try:
         return Answers({name: reply(name, message) for name, message in ask.messages.items()})

@@ -63,7 +63,7 @@ class Message:
     """
 
     header: dict[str, Any]
-    pieces: Pieces = field(default_factory=dict)  # GLOBAL and MIXED ones of the network
+    pieces: Mapping[str, Tensor] = field(default_factory=dict)  # GLOBAL and MIXED ones of the network
     groups: dict[str, Pieces] = field(default_factory=dict)
 
     @property

@@ -30,7 +30,7 @@ from shared_components.core.task import check_tasks
 from shared_components.data.site import Site
 from shared_components.federation import step_file
 from shared_components.federation.find_site import SERVER, find_site
-from shared_components.federation.messages import FederationError, Job, Message
+from shared_components.federation.messages import FederationError, Job, Message, total_bytes
 from shared_components.federation.progress import progress_line, write_scalars
 from shared_components.federation.protocol import Answers, Ask, drive
 from shared_components.federation.runs import leave_models, note_submission, open_run, working_on
@@ -39,6 +39,7 @@ from shared_components.federation.server import parse_reply
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.server.update_checks import RejectedUpdate
 from shared_components.federation.store import RESUME_VARIABLE
+from shared_components.federation.stored import HELD
 from shared_components.flare import console, memory, processes, wire
 from shared_components.flare.exchange import Exchange
 from shared_components.flare.log_lines import mark_lines
@@ -54,6 +55,7 @@ from shared_components.flare.paths import (
     runs_folder,
     workspace_root,
 )
+from shared_components.flare.receiving import receive_in_files
 from shared_components.flare.results import build_page
 from shared_components.flare.workspaces import Unusable, Workspace, held, leave
 from shared_components.networks.bundle_config import weightless
@@ -214,6 +216,9 @@ class FederationController(Controller):
             grace=job.grace_seconds,
             longest=job.longest_wait_seconds,
         )
+        sent = sum(total_bytes(message.pieces) for message in ask.messages.values())  # about as much will come
+        large = ask.task in ("round", "finish") and sent > HELD
+        receive_in_files(fl_ctx.get_engine(), folder / "server" / "received" if large else None)
         tasks = {site: self._task(ask.task, message, exchange) for site, message in ask.messages.items()}
         title = self._title(ask.task)
         self._console.show(title, partial(at_work, exchange, folder))

@@ -123,7 +123,7 @@ def _check_finish(message: Message, due: Expected, site: Site) -> None:
         _check_tensors("model", model, due.state)
 
 
-def _check_tensors(what: str, pieces: Pieces, declared: Pieces) -> None:
+def _check_tensors(what: str, pieces: Mapping[str, Tensor], declared: Pieces) -> None:
     _check_plain_tensors(what, pieces)
     for name, value in pieces.items():
         if name not in declared or declared[name].shape != value.shape:

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, cast
 
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.shareable import Shareable
 from nvflare.app_opt.pt.decomposers import TensorDecomposer
+from nvflare.app_opt.pt.lazy_tensor_dict import _LazyRef
 from nvflare.fuel.utils import fobs
 
+from shared_components.core.partition import Pieces
 from shared_components.federation.messages import Message
+from shared_components.federation.stored import StoredPieces
 
 HEADER = "surgfl"
 ERROR = "surgfl_error"
@@ -49,10 +55,10 @@ def from_wire(shareable: Shareable) -> Message:
     if dxo.data_kind != DataKind.COLLECTION or HEADER not in (dxo.meta or {}):
         raise ValueError(f"a {dxo.data_kind} object without the header {HEADER!r} is no message of this job")
     tensors = {name: dict(group.data) for name, group in dxo.data.items()}
-    pieces = tensors.pop(PIECES, {})
+    pieces = _unread(tensors.pop(PIECES, {}))
     if odd := sorted(name for name in tensors if not name.startswith(GROUP)):
         raise ValueError(f"it carries {odd[0]!r}, which is neither pieces nor a group")
-    groups = {name.removeprefix(GROUP): group for name, group in tensors.items()}
+    groups = {name.removeprefix(GROUP): cast(Pieces, _unread(group)) for name, group in tensors.items()}
     header = dxo.meta[HEADER]
     if not isinstance(header, str) or len(header) > LONGEST_HEADER:
         raise ValueError(f"its header is no text of at most {LONGEST_HEADER} characters")
@@ -61,3 +67,16 @@ def from_wire(shareable: Shareable) -> Message:
     except RecursionError as error:
         raise ValueError("its header nests too deep") from error
     return Message(values, pieces, groups)
+
+
+def _unread(tensors: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return tensors as they are; where FLARE has left some in files (`receiving`), as pieces that are read late."""
+    if not any(isinstance(value, _LazyRef) for value in tensors.values()):
+        return tensors
+    return StoredPieces(
+        {n: v.materialize if isinstance(v, _LazyRef) else partial(_itself, v) for n, v in tensors.items()}
+    )
+
+
+def _itself(value: Any) -> Any:
+    return value

@@ -114,7 +114,7 @@ class TwoStages:
         if self.fine_tune_from is None:
             return Aggregation(state, Models(self._mean(updates, models.shared), models.mixed))
         done = int(state["rounds"]) + 1
-        mixed = {**models.mixed, **{update.site: update.pieces for update in updates}}
+        mixed = {**models.mixed, **{update.site: dict(update.pieces) for update in updates}}
         averages = done <= self.fine_tune_from  # stage 1
         if averages:
             shared = self._mean(updates, {n: v for n, v in updates[0].pieces.items() if not is_query(n)})

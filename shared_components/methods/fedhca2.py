@@ -243,7 +243,7 @@ def _layers(partition: Partition) -> tuple[list[str], dict[str, list[str]]]:
     return layers.pop(ENCODER_LAYER, []), layers
 
 
-def _changes(pieces: Pieces, before: Pieces) -> Pieces:
+def _changes(pieces: Mapping[str, Tensor], before: Pieces) -> Pieces:
     """Return what training changed, in float64; integer tensors have no change."""
     return {
         name: value.to(torch.float64) - before[name].to(torch.float64)

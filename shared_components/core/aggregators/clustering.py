@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -19,12 +19,12 @@ from shared_components.core.aggregators.mean import (
 )
 from shared_components.core.card import Card
 from shared_components.core.method import Aggregation, Models, Profile, State, StatelessStart, Update, site_order
-from shared_components.core.partition import Partition, Pieces, below, prefixed
+from shared_components.core.partition import Partition, below, prefixed
 
 SAME = 1e-12  # squared length, relative to the soup's, below which a site has no direction
 
 
-def from_the_soup(all_pieces: Sequence[Pieces], names: Sequence[str]) -> tuple[Tensor, float]:
+def from_the_soup(all_pieces: Sequence[Mapping[str, Tensor]], names: Sequence[str]) -> tuple[Tensor, float]:
     """Return (K, K) inner products of theta_i - soup in float64, and the soup's squared length.
 
     The soup is the plain mean; only floating-point pieces count. Extra memory is one small buffer.

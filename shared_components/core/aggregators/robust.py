@@ -35,7 +35,7 @@ from shared_components.core.method import Aggregation, Models, State, StatelessS
 from shared_components.core.partition import Partition, Pieces
 
 
-def update_norm(pieces: Pieces, shared: Pieces) -> float:
+def update_norm(pieces: Mapping[str, Tensor], shared: Pieces) -> float:
     """Return the Euclidean distance of a site's shared pieces from what the round began with, in float64.
 
     Integer pieces (step counters) do not count.
@@ -43,7 +43,7 @@ def update_norm(pieces: Pieces, shared: Pieces) -> float:
     return math.sqrt(sum(squared_distance(pieces[name], shared[name]) for name in parameter_names(shared)))
 
 
-def shortened(pieces: Pieces, shared: Pieces, factor: float) -> Pieces:
+def shortened(pieces: Mapping[str, Tensor], shared: Pieces, factor: float) -> Pieces:
     """Return the pieces that went only ``factor`` of the way; integer ones as they are."""
     found = {name: pieces[name] for name in shared}
     for name in parameter_names(found):

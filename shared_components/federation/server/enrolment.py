@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import median_high
 from typing import Any
 
+from torch import Tensor
+
 from shared_components.core.card import Card
 from shared_components.core.initial_weights import FILE, said
 from shared_components.core.method import Method, Models, Profile
@@ -76,7 +78,7 @@ class EnrolmentReader:
         if reply.groups:
             raise FederationError(f"{site} enrols with {min(reply.groups)!r}, which nobody asked for")
         shapes = tuple((name, tuple(value.shape)) for name, value in due.pieces(Role.GLOBAL).items())
-        return Enrolment(profile, due.partition, shapes, reply.pieces)
+        return Enrolment(profile, due.partition, shapes, dict(reply.pieces))
 
     def _due(self, site: str, card: Card) -> Expected:
         bundle = self._job.open_bundle()
@@ -118,7 +120,7 @@ def _refuse_other(site: str, what: str, value: Any, due: Any) -> None:
         )
 
 
-def _check_first_weights(site: str, pieces: Pieces, began: Pieces, *, same: bool) -> None:
+def _check_first_weights(site: str, pieces: Mapping[str, Tensor], began: Pieces, *, same: bool) -> None:
     """Refuse, by a FederationError that names the piece, weights that a network of this job does not begin from.
 
     ``began`` are this machine's. Unless both begin from the ``same``, the site's file is not here, and of the distance

@@ -7,6 +7,7 @@ are far above what an honest site needs; they keep one site from ending everybod
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from shared_components.core.partition import Pieces
 from shared_components.federation.message_schema import check_reply_header
 from shared_components.federation.messages import Message
 from shared_components.federation.server.update_checks import RejectedUpdate
+from shared_components.federation.stored import StoredPieces
 
 MOST_GROUPS = 16
 MOST_TENSORS = 20_000  # of a group
@@ -50,25 +52,27 @@ def read(task: str, reply: object) -> Message:
         header = check_reply_header(task, reply.header, f"its answer to {task!r}")
     except ValueError as error:
         raise RejectedUpdate(f"{error}{'; use one version of surgfl everywhere' * (task == 'enrol')}") from error
-    return Message(header, *read_body(reply))
+    pieces, groups = read_body(reply)
+    kept = groups if task == "finish" else {name: dict(group) for name, group in groups.items()}
+    return Message(header, pieces, kept)
 
 
-def read_body(reply: Message) -> tuple[Pieces, dict[str, Pieces]]:
+def read_body(reply: Message) -> tuple[Mapping[str, Tensor], dict[str, Pieces]]:
     """Return the tensors of a site's or the server's message: dense, on the processor, few enough; else as `read`."""
     if not isinstance(reply.groups, Mapping) or len(reply.groups) > MOST_GROUPS:
         raise RejectedUpdate(f"its groups are no dictionary of at most {MOST_GROUPS}")
-    pieces, groups = _read_tensors("piece", reply.pieces), {}
+    pieces, groups = _read_tensors("piece", reply.pieces), dict[str, Pieces]()
     for name, tensors in reply.groups.items():
         if not is_plain(name):
             raise RejectedUpdate(f"it has a group named {shown(name)}")
-        groups[name] = _read_tensors(f"tensor of {name}", tensors)
+        groups[name] = cast(Pieces, _read_tensors(f"tensor of {name}", tensors))  # or `StoredPieces`
     size = sum(v.numel() * v.element_size() for part in (pieces, *groups.values()) for v in part.values())
     if size > MOST_BYTES:
         raise RejectedUpdate(f"its tensors take {size / 1e6:.0f} MB; at most {MOST_BYTES / 1e6:.0f} are read")
     return pieces, groups
 
 
-def _read_tensors(what: str, tensors: object) -> Pieces:
+def _read_tensors(what: str, tensors: object) -> Mapping[str, Tensor]:
     if not isinstance(tensors, Mapping) or len(tensors) > MOST_TENSORS:
         raise RejectedUpdate(f"its {what}s are no dictionary of at most {MOST_TENSORS}")
     for name, value in tensors.items():
@@ -76,7 +80,7 @@ def _read_tensors(what: str, tensors: object) -> Pieces:
             raise RejectedUpdate(f"it has a {what} named {shown(name)}")
         if odd := _why_odd(value):
             raise RejectedUpdate(f"its {what} {name} is {odd}; a dense tensor of real numbers is expected")
-    return {name: value.detach() for name, value in tensors.items()}
+    return tensors if isinstance(tensors, StoredPieces) else {n: value.detach() for n, value in tensors.items()}
 
 
 def _why_odd(value: object) -> str:

@@ -33,6 +33,7 @@ from shared_components.federation.server.training import FindSite, ServerData, o
 from shared_components.federation.server.update_checks import RejectedUpdate
 from shared_components.federation.server.upload import upload_of
 from shared_components.federation.store import RECORDS
+from shared_components.federation.stored import Inbox
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class ServerRunner:
         self.data: ServerData | None = None  # where the method trains at the server
         self._find_data = find_data
         self._admission: Admission | None = None  # until the run begins
+        self._inbox = Inbox(folder / "server" / "updates")
         self._open_round = OpenRound()
 
     def wanted(self, asked: Collection[str]) -> int:
@@ -199,6 +201,7 @@ class ServerRunner:
     def round_messages(self) -> dict[str, Message]:
         """Return a message for each site that the current round asks."""
         self._open_round = OpenRound(self._sampled())
+        self._inbox.empty()  # what a killed server has left
         messages = self._deliveries(self._open_round.sites, self.state.models)
         samples = {site: profile.samples for site, profile in self.state.profiles.items()}
         more = self.upload.begin(self.state.round, self._open_round.sites, samples)
@@ -243,6 +246,10 @@ class ServerRunner:
         """Record a reply as soon as it arrives, once; return the record."""
         sent = Message({}, self.state.models.of(site), dict(self.state.models.broadcast))
         return self.round_log.note(site, reply, sent, self.state.partition, round=self.state.round)
+
+    def keep(self, task: str, site: str, reply: Message) -> Message:
+        """Return a reply as it is kept until its task ends, which may be on the disk."""
+        return self._inbox.keep(task, site, reply)
 
     def check_update(self, site: str, reply: Message) -> Update:
         """Turn a reply into an update.
@@ -289,6 +296,7 @@ class ServerRunner:
             **result.report,
         }
         self.round_log.close(record)
+        self._inbox.empty()
         self.state.answered |= {update.site: self.state.round for update in updates}
         self.state.round += 1
         self._save()
@@ -359,6 +367,7 @@ class ServerRunner:
             logger.warning("%s has not finished: %s", site, reason)
         folder, models = self.folder / "server", self._delivered()
         record = write_models(self.job, self.method, self.state, models, replies, folder, file=self.start_weights)
+        self._inbox.empty()
         self.round_log.close(*finals, record)
         self.round_log.write()
 

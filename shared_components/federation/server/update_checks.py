@@ -38,7 +38,9 @@ def check_header(header: Mapping[str, Any], *, round: int, largest_samples: int)
     return samples
 
 
-def check_pieces(pieces: Pieces, sent: Pieces, *, largest_change: float, noise: float = 0.0) -> None:
+def check_pieces(
+    pieces: Mapping[str, Tensor], sent: Mapping[str, Tensor], *, largest_change: float, noise: float = 0.0
+) -> None:
     """Refuse a site's pieces that are missing, undeclared, misshapen, not finite or too far from what was sent.
 
     ``noise`` is how much further than ``largest_change`` allows an update with noise may go.
@@ -108,7 +110,7 @@ def noted(header: Mapping[str, Any]) -> dict[str, Any]:
     return {key: header[key] for key in RECORDED if key in header}
 
 
-def _same_names(pieces: Pieces, sent: Pieces) -> None:
+def _same_names(pieces: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> None:
     if missing := [name for name in sent if name not in pieces]:
         raise RejectedUpdate(f"{len(missing)} of its pieces are missing, the first is {missing[0]}")
     if extra := [name for name in pieces if name not in sent]:

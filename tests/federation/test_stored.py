@@ -1,0 +1,75 @@
+"""Updates that wait on the disk: the same bits as in memory, whatever a method makes of them, and nothing is left."""
+
+import pytest
+import torch
+
+from shared_components.federation import stored
+from shared_components.federation.in_process import answer, run_together
+from shared_components.federation.messages import Message
+from shared_components.federation.stored import Inbox, StoredPieces
+from tests.federation.conftest import SITES, make_job, same
+
+
+def message(**tensors):
+    return Message({}, tensors)
+
+
+def test_a_round_stays_in_memory_up_to_a_bound_and_goes_to_the_disk_beyond(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "HELD", 20)
+    inbox, given = Inbox(tmp_path / "updates"), {"w": torch.arange(4.0), "steps": torch.tensor(3)}
+    first, second = message(w=given["w"]), message(**given)
+    assert inbox.keep("round", "site-1", first).pieces is first.pieces and not (tmp_path / "updates").exists()
+    kept = inbox.keep("round", "site-2", second).pieces
+    assert isinstance(kept, StoredPieces) and list(kept) == list(given) and len(kept) == 2 and same(dict(kept), given)
+    assert [path.name for path in (tmp_path / "updates").iterdir()] == ["site-2.safetensors"]
+    inbox.empty()
+    assert not (tmp_path / "updates").exists()
+    assert inbox.keep("round", "site-1", first).pieces is first.pieces
+
+
+def test_a_tensor_that_was_read_outlives_its_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "HELD", 0)
+    inbox = Inbox(tmp_path / "updates")
+    value = inbox.keep("round", "site-1", message(w=torch.arange(9.0))).pieces["w"]
+    inbox.empty()
+    assert value.tolist() == list(range(9))
+
+
+def test_of_the_finish_whole_models_go_to_the_disk_and_extras_of_a_round_do_not(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "HELD", 0)
+    inbox, reply = Inbox(tmp_path / "updates"), Message({}, {}, {"model": {"w": torch.ones(3)}})
+    assert isinstance(inbox.keep("finish", "site-1", reply).groups["model"], StoredPieces)
+    assert inbox.keep("round", "site-1", reply).groups["model"] is reply.groups["model"]
+
+
+METHODS = [
+    ("fedavg", {"swa": {"start": 0}}), ("fedmedian", {}), ("krum", {}), ("norm_bound", {}), ("qfedavg", {}),
+    ("mat_fl", {}), ("fedhca2", {}), ("centralised", {}),
+    pytest.param("feddp", {"fine_tune_from": 1}, marks=pytest.mark.slow),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("method, arguments", METHODS)
+def test_stored_updates_give_the_bits_of_those_in_memory(job_on_toy, scenes, tmp_path, monkeypatch, method, arguments):
+    job = job_on_toy(method, arguments=arguments)
+    sites = dict(zip(SITES, scenes, strict=True))
+
+    def run(folder):
+        state = run_together(job, sites, tmp_path / folder).state
+        outcome = {f"{s}/{n}": v for s in state.sites for n, v in state.models.of(s).items()}
+        return outcome | {f"state/{n}": v for n, v in state.aggregator.items()}
+
+    in_memory = run("memory")
+    monkeypatch.setattr(stored, "HELD", 0)
+    on_disk = run("disk")
+    assert same(in_memory, on_disk)
+    assert not list((tmp_path / "disk").rglob("updates"))
+
+
+def test_what_a_killed_server_has_left_is_removed_when_its_round_begins_again(federate, monkeypatch):
+    monkeypatch.setattr(stored, "HELD", 0)
+    first = federate(make_job("fedavg")).enrol()
+    answer(first.asked, first.sites, keep=first.server.keep)
+    assert len(list((first.server.folder / "server" / "updates").iterdir())) == 3
+    again = federate(make_job("fedavg"), resume=True).enrol()
+    assert not (again.server.folder / "server" / "updates").exists()

@@ -1,0 +1,80 @@
+"""Answers whose tensors FLARE leaves in files: what is asked of FLARE, and how such an answer is read."""
+
+from types import SimpleNamespace
+
+import torch
+from nvflare.app_opt.pt.lazy_tensor_dict import LazyTensorDict
+from safetensors.torch import save_file
+
+from shared_components.federation.messages import Message
+from shared_components.federation.stored import StoredPieces
+from shared_components.flare import wire
+from shared_components.flare.controller import read_reply
+from shared_components.flare.receiving import ROOT, WANTED, receive_in_files
+
+
+class Cell:
+    """Hold FLARE's settings of a cell."""
+
+    def __init__(self):
+        self.context = {}
+
+    def update_fobs_context(self, props):
+        self.context |= props
+
+    def get_fobs_context(self):
+        return dict(self.context)
+
+
+def test_the_job_s_own_cell_writes_below_a_folder_that_is_emptied_once(tmp_path):
+    folder, cell = tmp_path / "server" / "received", Cell()
+    folder.mkdir(parents=True)
+    (folder / "of-a-killed-server").touch()
+    engine = SimpleNamespace(server=SimpleNamespace(job_cell=cell, cell=Cell()))
+    receive_in_files(engine, folder)
+    assert cell.context == {ROOT: str(folder), WANTED: True} and not list(folder.iterdir())
+    (folder / "of-this-round").touch()
+    receive_in_files(engine, None)
+    receive_in_files(engine, folder)
+    assert cell.context == {ROOT: str(folder), WANTED: True} and len(list(folder.iterdir())) == 1
+    assert engine.server.cell.context == {}
+
+
+def test_in_production_the_server_s_cell_is_the_job_s_and_without_one_nothing_is_asked(tmp_path):
+    cell = Cell()
+    receive_in_files(SimpleNamespace(server=SimpleNamespace(cell=cell)), None)
+    assert cell.context == {WANTED: False}
+    receive_in_files(SimpleNamespace(), tmp_path / "received")
+    assert not (tmp_path / "received").exists()
+
+
+def in_files(folder, **tensors):
+    """Return what FLARE's offload puts in the place of tensors, one file each."""
+    folder.mkdir()
+    for name, value in tensors.items():
+        save_file({"T0": value}, folder / name)
+    lazy = LazyTensorDict({name: (str(folder / name), "T0") for name in tensors}, str(folder))
+    return {name: lazy.make_lazy_ref(name) for name in tensors}
+
+
+def test_an_answer_in_files_is_checked_and_read_tensor_by_tensor(tmp_path):
+    given = in_files(tmp_path / "a", w=torch.arange(3.0))
+    shareable = wire.to_shareable(Message({"round": 0, "samples": 2}, {**given, "steps": torch.tensor(3)}))
+    reply = read_reply(shareable, "round")
+    assert isinstance(reply.pieces, StoredPieces) and reply.header["samples"] == 2
+    assert reply.pieces["w"].tolist() == [0, 1, 2] and reply.pieces["steps"].item() == 3
+    del given, shareable, reply
+    assert not (tmp_path / "a").exists()
+
+
+def test_extras_in_files_are_read_at_once_and_whole_models_of_the_finish_are_not(tmp_path):
+    for task, kind in (("round", dict), ("finish", StoredPieces)):
+        group = in_files(tmp_path / task, w=torch.ones(2))
+        reply = read_reply(wire.to_shareable(Message({"round": 0}, {}, {"model": group})), task)
+        assert isinstance(reply.groups["model"], kind) and reply.groups["model"]["w"].tolist() == [1, 1]
+
+
+def test_a_file_that_holds_no_tensor_costs_its_site_the_round(tmp_path):
+    given = in_files(tmp_path / "a", w=torch.arange(3.0))
+    (tmp_path / "a" / "w").write_bytes(b"no tensor")
+    assert "its answer cannot be read" in read_reply(wire.to_shareable(Message({"round": 0}, given)), "round")
