@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from shared_components.federation import stored
 from shared_components.federation.in_process import answer, run_together
 from shared_components.federation.messages import Message
+from shared_components.federation.runs import server_files
 from shared_components.federation.stored import Inbox, StoredPieces
 from tests.federation.conftest import SITES, make_job, same
 
@@ -55,9 +57,10 @@ def test_stored_updates_give_the_bits_of_those_in_memory(job_on_toy, scenes, tmp
     sites = dict(zip(SITES, scenes, strict=True))
 
     def run(folder):
-        state = run_together(job, sites, tmp_path / folder).state
-        outcome = {f"{s}/{n}": v for s in state.sites for n, v in state.models.of(s).items()}
-        return outcome | {f"state/{n}": v for n, v in state.aggregator.items()}
+        server = run_together(job, sites, tmp_path / folder)
+        _, tensors, _ = server_files(server.folder).load()
+        given = load_file(server.folder / "server" / "model.safetensors")
+        return {**tensors, **{f"outsider/{name}": value for name, value in given.items()}}
 
     in_memory = run("memory")
     monkeypatch.setattr(stored, "HELD", 0)

@@ -79,7 +79,10 @@ class Averaged:
         return {**self.inner.init(partition, models, profiles), ROUNDS: torch.tensor(0), COUNT: torch.tensor(0)}
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Let the aggregator combine the updates, and average its model where it is time."""
+        """Let the aggregator combine the updates, and average its model where it is time.
+
+        The means in ``state`` move on in place: in float64 a second copy would take two models' memory.
+        """
         own = {name for name in state if name in (ROUNDS, COUNT) or name.startswith(MEAN)}
         theirs = {name: value for name, value in state.items() if name not in own}
         result = self.inner.apply(theirs, partition, models, updates)
@@ -106,8 +109,8 @@ def _parameters(shared: Pieces) -> list[tuple[str, Tensor]]:
 
 def _running(old: Tensor | None, value: Tensor, count: int) -> Tensor:
     """Return theta_SWA <- (theta_SWA n + theta) / (n + 1), as a step from the old mean."""
-    before = torch.zeros_like(value, dtype=torch.float64) if old is None else old
-    return before + (value.to(torch.float64) - before) / (count + 1)
+    mean = torch.zeros_like(value, dtype=torch.float64) if old is None else old
+    return mean.add_((value.to(torch.float64) - mean).div_(count + 1))
 
 
 def delivered(state: State, models: Models) -> Models:

@@ -63,8 +63,11 @@ def given_models(
 
 def expected_model(job: Job, method: Method, task: Task, pieces: Pieces, *, file: Path | None) -> State:
     """Return what a site's whole model is compared with: the job's first weights with the delivered pieces in them."""
+    partition = expect(job, method, task).partition
+    if partition.roles == {Role.GLOBAL}:
+        return whole(pieces, partition)
     state = first_weights(job, task, file=file).state
-    paste(pieces, expect(job, method, task).partition, state)
+    paste(pieces, partition, state)
     return state
 
 

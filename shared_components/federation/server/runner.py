@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -231,12 +232,16 @@ class ServerRunner:
 
     def finish_messages(self) -> dict[str, Message]:
         """Return every site's last delivery."""
-        return self._deliveries(self.state.sites, self._delivered())
+        return self._deliveries(self.state.sites, self._delivered)
 
+    @cached_property
     def _delivered(self) -> Models:
-        """Return the models as the method delivers them at the end."""
-        finish = self.method.server.finish
-        return finish(self.state.aggregator, self.state.models) if finish else self.state.models
+        """The models as the method delivers them at the end; what they are made of is in the last round's file."""
+        if self.method.server.finish is None:
+            return self.state.models
+        models = self.method.server.finish(self.state.aggregator, self.state.models)
+        self.state.aggregator = {}
+        return models
 
     def _deliveries(self, sites: Sequence[str], models: Models) -> dict[str, Message]:
         self._open_round.since = time.perf_counter()
@@ -365,7 +370,7 @@ class ServerRunner:
                 finals.append({**final, "kind": "final", "site": site})
         for site, reason in (failures or {}).items():
             logger.warning("%s has not finished: %s", site, reason)
-        folder, models = self.folder / "server", self._delivered()
+        folder, models = self.folder / "server", self._delivered
         record = write_models(self.job, self.method, self.state, models, replies, folder, file=self.start_weights)
         self._inbox.empty()
         self.round_log.close(*finals, record)
