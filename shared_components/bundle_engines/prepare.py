@@ -202,7 +202,8 @@ def network_for(
     with _as_config_error():
         check_size(network, settings.height, settings.width)
     begun = begin(network, kind, card=task.card, bundle=bundle, file=file)
-    logger.info("the network begins from %s", said(begun))
+    fresh = ", ".join(begun["fresh"])
+    logger.info("the network begins from %s%s", said(begun), f"; from the seed: {fresh}" if fresh else "")
     with _as_config_error():
         freeze(network, settings.fixed)
     return network

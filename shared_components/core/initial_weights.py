@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.card import Card
+from shared_components.core.method import State
 from shared_components.core.shipped_weights import sha256_of, verified_weights
 from shared_components.data.classes import coarser_ids
 from shared_components.networks.checkpoints import (
@@ -23,6 +24,7 @@ from shared_components.networks.checkpoints import (
     load_metadata,
     load_weights,
     require_equal,
+    require_finite,
 )
 from shared_components.networks.parts import inside, parts_of
 from shared_components.networks.sam2_checkpoint import is_published, load_sam2
@@ -88,6 +90,10 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
     are copied, and one that the checkpoint tells apart further gets the mean of its classes' rows. Of an official file
     of the encoder alone, of SAM2, or of another network with the same ViT, everything else keeps them.
 
+    Of a checkpoint of another bundle that does not fit so, such as a pre-trained autoencoder, tensors of equal names
+    and shapes are taken, last layers as above, and its others are left; the network's others keep the seed's values. A
+    network's class may name what may do so, ``fresh_elsewhere``: paths of modules and tensors.
+
     Args:
         network: Built from the seed; in no wise trained.
         start: ``random``, ``rendered`` or ``file``.
@@ -98,10 +104,11 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
 
     Returns:
         ``start``; ``sha256`` of the file; ``from``, its name; ``fresh``, what it does not cover: names of tensors,
-        and of additions those of layers.
+        and of additions and whole modules theirs.
 
     Raises:
-        CheckpointError: There is no such file, or it fits the network in part only; the network keeps its weights.
+        CheckpointError: There is no such file, or it fits the network in part only, or being of another bundle not at
+            all; the network keeps its weights.
     """
     source = source_of(start, bundle, file)
     if source is None:
@@ -118,6 +125,8 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
         fresh = list(dict.fromkeys(name.partition(".")[0] for name in outside))
     elif is_published(network, state):
         fresh = load_sam2(cast(Sam2Clips, network), path)
+    elif load_metadata(path).get("bundle", bundle) != bundle and not _fits(network, state, path):
+        fresh = _take_common(network, state, path, card)
     else:
         fresh = _paste(network, state, path, card)
     return {"start": start, "sha256": sha256, "from": path.name, "fresh": fresh}
@@ -132,6 +141,18 @@ def _is_of_encoder(network: nn.Module, state: Mapping[str, Tensor]) -> bool:
 
 def _paste(network: nn.Module, state: Mapping[str, Tensor], path: Path, card: Card) -> list[str]:
     """Paste a checkpoint of the same network; return what it does not cover."""
+    own, needed, found, unlike = _compared(network, state, path)
+    fresh = [name for name in own if name not in needed and not inside(name, unlike)]
+    fresh += [layer for layer in unlike if any(inside(name, [layer]) for name in own)]
+    return fresh + _load(network, found, path, card)
+
+
+def _compared(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> tuple[State, State, State, list[str]]:
+    """Return the network's tensors, those that the checkpoint covers, those taken of it, and additions that differ.
+
+    Raises:
+        CheckpointError: It fits in part only.
+    """
     own, heads = network.state_dict(), parts_of(network).get("head", ())
     helpers = tuple(f"{module}." for module in getattr(type(network), "training_only", ()))
     unlike = _unlike_additions(own, state, getattr(type(network), "additions", ()))
@@ -139,15 +160,57 @@ def _paste(network: nn.Module, state: Mapping[str, Tensor], path: Path, card: Ca
     needed = {n: own[n] for n in own_rest if n in state or not n.startswith(helpers)}
     found = {n: state[n] for n in state_rest if n in own or not n.startswith(helpers)}
     require_equal(_one_row(needed, heads), _one_row(found, heads), path, type(network).__name__)
-    notes = load_metadata(path)
-    fresh = [name for name in own_rest if name not in needed]
-    fresh += [layer for layer in unlike if any(inside(name, [layer]) for name in own)]
+    return own, needed, found, unlike
+
+
+def _load(network: nn.Module, found: State, path: Path, card: Card) -> list[str]:
+    """Load tensors, the rows of last layers by the names of their outputs; return what those do not cover."""
+    own, heads, notes = network.state_dict(), parts_of(network).get("head", ()), load_metadata(path)
+    fresh: list[str] = []
     for name in [name for name in own if name in found and inside(name, heads)]:
         sources = _sources(notes, card, given=len(found[name]), due=len(own[name]))
         found[name] = _rows(own[name], found[name], sources)
         fresh += _uncovered(name, card.outputs, sources)
     network.load_state_dict(own | found)
     return fresh
+
+
+def _fits(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> bool:
+    try:
+        _compared(network, state, path)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _take_common(network: nn.Module, state: Mapping[str, Tensor], path: Path, card: Card) -> list[str]:
+    """Take what a checkpoint of another bundle has in common with the network; return what it does not cover.
+
+    Raises:
+        CheckpointError: That is nothing but last layers, or less than the network's class needs.
+    """
+    own, heads, kind = network.state_dict(), parts_of(network).get("head", ()), type(network).__name__
+    alike = _one_row(own, heads)
+    given = _one_row(state, heads)
+    found = {name: state[name] for name in own if name in state and given[name].shape == alike[name].shape}
+    missing = [name for name in own if name not in found]
+    whose = f"checkpoint {path} is of bundle {load_metadata(path)['bundle']!r}"
+    if all(inside(name, heads) for name in found):
+        raise CheckpointError(f"{whose}, and shares no tensor with {kind}; name weights of a network like it")
+    allowed = getattr(type(network), "fresh_elsewhere", None)
+    if allowed is not None and (needed := [name for name in missing if not inside(name, [*allowed, *heads])]):
+        more = f" and {len(needed) - 1} more" if len(needed) > 1 else ""
+        raise CheckpointError(
+            f"{whose}, and has no {needed[0]}{more} of the shape of {kind}'s; name weights of its size and architecture"
+        )
+    require_finite(found, path)
+    return [*_whole_modules(missing, own), *_load(network, found, path, card)]
+
+
+def _whole_modules(missing: Sequence[str], own: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of tensors, and of the network's own modules of which all tensors are missing."""
+    present = {name.partition(".")[0] for name in own if name not in missing}
+    return list(dict.fromkeys(n if (top := n.partition(".")[0]) in present else top for n in missing))
 
 
 def _unlike_additions(own: Mapping[str, Tensor], state: Mapping[str, Tensor], additions: Sequence[str]) -> list[str]:
