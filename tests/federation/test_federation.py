@@ -140,3 +140,10 @@ def test_a_resumed_federation_has_the_rates_of_an_undisturbed_one_to_the_bit(fed
     assert same(whole, again)
     constant = federate(make_job("fedavg", rounds=3, training={**TINY, **counted})).run().weights()
     assert not same(whole, constant)
+
+
+def test_rates_that_cycle_during_averaging_reach_the_sites_whatever_the_schedule(federate):
+    job = make_job("fedavg", rounds=3, training=SCHEDULED, arguments={"swa": {"start": 1, "rate": 0.0}})
+    federation = federate(job).run(until=1)
+    before = federation.weights()
+    assert same(before, federation.run().weights())  # a rate of 0 moves nothing
