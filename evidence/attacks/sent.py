@@ -75,7 +75,7 @@ def train_round(
         return method.local.objective(network, batch, context)
 
     context = local.make_context(
-        training, task, round=round, site=site,
+        training, task, round=round, rounds=round + 1, site=site,
         received=cut(network.state_dict(), partition, Role.GLOBAL, Role.MIXED),
     )  # fmt: skip
     LocalRound(

@@ -114,7 +114,7 @@ class Steps:
 
     def step(self, cache: FeatureCache | None) -> None:
         item = to_tensors(self.frames, {"label": self.label}) | ({} if cache is None else cache(self.frames))
-        context = make_context(self.settings, self.task, round=0, site=0)
+        context = make_context(self.settings, self.task, round=0, rounds=1, site=0)
         batch = self.task.add_randomness(collated([item]), context.generator)
         train_step(self.network, self.optimizer, self.method, batch, context, self.partition)
 

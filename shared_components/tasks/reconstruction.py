@@ -35,8 +35,11 @@ PIXELS = ("colours", "normalised", "patches")
 DEFINITIONS = {
     "mse": "per frame the mean over hidden pixels and channels of the squared error, colours in [0, 1]",
     "psnr": "per frame 10 log10(1 / mse), then the mean over frames",
-    "below": "share of all patches, visible ones too, whose mean squared error is below the number, in pixels "
-    "normalised by EndoViT's mean and deviation and at the network's size",
+    **{
+        name: f"share of all patches, visible ones too, whose mean squared error is below {limit}, in pixels normalised by "
+        "EndoViT's mean and deviation and at the network's size"
+        for name, limit in THRESHOLDS.items()
+    },
     "hidden": "patches drawn by a fixed seed, the same for every model",
     "resolution": "of the frame: the restored picture enlarged bilinearly, the hidden patches by nearest neighbours",
 }

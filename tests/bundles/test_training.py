@@ -141,7 +141,8 @@ def test_the_three_sections_that_a_federation_reads_are_plain(bundles, bundle, m
     loaded = load_bundle(bundle)
     assert dict(loaded.network) == document["network_def"]
     assert loaded.tasks == document["tasks"]
-    assert loaded.training == Training(**document["training"])
+    training = document["training"]
+    assert loaded.training == Training(**training | {"betas": tuple(training["betas"])})
 
 
 def test_a_method_conditions_the_network_on_the_only_site_before_it_trains(site_config):

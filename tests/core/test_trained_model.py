@@ -59,8 +59,8 @@ def test_what_a_header_leaves_out_is_the_bundles(saved):
 
 
 def test_a_task_that_cannot_be_is_refused(saved):
-    path, _ = saved(notes={"task": "triplets"})
-    with pytest.raises(CheckpointError, match=r"segmentation\.safetensors: task 'triplets' does not exist; there are"):
+    path, _ = saved(notes={"task": "triplet"})
+    with pytest.raises(CheckpointError, match=r"segmentation\.safetensors: task 'triplet' does not exist; there are"):
         load_trained(path, bundle="pvt_fpn")
 
 

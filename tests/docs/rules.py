@@ -123,7 +123,7 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         r"--size 96x128:6000 --size 192x256:3000", r"--size 64x64:1 --size 64x96:1 --batch-size 2 --looks rose",
         "an hour and a half",
     ),
-    (r"--size 64x64:5000", r"--size 64x64:1 --batch-size 2 --looks rose", "an hour"),
+    (r"--size 96x96:4500", r"--size 64x64:1 --batch-size 2 --looks rose", "half an hour"),
     (
         r"^(kits/\S+/startup/start\.sh)$", r"test -x \1",
         "parties that stay until they are stopped; evidence/production starts them",

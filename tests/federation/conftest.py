@@ -20,7 +20,7 @@ from shared_components.federation.protocol import Answers, conduct
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as site_side
 from shared_components.networks import bundle_config, pvt_fpn, pvt_fpn_clips, pvt_v2
-from shared_components.networks.bundle_config import bundle_for, takes_squares
+from shared_components.networks.bundle_config import bundle_for, bundle_names, takes_squares
 from tests.changed_method import changed
 
 TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2, "learning_rate": 1e-3}
@@ -118,7 +118,7 @@ def render(out, *, sites=3, layout="auto", tasks=("segmentation",), **sizes):
 
 def make_job(method="pfedsis", **changes):
     values = {"bundle": bundle_for(method), "rounds": 2, "training": TINY, **SMALL.get(method, {})} | changes
-    if "training" not in changes and takes_squares(values["bundle"]):
+    if "training" not in changes and values["bundle"] in bundle_names() and takes_squares(values["bundle"]):
         values["training"] = {**TINY, "width": TINY["height"]}
     return Job(name=f"test-{method}", method=method, **values)
 

@@ -107,7 +107,7 @@ def test_the_forward_pass_rounds_to_bfloat16_and_weights_stay_float32(precision,
 def test_float32_is_the_default_of_bundles_and_contexts():
     assert Training().precision == make_context().precision == "float32"
     assert {load_bundle(bundle).training.precision for bundle in ("pfedsis", "pvt_fpn")} == {"float32"}
-    assert context_of(Training(precision="bf16"), SEGMENTATION, round=0, site=0).precision == "bf16"
+    assert context_of(Training(precision="bf16"), SEGMENTATION, round=0, rounds=1, site=0).precision == "bf16"
 
 
 @pytest.mark.parametrize("precision", ["fp16", "BF16", None])

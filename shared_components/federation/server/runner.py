@@ -58,8 +58,7 @@ class ServerRunner:
         sites: Names of the sites, in any order.
         folder: The run's folder, see :func:`runs.open_run`.
         find_data: Finds the data of a server that trains; called with the job and the number after the last site's.
-        start_weights: The file of the first weights, needed where the server trains and the job's ``start`` is
-            ``file``.
+        start_weights: The file of the first weights, needed where the server trains and ``start`` is ``file``.
         project: The server's startup kit, which vouches for the sites' keys of secure sums; None without a kit.
     """
 

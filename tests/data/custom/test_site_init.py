@@ -171,7 +171,7 @@ def test_a_volume_with_other_axes_is_pointed_out(tmp_path, capsys):
     assert "axes point otherwise" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("dataset", [name for name in reader_names() if find_reader(name).TARGETS])
+@pytest.mark.parametrize("dataset", WRITERS)
 def test_a_public_layout_is_recognised(dataset, make_site, tmp_path, capsys):
     make_site(dataset).unlink()
     root = tmp_path / "data"

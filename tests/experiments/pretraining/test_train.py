@@ -76,7 +76,7 @@ def test_the_folder_has_the_averaged_model_its_facts_a_log_and_a_state(begin, tm
     assert values["step"] == 12
     head = weights(tmp_path / "run")["head.weight"]
     assert torch.equal(tensors["average|module.head.weight"], head)
-    assert not torch.equal(tensors["network|head.weight"], head)
+    assert not torch.equal(tensors["learnt|0.head.weight"], head)
 
 
 def test_numbers_of_the_loss_replace_the_bundles_and_are_noted(begin, tmp_path):
