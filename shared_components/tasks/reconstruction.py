@@ -36,8 +36,8 @@ DEFINITIONS = {
     "mse": "per frame the mean over hidden pixels and channels of the squared error, colours in [0, 1]",
     "psnr": "per frame 10 log10(1 / mse), then the mean over frames",
     **{
-        name: f"share of all patches, visible ones too, whose mean squared error is below {limit}, in pixels normalised by "
-        "EndoViT's mean and deviation and at the network's size"
+        name: f"share of all patches, visible ones too, whose mean squared error is below {limit}, in pixels "
+        "normalised by EndoViT's mean and deviation and at the network's size"
         for name, limit in THRESHOLDS.items()
     },
     "hidden": "patches drawn by a fixed seed, the same for every model",

@@ -15,7 +15,7 @@ from shared_components.common import machine
 from shared_components.core.initial_weights import begin, chosen_start
 from shared_components.core.task import Task
 from shared_components.core.training import optimizer_tensors, restore_optimizer, round_seed
-from shared_components.experiments.pretraining.lessons import lessons_for
+from shared_components.experiments.pretraining.lessons import layers_of, lessons_for
 from shared_components.experiments.pretraining.plan import Settings, build
 from shared_components.federation.store import groups_of, named_groups
 from shared_components.networks.bundle_config import Bundle
@@ -36,8 +36,8 @@ class Learner:
         self.network.to(self.device).train()
         self.lessons = lessons_for(bundle, task, self.network, objects=settings.objects)
         self.average = AveragedModel(self.network, avg_fn=_averaging(settings.average), use_buffers=True)
-        self.learning = nn.ModuleList(dict.fromkeys(network for _, network in self.lessons)).to(self.device)
-        self.optimizer = make_optimizer(self.learning, settings)
+        self.learnt = nn.ModuleList([self.network, *layers_of(self.lessons)]).to(self.device)
+        self.optimizer = make_optimizer(self.learnt, settings)
 
     def step(self, number: int, batch: Mapping[str, Tensor]) -> float:
         """Take a step on a batch and return its loss.
@@ -57,7 +57,7 @@ class Learner:
             loss = task.loss(task.predict(network, moved), moved)
         self.optimizer.zero_grad()
         loss.backward()
-        norm = nn.utils.clip_grad_norm_(self.learning.parameters(), CLIP)
+        norm = nn.utils.clip_grad_norm_(self.learnt.parameters(), CLIP)
         if not (math.isfinite(value := float(loss.detach())) and math.isfinite(float(norm))):
             raise FloatingPointError(f"the loss of step {number} is {value}, its gradient {float(norm)}")
         self.optimizer.step()
@@ -68,7 +68,7 @@ class Learner:
         """Return the state of network, average and optimizer."""
         return named_groups(
             {
-                "network": self.learning.state_dict(),
+                "learnt": self.learnt.state_dict(),
                 "average": self.average.state_dict(),
                 "optimizer": optimizer_tensors(self.optimizer),
             }
@@ -77,7 +77,7 @@ class Learner:
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Undo :meth:`tensors`."""
         groups = groups_of(tensors)
-        self.learning.load_state_dict(groups["network"])
+        self.learnt.load_state_dict(groups["learnt"])
         self.average.load_state_dict(groups["average"])
         restore_optimizer(self.optimizer, groups.get("optimizer", {}))
 

@@ -16,10 +16,9 @@ import yaml
 from shared_components.cli import main
 from shared_components.data.custom.guess_layout import known_layout, look_at
 from shared_components.data.custom.survey import propose_split
-from shared_components.data.readers import find_reader, reader_names
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from tests.data.conftest import write
+from tests.data.conftest import WRITERS, write
 from tests.data.custom import conftest
 from tests.data.custom.conftest import CLASSES, FRAMES, H, W, canonical, colours, values, write_video
 
