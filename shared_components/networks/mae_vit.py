@@ -11,6 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from shared_components.networks.parameter_groups import vit_layers
 from shared_components.networks.vit import ENCODER, EPSILON, Block, Vit, positions_at, sine_positions
 
 CHANNELS = 3  # of a restored picture
@@ -35,7 +36,7 @@ class MaeVit(Vit):
         *,
         out_channels: int = CHANNELS,
         architecture: str = "tiny",
-        size: int | None = None,
+        size: int = 0,
         drop_path: float = 0.0,
         trained_encoders: bool = True,
     ) -> None:
@@ -62,6 +63,10 @@ class MaeVit(Vit):
             "positions": ("pos_embed", "decoder_pos_embed"),
         }
         self._start()
+
+    def layers(self) -> list[tuple[str, ...]]:
+        """Return the layers by depth, the decoder's mirrored."""
+        return vit_layers(len(self.blocks), len(self.decoder_blocks))
 
     def with_classes(self, out_channels: int) -> MaeVit:
         """Return a fresh, newly initialised network; ``out_channels`` is 3, else ValueError."""

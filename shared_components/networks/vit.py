@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shared_components.common.arguments import between, one_of, true_or_false
+from shared_components.networks.parameter_groups import vit_layers
 
 MEAN, DEVIATION = (0.3464, 0.2280, 0.2228), (0.2520, 0.2128, 0.2093)  # of Endo700k's colours in 0..1
 EPSILON = 1e-6  # of layer normalisation
@@ -46,7 +47,7 @@ class Vit(nn.Module):
 
     Args:
         architecture: One of `ARCHITECTURES`.
-        size: Side in pixels of the square for which positions are made, a multiple of the patch; None: the
+        size: Side in pixels of the square for which positions are made, a multiple of the patch; 0: the
             architecture's. At other sizes positions are interpolated.
         drop_path: Probability of dropping the last block's branches in training; from 0 at the first it rises evenly.
         trained_encoders: Whether the encoder is trained, too.
@@ -58,7 +59,7 @@ class Vit(nn.Module):
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, *, architecture: str, size: int | None, drop_path: float, trained_encoders: bool) -> None:
+    def __init__(self, *, architecture: str, size: int, drop_path: float, trained_encoders: bool) -> None:
         super().__init__()
         self._check(architecture, size, drop_path, trained_encoders)
         self.architecture, self.sizes = architecture, ARCHITECTURES[architecture]
@@ -76,14 +77,14 @@ class Vit(nn.Module):
         for name, values in (("mean", MEAN), ("deviation", DEVIATION)):
             self.register_buffer(name, torch.tensor(values).reshape(3, 1, 1), persistent=False)
 
-    def _check(self, architecture: str, size: int | None, drop_path: float, trained_encoders: bool) -> None:
+    def _check(self, architecture: str, size: int, drop_path: float, trained_encoders: bool) -> None:
         who = type(self).__name__
         one_of(who, "architecture", architecture, ARCHITECTURES)
         patch = ARCHITECTURES[architecture].patch
-        between(who, "size", size, patch, whole=True, null="the architecture's")
+        between(who, "size", size, 0, whole=True)
         between(who, "drop_path", drop_path, 0, 1, ends="[)")
         true_or_false(who, "trained_encoders", trained_encoders)
-        if size is not None and size % patch:
+        if size % patch:
             near = max(1, round(size / patch)) * patch
             raise ValueError(f"{who}: size is {size}; it is a multiple of {patch}, such as {near}")
 
@@ -94,6 +95,10 @@ class Vit(nn.Module):
             for name, parameter in self.named_parameters():
                 if name.partition(".")[0] in ENCODER:
                     parameter.requires_grad_(False)
+
+    def layers(self) -> list[tuple[str, ...]]:
+        """Return the layers by depth, for rates that decay, see `parameter_groups`."""
+        return vit_layers(len(self.blocks))
 
     def learns(self) -> torch.autograd.grad_mode.set_grad_enabled:
         """Return the context of the encoder's pass: without gradients where it is not trained."""

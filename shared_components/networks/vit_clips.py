@@ -40,7 +40,7 @@ class VitClips(Vit):
         *,
         out_channels: int = 4,
         architecture: str = "tiny",
-        size: int | None = None,
+        size: int = 0,
         sequence: str = "lstm",
         pool: str = "mean",
         drop_path: float = 0.0,

@@ -39,7 +39,7 @@ class VitDpt(Vit):
         *,
         out_channels: int = 4,
         architecture: str = "tiny",
-        size: int | None = None,
+        size: int = 0,
         features: int | None = None,
         dropout: float = 0.1,
         drop_path: float = 0.1,

@@ -33,7 +33,7 @@ class VitFrames(Vit):
         *,
         out_channels: int = 4,
         architecture: str = "tiny",
-        size: int | None = None,
+        size: int = 0,
         pool: str = "token",
         drop_path: float = 0.1,
         trained_encoders: bool = True,

@@ -6,6 +6,7 @@ from typing import get_args, get_origin, get_type_hints
 import pytest
 
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle, weightless
+from shared_components.networks.mae_vit import MaeVit
 from shared_components.networks.network_arguments import arguments_of, chosen_arguments, differing
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
@@ -34,11 +35,11 @@ def test_a_bundle_has_its_own_arguments_and_those_that_are_chosen():
     assert not network.takes_clips and network.head.weight.shape[0] == 3
 
 
-@pytest.mark.parametrize("network", [PvtFpn, PvtFpnClips, Sam2Clips, Tiny])
+@pytest.mark.parametrize("network", [MaeVit, PvtFpn, PvtFpnClips, Sam2Clips, Tiny])
 def test_of_every_argument_the_kind_is_known(network):
     """Of a kind that is not known anything plain would do, a truth value for a number, too."""
     targets = {load_bundle(name).network["_target_"].rpartition(".")[2] for name in bundle_names()}
-    assert targets <= {"PvtFpn", "PvtFpnClips", "Sam2Clips", "Tiny"}
+    assert targets <= {"MaeVit", "PvtFpn", "PvtFpnClips", "Sam2Clips", "Tiny"}
     hints = get_type_hints(network.__init__)
     for name in arguments_of(network):
         kind = get_args(hints[name])[0] if get_origin(hints[name]) is Sequence else hints[name]

@@ -270,7 +270,7 @@ def _write_videos(part: Path, recipe: Recipe) -> dict[str, list[str]]:
             shots = plan.shots(scene, frames=frames, labels=bool(TARGETS[recipe.task]))
             rows = []
             for frame, stem in style.write(part / recipe.layout, video, shots):
-                rows.append(_write_side(part / "side" / video, frame, stem, _phases(recipe.layout)))
+                rows.append(_write_side(part / "side" / video, frame, stem, _phases(recipe.layout, recipe.look)))
                 written += 1
                 report_progress("rendering", written, frames * sum(recipe.videos.values()))
             _write_table(part / "side" / video / "frames.csv", rows)
@@ -278,9 +278,9 @@ def _write_videos(part: Path, recipe: Recipe) -> dict[str, list[str]]:
     return names
 
 
-def _phases(layout: str) -> Sequence[str]:
-    """Return the names of the phases of a layout's videos."""
-    operation = LAYOUTS[layout].operation
+def _phases(layout: str, look: str = "") -> Sequence[str]:
+    """Return the names of the phases of a site's videos, by its layout or else its look."""
+    operation = LAYOUTS[layout].operation or (look_named(look).operation if look else "")
     return OPERATIONS[operation].phases if operation else PHASES
 
 

@@ -61,6 +61,8 @@ def described_jobs(folder: Path) -> dict[str, dict[str, Any]]:
 
     Raises:
         ValueError: The file cannot be read, a row has a key that no job has, or a method has no row or a row no method.
+
+    A row that names its ``method`` may have a name of its own.
     """
     path = folder / DESCRIPTION
     try:
@@ -72,12 +74,13 @@ def described_jobs(folder: Path) -> dict[str, dict[str, Any]]:
     common, rows = described["all"], described["jobs"]
     if not isinstance(common, dict) or not isinstance(rows, dict):
         raise ValueError(f"{path}: 'all' and 'jobs' must hold 'key: value' lines")
-    if odd := set(rows) ^ set(method_names()):
+    named = {name for name, row in rows.items() if isinstance(row, dict) and "method" in row}
+    if odd := (set(rows) - named) ^ set(method_names()):
         name = min(odd)
         what = "is no method; correct the name" if name in rows else "has no row; add it under 'jobs'"
         raise ValueError(f"{path}: {name} {what}")
     for name, row in rows.items():
-        check_keys([*common, "synthetic"], row, f"{path}: {name}")
+        check_keys([*common, "method", "synthetic"], row, f"{path}: {name}")
     return {name: {"name": name, "method": name} | common | row for name, row in rows.items()}
 
 

@@ -196,6 +196,7 @@ def _metadata(description: Description, size: tuple[int, int], facts: Mapping[st
     for tensors in metadata["network_data_format"].values():
         for tensor in tensors.values():
             tensor["spatial_shape"] = tensor["spatial_shape"] or list(size)
+            tensor["channel_def"] = dict(list(tensor["channel_def"].items())[: tensor["num_channels"]])
     # MONAI puts what stands under the older name in place of the newer one's: so it lists everything
     optional = metadata["required_packages_version"] | metadata["optional_packages_version"]
     metadata["optional_packages_version"] = optional
