@@ -95,7 +95,11 @@ def test_every_method_has_a_job_and_a_card_of_its_name(built):
     load_method(settings["method"], **settings["arguments"])
     card = (folder / "README.md").read_text()
     assert f"nvflare simulator nvflare_jobs/{method.name} -w ws" in card and 15 < len(card.splitlines()) < 80
-    assert {path.name for path in JOBS.iterdir() if path.is_dir() and path.name[0] not in "_."} == set(method_names())
+
+
+def test_every_job_runs_one_of_the_methods():
+    servers = [json.loads(path.read_text()) for path in JOBS.glob("[!_.]*/app/config/config_fed_server.json")]
+    assert {server["workflows"][0]["args"]["method"] for server in servers} == set(method_names())
 
 
 def test_every_tensor_of_the_state_has_a_role(built):
