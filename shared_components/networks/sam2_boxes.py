@@ -5,12 +5,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+STRIDE = 4  # pixels per cell of a mask prompt, each way
+
 
 def whole_frame(clips: int, frames: int, objects: int, side: int) -> Tensor:
     """Return boxes (B, T, N, 4) around the whole first frame, to the end of its last pixel as in training."""
     boxes = torch.full((clips, frames, objects, 4), torch.nan)
     boxes[:, 0] = torch.tensor([0.0, 0.0, side, side])
     return boxes
+
+
+def filled(boxes: Tensor, side: int) -> Tensor:
+    """Return boxes (G, 4) as masks (G, 1, side/4, side/4): of each cell of 4 pixels the share inside, from -1 to 1."""
+    edges = torch.arange(0, side, STRIDE, device=boxes.device)  # (side/4,), of the cells
+    covered = [
+        (torch.minimum(end[:, None], edges + STRIDE) - torch.maximum(start[:, None], edges)).clamp_min(0) / STRIDE
+        for start, end in ((boxes[:, 0], boxes[:, 2]), (boxes[:, 1], boxes[:, 3]))
+    ]
+    across, down = covered  # (G, side/4) each
+    return (down[:, :, None] * across[:, None, :])[:, None] * 2 - 1
 
 
 def check_boxes(boxes: Tensor, clips: int, frames: int, side: int, *, depth: bool = False) -> None:

@@ -19,7 +19,7 @@ UNUSED = (
     "occlusion_spatial_embedding_parameter", "prompt_encoder.mask_embed", "mask_decoder.iou_prediction_head",
     "mask_decoder.pred_obj_score_head", *(f"mask_decoder.output_hypernetworks_mlps.{n}" for n in (1, 2, 3)),
 )  # fmt: skip
-"""What a network of one mask per object, prompted by boxes, does not have: names of the library."""
+"""What a network of one mask per object, prompted by boxes, does not need: names of the library."""
 PUBLISHED = {(112, 24): "base_plus", (144, 48): "large"}  # channels of the first stage and blocks; not among ours
 META = ("image_encoder.", "sam_mask_decoder.", "sam_prompt_encoder.")  # beginnings of names by which the layout is told
 NAMES = (
@@ -65,7 +65,7 @@ def load_sam2(network: Sam2Clips, path: Path) -> list[str]:
     network keeps its weights.
     """
     own, state = network.state_dict(), in_library_layout(load_weights(path), path)
-    found = {name: value for name, value in state.items() if not inside(name, UNUSED)}
+    found = {name: value for name, value in state.items() if name in own or not inside(name, UNUSED)}
     fresh = [name for name in own if inside(name, network.additions)]
     size = size_of(found)
     if size not in (None, network.architecture):

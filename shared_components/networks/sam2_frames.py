@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from shared_components.networks.sam2_architectures import CELL
+from shared_components.networks.sam2_boxes import filled
 from shared_components.networks.sam2_memory import Remembered, Track, bank_of
 from shared_components.networks.sam2_steps import (
     Decoded,
@@ -101,7 +102,10 @@ def _decoded(network: Any, maps: Maps, boxes: Tensor | None, tracks: Sequence[Tr
     encoder = network.prompt_encoder
     with torch.set_grad_enabled(network.trained_encoders and torch.is_grad_enabled()):
         prompts = no_tokens(encoder, len(tracks)) if boxes is None else box_tokens(encoder, boxes, maps.side)
-    return decode(network.mask_decoder, enriched, (maps.fine, maps.middle), prompts, encoder.no_mask_embed.weight, grid)
+        mask = encoder.no_mask_embed.weight[:, :, None, None]  # (1, C) -> (1, C, 1, 1)
+        if boxes is not None and network.filled_boxes:
+            mask = encoder.mask_embed(filled(boxes, maps.side))
+    return decode(network.mask_decoder, enriched, (maps.fine, maps.middle), prompts, mask, grid)
 
 
 def _remembered(network: Any, maps: Maps, decoded: Decoded, now: int, *, prompted: bool) -> list[Remembered]:

@@ -75,20 +75,17 @@ def attend(attention: Any, maps: Tensor, memory: Tensor, places: Tensor, pointer
 
 
 def decode(
-    decoder: Any, maps: Tensor, finer: tuple[Tensor, Tensor], prompts: Tensor, no_mask: Tensor, grid: Grid
+    decoder: Any, maps: Tensor, finer: tuple[Tensor, Tensor], prompts: Tensor, mask: Tensor, grid: Grid
 ) -> Decoded:
     """Predict one mask per object from its map (G, C, h, w).
 
-    `finer` are the projected maps (G, C/8, 4h, 4w) and (G, C/4, 2h, 2w), `prompts` (G, 1, P, C) and `no_mask` (1, C)
-    of the prompt encoder.
+    `finer` are the projected maps (G, C/8, 4h, 4w) and (G, C/4, 2h, 2w), `prompts` (G, 1, P, C) and `mask`
+    (G, C, h, w), or (1, C, 1, 1) of no mask, of the prompt encoder.
     """
     G, C, h, w = maps.shape
     own = torch.cat([decoder.obj_score_token.weight, decoder.iou_token.weight, decoder.mask_tokens.weight])
     tokens, keys = decoder.transformer(
-        torch.cat([own.expand(G, 1, -1, -1), prompts], 2),
-        maps + no_mask[:, :, None, None],
-        grid.decoder.expand(G, -1, -1, -1),
-        None,
+        torch.cat([own.expand(G, 1, -1, -1), prompts], 2), maps + mask, grid.decoder.expand(G, -1, -1, -1), None
     )
     coarse = keys[:, 0].transpose(1, 2).reshape(G, C, h, w)  # (G, 1, h*w, C) -> (G, C, h, w)
     x = decoder.activation(decoder.upscale_layer_norm(decoder.upscale_conv1(coarse) + finer[1]))

@@ -117,8 +117,9 @@ class Sam2Clips(nn.Module):
         self.architecture, self.frames, self.depth_stride = architecture, frames, depth_stride
         self.objects, self.is_depth = max(1, out_channels - 1), out_channels == 1
         self.trained_encoders = trained_encoders
-        width = ARCHITECTURES[architecture].width
-        self._take_modules(build_sam2(ARCHITECTURES[architecture], side=size, dropout=dropout))
+        sizes = ARCHITECTURES[architecture]
+        width, self.filled_boxes = sizes.width, sizes.filled_boxes
+        self._take_modules(build_sam2(sizes, side=size, dropout=dropout))
         self.depth_head = nn.Conv2d(width if depth_stride == CELL else width // 8, 1, 1)
         selections: dict[str, Callable[[int, int], nn.Module]] = {
             "selection": ChannelSelection, "released": partial(ReleasedSelection, adds_text=not self.is_depth),

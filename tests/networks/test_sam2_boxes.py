@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shared_components.networks.sam2_boxes import check_boxes, whole_frame
+from shared_components.networks.sam2_boxes import check_boxes, filled, whole_frame
 
 NAN = float("nan")
 
@@ -12,6 +12,13 @@ def test_the_whole_first_frame_is_from_its_first_pixel_to_the_end_of_its_last():
     boxes = whole_frame(1, 2, 2, 32)
     assert boxes[0, 0].tolist() == [[0, 0, 32, 32]] * 2 and boxes[0, 1].isnan().all()
     check_boxes(boxes, 1, 2, 32)
+
+
+def test_a_filled_box_counts_the_share_of_each_cell_that_it_covers():
+    found = filled(torch.tensor([[4.0, 2.0, 10.0, 3.0], [-3.0, 0.0, 20.0, 16.0]]), 16)
+    down, across = torch.tensor([0.25, 0, 0, 0]), torch.tensor([0, 1, 0.5, 0])  # of cells 0-4, 4-8, 8-12 and 12-16
+    torch.testing.assert_close(found[0, 0], 2 * down[:, None] * across - 1)
+    assert found.shape == (2, 1, 4, 4) and (found[1] == 1).all()
 
 
 @pytest.mark.parametrize("box", [[5, 5, 4, 9], [40, 0, 50, 9], [-9, 0, -2, 9], [NAN, 0, 9, 9], [0, 0, float("inf"), 9]])

@@ -6,6 +6,7 @@ from torch import Tensor
 from transformers import Sam2VideoModel
 
 from shared_components.networks.sam2_architectures import ARCHITECTURES, configuration
+from shared_components.networks.sam2_boxes import filled
 from shared_components.networks.sam2_steps import attend, box_tokens, decode, grid_of, no_tokens, written
 
 SIDE, C, h = 64, 128, 4
@@ -57,12 +58,15 @@ def test_attention_equals_the_librarys_of_one_object_after_another(model, maps):
         torch.testing.assert_close(found[n].flatten(1).T, expected.reshape(h * h, C))
 
 
-def test_the_decoder_gives_the_librarys_single_mask(model, maps):
+@pytest.mark.parametrize("filled_boxes", [False, True])
+def test_the_decoder_gives_the_librarys_single_mask(model, maps, filled_boxes):
     finer = torch.rand(2, C // 8, 4 * h, 4 * h), torch.rand(2, C // 4, 2 * h, 2 * h)
     encoder, grid = model.prompt_encoder, grid_of(model, maps)
-    found = decode(model.mask_decoder, maps, finer, no_tokens(encoder, 2), encoder.no_mask_embed.weight, grid)
+    prompt = filled(torch.tensor([[3.0, 8, 40, 60], [0, 0, 30, 9]]), SIDE) if filled_boxes else None
+    mask = encoder.no_mask_embed.weight[:, :, None, None] if prompt is None else encoder.mask_embed(prompt)
+    found = decode(model.mask_decoder, maps, finer, no_tokens(encoder, 2), mask, grid)
     points, labels = torch.zeros(2, 1, 1, 2), -torch.ones(2, 1, 1, dtype=torch.int32)
-    sparse, dense = encoder(points, labels, None, None)
+    sparse, dense = encoder(points, labels, None, prompt)
     model.mask_decoder.dynamic_multimask_via_stability = False
     masks, _, tokens, _ = model.mask_decoder(
         maps, grid.decoder.expand(2, -1, -1, -1), sparse, dense, False, list(finer)

@@ -1,5 +1,6 @@
 """SAM2 in a clip loop of ours: the library's propagation, batches, streams, gradients, shapes, depth, text, errors."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -163,6 +164,16 @@ def test_gradients_reach_every_trained_tensor_and_no_other(channels, encoders):
     paths = resolve(network, ["image_encoder", "prompt_encoder"])
     assert fixed == (set() if encoders else {name for name in network.state_dict() if inside(name, paths)})
     assert ("vision_encoder.backbone.patch_embed.projection.weight" in reached) == encoders
+
+
+def test_a_box_prompts_as_its_area_where_the_architecture_says_so(monkeypatch):
+    monkeypatch.setitem(ARCHITECTURES, "toy", replace(ARCHITECTURES["toy"], filled_boxes=True))
+    network, frames = trained(trained_encoders=True).train(), clip(2)
+    network(frames)[:, 0].sum().backward()
+    assert network.prompt_encoder.mask_embed.conv1.weight.grad.any()
+    assert not network.prompt_encoder.no_mask_embed.weight.grad.any()  # it is of frames without a box
+    network(frames)[:, 1].sum().backward()
+    assert network.prompt_encoder.no_mask_embed.weight.grad.any()
 
 
 def test_a_later_frame_has_gradients_of_the_memory_of_the_first():
