@@ -1,8 +1,9 @@
-"""How well a network follows objects from a box in a video's first frame, beside two controls that see nothing.
+"""How well a network follows objects from a box in a video's first frame, beside three controls that stand still.
 
 Videos are of looks that training never draws. A score is the IoU of an object with the truth, by the number of frames
-since its box; objects count that the first frame shows, in the frames that show them. The controls: the area of the box
-that was given, and the true mask of the first frame, both held still.
+since its box; objects count that the first frame shows, in the frames that show them. The controls, held still: the area
+of the box that was given; the network's own mask of the first frame, the fair one, since it has the same input; and the
+true mask of the first frame, which nobody has who gives a box.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from shared_components.experiments.pretraining.stream import RESERVED, held_out
 AGES, INTERVAL = 8, 0.5  # frames of a video, and the seconds between two
 LOOKS_SCORED = 12
 OBJECTS = 3
-SHOWN = NETWORK, BOX, MASK = "network", "filled box", "frozen first mask"
+SHOWN = NETWORK, BOX, OWN, TRUE = "network", "filled box", "frozen own mask", "frozen true mask"
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,11 @@ def iou_by_age(network: nn.Module, videos: list[Video]) -> dict[str, Any]:
         boxes = Prompts("first")(class_boxes(video.label, OBJECTS + 1), size=_size(video.label))
         with torch.no_grad():
             answer = network(video.clip.to(device), boxes.to(device)).argmax(2).cpu()
-        shown = video.label[:, :1].expand_as(video.label)
-        truth = one_hot(video.label)
-        seen = (truth.any((2, 3)) & one_hot(shown).any((2, 3))).numpy()  # (T, N)
-        for who, masks in ((NETWORK, one_hot(answer)), (BOX, filled(boxes, video.label)), (MASK, one_hot(shown))):
+        own, truth = one_hot(answer), one_hot(video.label)  # (T, N, H, W)
+        still = {OWN: own[:1].expand_as(own), TRUE: truth[:1].expand_as(truth), BOX: filled(boxes, video.label)}
+        shows = truth.any((2, 3))  # (T, N)
+        seen = (shows & shows[:1]).numpy()
+        for who, masks in {NETWORK: own, **still}.items():
             found[who].append(np.where(seen, iou(masks, truth).numpy(), np.nan))
     network.train(training)
     by_age = {who: np.concatenate(values, axis=1) for who, values in found.items()}  # (T, objects)

@@ -1,4 +1,4 @@
-"""Scores of tracking: by age, beside the filled box and the frozen first mask."""
+"""Scores of tracking: by age, beside the filled box, and the first masks of network and truth held still."""
 
 import math
 
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from shared_components.experiments.pretraining import tracks
-from shared_components.experiments.pretraining.tracks import BOX, MASK, NETWORK, Tracks, Video, filled, iou_by_age
+from shared_components.experiments.pretraining.tracks import BOX, NETWORK, OWN, TRUE, Tracks, Video, filled, iou_by_age
 from tests.experiments.pretraining.conftest import tiny
 
 
@@ -38,9 +38,16 @@ def test_scores_are_worked_by_hand():
     label = moving()
     found = iou_by_age(Known(label), [Video(torch.zeros(1, 2, 3, 8, 16), label)])
     assert found["objects"] == [2, 1] and found[NETWORK] == [1.0, 1.0]
-    assert found[MASK] == [1.0, pytest.approx(3 / 17)]  # 3 pixels of 10 and 10 are common
+    assert found[TRUE] == found[OWN] == [1.0, pytest.approx(3 / 17)]  # 3 pixels of 10 and 10 are common
     # boxes of 16 pixels around 10, and of 2 around 2; a frame later 7 of the 10 lie in the box
     assert found[BOX] == [pytest.approx((10 / 16 + 1) / 2), pytest.approx(7 / 19)]
+
+
+def test_the_networks_first_mask_held_still_is_its_own_and_not_the_true_one():
+    label = moving()
+    found = iou_by_age(Known(label.flip(1)), [Video(torch.zeros(1, 2, 3, 8, 16), label)])  # second frame first
+    assert found[NETWORK] == [pytest.approx(3 / 17 / 2), pytest.approx(3 / 17)]
+    assert found[OWN] == [pytest.approx(3 / 17 / 2), 1.0] and found[TRUE] == [1.0, pytest.approx(3 / 17)]
 
 
 def test_a_network_that_sees_nothing_scores_nothing_and_stays_in_training():
@@ -64,5 +71,5 @@ def test_held_out_videos_are_scored_by_group_and_summed_up(monkeypatch):
     assert video.clip.shape == (1, 8, 3, 64, 96) and 0 < int(video.label[0, 0].max()) <= 3
     monkeypatch.setattr(Known, "forward", lambda self, clip, boxes: torch.zeros(*clip.shape[:2], 4, *clip.shape[3:]))
     scores = checks.scores(Known(None))
-    assert set(scores) == {"random", "named"} and scores["named"][MASK][0] == 1.0
+    assert set(scores) == {"random", "named"} and scores["named"][TRUE][0] == 1.0
     assert "random looks network 0.000 0.000, filled box 0." in checks.summary(scores)
