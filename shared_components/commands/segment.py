@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -32,6 +33,7 @@ KINDS = ("segmentation", "depth")
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", type=Path, metavar="INPUT", help="a video, an image, or a folder of images")
     add_model(parser)
+    parser._negative_number_matcher = re.compile(r"-[\d.]")  # else argparse takes the box -5,0,9,9 for an option
     parser.add_argument(
         "--box", action="append", metavar="[CLASS=]X,Y,W,H",
         help="an object to follow from the first frame on, in its pixels; once for each",

@@ -177,7 +177,8 @@ def _boxes_of_mask(path: Path, classes: Sequence[str], size: tuple[int, int]) ->
     try:
         mask = read_ids(path)
     except DataError as error:
-        raise InferenceError(f"first mask {path} cannot be used ({error.what}); {error.what_to_do}") from None
+        remedy = error.what_to_do if path.is_file() else "name the file of a mask of the first frame"
+        raise InferenceError(f"first mask {path} cannot be used ({error.what}); {remedy}") from None
     if mask.shape != size:
         raise InferenceError(
             f"first mask {path} is {mask.shape[1]} wide and {mask.shape[0]} high, and the first frame {size[1]} and "

@@ -121,7 +121,7 @@ def test_boxes_that_cannot_be_are_refused(given, sentence):
 @pytest.mark.parametrize(
     ("shape", "value", "sentence"),
     [
-        (None, 0, r"mask.png cannot be used \(file is missing\); "),
+        (None, 0, r"mask.png cannot be used \(file is missing\); name the file of a mask"),
         ((100, 100), 1, r"mask.png is 100 wide and 100 high, and the first frame 200 and 100; give a mask of that"),
         ((100, 200), 4, r"mask.png has id 4, and the model's are 0 background, 1 shaft, 2 wrist, 3 clasper; give"),
         ((100, 200), 0, r"mask.png shows no object; give one with some of the ids 0 background"),
@@ -267,6 +267,7 @@ def test_objects_without_a_class_have_rows_and_labels_of_their_own(surgery, segm
     ("words", "sentence"),
     [
         ([], "the model follows objects from the video's first frame on, and none is named; give a box for each"),
+        (["--box", "-5,0,9,9"], "box '-5,0,9,9' reaches out of the first frame, which is 96 wide and 48 high; give "),
         (["--box", "0,0,9,9", "--size", "64x96"], "the size is 64x96, and Sam2Clips takes squares of multiples of 32"),
     ],
 )
