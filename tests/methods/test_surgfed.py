@@ -11,13 +11,20 @@ from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, partition_network
 from shared_components.core.rules import modules
+from shared_components.data.dataset import collated
+from shared_components.data.samples import samples
+from shared_components.data.site_file import load_site
+from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import FederationError
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as site_side
+from shared_components.networks.checkpoints import load_weights
 from shared_components.networks.parts import freeze
 from shared_components.networks.protocols import require
+from shared_components.networks.sam2_architectures import ARCHITECTURES
 from tests.changed_method import changed
-from tests.federation.conftest import SITES, Federation, make_job, rewritten, same, toy_bundle  # noqa: F401
+from tests.federation.conftest import SITES, VIDEOS, Federation, make_job, rewritten, same, toy_bundle  # noqa: F401
+from tests.networks.conftest import TOY
 
 MEMORY = {"memory_attention", "memory_encoder", "object_pointer"}
 FIXED = ["image_encoder", "prompt_encoder"]
@@ -173,3 +180,52 @@ def test_a_resumed_federation_ends_with_the_same_bits(surgfed, tmp_path):
     resumed = Federation(job, tmp_path / "again", sites, SITES, resume=True).run()
     assert resumed.resumed and same(straight.server.state.aggregator, resumed.server.state.aggregator)
     assert same(straight.weights(), resumed.weights())
+
+
+# ---- its own network, at a site of parts and a site of depth
+
+
+@pytest.fixture
+def two_tasks(tmp_path, monkeypatch):
+    """Return the sites' site.yaml by name, and a job of SurgFed's network with half a million numbers."""
+    monkeypatch.setitem(ARCHITECTURES, "cpu", TOY)
+    sizes = {"videos": VIDEOS, "frames_per_video": 2, "height": 64, "width": 64, "look": "rose", "seed": 1}
+    layouts = {"site-1": ("endovis2017", "segmentation"), "site-2": ("scared", "depth")}
+    sites = {site: write_site(tmp_path / site, layout=of, task=task, **sizes) for site, (of, task) in layouts.items()}
+    training = {"height": 64, "width": 64, "batch_size": 1, "epochs": 2, "learning_rate": 1e-3}
+    return sites, make_job("surgfed", training=training, network={"size": 64}, rounds=2)
+
+
+def with_a_loss(job, site):
+    """Return the tensors that the loss of any training clip has a gradient by, and the first weights."""
+    bench = site_side.set_up_site(job, site)
+    bench.condition_on_site(name=site.name, number=0, count=2)
+    for item in bench.dataset(samples(site, "train", bench.task.spec)):
+        batch = bench.task.add_randomness(collated([item]), torch.Generator().manual_seed(0))
+        bench.task.loss(bench.task.predict(bench.network, batch), batch).backward()
+    moving = {n for n, p in bench.network.named_parameters() if p.grad is not None and bool(p.grad.any())}
+    return moving, bench.network.state_dict(), bench.partition
+
+
+def test_every_tensor_with_a_loss_moves_and_no_other_and_selection_and_depth_head_survive(two_tasks, tmp_path):
+    """What a site shares may also move by the other site's changes."""
+    sites, job = two_tasks
+    federation = Federation(job, tmp_path / "runs", sites.values(), sites).run(until=1)
+    known = {name: with_a_loss(job, load_site(path, name=name)) for name, path in sites.items()}
+    mixed = set(known["site-1"][2].with_roles(Role.MIXED))
+    anywhere = known["site-1"][0] | known["site-2"][0]
+    trained = {name: federation.files(name).load(before=1)[1] for name in sites}
+    for name, message in federation.asked.messages.items():  # what the aggregation gives the site, and its own state
+        bench, *_ = federation.sites[name]._take_up(job, load_site(sites[name], name=name), message)
+        moving, first, _ = known[name]
+        now = bench.network.state_dict()
+        assert {n for n in now if not torch.equal(now[n], first[n])} == moving - mixed | anywhere & mixed
+        local = {n.removeprefix("local/"): v for n, v in trained[name].items() if n.startswith("local/")}
+        assert {"selection.gate.weight", "depth_head.weight"} < set(local)
+        assert all(torch.equal(now[n], value) for n, value in local.items())
+    assert "depth_head.weight" in known["site-2"][0] - known["site-1"][0]
+    assert "selection.gate.weight" in known["site-1"][0] & known["site-2"][0]
+    federation.run().finish()
+    models = [load_weights(federation.server.folder / name / "model.safetensors") for name in sites]
+    different = {n for n in models[0] if not torch.equal(models[0][n], models[1][n])}
+    assert different - {"indicator"} == anywhere  # encoders are alike, and everything else each site's own
