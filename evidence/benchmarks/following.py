@@ -1,24 +1,39 @@
-"""What SurgFed's network holds over a long stream: `python -m evidence.benchmarks.following`.
+"""What `surgfl segment` holds over a long video by SurgFed's network: `python -m evidence.benchmarks.following`.
 
-The network `cpu` follows two objects through frames of noise, 64x64, in a process of its own, so that nothing else's
-memory is in the figures.
+The network `cpu` follows two objects through a video of noise, 128x128, and all files are written, in a process of its
+own, so that nothing else's memory is in the figures.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from evidence.benchmarks.streams import resident_bytes
+from evidence.benchmarks.streams import RATE, resident_bytes
+from shared_components.common.progress import Step, heard
+from shared_components.core.task import make_task
+from shared_components.inference.frames import FrameStream
+from shared_components.inference.objects import objects_in, task_of
+from shared_components.inference.predict import Predictor, predict_all, shown_frames
+from shared_components.inference.results import PredictionFolder
+from shared_components.inference.video import H264Video
 from shared_components.networks.sam2_video import Sam2Clips
 
-MARKS, SIDE = (100, 500, 1000, 2000, 5000, 10_000), 64
-BOXES = torch.tensor([[4.0, 4, 40, 30], [30, 20, 60, 60]])
+MARKS, SIDE = (100, 500, 1000, 2000, 5000, 10_000), 128
+BOXES = ["8,8,72,52", "60,40,60,80"]
+TASK = {"frames": 2, "interval": 1.0, "targets_of": "all", "prompts": "first"}
+Held = tuple[int, int, int]
+"""Tensors that the network remembers, their bytes, and the resident bytes of the process."""
 
 
 def main() -> None:
@@ -26,14 +41,25 @@ def main() -> None:
     subprocess.run([sys.executable, "-m", "evidence.benchmarks.following"], check=True)
 
 
-def measured(network: Sam2Clips, marks: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield (tensors remembered, their bytes, resident bytes of the process) after each of these numbers of frames."""
-    memory, generator = network.begin_stream(BOXES), torch.Generator().manual_seed(0)
-    for number in range(1, max(marks) + 1):
-        _, memory = network.remember(torch.rand(1, 3, SIDE, SIDE, generator=generator), memory)
-        if number in marks:
-            held = list(tensors_of(memory))
-            yield len(held), sum(tensor.untyped_storage().nbytes() for tensor in held), resident_bytes()
+def segmented(network: Sam2Clips, folder: Path, marks: Sequence[int], *, say: Any = print) -> list[Held]:
+    """Segment a video as the command does; return what is held after each of these numbers of frames, and say it."""
+    stream = FrameStream(_video(folder / "surgery.mp4", max(marks)), height=SIDE, width=SIDE)
+    task = make_task("segmentation", TASK, classes=("background", "object"))
+    objects = objects_in(network, task, stream, boxes=BOXES)
+    shown, task = shown_frames(network, task, stream, objects), task_of(objects, task)
+    found: list[Held] = []
+
+    def look(step: Step) -> None:
+        if step.what == "frame" and step.done in marks:
+            held = list(tensors_of(shown._memory))
+            found.append((len(held), sum(tensor.untyped_storage().nbytes() for tensor in held), resident_bytes()))
+            tensors, size, resident = found[-1]
+            say(f"  {step.done:6,} frames: {tensors} tensors, {size:,} bytes; process {resident / 1e6:.1f} MB")
+
+    results = PredictionFolder(folder / "segmented", stream, task, alone=True)
+    with heard(look):
+        predict_all(Predictor(shown, task), stream, results)
+    return found
 
 
 def tensors_of(value: Any) -> Iterator[Tensor]:
@@ -49,14 +75,22 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
         yield from tensors_of(list(vars(value).values()))
 
 
+def _video(path: Path, frames: int) -> Path:
+    video, generator = H264Video(path, rate=Fraction(RATE)), np.random.default_rng(0)
+    for number in range(frames):
+        video.add(generator.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8), Fraction(number, RATE))
+    video.close()
+    return path
+
+
 def print_memory() -> None:
-    """Print what the process and the network's memory hold as the stream goes on."""
+    """Print what the process and the network's memory hold as the video goes on."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    print(f"SurgFed: a stream at {SIDE}x{SIDE}, two objects")
+    print(f"SurgFed: a video at {SIDE}x{SIDE}, two objects, all files written", flush=True)
     network = Sam2Clips(architecture="cpu", size=SIDE).eval()
-    for frames, (tensors, held, resident) in zip(MARKS, measured(network, MARKS), strict=True):
-        print(f"  {frames:6,} frames: {tensors} tensors, {held:,} bytes; process {resident / 1e6:.1f} MB", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        segmented(network, Path(folder), MARKS, say=partial(print, flush=True))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """How well a network follows objects from a box in a video's first frame, beside three controls that stand still.
 
 Videos are of looks that training never draws. A score is the IoU of an object with the truth, by the number of frames
-since its box; objects count that the first frame shows, in the frames that show them. The controls, held still: the area
-of the box that was given; the network's own mask of the first frame, the fair one, since it has the same input; and the
-true mask of the first frame, which nobody has who gives a box.
+since its box; objects count that the first frame shows, in the frames that show them. The controls, held still: the
+area of the box that was given; the network's own mask of the first frame, the fair one, since it has the same input;
+and the true mask of the first frame, which nobody has who gives a box.
 """
 
 from __future__ import annotations
