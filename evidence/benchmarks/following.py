@@ -31,7 +31,7 @@ from shared_components.networks.sam2_video import Sam2Clips
 
 MARKS, SIDE = (100, 500, 1000, 2000, 5000, 10_000), 128
 BOXES = ["8,8,72,52", "60,40,60,80"]
-TASK = {"frames": 2, "interval": 1.0, "targets_of": "all", "prompts": "first"}
+TASK = {"frames": 2, "targets_of": "all", "prompts": "first"}
 Held = tuple[int, int, int]
 """Tensors that the network remembers, their bytes, and the resident bytes of the process."""
 
@@ -41,10 +41,15 @@ def main() -> None:
     subprocess.run([sys.executable, "-m", "evidence.benchmarks.following"], check=True)
 
 
-def segmented(network: Sam2Clips, folder: Path, marks: Sequence[int], *, say: Any = print) -> list[Held]:
-    """Segment a video as the command does; return what is held after each of these numbers of frames, and say it."""
+def segmented(
+    network: Sam2Clips, folder: Path, marks: Sequence[int], *, interval: float = 1.0, say: Any = print
+) -> list[Held]:
+    """Segment a video as the command does; return what is held after each of these numbers of frames, and say it.
+
+    ``interval`` is the seconds between two frames that are remembered: 16 of them are, at most.
+    """
     stream = FrameStream(_video(folder / "surgery.mp4", max(marks)), height=SIDE, width=SIDE)
-    task = make_task("segmentation", TASK, classes=("background", "object"))
+    task = make_task("segmentation", TASK | {"interval": interval}, classes=("background", "object"))
     objects = objects_in(network, task, stream, boxes=BOXES)
     shown, task = shown_frames(network, task, stream, objects), task_of(objects, task)
     found: list[Held] = []

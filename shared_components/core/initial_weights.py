@@ -27,7 +27,7 @@ from shared_components.networks.checkpoints import (
     require_finite,
 )
 from shared_components.networks.parts import inside, parts_of
-from shared_components.networks.sam2_checkpoint import is_published, load_sam2
+from shared_components.networks.sam2_checkpoint import is_published, load_sam2, refuse_other_size
 from shared_components.networks.sam2_video import Sam2Clips
 from shared_components.networks.vit import Vit
 from shared_components.networks.vit_checkpoint import SETTINGS, in_timm_layout, is_another, load_vit
@@ -115,6 +115,8 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
         return {"start": start, "sha256": "", "from": "", "fresh": []}
     path, sha256 = source
     state = load_weights(path, allowed=SETTINGS if isinstance(network, Vit) else ())
+    if isinstance(network, Sam2Clips):
+        refuse_other_size(network, state, path)
     if isinstance(network, Vit):
         state = in_timm_layout(state, path)
     if isinstance(network, Vit) and is_another(network, state):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.task import Batch, Task, last_target
-from shared_components.data.samples import Item, Sample
+from shared_components.data.samples import Item, Sample, read_sample
 from shared_components.data.targets import maps_of
 from shared_components.data.transforms import resize_target
 
@@ -80,6 +80,14 @@ def streams_of(chosen: Sequence[Sample]) -> list[range]:
     return [range(begin, end) for begin, end in pairwise([*begins, len(chosen)])]
 
 
+def unseen_at_first(task: Task, chosen: Sequence[Sample]) -> list[Sample]:
+    """Return the first frames of streams that have no box, so that nothing is followed; none of depth."""
+    if task.prompting is None:
+        return []
+    firsts = [chosen[stream.start].current for stream in streams_of(chosen)]
+    return [sample for sample in firsts if bool(_boxes(task, read_sample(sample)).isnan().all())]
+
+
 def stride_of(stream: Sequence[Sample]) -> int:
     """Return how many frames of a stream lie from one frame of a clip to the next, by the clips' own frames.
 
@@ -108,14 +116,19 @@ def stream_batches(
         image = prepare(item)
         batch = {"image": image}
         if place in shown:
-            batch["boxes"] = task.prompting.in_stream(_boxes(task, item, image), image, number)
+            batch["boxes"] = task.prompting.in_stream(_boxes(task, item, _size(image)), image, number)
         if place == 0:
             batch["stride"] = torch.tensor(stride)
         yield batch, [item]
 
 
-def _boxes(task: Task, item: Item, image: Tensor) -> Tensor:
-    """Return the boxes (1, 1, N, 4) of a sample's current frame, in pixels of the network's input."""
-    height, width = image.shape[-2:]
-    targets = {name: resize_target(last_target(item, name), height, width) for name in maps_of(item.targets)}
+def _boxes(task: Task, item: Item, size: tuple[int, int] | None = None) -> Tensor:
+    """Return the boxes (1, 1, N, 4) of a sample's current frame, in pixels of an input of ``size``, or of its own."""
+    targets = {name: last_target(item, name) for name in maps_of(item.targets)}
+    if size is not None:
+        targets = {name: resize_target(target, *size) for name, target in targets.items()}
     return task.boxes({name: torch.from_numpy(target)[None, None] for name, target in targets.items()})
+
+
+def _size(image: Tensor) -> tuple[int, int]:
+    return image.shape[-2], image.shape[-1]

@@ -67,17 +67,22 @@ def load_sam2(network: Sam2Clips, path: Path) -> list[str]:
     own, state = network.state_dict(), in_library_layout(load_weights(path), path)
     found = {name: value for name, value in state.items() if name in own or not inside(name, UNUSED)}
     fresh = [name for name in own if inside(name, network.additions)]
-    size = size_of(found)
-    if size not in (None, network.architecture):
-        known = f"choose architecture: {size}" if size in ARCHITECTURES else f"use one of {', '.join(ARCHITECTURES)}"
-        raise CheckpointError(
-            f"checkpoint {path} is of SAM2 {size}, and the network of {network.architecture}; {known}"
-        )
+    refuse_other_size(network, found, path)
     expected = {name: value for name, value in own.items() if name not in fresh}
     require_equal(expected, found, Path(path), f"SAM2.1 {network.architecture}")
     require_finite(found, path)
     network.load_state_dict(own | found)
     return fresh
+
+
+def refuse_other_size(network: Sam2Clips, state: Mapping[str, Tensor], path: Path) -> None:
+    """Raise CheckpointError where a state in the library's layout, such as a bundle's, is of another size."""
+    size = size_of(state)
+    if size not in (None, network.architecture):
+        known = f"choose architecture: {size}" if size in ARCHITECTURES else f"use one of {', '.join(ARCHITECTURES)}"
+        raise CheckpointError(
+            f"checkpoint {path} is of SAM2 {size}, and the network of {network.architecture}; {known}"
+        )
 
 
 def is_published(network: nn.Module, state: Mapping[str, Tensor]) -> bool:

@@ -356,6 +356,14 @@ def test_published_weights_of_sam2_leave_depth_head_and_selection_as_the_seed_ha
     assert facts["fresh"] == [name for name in before if name not in published]
 
 
+def test_weights_of_our_own_for_another_size_of_sam2_are_named_by_it(tmp_path):
+    save_weights(tmp_path / "large.safetensors", Sam2Clips(size=64, architecture="cpu_large").state_dict())
+    with pytest.raises(
+        CheckpointError, match=r"is of SAM2 cpu_large, and the network of cpu; choose architecture: cpu_"
+    ):
+        from_file(Sam2Clips(size=64), tmp_path / "large.safetensors", segmentation())
+
+
 @pytest.mark.parametrize(
     ("kind", "fresh"),
     [(VitFrames, {"head"}), (VitDpt, {"readout", "reassemble", "fusion", "neck", "head"}), (MaeVit, set())],

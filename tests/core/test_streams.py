@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.evaluation import predicted, quick, thorough
-from shared_components.core.streams import streams_of, stride_of
+from shared_components.core.streams import streams_of, stride_of, unseen_at_first
 from shared_components.core.task import make_task
 from shared_components.core.training import check_frames
 from shared_components.data.dataset import SampleDataset
-from shared_components.data.samples import Sample, read_sample, samples
+from shared_components.data.samples import Item, Sample, read_sample, samples
 from shared_components.data.site import Source
 from shared_components.data.site_file import load_site
 from shared_components.networks.tiny import Tiny
@@ -118,9 +118,24 @@ def test_every_labelled_frame_of_a_video_is_scored_with_the_boxes_of_the_first_a
     assert found["prompts"] == {"streams": len(streams), "without_box": absent}
 
 
-def item(label: np.ndarray):
-    from shared_components.data.samples import Item
+def test_videos_that_begin_without_an_object_are_named_and_those_of_depth_never(site, monkeypatch):
+    task = make_task("segmentation", CLIPS, classes=PARTS)
+    chosen = samples(site, "validation", task.spec)
+    usual = read_sample(chosen[0].current)
+    assert unseen_at_first(task, chosen) == [] and bool(usual.targets["label"].any())
+    empty = item(np.zeros((1, 4, 4), np.uint8))
+    monkeypatch.setattr("shared_components.core.streams.read_sample", lambda sample: empty)
+    assert unseen_at_first(task, chosen) == [chosen[s.start].current for s in streams_of(chosen)]
+    assert unseen_at_first(make_task("segmentation", classes=PARTS), chosen) == []
+    monkeypatch.undo()
+    monkeypatch.setattr(
+        "shared_components.core.streams.read_sample",
+        lambda sample: Item(usual.images, {"depth": np.zeros((1, 4, 4), np.float32)}, ""),
+    )
+    assert unseen_at_first(make_task("depth", {"prompts": "first"}), chosen) == []
 
+
+def item(label: np.ndarray):
     return Item(np.zeros((1, *label.shape, 3), np.uint8), {"label": label}, "")
 
 

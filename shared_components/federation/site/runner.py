@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from shared_components.common import machine
-from shared_components.common.atomic import write_json
+from shared_components.common.atomic import NotWritten, write_json
 from shared_components.common.progress import report_progress
 from shared_components.core import evaluation
 from shared_components.core import training as local
@@ -23,6 +23,7 @@ from shared_components.core.feature_cache import FOLDER, open_cache
 from shared_components.core.initial_weights import said, unused
 from shared_components.core.partition import Pieces, Role, cut, fixed_hash, paste
 from shared_components.core.site_conditioning import facts_of
+from shared_components.core.streams import unseen_at_first
 from shared_components.core.text.vectors import TextError
 from shared_components.data.dataset import SampleDataset, collated
 from shared_components.data.profile_items import ITEMS
@@ -115,7 +116,7 @@ class SiteRunner:
             site = self._find_site(job, message.header["number"])
             upload = self._upload(job, site, message.header["run"])
             reply = handlers[task](job, site, message, upload)
-        except (SiteError, ValueError, FloatingPointError, KeyError) as error:
+        except (SiteError, ValueError, FloatingPointError, KeyError, NotWritten) as error:
             text = error.args[0] if error.args else repr(error)
             raise SiteRefusal(text if self.name in str(text) else f"site {self.name}: {text}") from error
         reply.header["round"] = message.header["round"]
@@ -136,6 +137,7 @@ class SiteRunner:
         self._say_start(bench)
         prepared = self._condition(bench, header)
         write_json(self._files(job, header["run"]).folder / QUARANTINE, _check_data(bench))
+        self._say_unseen(bench, job, header["run"])
         dataset = self._dataset(bench, job, header["run"], "train")
         bench.task.add_randomness(collated([dataset[0]]), torch.Generator().manual_seed(0))  # the size fits the task
         profile: dict[str, Any] = {
@@ -160,6 +162,18 @@ class SiteRunner:
         path = self._files(job, run).folder / disclosure.FILE
         write_json(path, report.to_json())
         logger.info("site %s: %s; %s has the rest", self.name, report.sentence(), path)
+
+    def _say_unseen(self, bench: SiteSetup, job: Job, run: str) -> None:
+        """Warn of videos to score that show nothing to follow where they begin."""
+        for split in ("validation", "test"):
+            chosen = self._samples(bench, job, run, split) if bench.site.split.get(split) else []
+            if found := unseen_at_first(bench.task, chosen):
+                more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+                logger.warning(
+                    "site %s: split %s: video %s begins with a frame (%d) that shows no object%s: none is followed, "
+                    "and all is predicted empty; leave out the frames before the first object",
+                    self.name, split, found[0].video, found[0].index, more,
+                )  # fmt: skip
 
     def _say_start(self, bench: SiteSetup) -> None:
         if warning := unused(bench.start["start"], self._start_weights):
