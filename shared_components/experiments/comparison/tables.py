@@ -64,7 +64,7 @@ def own_tables(comparison: Comparison) -> list[Table]:
     if comparison.layout == "held-out":
         return [held_out_table(comparison, group) for group in comparison.groups]
     tables = [score_table(comparison, group, group.first) for group in comparison.groups]
-    shown = delta_tables(comparison) if comparison.layout in WITH_DELTA else tables
+    shown = [*delta_tables(comparison), *delta_scores(comparison)] if comparison.layout in WITH_DELTA else tables
     return shown or tables or [empty_table(comparison)]
 
 
@@ -137,6 +137,22 @@ def delta_tables(comparison: Comparison) -> list[Table]:
         f"positive where better, then the mean over sites ({metrics}); {_score_note(comparison)}"
     )
     return [_table(f"{comparison.title}: {DELTA.heading} over local training", comparison, columns, note)]
+
+
+def delta_scores(comparison: Comparison) -> list[Table]:
+    """Tabulate what enters Eq. (9), site beside site, as SurgFed's Table I; none where `delta_tables` has none."""
+    delta = delta_of(comparison)
+    if delta is None:
+        return []
+    columns = [
+        _column_of(m, f"{site}, {m.heading} {_ARROWS[m.higher_is_better]}", methodcaller("value", m, site))
+        for group in comparison.groups
+        for site in group.sites
+        for m in delta.metrics(group)
+    ]
+    return [
+        _table(f"{comparison.title}: the scores behind {DELTA.label}", comparison, columns, _score_note(comparison))
+    ]
 
 
 def ablation_table(comparison: Comparison, group: Group) -> Table:

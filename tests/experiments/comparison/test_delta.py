@@ -8,7 +8,7 @@ import pytest
 from shared_components.core.card import Metric
 from shared_components.experiments.comparison.delta import delta_of, improvement
 from shared_components.experiments.comparison.results import Comparison
-from shared_components.experiments.comparison.tables import all_tables, delta_tables
+from shared_components.experiments.comparison.tables import all_tables, delta_tables, own_tables
 from tests.experiments.comparison.conftest import SITES, compared, mixed, result, texts
 
 IOU, DICE, RMSE = Metric("iou", "IoU", True), Metric("dice", "Dice", True), Metric("rmse_pixels", "RMSE", False)
@@ -44,6 +44,18 @@ def test_the_table_has_sites_of_all_tasks_and_is_relative_to_the_mean_of_local_t
     assert texts(table)[0] == ["Local", "0.00 ± 0.00", "0.00 ± 28.28", "0.00 ± 0.00", "0.00 ± 28.28"]
     assert texts(table)[1] == ["FedAvg", "-3.33", "20.00", "-50.00", "20.00"]
     assert "segmentation by Dice and IoU; depth by RMSE" in table.note
+
+
+def test_the_scores_behind_it_stand_site_beside_site_in_the_metrics_of_each_task():
+    rows = [mixed("Local", 1, (0.4, 0.2), 4.0), mixed("FedAvg", 1, (0.6, 0.1), 5.0)]
+    local = replace(rows[0], run=replace(rows[0].run, variant=replace(rows[0].run.variant, method="local")))
+    comparison = Comparison("A title", "delta", (), (*SITES, "c"), (local, rows[1]))
+    improved, scores = own_tables(comparison)
+    assert improved.head[1:] == ("Average", "a", "b", "c")
+    due = ("a, Dice (%) ↑", "a, IoU (%) ↑", "b, Dice (%) ↑", "b, IoU (%) ↑", "c, RMSE (mm) ↓")
+    assert scores.head == ("Method", *due)
+    assert texts(scores)[0] == ["Local", "40.00", "20.00", "20.00", "10.00", "4.00"]
+    assert own_tables(replace(comparison, results=rows[1:]))[0].head[-1] == "Worst site"  # without local training
 
 
 def test_a_comparison_without_local_training_has_no_such_table():
