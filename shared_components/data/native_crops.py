@@ -58,11 +58,13 @@ def sample_native_crop(generator: torch.Generator, least: float, *, flips: bool 
 def crop_native(image: np.ndarray, drawn: NativeCrop, height: int, width: int) -> np.ndarray:
     """Crop uint8 (H, W, 3) and resize it bicubically to (height, width, 3), over the new pixel's area if it shrinks.
 
-    OpenCV's bicubic takes four pixels however far it shrinks: by 2 or more, the frame is halved first by means.
+    OpenCV's bicubic takes four pixels however far it shrinks: by 2 or more, the frame is halved first by means. That
+    leaves out an odd last row or column, since OpenCV is three times slower where a half is no whole number.
     """
     top, left, h, w = drawn.box(*image.shape[:2])
     part = image[top : top + h, left : left + w]
     while part.shape[0] >= 2 * height and part.shape[1] >= 2 * width:
-        part = cv2.resize(part, (part.shape[1] // 2, part.shape[0] // 2), interpolation=cv2.INTER_AREA)
+        rows, columns = part.shape[0] // 2, part.shape[1] // 2
+        part = cv2.resize(part[: 2 * rows, : 2 * columns], (columns, rows), interpolation=cv2.INTER_AREA)
     resized = cv2.resize(part, (width, height), interpolation=cv2.INTER_CUBIC)
-    return np.ascontiguousarray(resized[:, ::-1]) if drawn.mirrored else resized
+    return cv2.flip(resized, 1) if drawn.mirrored else resized
