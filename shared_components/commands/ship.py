@@ -1,4 +1,4 @@
-"""`surgfl ship`: score a pre-training's weights where they have not trained, and put them into bundles."""
+"""`surgfl ship`: score weights of a pre-training where they have not trained, and put them into bundles."""
 
 import argparse
 import tempfile
@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.common import machine
-from shared_components.core.shipped_weights import FACTS, MODEL, score_head, score_rows, sha256_of
+from shared_components.core.shipped_weights import (
+    FACTS,
+    MODEL,
+    control_head,
+    control_rows,
+    score_head,
+    score_rows,
+    sha256_of,
+)
 from shared_components.core.task import Task
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.experiments.shipping.bundle_files.make import write_bundle
@@ -24,18 +32,33 @@ from shared_components.experiments.shipping.weights import (
     real_sites,
     rendered_sites,
     score,
+    told,
     write_together,
 )
 from shared_components.networks import bundle_config
 from shared_components.networks.checkpoints import CheckpointError, save_weights
 from shared_components.reporting.tables import Table, as_text
 
-HELP = "put the weights of `surgfl pretrain` into bundles, scored and described"
+HELP = "put the weights of `surgfl pretrain`, or of a job's run, into bundles, scored and described"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("pretrained", type=Path, metavar="RUN", help="folder of the pre-training")
+    add(
+        "pretrained",
+        type=Path,
+        metavar="RUN",
+        help="folder of the pre-training, or of a job's finished run, such as ws-state/fl_endovit/latest",
+    )
+    add("--data", default="", metavar="WORDS", help="what a job's sites trained on, such as 'nine rendered sites'")
+    add(
+        "--seen",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="site.yaml",
+        help="a site whose training videos the weights have seen: tests on them are refused; may be repeated",
+    )
     add("--bundle", action="append", required=True, metavar="NAME", help="which gets them; may be repeated")
     add(
         "--before",
@@ -61,6 +84,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Score and ship; all bundles get the same file, or after a ValueError none of them changes."""
     trained, *before = read_stages([args.pretrained, *args.before])
+    trained = told(trained, args.data, args.seen)
     real = real_sites(dict(map(_named, args.real)))
     with tempfile.TemporaryDirectory() as folder:
         half = Path(folder) / "model.safetensors"
@@ -74,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"scored: {tested.name}", flush=True)
         facts = card_of(trained, sha256=sha256_of(half), scores=scores, before=before)
         _write(args.bundle, half.read_bytes(), facts)
-    print("", as_text(_table(facts)), sep="\n")
+    print("", *map(as_text, _tables(facts)), sep="\n")
     return 0
 
 
@@ -110,6 +134,8 @@ def _write(bundles: Sequence[str], weights: bytes, facts: Mapping[str, Any]) -> 
             print(f"{path}: {'written' if path.exists() else 'removed'}")
 
 
-def _table(facts: Mapping[str, Any]) -> Table:
+def _tables(facts: Mapping[str, Any]) -> Iterator[Table]:
     title = f"Without any training there, in half precision, SHA-256 {facts['sha256'][:8]}"
-    return Table(title, score_head(facts), tuple(score_rows(facts)), labels=2)
+    yield Table(title, score_head(facts), tuple(score_rows(facts)), labels=2)
+    if rows := control_rows(facts):
+        yield Table("The same beside controls", control_head(facts), tuple(rows), labels=2)

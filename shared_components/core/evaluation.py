@@ -283,7 +283,7 @@ def _evaluating(network: nn.Module) -> Iterator[torch.device]:
     network.eval()
     try:
         with torch.no_grad():
-            yield next(network.parameters()).device
+            yield next((one.device for one in network.parameters()), torch.device("cpu"))  # a control has none
     finally:
         network.train(was_training)
 

@@ -163,6 +163,34 @@ def track_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
+def control_head(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Head the table of `control_rows`."""
+    return "Test frames of", "Network", *(Metric.from_json(metric).heading for metric in facts["metrics"])
+
+
+def control_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the trained network beside its controls (`patches.controls`) by every metric, as rows of text.
+
+    Of rendered looks they are means over each kind, of real sites one by one. Weights without controls have no rows.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for record in facts["scores"] if "metrics" in facts else ():
+        if "controls" in record:
+            name = record["name"] if record["where"] == "real" else f"{record['where']}s"
+            groups.setdefault(name, []).append(record)
+    rows = []
+    for name, records in groups.items():
+        for who in ("trained", *records[0]["controls"]):
+            found = [record if who == "trained" else record["controls"][who] for record in records]
+            rows.append((name, who, *(_mean_text(found, Metric.from_json(metric)) for metric in facts["metrics"])))
+    return rows
+
+
+def _mean_text(records: Sequence[Mapping[str, Any]], metric: Metric) -> str:
+    values = [value for record in records if (value := record[metric.name].get("mean")) is not None]
+    return metric.text(statistics.mean(values)) if values else DASH
+
+
 def _mean(records: Sequence[Mapping[str, Any]], where: str, metric: str) -> dict[str, Any]:
     names = dict.fromkeys(name for record in records for name in record[metric])
     known = {n: [r[metric][n] for r in records if r[metric].get(n) is not None] for n in names}

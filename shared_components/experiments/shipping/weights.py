@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from shared_components.common import machine
 from shared_components.core.evaluation import native_batches, quick_scores
+from shared_components.core.patches import controls
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import Task, make_task
 from shared_components.core.trained_model import chosen_for, read_as
@@ -22,8 +24,10 @@ from shared_components.data.classes import CLASS_MAPS, name_of
 from shared_components.data.samples import LABELLED, SampleSpec
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
+from shared_components.data.splits import seen_note
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.synthetic.site import layouts_for, write_site
+from shared_components.experiments.shipping.job_runs import SERVER, facts_of_job, is_job_run
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, load_into, load_metadata, load_weights
 
@@ -63,23 +67,51 @@ class Pretrained:
 
 
 def read_pretrained(run: Path) -> Pretrained:
-    """Read the folder of a pre-training.
+    """Read the folder of a pre-training, or of a federated job's run: then its model for outsiders.
 
     Raises:
         CheckpointError: a file is missing or damaged, or the model's header does not say what it is.
     """
-    model, facts = run / "model.safetensors", run / "pretraining.json"
+    of_job = is_job_run(run)
+    model, facts = run / (SERVER if of_job else "") / "model.safetensors", run / "pretraining.json"
     weights, notes = load_weights(model), load_metadata(model)
-    try:
-        found = json.loads(facts.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{facts}: cannot be read ({error}); give a folder that `surgfl pretrain` wrote"
-        ) from error
+    found = facts_of_job(run) if of_job else _read_facts(facts)
     for path, keys, said in ((model, HEADER, notes), (facts, FACTS, found)):
         if missing := [key for key in keys if key not in said]:
             raise CheckpointError(f"{path} does not say its {missing[0]}; give a folder that `surgfl pretrain` wrote")
     return Pretrained(weights, notes, found, sha256_of(model))
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path}: cannot be read ({error}); give a folder that `surgfl pretrain` wrote, or of a job's run"
+        ) from error
+
+
+def told(trained: Pretrained, data: str, seen: Sequence[Path]) -> Pretrained:
+    """Return a training with what a person says of its data, in its facts and its model's header.
+
+    Args:
+        data: In words; empty: `surgfl pretrain` renders its own. A federated job's run must have them.
+        seen: Descriptions of sites whose training videos the weights have seen, which no later test may hold.
+
+    Raises:
+        ValueError: a job's run has no words on its data.
+        SiteError: a description is wrong.
+    """
+    if "job" in trained.facts and not data:
+        raise ValueError(
+            "--data is missing: the run is of a federated job, whose sites do not say what they trained on; write it, "
+            "such as --data 'nine rendered sites'"
+        )
+    sites = [load_site(path) for path in seen]
+    videos = {site.source.dataset: [part.video for part in site.split.get("train", ())] for site in sites}
+    said = {"data": data} if data else {}
+    notes = {**trained.notes, **said, **(seen_note(videos) if videos else {})}
+    return replace(trained, notes=notes, facts={**trained.facts, **said})
 
 
 def read_stages(runs: Sequence[Path]) -> list[Pretrained]:
@@ -137,7 +169,8 @@ def card_of(
     facts = {**_told(trained), "checks": trained.facts.get("scores", {})}
     shipped = {"header": dict(trained.notes), "precision": "float16", "sha256": sha256, "scores": scores}
     stages = [{key: _told(one)[key] for key in (*FACTS, "start")} for one in before]
-    return facts | shipped | {"before": stages, "metric": trained.task().metrics[0].to_json()}
+    metrics = [metric.to_json() for metric in trained.task().metrics]
+    return facts | shipped | {"before": stages, "metric": metrics[0], "metrics": metrics}
 
 
 def _told(trained: Pretrained) -> dict[str, Any]:
@@ -266,7 +299,20 @@ def _scored(network: nn.Module, trained: Pretrained, tested: Tested) -> dict[str
     if site.classes:
         network = read_as(network, trained.outputs, site.classes)
     kept, _ = readable_samples(site, SPLIT, spec=task.spec)
-    found = quick_scores(network, task, native_batches(kept, trained.size, task))
-    numbers = {metric.name: found[metric.name] for metric in task.metrics if metric.name in found}
+
+    def numbers(of: nn.Module) -> dict[str, Any]:
+        found = quick_scores(of, task, native_batches(kept, trained.size, task))
+        return {metric.name: found[metric.name] for metric in task.metrics if metric.name in found}
+
     about = {"name": tested.name, "where": tested.where, "classes": name_of(site.classes), "frames": len(kept)}
-    return about | numbers
+    beside = {name: numbers(control) for name, control in _controls(network, trained).items()}
+    return about | numbers(network) | ({"controls": beside} if beside else {})
+
+
+def _controls(network: nn.Module, trained: Pretrained) -> dict[str, nn.Module]:
+    """Return what a network that restores hidden patches is scored beside, see `patches.controls`."""
+    if trained.notes["task"] != "reconstruction":
+        return {}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(trained.facts["seed"]))
+        return {name: control.to(machine.device()).eval() for name, control in controls(network).items()}

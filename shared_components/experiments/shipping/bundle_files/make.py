@@ -18,6 +18,8 @@ from shared_components.core.shipped_weights import (
     EXPORTED,
     KEEPER,
     MODEL,
+    control_head,
+    control_rows,
     exported_state,
     is_export,
     mean_of_real,
@@ -112,6 +114,8 @@ def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
         "seconds_apart": INTERVAL,
         "score_head": score_head,
         "score_rows": score_rows,
+        "control_head": control_head,
+        "control_rows": control_rows,
         "track_rows": track_rows,
     }
     templates = Environment(  # nosec B701 # it writes YAML and Markdown of our own, never HTML
@@ -209,7 +213,8 @@ def _of_weights(facts: Mapping[str, Any]) -> dict[str, Any]:
     metric = metric_of(facts).name
     found = [*mean_scores(facts).values(), *mean_of_real(facts)]
     means = {f"{metric}, {m['name']}": m[metric].get("mean") for m in found}
-    about = f"{MODEL}: float16, trained on rendered scenes, SHA-256 {facts['sha256']}; {EXPORTED} holds the same"
+    data = facts.get("data", "rendered scenes")
+    about = f"{MODEL}: float16, trained on {data}, SHA-256 {facts['sha256']}; {EXPORTED} holds the same"
     return {"weights": about, "eval_metrics": {k: round(v, 4) for k, v in means.items() if v is not None}}
 
 
