@@ -45,9 +45,9 @@ def main(changes: dict[str, Any] = CHANGES) -> None:
     print(f"  at most {peak / 1e9:.1f} GB; {took:.0f} s")
 
 
-def write_job(job: Path, changes: dict[str, Any]) -> None:
-    """Copy the job of SurgFed with some of its arguments changed."""
-    shutil.copytree(JOBS / "surgfed", job)
+def write_job(job: Path, changes: dict[str, Any], *, name: str = "surgfed") -> None:
+    """Copy a job with some of its arguments changed."""
+    shutil.copytree(JOBS / name, job)
     path = job / "app/config/config_fed_server.json"
     config = json.loads(path.read_text())
     config["workflows"][0]["args"] |= changes
