@@ -1,4 +1,7 @@
-"""`surgfl site init FOLDER`: examine a hospital's folder, ask for the rest, and write a checked site.yaml."""
+"""`surgfl site init FOLDER`: examine a hospital's folder, ask for the rest, and write a checked site.yaml.
+
+`surgfl site endo700k FOLDER` writes those of FL-EndoViT's nine data sets.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +37,13 @@ from shared_components.data.custom.survey import (
     values_of,
     video_rate,
 )
+from shared_components.data.endo700k import BEFORE, PARTS, left_out, part_of
 from shared_components.data.samples import SampleSpec
 from shared_components.data.site import PUBLISHABLE, SPLITS, SiteError, Source, source_names
 from shared_components.data.site_file import load_site
 from shared_components.inference.volumes import FOLDER as VOLUMES
 
-HELP = "write the site.yaml of a hospital's own data: surgfl site init FOLDER"
+HELP = "write the site.yaml of a hospital's own data, or of Endo700k's parts: surgfl site init FOLDER"
 FILE = "site.yaml"
 
 
@@ -68,10 +72,37 @@ def configure(parser: argparse.ArgumentParser) -> None:
     init.add_argument("--axes", choices=("header", "stored"), help="of NIfTI volumes; default: as the header says")
     init.add_argument("--text", help="a line that describes the site; it stays there unless published")
     init.add_argument("--publish", metavar="ITEMS", help=f"of {', '.join(PUBLISHABLE)}, or none; default: style")
+    parts = verbs.add_parser("endo700k", help="write a site.yaml for each of Endo700k's nine data sets that is there")
+    parts.add_argument("folder", type=Path, metavar="FOLDER", help=f"holds {', '.join(PARTS)}, or some of them")
+    parts.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="gets <site>/site.yaml")
+    parts.add_argument("--before", choices=BEFORE, required=True, help="the task whose test videos are left out")
+    parts.add_argument("--validation", type=int, default=1, metavar="N", help="videos of each to validate; default: 1")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the file and check it; 1: correct the site, 130: interrupted. A ValueError writes nothing."""
+    return _parts(args) if args.verb == "endo700k" else _init(args)
+
+
+def _parts(args: argparse.Namespace) -> int:
+    there = [site for site in PARTS if (args.folder / site).is_dir()]
+    if not there:
+        raise SiteError(f"{args.folder}: holds none of the folders {', '.join(PARTS)}; name each data set's folder so")
+    files = [args.out / site / FILE for site in there]
+    if old := [file for file in files if file.exists()]:
+        raise SiteError(f"{old[0]}: is there already; give --out another folder")
+    parts = [part_of(site, args.folder / site, before=args.before, validation=args.validation) for site in there]
+    for file, part in zip(files, parts, strict=True):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        _write(file, part)
+        print(f"{file}: {part['dataset']}, {len(part['split']['train'])} videos to train on")
+    if missing := [site for site in PARTS if site not in there]:
+        print(f"not there: {', '.join(missing)}")
+    print(f"next: surgfl check-data {args.out}; of Cholec80 are left out: {', '.join(left_out(args.before))}")
+    return 0
+
+
+def _init(args: argparse.Namespace) -> int:
     out = args.out or args.folder / FILE
     if out.exists() and not args.force:
         raise SiteError(f"{out}: is there already; give --out another file, or replace it with --force")
