@@ -34,6 +34,7 @@ STARTS: tuple[Start, ...] = get_args(Start)
 MOST_ROUNDS = 1_000_000
 Rate = Annotated[float, Meta(ge=0, le=1000.0)]
 Beta = Annotated[float, Meta(ge=0, lt=1)]
+Few = Literal["repeat", "shrink", "refuse"]
 Schedule = Literal["constant", "cosine"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 _FILE = "a job carries no path: with file every site names its own in SURGFL_START_WEIGHTS"
@@ -61,6 +62,7 @@ class Training:
     height: Annotated[int, Meta(ge=1, le=16_384)] = 512
     width: Annotated[int, Meta(ge=1, le=16_384)] = 640
     batch_size: Annotated[int, Meta(ge=1, le=65_536)] = 8
+    few_samples: Few = "repeat"  # where a site has fewer than a batch: some come twice; a smaller batch; a refusal
     iterations: Annotated[int, Meta(ge=1, le=10_000_000)] = 100  # local steps per round, where epochs is 0
     epochs: Annotated[int, Meta(ge=0, le=10_000)] = 0  # passes over the training samples per round; 0: iterations count
     learning_rate: Rate = 5e-4
@@ -111,10 +113,21 @@ class Training:
         return [off for off, value in on.items() if value]
 
     def for_samples(self, samples: int) -> Training:
-        """Return the settings of a site with this many training samples: its epochs as iterations."""
-        if not self.epochs:
+        """Return the settings of a site with this many training samples: its epochs as iterations, its batch.
+
+        Raises ValueError for fewer samples than a batch where `few_samples` refuses them.
+        """
+        few = samples < self.batch_size
+        if few and self.few_samples == "refuse":
+            raise ValueError(
+                f"has {samples} training samples, fewer than a batch of {self.batch_size}, and the job's few_samples is "
+                f"'refuse'; make batch_size {samples} at most, or write few_samples: shrink"
+            )
+        size = max(1, samples) if few and self.few_samples == "shrink" else self.batch_size
+        if not self.epochs and size == self.batch_size:
             return self
-        return replace(self, epochs=0, iterations=max(1, math.ceil(self.epochs * samples / self.batch_size)))
+        count = max(1, math.ceil(self.epochs * samples / size)) if self.epochs else self.iterations
+        return replace(self, epochs=0, iterations=count, batch_size=size)
 
 
 @dataclass(frozen=True)

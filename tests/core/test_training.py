@@ -206,6 +206,20 @@ def test_epochs_are_counted_as_steps_by_the_samples_of_a_site():
     assert plain.for_samples(10) is plain
 
 
+def test_a_site_with_fewer_samples_than_a_batch_repeats_them_shrinks_the_batch_or_is_refused():
+    sizes = [
+        (settings.batch_size, settings.iterations)
+        for few in ("repeat", "shrink")
+        for settings in [Training(batch_size=4, epochs=2, few_samples=few).for_samples(3)]
+    ]
+    assert sizes == [(4, 2), (3, 2)]
+    assert Training(batch_size=4, few_samples="shrink").for_samples(3).batch_size == 3
+    refusing = Training(batch_size=4, few_samples="refuse")
+    assert refusing.for_samples(4) is refusing
+    with pytest.raises(ValueError, match="has 3 training samples, fewer than a batch of 4, and the job's few_samples"):
+        refusing.for_samples(3)
+
+
 def test_a_job_that_names_iterations_replaces_its_bundles_epochs():
     assert load_bundle("surgfed").training.epochs == 3
     assert load_bundle("surgfed", {"iterations": 5}).training.for_samples(100).iterations == 5

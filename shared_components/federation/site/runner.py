@@ -140,6 +140,7 @@ class SiteRunner:
         self._say_unseen(bench, job, header["run"])
         dataset = self._dataset(bench, job, header["run"], "train")
         bench.task.add_randomness(collated([dataset[0]]), torch.Generator().manual_seed(0))  # the size fits the task
+        self._say_batch(bench, len(dataset))
         profile: dict[str, Any] = {
             "samples": len(dataset),
             "card": bench.task.card.to_json(),
@@ -181,6 +182,14 @@ class SiteRunner:
         if bench.start["sha256"]:
             fresh = ", ".join(bench.start["fresh"]) or "nothing"
             logger.info("site %s begins from %s; from the seed: %s", self.name, said(bench.start), fresh)
+
+    def _say_batch(self, bench: SiteSetup, samples: int) -> None:
+        """Name a site with fewer samples than a batch, or refuse it by ValueError, see `Training.for_samples`."""
+        training = bench.bundle.training
+        if samples < training.batch_size:
+            size, said = training.for_samples(samples).batch_size, f"{samples} training samples, fewer than a batch of"
+            how = f"batches of {size}" if size < training.batch_size else "some come twice in it"
+            logger.warning("site %s has %s %d: %s", self.name, said, training.batch_size, how)
 
     def _items(self, bench: SiteSetup, dataset: SampleDataset, header: Mapping[str, Any]) -> dict[str, Any]:
         """Measure the profile items that the method asks for and the site publishes."""
