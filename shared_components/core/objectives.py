@@ -189,14 +189,14 @@ def ascent(
     def scaled(name: str, value: Tensor) -> bool:
         return "weight" in name if scaling == "as_released" else value.dim() > 1
 
-    scales = {
-        name: value.abs() + eta if eta is not None and scaled(name, value) else torch.ones_like(value)
-        for name, value in weights.items()
-    }
+    def scale(name: str) -> Tensor:  # made anew rather than kept: at ViT-B that is faster, and spares a model's memory
+        value = weights[name]
+        return value.abs().add_(eta) if eta is not None and scaled(name, value) else torch.ones_like(value)
+
     # ||t g||^2, one number per parameter
-    squares = [(scales[name] * gradient).square().sum() for name, gradient in gradients.items()]
+    squares = [scale(name).mul_(gradient).square_().sum() for name, gradient in gradients.items()]
     norm = torch.stack(squares).sum().sqrt().clamp_min(1e-12)
-    return {name: rho * scales[name].square() * gradient / norm for name, gradient in gradients.items()}
+    return {name: scale(name).square_().mul_(rho).mul_(gradient).div_(norm) for name, gradient in gradients.items()}
 
 
 class RandomState:
