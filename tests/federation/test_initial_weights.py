@@ -183,3 +183,9 @@ def test_a_run_from_before_jobs_said_it_had_the_bundles_own(federate, tmp_path):
 def test_a_site_refuses_what_cannot_be_before_the_first_round(federate, network, sentence):
     with pytest.raises((FederationError, ValueError), match=sentence):  # what names code is no job at all
         federate(wide(network)).enrol()
+
+
+def test_a_site_with_fewer_samples_than_a_batch_is_refused_as_configured(federate):
+    training = {"start": "random", "batch_size": 99, "few_samples": "refuse"}
+    with pytest.raises(FederationError, match="site-1: has 4 training samples, fewer than a batch of 99"):
+        federate(make_job("fedavg", bundle="toy", training=training, rounds=1)).enrol()
