@@ -43,7 +43,10 @@ class Rounds:
         self, dataset: SampleDataset, settings: Training, task: Task, method: Method, *, rank: int = 0
     ) -> None:
         self.dataset = dataset
-        self.settings = settings.for_samples(len(dataset))
+        try:
+            self.settings = settings.for_samples(len(dataset))
+        except ValueError as error:
+            raise ConfigError(f"site {dataset.site.name}: {error}") from None
         self.rank = rank
         self.features: Features | None = None  # of the network that is trained, see `TrainingStep`
         self._next = 0

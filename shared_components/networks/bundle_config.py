@@ -120,8 +120,8 @@ class Training:
         few = samples < self.batch_size
         if few and self.few_samples == "refuse":
             raise ValueError(
-                f"has {samples} training samples, fewer than a batch of {self.batch_size}, and the job's few_samples "
-                f"is 'refuse'; make batch_size {samples} at most, or write few_samples: shrink"
+                f"has {samples} training samples, fewer than a batch of {self.batch_size}, and few_samples is "
+                f"'refuse'; make batch_size {samples} at most, or write few_samples: shrink"
             )
         size = max(1, samples) if few and self.few_samples == "shrink" else self.batch_size
         if not self.epochs and size == self.batch_size:

@@ -116,6 +116,7 @@ def test_rounds_differ_repeat_in_another_process_and_are_drawn_apart_where_proce
         ({"checkpoint": "x"}, "unknown option --checkpoint"),
         ({"start": "/nowhere/b0.pth"}, "checkpoint /nowhere/b0.pth does not exist"),
         ({"start": "rendered", "training#start": "pretrained"}, "training: start is 'pretrained'; use one of random"),
+        ({"training#batch_size": 99, "training#few_samples": "refuse"}, "site "),
         ({"training#start": "file"}, "training: start is 'file', and none is given; name it in the environment"),
     ],
 )

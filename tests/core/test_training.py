@@ -216,7 +216,7 @@ def test_a_site_with_fewer_samples_than_a_batch_repeats_them_shrinks_the_batch_o
     assert Training(batch_size=4, few_samples="shrink").for_samples(3).batch_size == 3
     refusing = Training(batch_size=4, few_samples="refuse")
     assert refusing.for_samples(4) is refusing
-    with pytest.raises(ValueError, match="has 3 training samples, fewer than a batch of 4, and the job's few_samples"):
+    with pytest.raises(ValueError, match="has 3 training samples, fewer than a batch of 4, and few_samples is"):
         refusing.for_samples(3)
 
 
