@@ -27,6 +27,7 @@ from shared_components.bundle_engines.prepare import (
     open_site,
     own_checkpoint,
     readable_dataset,
+    seen_videos,
     settings_at,
     settings_of,
     show_progress,
@@ -57,6 +58,6 @@ __all__ = [
     "ValidationBatches", "WeightSaver", "average_gradients", "better", "bundle_root", "device", "explain_errors",
     "input_size", "join", "key_metric", "leave", "make_optimizer", "method_of", "network_for",
     "network_from_checkpoint", "notes_of", "objects_in", "on_first_rank", "open_site", "own_checkpoint",
-    "readable_dataset", "refuse_unknown_keys", "settings_at", "settings_of", "show_progress", "shown_frames",
-    "task_from_checkpoint", "task_of", "task_of_objects", "trained_network_for",
+    "readable_dataset", "refuse_unknown_keys", "seen_videos", "settings_at", "settings_of", "show_progress",
+    "shown_frames", "task_from_checkpoint", "task_of", "task_of_objects", "trained_network_for",
 ]  # fmt: skip

@@ -23,8 +23,16 @@ from shared_components.common.schema import check_values, shown
 
 FREE_SECTIONS = ("training", "tasks")
 """Plain sections that need not state every key; their readers refuse an unknown one by name."""
-FOR_OTHERS = ("preprocessing", "postprocessing")
-"""Sections that MONAI Label, MONAI Deploy and others read, and our own runs do not."""
+_OTHERS = (
+    "a run prepares frames and writes masks itself; the size of its input is --height and --width, and what MONAI "
+    "Label and Deploy do is changed in the file"
+)
+UNUSED = {
+    "preprocessing": _OTHERS,  # which MONAI Label, MONAI Deploy and others read, and our own runs do not
+    "postprocessing": _OTHERS,
+    "weights_of": "the bundle's file says whose weights --start rendered means; name other ones by --start",
+}
+"""Sections that an option would change in vain, and why."""
 
 
 class ConfigError(ValueError):
@@ -58,7 +66,7 @@ def refuse_unknown_keys() -> None:
     _refuse_amp(parser)
     _refuse_missing_mlflow(parser.get())
     known = ConfigParser.load_config_files(_files_in_use(workflow, options))
-    _refuse_for_others(parser.get(), known)
+    _refuse_unused(parser.get(), known)
     added = _tracking_keys(options)
     present = {k: v for k, v in parser.get().items() if k != parser.meta_key and k not in added}
     for path, section in _unknown(present, known, parser):
@@ -126,13 +134,10 @@ def _refuse_amp(parser: ConfigParser) -> None:
         )
 
 
-def _refuse_for_others(present: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    for section in FOR_OTHERS:
+def _refuse_unused(present: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    for section, why in UNUSED.items():
         if section in known and present.get(section) != known[section]:
-            raise ConfigError(
-                f"--{section} would change nothing, since a run prepares frames and writes masks itself; the size of "
-                "its input is --height and --width, and what MONAI Label and Deploy do is changed in the file"
-            )
+            raise ConfigError(f"--{section} would change nothing, since {why}")
 
 
 def _refuse_missing_mlflow(config: Any) -> None:

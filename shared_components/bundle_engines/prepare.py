@@ -26,7 +26,7 @@ from shared_components.common.sanitise import printable
 from shared_components.core import trained_model
 from shared_components.core import training as local
 from shared_components.core.card import Card
-from shared_components.core.initial_weights import begin, chosen_start, said, start_weights, unused
+from shared_components.core.initial_weights import begin, chosen_start, said, source_of, start_weights, unused
 from shared_components.core.method import Method, load_method
 from shared_components.core.shipped_weights import EXPORTED, MODEL, is_export, shipped_weights
 from shared_components.core.site_conditioning import describe_site
@@ -45,6 +45,7 @@ from shared_components.data.dataset import SampleDataset
 from shared_components.data.files import DataError
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
+from shared_components.data.splits import SEEN, refuse_test, seen_after
 from shared_components.inference import InferenceError
 from shared_components.networks.bundle_config import Training, check_size, training_from
 from shared_components.networks.checkpoints import CheckpointError, header_of
@@ -207,6 +208,27 @@ def network_for(
     with _as_config_error():
         freeze(network, settings.fixed)
     return network
+
+
+def seen_videos(site: Site, settings: Training, *, bundle: str, start: str | None = None) -> dict[str, str]:
+    """Return what a checkpoint's header says of the videos that its weights have seen when they are trained.
+
+    Args:
+        site: Where they are trained.
+        settings, bundle, start: As in `network_for`.
+
+    Raises:
+        ConfigError: The start has seen videos that the site tests on, see `splits.refuse_test`.
+        CheckpointError: There are no such weights.
+    """
+    kind, file = chosen_start(start or settings.start)
+    source = source_of(kind, bundle, file)
+    if source is None:
+        return seen_after("", site)
+    seen = header_of(source[0]).get(SEEN, "")
+    with _as_config_error():
+        refuse_test(seen, site, start=source[0].name)
+        return seen_after(seen, site)
 
 
 def make_optimizer(network: nn.Module, settings: Training) -> torch.optim.Optimizer:

@@ -177,12 +177,16 @@ def notes_of(
     settings: Training,
     tasks: Mapping[str, Any],
     network: nn.Module,
+    seen: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the notes of a checkpoint's header: origin, task, input and network; `tasks` is the section."""
+    """Return the notes of a checkpoint's header: origin, task, input, network and what its weights have seen.
+
+    `tasks` is the section, `seen` the note of `prepare.seen_videos`.
+    """
     size, numbers = (settings.height, settings.width), tasks.get(task.card.kind) or {}
     chosen = differing(network, weightless(load_bundle(bundle).network))
     notes = checkpoint_notes(bundle, method.name, task, numbers, size=size, network=chosen)
-    return notes | {"site": site.name}
+    return notes | {"site": site.name, **seen}
 
 
 VALIDATION_LIMIT = timedelta(hours=2)

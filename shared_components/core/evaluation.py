@@ -243,7 +243,12 @@ def network_input(images: np.ndarray, height: int, width: int) -> Tensor:
 
 def batch_count(dataset: SampleDataset, task: Task, *, batch_size: int = BATCH) -> int:
     """Return how many batches `small_batches` yields."""
-    return math.ceil(len(dataset) / batch_size) if task.prompting is None else len(dataset)
+    return math.ceil(len(dataset) / _together(task, batch_size)) if task.prompting is None else len(dataset)
+
+
+def _together(task: Task, batch_size: int) -> int:
+    """Return how many samples are a batch: whole sequences, of unequal lengths, do not stack."""
+    return 1 if task.spec.targets_of == "sequence" else batch_size
 
 
 def small_batches(dataset: SampleDataset, task: Task, *, batch_size: int = BATCH) -> Iterator[tuple[Batch, list[Item]]]:
@@ -263,8 +268,9 @@ def small_batches(dataset: SampleDataset, task: Task, *, batch_size: int = BATCH
         for stream in streams_of(dataset.samples):
             yield from stream_batches(task, dataset.samples, read, prepare, stream)
         return
-    for start in range(0, len(dataset), batch_size):
-        numbers = range(start, min(start + batch_size, len(dataset)))
+    size = _together(task, batch_size)
+    for start in range(0, len(dataset), size):
+        numbers = range(start, min(start + size, len(dataset)))
         image = torch.stack([dataset[i]["image"] for i in numbers]).float() / 255  # B of (..., 3, H, W)
         yield {"image": image}, [read(number) for number in numbers]
 

@@ -18,6 +18,8 @@ from shared_components.core.card import Card
 from shared_components.core.method import State
 from shared_components.core.shipped_weights import sha256_of, verified_weights
 from shared_components.data.classes import coarser_ids
+from shared_components.data.splits import SEEN
+from shared_components.networks.bundle_config import weights_of
 from shared_components.networks.checkpoints import (
     CheckpointError,
     load_encoder,
@@ -65,12 +67,13 @@ def source_of(start: str, bundle: str, file: Path | None = None) -> tuple[Path, 
     """Return the file that a start reads and its SHA-256, None for ``random``.
 
     Raises:
-        CheckpointError: The bundle ships no weights or other ones than its card says, or no file is given.
+        CheckpointError: The bundle, or the one whose weights it begins from, ships none or other ones than its card
+            says, or no file is given.
     """
     if start == RANDOM:
         return None
     if start == RENDERED:
-        return verified_weights(bundle)
+        return _shipped(bundle)
     if file is None:
         raise CheckpointError(
             f"training: start is 'file', and none is given; name it in the environment variable {START_VARIABLE}, or "
@@ -79,6 +82,16 @@ def source_of(start: str, bundle: str, file: Path | None = None) -> tuple[Path, 
     if not file.is_file():
         raise CheckpointError(f"checkpoint {file} does not exist; name the weights to begin from, or use start: random")
     return file, sha256_of(file)
+
+
+def _shipped(bundle: str) -> tuple[Path, str]:
+    whose = weights_of(bundle)
+    try:
+        return verified_weights(whose)
+    except CheckpointError as error:
+        if whose == bundle:
+            raise
+        raise CheckpointError(f"bundle {bundle!r} begins from the weights of {whose!r}: {error}") from None
 
 
 def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path | None = None) -> dict[str, Any]:
@@ -98,13 +111,13 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
         network: Built from the seed; in no wise trained.
         start: ``random``, ``rendered`` or ``file``.
         card: What the network is to learn.
-        bundle: Whose shipped weights ``rendered`` means.
+        bundle: Whose shipped weights ``rendered`` means, see `bundle_config.weights_of`.
         file: Of ``file``: a checkpoint of the same network, the official ImageNet weights of its encoder, or
             of a SAM2 network published ones; of a ViT any that `load_vit` takes.
 
     Returns:
         ``start``; ``sha256`` of the file; ``from``, its name; ``fresh``, what it does not cover: names of tensors,
-        and of additions and whole modules theirs.
+        and of additions and whole modules theirs; and ``seen``, where its header says it: videos, see `data.splits`.
 
     Raises:
         CheckpointError: There is no such file, or it fits the network in part only, or being of another bundle not at
@@ -114,6 +127,7 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
     if source is None:
         return {"start": start, "sha256": "", "from": "", "fresh": []}
     path, sha256 = source
+    notes = load_metadata(path)
     state = load_weights(path, allowed=SETTINGS if isinstance(network, Vit) else ())
     if isinstance(network, Sam2Clips):
         refuse_other_size(network, state, path)
@@ -127,11 +141,12 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
         fresh = list(dict.fromkeys(name.partition(".")[0] for name in outside))
     elif is_published(network, state):
         fresh = load_sam2(cast(Sam2Clips, network), path)
-    elif load_metadata(path).get("bundle", bundle) != bundle and not _fits(network, state, path):
+    elif notes.get("bundle", bundle) != bundle and not _fits(network, state, path):
         fresh = _take_common(network, state, path, card)
     else:
         fresh = _paste(network, state, path, card)
-    return {"start": start, "sha256": sha256, "from": path.name, "fresh": fresh}
+    seen = {"seen": notes[SEEN]} if SEEN in notes else {}
+    return {"start": start, "sha256": sha256, "from": path.name, "fresh": fresh, **seen}
 
 
 def _is_of_encoder(network: nn.Module, state: Mapping[str, Tensor]) -> bool:

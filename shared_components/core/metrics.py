@@ -28,6 +28,7 @@ import cv2
 import numpy as np
 import torch
 
+from shared_components.core.video_metrics import confusion, mean_known, spread
 from shared_components.data.classes import IGNORED
 
 POLICIES = ("diagonal", "paper")
@@ -51,6 +52,7 @@ class FrameScores:
         dice, iou: (C,) float64 in [0, 1], higher is better.
         empty_prediction, empty_truth: (C,) bool, before any policy.
         assd, hd95, hd95_monai: (C,) float64 in pixels, lower is better; None if not asked for.
+        image_iou: see `image_iou`; None if not asked for.
     """
 
     classes: tuple[int, ...]
@@ -62,6 +64,7 @@ class FrameScores:
     assd: np.ndarray | None = None
     hd95: np.ndarray | None = None
     hd95_monai: np.ndarray | None = None
+    image_iou: float | None = None
 
 
 def frame_scores(
@@ -105,6 +108,23 @@ def frame_scores(
     )
 
 
+def image_iou(prediction: np.ndarray | torch.Tensor, truth: np.ndarray | torch.Tensor, *, classes: int) -> float:
+    """Return the mean IoU of one frame over the classes that it or its prediction has, background included.
+
+    Args:
+        prediction, truth: (H, W) ids in 0..classes-1; pixels that are `IGNORED` in the truth do not count.
+
+    Returns:
+        In [0, 1]; NaN where no pixel counts.
+    """
+    prediction, truth = _as_arrays(prediction, truth)
+    known = truth != IGNORED
+    counts = confusion(prediction[known], truth[known], classes)
+    both = np.diagonal(counts)
+    either = counts.sum(0) + counts.sum(1) - both
+    return mean_known(np.where(either > 0, both / np.maximum(either, 1), np.nan))
+
+
 def summarise(scores: Sequence[FrameScores], class_names: Sequence[str]) -> dict[str, Any]:
     """Average frames into the plain numbers of a record: the mean over frames per class, and over classes.
 
@@ -117,7 +137,7 @@ def summarise(scores: Sequence[FrameScores], class_names: Sequence[str]) -> dict
         "empty": {"shaft": {"prediction": 1, "truth": 0, "both": 2}, ...}, "frames": 9, "policy": "diagonal"}.
         A class counted in no frame is None and left out of "mean". Under "empty" each frame counts once:
         "prediction" where only the prediction is empty, "truth" where only the truth is. The distances are
-        there where every frame has them.
+        there where every frame has them; likewise "image_iou": {"mean": 0.7} and its "std" over frames.
 
     Raises:
         ValueError: no frames, frames of other classes or policies among them, or a name missing.
@@ -134,6 +154,10 @@ def summarise(scores: Sequence[FrameScores], class_names: Sequence[str]) -> dict
         columns = [getattr(frame, metric) for frame in scores]
         if all(column is not None for column in columns):
             summary[metric] = _means(np.stack(columns), class_names)  # (frames, classes)
+    of_images = np.array([frame.image_iou for frame in scores if frame.image_iou is not None])
+    if len(of_images) == len(scores):
+        summary["image_iou"] = {"mean": mean_known(of_images)}
+        summary["std"] = {"image_iou": spread(of_images)}
     summary["empty"] = _empty_counts(scores, class_names)
     return {**summary, "frames": len(scores), "policy": policy}
 

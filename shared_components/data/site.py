@@ -57,6 +57,8 @@ def source_names() -> list[str]:
 
 
 SPLITS = ("train", "validation", "test")
+RENDERED = "render.json"
+"""Beside a rendered site's data: how they were made."""
 
 
 class SiteError(ValueError):
@@ -119,6 +121,11 @@ class Site:
     def dataset(self) -> str:
         """Name of its dataset."""
         return self.source.dataset
+
+    @property
+    def public(self) -> bool:
+        """Whether its videos are those of a public data set, by the names that all know, and not rendered ones."""
+        return self.source.own is None and not (self.root.parent / RENDERED).is_file()
 
 
 def unfit(site: Site, other: Site) -> str:

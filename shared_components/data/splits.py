@@ -10,6 +10,8 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 
+from shared_components.data.site import Site
+
 CHOLECT45_FOLDS: tuple[tuple[int, ...], ...] = (
     (79, 2, 51, 6, 25, 14, 66, 23, 50),
     (80, 32, 5, 15, 40, 47, 26, 48, 70),
@@ -47,7 +49,7 @@ LEFT_OUT = {"segmentation": (12, 17, 27, 52), "triplets": CHOLECT45_FOLDS[4], "p
 """Videos of Cholec80 that pre-training leaves out, by the task that comes after it (EndoViT's three variants)."""
 SEEN = "seen_videos"
 """In a checkpoint's header: the videos that its weights have seen, by dataset, as JSON."""
-_SAME = {name: "cholec80" for name in ("cholec80", "cholect45", "cholect50", "cholecseg8k")}
+_SAME = {name: "cholec80" for name in ("cholec80", "cholec80_frames", "cholect45", "cholect50", "cholecseg8k")}
 
 
 def cholect45(fold: int) -> dict[str, tuple[int, ...]]:
@@ -95,6 +97,36 @@ def refuse_seen(header: Mapping[str, str], dataset: str, videos: Iterable[str], 
             f"{start} has seen {len(seen)} of the test's videos of {dataset} ({', '.join(seen[:5])}); choose a start "
             "that left them out, or test on others"
         )
+
+
+def refuse_test(seen: str, site: Site, *, start: str) -> None:
+    """Refuse a site whose test has whole videos that its start has seen.
+
+    Rendered videos and a hospital's own have names that say nothing elsewhere, and pass, as do parts of a video.
+
+    Args:
+        seen: `SEEN` of the header of the checkpoint that a training starts from; empty: it says nothing.
+        site: has a test, or none.
+        start: names the checkpoint in the sentence.
+
+    Raises:
+        ValueError: as `refuse_seen`.
+    """
+    test = site.split.get("test", ()) if site.public else ()
+    whole = [part.video for part in test if not part.start and part.stop is None]
+    refuse_seen({SEEN: seen} if seen else {}, site.dataset, whole, start=start)
+
+
+def seen_after(seen: str, site: Site) -> dict[str, str]:
+    """Return what a header says of weights that had ``seen`` videos before a site trained them.
+
+    Its training videos are added, where they are public ones; a hospital's own are not named.
+    """
+    videos: dict[str, set[str]] = {of: set(names) for of, names in json.loads(seen or "{}").items()}
+    for one in (site, site.added):
+        if one is not None and one.public:
+            videos.setdefault(one.dataset, set()).update(part.video for part in one.split.get("train", ()))
+    return seen_note(videos) if any(videos.values()) else {}
 
 
 def _key(dataset: str, video: str) -> tuple[str, str]:

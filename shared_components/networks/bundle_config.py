@@ -159,6 +159,18 @@ def bundle_for(method: str) -> str:
     return method if own.is_file() else "pvt_fpn"
 
 
+def weights_of(name: str) -> str:
+    """Return the bundle whose shipped weights ``start: rendered`` means: the one that `weights_of` names, or itself.
+
+    Raises ValueError where there is no such bundle.
+    """
+    path = bundles_folder() / name / "configs" / "train.yaml"
+    whose = (_document(path.read_text()).get("weights_of") if path.is_file() else None) or name
+    if whose != name and whose not in bundle_names():
+        raise ValueError(f"{path}: weights_of is {shown(whose)}, and there are the bundles {', '.join(bundle_names())}")
+    return str(whose)
+
+
 def takes_squares(name: str) -> bool:
     """Whether a bundle's network takes square frames alone; it is not built."""
     return bool(getattr(_network_class(load_bundle(name).network), "squares", False))

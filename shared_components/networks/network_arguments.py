@@ -10,6 +10,7 @@ import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from msgspec import Meta
@@ -88,12 +89,16 @@ def _check_plain(name: str, value: object) -> None:
 
 def _fits(value: object, kind: Any) -> bool:
     """Say whether a plain value is of an annotated kind; of one that is not in ``WORDS``, it is."""
+    if isinstance(kind, UnionType):
+        return any(value is None if one is NoneType else _fits(value, one) for one in get_args(kind))
     if get_origin(kind) is Sequence:
         return isinstance(value, list) and all(_fits(item, get_args(kind)[0]) for item in value)
     return kind not in WORDS or fits(value, kind)
 
 
 def _words(kind: Any) -> str:
+    if isinstance(kind, UnionType):
+        return " or ".join("null" if one is NoneType else _words(one) for one in get_args(kind))
     if get_origin(kind) is Sequence:
         return f"a list, of which each is {_words(get_args(kind)[0])}"
     return WORDS[kind]

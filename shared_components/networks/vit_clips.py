@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+import torch
 from torch import Tensor
 
 from shared_components.common.arguments import between, one_of
@@ -17,6 +18,7 @@ from shared_components.networks.sequences import CausalTcn, FeatureLstm
 from shared_components.networks.vit import ENCODER, Vit
 from shared_components.networks.vit_frames import POOLS, pooled
 
+CHUNK = 32  # frames that are encoded at once: a whole video's would not fit into memory
 SEQUENCES = {"lstm": FeatureLstm, "tcn": CausalTcn}
 
 
@@ -74,8 +76,9 @@ class VitClips(Vit):
     def encode(self, clip: Tensor) -> tuple[Tensor]:
         """Return the features (B, T, C) of clips (B, T, 3, H, W) in 0..1, frame by frame; ValueError as `Vit.embed`."""
         B, T = clip.shape[:2]
-        found = pooled(self, clip.flatten(0, 1), self.pool)  # (B, T, 3, H, W) -> (B*T, 3, H, W) -> (B*T, C)
-        return (found.unflatten(0, (B, T)),)
+        frames = clip.flatten(0, 1).split(CHUNK)  # (B, T, 3, H, W) -> (B*T, 3, H, W), a few at once
+        found = torch.cat([pooled(self, few, self.pool) for few in frames])
+        return (found.unflatten(0, (B, T)),)  # (B*T, C) -> (B, T, C)
 
     def forward(self, clip: Tensor | None, features: Sequence[Tensor] | None = None) -> Tensor:
         """Predict clips (B, T, 3, H, W) in 0..1, or pictures (B, 3, H, W) as clips of one frame.
@@ -85,7 +88,8 @@ class VitClips(Vit):
             features: Those of `encode`.
 
         Returns:
-            Logits (B, out_channels) by ``lstm``; of every stage and frame (S, B, T, out_channels) by ``tcn``.
+            Logits (B, out_channels) by ``lstm``, and of pictures; of every stage and frame (S, B, T, out_channels) of
+            clips by ``tcn``.
 
         Raises:
             ValueError: Another shape, or neither is given.
@@ -95,4 +99,7 @@ class VitClips(Vit):
                 got = "nothing" if clip is None else list(clip.shape)
                 raise ValueError(f"VitClips takes clips (B, T, 3, H, W) or pictures (B, 3, H, W), and got {got}")
             features = self.encode(clip if clip.dim() == 5 else clip[:, None])
-        return self.sequence(features[0])
+        found = self.sequence(features[0])
+        if clip is not None and clip.dim() == 4 and found.dim() == 4:
+            return found[-1, :, 0]  # (S, B, 1, C) -> (B, C)
+        return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shared_components.common.arguments import between
+from shared_components.common.arguments import between, true_or_false
 from shared_components.common.drawing.palette import class_entries
 from shared_components.common.drawing.pictures import legend, overlay
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
 from shared_components.core.losses import objects_loss, segmentation_loss, without_unprompted
-from shared_components.core.metrics import POLICIES, FrameScores, frame_scores, summarise
+from shared_components.core.metrics import POLICIES, FrameScores, frame_scores, image_iou, summarise
 from shared_components.core.prompting import Prompting, inputs_of, prompting_of
 from shared_components.core.prompts import class_boxes, of_clips
 from shared_components.core.task import (
@@ -42,9 +42,11 @@ METRICS = (
     Metric("hd95", "HD95 (medpy)", False, "px", digits=2),
     Metric("hd95_monai", "HD95 (MONAI)", False, "px", digits=2),
 )
+IMAGE_IOU = Metric("image_iou", "IoU per image", True, "%", 100.0, 2)
 DEFINITIONS = {
     "dice": "per frame and class twice the overlap over the sum of both areas, then the mean over frames",
     "iou": "per frame and class the overlap over the union, then the mean over frames",
+    "image_iou": "per frame the mean IoU over the classes, background too, that it or its mask has; then over frames",
     "assd": "medpy 0.5 and MONAI: mean of both directions' surface distances pooled, in pixels",
     "hd95": "medpy: 95th percentile of both directions' surface distances pooled, in pixels",
     "hd95_monai": "MONAI: larger of the two directions' 95th percentiles, in pixels",
@@ -72,6 +74,7 @@ def build(
     jitter: float = 0.0,
     evaluation_prompts: str = "first",
     evaluation_jitter: float = 0.0,
+    image_iou: bool = False,
 ) -> Segmentation:
     """Return the task.
 
@@ -88,6 +91,7 @@ def build(
         prompts, jitter: Boxes that the network is given in training, one object a class, see `prompts.Prompts`; `none`:
             no boxes.
         evaluation_prompts, evaluation_jitter: The same in evaluation, which is of whole videos then.
+        image_iou: Score the mean IoU of each frame first, as EndoViT does, and select the best weights by it.
 
     Raises ValueError without classes, and for an unknown policy or rule, or a number out of its range.
     """
@@ -98,6 +102,7 @@ def build(
         between("segmentation", name, weight, 0, 1 if name == "balance" else math.inf)
     if empty_policy not in POLICIES:
         raise ValueError(f"empty_policy is {empty_policy!r}; use one of {', '.join(POLICIES)}")
+    true_or_false("segmentation", "image_iou", image_iou)
     spec = sample_spec(
         "segmentation", ("label",), frames=frames, interval=interval, padding=padding, targets_of=targets_of
     )
@@ -106,7 +111,7 @@ def build(
         evaluation_prompts=evaluation_prompts, evaluation_jitter=evaluation_jitter,
     )  # fmt: skip
     floats = {name: float(weight) for name, weight in weights.items()}
-    return Segmentation(tuple(classes), floats, float(objects), empty_policy, spec, prompting)
+    return Segmentation(tuple(classes), floats, float(objects), empty_policy, spec, prompting, image_iou)
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,11 @@ class Segmentation:
     empty_policy: str
     spec: SampleSpec
     prompting: Prompting | None = None
-    metrics = METRICS
+    image_iou: bool = False
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return (IMAGE_IOU, *METRICS) if self.image_iou else METRICS
 
     @property
     def definitions(self) -> Mapping[str, str]:
@@ -169,13 +178,18 @@ class Segmentation:
     def score(self, answer: Array, item: Item, *, quick: bool) -> FrameScores:
         """Score Dice and IoU and, unless ``quick``, distances."""
         classes, truth = range(1, len(self.classes)), last_target(item, "label")
-        return frame_scores(answer, truth, classes=classes, distances=not quick, policy=self.empty_policy)
+        found = frame_scores(answer, truth, classes=classes, distances=not quick, policy=self.empty_policy)
+        if not self.image_iou:
+            return found
+        return replace(found, image_iou=image_iou(answer, truth, classes=len(self.classes)))
 
     def rows(self, score: FrameScores) -> list[dict[str, Any]]:
         names = [metric.name for metric in METRICS if getattr(score, metric.name) is not None]
+        of_image = {} if score.image_iou is None else {IMAGE_IOU.name: score.image_iou}
         return [
             {
                 "class": name,
+                **of_image,
                 **{metric: float(getattr(score, metric)[column]) for metric in names},
                 "empty_prediction": int(score.empty_prediction[column]),
                 "empty_truth": int(score.empty_truth[column]),

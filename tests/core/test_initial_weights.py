@@ -10,9 +10,10 @@ from shared_components.core.card import Card
 from shared_components.core.initial_weights import START_VARIABLE, begin, chosen_start, said, source_of, unused
 from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of, shipped_facts, shipped_weights
 from shared_components.data.classes import CLASS_MAPS
+from shared_components.data.splits import SEEN, seen_note
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import bundle_names
-from shared_components.networks.checkpoints import CheckpointError, load_weights, save_weights
+from shared_components.networks.checkpoints import CheckpointError, load_metadata, load_weights, save_weights
 from shared_components.networks.mae_vit import MaeVit
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
@@ -292,6 +293,38 @@ def test_rendered_is_what_the_bundle_ships(toy, tmp_path):
     facts = begin(network, "rendered", card=segmentation(), bundle="toy", file=tmp_path / "not-looked-at")
     assert same(network.state_dict(), load_weights(toy / MODEL))
     assert said(facts) == f"rendered ({sha256_of(toy / MODEL)[:8]})"
+
+
+@pytest.fixture
+def user(toy):
+    """Describe bundle `user`, which begins from the weights of `toy`; return its train.yaml."""
+    path = toy.parent / "user" / "configs" / "train.yaml"
+    for folder in (toy, toy.parent / "user"):
+        (folder / "configs").mkdir(parents=True)
+        (folder / "configs" / "train.yaml").write_text("training: {}\n")
+    path.write_text("weights_of: toy\n")
+    return path
+
+
+def test_rendered_of_a_bundle_that_names_another_is_what_that_one_ships(toy, user):
+    network = built()
+    facts = begin(network, "rendered", card=segmentation(), bundle="user")
+    assert same(network.state_dict(), load_weights(toy / MODEL)) and facts["sha256"] == sha256_of(toy / MODEL)
+    assert source_of("rendered", "user") == source_of("rendered", "toy") == (toy / MODEL, facts["sha256"])
+    (toy / FACTS).unlink()
+    with pytest.raises(CheckpointError, match="bundle 'user' begins from the weights of 'toy': bundle 'toy' ships no"):
+        begin(network, "rendered", card=segmentation(), bundle="user")
+    user.write_text("weights_of: toi\n")
+    with pytest.raises(ValueError, match="weights_of is 'toi', and there are the bundles toy, user"):
+        source_of("rendered", "user")
+
+
+def test_what_the_start_has_seen_is_told(trained, tmp_path):
+    path, weights = trained(segmentation())
+    assert "seen" not in from_file(built(), path, segmentation())
+    note = seen_note({"cholec80": ["video01"]})
+    save_weights(path, weights, load_metadata(path) | note)
+    assert from_file(built(), path, segmentation())["seen"] == note[SEEN]
 
 
 # ---- what a command line says

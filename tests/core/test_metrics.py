@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.core.metrics import _nearest, _query, frame_scores, summarise
+from shared_components.core.metrics import _nearest, _query, frame_scores, image_iou, summarise
 
 CASES = 320
 CLASSES = (1, 2, 3)
@@ -340,3 +340,11 @@ def test_what_nobody_labelled_counts_nowhere():
 
     nothing = frame_scores(prediction, np.full((H, W), 255, np.uint8), classes=CLASSES)
     assert np.isnan(nothing.dice).all() and np.isnan(nothing.hd95).all()
+
+
+def test_the_iou_of_an_image_is_the_mean_over_the_classes_that_it_or_its_mask_has():
+    """Background 1 of 2 pixels, class 1 one of 3, class 2 none of 1; class 3 nowhere; the last pixel is unlabelled."""
+    prediction, truth = np.array([[0, 0, 1, 1, 3]], np.uint8), np.array([[0, 1, 1, 2, 255]], np.uint8)
+    assert image_iou(prediction, truth, classes=4) == pytest.approx((1 / 2 + 1 / 3 + 0) / 3)
+    assert image_iou(truth[:, :4], truth[:, :4], classes=4) == 1
+    assert math.isnan(image_iou(prediction, np.full_like(truth, 255), classes=4))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from shared_components.data.custom.description import Own
+from shared_components.data.site import RENDERED, Site, Source, VideoRange
 from shared_components.data.splits import (
     CHOLEC80,
     CHOLECSEG8K,
@@ -14,6 +18,8 @@ from shared_components.data.splits import (
     cholect45,
     named,
     refuse_seen,
+    refuse_test,
+    seen_after,
     seen_note,
 )
 
@@ -61,3 +67,39 @@ def test_a_test_that_the_start_has_seen_is_refused_under_any_datasets_name():
         refuse_seen(header, "cholect50", ["VID70", "VID68"], start="vit.safetensors")
     with pytest.raises(ValueError, match="seen_videos in its header cannot be read"):
         refuse_seen({SEEN: "[1]"}, "cholect50", [], start="vit.safetensors")
+
+
+def site(tmp_path, *, dataset="cholect45", rendered=False, own=None, added=None):
+    split = {"train": (VideoRange("VID01"), VideoRange("VID02", 3, 9)), "test": (VideoRange("VID68"),)}
+    if rendered:
+        (tmp_path / RENDERED).write_text("{}")
+    return Site(
+        "a", Source(dataset, own), tmp_path / "data", (), split, "", 1, True, None, "", (), 0.0, tmp_path / "site.yaml",
+        added=added,
+    )  # fmt: skip
+
+
+def test_a_site_whose_test_the_start_has_seen_is_refused_and_a_part_of_a_video_or_a_silent_header_is_not(tmp_path):
+    own, seen = site(tmp_path), seen_note({"cholec80_frames": ["video68"]})[SEEN]
+    refuse_test("", own, start="vit.safetensors")
+    refuse_test(seen_note({"cholec80": ["video01"]})[SEEN], own, start="vit.safetensors")
+    refuse_test(seen, replace(own, split={"test": (VideoRange("VID68", 0, 5),)}), start="vit.safetensors")
+    with pytest.raises(
+        ValueError, match=r"vit\.safetensors has seen 1 of the test's videos of cholect45 \(VID68\); ch"
+    ):
+        refuse_test(seen, own, start="vit.safetensors")
+
+
+def test_names_of_rendered_videos_and_of_a_hospitals_own_are_neither_compared_nor_written(tmp_path):
+    seen = seen_note({"cholec80": ["video68"]})[SEEN]
+    rendered = site(tmp_path, rendered=True)
+    refuse_test(seen, rendered, start="vit.safetensors")
+    assert (seen_after("", rendered), seen_after(seen, rendered)) == ({}, {SEEN: seen})
+    (tmp_path / RENDERED).unlink()
+    hospital = site(tmp_path, own=Own("frames", {}, ("background", "tool")))
+    assert seen_after("", hospital) == {}
+    assert seen_after(seen, site(tmp_path, added=site(tmp_path, dataset="heico"))) == seen_note(
+        {"cholec80": ["video68"], "cholect45": ["VID01", "VID02"], "heico": ["VID01", "VID02"]}
+    )
+    with pytest.raises(ValueError, match="seen_videos in its header cannot be read"):
+        refuse_test("[1]", hospital, start="vit.safetensors")

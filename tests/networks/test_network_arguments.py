@@ -1,6 +1,7 @@
 """What a job or a checkpoint's header may choose of a bundle's network, and what it may not, by name."""
 
 from collections.abc import Sequence
+from types import UnionType
 from typing import get_args, get_origin, get_type_hints
 
 import pytest
@@ -12,6 +13,9 @@ from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.sam2_video import Sam2Clips
 from shared_components.networks.tiny import Tiny
+from shared_components.networks.vit_clips import VitClips
+from shared_components.networks.vit_dpt import VitDpt
+from shared_components.networks.vit_frames import VitFrames
 
 EVERY = {
     "temporal": False, "text": "prompt", "indicator": 5, "levels": [16], "window": 4, "receptive_fields": [8, 4],
@@ -35,14 +39,18 @@ def test_a_bundle_has_its_own_arguments_and_those_that_are_chosen():
     assert not network.takes_clips and network.head.weight.shape[0] == 3
 
 
-@pytest.mark.parametrize("network", [MaeVit, PvtFpn, PvtFpnClips, Sam2Clips, Tiny])
+NETWORKS = [MaeVit, PvtFpn, PvtFpnClips, Sam2Clips, Tiny, VitClips, VitDpt, VitFrames]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
 def test_of_every_argument_the_kind_is_known(network):
     """Of a kind that is not known anything plain would do, a truth value for a number, too."""
     targets = {load_bundle(name).network["_target_"].rpartition(".")[2] for name in bundle_names()}
-    assert targets <= {"MaeVit", "PvtFpn", "PvtFpnClips", "Sam2Clips", "Tiny"}
+    assert targets <= {kind.__name__ for kind in NETWORKS}
     hints = get_type_hints(network.__init__)
     for name in arguments_of(network):
-        kind = get_args(hints[name])[0] if get_origin(hints[name]) is Sequence else hints[name]
+        listed = get_origin(hints[name]) is Sequence or isinstance(hints[name], UnionType)
+        kind = get_args(hints[name])[0] if listed else hints[name]
         assert kind in (bool, int, float, str), name
 
 
@@ -139,3 +147,10 @@ def test_what_a_network_was_made_with_is_told_from_what_its_bundles_was():
     other = weightless(load_bundle("fedst", network=chosen).network)
     assert differing(other, own) == {name: chosen[name] for name in chosen if name != "kernels"}
     assert differing(weightless(load_bundle("pvt_fpn").network), own) == {}
+
+
+def test_an_argument_that_may_be_null_is_that_or_of_its_kind():
+    assert chosen_arguments({"features": None}, VitDpt) == {"features": None}
+    assert chosen_arguments({"features": 64}, VitDpt) == {"features": 64}
+    with pytest.raises(ValueError, match="network: features is 'wide'; it is a whole number or null"):
+        chosen_arguments({"features": "wide"}, VitDpt)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from shared_components.networks.parts import fixed_tensors
-from shared_components.networks.vit_clips import VitClips
+from shared_components.networks.vit_clips import CHUNK, VitClips
 from shared_components.networks.vit_frames import VitFrames
 
 SIZES = {"lstm": (2, 4), "tcn": (2, 2, 3, 4)}
@@ -27,6 +27,17 @@ def test_kept_features_are_those_of_single_frames_and_give_the_same(sequence):
 def test_a_picture_is_a_clip_of_one_frame():
     network, image = VitClips(size=32).eval(), torch.rand(2, 3, 32, 32)
     torch.testing.assert_close(network(image), network(image[:, None]))
+
+
+def test_of_a_picture_the_last_stage_counts_alone():
+    network, image = VitClips(sequence="tcn", size=32).eval(), torch.rand(2, 3, 32, 32)
+    torch.testing.assert_close(network(image), network(image[:, None])[-1, :, 0])
+
+
+def test_a_long_clip_is_encoded_a_few_frames_at_a_time():
+    network, clip = VitClips(size=32).eval(), torch.rand(1, 2 * CHUNK + 1, 3, 32, 32)
+    (features,) = network.encode(clip)
+    torch.testing.assert_close(features[0, -2:], network.encode(clip[:, -2:])[0][0])
 
 
 def test_a_fixed_encoder_is_fixed_whole_and_its_features_can_be_kept():

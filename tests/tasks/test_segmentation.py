@@ -107,3 +107,18 @@ def test_training_and_evaluation_prompts_are_set_apart():
 def test_wrong_numbers_are_refused_by_name(numbers, says):
     with pytest.raises(ValueError, match=says):
         task(**numbers)
+
+
+def test_the_iou_per_image_is_scored_first_where_it_is_asked_for_with_its_spread_over_images():
+    asked, truth = task(image_iou=True), np.array([[0, 1], [1, 2]], np.uint8)
+    item = Item(np.zeros((1, 2, 2, 3), np.uint8), {"label": truth}, "a")
+    scores = [asked.score(answer, item, quick=True) for answer in (truth, np.zeros_like(truth))]
+    found = asked.summarise(scores)
+    assert found["image_iou"]["mean"] == pytest.approx((1 + 1 / 12) / 2)  # 1; and 1/4, 0 and 0 over three classes
+    assert found["std"]["image_iou"] == pytest.approx((1 - 1 / 12) / 2)
+    assert [row["image_iou"] for row in asked.rows(scores[1])] == pytest.approx([1 / 12, 1 / 12])
+    assert asked.metrics[0].name == "image_iou" and task().metrics[0].name == "dice"
+    plain = task()
+    assert "image_iou" not in plain.summarise([plain.score(truth, item, quick=True)])
+    with pytest.raises(ValueError, match="segmentation: image_iou is 1"):
+        task(image_iou=1)

@@ -36,6 +36,7 @@ from shared_components.common.progress import report_progress
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.files import depth_values
 from shared_components.data.readers import find_reader, reader_names
+from shared_components.data.site import RENDERED
 from shared_components.data.synthetic.layouts import LAYOUTS, TARGETS, Schedule, schedule
 from shared_components.data.synthetic.looks import SITE_LOOKS, look_named
 from shared_components.data.synthetic.motion import PHASES
@@ -116,7 +117,7 @@ def layouts_for(task: str) -> list[str]:
     return [name for name, style in LAYOUTS.items() if set(TARGETS[task]) <= set(style.targets)]
 
 
-MARK = "render.json"
+MARK = RENDERED
 SPLITS = ("train", "validation", "test")
 PUBLISH = ("style", "text_vector", "model")  # a synthetic site is nobody's
 

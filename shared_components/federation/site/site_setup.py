@@ -22,6 +22,7 @@ from shared_components.core.training import check_network
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import Sample
 from shared_components.data.site import Site
+from shared_components.data.splits import refuse_test, seen_after
 from shared_components.federation.messages import Job
 from shared_components.federation.privacy.noisy_updates import why_not_private
 from shared_components.federation.site.limits import check_limits
@@ -82,6 +83,7 @@ class SiteSetup:
             self.bundle.name, self.method.name, self.task, numbers, size=self.size, network=self.bundle.chosen
         )
         notes |= {"site": name, "round": str(round), **notes_of_told(self.encoder)}
+        notes |= seen_after(self.start.get("seen", ""), self.site)
         notes[f"validation_{metric}"] = str((scores.get(metric) or {}).get("mean"))
         save_weights(path, self.network.state_dict(), notes)
 
@@ -92,8 +94,8 @@ def set_up_site(job: Job, site: Site, *, start_weights: Path | None = None, site
     ``start_weights`` is the file of a ``start: file``; ``sites`` is the number of sites.
 
     Raises:
-        ValueError: The job or the site names something that does not exist or does not fit, or the job asks for more
-            than the site allows.
+        ValueError: The job or the site names something that does not exist or does not fit, the start has seen the
+            site's test, or the job asks for more than the site allows.
     """
     bundle = job.open_bundle()
     method = load_method(job.method, **job.arguments)
@@ -108,6 +110,7 @@ def set_up_site(job: Job, site: Site, *, start_weights: Path | None = None, site
     settings = bundle.training
     check_size(network, settings.height, settings.width)
     start = begin(network, settings.start, card=task.card, bundle=bundle.name, file=start_weights)
+    refuse_test(start.get("seen", ""), site, start=start["from"])
     freeze(network, settings.fixed)
     parameter_groups(network, settings)  # a part that does not exist is refused now
     network.to(machine.device())

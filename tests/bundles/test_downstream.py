@@ -1,0 +1,114 @@
+"""FL-EndoViT's uses, trained and scored by their bundles: from pre-trained weights, whole or frozen, few-shot."""
+
+import json
+
+import pytest
+import torch
+import yaml
+
+from shared_components.data.splits import SEEN, seen_note
+from shared_components.data.synthetic.site import write_site
+from shared_components.networks.bundle_config import weights_of
+from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
+from shared_components.networks.mae_vit import MaeVit
+
+SHORT = {
+    f"training#{name}": value for name, value in (("batch_size", 2), ("rounds", 1), ("epochs", 0), ("iterations", 1))
+}
+USES = {"fl_endovit_phases": "f1", "fl_endovit_segmentation": "image_iou", "fl_endovit_triplets": "map"}
+FROZEN = ("fl_endovit_segmentation",)  # the others train their encoder
+SPLIT = {"train": ["VID01"], "validation": ["VID02", {"VID03": [0, 2]}], "test": ["VID04"]}  # few-shot; unequal lengths
+SIZE = {"height": 64, "width": 64, "frames_per_video": 3}
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory):
+    """Return the site.yaml by bundle; that of operations says nothing of being rendered."""
+    folder = tmp_path_factory.mktemp("sites")
+    masks = write_site(folder / "masks", look="rose", seed=1, videos={"train": 1, "validation": 1, "test": 1}, **SIZE)
+    labels = write_site(
+        folder / "labels", look="rose", seed=2, layout="cholect45", task="triplets", videos={"train": 4}, **SIZE
+    )
+    (labels.parent / "render.json").unlink()
+    config = yaml.safe_load(labels.read_text()) | {"split": SPLIT}
+    labels.write_text(yaml.safe_dump(config))
+    phases = labels.with_name("phases.yaml")
+    phases.write_text(yaml.safe_dump(config | {"task": "phases"}))
+    return {
+        "fl_endovit_segmentation": masks, "fl_endovit_triplets": labels,
+        "fl_endovit_phases": phases, "fl_endovit_tecno": phases,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """Return what FL-EndoViT's bundle leaves, of random weights."""
+    torch.manual_seed(3)
+    path = tmp_path_factory.mktemp("pretrained") / "mae.safetensors"
+    save_weights(path, MaeVit().state_dict(), {"bundle": "fl_endovit", **seen_note({"cholec80_frames": ["video70"]})})
+    return path
+
+
+@pytest.fixture
+def trained(run, sites, tmp_path):
+    """Return a function that trains a bundle for one step; it returns the folder of its model."""
+
+    def trained(bundle, start, **overrides):
+        out = tmp_path / bundle
+        given = {"site_config": str(sites[bundle]), "start": str(start), "output_dir": str(out)}
+        run(bundle, "train", **given, **SHORT, **overrides)
+        return out
+
+    return trained
+
+
+def scores(run, bundle, site, model, out):
+    run(bundle, "train", "evaluate", site_config=str(site), checkpoint=str(model), output_dir=str(out))
+    return json.loads((out / "metrics.json").read_text())
+
+
+def of_encoder(path, like):
+    return {n: value for n, value in load_weights(path).items() if n in like and not n.startswith("norm")}
+
+
+@pytest.mark.parametrize("bundle", USES)
+def test_a_use_begins_from_the_encoder_and_is_scored_by_its_metric(run, trained, pretrained, sites, tmp_path, bundle):
+    options = {"network_def#trained_encoders": False} if bundle in FROZEN else {}
+    model = trained(bundle, pretrained, **options) / "model.safetensors"
+    before = load_weights(pretrained)
+    after = of_encoder(model, before)
+    assert {name.partition(".")[0] for name in after} == {"cls_token", "pos_embed", "patch_embed", "blocks"}
+    changed = {name for name, value in after.items() if not torch.equal(value, before[name])}
+    assert changed == (set() if bundle in FROZEN else set(after) - {"pos_embed"})
+    notes, first = load_metadata(model), USES[bundle]
+    own = {} if bundle in FROZEN else {"cholect45": ["VID01"]}  # those are rendered
+    assert json.loads(notes[SEEN]) == {"cholec80_frames": ["video70"], **own}
+    found = scores(run, bundle, sites[bundle], model, tmp_path / "out")
+    assert found["metrics"][0]["name"] == first and 0 <= found[first]["mean"] <= 1 and found["frames"] == 3
+    assert first in found["std"]
+
+
+def test_the_second_stage_learns_whole_videos_by_the_features_of_the_first(run, trained, pretrained, sites, tmp_path):
+    first = trained("fl_endovit_phases", pretrained) / "best.safetensors"
+    folder = trained("fl_endovit_tecno", first, **{"training#batch_size": 1})
+    given, after = load_weights(first), load_weights(folder / "model.safetensors")
+    assert all(torch.equal(value, given[name]) for name, value in after.items() if not name.startswith("sequence."))
+    assert len(list(folder.glob("features/*/*.safetensors"))) == 3  # of the frames of one video
+    found = scores(run, "fl_endovit_tecno", sites["fl_endovit_tecno"], folder / "model.safetensors", tmp_path / "out")
+    assert found["frames"] == 3 and 0 <= found["f1"]["mean"] <= 1
+    assert (tmp_path / "out" / "videos.csv").read_text().splitlines()[1].startswith("VID04,")
+
+
+def test_a_start_that_has_seen_the_test_is_refused_before_the_first_round(refusal, trained, pretrained, tmp_path):
+    start = tmp_path / "seen.safetensors"
+    save_weights(start, load_weights(pretrained), seen_note({"cholec80": ["video04", "video09"]}))
+    sentence = refusal(trained, "fl_endovit_triplets", start)
+    assert sentence.startswith("seen.safetensors has seen 1 of the test's videos of cholect45 (VID04); choose a start")
+    assert not (tmp_path / "fl_endovit_triplets").exists()
+
+
+def test_all_uses_begin_from_the_weights_of_the_pre_training_and_nothing_else_is_a_choice(refusal, run, sites):
+    assert {weights_of(bundle) for bundle in sites} == {"fl_endovit"} and weights_of("fl_endovit") == "fl_endovit"
+    given = {"site_config": str(sites["fl_endovit_phases"]), "weights_of": "pvt_fpn"}
+    sentence = refusal(run, "fl_endovit_phases", "train", **given)
+    assert sentence.startswith("--weights_of would change nothing, since the bundle's file says whose weights")
