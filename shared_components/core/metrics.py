@@ -99,13 +99,8 @@ def frame_scores(
         masks = prediction == class_id, truth == class_id
         empty[:, column] = [not mask.any() for mask in masks]
         values[:, column] = _class_scores(*masks, policy=policy, distances=distances)
-    return FrameScores(
-        tuple(classes),
-        policy=policy,
-        empty_prediction=empty[0],
-        empty_truth=empty[1],
-        **dict(zip(metrics, values, strict=True)),
-    )
+    found: dict[str, Any] = dict(zip(metrics, values, strict=True))
+    return FrameScores(tuple(classes), policy=policy, empty_prediction=empty[0], empty_truth=empty[1], **found)
 
 
 def image_iou(prediction: np.ndarray | torch.Tensor, truth: np.ndarray | torch.Tensor, *, classes: int) -> float:
