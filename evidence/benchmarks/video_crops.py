@@ -1,7 +1,7 @@
 """What reading by number, cropping and flipping frames of a video costs beside decoding it (aim: 0.6 of its frames/s).
 
 `python -m evidence.benchmarks.video_crops [VIDEO]`; without one, 300 frames of noise at 854x480 in H.264, 25 a second.
-Both sides decode the same frames in order by their numbers, in one thread, three times; the least processor time counts.
+Both sides decode the same frames in order by their numbers, in one thread, thrice; the least processor time counts.
 """
 
 from __future__ import annotations
