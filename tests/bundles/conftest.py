@@ -23,6 +23,8 @@ from shared_components.tasks.segmentation import enlarge
 HEIGHT, WIDTH = 64, 96
 SHIPPING = [name for name in bundle_config.bundle_names() if shipped_facts(name)]
 """The bundles that ship weights; one that does not begins at random."""
+PROMPTED = {"surgfed": {"boxes": "10,10,40,30"}}
+"""What inference is told beside the frame by bundles whose network needs it; they are not exported to TorchScript."""
 SITE = """\
 name: hospital-a
 dataset: pfedsis_npy

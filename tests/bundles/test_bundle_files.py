@@ -25,7 +25,7 @@ from shared_components.experiments.shipping.bundle_files.make import (
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import bundle_names, load_bundle
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_pt, stored_weights
-from tests.bundles.conftest import SHIPPING
+from tests.bundles.conftest import PROMPTED, SHIPPING
 
 NEW = """\
 title: A toy
@@ -255,11 +255,12 @@ def masks(folder):
 def test_inference_runs_in_the_folder_with_its_own_weights_as_from_elsewhere(copied, bundle, monkeypatch):
     folder = copied(bundle)
     monkeypatch.chdir(folder)
-    monai.bundle.run(config_file=INFERENCE, input="frame.png", output_dir="results", logging_file=False)
+    told = {"logging_file": False, **PROMPTED.get(bundle, {})}
+    monai.bundle.run(config_file=INFERENCE, input="frame.png", output_dir="results", **told)
     record = json.loads((folder / "results" / "prediction.json").read_text())
     assert record["model"] == str(folder / "models" / "model.safetensors")
     monkeypatch.chdir(folder.parent)
-    monai.bundle.run(config_file=f"mine/{INFERENCE}", input="mine/frame.png", output_dir="out", logging_file=False)
+    monai.bundle.run(config_file=f"mine/{INFERENCE}", input="mine/frame.png", output_dir="out", **told)
     assert masks(folder / "results") == masks(folder.parent / "out") and masks(folder / "results")
 
 

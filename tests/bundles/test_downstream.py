@@ -56,7 +56,7 @@ def trained(run, sites, tmp_path):
     def trained(bundle, start, **overrides):
         out = tmp_path / bundle
         given = {"site_config": str(sites[bundle]), "start": str(start), "output_dir": str(out)}
-        run(bundle, "train", **given, **SHORT, **overrides)
+        run(bundle, "train", **given, **(SHORT | overrides))
         return out
 
     return trained
