@@ -180,6 +180,9 @@ def _sites(
     elif preset.hospitals:
         folder = args.out / "sites" / f"{args.scale}-{preset.hospitals.name}"
         files, held_out = sites.hospital_sites(folder, scale, preset.hospitals), None
+    elif preset.site_set:
+        folder = args.out / "sites" / f"{args.scale}-{preset.site_set}"
+        files, held_out = sites.set_sites(folder, scale, preset.site_set)
     else:
         clip = max(row.clip for row in table)
         folder = args.out / "sites" / (args.scale if clip[0] == 1 else f"{args.scale}-clips")

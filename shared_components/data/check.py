@@ -110,7 +110,7 @@ def _check_split(site: Site, split: str, spec: SampleSpec, full: bool) -> list[P
     if depths and len(unknown) == len(depths):
         what = f"holds no known depth, nor do the others of split {split!r}, {len(depths)} in all"
         return [_problem(DataError(depths[0], what, DEPTH_UNIT), site, split)]
-    errors = [_errors_of(sample, seen, seen_targets) for sample in listed]
+    errors = [[*_errors_of(sample, seen, seen_targets), *_errors_of_length(sample, spec)] for sample in listed]
     bad = sum(map(bool, errors))
     quarantined = bad / len(listed) <= site.quarantine
     return [
@@ -175,6 +175,15 @@ def _errors_of(sample: Sample, seen: Mapping[Path, Seen], targets: Mapping[tuple
     for image, name, file in _files(sample):
         errors += _errors_of_target(sample, target_noun(name), file, targets[name, file], image, seen[image][0])
     return errors
+
+
+def _errors_of_length(sample: Sample, spec: SampleSpec) -> list[DataError]:
+    """Say whether a whole video has fewer frames than are taken of it."""
+    count = len(set(sample.images))
+    if spec.targets_of != "video" or count == spec.frames:
+        return []
+    what = f"{sample.video} has {count} frames, and {spec.frames} are taken of each video"
+    return [DataError(sample.images[0].parent, what, "take the video out of the split, or ask for fewer frames")]
 
 
 def _errors_of_earlier(path: Path, seen: Mapping[Path, Seen], current: Path) -> list[DataError]:

@@ -100,9 +100,14 @@ def shown_frames(network: nn.Module, task: Task, stream: FrameStream, objects: O
 
     Raises:
         InferenceError: The stream's rate is unknown or has no frames at the interval of the learnt clips; or a network
-            of clips cannot remember.
+            of clips cannot remember, or looks at whole videos.
     """
     single = task.spec.frames == 1
+    if task.spec.targets_of == "video":
+        raise InferenceError(
+            f"the model looks at {task.spec.frames} frames of a whole video, and gives it one answer; list videos under "
+            "'split' in a site.yaml, and use the bundle's evaluate.yaml, whose metrics.csv has a row for each"
+        )
     if single and objects is None:
         return network
     stride = 1 if single or stream.total == 1 else _stride(task, stream)

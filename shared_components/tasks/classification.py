@@ -12,10 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from shared_components.common.arguments import between
+from shared_components.common.arguments import between, true_or_false
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
 from shared_components.core.labels import (
+    ONE_ANSWER,
     Labels,
     LabelScore,
     by_video,
@@ -34,8 +35,16 @@ from shared_components.core.video_metrics import (
     precisions,
     recalls,
 )
+from shared_components.data.classes import LABELS
 from shared_components.data.samples import Item, SampleSpec
 
+TARGETS = {
+    LABELS["gynsurg_action"]: "action",
+    LABELS["gynsurg_bleeding"]: "bleeding",
+    LABELS["gynsurg_smoke"]: "smoke",
+    LABELS["appendicitis_grades"]: "grade",
+}
+"""The target that classes are of."""
 METRICS = (
     Metric("macro_f1", "macro F1", True, "%", 100.0, 2),
     Metric("accuracy", "accuracy", True, "%", 100.0, 2),
@@ -50,41 +59,62 @@ DEFINITIONS = {
     "f1": "harmonic mean of mean precision and mean recall of the classes that occur",
     "expected_cost": "mean of |i - j| / (classes - 1), i the true and j the predicted grade: our matrix, since that of "
     "FedSurg was not found",
+    ONE_ANSWER: "by each metric the best that the same class for all samples reaches",
 }
 
 
 def build(
     *,
     classes: Sequence[str],
-    target: str = "action",
-    ordered: bool = False,
+    target: str = "",
+    ordered: bool | None = None,
     cost: float = 0.0,
     weights: Mapping[str, float] | None = None,
     frames: int = 1,
     interval: float = 0.0,
     padding: str = "first",
+    targets_of: str = "last",
+    random_frames: bool = False,
 ) -> Classification:
     """Return the task.
 
     Args:
         classes: Names by their numbers; of grades in order.
-        target: Name of the target: ``action``, ``grade``, or another that the data set has, such as ``bleeding``.
-        ordered: The classes are grades: a wrong answer costs the more the further it is off.
+        target: Name of the target; empty: the one that the classes are of, see `TARGETS`, or ``action``.
+        ordered: The classes are grades: a wrong answer costs the more the further it is off; null: if the target is.
         cost: Weight in the loss of the expected cost of the probabilities, beside the cross-entropy; for grades.
         weights: Of classes in the cross-entropy, by name, 1 where it is not named.
-        frames, interval, padding: Of a sample, see `samples.SampleSpec`.
+        frames, interval, padding, targets_of, random_frames: Of a sample, see `samples.SampleSpec`.
 
-    Raises ValueError without classes, and for a number out of its range.
+    Raises ValueError without classes, for classes of another target, and for a number out of its range.
     """
     check_classes("classification", classes)
     between("classification", "cost", cost, 0)
+    target = _target(target, tuple(classes))
+    ordered = target == "grade" if ordered is None else ordered
+    true_or_false("classification", "ordered", ordered)
     if cost and not ordered:
         raise ValueError(f"classification: cost is {cost}, and the classes have no order; write ordered: true")
-    if not isinstance(target, str) or not target.isidentifier():
-        raise ValueError(f"classification: target is {target!r}; write the name of a target, such as 'action'")
-    spec = sample_spec("classification", (target,), frames=frames, interval=interval, padding=padding)
+    spec = sample_spec(
+        "classification", (target,), frames=frames, interval=interval, padding=padding, targets_of=targets_of,
+        random_frames=random_frames,
+    )  # fmt: skip
     weighed = check_weights("classification", weights, classes)
-    return Classification(tuple(classes), target, bool(ordered), float(cost), weighed, spec)
+    return Classification(tuple(classes), target, ordered, float(cost), weighed, spec)
+
+
+def _target(name: object, classes: tuple[str, ...]) -> str:
+    """Return the name of the target; ValueError where it is none, or where the classes are of another one."""
+    known = TARGETS.get(classes, "")
+    name = name or known or "action"
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"classification: target is {name!r}; write the name of a target, such as 'action'")
+    if known and known != name:
+        raise ValueError(
+            f"classification: target is {name!r}, and the site's {len(classes)} classes are of {known!r} "
+            f"({classes[0]}, ...); leave the target out, or correct 'classes' in site.yaml"
+        )
+    return name
 
 
 @dataclass(frozen=True)
@@ -133,24 +163,39 @@ class Classification(Labels):
         return [row | ({"off": found - true} if self.ordered else {"right": int(found == true)})]
 
     def summarise(self, scores: Sequence[LabelScore]) -> Scores:
-        """Return the numbers over all samples, and each class's precision, recall, F1 and count."""
+        """Return the numbers over all samples, each class's precision, recall, F1 and count, and those of one answer.
+
+        ``one_answer`` has by each metric the best that the same class for all samples reaches: what is no better has
+        learnt nothing that can be used.
+        """
         prediction, truth = self._pairs(scores)
         counts = confusion(prediction, truth, len(self.classes))
         of_classes = {"precision": precisions(counts), "recall": recalls(counts), "f1": f1_scores(counts)}
-        plain = phase_scores(prediction, truth, len(self.classes))
-        values = {
-            "macro_f1": mean_known(of_classes["f1"]),
-            "accuracy": plain["accuracy"],
-            "balanced_accuracy": plain["recall"],
-            "f1": plain["f1"],
-            "expected_cost": expected_cost(prediction, truth, len(self.classes)),
-        }
         classes = {
             name: {key: none_for_nan(found[c]) for key, found in of_classes.items()} | {"samples": int(counts[c].sum())}
             for c, name in enumerate(self.classes)
         }
-        means = {metric.name: {"mean": none_for_nan(values[metric.name])} for metric in self.metrics}
-        return {**means, "frames": len(scores), "classes": classes}
+        values, same = self._values(prediction, truth), [self._values(np.full_like(truth, c), truth) for c in self._ids]
+        means, one = {}, {}
+        for metric in self.metrics:
+            best = (max if metric.higher_is_better else min)(found[metric.name] for found in same)
+            means[metric.name], one[metric.name] = ({"mean": none_for_nan(v)} for v in (values[metric.name], best))
+        return {**means, "frames": len(scores), "classes": classes, ONE_ANSWER: one}
+
+    @property
+    def _ids(self) -> range:
+        return range(len(self.classes))
+
+    def _values(self, prediction: Array, truth: Array) -> dict[str, float]:
+        C = len(self.classes)
+        plain = phase_scores(prediction, truth, C)
+        return {
+            "macro_f1": mean_known(f1_scores(confusion(prediction, truth, C))),
+            "accuracy": plain["accuracy"],
+            "balanced_accuracy": plain["recall"],
+            "f1": plain["f1"],
+            "expected_cost": expected_cost(prediction, truth, C),
+        }
 
     def per_video(self, scores: Sequence[LabelScore]) -> dict[str, dict[str, float]]:
         """Return each video's numbers, which paired tests compare: its samples' accuracy, and their cost."""

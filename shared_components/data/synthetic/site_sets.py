@@ -21,7 +21,8 @@ IMAGES: dict[str, int] = {
 }  # fmt: skip
 """Images of Endo700k's parts as FL-EndoViT's Table 8 counts them."""
 _LONGEST = 10  # times the shortest video
-_CENTRES = {"centre-1": ("rose", 10), "centre-2": ("amber", 9), "centre-3": ("ivory", 11), "unseen": ("violet", 6)}
+UNSEEN = "unseen"  # the site of a set that is not of the federation
+_CENTRES = {"centre-1": ("rose", 10), "centre-2": ("amber", 9), "centre-3": ("ivory", 11), UNSEEN: ("violet", 6)}
 """Looks, and videos to train on: FedSurg's public ones; those of the unseen centre are to adapt to it."""
 
 

@@ -38,6 +38,8 @@ class Variant:
     times: int = 1  # the row's iterations of a round, as a multiple of the others'
     share: float = 1.0  # likewise, with so many fewer or more rounds that the total is the same
     trains: bool = True  # else the row is what it begins from: one step at a rate of 0
+    after: Variant | None = None  # begins from the shared model of this one's run, of the same seed
+    everywhere: bool = False  # the site outside trains, too
 
     @property
     def needs_server(self) -> bool:
@@ -48,7 +50,9 @@ class Variant:
         """Return what the row's numbers depend on, without its label and whatever is not given."""
         bundle = self.bundle if self.bundle != bundle_for(self.method) else ""
         own = {name: dict(getattr(self, name)) for name in ("network", "tasks", "training")}
-        more = {"bundle": bundle, "mixes": self.mixes, "untrained": not self.trains}
+        after = self.after.identity() if self.after else {}
+        more = {"bundle": bundle, "mixes": self.mixes, "untrained": not self.trains, "after": after}
+        more["everywhere"] = self.everywhere
         given = {name: value for name, value in {**own, **more}.items() if value}
         return {"method": self.method, "arguments": dict(self.arguments), **given}
 
@@ -66,8 +70,8 @@ class Preset:
     """A table of a paper.
 
     Its layout is ``scores``, ``costs``, ``ablation`` (averages beside ticks), ``held-out`` (the site that never
-    trains), ``delta`` (the improvement over local training) or ``pictures``. All rows have its training, whatever their
-    bundle, unless the scale or the command line says otherwise.
+    trains), ``unseen`` (the sites' mean beside that site), ``delta`` (the improvement over local training) or
+    ``pictures``. All rows have its training, whatever their bundle, unless the scale or the command line says otherwise.
     """
 
     title: str
@@ -79,6 +83,7 @@ class Preset:
     training: Mapping[str, Any] = field(default_factory=dict)
     held_out_layout: str = "endovis2017"  # how the synthetic site that never trains lies on disk
     hospitals: Hospitals | None = None  # without a site that never trains
+    site_set: str = ""  # one of `site_sets.SETS` instead, whose site `unseen` never trains
     scales: Mapping[str, Scale] = field(default_factory=dict)  # its own, by the names of `SCALES`
 
 
@@ -170,6 +175,11 @@ class Run:
             **{name: dict(value) for name, value in own.items() if value},
         }
 
+    @property
+    def before(self) -> Run | None:
+        """The run whose shared model this one begins from."""
+        return resolved(replace(self, variant=self.variant.after)) if self.variant.after else None
+
     def check(self) -> None:
         """Refuse a wrong method, argument, training key or size before anything is rendered or runs.
 
@@ -183,6 +193,8 @@ class Run:
         for name, value in {"rounds": self.rounds, "threads": self.threads}.items():
             between("compare", name, value, 1, whole=True)
         check_size(weightless(bundle.network), bundle.training.height, bundle.training.width)
+        if self.before:
+            self.before.check()
 
     def open_bundle(self) -> Bundle:
         """Return the row's bundle with this run's values in it."""
@@ -227,8 +239,13 @@ class Run:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Run:
         """Undo :meth:`to_json`."""
-        variant = Variant(**{**values["variant"], "ticks": tuple(values["variant"]["ticks"])})
-        return cls(**{**values, "variant": variant})
+        return cls(**{**values, "variant": _variant(values["variant"])})
+
+
+def _variant(values: Mapping[str, Any]) -> Variant:
+    """Undo `dataclasses.asdict`."""
+    after = _variant(values["after"]) if values["after"] else None
+    return Variant(**{**values, "ticks": tuple(values["ticks"]), "after": after})
 
 
 def resolved(run: Run) -> Run:
@@ -302,7 +319,7 @@ def _fingerprint(path: str, bundle: str, tasks: str, changed: int) -> str:
         for sample in _samples(site, split, spec):
             targets = [path for _, found in sample.labelled for paths in found.values() for path in paths]
             paths = [*sample.images, *targets]
-            files = [(path.name, path.stat().st_size) for path in paths]
+            files = [(path.name, _size(path)) for path in paths]
             digest.update(json.dumps([split, sample.video, sample.index, files]).encode())
     if site.added is not None:
         digest.update(site.added.path.read_bytes())
@@ -311,6 +328,11 @@ def _fingerprint(path: str, bundle: str, tasks: str, changed: int) -> str:
             inside = sorted(path for path in [own, *own.rglob("*")] if path.is_file())
             digest.update(json.dumps([(path.name, path.stat().st_size) for path in inside]).encode())
     return digest.hexdigest()
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file, or of the one in which an address lies: grades.csv/017, video.mp4/000123."""
+    return next(place for place in (path, *path.parents) if place.exists()).stat().st_size
 
 
 def _samples(site: Site, split: str, spec: SampleSpec) -> list[Sample]:

@@ -22,6 +22,7 @@ from shared_components.common import machine
 from shared_components.common.atomic import write_json
 from shared_components.common.progress import heard, under
 from shared_components.core import evaluation
+from shared_components.core.initial_weights import FILE
 from shared_components.core.method import load_method
 from shared_components.core.site_conditioning import describe_site
 from shared_components.core.task import make_task
@@ -65,7 +66,13 @@ def carry_out(run: Run, root: Path) -> Path:
 def _train_and_score(run: Run, root: Path) -> Path:
     torch.set_num_threads(run.threads)
     parent, began = os.getppid(), machine.process_start()
+    job, start_weights = run.job(), run.start_weights
+    if run.before:
+        start_weights = carry_out(run.before, root) / "server" / "model.safetensors"
+        job["training"]["start"], began = FILE, time.perf_counter()
     sites = mixed_sites(run, root / run.name) if run.variant.mixes else dict(run.sites)
+    if run.variant.everywhere and run.held_out:
+        sites[HELD_OUT] = run.held_out
     _check_outsider(run)
     reported: list[int] = []
 
@@ -74,11 +81,11 @@ def _train_and_score(run: Run, root: Path) -> Path:
         print(f"{run.name}: round {server.state.round} of {run.rounds}", flush=True)
 
     server = run_together(
-        Job.from_json(run.job()),
+        Job.from_json(job),
         {name: Path(path) for name, path in sites.items()},
         root,
         server_data=Path(run.server) if run.server else None,
-        start_weights=run.start_weights,
+        start_weights=start_weights,
         told=say,
         stop=lambda: os.getppid() != parent,
     )
@@ -131,9 +138,9 @@ def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
     }
 
 
-def _test_site(server: ServerRunner, site: Site) -> dict[str, Any]:
+def _test_site(server: ServerRunner, site: Site, name: str = "") -> dict[str, Any]:
     with under(site.name):
-        return _test(server, site, server.folder / site.name, "best")
+        return _test(server, site, server.folder / (name or site.name), "best")
 
 
 def _test(
@@ -166,6 +173,8 @@ def _out_of_federation(run: Run, server: ServerRunner) -> dict[str, Any] | None:
     if not run.held_out:
         return None
     site = load_site(run.held_out, name=HELD_OUT)
+    if run.variant.everywhere:
+        return _test_site(server, site, HELD_OUT)
     card = set_up_site(server.job, site, start_weights=server.start_weights).task.card
     files = next(r for r in reversed(server.records) if r["kind"] == "outsider")["files"]
     made = [profile.card for profile in server.state.profiles.values() if str(profile.card) in files]

@@ -12,6 +12,7 @@ from shared_components.data.site import SiteError
 from shared_components.data.site_file import PATHS, load_site
 from shared_components.data.synthetic.looks import SIMULATED
 from shared_components.data.synthetic.site import task_of, write_site
+from shared_components.data.synthetic.site_sets import UNSEEN, site_set, write_set_site
 from shared_components.experiments.comparison.plan import HELD_OUT, Hospitals, Run, Scale
 from shared_components.federation.find_site import SERVER
 from shared_components.federation.messages import FederationError, folder_name
@@ -51,6 +52,16 @@ def hospital_sites(folder: Path, scale: Scale, hospitals: Hospitals) -> dict[str
     rows = zip(hospitals.sites, scale.videos, strict=True)
     plans = [(f"site-{n}", look, layout, videos) for n, ((look, layout), videos) in enumerate(rows, start=1)]
     return {plan[0]: _rendered(folder, scale, plan, seed=100 + n, clip=(1, 0.0)) for n, plan in enumerate(plans)}
+
+
+def set_sites(folder: Path, scale: Scale, name: str) -> tuple[dict[str, Path], Path | None]:
+    """Render the missing sites of a set, and return their site.yaml by name, and that of the one called `UNSEEN`."""
+    size = {"frames": scale.frames_per_video, "height": scale.height, "width": scale.width}
+    files = {}
+    for place, site in enumerate(site_set(name, frames=scale.frames_per_video)):
+        with under(site.name):
+            files[site.name] = write_set_site(folder, name, place, seed=100, **size)
+    return files, files.pop(UNSEEN, None)
 
 
 def server_site(folder: Path, scale: Scale) -> Path:

@@ -19,6 +19,8 @@ from shared_components.reporting.tables import Table
 
 BESIDE, EDGES_BESIDE = 2, 4  # metrics beside each other, as in PFedSIS's Table I; with two columns each
 WITH_DELTA = ("delta", "pictures")  # layouts whose own table is the improvement over local training
+ONE_ANSWER_ROW = "One answer for all, the best"
+UNSEEN_METRICS = ("macro_f1", "expected_cost")  # those that FedSurg ranks by
 _ARROWS = {True: "↑", False: "↓"}
 
 
@@ -63,6 +65,8 @@ def own_tables(comparison: Comparison) -> list[Table]:
         return [ablation_table(comparison, group) for group in comparison.groups]
     if comparison.layout == "held-out":
         return [held_out_table(comparison, group) for group in comparison.groups]
+    if comparison.layout == "unseen":
+        return [unseen_table(comparison, group) for group in comparison.groups]
     tables = [score_table(comparison, group, group.first) for group in comparison.groups]
     shown = [*delta_tables(comparison), *delta_scores(comparison)] if comparison.layout in WITH_DELTA else tables
     return shown or tables or [empty_table(comparison)]
@@ -169,6 +173,18 @@ def held_out_table(comparison: Comparison, group: Group) -> Table:
     if any(((result.scores or {}).get("held_out") or {}).get("merged") for result in comparison.results):
         note += "; that site knows fewer classes, which are the models' merged"
     return _table(f"{_title(comparison, group)}: out of federation", comparison, columns, note)
+
+
+def unseen_table(comparison: Comparison, group: Group) -> Table:
+    """Tabulate the sites' mean beside the site outside, by the metrics that FedSurg ranks by."""
+    columns = []
+    for metric in [m for m in group.metrics if m.name in UNSEEN_METRICS] or [group.first]:
+        mean, outside = methodcaller("average", group, metric), methodcaller("held_out", group, metric)
+        columns += [
+            _column_of(metric, f"{metric.heading} {_ARROWS[metric.higher_is_better]}, centres", mean),
+            _column_of(metric, "unseen centre", outside),
+        ]
+    return _table(_title(comparison, group), comparison, columns, _score_note(comparison))
 
 
 def cost_table(comparison: Comparison) -> Table:
@@ -303,6 +319,9 @@ def _table(title: str, comparison: Comparison, columns: Sequence[Column], note: 
         ticks = comparison.of(label)[0].run.variant.ticks or (False,) * len(names)
         shown = ticks if names else ()
         rows.append((label, *("✓" if on else "" for on in shown), *(column[number] for column in texts)))
+    if (one := comparison.one_answer) and all(column.metric for column in columns):
+        cells = (_text(column, column.value(one), math.nan) for column in columns)
+        rows.append((ONE_ANSWER_ROW, *("" for _ in names), *cells))
     head = ("Method", *names, *(column.heading for column in columns))
     return Table(title, head, tuple(rows), 1 + len(names), note, marks=marks)
 

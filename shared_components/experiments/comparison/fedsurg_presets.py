@@ -1,0 +1,50 @@
+"""FedSurg's two questions (EndoVis 2024, arXiv 2510.04772): the grade of a video at a centre that took no part, and after
+a centre's own training.
+
+Rows of Task 1 are scored at the unseen centre as they left the federation; rows of Task 2 train there, too, from a
+federation's model or alone. All have FL-EndoViT's network of whole videos.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared_components.experiments.comparison.plan import Preset, Scale, Variant
+
+BUNDLE = "fl_endovit_clips"
+_TRAINING = {"height": 64, "width": 64, "batch_size": 6, "crops": False, "colour": 0.5}
+_TASK = {"classification": {"frames": 2}}
+FEDSURG_SCALES = {
+    "quick": Scale(
+        2, {**_TRAINING, "iterations": 4, "learning_rate": 5e-4}, 2, 80, 96,
+        remark="a check that everything works, too short to tell methods apart",
+    ),
+    "small": Scale(8, {**_TRAINING, "epochs": 4, "learning_rate": 5e-4}, 2, 80, 96),
+    "paper": Scale(40, {"height": 224, "width": 224}, 20, 540, 960),
+}  # fmt: skip
+
+
+def _row(label: str, method: str, **more: Any) -> Variant:
+    return Variant(label, method, bundle=BUNDLE, tasks=_TASK, **more)
+
+
+_FEDAVG = _row("FedAvg", "fedavg")
+_FEDSAM = _row("FedSAM, adaptive", "fedsam", arguments={"adaptive": True, "rho": 0.5})
+FEDSURG = Preset(
+    "Layout of FedSurg, Tasks 1 and 2",
+    (
+        _row("Untrained", "fedavg", trains=False),
+        _row("FedAvg, frozen random encoder", "fedavg", network={"trained_encoders": False}),
+        _row("Centralised", "centralised"),
+        _FEDAVG,
+        _FEDSAM,
+        _row("FedMedian", "fedmedian"),
+        _row("Local (2)", "local", everywhere=True),
+        *(_row(f"{row.label}, fine-tuned (2)", "local", after=row, everywhere=True) for row in (_FEDAVG, _FEDSAM)),
+    ),
+    layout="unseen",
+    site_set="fedsurg",
+    scales=FEDSURG_SCALES,
+    remark="(2), Task 2: every centre trains alone, the unseen one, too, on its own few videos; other rows never see one "
+    "of its",
+)
