@@ -1,5 +1,5 @@
-"""Learning rates over all rounds: a warm-up, then constant or a cosine (Loshchilov and Hutter, ICLR 2017, without
-restarts).
+"""Learning rates over all rounds: a warm-up, then constant, a cosine (Loshchilov and Hutter, ICLR 2017, without
+restarts), or a polynomial, as GynSurg has it.
 
 A step's multiple is a pure function of its place in the whole federation, so that a resumed run has the same: round,
 and fraction of it, whether rounds are counted in iterations or in epochs. MAE's code counts a place in epochs.
@@ -15,6 +15,7 @@ import torch
 
 from shared_components.networks.bundle_config import Training
 
+POWER = 0.9  # of the polynomial
 UNSCHEDULED = "unscheduled"  # of an optimizer's group: the learning rate that the schedule multiplies
 
 Pace = Callable[[float], float]
@@ -24,8 +25,8 @@ Pace = Callable[[float], float]
 def multiple(training: Training, place: float, rounds: int) -> float:
     """Return the multiple of the learning rates at a place of ``rounds`` rounds, from 0 to their number.
 
-    It rises from 0 in a line over the warm-up. The cosine then falls from 1 to least_learning_rate / learning_rate,
-    at the end of the last round.
+    It rises from 0 in a line over the warm-up. The cosine or the polynomial then falls from 1 to
+    least_learning_rate / learning_rate, at the end of the last round.
     """
     warmup = min(training.warmup_rounds, rounds)
     if place < warmup:
@@ -33,7 +34,9 @@ def multiple(training: Training, place: float, rounds: int) -> float:
     if training.schedule == "constant" or not training.learning_rate:
         return 1.0
     least, done = training.least_learning_rate / training.learning_rate, (place - warmup) / max(rounds - warmup, 1e-9)
-    return least + (1 - least) * 0.5 * (1 + math.cos(math.pi * min(done, 1.0)))
+    left = max(1.0 - done, 0.0)
+    share = left**POWER if training.schedule == "polynomial" else 0.5 * (1 - math.cos(math.pi * left))
+    return least + (1 - least) * share
 
 
 def pace_of(training: Training, *, round: int, rounds: int, rate: float | None = None) -> Pace | None:

@@ -31,17 +31,16 @@ from shared_components.networks.protocols import require
 
 
 def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimizer:
-    """Return AdamW (PFedSIS, Section IV-B) over every parameter that is trained.
+    """Return AdamW (PFedSIS, Section IV-B) or SGD over every parameter that is trained.
 
     Raises:
         ValueError: See `parameter_groups.parameter_groups`.
     """
-    return torch.optim.AdamW(
-        parameter_groups(network, training),
-        lr=training.learning_rate,
-        betas=training.betas,
-        weight_decay=training.weight_decay,
-    )
+    groups, plain = parameter_groups(network, training), {"lr": training.learning_rate}
+    plain["weight_decay"] = training.weight_decay
+    if training.optimizer == "sgd":
+        return torch.optim.SGD(groups, momentum=training.momentum, **plain)
+    return torch.optim.AdamW(groups, betas=training.betas, **plain)
 
 
 def make_context(

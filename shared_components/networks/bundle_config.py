@@ -35,7 +35,8 @@ MOST_ROUNDS = 1_000_000
 Rate = Annotated[float, Meta(ge=0, le=1000.0)]
 Beta = Annotated[float, Meta(ge=0, lt=1)]
 Few = Literal["repeat", "shrink", "refuse"]
-Schedule = Literal["constant", "cosine"]
+Schedule = Literal["constant", "cosine", "polynomial"]
+Optimizer = Literal["adamw", "sgd"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 _FILE = "a job carries no path: with file every site names its own in SURGFL_START_WEIGHTS"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # 2 ms a file instead of 24 where libyaml is there
@@ -67,9 +68,11 @@ class Training:
     epochs: Annotated[int, Meta(ge=0, le=10_000)] = 0  # passes over the training samples per round; 0: iterations count
     learning_rate: Rate = 5e-4
     weight_decay: Rate = 0.01
+    optimizer: Optimizer = "adamw"
+    momentum: Beta = 0.9  # SGD's
     schedule: Schedule = "constant"  # of the learning rates over all rounds
     warmup_rounds: Annotated[float, Meta(ge=0, le=MOST_ROUNDS)] = 0.0  # in which they rise from 0
-    least_learning_rate: Rate = 0.0  # at the end of the cosine, where a part has learning_rate
+    least_learning_rate: Rate = 0.0  # at the end of the schedule, where a part has learning_rate
     betas: tuple[Beta, Beta] = (0.9, 0.999)  # AdamW's
     decay_free: bool = False  # weight decay leaves out vectors, biases and tokens
     layer_decay: Annotated[float, Meta(gt=0, le=1)] = 1.0  # of the rate from each layer to the next deeper one
@@ -93,7 +96,7 @@ class Training:
         if self.least_learning_rate > self.learning_rate:
             raise ValueError(
                 f"training: least_learning_rate is {self.least_learning_rate}, and learning_rate {self.learning_rate}; "
-                "make it less: a cosine falls to it"
+                "make it less: a schedule falls to it"
             )
         if self.feature_cache_gb and (random := self._random_frames()):
             raise ValueError(

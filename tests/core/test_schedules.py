@@ -9,7 +9,7 @@ from torch import nn
 from shared_components.core.method import Context, Term, load_method
 from shared_components.core.partition import Role, everything, partition_network
 from shared_components.core.schedules import UNSCHEDULED, multiple, pace_of, set_rates
-from shared_components.core.training import make_optimizer, train_step
+from shared_components.core.training import make_optimizer, optimizer_tensors, restore_optimizer, train_step
 from shared_components.networks.bundle_config import Training, load_bundle
 
 COSINE = Training(learning_rate=0.5, schedule="cosine", warmup_rounds=1, least_learning_rate=0.1)
@@ -25,6 +25,28 @@ def by_mae(place, rounds):
 @pytest.mark.parametrize("place", [0, 0.25, 0.999, 1, 1.5, 7, 14.9, 15])
 def test_the_cosine_is_maes_after_a_warm_up_of_one_round(place):
     assert 0.5 * multiple(COSINE, place, 15) == pytest.approx(by_mae(place, 15), rel=1e-12)
+
+
+def test_a_polynomial_falls_by_the_power_of_what_is_left():
+    settings = Training(learning_rate=0.5, schedule="polynomial", warmup_rounds=1, least_learning_rate=0.1)
+    expected = [0.0, 0.5, 0.1 + 0.4 * 0.5**0.9, 0.1]
+    assert [0.5 * multiple(settings, place, 9) for place in (0, 1, 5, 9)] == pytest.approx(expected)
+
+
+def test_sgd_takes_the_steps_of_its_formula_and_continues_after_a_restart():
+    network, settings = nn.Linear(1, 1, bias=False), Training(optimizer="sgd", learning_rate=0.1, weight_decay=0.01)
+    weight, buffer = network.weight.item(), 0.0
+    optimizer = make_optimizer(network, settings)
+    for step in range(4):
+        if step == 2:
+            kept = optimizer_tensors(optimizer)
+            optimizer = make_optimizer(network, settings)
+            restore_optimizer(optimizer, kept)
+        network.weight.grad = torch.full((1, 1), 2.0)
+        optimizer.step()
+        buffer = 0.9 * buffer * (step > 0) + 2.0 + 0.01 * weight
+        weight -= 0.1 * buffer
+    assert network.weight.item() == pytest.approx(weight, rel=1e-6)
 
 
 def test_a_constant_rate_has_no_pace_and_one_with_a_warm_up_rises_to_it():
@@ -51,7 +73,7 @@ def test_every_group_keeps_its_own_rate_below_the_multiple():
 @pytest.mark.parametrize(
     "values, sentence",
     [
-        ({"schedule": "linear"}, "schedule is 'linear'; use one of constant, cosine"),
+        ({"schedule": "linear"}, "schedule is 'linear'; use one of constant, cosine, polynomial"),
         ({"warmup_rounds": -1}, "warmup_rounds is -1; it is a number, at least 0"),
         ({"betas": [0.9]}, r"betas is \[0.9\]|betas is \(0.9,\)"),
         ({"betas": [0.9, 1.0]}, r"betas\[2\] is 1.0; it is a number, at least 0 and below 1"),

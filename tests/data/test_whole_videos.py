@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from shared_components.data.check import check_site, readable_samples
 from shared_components.data.dataset import SampleDataset, batches, collated
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError
@@ -77,6 +80,29 @@ def test_a_sequence_has_every_frame_at_a_rate_and_its_target(tmp_path):
         collated([dataset[0], dataset[1]])
     with pytest.raises(SiteError, match=r"sequences of frames 4 s apart are asked for.*every 3 s"):
         samples(site, "train", SampleSpec(("phase",), targets_of="sequence", interval=4.0))
+
+
+def test_a_video_with_fewer_frames_than_are_taken_is_named_and_refused_or_set_aside(tmp_path):
+    names = LABEL_WRITERS["appendix300"](tmp_path / "data", 5, 3)
+    (tmp_path / "data/videos/004/000002.jpg").unlink()
+    config = {"name": "a", "dataset": "appendix300", "root": "data", "split": {"train": names}}
+    site = load_site(write_yaml(tmp_path / "site.yaml", config))
+    with pytest.raises(SiteError, match=r"004: 004 has 2 frames, and 3 are taken of each video; .*\(1 of 5 frames"):
+        readable_samples(site, "train", GRADE)
+    kept, aside = readable_samples(replace(site, quarantine=0.2), "train", GRADE)
+    assert [one.video for one in kept] == ["001", "002", "003", "005"] and [one.video for one in aside] == ["004"]
+
+
+def test_a_video_without_a_grade_is_named_and_refused_or_set_aside(tmp_path):
+    names = LABEL_WRITERS["appendix300"](tmp_path / "data", 6, 3)
+    table = tmp_path / "data/grades.csv"
+    table.write_text(table.read_text().replace("003,2\n", "").replace("004,3\n", "004,\n"))
+    config = {"name": "a", "dataset": "appendix300", "root": "data", "split": {"train": names[:5], "test": names[5:]}}
+    site = load_site(write_yaml(tmp_path / "site.yaml", config))
+    problems = check_site(site, GRADE)
+    assert [problem.what for problem in problems] == ["has no grade of 003", "gives 004 no grade"]
+    kept, aside = readable_samples(replace(site, quarantine=0.4), "train", GRADE)
+    assert [one.video for one in aside] == ["003", "004"] and len(kept) == 3
 
 
 def test_what_cannot_be_a_sample_is_refused(tmp_path):

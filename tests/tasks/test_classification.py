@@ -6,7 +6,9 @@ import torch
 import torch.nn.functional as F
 
 from shared_components.core.task import make_task
-from shared_components.data.samples import Item
+from shared_components.data.classes import LABELS
+from shared_components.data.readers import find_reader
+from shared_components.data.samples import Item, SampleSpec
 
 GRADES = ("normal", "oedema", "fibrin", "necrosis", "abscess", "peritonitis")
 TASK = make_task("classification", {"target": "grade", "ordered": True}, classes=GRADES)
@@ -42,6 +44,34 @@ def test_scores_of_grades_are_those_worked_by_hand():
     assert found["classes"]["abscess"]["recall"] is None
     assert TASK.per_video(scores)["3"] == {"accuracy": 0.0, "expected_cost": 1.0}
     assert [TASK.rows(score)[0]["off"] for score in scores] == [0, 1, 0, -5]
+
+
+def test_the_best_single_answer_is_what_the_scores_are_beside():
+    """True 0, 0, 1, 5 of six grades: always 0 is right twice, and always 1 costs (1 + 1 + 0 + 4) / 5 / 4."""
+    one = TASK.summarise([TASK.score(sure(3), item(t, str(n)), quick=True) for n, t in enumerate((0, 0, 1, 5))])[
+        "one_answer"
+    ]
+    assert one["accuracy"]["mean"] == 0.5 and one["expected_cost"]["mean"] == pytest.approx(6 / 5 / 4)
+    assert one["macro_f1"]["mean"] == pytest.approx(2 * 2 / (2 * 2 + 2) / 3)
+
+
+@pytest.mark.parametrize("name", ["gynsurg_action", "gynsurg_bleeding", "gynsurg_smoke", "appendicitis_grades"])
+def test_the_target_follows_from_the_classes(name):
+    task = make_task("classification", classes=LABELS[name])
+    target = {"appendicitis_grades": "grade"}.get(name, name.partition("_")[2])
+    assert (task.spec.targets, task.ordered) == ((target,), target == "grade")
+    assert find_reader("appendix300" if target == "grade" else "gynsurg").LABELS[target] == name
+
+
+def test_classes_of_another_target_are_refused():
+    with pytest.raises(ValueError, match="target is 'action', and the site's 2 classes are of 'smoke' .*leave the targ"):
+        make_task("classification", {"target": "action"}, classes=LABELS["gynsurg_smoke"])
+
+
+def test_a_sample_may_be_a_whole_video():
+    numbers = {"frames": 10, "targets_of": "video", "random_frames": True}
+    spec = make_task("classification", numbers, classes=LABELS["gynsurg_action"]).spec
+    assert spec == SampleSpec(("action",), frames=10, targets_of="video", random_frames=True)
 
 
 def test_classes_without_order_have_no_cost():

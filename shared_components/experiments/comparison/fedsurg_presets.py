@@ -12,7 +12,7 @@ from typing import Any
 from shared_components.experiments.comparison.plan import Preset, Scale, Variant
 
 BUNDLE = "fl_endovit_clips"
-_TRAINING = {"height": 64, "width": 64, "batch_size": 6, "crops": False, "colour": 0.5}
+_TRAINING = {"height": 64, "width": 64, "batch_size": 6, "crops": False, "colour": 0.5, "optimizer": "adamw", "weight_decay": 0.05}
 _TASK = {"classification": {"frames": 2}}
 FEDSURG_SCALES = {
     "quick": Scale(
