@@ -36,11 +36,10 @@ def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimi
     Raises:
         ValueError: See `parameter_groups.parameter_groups`.
     """
-    groups, plain = parameter_groups(network, training), {"lr": training.learning_rate}
-    plain["weight_decay"] = training.weight_decay
+    groups, rate, decay = parameter_groups(network, training), training.learning_rate, training.weight_decay
     if training.optimizer == "sgd":
-        return torch.optim.SGD(groups, momentum=training.momentum, **plain)
-    return torch.optim.AdamW(groups, betas=training.betas, **plain)
+        return torch.optim.SGD(groups, rate, momentum=training.momentum, weight_decay=decay)
+    return torch.optim.AdamW(groups, rate, betas=training.betas, weight_decay=decay)
 
 
 def make_context(

@@ -105,7 +105,7 @@ def shown_frames(network: nn.Module, task: Task, stream: FrameStream, objects: O
     single = task.spec.frames == 1
     if task.spec.targets_of == "video":
         raise InferenceError(
-            f"the model looks at {task.spec.frames} frames of a whole video, and gives it one answer; list videos under "
+            f"the model looks at {task.spec.frames} frames of a whole video and gives it one answer; list videos under "
             "'split' in a site.yaml, and use the bundle's evaluate.yaml, whose metrics.csv has a row for each"
         )
     if single and objects is None:

@@ -64,7 +64,9 @@ def test_the_target_follows_from_the_classes(name):
 
 
 def test_classes_of_another_target_are_refused():
-    with pytest.raises(ValueError, match="target is 'action', and the site's 2 classes are of 'smoke' .*leave the targ"):
+    with pytest.raises(
+        ValueError, match=r"target is 'action', and the site's 2 classes are of 'smoke' .*leave the targ"
+    ):
         make_task("classification", {"target": "action"}, classes=LABELS["gynsurg_smoke"])
 
 

@@ -1,4 +1,4 @@
-"""FedSurg's two questions (EndoVis 2024, arXiv 2510.04772): the grade of a video at a centre that took no part, and after
+"""FedSurg's two questions (EndoVis 2024, arXiv 2510.04772): a video's grade at a centre that took no part, and after
 a centre's own training.
 
 Rows of Task 1 are scored at the unseen centre as they left the federation; rows of Task 2 train there, too, from a
@@ -12,7 +12,15 @@ from typing import Any
 from shared_components.experiments.comparison.plan import Preset, Scale, Variant
 
 BUNDLE = "fl_endovit_clips"
-_TRAINING = {"height": 64, "width": 64, "batch_size": 6, "crops": False, "colour": 0.5, "optimizer": "adamw", "weight_decay": 0.05}
+_TRAINING = {
+    "height": 64,
+    "width": 64,
+    "batch_size": 6,
+    "crops": False,
+    "colour": 0.5,
+    "optimizer": "adamw",
+    "weight_decay": 0.05,
+}
 _TASK = {"classification": {"frames": 2}}
 FEDSURG_SCALES = {
     "quick": Scale(
@@ -45,6 +53,5 @@ FEDSURG = Preset(
     layout="unseen",
     site_set="fedsurg",
     scales=FEDSURG_SCALES,
-    remark="(2), Task 2: every centre trains alone, the unseen one, too, on its own few videos; other rows never see one "
-    "of its",
+    remark="(2), Task 2: every centre trains alone, the unseen one, too, on its own few videos; others see none of its",
 )

@@ -71,7 +71,7 @@ class Preset:
 
     Its layout is ``scores``, ``costs``, ``ablation`` (averages beside ticks), ``held-out`` (the site that never
     trains), ``unseen`` (the sites' mean beside that site), ``delta`` (the improvement over local training) or
-    ``pictures``. All rows have its training, whatever their bundle, unless the scale or the command line says otherwise.
+    ``pictures``. All rows have its training, whatever their bundle, unless scale or command line say otherwise.
     """
 
     title: str
