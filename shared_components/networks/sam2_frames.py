@@ -75,8 +75,9 @@ def predicted(
             frames = _remembered(network, own, decoded, now, prompted=box is not None)
             for row, frame in zip(members, frames, strict=True):
                 after[row] = tracks[row].with_frame(frame, prompted=box is not None)
-    if not pieces:  # a gradient of zero, so that a batch that shows no object can be trained on
-        nothing = 0 * network.no_memory_embedding.sum() + EMPTY
+    if not pieces:  # a gradient of zero of whatever trains, so that a batch that shows no object can be trained on
+        trained = next((p for p in network.parameters() if p.requires_grad), network.no_memory_embedding)
+        nothing = 0 * trained.sum() + EMPTY
         return nothing.expand(B, N, maps.side, maps.side), after
     placed = _placed(pieces, [row for members in groups.values() for row in members], B * N)
     return placed.reshape(B, N, maps.side, maps.side), after  # (B*N, 1, H, W) -> (B, N, H, W)

@@ -183,8 +183,11 @@ def test_a_later_frame_has_gradients_of_the_memory_of_the_first():
     assert network.memory_encoder.projection.weight.grad.any() and network.no_memory_embedding.grad.any()
 
 
-def test_a_batch_that_shows_no_object_has_a_gradient_of_zero():
+@pytest.mark.parametrize("frozen", [(), ("memory", "no_memory", "temporal", "object_pointer")])
+def test_a_batch_that_shows_no_object_has_a_gradient_of_zero(frozen):
     network = trained().train()
+    for name, value in network.named_parameters():
+        value.requires_grad_(value.requires_grad and not name.startswith(frozen))
     found = network(clip(2), prompts(2, {}, {}, {}))
     assert (found[:, :, 1:] == EMPTY).all()
     found.sum().backward()
