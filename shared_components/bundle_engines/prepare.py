@@ -180,7 +180,13 @@ def readable_dataset(site: Site, split: str, task: Task, settings: Training) -> 
 
 
 def network_for(
-    definition: Remade, task: Task, settings: Training, *, bundle: str, start: str | None = None
+    definition: Remade,
+    task: Task,
+    settings: Training,
+    *,
+    bundle: str,
+    start: str | None = None,
+    site: Site | None = None,
 ) -> nn.Module:
     """Return the defined network with the task's last layer and its initial weights.
 
@@ -190,9 +196,11 @@ def network_for(
         settings: Its seed is that of the initial weights, as in a federation; the parts that it fixes do not train.
         bundle: Name of the bundle, whose shipped weights `rendered` means.
         start: `random`, `rendered` or the path of a file, see `initial_weights.begin`; default: the settings'.
+        site: Where it is trained; None: what the start has seen is not compared with a test.
 
     Raises:
-        ConfigError: A part that is to be fixed does not exist, or the network takes no frames of this size.
+        ConfigError: A part that is to be fixed does not exist, the network takes no frames of this size, or the start
+            has seen videos that the site tests on, see `splits.refuse_test`.
         CheckpointError: There are no such weights, or they are of another network.
     """
     kind, file = chosen_start(start or settings.start)
@@ -204,6 +212,9 @@ def network_for(
         check_size(network, settings.height, settings.width)
     begun = begin(network, kind, card=task.card, bundle=bundle, file=file)
     fresh = ", ".join(begun["fresh"])
+    if site is not None:
+        with _as_config_error():
+            refuse_test(begun.get("seen", ""), site, start=begun["from"])
     logger.info("the network begins from %s%s", said(begun), f"; from the seed: {fresh}" if fresh else "")
     with _as_config_error():
         freeze(network, settings.fixed)
@@ -215,20 +226,14 @@ def seen_videos(site: Site, settings: Training, *, bundle: str, start: str | Non
 
     Args:
         site: Where they are trained.
-        settings, bundle, start: As in `network_for`.
+        settings, bundle, start: As in `network_for`, which has compared what the start has seen.
 
     Raises:
-        ConfigError: The start has seen videos that the site tests on, see `splits.refuse_test`.
         CheckpointError: There are no such weights.
     """
     kind, file = chosen_start(start or settings.start)
     source = source_of(kind, bundle, file)
-    if source is None:
-        return seen_after("", site)
-    seen = header_of(source[0]).get(SEEN, "")
-    with _as_config_error():
-        refuse_test(seen, site, start=source[0].name)
-        return seen_after(seen, site)
+    return seen_after("" if source is None else header_of(source[0]).get(SEEN, ""), site)
 
 
 def make_optimizer(network: nn.Module, settings: Training) -> torch.optim.Optimizer:
