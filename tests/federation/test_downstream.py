@@ -39,7 +39,7 @@ def pretrained(folder, **notes):
 @pytest.mark.parametrize("name", FIRST)
 def test_sites_fine_tune_one_encoder_from_pre_trained_weights(tmp_path, name):
     made, layout, tasks = job(name)
-    files = render(tmp_path / "sites", sites=2, layout=layout, tasks=tasks, height=64, width=64, frames_per_video=2)
+    files = render(tmp_path / "sites", sites=2, layout=layout, tasks=tasks, height=64, width=64, frames_per_video=8)
     start = pretrained(tmp_path)
     ended = run_together(made, dict(zip("ab", files, strict=True)), tmp_path / "runs", start_weights=start)
     one, other = (load_weights(ended.folder / site / "model.safetensors") for site in "ab")

@@ -38,7 +38,7 @@ def test_the_committed_jobs_are_what_the_file_gives():
 @pytest.mark.parametrize("name", described_jobs(jobs_folder()))
 def test_every_row_is_a_job(name):
     written = args_of(jobs_folder() / name)
-    assert written == described_jobs(jobs_folder())[name] and Job(**written).method in (name, "fedsam")
+    assert written == described_jobs(jobs_folder())[name] and Job(**written).method in (name, "fedavg", "fedsam")
 
 
 def test_a_changed_file_is_refused_and_written_anew(folder, capsys):
