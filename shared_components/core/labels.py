@@ -16,8 +16,8 @@ from shared_components.core.prompting import Prompting
 from shared_components.core.task import Answer, Array, Batch, Scores, outputs_of
 from shared_components.core.video_metrics import mean_known, spread
 
-ONE_ANSWER = "one_answer"
-"""In a record, the scores of the best single answer for all samples."""
+CHANCE = "chance"
+"""In a record, the scores of answers without a look: the same for all samples, or guesses."""
 
 
 @dataclass(frozen=True, eq=False)

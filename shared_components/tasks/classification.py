@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,7 +17,7 @@ from shared_components.common.arguments import between, true_or_false
 from shared_components.common.drawing.sheets import Sheet
 from shared_components.core.card import Card, Metric
 from shared_components.core.labels import (
-    ONE_ANSWER,
+    CHANCE,
     Labels,
     LabelScore,
     by_video,
@@ -59,7 +60,7 @@ DEFINITIONS = {
     "f1": "harmonic mean of mean precision and mean recall of the classes that occur",
     "expected_cost": "mean of |i - j| / (classes - 1), i the true and j the predicted grade: our matrix, since that of "
     "FedSurg was not found",
-    ONE_ANSWER: "by each metric the best that the same class for all samples reaches",
+    CHANCE: "by each metric the better of the same class for all samples, and of guesses as frequent as the classes",
 }
 
 
@@ -163,10 +164,10 @@ class Classification(Labels):
         return [row | ({"off": found - true} if self.ordered else {"right": int(found == true)})]
 
     def summarise(self, scores: Sequence[LabelScore]) -> Scores:
-        """Return the numbers over all samples, each class's precision, recall, F1 and count, and those of one answer.
+        """Return the numbers over all samples, each class's precision, recall, F1 and count, and ``chance``.
 
-        ``one_answer`` has by each metric the best that the same class for all samples reaches: what is no better has
-        learnt nothing that can be used.
+        That has each metric of the same class for all samples, or of guesses as frequent as the classes, whichever is
+        better: what does not reach it has learnt nothing of use.
         """
         prediction, truth = self._pairs(scores)
         counts = confusion(prediction, truth, len(self.classes))
@@ -175,16 +176,13 @@ class Classification(Labels):
             name: {key: none_for_nan(found[c]) for key, found in of_classes.items()} | {"samples": int(counts[c].sum())}
             for c, name in enumerate(self.classes)
         }
-        values, same = self._values(prediction, truth), [self._values(np.full_like(truth, c), truth) for c in self._ids]
-        means, one = {}, {}
+        values, means, chance = self._values(prediction, truth), {}, {}
+        blind = [self._values(np.full_like(truth, c), truth) for c in range(len(self.classes))]
+        guesses = {"macro_f1": 1 / len(np.unique(truth))}  # F1 of a guessed class is its share
         for metric in self.metrics:
-            best = (max if metric.higher_is_better else min)(found[metric.name] for found in same)
-            means[metric.name], one[metric.name] = ({"mean": none_for_nan(v)} for v in (values[metric.name], best))
-        return {**means, "frames": len(scores), "classes": classes, ONE_ANSWER: one}
-
-    @property
-    def _ids(self) -> range:
-        return range(len(self.classes))
+            best = metric.best([*(found[metric.name] for found in blind), guesses.get(metric.name, math.nan)])
+            means[metric.name], chance[metric.name] = ({"mean": none_for_nan(v)} for v in (values[metric.name], best))
+        return {**means, "frames": len(scores), "classes": classes, CHANCE: chance}
 
     def _values(self, prediction: Array, truth: Array) -> dict[str, float]:
         C = len(self.classes)

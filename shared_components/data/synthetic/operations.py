@@ -155,7 +155,7 @@ def _cover(canvas: Canvas, colour: RGB, cover: Array, share: float = 1.0) -> Arr
     return cover
 
 
-_SWOLLEN = (0.06, 0.095, 0.1, 0.105, 0.11, 0.11)  # of the appendix, in canvas widths, by grade
+_SWOLLEN = (0.11, 0.165, 0.175, 0.185, 0.195, 0.195)  # of the appendix, in canvas widths, by grade
 _RED = (0.0, 0.5, 0.6, 0.55, 0.7, 0.75)  # of it, by grade
 _AROUND = (0.0, 0.12, 0.3, 0.35, 0.5, 0.7)  # redness of the tissue about it
 _FIBRIN = (0.0, 0.0, 0.6, 0.35, 0.45, 0.65)  # share of it that is coated
@@ -172,7 +172,7 @@ def _lay_appendix(canvas: Canvas, rng: np.random.Generator, look: Look, grade: i
         canvas, rng, _toned((228, 184, 112), look), "lobular", _ellipse(canvas, (0.9, 0.25 * ratio), (0.35, 0.3), 40)
     )
     middle = np.array([0.5, 0.5 * ratio]) + rng.uniform(-0.06, 0.06, 2)
-    near = np.exp(-2.0 * _ellipse(canvas, middle, (0.35, 0.3), 0.0) ** 2)
+    near = np.exp(-2.0 * _ellipse(canvas, middle, (0.5, 0.4), 0.0) ** 2)
     noise = fractal(rng, H, W, 6)
     _cover(canvas, (190, 44, 44), near * np.clip(0.8 + 0.35 * noise, 0, 1), _AROUND[grade])
     if grade == 5:
@@ -181,7 +181,7 @@ def _lay_appendix(canvas: Canvas, rng: np.random.Generator, look: Look, grade: i
         _lay_abscess(canvas, rng, middle)
     angle = np.deg2rad(rng.uniform(-50, 50))
     along, side = np.array([np.cos(angle), np.sin(angle)]), np.array([-np.sin(angle), np.cos(angle)])
-    ends = [middle - 0.19 * along, middle + rng.uniform(-0.16, 0.16) * side, middle + 0.19 * along]
+    ends = [middle - 0.32 * along, middle + rng.uniform(-0.2, 0.2) * side, middle + 0.32 * along]
     pale, red = _toned((232, 178, 166), look, 0.15), linear((186, 42, 44))
     cover = _lay_tube(canvas, np.stack(ends), (1 - _RED[grade]) * pale + _RED[grade] * red, _SWOLLEN[grade], 7.0)
     _spoil(canvas, rng, cover, grade)
@@ -215,8 +215,8 @@ def _lay_abscess(canvas: Canvas, rng: np.random.Generator, middle: Array) -> Non
     """Lay a walled-off pool of pus beside the appendix: creamy, with a thick red rim."""
     H, W = canvas.shape
     turn = rng.uniform(0, 2 * np.pi)
-    centre = middle + 0.13 * np.array([np.cos(turn), 0.8 * np.sin(turn)])
-    inside = 1.0 - _ellipse(canvas, centre, (0.2, 0.15), np.rad2deg(turn)) + 0.1 * fractal(rng, H, W, 6)
+    centre = middle + 0.17 * np.array([np.cos(turn), 0.8 * np.sin(turn)])
+    inside = 1.0 - _ellipse(canvas, centre, (0.28, 0.22), np.rad2deg(turn)) + 0.1 * fractal(rng, H, W, 6)
     rim = step(inside, -0.12, 0.02)
     _cover(canvas, (150, 26, 30), rim, 0.9)
     pus = step(inside, 0.1, 0.26)

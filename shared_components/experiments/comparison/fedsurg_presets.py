@@ -13,21 +13,22 @@ from shared_components.experiments.comparison.plan import Preset, Scale, Variant
 
 BUNDLE = "fl_endovit_clips"
 _TRAINING = {
-    "height": 64,
-    "width": 64,
     "batch_size": 6,
     "crops": False,
     "colour": 0.5,
     "optimizer": "adamw",
     "weight_decay": 0.05,
+    "schedule": "cosine",
+    "warmup_rounds": 1,
+    "learning_rate": 1e-3,
 }
 _TASK = {"classification": {"frames": 2}}
 FEDSURG_SCALES = {
     "quick": Scale(
-        2, {**_TRAINING, "iterations": 4, "learning_rate": 5e-4}, 2, 80, 96,
+        2, {**_TRAINING, "height": 32, "width": 32, "iterations": 2}, 2, 64, 64,
         remark="a check that everything works, too short to tell methods apart",
     ),
-    "small": Scale(8, {**_TRAINING, "epochs": 4, "learning_rate": 5e-4}, 2, 80, 96),
+    "small": Scale(6, {**_TRAINING, "height": 32, "width": 32, "epochs": 2}, 2, 80, 96),
     "paper": Scale(40, {"height": 224, "width": 224}, 20, 540, 960),
 }  # fmt: skip
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.core.card import Metric
-from shared_components.core.labels import ONE_ANSWER
+from shared_components.core.labels import CHANCE
 from shared_components.experiments.comparison.plan import SCORES, Run, finished
 from shared_components.reporting.records import NAN, Group, grouped, load_run, output_names, score
 from shared_components.reporting.records import Run as Records
@@ -92,13 +92,13 @@ class Comparison:
         return tuple(_scored(group, scores) for group in found)
 
     @property
-    def one_answer(self) -> Result | None:
-        """The scores of the best single answer for all of a site's test videos, where its task records them."""
+    def chance(self) -> Result | None:
+        """The scores of answers without a look at the test videos, where the task records them."""
         for result in self.results:
             sites = (result.scores or {}).get("sites", {})
-            if sites and all(ONE_ANSWER in record for record in sites.values()):
-                held_out = ((result.scores or {}).get("held_out") or {}).get(ONE_ANSWER)
-                same = {site: record[ONE_ANSWER] for site, record in sites.items()}
+            if sites and all(CHANCE in record for record in sites.values()):
+                held_out = ((result.scores or {}).get("held_out") or {}).get(CHANCE)
+                same = {site: record[CHANCE] for site, record in sites.items()}
                 return Result(result.run, scores={"sites": same, "held_out": held_out})
         return None
 

@@ -19,7 +19,7 @@ from shared_components.reporting.tables import Table
 
 BESIDE, EDGES_BESIDE = 2, 4  # metrics beside each other, as in PFedSIS's Table I; with two columns each
 WITH_DELTA = ("delta", "pictures")  # layouts whose own table is the improvement over local training
-ONE_ANSWER_ROW = "One answer for all, the best"
+CHANCE_ROW = "Chance"
 UNSEEN_METRICS = ("macro_f1", "expected_cost")  # those that FedSurg ranks by
 _ARROWS = {True: "↑", False: "↓"}
 
@@ -319,9 +319,9 @@ def _table(title: str, comparison: Comparison, columns: Sequence[Column], note: 
         ticks = comparison.of(label)[0].run.variant.ticks or (False,) * len(names)
         shown = ticks if names else ()
         rows.append((label, *("✓" if on else "" for on in shown), *(column[number] for column in texts)))
-    if (one := comparison.one_answer) and all(column.metric for column in columns):
+    if (one := comparison.chance) and all(column.metric for column in columns):
         cells = (_text(column, column.value(one), math.nan) for column in columns)
-        rows.append((ONE_ANSWER_ROW, *("" for _ in names), *cells))
+        rows.append((CHANCE_ROW, *("" for _ in names), *cells))
     head = ("Method", *names, *(column.heading for column in columns))
     return Table(title, head, tuple(rows), 1 + len(names), note, marks=marks)
 

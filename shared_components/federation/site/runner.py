@@ -116,7 +116,9 @@ class SiteRunner:
             site = self._find_site(job, message.header["number"])
             upload = self._upload(job, site, message.header["run"])
             reply = handlers[task](job, site, message, upload)
-        except (SiteError, ValueError, FloatingPointError, KeyError, NotWritten) as error:
+        except NotWritten as error:
+            raise SiteRefusal(f"site {self.name}: {error}") from error
+        except (SiteError, ValueError, FloatingPointError, KeyError) as error:
             text = error.args[0] if error.args else repr(error)
             raise SiteRefusal(text if self.name in str(text) else f"site {self.name}: {text}") from error
         reply.header["round"] = message.header["round"]

@@ -40,7 +40,7 @@ def test_a_part_has_its_operation_and_things_unless_others_are_asked_for():
 def test_four_centres_have_every_grade_to_validate_and_test():
     centres = site_set("fedsurg", frames=4)
     assert [(site.name, site.videos["train"]) for site in centres] == [
-        ("centre-1", 10), ("centre-2", 9), ("centre-3", 11), ("unseen", 6),
+        ("centre-1", 40), ("centre-2", 36), ("centre-3", 44), ("unseen", 24),
     ]  # fmt: skip
     assert len({site.look for site in centres}) == 4
     assert all(site.videos["validation"] % 6 == site.videos["test"] % 6 == 0 for site in centres)
