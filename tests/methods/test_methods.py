@@ -94,7 +94,7 @@ def test_every_method_has_a_job_and_a_card_of_its_name(built):
     assert settings["method"] == method.name and settings["bundle"] == bundle_for(method.name)
     load_method(settings["method"], **settings["arguments"])
     card = (folder / "README.md").read_text()
-    assert f"nvflare simulator nvflare_jobs/{method.name} -w ws" in card and 15 < len(card.splitlines()) < 80
+    assert f"nvflare simulator nvflare_jobs/{method.name} -w ws" in card and 15 < len(card.splitlines()) < 130
 
 
 def test_every_job_runs_one_of_the_methods():
