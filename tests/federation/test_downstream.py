@@ -16,7 +16,7 @@ from shared_components.networks.checkpoints import load_weights, save_weights
 from shared_components.networks.mae_vit import MaeVit
 from tests.federation.conftest import render
 
-FIRST = {"fl_endovit_phases": "f1", "fl_endovit_segmentation": "image_iou", "fl_endovit_triplets": "map"}
+FIRST = {"fl_endovit_phases": "f1", "fl_endovit_segmentation": "image_iou", "fl_endovit_triplets": "map", "fedsurg": "macro_f1"}
 ONE = {"batch_size": 2, "iterations": 1, "start": "file"}
 
 
@@ -25,6 +25,8 @@ def job(name):
     row = described_jobs(jobs_folder())[name]
     sites = row["synthetic"]
     made = {**row, "rounds": 1, "training": {**row["training"], **ONE}}
+    if "set" in sites:
+        return Job.from_json(made), "appendix300", ["classification"]
     return Job.from_json(made), sites.get("layouts", ["endovis2017"])[0], sites.get("tasks", ["segmentation"])
 
 
