@@ -23,8 +23,10 @@ from shared_components.tasks.segmentation import enlarge
 HEIGHT, WIDTH = 64, 96
 SHIPPING = [name for name in bundle_config.bundle_names() if shipped_facts(name)]
 """The bundles that ship weights; one that does not begins at random."""
+SEGMENTING = [name for name in SHIPPING if "segmentation" in load_bundle(name).tasks]
 PROMPTED = {"surgfed": {"boxes": "10,10,40,30"}}
 """What inference is told beside the frame by bundles whose network needs it; they are not exported to TorchScript."""
+UNPROMPTED = [name for name in SEGMENTING if name not in PROMPTED]
 SITE = """\
 name: hospital-a
 dataset: pfedsis_npy

@@ -25,7 +25,7 @@ from shared_components.experiments.shipping.bundle_files.make import (
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import bundle_names, load_bundle
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_pt, stored_weights
-from tests.bundles.conftest import PROMPTED, SHIPPING
+from tests.bundles.conftest import PROMPTED, SEGMENTING
 
 NEW = """\
 title: A toy
@@ -230,7 +230,7 @@ def test_a_step_uses_the_mean_of_all_processes_gradients(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-EACH = pytest.mark.parametrize("bundle", SHIPPING)
+EACH = pytest.mark.parametrize("bundle", SEGMENTING)
 INFERENCE = "configs/inference.yaml"
 
 

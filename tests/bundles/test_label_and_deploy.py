@@ -19,12 +19,12 @@ from shared_components.cli import main
 from shared_components.data.files import DataError
 from shared_components.data.synthetic.scene import render_video
 from shared_components.inference import InferenceError
-from tests.bundles.conftest import SHIPPING, export
+from tests.bundles.conftest import UNPROMPTED, export
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Detected deprecated name:UserWarning", "ignore:.*torch.jit:DeprecationWarning"
 )
-EACH = pytest.mark.parametrize("bundle", SHIPPING)
+EACH = pytest.mark.parametrize("bundle", UNPROMPTED)
 HEIGHT, WIDTH = (250, 330)  # of the frame: no multiple of 32, larger than the network's input and of another shape
 
 

@@ -19,7 +19,7 @@ from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL, mean_
 from shared_components.core.trained_model import load_trained
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.networks.checkpoints import export_pt, load_metadata, save_weights
-from tests.bundles.conftest import PROMPTED, SHIPPING, export
+from tests.bundles.conftest import PROMPTED, SEGMENTING, UNPROMPTED, export
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:No hash value:UserWarning"),
@@ -27,8 +27,8 @@ pytestmark = [
 ]
 SCHEMA = Path(__file__).with_name("metadata_schema.json")
 EACH = pytest.mark.parametrize("bundle", bundle_names())
-WITH_WEIGHTS = pytest.mark.parametrize("bundle", SHIPPING)
-EXPORTED_TO_TORCHSCRIPT = pytest.mark.parametrize("bundle", [name for name in SHIPPING if name not in PROMPTED])
+WITH_WEIGHTS = pytest.mark.parametrize("bundle", SEGMENTING)
+EXPORTED_TO_TORCHSCRIPT = pytest.mark.parametrize("bundle", UNPROMPTED)
 
 
 def document(bundles: Path, bundle: str, config: str) -> dict:

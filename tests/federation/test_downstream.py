@@ -16,7 +16,12 @@ from shared_components.networks.checkpoints import load_weights, save_weights
 from shared_components.networks.mae_vit import MaeVit
 from tests.federation.conftest import render
 
-FIRST = {"fl_endovit_phases": "f1", "fl_endovit_segmentation": "image_iou", "fl_endovit_triplets": "map", "fedsurg": "macro_f1"}
+FIRST = {
+    "fl_endovit_phases": "f1",
+    "fl_endovit_segmentation": "image_iou",
+    "fl_endovit_triplets": "map",
+    "fedsurg": "macro_f1",
+}
 ONE = {"batch_size": 2, "iterations": 1, "start": "file"}
 
 
