@@ -10,7 +10,7 @@ from typing import Any
 from shared_components.common.arguments import between, height_and_width
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.progress_display import shown
-from shared_components.core.initial_weights import chosen_start
+from shared_components.core.initial_weights import RENDERED, chosen_start
 from shared_components.experiments.comparison import plan, presets, sites
 from shared_components.experiments.comparison.output import refuse_foreign, set_aside, write_all
 from shared_components.experiments.comparison.results import Comparison, read_results
@@ -49,9 +49,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", metavar="HxW", help="of the network's input, multiples of 32")
     parser.add_argument(
         "--start",
-        default="rendered",
         metavar="random|rendered|PATH",
-        help="what networks begin from: the seed, the weights that bundles ship, or a file; default: %(default)s",
+        help="what networks begin from: the seed, the weights that bundles ship, or a file; default: the preset's own, "
+        "or rendered",
     )
     parser.add_argument(
         "--argument", action="append", default=[], metavar="METHOD.KEY=VALUE", help="of a method; may be repeated"
@@ -107,7 +107,7 @@ def _comparison(
     results = read_results(runs, args.out / "runs", reasons)
     remarks = (plan.scale_of(args.scale, preset).remark, preset.remark)
     sites, remark = tuple(runs[0].sites), "; ".join(text for text in remarks if text)
-    return Comparison(preset.title, preset.layout, preset.tick_names, sites, results, remark)
+    return Comparison(preset.title, preset.layout, preset.tick_names, sites, results, remark, preset.versus)
 
 
 def arguments(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -137,11 +137,12 @@ def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
         ValueError: An argument, a size or a row's settings are impossible; nothing was rendered.
     """
     scale = plan.scale_of(args.scale, preset)
+    preset = plan.at_scale(preset, scale)
     rounds = scale.rounds if args.rounds is None else args.rounds
     squares = any(takes_squares(row.bundle or bundle_for(row.method)) for row in preset.variants)
     square = {"width": scale.training["height"]} if squares and "height" in scale.training else {}
     training = {**scale.training, **square, **_training(args)}
-    start, file = chosen_start(args.start)
+    start, file = chosen_start(args.start or preset.start or RENDERED)
     begins = {"start": start, "start_file": str(file.resolve()) if file else ""}
     numbers = seeds(args.seeds)
     table = {}
@@ -216,6 +217,8 @@ def _training(args: argparse.Namespace) -> dict[str, Any]:
     if args.learning_rate == 0:
         raise ValueError("--learning-rate is 0, which trains nothing; give a number above 0")
     given = {key: getattr(args, key) for key in ("iterations", "batch_size", "learning_rate")}
+    if args.iterations:
+        given["epochs"] = 0
     if args.size:
         height, width = height_and_width("--size", args.size)
         given |= {"height": height, "width": width}

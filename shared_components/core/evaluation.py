@@ -38,6 +38,7 @@ class Scorer:
     def __init__(self, task: Task, *, quick: bool) -> None:
         self.task = task
         self.items: list[str] = []  # names of what was scored
+        self.videos: list[str] = []  # of each
         self.scores: list[Any] = []
         self._quick = quick
         self._tracking: Tracking | None = None
@@ -64,6 +65,22 @@ class Scorer:
         for answer, item in zip(self.task.postprocess(outputs, batch, sizes), items, strict=True):
             self.scores.append(self.task.score(answer, item, quick=self._quick))
             self.items.append(item.name)
+            self.videos.append(item.video)
+
+    def by_sample(self) -> list[dict[str, Any]]:
+        """Return what paired tests compare: each video's numbers where the task has such, else each sample's.
+
+        ``{"video": its video, "sample": its name, of a whole video "", "values": {metric: value or None}}``.
+        """
+        if videos := self.task.per_video(self.scores):
+            return [{"video": video, "sample": "", "values": plain(dict(found))} for video, found in videos.items()]
+        rows = zip(self.videos, self.items, self.scores, strict=True)
+        return [{"video": video, "sample": name, "values": self._means(score)} for video, name, score in rows]
+
+    def _means(self, score: Any) -> dict[str, float | None]:
+        """Return one sample's numbers, the mean over outputs of each."""
+        found = plain(self.task.summarise([score]))
+        return {m.name: found[m.name].get("mean") for m in self.task.metrics if m.name in found}
 
     def summary(self) -> Scores:
         """Return the numbers of a record, as JSON holds them."""
@@ -108,6 +125,7 @@ def thorough(
     size: tuple[int, int],
     split: str,
     pictures: Path | None = None,
+    by_sample: bool = False,
 ) -> Scores:
     """Score by every metric at the labels' own size, a sample at a time, and draw some of the samples.
 
@@ -115,13 +133,15 @@ def thorough(
         chosen: The samples, of one split.
         size: (height, width) of the network's input.
         pictures: Folder of the pictures, see `draw_pictures`; their names begin with the split.
+        by_sample: Return `Scorer.by_sample`, too, as ``samples``.
     """
     scorer = Scorer(task, quick=False)
     batches = native_batches(chosen, size, task, prefix=f"{split}-")
     _run(network, scorer, follow(batches, "scoring", len(chosen)))
     if pictures is not None:
         draw_pictures(network, scorer, chosen, size=size, split=split, folder=pictures)
-    return {"split": split, **scorer.summary()}
+    samples = {"samples": scorer.by_sample()} if by_sample else {}
+    return {"split": split, **scorer.summary(), **samples}
 
 
 def draw_pictures(

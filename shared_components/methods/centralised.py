@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from shared_components.common.arguments import one_of
+from shared_components.core.aggregators.averaging import averaged
 from shared_components.core.aggregators.mean import FirstSite
 from shared_components.core.method import About, Local, LocalUpdate, LocalWork, Losses, Method, Requires, Server
 from shared_components.core.partition import Role, everything
@@ -10,15 +14,16 @@ from shared_components.core.partition import Role, everything
 BUDGETS = ("steps", "epochs")
 
 
-def build(*, budget: str = "steps") -> Method:
+def build(*, budget: str = "steps", swa: Mapping[str, Any] | None = None) -> Method:
     """Return centralised training, for simulations only.
 
     Args:
         budget: ``steps``: as many optimizer steps as one site takes in a federation. ``epochs``: as many as
             all sites take together, so that every frame is seen as often as in a federation.
+        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
     """
     one_of("centralised", "budget", budget, BUDGETS)
-    return Method(
+    method = Method(
         name="centralised",
         partition=everything(Role.GLOBAL),
         server=Server(aggregator=FirstSite()),
@@ -34,6 +39,7 @@ def build(*, budget: str = "steps") -> Method:
             secure_sums="no: frames are pooled; simulations only",
         ),
     )
+    return averaged(method, swa)
 
 
 def _first_site_trains(budget: str) -> LocalUpdate:

@@ -29,16 +29,26 @@ def violins(
     title: str,
     y_label: str,
     models: tuple[str, str],
+    tested: Mapping[str, PairedTest] | None = None,
     level: float = 0.01,
     higher_is_better: bool = True,
     height: int = 330,
 ) -> str:
     """Draw a split violin per name: left half `models[0]`, right half `models[1]`, with p and the least possible p.
 
+    Args:
+        pairs: By name what is drawn.
+        title, y_label: Of the drawing and its axis.
+        models: Names of the halves.
+        tested: By name the test whose p stands below, such as of videos where frames are drawn; None: of the pairs.
+        level: Below which p is significant.
+        higher_is_better: Of the values.
+        height: Of the drawing in pixels.
+
     Raises:
         ValueError: The values of a name are no pairs.
     """
-    tests = {name: paired_test(*pair) for name, pair in pairs.items()}
+    tests = tested or {name: paired_test(*pair) for name, pair in pairs.items()}
     known = [v for pair in pairs.values() for side in pair for v in side if math.isfinite(v)]
     width = max(_LEFT + _STEP * len(pairs) + 14, 420)
     axes = Axes((_LEFT, width - 14), (height - _BOTTOM, _TOP), (0.0, 1.0), fitting(known))

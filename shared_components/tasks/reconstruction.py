@@ -30,6 +30,7 @@ METRICS = (
     Metric("mse", "MSE", False, digits=4),
     Metric("psnr", "PSNR", True, "dB", digits=2),
     *(Metric(name, f"patches below {limit}", True, "%", 100.0, 1) for name, limit in THRESHOLDS.items()),
+    Metric("normalised_mse", "loss", False, digits=4),
 )
 PIXELS = ("colours", "normalised", "patches")
 DEFINITIONS = {
@@ -40,6 +41,7 @@ DEFINITIONS = {
         "normalised by EndoViT's mean and deviation and at the network's size"
         for name, limit in THRESHOLDS.items()
     },
+    "normalised_mse": "per frame the mean squared error of the hidden patches, in those pixels and at that size",
     "hidden": "patches drawn by a fixed seed, the same for every model",
     "resolution": "of the frame: the restored picture enlarged bilinearly, the hidden patches by nearest neighbours",
 }
@@ -84,11 +86,13 @@ class Restored:
         image: float32 (H, W, 3) in [0, 1].
         hidden: bool (H, W), True for hidden pixels.
         errors: Each patch's mean squared error in normalised pixels, float32 (L,), at the network's size.
+        masked: Which of these patches are hidden, bool (L,).
     """
 
     image: Array
     hidden: Array
     errors: Array = field(default_factory=lambda: np.zeros(0, np.float32))
+    masked: Array = field(default_factory=lambda: np.zeros(0, bool))
 
 
 @dataclass(frozen=True)
@@ -165,7 +169,10 @@ class Reconstruction(OneOutput):
         hidden = batch["hidden"].cpu().numpy().astype(np.uint8)
         return [
             Restored(
-                _resized(picture, size, cv2.INTER_LINEAR), _resized(mask, size, cv2.INTER_NEAREST_EXACT) > 0, of_patches
+                _resized(picture, size, cv2.INTER_LINEAR),
+                _resized(mask, size, cv2.INTER_NEAREST_EXACT) > 0,
+                of_patches,
+                mask[:: self.patch, :: self.patch].ravel() > 0,  # (H, W) -> (h * w,)
             )
             for picture, mask, of_patches, size in zip(pictures, hidden, errors, sizes, strict=True)
         ]
@@ -178,7 +185,8 @@ class Reconstruction(OneOutput):
             name: float(np.mean(answer.errors < limit)) if len(answer.errors) else math.nan
             for name, limit in THRESHOLDS.items()
         }
-        return {"mse": mse, "psnr": 10 * math.log10(1 / max(mse, 1e-12)), **shares}
+        loss = float(np.mean(answer.errors[answer.masked])) if len(answer.errors) else math.nan
+        return {"mse": mse, "psnr": 10 * math.log10(1 / max(mse, 1e-12)), **shares, "normalised_mse": loss}
 
     def files(self, answer: Restored, image: Array) -> dict[str, Array]:
         """Return the restored frame, and a sheet of frame, input and restored frame."""

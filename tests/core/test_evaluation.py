@@ -67,6 +67,16 @@ def test_records_hold_the_samples_own_scores_and_where_its_panels_lie(site, tmp_
     assert dice["worst"] <= scores["dice"]["mean"] <= dice["best"]
 
 
+def test_each_sample_has_its_numbers_beside_its_video(site) -> None:
+    task = make_task("segmentation", {}, classes=("background", "shaft", "wrist", "clasper"))
+    chosen = samples(site, "validation", task.spec)
+    torch.manual_seed(0)
+    found = thorough(Tiny(out_channels=4), task, chosen, size=(32, 64), split="validation", by_sample=True)
+    assert [one["video"] for one in found["samples"]] == [sample.video for sample in chosen]
+    known = [one["values"]["dice"] for one in found["samples"] if one["values"]["dice"] is not None]
+    assert len({one["sample"] for one in found["samples"]}) == len(chosen) and all(0 <= v <= 1 for v in known)
+
+
 def test_a_picture_is_of_the_sample_that_its_record_names(site, tmp_path: Path) -> None:
     """What the error panel shows wrong is what the scores count: a network that says background everywhere."""
 

@@ -33,6 +33,13 @@ def test_a_drawing_has_two_halves_a_name_its_p_and_the_least_possible_one():
     assert "least 0.125" in drawn and "cannot be below 0.01" in drawn and "FL better" in drawn
 
 
+def test_the_test_may_be_of_other_pairs_than_those_drawn():
+    drawn = violins(
+        {"a": (HIGH, LOW)}, tested={"a": paired_test(HIGH[:4], LOW[:4])}, title="t", y_label="y", models=("a", "b")
+    )
+    assert "p 0.125, n 4" in drawn and drawn.count("<circle") == 18
+
+
 def test_equal_values_have_no_outline():
     drawn = violins({"a": ([0.5] * 3, [0.5] * 3)}, title="t", y_label="y", models=("a", "b"))
     assert "<path" not in drawn and drawn.count("<circle") == 6

@@ -120,6 +120,8 @@ def test_existing_networks_are_scored_on_the_same_pixels_and_patches_are_counted
     assert [score["below_100"] for score in scores] == [7 / 8, 1.0]
     assert [score["below_050"] for score in scores] == [0.0, 0.0]
     assert len(first.errors) == 8
+    hidden = [bool(given["hidden"][0, 4 * y, 4 * x]) for y in range(2) for x in range(4)]
+    assert scores[0]["normalised_mse"] == pytest.approx(first.errors[hidden].mean())
 
 
 def test_patches_that_nobody_has_scored_are_not_counted():

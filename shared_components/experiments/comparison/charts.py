@@ -7,6 +7,7 @@ from operator import methodcaller
 
 from shared_components.core.card import Metric
 from shared_components.experiments.comparison.results import Comparison, Result, mean_and_deviation
+from shared_components.experiments.comparison.versus import versus_panel
 from shared_components.reporting.axes import COLOURS, fitting
 from shared_components.reporting.charts import Point, Series, dot_plot, line_chart, scatter, swatch
 from shared_components.reporting.figures import Panel
@@ -27,7 +28,7 @@ def score_panel(comparison: Comparison, group: Group) -> Panel:
         for label in comparison.labels
     }
     what = f"{group.title}: " if len(comparison.groups) > 1 else ""
-    title = f"{what}{metric.plain_heading} on the test videos, by site"
+    title = f"{what}{metric.plain_heading} on the {comparison.split} videos, by site"
     wide, narrow = (dot_plot(rows, title=title, sites=group.sites, width=width) for width in (860, 338))
     legend = [(swatch(i, line=False), site) for i, site in enumerate(group.sites)]
     text = "A dot for every site and seed; the line is their mean."
@@ -67,7 +68,7 @@ def cost_panel(comparison: Comparison, group: Group) -> Panel:
     wide, narrow = ([drawn((width, 330), *one) for one in _COSTS] for width in (530, 338))
     good = "Up" if metric.higher_is_better else "Down"
     text = (
-        "Full: the mean over the sites on the test videos; open, on the same line: the worst site. "
+        f"Full: the mean over the sites on the {comparison.split} videos; open, on the same line: the worst site. "
         f"{good} and left is good."
     )
     return Panel("Cost and score", wide, [], 2, text, narrow)
@@ -128,5 +129,5 @@ def _mean_of(comparison: Comparison, label: str, value: Callable[[Result], float
 
 def panels(comparison: Comparison, group: Group) -> list[Panel]:
     """Draw all charts of a task for which there are numbers."""
-    drawn = [draw(comparison, group) for draw in (score_panel, curve_panel, cost_panel)]
+    drawn = [draw(comparison, group) for draw in (score_panel, versus_panel, curve_panel, cost_panel)]
     return [panel for panel in drawn if panel.charts]

@@ -126,7 +126,7 @@ def _score_rows(result: Result, groups: Sequence[Group]) -> Iterator[tuple]:
 
 def costs_csv(comparison: Comparison) -> str:
     """Write one line per run with its costs."""
-    done = [result for result in comparison.results if result.scores]
+    done = [result for result in comparison.results if (result.scores or {}).get("costs")]
     names = sorted({name for r in done for name in (r.scores or {}).get("costs", {})})
     rows = ((*_who(r), *((r.scores or {})["costs"][name] for name in names), str(r.folder)) for r in done)
     return as_csv(("label", "method", "seed", *names, "run"), rows)
@@ -143,6 +143,8 @@ def as_page(comparison: Comparison, tables: Sequence[Table]) -> str:
     return TEMPLATES.get_template("comparison.html.j2").render(
         title=comparison.title,
         tables=tables,
+        split=comparison.split,
+        models=comparison.models,
         parts=parts,
         links=list(_links(parts, bool(failed))),
         failed=failed,

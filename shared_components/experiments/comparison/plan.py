@@ -38,6 +38,7 @@ class Variant:
     times: int = 1  # the row's iterations of a round, as a multiple of the others'
     share: float = 1.0  # likewise, with so many fewer or more rounds that the total is the same
     trains: bool = True  # else the row is what it begins from: one step at a rate of 0
+    shows: Mapping[str, str] = field(default_factory=dict)  # several rows: by label a model of the run, see `models`
     after: Variant | None = None  # begins from the shared model of this one's run, of the same seed
     everywhere: bool = False  # the site outside trains, too
 
@@ -52,7 +53,7 @@ class Variant:
         own = {name: dict(getattr(self, name)) for name in ("network", "tasks", "training")}
         after = self.after.identity() if self.after else {}
         more = {"bundle": bundle, "mixes": self.mixes, "untrained": not self.trains, "after": after}
-        more["everywhere"] = self.everywhere
+        more |= {"everywhere": self.everywhere, "shows": sorted(set(self.shows.values()))}
         given = {name: value for name, value in {**own, **more}.items() if value}
         return {"method": self.method, "arguments": dict(self.arguments), **given}
 
@@ -66,12 +67,26 @@ class Hospitals:
 
 
 @dataclass(frozen=True)
+class Versus:
+    """Two kinds of rows that are compared video by video: their names, and the labels by a violin's name."""
+
+    models: tuple[str, str]
+    rows: Mapping[str, tuple[str, str]]
+
+    @classmethod
+    def of(cls, left: str, right: str) -> Versus:
+        """Return two rows beside each other."""
+        return cls((left, right), {"all": (left, right)})
+
+
+@dataclass(frozen=True)
 class Preset:
     """A table of a paper.
 
     Its layout is ``scores``, ``costs``, ``ablation`` (averages beside ticks), ``held-out`` (the site that never
-    trains), ``unseen`` (the sites' mean beside that site), ``delta`` (the improvement over local training) or
-    ``pictures``. All rows have its training, whatever their bundle, unless scale or command line say otherwise.
+    trains), ``unseen`` (the sites' mean beside that site), ``delta`` (the improvement over local training), ``patches``
+    (restored ones) or ``pictures``. All rows have its training, whatever their bundle, unless scale or command line say
+    otherwise.
     """
 
     title: str
@@ -84,6 +99,8 @@ class Preset:
     held_out_layout: str = "endovis2017"  # how the synthetic site that never trains lies on disk
     hospitals: Hospitals | None = None  # without a site that never trains
     site_set: str = ""  # one of `site_sets.SETS` instead, whose site `unseen` never trains
+    start: str = ""  # what its rows begin from, where the command line does not say it
+    versus: tuple[Versus, ...] = ()  # what is compared video by video; by default the best two rows
     scales: Mapping[str, Scale] = field(default_factory=dict)  # its own, by the names of `SCALES`
 
 
@@ -98,14 +115,17 @@ class Scale:
     width: int
     videos: tuple[tuple[int, int, int], ...] = ((2, 1, 2), (2, 1, 2), (1, 1, 2))  # train, validation, test per site
     remark: str = ""  # stands below the tables
+    changes: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    """Entries of rows' fields, by the label of a row, or by ``""`` of all: {"FedAvg": {"training": {...}}}."""
 
 
 AS_LONG: dict[str, tuple[str, ...]] = {"fedst": ("batches",)}
 """Arguments of methods that are as many as the comparison's iterations of a round, where a row says no other: FedST's
 server has 100 batches where its sites have 100 iterations (Section 4.1.3)."""
-STILL = {"iterations": 1, "learning_rate": 0.0, "learning_rates": {}}
+STILL = {"iterations": 1, "epochs": 0, "learning_rate": 0.0, "learning_rates": {}, "least_learning_rate": 0.0}
 """Training that changes no weight, of rows that do not train."""
 _CLIP_WIDTH = 512  # of CLIP ViT-B/32's texts; all others have the bundle's width
+LAST, AVERAGED = "last", "averaged"  # models of a run: after the last round, and the mean over rounds (SWA)
 SCORES = "scores.json"  # of a run's folder, written when all is done
 HELD_OUT = "held-out"  # what a site that only tests is called, where its site.yaml gives it no name
 SCALES = {
@@ -257,7 +277,7 @@ def resolved(run: Run) -> Run:
     variant, iterations = run.variant, run.settings().iterations
     rounds, own = apportioned(run.rounds, iterations, variant.share)
     own *= variant.times
-    arguments = _arguments(variant, iterations)
+    arguments = _arguments(variant, iterations, rounds)
     training = {**run.training, "iterations": own} if own != iterations else run.training
     if not variant.trains:
         rounds, training = 1, {**run.training, **STILL}
@@ -279,10 +299,28 @@ def apportioned(rounds: int, iterations: int, share: float) -> tuple[int, int]:
     return total // own, own
 
 
-def _arguments(variant: Variant, iterations: int) -> dict[str, Any]:
+def _arguments(variant: Variant, iterations: int, rounds: int) -> dict[str, Any]:
     trains = load_method(variant.method, **variant.arguments).server.update is not None
     as_long = AS_LONG.get(variant.method, ()) if trains else ()
-    return {**dict.fromkeys(as_long, iterations), **variant.arguments}
+    swa = {"swa": {"start": averaged_from(rounds)}} if AVERAGED in variant.shows.values() else {}
+    return {**dict.fromkeys(as_long, iterations), **swa, **variant.arguments}
+
+
+def averaged_from(rounds: int) -> int:
+    """Return the first of the rounds t >= 0.75 T, from 0, whose models are averaged; at least the last one's is."""
+    return min(math.ceil(0.75 * rounds), rounds - 1)
+
+
+def at_scale(preset: Preset, scale: Scale) -> Preset:
+    """Return a preset with what a scale changes in its rows; what a row says itself is replaced."""
+
+    def changed(row: Variant) -> Variant:
+        for label in ("", row.label):
+            for name, entries in scale.changes.get(label, {}).items():
+                row = replace(row, **{name: {**getattr(row, name), **entries}})  # type: ignore[arg-type]
+        return row
+
+    return replace(preset, variants=tuple(map(changed, preset.variants)))
 
 
 def _network(variant: Variant) -> dict[str, Any]:

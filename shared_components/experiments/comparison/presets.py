@@ -13,6 +13,7 @@ from typing import Any
 
 from shared_components.core.method import load_method, method_names
 from shared_components.experiments.comparison.fedsurg_presets import FEDSURG
+from shared_components.experiments.comparison.fl_endovit_presets import PRETRAINING_TABLES
 from shared_components.experiments.comparison.plan import Preset, Variant
 from shared_components.experiments.comparison.surgfed_presets import SURGFED_TABLES
 from shared_components.networks.bundle_config import bundle_for, takes_squares
@@ -198,7 +199,7 @@ _FEDST_TABLES = {
     ),
 }  # fmt: skip
 
-PRESETS = {**_PFEDSIS, **_FL_ENDOVIT, "fedsurg": FEDSURG, **_FEDST_TABLES, **SURGFED_TABLES}
+PRESETS = {**_PFEDSIS, **_FL_ENDOVIT, **PRETRAINING_TABLES, "fedsurg": FEDSURG, **_FEDST_TABLES, **SURGFED_TABLES}
 
 
 def preset_named(name: str) -> Preset:

@@ -12,7 +12,7 @@ from typing import Any
 
 from shared_components.core.card import Metric
 from shared_components.core.labels import CHANCE
-from shared_components.experiments.comparison.plan import SCORES, Run, finished
+from shared_components.experiments.comparison.plan import AVERAGED, LAST, SCORES, Run, Versus, finished
 from shared_components.reporting.records import NAN, Group, grouped, load_run, output_names, score
 from shared_components.reporting.records import Run as Records
 
@@ -71,6 +71,7 @@ class Comparison:
     sites: tuple[str, ...]
     results: tuple[Result, ...]
     remark: str = ""
+    versus: tuple[Versus, ...] = ()  # what is compared video by video; none: the best two rows
 
     @property
     def labels(self) -> list[str]:
@@ -92,6 +93,22 @@ class Comparison:
         return tuple(_scored(group, scores) for group in found)
 
     @property
+    def models(self) -> str:
+        """Which models are scored, in words."""
+        if self._shows:
+            return "the model after the last round or, where a row says so, its mean over the last rounds (SWA)"
+        return "every site's best model on validation"
+
+    @property
+    def split(self) -> str:
+        """The split that scores are of: where no model is chosen by validation, that."""
+        return "validation" if self._shows else "test"
+
+    @property
+    def _shows(self) -> bool:
+        return any(result.run.variant.shows for result in self.results)
+
+    @property
     def chance(self) -> Result | None:
         """The scores of answers without a look at the test videos, where the task records them."""
         for result in self.results:
@@ -108,16 +125,30 @@ class Comparison:
 
 
 def read_results(runs: Sequence[Run], root: Path, reasons: Mapping[str, str]) -> tuple[Result, ...]:
-    """Read every run's folder."""
-    return tuple(_read(run, root, reasons.get(run.name, "")) for run in runs)
+    """Read every run's folder; a run of several rows has a result for each."""
+    return tuple(result for run in runs for result in _read(run, root, reasons.get(run.name, "")))
 
 
-def _read(run: Run, root: Path, reason: str) -> Result:
-    folder = finished(run, root)
+def _read(run: Run, root: Path, reason: str) -> list[Result]:
+    folder, rows = finished(run, root), run.variant.shows or {run.variant.label: ""}
+    labelled = {label: replace(run, variant=replace(run.variant, label=label)) for label in rows}
     if folder is None:
-        return Result(run, reason=reason or "not done yet")
+        return [Result(row, reason=reason or "not done yet") for row in labelled.values()]
     scores, records = json.loads((folder / SCORES).read_text()), load_run(folder)
-    return Result(run, folder, scores, records.info, records=records)
+    return [
+        _of_row(Result(labelled[label], folder, scores, records.info, records=records), rows[label]) for label in rows
+    ]
+
+
+def _of_row(result: Result, model: str) -> Result:
+    """Return a run's result as that of one of its models; a control has no costs, and one alone has its curves."""
+    if not model or result.scores is None:
+        return result
+    scores = {**result.scores, "sites": result.scores["models"][model]}
+    trained = model in (LAST, AVERAGED)
+    return replace(
+        result, scores=scores if trained else {**scores, "costs": {}}, records=result.records if model == LAST else None
+    )
 
 
 def _scored(group: Group, scores: Mapping[str, Sequence[Mapping[str, Any]]]) -> Group:

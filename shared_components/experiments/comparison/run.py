@@ -31,6 +31,7 @@ from shared_components.data.classes import coarser_ids
 from shared_components.data.samples import samples
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
+from shared_components.experiments.comparison.models import score_models
 from shared_components.experiments.comparison.pictures import TESTED, write_pictures
 from shared_components.experiments.comparison.plan import HELD_OUT, SCORES, Run, finished
 from shared_components.experiments.comparison.sites import mixed_sites
@@ -131,6 +132,9 @@ def _tidy(done: Path) -> None:
 
 
 def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
+    if wanted := set(run.variant.shows.values()):
+        sites = {name: load_site(path, name=name) for name, path in run.sites.items()}
+        return {"models": score_models(server, sites, wanted), "sites": {}, "held_out": None, "costs": _costs(server)}
     return {
         "sites": {name: _test_site(server, load_site(path, name=name)) for name, path in run.sites.items()},
         "held_out": _out_of_federation(run, server),
@@ -158,7 +162,7 @@ def _test(
     describe_site(of_model.network, path, site)  # the model for outsiders; the sites' own know them already
     network = read_as(of_model.network, of_model.task.card.outputs, bench.task.card.outputs)
     chosen = samples(site, "test", bench.task.spec)
-    scores = evaluation.thorough(network, bench.task, chosen, size=bench.size, split="test")
+    scores = evaluation.thorough(network, bench.task, chosen, size=bench.size, split="test", by_sample=True)
     shown = write_pictures(network, bench.task, chosen, size=bench.size, folder=folder / TESTED)
     merged = {"merged": list(of_model.task.card.outputs)} if learnt else {}
     return {"site": site.name, **merged, **scores, "pictures": shown}
@@ -202,6 +206,7 @@ def _costs(server: ServerRunner) -> dict[str, Any]:
     sample = (card.frames, bundle.training.height, bundle.training.width)
     trained = server.method.server.trained
     return {
+        "steps": _steps(server),
         "parameters_site": sum(value.numel() for value in last.values()),
         "parameters_trained": _trained(network, bundle.training.fixed),
         "parameters_server": sum(v.numel() for n, v in server.state.aggregator.items() if n.startswith(trained))
@@ -216,6 +221,14 @@ def _costs(server: ServerRunner) -> dict[str, Any]:
         "frames_per_second": _frames_per_second(network, *sample),
         "memory_mb": max(r.get("memory_mb") or 0 for r in rounds),
     }
+
+
+def _steps(server: ServerRunner) -> int:
+    """Count the optimizer steps of all sites and rounds; where data is pooled, those of the site that trains."""
+    training = server.job.open_bundle().training
+    samples = [profile.samples for profile in server.state.profiles.values()]
+    counts = [sum(samples)] if server.method.requires.pooled else samples
+    return server.job.rounds * sum(training.for_samples(n).iterations // training.accumulate for n in counts)
 
 
 def _trained(network: nn.Module, fixed: Sequence[str]) -> int:

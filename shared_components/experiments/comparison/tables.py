@@ -13,6 +13,7 @@ from shared_components.core.card import DASH, Metric, fixed
 from shared_components.core.initial_weights import said
 from shared_components.experiments.comparison.delta import DELTA, delta_of
 from shared_components.experiments.comparison.results import Comparison, Result, contest, mean_and_deviation
+from shared_components.experiments.comparison.versus import versus_table
 from shared_components.networks.bundle_config import Training
 from shared_components.reporting.records import Group
 from shared_components.reporting.tables import Table
@@ -41,11 +42,12 @@ def all_tables(comparison: Comparison, *, grouped: bool = False) -> list[Table]:
     Where ``grouped``, two metrics stand beside each other, as in the papers; else every metric has a table.
     """
     own = own_tables(comparison) if comparison.layout != "scores" and comparison.groups else []
-    scores, contests = [], []
+    scores: list[Table] = []
+    contests: list[Table] = []
     for group in comparison.groups:
         plain = [score_table(comparison, group, metric) for metric in group.metrics]
         scores += _paper_tables(comparison, group) if grouped else plain
-        contests.append(contest_table(comparison, group))
+        contests += [contest_table(comparison, group), *filter(None, [versus_table(comparison, group)])]
     costs = [cost_table(comparison)] if comparison.layout != "costs" else []
     return [
         *own,
@@ -65,6 +67,8 @@ def own_tables(comparison: Comparison) -> list[Table]:
         return [ablation_table(comparison, group) for group in comparison.groups]
     if comparison.layout == "held-out":
         return [held_out_table(comparison, group) for group in comparison.groups]
+    if comparison.layout == "patches":
+        return [patches_table(comparison, group) for group in comparison.groups] or [empty_table(comparison)]
     if comparison.layout == "unseen":
         return [unseen_table(comparison, group) for group in comparison.groups]
     tables = [score_table(comparison, group, group.first) for group in comparison.groups]
@@ -163,6 +167,20 @@ def ablation_table(comparison: Comparison, group: Group) -> Table:
     """Tabulate the averages of all metrics beside the ticks of what is switched on."""
     columns = [_column_of(m, m.heading, methodcaller("average", group, m)) for m in group.metrics]
     note = f"averages over the sites; {_score_note(comparison)}"
+    return _table(_title(comparison, group), comparison, columns, note)
+
+
+def patches_table(comparison: Comparison, group: Group) -> Table:
+    """Tabulate as FL-EndoViT's Table 1: shares of patches below limits and the loss, beside the optimizer steps."""
+    shown = [metric for metric in group.metrics if metric.name.startswith("below_")] + [
+        metric for metric in group.metrics if metric.name == "normalised_mse"
+    ]
+    columns = [_column_of(m, m.heading, methodcaller("average", group, m)) for m in shown]
+    columns.append(Column("optimizer steps", methodcaller("cost", "steps"), 0))
+    note = (
+        f"averages over the {comparison.split} videos of {', '.join(group.sites)}, a site as much as another, on which "
+        f"nobody trains and nothing is chosen; steps of all sites together; {_score_note(comparison)}"
+    )
     return _table(_title(comparison, group), comparison, columns, note)
 
 
@@ -288,7 +306,7 @@ def _score_note(comparison: Comparison) -> str:
     many = ", " in known["seeds"]
     text = f"mean ± sample standard deviation over seeds {known['seeds']}" if many else f"seed {known['seeds']}"
     text += f"; rounds: {known['rounds']}, {known['size']}, start: {known['start']}; "
-    text += "every site's best model on validation, scored on its test videos at the original resolution"
+    text += f"{comparison.models}, scored on {comparison.split} videos at the original resolution"
     text += f"; {comparison.remark}" if comparison.remark else ""
     return text + "".join(_missing(comparison.of(label)) for label in comparison.labels)
 

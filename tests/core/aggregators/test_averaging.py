@@ -10,7 +10,7 @@ from shared_components.core.method import Models, load_method
 from shared_components.core.partition import Partition
 from tests.methods.toys import partition, profiles, shared, updates
 
-TAKING = ("fedadam", "fedavg", "fedavgm", "fedmedian", "fedsam", "krum", "multi_krum", "qfedavg")
+TAKING = ("centralised", "fedadam", "fedavg", "fedavgm", "fedmedian", "fedsam", "krum", "multi_krum", "qfedavg")
 
 
 def mean_of(rounds, **settings):

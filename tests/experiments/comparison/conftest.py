@@ -73,8 +73,8 @@ def metrics(dice):
     return {name: {"shaft": value, "mean": value} for name, value in values.items()}
 
 
-def compared(*results, layout="scores", tick_names=()):
-    return Comparison("A title", layout, tick_names, SITES, results)
+def compared(*results, layout="scores", tick_names=(), versus=()):
+    return Comparison("A title", layout, tick_names, SITES, results, versus=versus)
 
 
 def mixed(label, seed, dice, rmse):

@@ -1,0 +1,81 @@
+"""FL-EndoViT's tables: Kirchner et al., MIDL 2026, arXiv 2504.16612.
+
+Table 1 is of pre-training at nine unequal sites. All its rows take equal optimizer steps: a round is one epoch of every
+site, or of their pool. In the released code a plain client takes a step at every 300th batch (`accum_iter`), which are
+four a round at the largest site, two at the next and none elsewhere, and adaptive SAM one at every batch: the row `as
+released` does so to FedAvg.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared_components.experiments.comparison.plan import AVERAGED, LAST, Preset, Scale, Variant, Versus
+
+BUNDLE = "fl_endovit"
+SAM = {"adaptive": True, "rho": 0.7, "eta": 0.2}
+"""Of the rows of adaptive FedSAM; the release's."""
+TRAINING: dict[str, Any] = {"learning_rate": 1e-3, "layer_decay": 1.0, "least_learning_rate": 1e-6, "warmup_rounds": 1}
+"""Of all rows of Table 1, beside the bundle's own: AdamW, a cosine, crops of at least 0.6 of a frame's area."""
+RELEASED = "FedAvg, as released"
+_SMALL = {"height": 64, "width": 64, **TRAINING}
+PRETRAINING_SCALES = {
+    "quick": Scale(
+        2, {**_SMALL, "height": 32, "width": 32, "batch_size": 32}, 1, 80, 96,
+        changes={RELEASED: {"training": {"accumulate": 4}}},
+        remark="a check that everything works, too short to tell methods apart",
+    ),
+    "small": Scale(
+        8, {**_SMALL, "batch_size": 8}, 2, 80, 96, changes={RELEASED: {"training": {"accumulate": 26}}}
+    ),
+    "paper": Scale(
+        15, {"height": 224, "width": 224}, 256, 256, 320,
+        changes={
+            "": {"network": {"architecture": "base"}, "tasks": {"reconstruction": {"patch": 16}}},
+            RELEASED: {"training": {"accumulate": 300}},
+        },
+    ),
+}  # fmt: skip
+"""``accumulate`` leaves six steps a round at nine sites, as 300 does at the paper's sizes: its largest site has 1,369
+batches of 256."""
+
+
+def _row(label: str, method: str, **more: Any) -> Variant:
+    """Return the row of a method, and beside it that of its mean over rounds."""
+    return Variant(label, method, bundle=BUNDLE, shows={label: LAST, f"{label} + SWA": AVERAGED}, **more)
+
+
+_CENTRALISED, _FEDSAM = _row("Centralised", "centralised"), _row("Adaptive FedSAM", "fedsam", arguments=SAM)
+_FEDAVG = _row("FedAvg", "fedavg")
+_CONTROLS = Variant(
+    "Controls", "fedavg", bundle=BUNDLE, trains=False, shows={"Mean colour": "mean colour", "Untrained": "untrained"}
+)
+
+PRETRAINING_TABLES = {
+    "fl-endovit-table1": Preset(
+        "Layout of FL-EndoViT, Table 1: pre-training at nine unequal sites, at equal steps",
+        (
+            _CENTRALISED,
+            _FEDSAM,
+            _FEDAVG,
+            _row("FedMedian", "fedmedian"),
+            *(_row(f"QFedAvg (q = {q:g})", "qfedavg", arguments={"q": q}) for q in (2.0, 0.5)),
+            _row("FedAvgM", "fedavgm"),
+            _row("Krum", "krum"),
+            _row("FedAdam", "fedadam"),
+            _row(RELEASED, "fedavg"),
+            _CONTROLS,
+        ),
+        layout="patches",
+        site_set="endo700k",
+        start="random",
+        rounds=15,
+        scales=PRETRAINING_SCALES,
+        versus=(
+            Versus.of("Adaptive FedSAM", "Centralised"),
+            Versus.of("Adaptive FedSAM", "FedAvg"),
+            Versus.of("FedAvg", RELEASED),
+        ),
+        remark="as released: plain clients take a step at every so many batches, which leaves six a round in all",
+    )
+}

@@ -1,0 +1,66 @@
+"""The models of one run that are rows of their own: after the last round, averaged over rounds, and controls.
+
+A run trains once: its last model, from which training would go on, and the mean over its last rounds (SWA) are two
+rows. Nothing is chosen by a score, so that the validation videos may score them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from shared_components.common import machine
+from shared_components.core import evaluation
+from shared_components.core.partition import paste
+from shared_components.core.patches import controls
+from shared_components.data.samples import samples
+from shared_components.data.site import Site
+from shared_components.experiments.comparison.pictures import TESTED, write_pictures
+from shared_components.experiments.comparison.plan import AVERAGED, LAST
+from shared_components.federation.server.runner import ServerRunner
+from shared_components.federation.site.site_setup import SiteSetup, set_up_site
+from shared_components.networks.checkpoints import load_weights
+
+SPLIT = "validation"
+
+
+def score_models(server: ServerRunner, sites: dict[str, Site], wanted: set[str]) -> dict[str, dict[str, Any]]:
+    """Score models of a run on every site's validation videos, with pictures; return the scores by model and site.
+
+    Raises:
+        ValueError: There is no such model.
+    """
+    return {
+        which: {name: _score(server, site, name, which) for name, site in sites.items()} for which in sorted(wanted)
+    }
+
+
+def _score(server: ServerRunner, site: Site, name: str, which: str) -> dict[str, Any]:
+    bench = set_up_site(server.job, site, start_weights=server.start_weights)
+    network, chosen = model(server, bench, name, which), samples(site, SPLIT, bench.task.spec)
+    scores = evaluation.thorough(network, bench.task, chosen, size=bench.size, split=SPLIT, by_sample=True)
+    own = Path(which.replace(" ", "-"))
+    shown = write_pictures(network, bench.task, chosen, size=bench.size, folder=server.folder / name / TESTED / own)
+    for record in shown:
+        record["files"] = [[panel, str(own / file)] for panel, file in record["files"]]
+    return {"site": site.name, **scores, "pictures": shown}
+
+
+def model(server: ServerRunner, bench: SiteSetup, site: str, which: str) -> nn.Module:
+    """Return a model of a run at a site: `LAST`, `AVERAGED`, or one of `patches.controls`, on the bench's device.
+
+    Raises:
+        ValueError: There is no such model.
+    """
+    if which == LAST:
+        paste(server.state.models.of(site), bench.partition, bench.network.state_dict())
+    elif which == AVERAGED:
+        bench.network.load_state_dict(load_weights(server.folder / site / "model.safetensors"))
+    else:
+        found = controls(bench.network)
+        if which not in found:
+            raise ValueError(f"a run has no model {which!r}; it has {', '.join((LAST, AVERAGED, *found))}")
+        return found[which].to(machine.device())
+    return bench.network

@@ -1,0 +1,62 @@
+"""Two rows video by video: what is paired, what is tested, and what stands on the page."""
+
+import pytest
+
+from shared_components.core.paired_test import paired_test
+from shared_components.experiments.comparison.charts import panels
+from shared_components.experiments.comparison.plan import Versus
+from shared_components.experiments.comparison.tables import all_tables
+from shared_components.experiments.comparison.versus import matched, versus, versus_panel, versus_table
+from tests.experiments.comparison.conftest import DICE, SITES, compared, result
+
+FRAMES = {"v1": (0.5, 0.7), "v2": (0.2,), "v3": (0.4, 0.4)}  # Dice of their frames
+
+
+def row(label, seed, more, *, site="a", without=()):
+    """A run whose frames at a site are better than `FRAMES` by so much."""
+    one = result(label, seed, (0.5, 0.5))
+    one.scores["sites"][site]["samples"] = [
+        {"video": video, "sample": f"{video}-{i}", "values": {"dice": value + more}}
+        for video, values in FRAMES.items() for i, value in enumerate(values) if (video, i) not in without
+    ]  # fmt: skip
+    return one
+
+
+def test_frames_are_drawn_and_videos_tested_over_the_seeds_of_both():
+    rows = row("A", 1, 0.1), row("A", 2, 0.3), row("A", 3, 0.9), row("B", 1, 0.0), row("B", 2, 0.0)
+    found = matched(compared(*rows), DICE, "A", "B", SITES)
+    assert found.drawn == (pytest.approx([0.7, 0.9, 0.4, 0.6, 0.6]), pytest.approx([0.5, 0.7, 0.2, 0.4, 0.4]))
+    assert found.tested == (pytest.approx([0.8, 0.4, 0.6]), pytest.approx([0.6, 0.2, 0.4]))
+    assert found.test == paired_test(*found.tested) and found.test.least == 0.25
+
+
+def test_a_frame_that_one_row_lacks_is_not_paired():
+    found = matched(compared(row("A", 1, 0.1, without=[("v2", 0)]), row("B", 1, 0.0)), DICE, "A", "B", SITES)
+    assert len(found.drawn[0]) == 4 and len(found.tested[0]) == 2
+    assert matched(compared(row("A", 1, 0.1), row("B", 2, 0.0)), DICE, "A", "B", SITES) is None
+
+
+def test_without_a_presets_pairs_the_best_two_are_compared_at_all_sites_and_each():
+    comparison = compared(row("A", 1, 0.1), row("B", 1, 0.0), result("C", 1, (0.1, 0.1)))
+    ((one, found),) = versus(comparison, comparison.groups[0])
+    assert set(one.models) == {"A", "B"} and list(found) == ["all sites", "a"]
+
+
+def test_violins_and_tests_of_named_pairs_are_on_the_page_and_in_the_tables():
+    pairs = Versus(("FL", "CEN"), {"few": ("A", "B"), "all": ("C", "B"), "none": ("A", "D")})
+    rows = row("A", 1, 0.1), row("B", 1, 0.0), row("C", 1, 0.0)
+    comparison = compared(*rows, versus=(pairs,))
+    group = comparison.groups[0]
+    panel, table = versus_panel(comparison, group), versus_table(comparison, group)
+    assert [p.title for p in panels(comparison, group)][1] == panel.title == "Video by video"
+    assert "left: FL, right: CEN" in panel.charts[0] and "p 0.25, n 3" in panel.charts[0] and ">few<" in panel.charts[0]
+    assert [list(cells) for cells in table.rows] == [
+        ["FL / CEN", "few", "3", "10.00", "0.25", "0.25"], ["FL / CEN", "all", "3", "0.00", "1", "1"],
+    ]  # fmt: skip
+    assert table in all_tables(comparison)
+
+
+def test_runs_without_such_numbers_have_none():
+    comparison = compared(result("A", 1, (0.5, 0.5)), result("B", 1, (0.4, 0.4)))
+    group = comparison.groups[0]
+    assert versus_table(comparison, group) is None and not versus_panel(comparison, group).charts
