@@ -308,7 +308,7 @@ def test_the_command_renders_a_set_of_sites(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(render, "write_set_site", write)
     assert run("--out", tmp_path, "--set", "fedsurg") == 0
     assert [call.args for call in write.call_args_list] == [(tmp_path, "fedsurg", place) for place in range(4)]
-    assert "look violet, classification, 24 videos of 2 frames" in capsys.readouterr().out
+    assert "look violet, classification, 42 videos of 2 frames" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("layout", ["sisvse", "grasp"])
