@@ -122,10 +122,14 @@ def seen_after(seen: str, site: Site) -> dict[str, str]:
 
     Its training videos are added, where they are public ones; a hospital's own are not named.
     """
+    return seen_with(seen, [one for one in (site, site.added) if one is not None and one.public])
+
+
+def seen_with(seen: str, sites: Iterable[Site]) -> dict[str, str]:
+    """Return a header's note of the ``seen`` videos and of all that some sites train on; without any none."""
     videos: dict[str, set[str]] = {of: set(names) for of, names in json.loads(seen or "{}").items()}
-    for one in (site, site.added):
-        if one is not None and one.public:
-            videos.setdefault(one.dataset, set()).update(part.video for part in one.split.get("train", ()))
+    for site in sites:
+        videos.setdefault(site.dataset, set()).update(part.video for part in site.split.get("train", ()))
     return seen_note(videos) if any(videos.values()) else {}
 
 

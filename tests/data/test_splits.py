@@ -21,6 +21,7 @@ from shared_components.data.splits import (
     refuse_test,
     seen_after,
     seen_note,
+    seen_with,
 )
 
 
@@ -88,6 +89,13 @@ def test_a_site_whose_test_the_start_has_seen_is_refused_and_a_part_of_a_video_o
         ValueError, match=r"vit\.safetensors has seen 1 of the test's videos of cholect45 \(VID68\); ch"
     ):
         refuse_test(seen, own, start="vit.safetensors")
+
+
+def test_two_sites_of_one_data_set_add_their_videos(tmp_path):
+    other = replace(site(tmp_path), split={"train": (VideoRange("VID05"),)})
+    seen = seen_note({"cholect45": ["VID09"]})[SEEN]
+    assert seen_with(seen, [site(tmp_path), other]) == seen_note({"cholect45": ["VID01", "VID02", "VID05", "VID09"]})
+    assert seen_with("", []) == {}
 
 
 def test_names_of_rendered_videos_and_of_a_hospitals_own_are_neither_compared_nor_written(tmp_path):

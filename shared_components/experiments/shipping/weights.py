@@ -24,7 +24,7 @@ from shared_components.data.classes import CLASS_MAPS, name_of
 from shared_components.data.samples import LABELLED, SampleSpec
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.splits import seen_note
+from shared_components.data.splits import SEEN, seen_with
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.synthetic.site import layouts_for, write_site
 from shared_components.experiments.shipping.job_runs import SERVER, facts_of_job, is_job_run
@@ -107,10 +107,8 @@ def told(trained: Pretrained, data: str, seen: Sequence[Path]) -> Pretrained:
             "--data is missing: the run is of a federated job, whose sites do not say what they trained on; write it, "
             "such as --data 'nine rendered sites'"
         )
-    sites = [load_site(path) for path in seen]
-    videos = {site.source.dataset: [part.video for part in site.split.get("train", ())] for site in sites}
     said = {"data": data} if data else {}
-    notes = {**trained.notes, **said, **(seen_note(videos) if videos else {})}
+    notes = {**trained.notes, **said, **seen_with(trained.notes.get(SEEN, ""), map(load_site, seen))}
     return replace(trained, notes=notes, facts={**trained.facts, **said})
 
 
