@@ -132,6 +132,11 @@ class Training:
         count = max(1, math.ceil(self.epochs * samples / size)) if self.epochs else self.iterations
         return replace(self, epochs=0, iterations=count, batch_size=size)
 
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of a round, of settings that `for_samples` returned."""
+        return self.iterations // self.accumulate
+
 
 @dataclass(frozen=True)
 class Bundle:

@@ -228,7 +228,7 @@ def _steps(server: ServerRunner) -> int:
     training = server.job.open_bundle().training
     samples = [profile.samples for profile in server.state.profiles.values()]
     counts = [sum(samples)] if server.method.requires.pooled else samples
-    return server.job.rounds * sum(training.for_samples(n).iterations // training.accumulate for n in counts)
+    return server.job.rounds * sum(training.for_samples(n).steps for n in counts)
 
 
 def _trained(network: nn.Module, fixed: Sequence[str]) -> int:

@@ -47,8 +47,8 @@ def _facts(described: dict[str, Any], records: list[dict[str, Any]], run: Path) 
     job = Job.from_json(described["job"])
     training = job.open_bundle().training
     trained = [record for record in records if record["kind"] == "site" and record.get("loss")]
-    batches = [training.for_samples(record["samples"]).iterations for record in trained]
-    steps = sum(count // training.accumulate for count in batches)
+    rounds = [training.for_samples(record["samples"]) for record in trained]  # of each site
+    steps = sum(one.steps for one in rounds)
     start = described["start"]
     return {
         "bundle": job.bundle,
@@ -57,7 +57,7 @@ def _facts(described: dict[str, Any], records: list[dict[str, Any]], run: Path) 
         "threads": None,
         "seconds": sum(record.get("seconds_wall", 0.0) for record in records if record["kind"] == "aggregation"),
         "steps": steps,
-        "frames": sum(batches) * training.batch_size,
+        "frames": sum(one.iterations * one.batch_size for one in rounds),
         "sizes": [f"{training.height}x{training.width}:{steps}"],
         "settings": {"start": start["start"]},
         "job": {key: described["job"][key] for key in _OF_JOB if described["job"][key]},

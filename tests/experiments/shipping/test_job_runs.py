@@ -61,6 +61,14 @@ def test_the_records_of_a_run_say_how_its_model_was_made(run):
     assert facts["job"] == {"method": "fedsam", "rounds": 1} and facts["settings"] == {"start": "random"}
 
 
+def test_frames_count_in_the_batches_of_a_site_that_has_fewer(run):
+    described = json.loads((run / "run.json").read_text())
+    described["job"]["training"]["few_samples"] = "shrink"
+    (run / "run.json").write_text(json.dumps(described))
+    facts = facts_of_job(run)
+    assert facts["frames"] == 5 * 2 + 1 * 1 and facts["steps"] == 2
+
+
 @pytest.mark.parametrize(
     ("records", "sentence"), [(RECORDS[:-1], "has not finished"), ([{}], "records of this run cannot be read")]
 )
