@@ -117,7 +117,6 @@ def layouts_for(task: str) -> list[str]:
     return [name for name, style in LAYOUTS.items() if set(TARGETS[task]) <= set(style.targets)]
 
 
-MARK = RENDERED
 SPLITS = ("train", "validation", "test")
 PUBLISH = ("style", "text_vector", "model")  # a synthetic site is nobody's
 
@@ -206,7 +205,7 @@ def write_site(
         names = _write_videos(part, recipe)
         _describe(part, recipe, names)
         facts = asdict(recipe) | {"videos": names}
-        (part / MARK).write_text(json.dumps(facts, indent=2) + "\n")
+        (part / RENDERED).write_text(json.dumps(facts, indent=2) + "\n")
         _replace(part, out)
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -221,7 +220,7 @@ def remove_sites(out: Path, *, keep: Collection[str]) -> tuple[list[Path], list[
     """
     others = [path for path in sorted(out.iterdir()) if re.fullmatch(r"site-\d+", path.name)]
     others = [path for path in others if path.name not in keep and path.is_dir()]
-    ours = [path for path in others if (path / MARK).is_file() and not path.is_symlink()]
+    ours = [path for path in others if (path / RENDERED).is_file() and not path.is_symlink()]
     for path in ours:
         old = path.with_name(f".{path.name}.old-{os.getpid()}")
         path.rename(old)
@@ -247,11 +246,11 @@ def _check_videos(videos: Mapping[str, int], frames: int) -> None:
 
 
 def _check_free(out: Path) -> None:
-    if out.is_dir() and ((out / MARK).is_file() or not any(out.iterdir())):
+    if out.is_dir() and ((out / RENDERED).is_file() or not any(out.iterdir())):
         return
     if out.exists() or out.is_symlink():
         raise FileExistsError(
-            f"{out} exists and was not rendered by surgfl (it has no {MARK}); move it away or choose another folder"
+            f"{out} exists and was not rendered by surgfl (it has no {RENDERED}); move it away or choose another folder"
         )
 
 

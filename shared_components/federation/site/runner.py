@@ -168,6 +168,8 @@ class SiteRunner:
 
     def _say_unseen(self, bench: SiteSetup, job: Job, run: str) -> None:
         """Warn of videos to score that show nothing to follow where they begin."""
+        if bench.task.prompting is None:
+            return
         for split in ("validation", "test"):
             chosen = self._samples(bench, job, run, split) if bench.site.split.get(split) else []
             if found := unseen_at_first(bench.task, chosen):
