@@ -102,7 +102,9 @@ def network_of(definition: Remade, path: Path, *, bundle: str, channels: int | N
     try:
         definition = _as_learnt(definition, path, bundle)
         network = cast(nn.Module, definition)
-        channels = channels or channels_of(network, state) or len(_outputs_of(header_of(path))) or None
+        if channels is None and (found := channels_of(network, state)) != channels_of(network, network.state_dict()):
+            channels = found
+        channels = channels or len(_outputs_of(header_of(path))) or None
         if channels is not None:
             network = definition.with_classes(channels)
         load_into(network, path)
