@@ -22,6 +22,7 @@ from shared_components.core.initial_weights import RANDOM
 from shared_components.core.task import Batch, Scores, Task, checkpoint_notes
 from shared_components.data.dataset import collated
 from shared_components.data.samples import Item
+from shared_components.data.splits import seen_with
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.transforms import to_tensors
 from shared_components.experiments.pretraining.folder import RunFolder
@@ -242,7 +243,8 @@ class Pretraining:
     def _notes(self) -> dict[str, str]:
         settings = self.settings
         notes = checkpoint_notes(settings.bundle, "pretrain", self.task, self.numbers, size=settings.size)
-        return notes | {"steps": f"{self.done} of {settings.steps}"}
+        seen = seen_with(self.learner.began.get("seen", ""), ())  # rendered frames add none
+        return notes | seen | {"steps": f"{self.done} of {settings.steps}"}
 
     def _facts(self) -> dict[str, Any]:
         settings = self.settings

@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from shared_components.cli import main
+from shared_components.data.splits import SEEN, seen_note
 from shared_components.experiments.pretraining import train
 from shared_components.experiments.pretraining.learner import Learner
 from shared_components.experiments.pretraining.plan import Phase
 from shared_components.federation.store import load_tensors
-from shared_components.networks.checkpoints import load_metadata, load_weights
+from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 
 SHORT = (Phase(64, 64, 2),)
 
@@ -91,6 +92,16 @@ def test_numbers_of_the_loss_replace_the_bundles_and_are_noted(begin, tmp_path):
 
 
 @pytest.mark.slow
+def test_the_model_has_seen_what_its_start_has_seen(begin, tmp_path):
+    assert begin("first").run()
+    first, start = tmp_path / "first" / "model.safetensors", tmp_path / "start.safetensors"
+    seen = seen_note({"cholec80": ["video02"]})
+    save_weights(start, load_weights(first), {**load_metadata(first), **seen})
+    assert begin("second", start=start).run()
+    assert SEEN not in load_metadata(first)
+    assert load_metadata(tmp_path / "second" / "model.safetensors")[SEEN] == seen[SEEN]
+
+
 def test_a_killed_run_ends_with_the_bits_and_the_log_of_an_undisturbed_one(begin, tmp_path, monkeypatch):
     begin("whole", check_every=4).run()
     for step in (1, 3, 8, 11):
