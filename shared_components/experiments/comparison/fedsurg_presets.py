@@ -28,7 +28,7 @@ FEDSURG_SCALES = {
         2, {**_TRAINING, "height": 32, "width": 32, "iterations": 2}, 2, 64, 64,
         remark="a check that everything works, too short to tell methods apart",
     ),
-    "small": Scale(6, {**_TRAINING, "height": 32, "width": 32, "epochs": 2}, 2, 80, 96),
+    "small": Scale(12, {**_TRAINING, "height": 64, "width": 64, "epochs": 2}, 2, 80, 96),
     "paper": Scale(40, {"height": 224, "width": 224}, 20, 540, 960),
 }  # fmt: skip
 
