@@ -26,7 +26,7 @@ PRETRAINING_SCALES = {
         remark="a check that everything works, too short to tell methods apart",
     ),
     "small": Scale(
-        12, {**_SMALL, "batch_size": 8}, 2, 80, 96, changes={RELEASED: {"training": {"accumulate": 26}}}
+        8, {**_SMALL, "batch_size": 8}, 2, 80, 96, changes={RELEASED: {"training": {"accumulate": 26}}}
     ),
     "paper": Scale(
         15, {"height": 224, "width": 224}, 256, 256, 320,
