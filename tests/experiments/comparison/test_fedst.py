@@ -20,7 +20,8 @@ from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison import plan, presets
-from shared_components.experiments.comparison.plan import SCALES, Run, Variant, fingerprint, resolved
+from shared_components.experiments.comparison.fingerprint import fingerprint
+from shared_components.experiments.comparison.plan import SCALES, Run, Variant, resolved
 from shared_components.experiments.comparison.presets import PRESETS, with_arguments
 from shared_components.experiments.comparison.sites import mixed_sites, server_site, synthetic_sites
 from shared_components.federation.messages import FederationError

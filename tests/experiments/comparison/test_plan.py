@@ -20,7 +20,8 @@ from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison import schedule
-from shared_components.experiments.comparison.plan import SCALES, Run, Variant, fingerprint
+from shared_components.experiments.comparison.fingerprint import fingerprint
+from shared_components.experiments.comparison.plan import SCALES, Run, Variant
 from shared_components.experiments.comparison.presets import PRESETS, of_methods, preset_named, with_arguments
 from shared_components.experiments.comparison.run import REFUSED, TIMED, _frames_per_second
 from shared_components.experiments.comparison.sites import own_sites, synthetic_sites
