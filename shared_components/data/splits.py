@@ -6,9 +6,10 @@ GynSurg's four folds stand in its own tables, see `readers.gynsurg.folds`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from shared_components.data.site import Site
 
@@ -67,6 +68,36 @@ def cholect45(fold: int) -> dict[str, tuple[int, ...]]:
 def named(dataset: str, videos: Iterable[int]) -> list[str]:
     """Return the names that a site.yaml gives cholecystectomies of a dataset."""
     return [f"{'VID' if dataset.startswith('cholect') else 'video'}{video:02d}" for video in videos]
+
+
+def few(videos: Sequence[str], count: int, seed: int, *, dataset: str = "", task: str = "") -> list[str]:
+    """Return some of the videos that a site trains on, in their order.
+
+    Seeds 1 to 3 have FL-EndoViT's videos of runs 1 to 3 (`FEW_SHOT`) where the site trains on all of them. Else the
+    seed ranks videos by the SHA-256 of ``<seed>/<video>``, and the first ones are taken: fewer are among more.
+
+    Args:
+        videos: By name, each once.
+        count: How many, at least 1.
+        dataset: Of the videos; empty: their names say nothing elsewhere, as those of rendered ones.
+        task: One of `FEW_SHOT`; of any other there are no published lists.
+
+    Raises:
+        ValueError: There are fewer videos.
+    """
+    if not 1 <= count <= len(videos):
+        raise ValueError(f"trains on {len(videos)} videos, and {count} of them are asked for; give it more videos")
+    published = FEW_SHOT.get(task, {}).get(count, ()) if dataset in _SAME else ()
+    listed = named(dataset, published[seed - 1]) if 1 <= seed <= len(published) else []
+    ranked = sorted(videos, key=lambda video: hashlib.sha256(f"{seed}/{video}".encode()).digest())
+    chosen = listed if listed and set(listed) <= set(videos) else ranked[:count]
+    return [video for video in videos if video in chosen]
+
+
+def without_tested(videos: Iterable[str], dataset: str, task: str) -> list[str]:
+    """Return a dataset's videos without those that a pre-training before a task leaves out, see `LEFT_OUT`."""
+    tested = {_key("cholec80", str(number)) for number in LEFT_OUT[task]}
+    return [video for video in videos if _key(dataset, video) not in tested]
 
 
 def seen_note(videos: Mapping[str, Iterable[str]]) -> dict[str, str]:

@@ -16,12 +16,14 @@ from shared_components.data.splits import (
     LEFT_OUT,
     SEEN,
     cholect45,
+    few,
     named,
     refuse_seen,
     refuse_test,
     seen_after,
     seen_note,
     seen_with,
+    without_tested,
 )
 
 
@@ -50,6 +52,29 @@ def test_few_shot_lists_are_of_training_videos_and_of_their_length():
             for videos in runs:
                 assert len(set(videos)) == count
                 assert set(videos) <= set(training[task])
+
+
+def test_a_few_videos_are_those_of_the_papers_run_or_the_first_by_their_digest():
+    """The order of `printf SEED/VIDEO | sha256sum`: 1/d, 1/a, 1/b, 1/c and 2/c, 2/a, 2/b, 2/d."""
+    assert few("abcd", 1, 1) == ["d"] and few("abcd", 2, 1) == ["a", "d"] and few("abcd", 3, 2) == ["a", "b", "c"]
+    training = named("cholecseg8k", CHOLECSEG8K["train"])
+    assert few(training, 2, 1, dataset="cholecseg8k", task="segmentation") == ["video01", "video24"]
+    assert few(training, 1, 3, dataset="cholecseg8k", task="segmentation") == ["video43"]
+    for others in ({"dataset": ""}, {"task": "reconstruction"}):
+        given = {"dataset": "cholecseg8k", "task": "segmentation"} | others
+        assert few(training, 2, 1, **given) == few(training, 2, 1)
+    assert few(training[:4], 2, 1, dataset="cholecseg8k", task="segmentation") == few(training[:4], 2, 1)
+    for count in (0, 5):
+        with pytest.raises(ValueError, match=f"trains on 4 videos, and {count} of them are asked for"):
+            few("abcd", count, 1)
+
+
+def test_what_a_later_task_is_tested_on_is_left_out_of_cholec80_alone():
+    names = ["video12", "video13", "video41"]
+    assert [without_tested(names, "cholec80_frames", task) for task in LEFT_OUT] == [
+        ["video13", "video41"], ["video12", "video41"], ["video12", "video13"]
+    ]  # fmt: skip
+    assert without_tested(names, "heico", "segmentation") == names
 
 
 def test_every_variant_leaves_out_what_its_task_is_tested_on():

@@ -39,6 +39,13 @@ class Variant:
     shows: Mapping[str, str] = field(default_factory=dict)  # several rows: by label a model of the run, see `models`
     after: Variant | None = None  # begins from the shared model of this one's run, of the same seed
     everywhere: bool = False  # the site outside trains, too
+    videos: int = 0  # of each site's training videos, so many of which are drawn by the seed, see `splits.few`; 0: all
+    leaves_out: str = ""  # the task after pre-training, whose videos of Cholec80 are left out, see `splits.LEFT_OUT`
+
+    @property
+    def changes_sites(self) -> bool:
+        """Whether the row's sites train on other data than their site.yaml says."""
+        return self.mixes or self.videos > 0 or bool(self.leaves_out)
 
     @property
     def needs_server(self) -> bool:
@@ -52,6 +59,7 @@ class Variant:
         after = self.after.identity() if self.after else {}
         more = {"bundle": bundle, "mixes": self.mixes, "untrained": not self.trains, "after": after}
         more |= {"everywhere": self.everywhere, "shows": sorted(set(self.shows.values()))}
+        more |= {"videos": self.videos, "leaves_out": self.leaves_out}
         given = {name: value for name, value in {**own, **more}.items() if value}
         return {"method": self.method, "arguments": dict(self.arguments), **given}
 

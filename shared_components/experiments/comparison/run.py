@@ -34,7 +34,7 @@ from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison.models import score_models
 from shared_components.experiments.comparison.pictures import TESTED, write_pictures
 from shared_components.experiments.comparison.plan import HELD_OUT, SCORES, Run, finished
-from shared_components.experiments.comparison.sites import mixed_sites
+from shared_components.experiments.comparison.sites import changed_sites
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.server.runner import ServerRunner
@@ -71,7 +71,7 @@ def _train_and_score(run: Run, root: Path) -> Path:
     if run.before:
         start_weights = carry_out(run.before, root) / "server" / "model.safetensors"
         job["training"]["start"], began = FILE, time.perf_counter()
-    sites = mixed_sites(run, root / run.name) if run.variant.mixes else dict(run.sites)
+    sites = changed_sites(run, root / run.name) if run.variant.changes_sites else dict(run.sites)
     if run.variant.everywhere and run.held_out:
         sites[HELD_OUT] = run.held_out
     _check_outsider(run)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from shared_components.common.atomic import write_text
 from shared_components.common.progress import under
-from shared_components.data.site import SiteError
+from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import PATHS, load_site
+from shared_components.data.splits import CHOLEC80, LEFT_OUT, few, without_tested
 from shared_components.data.synthetic.looks import SIMULATED
 from shared_components.data.synthetic.site import task_of, write_site
 from shared_components.data.synthetic.site_sets import UNSEEN, site_set, write_set_site
@@ -138,29 +140,60 @@ def _elsewhere(held_out: str) -> Path | None:
     return path.resolve() if path.is_file() else None
 
 
-def mixed_sites(run: Run, folder: Path) -> dict[str, str]:
-    """Write ``<folder>/sites/<site>/site.yaml`` for every site of a run, with the server's frames added to its own.
+def changed_sites(run: Run, folder: Path) -> dict[str, str]:
+    """Write ``<folder>/sites/<site>/site.yaml`` for every site of a run, with what its row changes; return the files.
 
-    FedST's Figures 5 and 7 compare such sites. Returns the files by site.
+    The server's frames are added to its own (FedST's Figures 5 and 7), a few of its training videos are kept, or those
+    of Cholec80 left out that a later task is tested on (FL-EndoViT).
 
     Raises:
-        FederationError: A site adds frames of another one already, or cannot add these.
+        FederationError: A site adds frames of another one already, cannot add these, or has too few videos.
     """
-    return {name: _mixed(Path(path), name, run.server, folder / "sites") for name, path in run.sites.items()}
+    return {name: _changed(Path(path), name, run, folder / "sites") for name, path in run.sites.items()}
 
 
-def _mixed(path: Path, name: str, server: str, folder: Path) -> str:
+def _changed(path: Path, name: str, run: Run, folder: Path) -> str:
     config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if ADDS in config:
+    if run.variant.mixes and ADDS in config:
         raise FederationError(
             f"{path}: says '{ADDS}' itself, and this row adds the server's frames; leave the key out for it"
         )
     here = path.resolve().parent
-    absolute = {key: str(here / Path(config[key]).expanduser()) for key in PATHS if key in config}
+    changes: dict[str, Any] = {key: str(here / Path(config[key]).expanduser()) for key in PATHS if key in config}
     file = folder / name / "site.yaml"
-    write_text(file, yaml.safe_dump({**config, **absolute, ADDS: server}, sort_keys=False))
     try:
+        if run.variant.videos or run.variant.leaves_out:
+            changes["split"] = {**config["split"], "train": _kept(load_site(path, name=name), name, run)}
+        if run.variant.mixes:
+            changes[ADDS] = run.server
+        write_text(file, yaml.safe_dump({**config, **changes}, sort_keys=False))
         load_site(file, name=name)
     except SiteError as error:
         raise FederationError(str(error)) from error
     return str(file)
+
+
+def _kept(site: Site, name: str, run: Run) -> list[Any]:
+    """Return the entries of a site's training split that a row keeps."""
+    parts, row = site.split.get("train", ()), run.variant
+    videos = list(dict.fromkeys(part.video for part in parts))
+    if row.leaves_out:
+        videos = _untested(site, name, videos, row.leaves_out)
+    if row.videos:
+        task, dataset = next(iter(run.open_bundle().tasks)), site.dataset if site.public else ""
+        try:
+            videos = few(videos, row.videos, run.seed, dataset=dataset, task=task)
+        except ValueError as error:
+            raise SiteError(f"{site.path}: {error}") from error
+    if not videos:
+        raise SiteError(f"{site.path}: trains on no video that {row.label!r} may see; add others under 'train'")
+    whole = {part: part.video if part.stop is None else {part.video: [part.start, part.stop]} for part in parts}
+    return [entry for part, entry in whole.items() if part.video in videos]
+
+
+def _untested(site: Site, name: str, videos: list[str], task: str) -> list[str]:
+    """Return the videos that a pre-training before a task may see: of rendered Cholec80 as large a share, the first."""
+    if site.public:
+        return without_tested(videos, site.dataset, task)
+    share = len(LEFT_OUT[task]) / sum(map(len, CHOLEC80.values())) if name == "cholec80" else 0.0
+    return videos[: len(videos) - round(share * len(videos))]

@@ -23,7 +23,7 @@ from shared_components.experiments.comparison import plan, presets
 from shared_components.experiments.comparison.fingerprint import fingerprint
 from shared_components.experiments.comparison.plan import SCALES, Run, Variant, resolved
 from shared_components.experiments.comparison.presets import PRESETS, with_arguments
-from shared_components.experiments.comparison.sites import mixed_sites, server_site, synthetic_sites
+from shared_components.experiments.comparison.sites import changed_sites, server_site, synthetic_sites
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle, weightless
 from shared_components.networks.parts import inside, parts_of
@@ -277,16 +277,16 @@ def test_a_table_that_needs_the_servers_frames_is_refused_without_them(tmp_path)
 def test_a_mixing_row_writes_a_site_that_adds_the_servers_frames(site, tmp_path):
     server = server_at(tmp_path)
     run = run_of(site, Variant("A", "fedavg", mixes=True), server=str(server))
-    (path,) = mixed_sites(run, tmp_path / "run").values()
+    (path,) = changed_sites(run, tmp_path / "run").values()
     mixed, plain = load_site(path, name="a"), load_site(site, name="a")
     assert path == str(tmp_path / "run" / "sites" / "a" / "site.yaml") and mixed.root == plain.root.resolve()
     assert len(samples(mixed, "train")) == len(samples(plain, "train")) + 14
     assert samples(mixed, "test") == samples(replace(plain, root=mixed.root), "test")
     with pytest.raises(FederationError, match=r"says 'also_trains_on' itself, and this row adds"):
-        mixed_sites(replace(run, sites={"a": path}), tmp_path / "again")
+        changed_sites(replace(run, sites={"a": path}), tmp_path / "again")
     server.write_text(yaml.safe_dump(yaml.safe_load(server.read_text()) | {"classes": "foreground"}))
     with pytest.raises(FederationError, match="cannot be read as 'parts'"):
-        mixed_sites(run, tmp_path / "run")
+        changed_sites(run, tmp_path / "run")
 
 
 def test_the_help_lists_every_preset(capsys):
