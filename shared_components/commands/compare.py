@@ -11,7 +11,7 @@ from shared_components.common.arguments import between, height_and_width
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.progress_display import shown
 from shared_components.core.initial_weights import RENDERED, chosen_start
-from shared_components.experiments.comparison import plan, presets, sites
+from shared_components.experiments.comparison import plan, presets, sites, starts
 from shared_components.experiments.comparison.output import refuse_foreign, set_aside, write_all
 from shared_components.experiments.comparison.results import Comparison, read_results
 from shared_components.experiments.comparison.schedule import carry_out_all, side_by_side
@@ -54,6 +54,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "or rendered",
     )
     parser.add_argument(
+        "--start-of", action="append", default=[], metavar="START=FILE",
+        help=f"weights that the rows of {', '.join(starts.GIVEN)} begin from; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
         "--argument", action="append", default=[], metavar="METHOD.KEY=VALUE", help="of a method; may be repeated"
     )
 
@@ -84,11 +88,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def chosen(args: argparse.Namespace) -> plan.Preset:
-    """Return the table of the command line; ValueError for an unknown name, or an argument of no row."""
+    """Return the table of the command line; ValueError for an unknown name, an argument of no row, a wrong start."""
     named = args.methods is not None
     preset = presets.of_methods(args.methods.split(",")) if named else presets.preset_named(args.preset)
     if args.preset == "all" and not named and args.sites and not args.server:
         preset = presets.without_server(preset)
+    if args.start and all(variant.start for variant in preset.variants):
+        raise ValueError("--start is given, and all rows say what they begin from; give --start-of, or leave it out")
+    preset = starts.with_starts(preset, starts.given_starts(args.start_of), plan.scale_of(args.scale, preset))
     return presets.with_arguments(preset, arguments(args.argument))
 
 
@@ -142,11 +149,13 @@ def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
     squares = any(takes_squares(row.bundle or bundle_for(row.method)) for row in preset.variants)
     square = {"width": scale.training["height"]} if squares and "height" in scale.training else {}
     training = {**scale.training, **square, **_training(args)}
-    start, file = chosen_start(args.start or preset.start or RENDERED)
-    begins = {"start": start, "start_file": str(file.resolve()) if file else ""}
+    common = chosen_start(args.start or preset.start or RENDERED)
+    given = starts.given_starts(args.start_of)
     numbers = seeds(args.seeds)
     table = {}
     for variant in preset.variants:
+        start, file = starts.start_of(variant, given) or common
+        begins = {"start": start, "start_file": str(file.resolve()) if file else ""}
         row = plan.Run(variant, numbers[0], rounds, training, {}, threads=args.threads, **begins)
         row.check()
         row = plan.resolved(row)

@@ -8,9 +8,11 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from shared_components.common.arguments import between
 from shared_components.core.initial_weights import RANDOM, source_of
@@ -40,6 +42,7 @@ class Variant:
     after: Variant | None = None  # begins from the shared model of this one's run, of the same seed
     everywhere: bool = False  # the site outside trains, too
     videos: int = 0  # of each site's training videos, so many of which are drawn by the seed, see `splits.few`; 0: all
+    start: str = ""  # what it begins from, of `starts.STARTS`; empty: what the comparison begins from
     leaves_out: str = ""  # the task after pre-training, whose videos of Cholec80 are left out, see `splits.LEFT_OUT`
 
     @property
@@ -53,7 +56,10 @@ class Variant:
         return self.mixes or load_method(self.method, **self.arguments).server.update is not None
 
     def identity(self) -> dict[str, Any]:
-        """Return what the row's numbers depend on, without its label and whatever is not given."""
+        """Return what the row's numbers depend on, without its label, its start and whatever is not given.
+
+        The weights that it begins from count by their hash, see `Run.name`.
+        """
         bundle = self.bundle if self.bundle != bundle_for(self.method) else ""
         own = {name: dict(getattr(self, name)) for name in ("network", "tasks", "training")}
         after = self.after.identity() if self.after else {}
@@ -70,6 +76,7 @@ class Hospitals:
 
     name: str  # of their folder
     sites: tuple[tuple[str, str], ...]
+    task: str = ""  # of all of them, instead of that of their layout
 
 
 @dataclass(frozen=True)
@@ -91,8 +98,8 @@ class Preset:
 
     Its layout is ``scores``, ``costs``, ``ablation`` (averages beside ticks), ``held-out`` (the site that never
     trains), ``unseen`` (the sites' mean beside that site), ``delta`` (the improvement over local training), ``patches``
-    (restored ones) or ``pictures``. All rows have its training, whatever their bundle, unless scale or command line say
-    otherwise.
+    (restored ones), ``classes`` (each class's scores) or ``pictures``. All rows have its training, whatever their
+    bundle, unless scale or command line say otherwise.
     """
 
     title: str
@@ -218,7 +225,7 @@ class Run:
         _ = self.start_hash  # raises where there are no weights
         for name, value in {"rounds": self.rounds, "threads": self.threads}.items():
             between("compare", name, value, 1, whole=True)
-        check_size(weightless(bundle.network), bundle.training.height, bundle.training.width)
+        check_size(_weightless(json.dumps(bundle.network)), bundle.training.height, bundle.training.width)
         if self.before:
             self.before.check()
 
@@ -266,6 +273,11 @@ class Run:
     def from_json(cls, values: Mapping[str, Any]) -> Run:
         """Undo :meth:`to_json`."""
         return cls(**{**values, "variant": _variant(values["variant"])})
+
+
+@lru_cache(maxsize=32)  # rows of a table have few networks
+def _weightless(definition: str) -> nn.Module:
+    return weightless(json.loads(definition))
 
 
 def _variant(values: Mapping[str, Any]) -> Variant:
@@ -324,7 +336,7 @@ def at_scale(preset: Preset, scale: Scale) -> Preset:
         for label in ("", row.label):
             for name, entries in scale.changes.get(label, {}).items():
                 row = replace(row, **{name: {**getattr(row, name), **entries}})  # type: ignore[arg-type]
-        return row
+        return replace(row, after=changed(row.after)) if row.after else row
 
     return replace(preset, variants=tuple(map(changed, preset.variants)))
 

@@ -53,7 +53,10 @@ def hospital_sites(folder: Path, scale: Scale, hospitals: Hospitals) -> dict[str
     """Render the missing ones of a preset's own sites, and return their site.yaml by name."""
     rows = zip(hospitals.sites, scale.videos, strict=True)
     plans = [(f"site-{n}", look, layout, videos) for n, ((look, layout), videos) in enumerate(rows, start=1)]
-    return {plan[0]: _rendered(folder, scale, plan, seed=100 + n, clip=(1, 0.0)) for n, plan in enumerate(plans)}
+    return {
+        plan[0]: _rendered(folder, scale, plan, seed=100 + n, clip=(1, 0.0), task=hospitals.task)
+        for n, plan in enumerate(plans)
+    }
 
 
 def set_sites(folder: Path, scale: Scale, name: str) -> tuple[dict[str, Path], Path | None]:
@@ -84,7 +87,7 @@ def _plans(scale: Scale, *, clips: bool) -> list[Plan]:
     return list(zip(names, looks, layouts, videos, strict=True))
 
 
-def _rendered(folder: Path, scale: Scale, plan: Plan, *, seed: int, clip: tuple[int, float]) -> Path:
+def _rendered(folder: Path, scale: Scale, plan: Plan, *, seed: int, clip: tuple[int, float], task: str = "") -> Path:
     name, look, layout, videos = plan
     file = folder / name / "site.yaml"
     if not file.is_file():
@@ -94,7 +97,7 @@ def _rendered(folder: Path, scale: Scale, plan: Plan, *, seed: int, clip: tuple[
                 look=look,
                 seed=seed,
                 layout=layout,
-                task=task_of(layout),
+                task=task or task_of(layout),
                 videos=dict(zip(("train", "validation", "test"), videos, strict=True)),
                 frames_per_video=scale.frames_per_video,
                 height=scale.height,
