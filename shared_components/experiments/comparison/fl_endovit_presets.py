@@ -1,9 +1,9 @@
 """FL-EndoViT's tables: Kirchner et al., MIDL 2026, arXiv 2504.16612.
 
-Table 1 is of pre-training at nine unequal sites. All its rows take equal optimizer steps: a round is one epoch of every
-site, or of their pool. In the released code a plain client takes a step at every 300th batch (`accum_iter`), which are
-four a round at the largest site, two at the next and none elsewhere, and adaptive SAM one at every batch: the row `as
-released` does so to FedAvg.
+Tables 1 and 7 are of pre-training at nine unequal sites; the others are in `fl_endovit_downstream`. All rows take
+equal optimizer steps: a round is one epoch of every site, or of their pool. In the released code a plain client takes a
+step at every 300th batch (`accum_iter`), which are four a round at the largest site, two at the next and none
+elsewhere, and adaptive SAM one at every batch: the row `as released` does so to FedAvg.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BUNDLE = "fl_endovit"
 SAM = {"adaptive": True, "rho": 0.7, "eta": 0.2}
 """Of the rows of adaptive FedSAM; the release's."""
 TRAINING: dict[str, Any] = {"learning_rate": 1e-3, "layer_decay": 1.0, "least_learning_rate": 1e-6, "warmup_rounds": 1}
-"""Of all rows of Table 1, beside the bundle's own: AdamW, a cosine, crops of at least 0.6 of a frame's area."""
+"""Of all rows, beside the bundle's own: AdamW, a cosine, crops of at least 0.6 of a frame's area."""
 RELEASED = "FedAvg, as released"
 _SMALL = {"height": 64, "width": 64, **TRAINING}
 PRETRAINING_SCALES = {
@@ -47,6 +47,8 @@ def _row(label: str, method: str, **more: Any) -> Variant:
 
 _CENTRALISED, _FEDSAM = _row("Centralised", "centralised"), _row("Adaptive FedSAM", "fedsam", arguments=SAM)
 _FEDAVG = _row("FedAvg", "fedavg")
+_BEFORE = {"SSS": "segmentation", "ATR": "triplets", "SPR": "phases"}
+"""Table 7's variants: the task after pre-training, whose videos of Cholec80 are left out."""
 _CONTROLS = Variant(
     "Controls", "fedavg", bundle=BUNDLE, trains=False, shows={"Mean colour": "mean colour", "Untrained": "untrained"}
 )
@@ -77,5 +79,25 @@ PRETRAINING_TABLES = {
             Versus.of("FedAvg", RELEASED),
         ),
         remark="as released: plain clients take a step at every so many batches, which leaves six a round in all",
-    )
+    ),
+    "fl-endovit-table7": Preset(
+        "Layout of FL-EndoViT, Table 7: pre-training before three tasks",
+        tuple(
+            _row(f"{task}, {row.label}", row.method, arguments=row.arguments, leaves_out=left)
+            for task, left in _BEFORE.items()
+            for row in (_CENTRALISED, _FEDSAM, _FEDAVG)
+        ),
+        layout="patches",
+        site_set="endo700k",
+        start="random",
+        scales=PRETRAINING_SCALES,
+        versus=(
+            Versus(
+                (_FEDSAM.label, _CENTRALISED.label),
+                {task: (f"{task}, {_FEDSAM.label}", f"{task}, {_CENTRALISED.label}") for task in _BEFORE},
+            ),
+        ),
+        remark="of Cholec80 the videos are left out that segmentation (SSS), action triplets (ATR) or phases (SPR) are "
+        "tested on; of its rendered site as large a share",
+    ),
 }

@@ -13,6 +13,7 @@ from typing import Any
 
 from shared_components.core.method import load_method, method_names
 from shared_components.experiments.comparison.fedsurg_presets import FEDSURG
+from shared_components.experiments.comparison.fl_endovit_downstream import DOWNSTREAM_TABLES
 from shared_components.experiments.comparison.fl_endovit_presets import PRETRAINING_TABLES
 from shared_components.experiments.comparison.plan import Preset, Variant
 from shared_components.experiments.comparison.surgfed_presets import SURGFED_TABLES
@@ -199,7 +200,10 @@ _FEDST_TABLES = {
     ),
 }  # fmt: skip
 
-PRESETS = {**_PFEDSIS, **_FL_ENDOVIT, **PRETRAINING_TABLES, "fedsurg": FEDSURG, **_FEDST_TABLES, **SURGFED_TABLES}
+PRESETS = {
+    **_PFEDSIS, **_FL_ENDOVIT, **PRETRAINING_TABLES, **DOWNSTREAM_TABLES, "fedsurg": FEDSURG, **_FEDST_TABLES,
+    **SURGFED_TABLES,
+}  # fmt: skip
 
 
 def preset_named(name: str) -> Preset:

@@ -21,6 +21,8 @@ from shared_components.reporting.tables import Table
 BESIDE, EDGES_BESIDE = 2, 4  # metrics beside each other, as in PFedSIS's Table I; with two columns each
 WITH_DELTA = ("delta", "pictures")  # layouts whose own table is the improvement over local training
 CHANCE_ROW = "Chance"
+OF_CLASSES = {"f1": Metric("f1", "F1", True, "%", 100.0, 2), "recall": Metric("recall", "recall", True, "%", 100.0, 2)}
+"""What a class has of its own, in the records of tasks that label whole frames or videos."""
 UNSEEN_METRICS = ("macro_f1", "expected_cost")  # those that FedSurg ranks by
 _ARROWS = {True: "↑", False: "↓"}
 
@@ -69,6 +71,8 @@ def own_tables(comparison: Comparison) -> list[Table]:
         return [held_out_table(comparison, group) for group in comparison.groups]
     if comparison.layout == "patches":
         return [patches_table(comparison, group) for group in comparison.groups] or [empty_table(comparison)]
+    if comparison.layout == "classes":
+        return [class_table(comparison, group) for group in comparison.groups]
     if comparison.layout == "unseen":
         return [unseen_table(comparison, group) for group in comparison.groups]
     tables = [score_table(comparison, group, group.first) for group in comparison.groups]
@@ -203,6 +207,23 @@ def unseen_table(comparison: Comparison, group: Group) -> Table:
             _column_of(metric, "unseen centre", outside),
         ]
     return _table(_title(comparison, group), comparison, columns, _score_note(comparison))
+
+
+def class_table(comparison: Comparison, group: Group) -> Table:
+    """Tabulate as FL-EndoViT's Table 11: F1 and recall of each class, which the paper calls its accuracy."""
+    columns = [
+        _column_of(metric, f"{name}, {metric.heading}", partial(_of_class, sites=group.sites, name=name, key=key))
+        for key, metric in OF_CLASSES.items()
+        for name in group.card.outputs
+    ]
+    note = f"averages over the sites that have the class; {_score_note(comparison)}"
+    return _table(_title(comparison, group), comparison, columns, note)
+
+
+def _of_class(result: Result, sites: Sequence[str], name: str, key: str) -> float:
+    records = [(result.scores or {}).get("sites", {}).get(site, {}).get("classes", {}).get(name) for site in sites]
+    values = [one[key] for one in records if isinstance(one, dict) and one.get(key) is not None]
+    return mean_and_deviation(values)[0]
 
 
 def cost_table(comparison: Comparison) -> Table:

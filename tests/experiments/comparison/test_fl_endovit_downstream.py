@@ -1,0 +1,129 @@
+"""FL-EndoViT's downstream tables: their rows, sites and sizes; one carried out."""
+
+import csv
+
+import pytest
+
+from shared_components.cli import main
+from shared_components.commands import compare
+from shared_components.data.splits import FEW_SHOT, LEFT_OUT
+from shared_components.experiments.comparison.fl_endovit_downstream import DOWNSTREAM_TABLES, HIGH, LOW
+from shared_components.experiments.comparison.plan import SCALES, Run, at_scale, resolved, scale_of
+from shared_components.experiments.comparison.presets import PRESETS
+from shared_components.experiments.comparison.starts import STARTS
+from shared_components.networks.bundle_config import load_bundle
+from tests.experiments.comparison.conftest import DICE, SITES, compared, result, texts
+from tests.experiments.comparison.test_starts import planned  # noqa: F401  # a fixture
+
+ALL = [*DOWNSTREAM_TABLES, "fl-endovit-table7"]
+
+
+def rows(table, start="FL-EndoViT"):
+    """What a table's rows of a start differ in."""
+    labels = [row.label for row in PRESETS[f"fl-endovit-{table}"].variants]
+    return [label.removeprefix(f"{start}").removeprefix(", ") for label in labels if label.startswith(start)]
+
+
+def test_the_tables_have_the_papers_rows():
+    shots = ("1 video", "2 videos", "4 videos", "all videos")
+    assert rows("table2") == [f"{videos}, {size}" for videos in shots for size in ("low", "high")]
+    assert rows("table3") == ["2 videos", "4 videos", "8 videos", "all videos"]
+    assert rows("table4") == [f"{videos}, {stage}" for videos in rows("table3") for stage in ("S1", "S2")]
+    assert rows("table6-segmentation") == [f"all videos, {a}{b}" for b in ("", ", frozen") for a in ("low", "high")]
+    assert rows("table6-triplets") == ["all videos", "all videos, frozen"]
+    assert rows("table6-phases") == [f"all videos{a}, {b}" for a in ("", ", frozen") for b in ("S1", "S2")]
+    assert rows("table5") == rows("table10") == rows("table11") == [""]
+    for name in DOWNSTREAM_TABLES:
+        table = name.removeprefix("fl-endovit-")
+        assert all(rows(table, start) == rows(table) for start in STARTS.values())
+    tasks = [(row.label.partition(",")[0], row.leaves_out, row.method) for row in PRESETS["fl-endovit-table7"].variants]
+    assert tasks == [
+        (short, task, method)
+        for short, task in zip(("SSS", "ATR", "SPR"), LEFT_OUT, strict=True)
+        for method in ("centralised", "fedsam", "fedavg")
+    ]
+
+
+def test_few_shot_rows_have_the_videos_of_table_9():
+    for table, task in (("table2", "segmentation"), ("table3", "triplets"), ("table4", "phases")):
+        counts = {row.videos for row in PRESETS[f"fl-endovit-{table}"].variants}
+        assert counts == {0, *FEW_SHOT[task]}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_table_can_be_planned_at_every_scale(name, planned):  # noqa: F811
+    for scale in SCALES:
+        preset, runs = planned("--preset", name, "--scale", scale)
+        assert len({run.variant.label for run in runs}) == len(runs) == len(preset.variants) > 0
+        if name == "fl-endovit-table7":
+            continue
+        for run in runs:
+            size = HIGH if ", high" in run.variant.label else LOW
+            settings = run.settings()
+            assert (settings.height, settings.width) == size[scale]
+            assert run.open_bundle().network["architecture"] == ("base" if scale == "paper" else "tiny")
+            assert run.before is None or run.before.open_bundle().network["architecture"] == (
+                "base" if scale == "paper" else "tiny"
+            )
+
+
+def runs_of(name, scale):
+    """A table's runs of one seed, all from random weights."""
+    sizes = scale_of(scale, PRESETS[name])
+    variants = at_scale(PRESETS[name], sizes).variants
+    return [resolved(Run(row, 1, sizes.rounds, sizes.training, {})) for row in variants]
+
+
+@pytest.mark.parametrize("name", DOWNSTREAM_TABLES)
+def test_the_papers_scale_is_the_bundles_training(name):
+    sizes = {"height": 0, "width": 0, "seed": 0}
+    bundles = {row.bundle: load_bundle(row.bundle).training for row in PRESETS[name].variants}
+    for run in runs_of(name, "paper"):
+        assert {**vars(run.settings()), **sizes} == {**vars(bundles[run.bundle]), **sizes}
+    assert PRESETS[name].scales["paper"].rounds == next(iter(bundles.values())).rounds
+
+
+def test_equal_rows_of_several_tables_are_one_run():
+    found = {}
+    for name in DOWNSTREAM_TABLES:
+        for run in runs_of(name, "small"):
+            found.setdefault(run.name, []).append(name)
+    shared = {tuple(tables) for tables in found.values() if len(tables) > 1}
+    assert shared == {
+        ("fl-endovit-table2", "fl-endovit-table6-segmentation"), ("fl-endovit-table3", "fl-endovit-table6-triplets"),
+        ("fl-endovit-table4", "fl-endovit-table6-phases"),
+        ("fl-endovit-table5", "fl-endovit-table10", "fl-endovit-table11"),
+    }  # fmt: skip
+
+
+def test_the_second_stage_begins_after_the_first_of_the_same_row(planned):  # noqa: F811
+    runs = {run.variant.label: run for run in planned("--preset", "fl-endovit-table6-phases")[1]}
+    for label, run in runs.items():
+        if label.endswith("S2"):
+            assert run.before == runs[label.replace("S2", "S1")] and Run.from_json(run.to_json()) == run
+            assert run.before.start == run.start
+
+
+def test_each_class_has_its_f1_and_its_recall():
+    one = result("A", 1, (0.5, 0.5))
+    for site, values in zip(SITES, ((0.2, 0.4), (0.6, None)), strict=True):
+        one.scores["sites"][site]["classes"] = {"shaft": dict(zip(("f1", "recall"), values, strict=True))}
+    comparison = compared(one, layout="classes")
+    (table,) = compare.own_tables(comparison)
+    heads = dict(zip(table.head, texts(table)[0], strict=True))
+    assert heads["shaft, F1 (%)"] == "40.00" and heads["shaft, recall (%)"] == "40.00"
+    assert heads["background, F1 (%)"] == "–" and comparison.groups[0].first == DICE
+
+
+@pytest.mark.slow
+def test_a_few_shot_row_and_both_stages_are_carried_out(tmp_path, monkeypatch):
+    kept = [row for row in PRESETS["fl-endovit-table4"].variants if row.label.startswith("FL-EndoViT, 2 videos")]
+    tiny = compare.replace(PRESETS["fl-endovit-table4"], variants=tuple(kept))
+    monkeypatch.setitem(PRESETS, "tiny", tiny)
+    out = ["--scale", "quick", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path)]
+    assert main(["compare", "--preset", "tiny", *out]) == 0
+    with (tmp_path / "scores.csv").open() as file:
+        found = {row["label"] for row in csv.DictReader(file) if row["metric"] == "f1"}
+    assert found == {"FL-EndoViT, 2 videos, S1", "FL-EndoViT, 2 videos, S2"}
+    info = (tmp_path / "tables.md").read_text()
+    assert "| FL-EndoViT, 2 videos, S2 |" in info

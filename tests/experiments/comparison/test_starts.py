@@ -1,0 +1,105 @@
+"""What rows begin from: files by name, shipped weights, and what is said of those that are not there."""
+
+import re
+
+import pytest
+import torch
+
+from shared_components.commands import compare
+from shared_components.core.shipped_weights import sha256_of
+from shared_components.experiments.comparison.starts import given_starts, start_of
+from shared_components.networks.checkpoints import save_weights
+from shared_components.networks.mae_vit import MaeVit
+from tests.experiments.comparison.conftest import parsed
+
+WORDS = ("--preset", "fl-endovit-table6-triplets", "--scale", "quick", "--seeds", "7,")
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """Two files of FL-EndoViT's autoencoder."""
+    files = {}
+    for seed, name in enumerate(("imagenet", "centralised")):
+        torch.manual_seed(seed)
+        files[name] = tmp_path_factory.mktemp("weights") / f"{name}.safetensors"
+        save_weights(files[name], MaeVit().state_dict(), {"bundle": "fl_endovit"})
+    return files
+
+
+@pytest.fixture
+def planned(tmp_path, monkeypatch):
+    """Return a function that plans a comparison without sites, and returns its table and runs."""
+    monkeypatch.setattr(compare, "_sites", lambda *_: {"sites": {}, "held_out": "", "server": ""})
+
+    def planned(*words):
+        args = parsed(*WORDS, *words, "--out", str(tmp_path / "out"))
+        preset = compare.chosen(args)
+        return preset, compare.planned(args, preset)
+
+    return planned
+
+
+def given(weights, *names):
+    return [word for name in names for word in ("--start-of", f"{name}={weights[name]}")]
+
+
+def test_rows_without_weights_are_left_out_with_a_remark_and_none_begins_from_others(planned):
+    preset, runs = planned()
+    starts = {run.variant.label.partition(",")[0]: run.start for run in runs}
+    assert starts == {"Random": "random", "FL-EndoViT": "rendered"} and len(runs) == 4
+    assert preset.remark == (
+        "without rows of ImageNet and CEN-EndoViT, whose weights are not given: "
+        "--start-of imagenet=FILE --start-of centralised=FILE"
+    )
+    assert preset.versus == ()
+
+
+def test_a_file_is_what_its_rows_begin_from_and_its_hash_is_part_of_their_names(planned, weights):
+    preset, runs = planned(*given(weights, "imagenet", "centralised"))
+    assert preset.remark == "" and len(runs) == 8 and len({run.name.rpartition("-")[2] for run in runs}) == 8
+    for run in runs:
+        start = run.variant.start
+        assert (
+            (run.start_file == str(weights[start])) == (run.start == "file") if start in weights else not run.start_file
+        )
+        if start in weights:
+            assert run.start_hash == sha256_of(weights[start])
+    (pair,) = preset.versus
+    assert pair.models == ("FL-EndoViT", "CEN-EndoViT") and list(pair.rows) == ["all", "all, frozen"]
+    labels = {run.variant.label for run in runs}
+    assert all(label in labels for rows in pair.rows.values() for label in rows)
+
+
+def test_the_published_network_begins_from_files_alone(planned, weights):
+    preset, runs = planned("--scale", "paper")
+    assert {run.start for run in runs} == {"random"}
+    assert preset.remark.endswith(
+        "; without rows of FL-EndoViT, whose weights are of another network as shipped: --start-of federated=FILE"
+    )
+    with pytest.raises(ValueError, match=re.escape(f"{weights['imagenet']}")):
+        planned("--scale", "paper", *given(weights, "imagenet"))
+
+
+def test_weights_are_read_before_anything_is_rendered(weights, tmp_path, monkeypatch):
+    monkeypatch.setattr(compare.sites, "write_site", lambda *_, **__: pytest.fail("a site was rendered"))
+    damaged = tmp_path / "damaged.safetensors"
+    damaged.write_bytes(b"no weights")
+    other = [f"--start-of=imagenet={weights['imagenet']}", *given(weights, "imagenet")]
+    for words, said in (
+        (["--start-of", "imagnet=a"], "--start-of is 'imagnet=a'; give imagenet, centralised, federated and a file"),
+        (["--start-of", "imagenet="], "--start-of is 'imagenet='"), (["--start-of", "random=a.pth"], "'random=a.pth'"),
+        (other, "--start-of gives imagenet twice"),
+        (["--start-of", "imagenet=/nowhere/mae.pth"], "checkpoint /nowhere/mae.pth does not exist"),
+        (["--start-of", f"federated={damaged}"], f"checkpoint {damaged} is damaged"),
+        (["--start", "random"], "--start is given, and all rows say what they begin from; give --start-of"),
+        (["--preset", "fedsurg", *given(weights, "imagenet")], "gives imagenet, and no row of 'Layout of FedSurg"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=re.escape(said)):
+            compare.run(parsed(*WORDS, *words, "--out", str(tmp_path / "out")))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_start_in_the_home_folder_is_found_and_rows_without_a_name_have_the_comparisons():
+    assert not str(given_starts(["imagenet=~/mae.pth"])["imagenet"]).startswith("~")
+    row = compare.presets.PRESETS["fedsurg"].variants[0]
+    assert start_of(row, {}) is None and row.start == ""
