@@ -22,8 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from shared_components.data.classes import CLASS_MAPS
+from shared_components.data.classes import CLASS_MAPS, MERGES
 from shared_components.data.files import depth_values, whole_steps
+from shared_components.data.readers.cholecseg8k import VALUES
 from shared_components.data.readers.stereomis import DEPTH, LEFT
 from shared_components.data.synthetic import toolbox
 from shared_components.data.synthetic.label_layouts import write_appendix300, write_cholect45
@@ -57,6 +58,13 @@ _TOOL_NUMBERS = {
     toolbox.PROGRASP: 1, toolbox.GRASPER: 1, toolbox.NEEDLE: 2, toolbox.CLIPS: 2, toolbox.STAPLER: 2,
     toolbox.MARYLAND: 3, toolbox.SCISSORS: 3, toolbox.SHEARS: 4, toolbox.HOOK: 4, toolbox.SUCTION: 4,
 }  # fmt: skip
+# liver, gallbladder, fat, gut, duct, artery (which CholecSeg8k has no class for, but a vein) and fluid of an operation
+_CHOLECSEG8K = np.array([0, *map(CLASS_MAPS["cholecseg8k"].index, (
+    "liver", "gallbladder", "fat", "gastrointestinal tract", "cystic duct", "hepatic vein", "blood",
+))], np.uint8)  # fmt: skip
+_CHOLECSEG8K_TOOLS = {kind: CLASS_MAPS["cholecseg8k"].index(kind) for kind in ("L-hook", "grasper")}
+_CHOLECSEG8K_GREYS = np.array(sorted(VALUES, key=VALUES.__getitem__), np.uint8)
+_MERGED = np.array(MERGES["cholecseg8k", "cholecseg8k_merged"], np.uint8)
 _MOST_OF_A_CLIP = 1000  # frames, by three digits
 _GESTURE_STEP = 6  # frame numbers between two lines of SAR-RARP50's actions: 10 Hz of 60 Hz
 
@@ -203,6 +211,24 @@ def _write_sisvse(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     return write_pairs(shots, "scene_{:06d}.jpg", images, masks, lambda frame: _SISVSE_IDS[frame.parts])
 
 
+def cholecseg8k_ids(frame: SceneFrame) -> Array:
+    """Return a cholecystectomy's label (H, W) in the classes `cholecseg8k`; all tools but the hook are graspers."""
+    kinds = ("L-hook" if tool.endswith(toolbox.HOOK) else "grasper" for tool in frame.tools)
+    tools = np.array([0, *(_CHOLECSEG8K_TOOLS[kind] for kind in kinds)], np.uint8)[frame.instances]
+    return np.where(frame.parts > 0, tools, _CHOLECSEG8K[frame.things])
+
+
+def _write_cholecseg8k(root: Path, video: str, shots: Iterable[Shot]) -> Written:
+    """videoNN/videoNN_00000/frame_<n>_endo.png and frame_<n>_endo_watershed_mask.png, 25 numbers a second."""
+    folder = root / video / f"{video}_00000"
+    for shot in shots:
+        stem = f"frame_{shot.number}_endo"
+        write_png(folder / f"{stem}.png", shot.frame.image)
+        if shot.labelled:
+            write_png(folder / f"{stem}_watershed_mask.png", _CHOLECSEG8K_GREYS[cholecseg8k_ids(shot.frame)])
+        yield shot.frame, stem
+
+
 def _write_grasp(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """frames/CASE1NN/%09d.jpg and annotations/segmentations/CASE1NN/%09d.png, once a second; no JSON files."""
     images, masks = root / "frames" / video, root / "annotations" / "segmentations" / video
@@ -241,6 +267,10 @@ LAYOUTS: dict[str, Layout] = {
     "cholect45": Layout(
         "VID{:02d}", 1.0, 1.0, "triplets", False, write_cholect45, asked=True, also=("phase",),
         operation="cholecystectomy",
+    ),
+    "cholecseg8k": Layout(
+        "video{:02d}", 1.0, 25.0, "label", False, _write_cholecseg8k, asked=True, classes="cholecseg8k_merged",
+        ids=lambda frame: _MERGED[cholecseg8k_ids(frame)], operation="cholecystectomy",
     ),
     "appendix300": Layout(
         "{:03d}", 2.0, 2.0, "grade", True, write_appendix300, asked=True, operation="appendectomy"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 import yaml
 
+from shared_components.data.classes import CLASS_MAPS
+from shared_components.data.samples import read_sample, samples
+from shared_components.data.site_file import load_site
 from shared_components.data.synthetic import toolbox
 from shared_components.data.synthetic.layouts import LAYOUTS
 from shared_components.data.synthetic.motion import Pose
@@ -125,6 +129,38 @@ def test_the_layout_of_cholect45_is_written_exactly(tmp_path):
     assert [len(lines) for lines in listed.values()] == [100, len(INSTRUMENTS), len(VERBS), len(TARGETS), 7]
     maps = (root / "dict" / "maps.txt").read_text().splitlines()
     assert maps[0] == "# IVT, I, V, T, IV, IT" and maps[23] == "22,1,3,7,13,22"
+
+
+def test_a_cholecystectomy_is_written_as_cholecseg8k_and_read_in_its_classes(tmp_path):
+    """Organs where nothing hides them; the reader knows the published grey values."""
+    site = load_site(
+        write_site(
+            tmp_path / "site",
+            look="rose",
+            seed=5,
+            videos={"train": 1},
+            frames_per_video=9,
+            layout="cholecseg8k",
+            **SIZE,
+        )
+    )
+    assert site.classes == CLASS_MAPS["cholecseg8k_merged"] and site.split["train"][0].video == "video01"
+    whole = replace(site, classes=CLASS_MAPS["cholecseg8k"])
+    frames = render_video("rose", video_seed(5, 1), frames=9, rate=1.0, operation="cholecystectomy", **SIZE)
+    organs, seen = OPERATIONS["cholecystectomy"].targets, set()
+    for number, (one, frame) in enumerate(zip(samples(whole, "train"), frames, strict=True)):
+        item = read_sample(one)
+        label = item.targets["label"]
+        assert item.number == 25 * number and np.array_equal(item.images[0], frame.image)
+        names = np.array(CLASS_MAPS["cholecseg8k"])[label]
+        assert set(names[frame.parts > 0]) <= {"grasper", "L-hook"}
+        for organ, name in (("liver", "liver"), ("gallbladder", "gallbladder"), ("omentum", "fat"), ("fluid", "blood")):
+            there = frame.things == 1 + organs.index(organ)
+            assert np.array_equal(names == name, there)
+            seen |= {name} if there.any() else set()
+        hook = [place for place, tool in enumerate(frame.tools, start=1) if "Hook" in tool]
+        assert np.array_equal(names == "L-hook", np.isin(frame.instances, hook) & (frame.parts > 0))
+    assert {"liver", "gallbladder", "fat"} <= seen
 
 
 def test_a_graded_site_has_a_grade_for_every_video(tmp_path):
