@@ -298,12 +298,13 @@ def facts(comparison: Comparison) -> dict[str, str]:
     rows = [row for row in rows if row.variant.trains] or rows
     trainings = [row.settings() for row in rows]
     infos = [result.info for result in comparison.results if result.info]
+    first = [result.info for result in comparison.results if result.info and not result.run.variant.after]
     return {
         "rounds": _each(row.rounds for row in rows),
         "size": _each(f"{one.height}x{one.width}" for one in trainings),
         "local steps": _each(f"{_steps(one)}, batches of {one.batch_size}" for one in trainings),
         "learning rate": _each(f"{one.learning_rate:g}" for one in trainings),
-        "start": ", ".join(sorted({said(info["start"]) for info in infos if "start" in info})) or run.start,
+        "start": ", ".join(sorted({said(info["start"]) for info in first if "start" in info})) or run.start,
         "seeds": ", ".join(str(seed) for seed in sorted({r.run.seed for r in comparison.results})),
         "commit": ", ".join(_distinct(infos, "commit")),
         "hardware": "; ".join(_distinct(infos, "hardware")),
