@@ -360,8 +360,10 @@ def _table(title: str, comparison: Comparison, columns: Sequence[Column], note: 
         shown = ticks if names else ()
         rows.append((label, *("✓" if on else "" for on in shown), *(column[number] for column in texts)))
     if (one := comparison.chance) and all(column.metric for column in columns):
-        cells = (_text(column, column.value(one), math.nan) for column in columns)
-        rows.append((CHANCE_ROW, *("" for _ in names), *cells))
+        values = [column.value(one) for column in columns]
+        cells = (_text(column, value, math.nan) for column, value in zip(columns, values, strict=True))
+        if not all(map(math.isnan, values)):
+            rows.append((CHANCE_ROW, *("" for _ in names), *cells))
     head = ("Method", *names, *(column.heading for column in columns))
     return Table(title, head, tuple(rows), 1 + len(names), note, marks=marks)
 
