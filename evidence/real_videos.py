@@ -1,0 +1,309 @@
+"""FL-EndoViT's triplets and phases on real frames: CholecT50's challenge validation set, leaving one video out.
+
+    python -m evidence.real_videos --data /data/cholect50_challenge_val --out real
+
+Each of the five videos is a site. For each, the four others train the job of a use (`nvflare_jobs/jobs.yaml`) by
+FedAvg in one process, and the shared model after the last round is scored on the video that took no part: nothing is
+chosen by a score. Rows differ in what the network begins from, and in whether its encoder learns (`ROWS`); beside them
+are answers that never look at a frame (`blind`). Frames are read in place. A run that is done is not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+import yaml
+
+from shared_components.common.atomic import write_json, write_text
+from shared_components.common.machine import hardware
+from shared_components.core import evaluation
+from shared_components.core.card import Metric
+from shared_components.core.labels import LabelScore
+from shared_components.core.task import Scores, Task
+from shared_components.data.dataset import SampleDataset
+from shared_components.data.readers import find_reader
+from shared_components.data.samples import samples
+from shared_components.data.site import Site
+from shared_components.data.site_file import load_site
+from shared_components.federation.in_process import run_together
+from shared_components.federation.messages import Job
+from shared_components.federation.provenance import commit
+from shared_components.federation.server.runner import ServerRunner
+from shared_components.federation.site.site_setup import set_up_site
+from shared_components.flare.deployment.job_files import described_jobs
+from shared_components.flare.deployment.job_folder import jobs_folder
+from shared_components.networks.checkpoints import load_weights
+
+Array = np.ndarray
+T = TypeVar("T")
+DATASET = "cholect50"
+STRETCHES = 5  # of a video; the last fifth of each validates
+DRAWS = 100  # of random answers, whose scores are averaged
+
+
+@dataclass(frozen=True)
+class Use:
+    """A task of FL-EndoViT: its job, and the metrics that are shown."""
+
+    job: str
+    metrics: tuple[str, ...]
+
+
+USES = {
+    "triplets": Use("fl_endovit_triplets", ("map", "map_i")),
+    "phases": Use("fl_endovit_phases", ("accuracy", "f1", "macro_f1")),
+}
+_FROZEN = {"network": {"trained_encoders": False}}
+_SHIPPED = {"training": {"start": "rendered", "layer_decay": 0.65}}
+ROWS: dict[str, dict[str, Any]] = {
+    "random weights": {},
+    "FL-EndoViT as shipped": _SHIPPED,
+    "random weights, frozen": _FROZEN,
+    "FL-EndoViT as shipped, frozen": {**_FROZEN, "training": {"start": "rendered"}},
+}
+"""Changes of a job, by row. Layer decay is the paper's, for a network that does not begin at random."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How long a run trains: rounds of one epoch at each site."""
+
+    rounds: int = 10
+    batch_size: int = 8
+
+
+@dataclass(frozen=True)
+class Result:
+    """A row's score on one video: by metric, there (``held_out``) and on the trained videos' own left-out frames."""
+
+    row: str
+    video: str
+    seed: int
+    held_out: Mapping[str, float]
+    own: Mapping[str, float]
+
+
+# ---- Sites.
+
+
+def stretches(count: int) -> dict[str, list[list[int]]]:
+    """Return which of a video's frames train and which validate, as [first, one after the last].
+
+    Every phase is in both. Validated frames are seconds away from trained ones: they tell whether a network has learnt
+    its videos, and nothing of other patients.
+
+    Raises:
+        ValueError: There are fewer than 25 frames.
+    """
+    parts = STRETCHES**2
+    if count < parts:
+        raise ValueError(f"a video has {count} labelled frames, and {parts} are needed; leave it out")
+    bounds = [count * n // parts for n in range(parts + 1)]
+    firsts = range(0, parts, STRETCHES)
+    return {
+        "train": [[bounds[n], bounds[n + STRETCHES - 1]] for n in firsts],
+        "validation": [[bounds[n + STRETCHES - 1], bounds[n + STRETCHES]] for n in firsts],
+    }
+
+
+def write_sites(data: Path, folder: Path, task: str) -> dict[str, dict[str, Path]]:
+    """Write two site.yaml of each video, to train on and to be left out; return them by "train" and "test", and video.
+
+    Frames stay where they are. Sites give their model to the outsider, the video that is left out.
+    """
+    reader = find_reader(DATASET)
+    common = {"dataset": DATASET, "root": str(data.resolve()), "task": task, "publish": ["model"]}
+    files: dict[str, dict[str, Path]] = {"train": {}, "test": {}}
+    for video in reader.videos(data):
+        cut = stretches(len(reader.frames(data, video)))
+        trained: Mapping[str, Any] = {split: [{video: ends} for ends in parts] for split, parts in cut.items()}
+        for kind, split in {"train": trained, "test": {"test": [video]}}.items():
+            file = folder / task / kind / video / "site.yaml"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_text(file, yaml.safe_dump({"name": video, **common, "split": split}, sort_keys=False))
+            files[kind][video] = file
+    return files
+
+
+# ---- Answers that never look at a frame.
+
+
+def blind(task: Task, frames: int, trained: Array) -> dict[str, Iterator[Array]]:
+    """Return answers without a look, by row: one of each kind, or `DRAWS` of a random one.
+
+    Args:
+        frames: How many are answered, N.
+        trained: The truth of the training frames, as of `truth_of`.
+
+    Returns:
+        float64 (N, C) each. Triplets: the same score everywhere, whose average precision is a triplet's share of the
+        frames, and uniform ones. Phases: the most frequent of the training, and guesses as frequent as there.
+    """
+    random, classes = np.random.default_rng(0), task.channels
+    if task.card.kind == "triplets":
+        return {
+            "chance: the same score for all frames": iter([np.zeros((frames, classes))]),
+            f"chance: random scores, mean of {DRAWS}": (random.random((frames, classes)) for _ in range(DRAWS)),
+        }
+    counts, one_hot = np.bincount(trained, minlength=classes), np.eye(classes)
+    return {
+        "chance: the training's most frequent phase": iter([one_hot[np.full(frames, counts.argmax())]]),
+        f"chance: guesses as frequent as there, mean of {DRAWS}": (
+            one_hot[random.choice(classes, frames, p=counts / counts.sum())] for _ in range(DRAWS)
+        ),
+    }
+
+
+def scored(task: Task, answers: Array, truth: Array) -> Scores:
+    """Return the record of answers (N, C) for one video's frames, by the task's own metrics."""
+    pairs = enumerate(zip(answers, truth, strict=True))
+    return task.summarise([LabelScore("", n, answer[None], one[None]) for n, (answer, one) in pairs])
+
+
+def blind_results(task: Task, test: Site, sites: Mapping[str, Site]) -> list[Result]:
+    """Return the scores of answers without a look at the video that is left out, and at the others' own."""
+    trained = np.concatenate([truth_of(site, "train", task) for site in sites.values()])
+
+    def means(truth: Array) -> dict[str, dict[str, float]]:
+        return {
+            row: _mean([_numbers(scored(task, answers, truth)) for answers in given])
+            for row, given in blind(task, len(truth), trained).items()
+        }
+
+    there = means(truth_of(test, "test", task))
+    own = [means(truth_of(site, "validation", task)) for site in sites.values()]
+    return [Result(row, test.name, 0, there[row], _mean([one[row] for one in own])) for row in there]
+
+
+def truth_of(site: Site, split: str, task: Task) -> Array:
+    """Return a split's targets, (N, C) bool of triplets or (N,) ids of phases; no frame is read."""
+    chosen = samples(site, split, task.spec)
+    dataset = SampleDataset(chosen, height=1, width=1, site=site)
+    (target,) = task.spec.targets
+    found = np.stack([dataset.targets(n)[target] for n in range(len(chosen))])
+    return found.astype(bool) if found.ndim > 1 else found.astype(np.int64)
+
+
+# ---- Runs.
+
+
+def job_of(task: str, row: str, seed: int, size: Size) -> Job:
+    """Return the shipped job of a use with a row's changes."""
+    own, changes = described_jobs(jobs_folder())[USES[task].job], ROWS[row]
+    length = {"batch_size": size.batch_size, "epochs": 1, "seed": seed}
+    training = {key: value for key, value in own["training"].items() if key != "iterations"}
+    training |= {**length, **changes.get("training", {})}
+    return Job.from_json({**own, **changes, "rounds": size.rounds, "training": training})
+
+
+def train_and_score(job: Job, sites: Mapping[str, Path], test: Site, file: Path) -> dict[str, Any]:
+    """Train and score a run, or return what ``file`` has of an earlier call; ``held_out`` and ``own`` as in `Result`.
+
+    The run itself, some 200 MB, is not kept.
+    """
+    about = json.loads(json.dumps({"job": job.to_json(), "sites": sorted(sites)}))
+    if file.is_file() and (found := json.loads(file.read_text())).items() >= about.items():
+        return found
+    began = time.monotonic()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=file.parent) as folder:
+        server = run_together(job, sites, Path(folder), resume=False)
+        held_out = _numbers(_score(server, test))
+    own = _mean([_numbers(record) for record in server.records if record["kind"] == "final"])
+    found = {**about, "held_out": held_out, "own": own, "seconds": time.monotonic() - began, "commit": commit()}
+    write_json(file, found)
+    return found
+
+
+def _score(server: ServerRunner, site: Site) -> Scores:
+    bench = set_up_site(server.job, site)
+    bench.network.load_state_dict(load_weights(server.folder / "server" / "model.safetensors"))
+    return evaluation.thorough(
+        bench.network, bench.task, samples(site, "test", bench.task.spec), size=bench.size, split="test"
+    )
+
+
+def _numbers(record: Scores) -> dict[str, float]:
+    shown = {name for use in USES.values() for name in use.metrics}
+    return {name: record[name]["mean"] for name in record if name in shown}
+
+
+def _mean(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: statistics.mean(one[name] for one in found) for name in found[0]}
+
+
+def results_of(task: str, data: Path, out: Path, seeds: Sequence[int], size: Size) -> tuple[Task, list[Result]]:
+    """Carry out all runs of a task, seed by seed; return it, and every row's result on every video."""
+    files = write_sites(data, out / "sites", task)
+    tested = {video: load_site(file) for video, file in files["test"].items()}
+    trained = {video: load_site(file) for video, file in files["train"].items()}
+    first = next(iter(tested.values()))
+    learnt = set_up_site(job_of(task, next(iter(ROWS)), seeds[0], size), first).task
+    found = [one for video in tested for one in blind_results(learnt, tested[video], _others(trained, video))]
+    for seed, video, row in product(seeds, tested, ROWS):
+        file = out / "runs" / f"{task}-{video}-{list(ROWS).index(row)}-seed-{seed}.json"
+        done = train_and_score(job_of(task, row, seed, size), _others(files["train"], video), tested[video], file)
+        found.append(Result(row, video, seed, done["held_out"], done["own"]))
+        print(f"{task}, {video} left out, seed {seed}, {row}: {done['held_out']}", flush=True)
+    return learnt, found
+
+
+def _others(sites: Mapping[str, T], video: str) -> dict[str, T]:
+    return {name: site for name, site in sites.items() if name != video}
+
+
+# ---- Tables.
+
+
+def table(metric: Metric, results: Sequence[Result]) -> str:
+    """Return Markdown: a row's mean and population deviation over the left-out videos, and each of them.
+
+    A video's number is the mean over seeds.
+    """
+    videos = list(dict.fromkeys(one.video for one in results))
+    head = [f"{metric.label}, {metric.unit}".rstrip(", "), "own videos", "left-out video", *videos]
+    lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+    for row in dict.fromkeys(one.row for one in results):
+        of = [[one for one in results if (one.row, one.video) == (row, video)] for video in videos]
+        there = [metric.factor * statistics.mean(one.held_out[metric.name] for one in ones) for ones in of]
+        own = [metric.factor * statistics.mean(one.own[metric.name] for one in ones) for ones in of]
+        cells = [f"{value:.1f}" for value in there]
+        spread = f"{statistics.mean(there):.1f} ± {statistics.pstdev(there):.1f}"
+        lines.append([row, f"{statistics.mean(own):.1f}", spread, *cells])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Carry out what is not done yet; print the tables and write them to tables.md."""
+    parser = argparse.ArgumentParser(prog="python -m evidence.real_videos", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="holds videos/ and labels/")
+    parser.add_argument("--out", type=Path, required=True, help="gets sites, runs and tables.md")
+    parser.add_argument("--seeds", default="1", help="with commas between; default: %(default)s")
+    parser.add_argument("--rounds", type=int, default=Size.rounds, help="of an epoch; default: %(default)s")
+    parser.add_argument("--tasks", default=",".join(USES), help="default: %(default)s")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    seeds, size = [int(seed) for seed in args.seeds.split(",")], replace(Size(), rounds=args.rounds)
+    tables = [f"Commit {commit()}, seeds {seeds}, {hardware()}, {asdict(size)}; population standard deviation."]
+    for name in args.tasks.split(","):
+        task, results = results_of(name, args.data, args.out, seeds, size)
+        shown = {metric.name: metric for metric in task.metrics}
+        tables += [table(shown[metric], results) for metric in USES[name].metrics]
+    text = "\n\n".join(tables) + "\n"
+    write_text(args.out / "tables.md", text)
+    print("", text, sep="\n")
+
+
+if __name__ == "__main__":
+    main()
