@@ -15,7 +15,9 @@ import json
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,8 +50,8 @@ from shared_components.networks.checkpoints import load_weights
 Array = np.ndarray
 T = TypeVar("T")
 DATASET = "cholect50"
-STRETCHES = 5  # of a video; the last fifth of each validates
-DRAWS = 100  # of random answers, whose scores are averaged
+STRETCHES, PARTS = 5, 10  # of a video, and of each stretch, whose last part validates
+DRAWS = 20  # of random answers, whose scores are averaged
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ USES = {
     "triplets": Use("fl_endovit_triplets", ("map", "map_i")),
     "phases": Use("fl_endovit_phases", ("accuracy", "f1", "macro_f1")),
 }
+SIZES = ("rounds", "iterations", "batch_size")
 _FROZEN = {"network": {"trained_encoders": False}}
 _SHIPPED = {"training": {"start": "rendered", "layer_decay": 0.65}}
 ROWS: dict[str, dict[str, Any]] = {
@@ -73,14 +76,6 @@ ROWS: dict[str, dict[str, Any]] = {
     "FL-EndoViT as shipped, frozen": {**_FROZEN, "training": {"start": "rendered"}},
 }
 """Changes of a job, by row. Layer decay is the paper's, for a network that does not begin at random."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """How long a run trains: rounds of one epoch at each site."""
-
-    rounds: int = 10
-    batch_size: int = 8
 
 
 @dataclass(frozen=True)
@@ -98,22 +93,22 @@ class Result:
 
 
 def stretches(count: int) -> dict[str, list[list[int]]]:
-    """Return which of a video's frames train and which validate, as [first, one after the last].
+    """Return which of a video's frames train and which validate, a tenth, as [first, one after the last].
 
-    Every phase is in both. Validated frames are seconds away from trained ones: they tell whether a network has learnt
-    its videos, and nothing of other patients.
+    Validated frames are seconds away from trained ones: they tell whether a network has learnt its videos, and nothing
+    of other patients.
 
     Raises:
-        ValueError: There are fewer than 25 frames.
+        ValueError: There are fewer than 50 frames.
     """
-    parts = STRETCHES**2
+    parts = STRETCHES * PARTS
     if count < parts:
         raise ValueError(f"a video has {count} labelled frames, and {parts} are needed; leave it out")
     bounds = [count * n // parts for n in range(parts + 1)]
-    firsts = range(0, parts, STRETCHES)
+    lasts = range(PARTS - 1, parts, PARTS)
     return {
-        "train": [[bounds[n], bounds[n + STRETCHES - 1]] for n in firsts],
-        "validation": [[bounds[n + STRETCHES - 1], bounds[n + STRETCHES]] for n in firsts],
+        "train": [[bounds[n - PARTS + 1], bounds[n]] for n in lasts],
+        "validation": [[bounds[n], bounds[n + 1]] for n in lasts],
     }
 
 
@@ -198,13 +193,12 @@ def truth_of(site: Site, split: str, task: Task) -> Array:
 # ---- Runs.
 
 
-def job_of(task: str, row: str, seed: int, size: Size) -> Job:
-    """Return the shipped job of a use with a row's changes."""
-    own, changes = described_jobs(jobs_folder())[USES[task].job], ROWS[row]
-    length = {"batch_size": size.batch_size, "epochs": 1, "seed": seed}
-    training = {key: value for key, value in own["training"].items() if key != "iterations"}
-    training |= {**length, **changes.get("training", {})}
-    return Job.from_json({**own, **changes, "rounds": size.rounds, "training": training})
+def job_of(task: str, row: str, seed: int, size: Mapping[str, int]) -> Job:
+    """Return the shipped job of a use with a row's changes; ``size`` may replace rounds, iterations and batch_size."""
+    own, changes, rest = described_jobs(jobs_folder())[USES[task].job], ROWS[row], dict(size)
+    rounds = {"rounds": rest.pop("rounds")} if "rounds" in rest else {}
+    training = {**own["training"], **changes.get("training", {}), **rest, "seed": seed}
+    return Job.from_json({**own, **changes, **rounds, "training": training})
 
 
 def train_and_score(job: Job, sites: Mapping[str, Path], test: Site, file: Path) -> dict[str, Any]:
@@ -243,7 +237,20 @@ def _mean(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: statistics.mean(one[name] for one in found) for name in found[0]}
 
 
-def results_of(task: str, data: Path, out: Path, seeds: Sequence[int], size: Size) -> tuple[Task, list[Result]]:
+@contextmanager
+def frames_kept() -> Iterator[None]:
+    """Within this context each frame is decoded once, 0.4 GB in all: every round opens a site's data set anew."""
+    reader = find_reader(DATASET)
+    reader.read_image = cache(reader.read_image)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del reader.read_image  # the class's own is back
+
+
+def results_of(
+    task: str, data: Path, out: Path, seeds: Sequence[int], size: Mapping[str, int]
+) -> tuple[Task, list[Result]]:
     """Carry out all runs of a task, seed by seed; return it, and every row's result on every video."""
     files = write_sites(data, out / "sites", task)
     tested = {video: load_site(file) for video, file in files["test"].items()}
@@ -290,14 +297,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="holds videos/ and labels/")
     parser.add_argument("--out", type=Path, required=True, help="gets sites, runs and tables.md")
     parser.add_argument("--seeds", default="1", help="with commas between; default: %(default)s")
-    parser.add_argument("--rounds", type=int, default=Size.rounds, help="of an epoch; default: %(default)s")
+    for name in SIZES:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, help="default: the job's")
     parser.add_argument("--tasks", default=",".join(USES), help="default: %(default)s")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    seeds, size = [int(seed) for seed in args.seeds.split(",")], replace(Size(), rounds=args.rounds)
-    tables = [f"Commit {commit()}, seeds {seeds}, {hardware()}, {asdict(size)}; population standard deviation."]
+    seeds, size = [int(seed) for seed in args.seeds.split(",")], {n: v for n in SIZES if (v := getattr(args, n))}
+    tables = [f"Commit {commit()}, seeds {seeds}, {hardware()}, {size or 'sizes of the jobs'}; mean ± population std."]
     for name in args.tasks.split(","):
-        task, results = results_of(name, args.data, args.out, seeds, size)
+        with frames_kept():
+            task, results = results_of(name, args.data, args.out, seeds, size)
         shown = {metric.name: metric for metric in task.metrics}
         tables += [table(shown[metric], results) for metric in USES[name].metrics]
     text = "\n\n".join(tables) + "\n"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evidence import real_videos
-from evidence.real_videos import Result, Size, blind, job_of, results_of, scored, stretches, table, write_sites
+from evidence.real_videos import Result, blind, job_of, results_of, scored, stretches, table, write_sites
 from shared_components.core.card import Metric
 from shared_components.core.task import make_task
 from shared_components.data.samples import SampleSpec, samples
@@ -14,7 +14,7 @@ from shared_components.data.site_file import load_site
 from shared_components.data.triplets import NAMES
 from tests.data.conftest import frame_image, write
 
-FRAMES = 25
+FRAMES = 50
 PHASES = ("a", "b", "c")
 
 
@@ -32,7 +32,7 @@ def data(tmp_path):
         annotations = {}
         for frame in range(FRAMES):
             write(root / f"videos/VID{video}/{number(video, frame):06d}.jpg", frame_image(frame))
-            late = int(frame >= 13)
+            late = int(frame >= 26)
             row = [7 + 20 * late, late, 1, 0.1, 0.1, 0.2, 0.2, late, 0, 1, -1, -1, -1, -1, 1 + late]
             annotations[str(number(video, frame))] = [row]
         write(root / f"videos/VID{video}/{number(video, 0):06d} (1).png", frame_image(0))
@@ -50,22 +50,22 @@ def test_each_video_is_a_site_of_its_own_and_is_left_out_whole(tmp_path, data):
     assert trained.root == tested.root == data
     train, validation = ([s.index for s in samples(trained, split, spec)] for split in ("train", "validation"))
     every = [number(70, frame) for frame in range(FRAMES)]
-    assert validation == [every[n] for n in (4, 9, 14, 19, 24)]
+    assert validation == [every[n] for n in (9, 19, 29, 39, 49)]
     assert sorted(train + validation) == every == [s.index for s in samples(tested, "test", spec)]
     assert {s.video for s in samples(trained, "train", spec)} == {"VID70"}
 
 
-@pytest.mark.parametrize("count", [25, 120, 441])
-def test_every_frame_is_of_one_stretch_and_a_fifth_validates(count):
+@pytest.mark.parametrize("count", [50, 120, 441])
+def test_every_frame_is_of_one_stretch_and_a_tenth_validates(count):
     cut = stretches(count)
     listed = {split: [n for first, stop in parts for n in range(first, stop)] for split, parts in cut.items()}
     assert sorted(listed["train"] + listed["validation"]) == list(range(count))
-    assert abs(len(listed["validation"]) - count / 5) <= 2
+    assert abs(len(listed["validation"]) - count / 10) < real_videos.STRETCHES
 
 
 def test_a_video_of_too_few_frames_is_refused():
-    with pytest.raises(ValueError, match="24 labelled frames, and 25 are needed"):
-        stretches(24)
+    with pytest.raises(ValueError, match="49 labelled frames, and 50 are needed"):
+        stretches(49)
 
 
 def test_one_score_for_all_frames_has_each_triplets_share_as_its_average_precision():
@@ -96,23 +96,25 @@ def test_the_most_frequent_phase_is_the_trainings_and_not_the_left_out_videos():
 
 
 def test_chance_is_scored_on_the_left_out_video_and_on_the_others_own_frames(tmp_path, data, monkeypatch):
-    """The training has phase 1 most: 13 of 25 frames of the left-out video, and 2 of 5 validated ones elsewhere."""
+    """The training has phase 1 most: 26 of 50 frames of the left-out video, and 2 of 5 validated ones elsewhere."""
     monkeypatch.setattr(real_videos, "DRAWS", 1)
     files = write_sites(data, tmp_path / "sites", "phases")
     test, task = load_site(files["test"]["VID68"]), make_task("phases", {}, classes=tuple("abcdefg"))
     sites = {video: load_site(files["train"][video]) for video in ("VID70", "VID73")}
     majority, _ = real_videos.blind_results(task, test, sites)
-    assert (majority.video, majority.held_out["accuracy"], majority.own["accuracy"]) == ("VID68", 13 / 25, 2 / 5)
+    assert (majority.video, majority.held_out["accuracy"], majority.own["accuracy"]) == ("VID68", 26 / 50, 2 / 5)
 
 
 @pytest.mark.parametrize("task", real_videos.USES)
 def test_rows_differ_in_the_start_and_in_what_learns_alone(task):
-    jobs = {row: job_of(task, row, 3, Size(rounds=2, batch_size=4)) for row in real_videos.ROWS}
+    jobs = {row: job_of(task, row, 3, {"rounds": 2, "batch_size": 4}) for row in real_videos.ROWS}
     assert {(job.method, job.bundle, job.rounds) for job in jobs.values()} == {("fedavg", f"fl_endovit_{task}", 2)}
     opened = {row: job.open_bundle() for row, job in jobs.items()}
     found = {row: (one.training.start, one.network["trained_encoders"]) for row, one in opened.items()}
     assert set(found.values()) == {("random", True), ("rendered", True), ("random", False), ("rendered", False)}
-    assert {(one.training.seed, one.training.epochs, one.training.batch_size) for one in opened.values()} == {(3, 1, 4)}
+    assert {(one.training.seed, one.training.iterations, one.training.batch_size) for one in opened.values()} == {
+        (3, 26, 4)
+    }
 
 
 def test_a_table_has_the_mean_over_seeds_of_each_video_and_their_population_deviation():
@@ -131,12 +133,12 @@ def test_rows_of_both_tasks_are_scored_on_every_video_and_are_not_trained_twice(
     rows = {row: real_videos.ROWS[row] for row in ("FL-EndoViT as shipped", "random weights, frozen")}
     monkeypatch.setattr(real_videos, "ROWS", rows)
     monkeypatch.setattr(real_videos, "DRAWS", 2)
-    real_videos.main(["--data", str(data), "--out", str(tmp_path / "out"), "--rounds", "1"])
+    real_videos.main(["--data", str(data), "--out", str(tmp_path / "out"), "--rounds", "1", "--iterations", "2"])
     text = (tmp_path / "out/tables.md").read_text()
     assert text in capsys.readouterr().out
     assert text.count("| FL-EndoViT as shipped |") == sum(len(use.metrics) for use in real_videos.USES.values())
     assert len(list((tmp_path / "out/runs").iterdir())) == 2 * 3 * len(rows)
     monkeypatch.setattr(real_videos, "run_together", None)
-    _, results = results_of("triplets", data, tmp_path / "out", [1], Size(rounds=1))
+    _, results = results_of("triplets", data, tmp_path / "out", [1], {"rounds": 1, "iterations": 2})
     assert len(results) == 3 * (len(rows) + 2)
     assert all(0 <= value <= 1 for one in results for scores in (one.held_out, one.own) for value in scores.values())
