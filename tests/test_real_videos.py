@@ -129,16 +129,16 @@ def test_a_table_has_the_mean_over_seeds_of_each_video_and_their_population_devi
 
 
 @pytest.mark.slow
-def test_rows_of_both_tasks_are_scored_on_every_video_and_are_not_trained_twice(tmp_path, data, monkeypatch, capsys):
-    rows = {row: real_videos.ROWS[row] for row in ("FL-EndoViT as shipped", "random weights, frozen")}
-    monkeypatch.setattr(real_videos, "ROWS", rows)
+def test_a_row_of_both_tasks_is_scored_on_every_video_and_is_not_trained_twice(tmp_path, data, monkeypatch, capsys):
+    row = "FL-EndoViT as shipped, frozen"
+    monkeypatch.setattr(real_videos, "ROWS", {row: real_videos.ROWS[row]})
     monkeypatch.setattr(real_videos, "DRAWS", 2)
     real_videos.main(["--data", str(data), "--out", str(tmp_path / "out"), "--rounds", "1", "--iterations", "2"])
     text = (tmp_path / "out/tables.md").read_text()
     assert text in capsys.readouterr().out
-    assert text.count("| FL-EndoViT as shipped |") == sum(len(use.metrics) for use in real_videos.USES.values())
-    assert len(list((tmp_path / "out/runs").iterdir())) == 2 * 3 * len(rows)
+    assert text.count(f"| {row} |") == sum(len(use.metrics) for use in real_videos.USES.values())
+    assert len(list((tmp_path / "out/runs").iterdir())) == 2 * 3
     monkeypatch.setattr(real_videos, "run_together", None)
     _, results = results_of("triplets", data, tmp_path / "out", [1], {"rounds": 1, "iterations": 2})
-    assert len(results) == 3 * (len(rows) + 2)
+    assert len(results) == 3 * (1 + 2)
     assert all(0 <= value <= 1 for one in results for scores in (one.held_out, one.own) for value in scores.values())
