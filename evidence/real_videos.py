@@ -50,7 +50,7 @@ from shared_components.networks.checkpoints import load_weights
 Array = np.ndarray
 T = TypeVar("T")
 DATASET = "cholect50"
-STRETCHES, PARTS = 5, 10  # of a video, and of each stretch, whose last part validates
+STRETCHES, PARTS = 5, 5  # of a video, and of each stretch, whose last part validates
 DRAWS = 20  # of random answers, whose scores are averaged
 
 
@@ -93,13 +93,13 @@ class Result:
 
 
 def stretches(count: int) -> dict[str, list[list[int]]]:
-    """Return which of a video's frames train and which validate, a tenth, as [first, one after the last].
+    """Return which of a video's frames train and which validate, a fifth, as [first, one after the last].
 
     Validated frames are seconds away from trained ones: they tell whether a network has learnt its videos, and nothing
     of other patients.
 
     Raises:
-        ValueError: There are fewer than 50 frames.
+        ValueError: There are fewer than 25 frames.
     """
     parts = STRETCHES * PARTS
     if count < parts:
