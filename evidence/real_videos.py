@@ -68,14 +68,13 @@ USES = {
 }
 SIZES = ("rounds", "iterations", "batch_size")
 _FROZEN = {"network": {"trained_encoders": False}}
-_SHIPPED = {"training": {"start": "rendered", "layer_decay": 0.65}}
 ROWS: dict[str, dict[str, Any]] = {
-    "random weights": {},
-    "FL-EndoViT as shipped": _SHIPPED,
-    "random weights, frozen": _FROZEN,
+    "random weights": {"training": {"start": "random"}},
+    "FL-EndoViT as shipped": {"training": {"start": "rendered"}},
+    "random weights, frozen": {**_FROZEN, "training": {"start": "random"}},
     "FL-EndoViT as shipped, frozen": {**_FROZEN, "training": {"start": "rendered"}},
 }
-"""Changes of a job, by row. Layer decay is the paper's, for a network that does not begin at random."""
+"""Changes of a job, by row; all else, layer decay too, is the job's."""
 
 
 @dataclass(frozen=True)
