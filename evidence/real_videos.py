@@ -124,7 +124,6 @@ def write_sites(data: Path, folder: Path, task: str) -> dict[str, dict[str, Path
         trained: Mapping[str, Any] = {split: [{video: ends} for ends in parts] for split, parts in cut.items()}
         for kind, split in {"train": trained, "test": {"test": [video]}}.items():
             file = folder / task / kind / video / "site.yaml"
-            file.parent.mkdir(parents=True, exist_ok=True)
             write_text(file, yaml.safe_dump({"name": video, **common, "split": split}, sort_keys=False))
             files[kind][video] = file
     return files

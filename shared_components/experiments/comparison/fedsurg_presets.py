@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared_components.experiments.comparison.plan import Preset, Scale, Variant
+from shared_components.experiments.comparison.plan import SMOKE_TEST, Preset, Scale, Variant
 
 BUNDLE = "fl_endovit_clips"
 _TRAINING = {
@@ -26,7 +26,7 @@ _TASK = {"classification": {"frames": 2}}
 FEDSURG_SCALES = {
     "quick": Scale(
         2, {**_TRAINING, "height": 32, "width": 32, "iterations": 2}, 2, 64, 64,
-        remark="a check that everything works, too short to tell methods apart",
+        remark=SMOKE_TEST,
     ),
     "small": Scale(12, {**_TRAINING, "height": 64, "width": 64, "epochs": 2}, 2, 80, 96),
     "paper": Scale(40, {"height": 224, "width": 224}, 20, 540, 960),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from shared_components.experiments.comparison.plan import Hospitals, Preset, Scale, Variant, Versus
+from shared_components.experiments.comparison.plan import SMOKE_TEST, Hospitals, Preset, Scale, Variant, Versus
 from shared_components.experiments.comparison.starts import STARTS
 
 Size = tuple[int, int]
@@ -22,7 +22,6 @@ HIGH: dict[str, Size] = {"quick": (40, 64), "small": (72, 128), "paper": (256, 4
 """Of the network's input, by scale."""
 SECOND_STAGE = "fl_endovit_tecno"
 _BASE: dict[str, Any] = {"network": {"architecture": "base"}}
-_QUICK = "a check that everything works, too short to tell methods apart"
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def _scales(use: Use, rows: Sequence[Variant]) -> dict[str, Scale]:
         split = use.videos if name == "paper" else (most, *videos)
         return Scale(
             rounds, {"height": height, "width": width, **training}, frames, *size, (split,) * sites,
-            _QUICK if name == "quick" else "", changes,
+            SMOKE_TEST if name == "quick" else "", changes,
         )  # fmt: skip
 
     return {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared_components.experiments.comparison.plan import AVERAGED, LAST, Preset, Scale, Variant, Versus
+from shared_components.experiments.comparison.plan import AVERAGED, LAST, SMOKE_TEST, Preset, Scale, Variant, Versus
 
 BUNDLE = "fl_endovit"
 SAM = {"adaptive": True, "rho": 0.7, "eta": 0.2}
@@ -23,7 +23,7 @@ PRETRAINING_SCALES = {
     "quick": Scale(
         2, {**_SMALL, "height": 32, "width": 32, "batch_size": 32}, 1, 80, 96,
         changes={RELEASED: {"training": {"accumulate": 4}}},
-        remark="a check that everything works, too short to tell methods apart",
+        remark=SMOKE_TEST,
     ),
     "small": Scale(
         8, {**_SMALL, "batch_size": 8}, 2, 80, 96, changes={RELEASED: {"training": {"accumulate": 26}}}

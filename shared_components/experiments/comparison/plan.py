@@ -141,10 +141,11 @@ _CLIP_WIDTH = 512  # of CLIP ViT-B/32's texts; all others have the bundle's widt
 LAST, AVERAGED = "last", "averaged"  # models of a run: after the last round, and the mean over rounds (SWA)
 SCORES = "scores.json"  # of a run's folder, written when all is done
 HELD_OUT = "held-out"  # what a site that only tests is called, where its site.yaml gives it no name
+SMOKE_TEST = "a check that everything works, too short to tell methods apart"  # the remark of every scale `quick`
 SCALES = {
     "quick": Scale(
         3, {"height": 64, "width": 96, "learning_rate": 1e-3, "batch_size": 2, "iterations": 12}, 4, 96, 128,
-        remark="a check that everything works, too short to tell methods apart",
+        remark=SMOKE_TEST,
     ),
     "small": Scale(
         4, {"height": 96, "width": 128, "learning_rate": 5e-4, "batch_size": 4, "iterations": 12}, 6, 192, 256

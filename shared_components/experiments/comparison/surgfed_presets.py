@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from shared_components.experiments.comparison.plan import Hospitals, Preset, Scale, Variant
+from shared_components.experiments.comparison.plan import SMOKE_TEST, Hospitals, Preset, Scale, Variant
 
 MEMORY, DECODER, HEAD = ("memory_attention", "memory_encoder", "object_pointer"), ("mask_decoder",), ("depth_head",)
 HOSPITALS = Hospitals(
@@ -26,7 +26,7 @@ _VIDEOS = ((2, 1, 1),) * len(HOSPITALS.sites)
 SURGFED_SCALES = {
     "quick": Scale(
         1, {"height": 64, "width": 64, "learning_rate": 5e-4, "iterations": 2, **_CACHED}, 4, 96, 128, _VIDEOS,
-        "a check that everything works, too short to tell methods apart",
+        SMOKE_TEST,
     ),
     "small": Scale(
         3, {"height": 96, "width": 96, "learning_rate": 5e-4, "iterations": 24, **_CACHED}, 6, 128, 160, _VIDEOS
