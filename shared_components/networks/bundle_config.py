@@ -210,6 +210,12 @@ def load_bundle(
     for given in (sections["training"], overrides or {}):
         if not isinstance(given, Mapping):
             raise ValueError(f"training: it is {given!r}; write its settings as 'name: value'")
+    chosen_steps = {key: (overrides or {}).get(key) for key in ("epochs", "iterations")}
+    if all(chosen_steps.values()):
+        raise ValueError(
+            f"training: iterations {chosen_steps['iterations']} would change nothing, since epochs is "
+            f"{chosen_steps['epochs']}; leave one of them out"
+        )
     counted = {"epochs": 0} if "iterations" in (overrides or {}) else {}
     training = training_from({**sections["training"], **counted, **(overrides or {})})
     definition = sections["network_def"]

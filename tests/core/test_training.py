@@ -224,3 +224,9 @@ def test_a_job_that_names_iterations_replaces_its_bundles_epochs():
     assert load_bundle("surgfed").training.epochs == 3
     assert load_bundle("surgfed", {"iterations": 5}).training.for_samples(100).iterations == 5
     assert load_bundle("surgfed", {"epochs": 1, "batch_size": 1}).training.for_samples(100).iterations == 100
+
+
+def test_a_job_that_names_iterations_and_epochs_is_told_that_one_of_them_would_change_nothing():
+    with pytest.raises(ValueError, match="iterations 20 would change nothing, since epochs is 1; leave one of them"):
+        load_bundle("pvt_fpn", {"epochs": 1, "iterations": 20})
+    assert load_bundle("pvt_fpn", {"epochs": 0, "iterations": 20}).training.iterations == 20
