@@ -78,7 +78,7 @@ def test_the_four_metrics_equal_medpy_on_random_masks():
 
 def test_hausdorff_and_surface_distance_equal_monai_on_random_masks():
     monai = pytest.importorskip("monai.metrics")
-    for prediction, truth, ours, case in random_cases(range(CASES)):
+    for prediction, truth, ours, case in random_cases(range(CASES // 4)):
         masks = [torch.from_numpy(mask)[None, None] for mask in (prediction, truth)]
         hd95 = monai.compute_hausdorff_distance(*masks, include_background=True, percentile=95)
         assd = monai.compute_average_surface_distance(*masks, include_background=True, symmetric=True)

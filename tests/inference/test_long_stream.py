@@ -1,5 +1,6 @@
 """SurgFed's network holds as much after two hundred frames of a video as after fifty."""
 
+import pytest
 import torch
 
 from evidence.benchmarks.following import RATE, SIDE, segmented
@@ -8,6 +9,7 @@ from shared_components.networks.sam2_video import Sam2Clips
 from tests.networks.conftest import TOY
 
 
+@pytest.mark.slow
 def test_a_video_of_two_hundred_frames_holds_as_much_as_one_of_fifty(monkeypatch, tmp_path):
     monkeypatch.setitem(ARCHITECTURES, "cpu", TOY)
     torch.manual_seed(0)

@@ -12,7 +12,7 @@ from shared_components.core.method import Context, Models, Profile, Update, load
 from shared_components.core.partition import Partition, Role, cut, partition_network
 from shared_components.methods import fedas, fedseg
 from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle
-from tests.federation.conftest import same
+from tests.federation.conftest import make_narrow, same
 from tests.methods.toys import SEGMENTATION, card, frames
 
 SITES = ["site-1", "site-2", "site-10"]
@@ -21,9 +21,12 @@ JOBS = Path(__file__).resolve().parents[2] / "nvflare_jobs"
 
 @pytest.fixture(scope="module", params=method_names())
 def built(request):
+    """Return a method, and the network that is its own in a quarter of its width, with its partition."""
     torch.manual_seed(0)
     method = load_method(request.param)
-    network = build_network(load_bundle(bundle_for(request.param)).network)
+    with pytest.MonkeyPatch.context() as patch:
+        make_narrow(patch)
+        network = build_network(load_bundle(bundle_for(request.param)).network)
     return method, network, partition_network(network, method.partition)
 
 

@@ -104,7 +104,7 @@ def test_the_model_has_seen_what_its_start_has_seen(begin, tmp_path):
 
 def test_a_killed_run_ends_with_the_bits_and_the_log_of_an_undisturbed_one(begin, tmp_path, monkeypatch):
     begin("whole", check_every=4).run()
-    for step in (1, 3, 8, 11):
+    for step in (3, 11):
         cut = tmp_path / f"cut-{step}"
         with monkeypatch.context() as patch, pytest.raises(Killed):
             patch.setattr(Learner, "step", at_step(step, Mock(side_effect=Killed)))
