@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import torch
 import yaml
@@ -18,8 +18,13 @@ from monai.bundle.scripts import create_workflow
 from monai.bundle.scripts import run as run_bundle
 from monai.bundle.utils import DEFAULT_EXP_MGMT_SETTINGS
 from msgspec import Meta
+from torch import nn
 
+from shared_components.common.reject_code import refuse_code
 from shared_components.common.schema import check_values, shown
+from shared_components.core.trained_model import Remade
+from shared_components.networks.adapter import adapted
+from shared_components.networks.network_class import is_ours
 
 FREE_SECTIONS = ("training", "tasks")
 """Plain sections that need not state every key; their readers refuse an unknown one by name."""
@@ -48,6 +53,32 @@ def bundle_root() -> str:
     if workflow is None or workflow.config_root_path is None:
         return "."
     return str(Path(workflow.config_root_path).resolve().parent)
+
+
+def buildable(network: nn.Module) -> Remade:
+    """Return the network of `network_def` as one that can be built anew with another number of outputs.
+
+    Ours are; one of another library is built from its `network_def`, see `adapter.adapted`.
+
+    Raises:
+        ConfigError: The section holds an expression, since a model's header names its network in plain values; or the
+            class is not allowed here, or cannot be adapted.
+    """
+    if is_ours(type(network)):
+        return cast(Remade, network)
+    frames = (frame.f_locals.get("self") for frame, _ in traceback.walk_stack(None))
+    parser = next((holder for holder in frames if isinstance(holder, ConfigParser)), None)
+    section = parser.get("network_def") if parser is not None else None
+    kind = type(network)
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"network_def: {kind.__name__} is no section with a _target_; write it as one")
+    path = f"{kind.__module__}.{kind.__qualname__}"
+    definition = {**section, "_target_": path if path.startswith("monai.") else section["_target_"]}
+    try:
+        refuse_code({key: value for key, value in definition.items() if key != "_target_"}, "network_def")
+        return cast(Remade, adapted(definition))
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def refuse_unknown_keys() -> None:

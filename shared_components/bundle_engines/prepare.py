@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from shared_components.bundle_engines.options import ConfigError, is_overridden
+from shared_components.bundle_engines.options import ConfigError, buildable, is_overridden
 from shared_components.common.atomic import NotWritten
 from shared_components.common.progress import listen
 from shared_components.common.progress_display import Board, StepLog, can_move
@@ -31,14 +31,7 @@ from shared_components.core.method import Method, load_method
 from shared_components.core.shipped_weights import EXPORTED, MODEL, is_export, shipped_weights
 from shared_components.core.site_conditioning import describe_site
 from shared_components.core.task import Task, choose_task
-from shared_components.core.trained_model import (
-    Remade,
-    network_of,
-    read_as,
-    task_learnt,
-    told_as_asked,
-    with_learnt_numbers,
-)
+from shared_components.core.trained_model import network_of, read_as, task_learnt, told_as_asked, with_learnt_numbers
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import coarser_ids
 from shared_components.data.dataset import SampleDataset
@@ -180,7 +173,7 @@ def readable_dataset(site: Site, split: str, task: Task, settings: Training) -> 
 
 
 def network_for(
-    definition: Remade,
+    definition: nn.Module,
     task: Task,
     settings: Training,
     *,
@@ -206,8 +199,9 @@ def network_for(
     kind, file = chosen_start(start or settings.start)
     if warning := unused(kind, start_weights()):
         logger.warning("%s", warning)
+    remade = buildable(definition)
     torch.manual_seed(settings.seed)
-    network = definition.with_classes(task.channels)
+    network = remade.with_classes(task.channels)
     with _as_config_error():
         check_size(network, settings.height, settings.width)
     begun = begin(network, kind, card=task.card, bundle=bundle, file=file)
@@ -247,7 +241,7 @@ def make_optimizer(network: nn.Module, settings: Training) -> torch.optim.Optimi
 
 
 def trained_network_for(
-    definition: Remade, task: Task, checkpoint: str | None, *, bundle: str, site: Site | None = None
+    definition: nn.Module, task: Task, checkpoint: str | None, *, bundle: str, site: Site | None = None
 ) -> nn.Module:
     """Return a checkpoint's network with its weights; outputs of a finer class map are merged to the task's classes.
 
@@ -262,21 +256,21 @@ def trained_network_for(
     learnt = _learnt_outputs(path, header_of(path), task.card)
     merged = learnt != task.card.outputs
     channels = len(learnt) if merged else task.channels
-    network = network_of(definition, path, bundle=bundle, channels=channels)
+    network = network_of(buildable(definition), path, bundle=bundle, channels=channels)
     if site is not None:
         describe_site(network, path, site)
     return read_as(network, learnt, task.card.outputs)
 
 
 def network_from_checkpoint(
-    definition: Remade, checkpoint: str | None, *, bundle: str, site_config: str | None = None
+    definition: nn.Module, checkpoint: str | None, *, bundle: str, site_config: str | None = None
 ) -> nn.Module:
     """Return a checkpoint's network with its weights and the channels that they have.
 
     Args and errors as in `trained_network_for`; only a model for unseen sites takes a site.yaml.
     """
     path, site = _given(checkpoint), None if site_config is None else open_site(site_config)
-    return told_as_asked(network_of(definition, path, bundle=bundle), path, site)
+    return told_as_asked(network_of(buildable(definition), path, bundle=bundle), path, site)
 
 
 def _learnt_outputs(path: Path, notes: Mapping[str, str], card: Card) -> tuple[str, ...]:

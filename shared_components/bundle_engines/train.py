@@ -22,7 +22,7 @@ from shared_components.core.method import Batch, Context, Method
 from shared_components.core.partition import partition_network, train_mode
 from shared_components.core.site_conditioning import condition_on_site
 from shared_components.core.task import Task, checkpoint_notes
-from shared_components.core.training import check_network, make_context, train_step
+from shared_components.core.training import check_answers, check_network, make_context, train_step
 from shared_components.data.dataset import Features, SampleDataset, batches
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.site import Site
@@ -94,6 +94,7 @@ class TrainingStep:
         self._rounds = rounds
         try:
             check_network(network, method, rounds.task)
+            check_answers(network, rounds.task, (rounds.settings.height, rounds.settings.width))
             self._partition = partition_network(network, method.partition)
             adds = rounds.rank == 0
             rounds.features = open_cache(network, self._partition, rounds.settings, Path(features), adds=adds)

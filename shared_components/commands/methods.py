@@ -1,9 +1,14 @@
-"""`surgfl methods`: print the table of methods, or write it into a document."""
+"""`surgfl methods`: print the table of methods, or write it into a document; or say which fit a network."""
 
 import argparse
 from pathlib import Path
 
+import yaml
+
 from shared_components.common.atomic import between_marks, write_text
+from shared_components.core.method import load_method, method_names
+from shared_components.core.training import unfit
+from shared_components.networks.bundle_config import load_bundle, weightless
 from shared_components.reporting.methods import MARKS, methods_markdown
 
 HELP = "print the table of methods: partition, objective, aggregator, what leaves a site"
@@ -11,14 +16,27 @@ HELP = "print the table of methods: partition, objective, aggregator, what leave
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--write", type=Path, metavar="FILE", help="replace the table between its marks in FILE")
+    parser.add_argument(
+        "--network", metavar="BUNDLE", help="say which methods fit the network of a bundle, or of a network_def '{...}'"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table as Markdown, or write it; ValueError where FILE has no marks."""
-    if args.write:
+    """Print the table as Markdown, or write it, or list what fits; ValueError where FILE has no marks."""
+    if args.network:
+        print_fitting(args.network)
+    elif args.write:
         document = args.write.read_text(encoding="utf-8")
         place = "where the table belongs"
         write_text(args.write, between_marks(document, MARKS, methods_markdown(), args.write, place))
     else:
         print(methods_markdown())
     return 0
+
+
+def print_fitting(said: str) -> None:
+    """Print a line per method, with its default arguments: that it fits the network, or why not."""
+    definition = yaml.safe_load(said) if said.lstrip().startswith("{") else load_bundle(said).network
+    network = weightless(definition)
+    for name in method_names():
+        print(f"{name:<14} {unfit(load_method(name), network) or 'fits'}")

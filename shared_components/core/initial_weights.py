@@ -6,6 +6,7 @@ seed has it, and `start: random` is always the same.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from shared_components.core.method import State
 from shared_components.core.shipped_weights import sha256_of, verified_weights
 from shared_components.data.classes import coarser_ids
 from shared_components.data.splits import SEEN
+from shared_components.networks.adapter import definition_of
 from shared_components.networks.bundle_config import weights_of
 from shared_components.networks.checkpoints import (
     CheckpointError,
@@ -128,6 +130,11 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
         return {"start": start, "sha256": "", "from": "", "fresh": []}
     path, sha256 = source
     notes = load_metadata(path)
+    if start == RENDERED and json.loads(notes.get("network", "{}")).get("class") != definition_of(network).get("class"):
+        raise CheckpointError(
+            f"training: start is 'rendered', and what {bundle!r} ships is not of {type(network).__name__}; "
+            "write start: random, or file to name weights of its own"
+        )
     state = load_weights(path, allowed=SETTINGS if isinstance(network, Vit) else ())
     if isinstance(network, Sam2Clips):
         refuse_other_size(network, state, path)
@@ -184,7 +191,7 @@ def _load(network: nn.Module, found: State, path: Path, card: Card) -> list[str]
     """Load tensors, the rows of last layers by the names of their outputs; return what those do not cover."""
     own, heads, notes = network.state_dict(), parts_of(network).get("head", ()), load_metadata(path)
     fresh: list[str] = []
-    for name in [name for name in own if name in found and inside(name, heads)]:
+    for name in [name for name in own if name in found and own[name].dim() and inside(name, heads)]:
         sources = _sources(notes, card, given=len(found[name]), due=len(own[name]))
         found[name] = _rows(own[name], found[name], sources)
         fresh += _uncovered(name, card.outputs, sources)
@@ -243,7 +250,7 @@ def _unlike_additions(own: Mapping[str, Tensor], state: Mapping[str, Tensor], ad
 
 def _one_row(state: Mapping[str, Tensor], heads: Sequence[str]) -> dict[str, Tensor]:
     """Return a state whose last layers have one output, to compare all the rest."""
-    return {name: value[:1] if inside(name, heads) else value for name, value in state.items()}
+    return {name: value[:1] if value.dim() and inside(name, heads) else value for name, value in state.items()}
 
 
 def _sources(notes: Mapping[str, str], card: Card, *, given: int, due: int) -> list[list[int]]:

@@ -3,7 +3,8 @@
 A bundle runs `train_step` inside MONAI's SupervisedTrainer; a federation's executor runs it in
 `local_iterations`, which imports nothing but torch (a simulator starts a process per task, and MONAI costs
 five seconds to import). A test proves both give equal bits. `train_to_best` trains until a validation score stops
-rising; `check_network` refuses a network that does not fit task and method.
+rising; `check_network` refuses a network that does not fit task and method, `check_answers` one of another library
+that does not do what a task asks for.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from torch import Tensor, nn
 from shared_components.common.progress import report_progress
 from shared_components.core.method import Batch, Context, Losses, Method, Objective
 from shared_components.core.objectives import route_gradients
-from shared_components.core.partition import Partition, train_mode
+from shared_components.core.partition import Partition, partition_network, train_mode
 from shared_components.core.schedules import pace_of, set_rates
 from shared_components.core.streams import prompted
 from shared_components.core.task import Task
+from shared_components.networks.adapter import check_outputs
 from shared_components.networks.bundle_config import Training
 from shared_components.networks.parameter_groups import parameter_groups
 from shared_components.networks.parts import trained_parameters
@@ -240,11 +242,31 @@ def train_to_best(
     return Stopped({name: total / done for name, total in totals.items()}, done, before, best)
 
 
+def unfit(method: Method, network: nn.Module) -> str:
+    """Return why a method does not fit a network, whatever the task; empty where it fits."""
+    try:
+        if method.requires.network is not None:
+            require(network, method.requires.network, method.name)
+        partition_network(network, method.partition)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def check_network(network: nn.Module, method: Method, task: Task) -> None:
     """Raise ValueError where a network does not take the task's clips, or is not what the method requires."""
     check_frames(network, task)
     if method.requires.network is not None:
         require(network, method.requires.network, method.name)
+
+
+MAPS = ("segmentation", "depth", "reconstruction")  # kinds of task whose outputs are maps of the frame's size
+
+
+def check_answers(network: nn.Module, task: Task, size: tuple[int, int]) -> None:
+    """Run another library's network once at (height, width); ValueError where a task could not use its outputs."""
+    maps = task.card.kind in MAPS
+    check_outputs(network, channels=task.channels, size=size, frames=task.spec.frames, maps=maps)
 
 
 def check_frames(network: nn.Module, task: Task) -> None:

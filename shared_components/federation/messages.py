@@ -19,6 +19,7 @@ from shared_components.core.partition import Pieces
 from shared_components.federation.privacy.gaussian import Privacy
 from shared_components.federation.secure_sums.fixed_point import FRACTION_BITS
 from shared_components.networks.bundle_config import MOST_ROUNDS, Bundle, load_bundle
+from shared_components.networks.network_class import check_job_class
 
 MOST_SITES, LONGEST_WAIT = 10_000, 10_000_000  # seconds
 SECTIONS = ("arguments", "training", "tasks", "network", "synthetic", "privacy", "secure_sums")
@@ -102,7 +103,8 @@ class Job:
         arguments: The method's own arguments; ``load_method`` refuses an unknown one.
         training: Overrides of the bundle's ``training`` section; an unknown key is refused when it is read.
         tasks: By kind of task, overrides of the bundle's numbers.
-        network: Overrides of the network's arguments, by name.
+        network: Overrides of the network's arguments, by name; or ``class``, another network that every machine
+            allows (`network_class`), and its arguments.
         rounds: Communication rounds.
         min_sites: Updates that a round needs; 0: of all its sites.
         client_fraction: Share of the sites that take part in a round, sampled for each; at least one, and as many as
@@ -164,7 +166,8 @@ class Job:
         return Privacy(**self.privacy) if self.privacy else None
 
     def open_bundle(self) -> Bundle:
-        """Return the job's bundle with its own numbers in it; ValueError where they do not fit."""
+        """Return the job's bundle with its own numbers in it; ValueError where they do not fit or are not allowed."""
+        check_job_class(self.network)
         return load_bundle(self.bundle, self.training, self.tasks, self.network)
 
     def drawn(self, sites: Sequence[str], round: int, seed: int, *, least: int = 1) -> list[str]:

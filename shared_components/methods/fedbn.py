@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from shared_components.common.arguments import require_list
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, Rule, Slice, TensorRule
 
-NORMS: dict[str, type[nn.Module]] = {"batch": _BatchNorm, "layer": nn.LayerNorm, "group": nn.GroupNorm}
+NORMS: dict[str, type[nn.Module]] = {
+    "batch": _BatchNorm, "layer": nn.LayerNorm, "group": nn.GroupNorm, "instance": _InstanceNorm, "rms": nn.RMSNorm,
+}  # fmt: skip
 
 
 def build(*, norms: Sequence[str] | None = None) -> Method:

@@ -2,21 +2,19 @@
 
 A MONAI bundle is code: its `$` expressions and `_target_` entries run Python. A federation reads three plain
 sections of `train.yaml`, `network_def`, `tasks` and `training`, with a safe YAML loader, and builds only networks of
-`shared_components.networks`. (It also spares every simulator task MONAI's import of five seconds.)
+`network_class`. (It also spares every simulator task MONAI's import of five seconds.)
 """
 
 from __future__ import annotations
 
 import copy
 import functools
-import importlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-import torch
 import yaml
 from msgspec import Meta
 from torch import nn
@@ -24,9 +22,10 @@ from torch import nn
 from shared_components.common.arguments import require_list
 from shared_components.common.reject_code import refuse_expression
 from shared_components.common.schema import check_keys, check_values, kinds_of, shown
-from shared_components.networks.network_arguments import chosen_arguments
+from shared_components.networks.adapter import adapted
+from shared_components.networks.network_arguments import chosen_definition
+from shared_components.networks.network_class import is_ours, make, network_class, without_memory
 
-NETWORKS = "shared_components.networks."
 Precision = Literal["float32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 Start = Literal["random", "rendered", "file"]
@@ -181,7 +180,7 @@ def weights_of(name: str) -> str:
 
 def takes_squares(name: str) -> bool:
     """Whether a bundle's network takes square frames alone; it is not built."""
-    return bool(getattr(_network_class(load_bundle(name).network), "squares", False))
+    return bool(getattr(network_class(load_bundle(name).network), "squares", False))
 
 
 def load_bundle(
@@ -196,7 +195,8 @@ def load_bundle(
         name: A folder of `bundles/`. Never a path: a job must not choose files on a hospital's disk.
         overrides: Values that replace entries of `training`; `iterations` without `epochs` replaces its epochs.
         tasks: By kind of task, values that replace entries of its numbers.
-        network: Values that replace arguments of the network, see `network_arguments`.
+        network: Values that replace arguments of the network, or with ``class`` the whole of it, see
+            `network_arguments`.
 
     Raises:
         ValueError: No such bundle, a `$` expression in a plain section, or an unknown key, kind of task or argument.
@@ -218,9 +218,11 @@ def load_bundle(
         )
     counted = {"epochs": 0} if "iterations" in (overrides or {}) else {}
     training = training_from({**sections["training"], **counted, **(overrides or {})})
-    definition = sections["network_def"]
-    chosen = {} if network in (None, {}) else chosen_arguments(network, _network_class(definition))
-    return Bundle(name, {**definition, **chosen}, training, tasks_from(sections["tasks"], tasks or {}), chosen)
+    definition: Mapping[str, Any] = sections["network_def"]
+    chosen: Mapping[str, Any] = {}
+    if network not in (None, {}):
+        definition, chosen = chosen_definition(network, definition)
+    return Bundle(name, definition, training, tasks_from(sections["tasks"], tasks or {}), chosen)
 
 
 @functools.lru_cache(maxsize=16)
@@ -259,22 +261,20 @@ def training_from(values: Mapping[str, Any]) -> Training:
 
 
 def build_network(definition: Mapping[str, Any], **overrides: Any) -> nn.Module:
-    """Build the network that `network_def` names, of a class in `shared_components.networks`.
+    """Build the network that `network_def` names, see `network_class`; one of another library is `adapter.adapted`.
 
     Raises ValueError where it names another class, or the class cannot be made with these arguments.
     """
-    arguments = {k: v for k, v in definition.items() if not k.startswith("_")} | overrides
-    kind = _network_class(definition)
-    try:
-        return kind(**arguments)
-    except (TypeError, RuntimeError, ArithmeticError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ValueError(f"network_def: {kind.__name__} cannot be made with {arguments}: {reason}") from error
+    kind = network_class(definition)
+    if not is_ours(kind):
+        channels = overrides.pop("out_channels", None)
+        return adapted({**definition, **overrides}, channels)
+    return make(kind, {k: v for k, v in definition.items() if not k.startswith("_")} | overrides)
 
 
 def weightless(definition: Mapping[str, Any], **overrides: Any) -> nn.Module:
     """Build a network whose tensors have shapes and no memory; ValueError as in `build_network`."""
-    with torch.device("meta"):
+    with without_memory():
         return build_network(definition, **overrides)
 
 
@@ -295,14 +295,6 @@ def check_size(network: nn.Module, height: int, width: int, *, least: int = 1) -
         f"{stride}{at_least}; "
         f"{rows}x{columns} would do"
     )
-
-
-def _network_class(definition: Mapping[str, Any]) -> type[nn.Module]:
-    target = str(definition.get("_target_", ""))
-    if not target.startswith(NETWORKS):
-        raise ValueError(f"network_def: _target_ is {target!r}; a federation builds networks of {NETWORKS} only")
-    module, _, name = target.rpartition(".")
-    return getattr(importlib.import_module(module), name)
 
 
 def _refuse_expressions(value: Any, where: str) -> None:

@@ -1,14 +1,15 @@
 """Check the arguments of a bundle's network that a job, or a checkpoint's header, chooses: plain values, by name.
 
 Neither is trusted: a job comes from a server, a checkpoint from anybody. What they say reaches a constructor only
-where its signature has that name and a value of that kind; the constructor itself refuses what is out of range.
+where its signature has that name and a value of that kind; the constructor itself refuses what is out of range. With
+``class`` beside the arguments they choose another network; which class that may be says `network_class`.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -16,25 +17,47 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from msgspec import Meta
 from torch import nn
 
-from shared_components.common.reject_code import is_expression
+from shared_components.common.reject_code import is_expression, refuse_code
 from shared_components.common.schema import fits, nearest, shown
+from shared_components.networks.adapter import channels_argument, definition_of
+from shared_components.networks.network_class import is_ours, network_class
 
 Plain = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)] | str | bool | None
 DECIDED = "out_channels"  # given by a site's task or by a checkpoint's last layer
 WORDS = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text"}
 
 
+def chosen_definition(given: object, definition: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a bundle's `network_def` with what is chosen in it, and what that is.
+
+    Args:
+        given: Arguments of the bundle's network; or ``class``, the path of another one, and its arguments.
+        definition: Of the bundle.
+
+    Raises:
+        ValueError: As `network_class` and `chosen_arguments`.
+    """
+    if not isinstance(given, Mapping) or "class" not in given:
+        chosen = chosen_arguments(given, network_class(definition))
+        return {**definition, **chosen}, chosen
+    own = {"_target_": given["class"]}
+    arguments = {name: value for name, value in given.items() if name != "class"}
+    return {**own, **chosen_arguments(arguments, network_class(own))}, dict(given)
+
+
 def chosen_arguments(given: object, network: type[nn.Module]) -> dict[str, Any]:
     """Return the given arguments, checked by name and kind against the annotations of a network's constructor.
 
-    They are texts, finite numbers, truth values, null, and lists of these; ValueError names one that cannot be chosen.
+    They are texts, finite numbers, truth values, null, and lists of these; of another library's network also nested
+    ones, such as ``[group, {num_groups: 4}]``. ValueError names one that cannot be chosen.
     """
     if not isinstance(given, Mapping):
         raise ValueError(f"network: it is {shown(given)}; write arguments of {network.__name__} as 'name: value'")
+    kinds = _hints(network)
     for name, value in given.items():
         _check_name(name, network)
-        _check_plain(name, value)
-        kind = get_type_hints(network.__init__).get(name)
+        _check_plain(name, value, nested=not is_ours(network))
+        kind = kinds.get(name)
         if not _fits(value, kind):
             raise ValueError(f"network: {name} is {shown(value)}; it is {_words(kind)}")
     return dict(given)
@@ -43,8 +66,11 @@ def chosen_arguments(given: object, network: type[nn.Module]) -> dict[str, Any]:
 def differing(network: nn.Module, own: nn.Module) -> dict[str, Any]:
     """Return, as plain values, the arguments that a network was made with and another one of its class was not.
 
-    They are the keywords of `remade`; nothing differs where the two have none, or are of two classes.
+    They are the keywords of `remade`; nothing differs where the two have none, or are of two classes. Of another
+    library's network they are all that it is made of, its ``class`` included.
     """
+    if definition := definition_of(network):
+        return definition
     if type(network) is not type(own):
         return {}
     given, others = (_plain(getattr(one, "remade", None)) for one in (network, own))
@@ -61,7 +87,21 @@ def arguments_of(network: type[nn.Module]) -> list[str]:
     parameters = inspect.signature(network.__init__).parameters.values()
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [parameter.name for parameter in parameters if parameter.kind in kinds]
-    return [name for name in names if name not in ("self", DECIDED)]
+    return [name for name in names if name not in ("self", _decided(network))]
+
+
+def _decided(network: type[nn.Module]) -> str:
+    return DECIDED if is_ours(network) else channels_argument(network)
+
+
+def _hints(network: type[nn.Module]) -> Mapping[str, Any]:
+    """Return the kinds of a constructor's arguments; none where another library's names what is not there."""
+    try:
+        return get_type_hints(network.__init__)
+    except (NameError, TypeError):
+        if is_ours(network):
+            raise
+        return {}
 
 
 def _check_name(name: object, network: type[nn.Module]) -> None:
@@ -69,15 +109,17 @@ def _check_name(name: object, network: type[nn.Module]) -> None:
     if name in known:
         return
     takes = f"{network.__name__} takes {', '.join(known)}"
-    if name == DECIDED:
-        raise ValueError(f"network: {DECIDED} is decided by the site's task and its classes; leave it out")
+    if name == _decided(network):
+        raise ValueError(f"network: {name} is decided by the site's task and its classes; leave it out")
     if not isinstance(name, str) or name.startswith("_"):
         raise ValueError(f"network: {shown(name)} is the bundle's own and cannot be chosen; {takes}")
     raise ValueError(f"network: unknown argument {shown(name)}; {nearest(name, known)}{takes}")
 
 
-def _check_plain(name: str, value: object) -> None:
-    for item in value if isinstance(value, list) else [value]:
+def _check_plain(name: str, value: object, *, nested: bool) -> None:
+    if nested:
+        refuse_code(value, f"network: {name}")  # which also limits the depth
+    for item in _leaves(value) if nested else value if isinstance(value, list) else [value]:
         if isinstance(item, str) and is_expression(item):
             raise ValueError(f"network: {name} is the expression {shown(item)}; write a plain value")
         if not fits(item, Plain):
@@ -85,6 +127,18 @@ def _check_plain(name: str, value: object) -> None:
                 f"network: {name} is {shown(value)}; write a text, a finite number, true, false, null, or a list of "
                 "these"
             )
+
+
+def _leaves(value: object) -> Iterator[object]:
+    """Yield the values of lists and of mappings by name, at any depth."""
+    if isinstance(value, Mapping):
+        yield from value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _leaves(item)
+    else:
+        yield value
 
 
 def _fits(value: object, kind: Any) -> bool:

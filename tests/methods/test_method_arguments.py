@@ -65,7 +65,7 @@ def test_values_of_another_kind_are_refused(method, name, values):
     [
         ("fedas", "personal", [], "names no module"),
         ("fedbn", "norms", [], "names no module"),
-        ("fedbn", "norms", ["instance"], "instance"),
+        ("fedbn", "norms", ["spectral"], "spectral"),
         ("fedhca2", "encoder", [], "names no module"),
         ("fedper", "personal", [], "names no module"),
         ("mat_fl", "shared", [], "names no module"),

@@ -141,6 +141,7 @@ class SiteRunner:
         write_json(self._files(job, header["run"]).folder / QUARANTINE, _check_data(bench))
         self._say_unseen(bench, job, header["run"])
         dataset = self._dataset(bench, job, header["run"], "train")
+        local.check_answers(bench.network, bench.task, bench.size)
         bench.task.add_randomness(collated([dataset[0]]), torch.Generator().manual_seed(0))  # the size fits the task
         self._say_batch(bench, len(dataset))
         profile: dict[str, Any] = {

@@ -26,6 +26,7 @@ from shared_components.data.splits import refuse_test, seen_after
 from shared_components.federation.messages import Job
 from shared_components.federation.privacy.noisy_updates import why_not_private
 from shared_components.federation.site.limits import check_limits
+from shared_components.networks.adapter import definition_of
 from shared_components.networks.bundle_config import Bundle, build_network, check_size
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.parameter_groups import parameter_groups
@@ -79,9 +80,8 @@ class SiteSetup:
         """Write the network's weights after ``round`` rounds; the header has the site's name and validation score."""
         metric = self.task.metrics[0].name
         numbers = self.bundle.tasks[self.task.card.kind]
-        notes = checkpoint_notes(
-            self.bundle.name, self.method.name, self.task, numbers, size=self.size, network=self.bundle.chosen
-        )
+        chosen = definition_of(self.network) or self.bundle.chosen
+        notes = checkpoint_notes(self.bundle.name, self.method.name, self.task, numbers, size=self.size, network=chosen)
         notes |= {"site": name, "round": str(round), **notes_of_told(self.encoder)}
         notes |= seen_after(self.start.get("seen", ""), self.site)
         notes[f"validation_{metric}"] = str((scores.get(metric) or {}).get("mean"))

@@ -1,0 +1,129 @@
+"""Networks as a person would write them: of no class of ours, and some that cannot take part."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+HERE = "tests.networks.own"
+
+
+class Small(nn.Module):
+    """One convolution with running statistics, and a last layer; 122 numbers for three classes at a width of four."""
+
+    def __init__(self, *, num_classes: int, width: int = 4) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        self.last = nn.Conv2d(width, num_classes, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.last(self.body(image))
+
+
+class WithParts(Small):
+    parts: ClassVar = {"top": ("body.1", "last"), "first": ("body.0",)}
+
+
+class WrongParts(Small):
+    parts: ClassVar = {"top": ("neck",)}
+
+
+class Plain(Small):
+    """No normalisation, of one level: an encoder of the name, beside the last layer."""
+
+    def __init__(self, *, num_classes: int) -> None:
+        super().__init__(num_classes=num_classes)
+        self.body = nn.Identity()
+        self.encoder, self.last = nn.Conv2d(3, 4, 1), nn.Conv2d(4, num_classes, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.last(self.encoder(image))
+
+
+class Halved(Small):
+    """Its output is of half the size."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        return super().forward(image)[..., ::2, ::2]
+
+
+class Listed(Small):
+    """In training it returns several outputs, as with deep supervision."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        found = super().forward(image)
+        return [found, found] if self.training else found
+
+
+class Eights(Small):
+    """It takes multiples of eight alone."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        found = super().forward(image)
+        return found + nn.functional.interpolate(nn.functional.max_pool2d(found, 8), scale_factor=8.0)
+
+
+class Soft(Small):
+    """It returns probabilities."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        return super().forward(image).softmax(1)
+
+
+class Grey(Small):
+    """It takes one channel."""
+
+    def __init__(self, *, num_classes: int) -> None:
+        super().__init__(num_classes=num_classes)
+        self.body = nn.Conv2d(1, 4, 1)
+
+
+class Nothing(nn.Module):
+    """No parameters."""
+
+    def __init__(self, *, num_classes: int) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones(num_classes))
+
+
+class Twice(Small):
+    """One tensor under two names."""
+
+    def __init__(self, *, num_classes: int) -> None:
+        super().__init__(num_classes=num_classes)
+        self.again = self.last
+
+
+class Lazy(Small):
+    def __init__(self, *, num_classes: int) -> None:
+        super().__init__(num_classes=num_classes)
+        self.last = nn.LazyConv2d(num_classes, 1)
+
+
+class Unheard(Small):
+    """It has as many outputs whatever it is asked for."""
+
+    def __init__(self, *, num_classes: int) -> None:
+        super().__init__(num_classes=3)
+
+
+class Endless(nn.Module):
+    """Its constructor knows no number of outputs."""
+
+    def __init__(self, *, width: int = 4) -> None:
+        super().__init__()
+        self.last = nn.Conv2d(3, width, 1)
+
+
+class Strides(Small):
+    stride = (2, 2)
+
+
+class Modules(Small):
+    def __init__(self, *, num_classes: int) -> None:
+        super().__init__(num_classes=num_classes)
+        self.parts = nn.ModuleList([nn.Identity()])
+
+
+def no_class(**arguments):
+    raise AssertionError("was called")

@@ -1,0 +1,89 @@
+"""Which classes are built at all, and which a job may name: nothing that a machine's owner has not allowed."""
+
+import sys
+
+import pytest
+
+from shared_components.federation.messages import Job
+from shared_components.networks.network_class import (
+    MONAI_NETWORKS,
+    VARIABLE,
+    allowed_here,
+    check_job_class,
+    class_path,
+    network_class,
+)
+from shared_components.networks.tiny import Tiny
+
+OURS = "shared_components.networks.tiny.Tiny"
+UNET, SMALL = "monai.networks.nets.BasicUNet", "tests.networks.own.Small"
+
+
+@pytest.fixture(autouse=True)
+def nothing_named(monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+
+
+@pytest.mark.parametrize("name", ["BasicUNet", UNET, "monai.networks.nets.basic_unet.BasicUNet"])
+def test_monais_short_and_long_names_are_one_class(name):
+    assert class_path(name) == UNET
+
+
+@pytest.mark.parametrize("name", ["my.BasicUNet", "monai.networks.BasicUNet", "monai.networks.netsx.BasicUNet", OURS])
+def test_a_name_of_another_module_stays_what_it_is(name):
+    assert class_path(name) == name
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "os.system", "torch.nn.Linear", SMALL, "monai.networks.nets.FlexibleUNet", "monai.bundle.run", "", None, 3,
+        "shared_components.core.partition.Piece", "shared_components.networks_of_mine.X",
+    ],
+)  # fmt: skip
+def test_other_classes_are_not_built_whoever_names_them(target):
+    with pytest.raises(ValueError, match=f"^network_def: the class is .*set {VARIABLE}=<module>.<class>") as error:
+        network_class({"_target_": target})
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_refused_is_not_imported(monkeypatch):
+    monkeypatch.delitem(sys.modules, "tests.networks.own", raising=False)
+    with pytest.raises(ValueError, match="the class is"):
+        network_class({"_target_": SMALL})
+    with pytest.raises(ValueError, match="no job may name"):
+        check_job_class({"class": SMALL})
+    assert "tests.networks.own" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["checkpoints.export_pt", "parts.freeze", "bundle_config.Training"])
+def test_what_is_no_network_is_not_called_though_it_is_ours(name):
+    with pytest.raises(ValueError, match="is no class of torch"):
+        network_class({"_target_": f"shared_components.networks.{name}"})
+
+
+def test_ours_and_what_the_machines_owner_names_are_built(monkeypatch):
+    assert network_class({"_target_": OURS}) is Tiny
+    monkeypatch.setenv(VARIABLE, f" {SMALL} ,")
+    assert network_class({"_target_": SMALL}).__name__ == "Small"
+    assert allowed_here() == {SMALL}
+
+
+@pytest.mark.parametrize("named", ["", SMALL, "monai", f"monai,{OURS}"])
+def test_a_job_names_what_the_machines_owner_allows_and_nothing_else(named, monkeypatch):
+    """Not even our own classes: without the variable a job is as narrow as it was before it could name any."""
+    monkeypatch.setenv(VARIABLE, named)
+    check_job_class({"width": 4})
+    for path in (OURS, SMALL, UNET, "os.system"):
+        job = Job("a", "pvt_fpn", "fedavg", network={"class": path})
+        if path in named or (path == UNET and "monai" in named):
+            check_job_class(job.network)
+            continue
+        with pytest.raises(ValueError, match=f"^network: class is '{path}', and no job may name .* set {VARIABLE}="):
+            job.open_bundle()
+
+
+def test_the_refusal_of_a_monai_network_names_the_short_remedy():
+    with pytest.raises(ValueError, match=f"{VARIABLE}={UNET}, or {VARIABLE}=monai for MONAI's networks"):
+        check_job_class({"class": "BasicUNet"})
+    assert "FlexibleUNet" not in MONAI_NETWORKS, "it downloads weights"
