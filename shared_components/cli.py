@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import pkgutil
+import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 
 from shared_components import __version__
 from shared_components.common.sanitise import printable
 
+GROUPS: Mapping[str, Sequence[str]] = {
+    "Use a model": ("segment", "train", "onnx"),
+    "Data": ("site", "check-data", "render", "text-vectors", "unpack-sar-rarp50", "unpack-stereomis"),
+    "Federations": ("methods", "job", "runs", "report", "compare"),
+    "Deployment": ("provision", "secure-kit", "preflight"),
+    "Bundles and jobs of this project": ("bundles", "jobs", "pretrain", "ship"),
+}
+"""How `surgfl --help` lists the commands; one that stands nowhere comes last."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one sub-command; errors made for people end it with one sentence and exit code 2."""
-    args = build_parser().parse_args(argv)
+    words, parser = list(sys.argv[1:] if argv is None else argv), build_parser()
+    refuse_unknown(parser, words)
+    args = parser.parse_args(words)
     try:
         return args.run(args)
     except (ValueError, OSError) as error:
@@ -26,15 +40,49 @@ def build_parser() -> argparse.ArgumentParser:
     """List the folder of commands; each has HELP, configure(parser) for its arguments, and run(args)."""
     import shared_components.commands as folder
 
-    parser = argparse.ArgumentParser(prog="surgfl", description="Personalised federated learning for surgical video.")
+    parser = argparse.ArgumentParser(
+        prog="surgfl",
+        description="Personalised federated learning for surgical video.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"surgfl {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", help="see below; `surgfl COMMAND -h` explains one"
+    )
+    found: dict[str, str] = {}
     for module in pkgutil.iter_modules(folder.__path__):
         command = importlib.import_module(f"{folder.__name__}.{module.name}")
-        child = commands.add_parser(module.name.replace("_", "-"), help=command.HELP, description=command.HELP)
+        name = module.name.replace("_", "-")
+        child = commands.add_parser(name, description=command.HELP)
         command.configure(child)
         child.set_defaults(run=command.run)
+        found[name] = command.HELP
+    parser.set_defaults(commands=tuple(found))
+    parser.epilog = listed(found)
     return parser
+
+
+def listed(commands: Mapping[str, str]) -> str:
+    """Return a help text's list of commands, by group; ``commands`` says of each what it does."""
+    grouped = {name for names in GROUPS.values() for name in names}
+    groups = {**GROUPS, "Others": [name for name in commands if name not in grouped]}
+    width, lines = shutil.get_terminal_size().columns - 2, []
+    for title, names in groups.items():
+        here = [name for name in names if name in commands]
+        lines += [f"{title}:"] * bool(here)
+        lines += [
+            textwrap.fill(commands[n], width, initial_indent=f"  {n:<18} ", subsequent_indent=" " * 21) for n in here
+        ]
+    return "\n".join(lines)
+
+
+def refuse_unknown(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """End the program where the first word is no command, with the command that it is nearest to."""
+    known: Sequence[str] = parser.get_default("commands")
+    if words and not words[0].startswith("-") and words[0] not in known:
+        close = difflib.get_close_matches(words[0], known, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        parser.error(f"there is no command {words[0]!r:.80}; {hint}`surgfl --help` lists them")
 
 
 if __name__ == "__main__":
