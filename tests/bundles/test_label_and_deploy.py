@@ -21,9 +21,7 @@ from shared_components.data.synthetic.scene import render_video
 from shared_components.inference import InferenceError
 from tests.bundles.conftest import UNPROMPTED, export
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Detected deprecated name:UserWarning", "ignore:.*torch.jit:DeprecationWarning"
-)
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
 EACH = pytest.mark.parametrize("bundle", UNPROMPTED)
 HEIGHT, WIDTH = (250, 330)  # of the frame: no multiple of 32, larger than the network's input and of another shape
 

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import cv2
+import monai
 import numpy as np
 import pytest
 import torch
@@ -15,16 +16,16 @@ import yaml
 from monai.bundle import ConfigParser, create_workflow, verify_metadata, verify_net_in_out
 from safetensors.torch import load_file
 
+from shared_components.bundle_engines import prepare
 from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL, mean_of_real
 from shared_components.core.trained_model import load_trained
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.networks.checkpoints import export_pt, load_metadata, save_weights
 from tests.bundles.conftest import PROMPTED, SEGMENTING, UNPROMPTED, export
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:No hash value:UserWarning"),
-    pytest.mark.filterwarnings("ignore:Detected deprecated name 'optional_packages_version':UserWarning"),
-]
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:No hash value:UserWarning", "error:Detected deprecated name:UserWarning"
+)
 SCHEMA = Path(__file__).with_name("metadata_schema.json")
 EACH = pytest.mark.parametrize("bundle", bundle_names())
 WITH_WEIGHTS = pytest.mark.parametrize("bundle", SEGMENTING)
@@ -81,12 +82,23 @@ def test_metadata_hold_measured_scores_and_the_packages_of_these_tests(bundles, 
     )
     assert len(metadata["eval_metrics"]) == 2 + len(mean_of_real(facts))  # of named and of unseen looks
     assert all(0 < v < 1 for v in metadata["eval_metrics"].values())
-    required, optional = metadata["required_packages_version"], metadata["optional_packages_version"]
-    assert required.items() < optional.items()
-    for name, stated in optional.items():
+    assert "optional_packages_version" not in metadata  # MONAI's older name, of which it warns at every run
+    for name, stated in metadata["required_packages_version"].items():
         assert version(name) == stated, name
     for name, key in (("monai", "monai_version"), ("numpy", "numpy_version"), ("torch", "pytorch_version")):
         assert version(name).partition("+")[0] == metadata[key]
+
+
+@pytest.mark.parametrize("bundle", ["pvt_fpn", "pfedsis"])
+def test_monais_load_returns_the_network_with_its_weights_and_begins_no_progress_bar(bundles, bundle, monkeypatch):
+    monkeypatch.setattr(prepare, "listen", lambda listener: pytest.fail("a bar in somebody's session"))
+    network = monai.bundle.load(bundle, bundle_dir=str(bundles), device="cpu")
+    expected = load_trained(bundles / bundle / MODEL, bundle=bundle).network
+    found = network.state_dict()
+    assert all(torch.equal(found[name], value) for name, value in expected.state_dict().items() if name in found)
+    assert type(network) is type(expected) and len(found) > 10
+    configs = bundles / bundle / "configs"
+    assert json.loads((configs / "train.json").read_text()) == document(bundles, bundle, "train")
 
 
 @EXPORTED_TO_TORCHSCRIPT

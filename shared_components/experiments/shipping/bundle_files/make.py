@@ -37,6 +37,7 @@ from shared_components.networks.bundle_config import Training, build_network, bu
 from shared_components.networks.checkpoints import load_metadata, save_pt, stored_weights
 
 CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
+APPS = ("monai-label", "monai-deploy")  # which read `preprocessing` and `postprocessing`: of any version
 CARD, DATA_LICENCE = "docs/README.md", "docs/data_license.txt"
 MADE_PARTS = {"weights": "## Weights", "use": "## Use"}  # of a card, and the headings that they stand under
 
@@ -111,7 +112,7 @@ def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
         "frames": int(_default_task(description).get("frames", 1)),
         "whole": _default_task(description).get("targets_of") in WHOLE,
         "vit": "vit" in description.network_def.splitlines()[0].rpartition(".")[0],
-        "follows_boxes": _default_task(description).get("prompts", "none") != "none",
+        "follows_boxes": _follows_boxes(description),
         "marks": marks,
         "facts": facts,
         "begun": _begun(facts or {}),
@@ -133,6 +134,7 @@ def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
         made = templates.get_template(f"{part}.md.j2").render(values)
         text = between_marks(text, marks(part), made.strip(), card, f"under '{MADE_PARTS[part]}'")
     return files | {
+        "configs/train.json": _as_json(files["configs/train.yaml"]),
         "configs/logging.conf": _shared("logging.conf"),
         "configs/metadata.json": json.dumps(metadata, indent=2, ensure_ascii=False) + "\n",
         CARD: text,
@@ -206,9 +208,8 @@ def _metadata(description: Description, size: tuple[int, int], facts: Mapping[st
         for tensor in tensors.values():
             tensor["spatial_shape"] = tensor["spatial_shape"] or list(size)
             tensor["channel_def"] = dict(list(tensor["channel_def"].items())[: tensor["num_channels"]])
-    # MONAI puts what stands under the older name in place of the newer one's: so it lists everything
-    optional = metadata["required_packages_version"] | metadata["optional_packages_version"]
-    metadata["optional_packages_version"] = optional
+    if facts is not None and "segmentation" in yaml.safe_load(description.tasks) and not _follows_boxes(description):
+        metadata["supported_apps"] = dict.fromkeys(APPS, "")
     metadata["image_classes"] = metadata["image_classes"].format(height=size[0], width=size[1])
     return metadata if facts is None else metadata | _of_weights(facts)
 
@@ -232,6 +233,16 @@ def _begun(facts: Mapping[str, Any]) -> str:
 def _default_task(description: Description) -> Mapping[str, Any]:
     """Return the numbers of the default task."""
     return next(iter(yaml.safe_load(description.tasks).values())) or {}
+
+
+def _follows_boxes(description: Description) -> bool:
+    return bool(_default_task(description).get("prompts", "none") != "none")
+
+
+def _as_json(config: str) -> str:
+    """Return a config of YAML as JSON, a section a line; `monai.bundle.load` finds a network in no other form."""
+    sections = yaml.safe_load(config).items()
+    return "{\n" + ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in sections) + "\n}\n"
 
 
 def _input_size(training: Training, facts: Mapping[str, Any] | None) -> tuple[int, int]:
