@@ -62,7 +62,7 @@ def adapted(definition: Mapping[str, Any], out_channels: int | None = None) -> n
     _check_tensors(network)
     _check_attributes(network)
     with torch.random.fork_rng(devices=[]), without_memory():
-        other = make(kind, {**arguments, argument: channels + 1})
+        other = make(kind, {**arguments, argument: 2 * channels})
     last = _last_layers(network, other, argument)
     plain = {"_target_": class_path(str(definition["_target_"])), **copy.deepcopy(arguments)}
     network.parts = _parts(network, last)  # type: ignore[assignment]  # no tensor and no module; so below
@@ -109,7 +109,7 @@ def _check_attributes(network: nn.Module) -> None:
 
 
 def _last_layers(network: nn.Module, other: nn.Module, argument: str) -> tuple[str, ...]:
-    """Return the modules whose tensors follow the number of outputs; ``other`` has one output more."""
+    """Return the modules whose tensors follow the number of outputs; ``other`` has twice as many."""
     own, others = network.state_dict(), other.state_dict()
     if own.keys() == others.keys() and (changed := [name for name in own if own[name].shape != others[name].shape]):
         return tuple(dict.fromkeys(name.rpartition(".")[0] or name for name in changed))
