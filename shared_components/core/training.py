@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from shared_components.common.progress import report_progress
 from shared_components.core.method import Batch, Context, Losses, Method, Objective
 from shared_components.core.objectives import route_gradients
+from shared_components.core.optimizers import SGD, AdamW
 from shared_components.core.partition import Partition, partition_network, train_mode
 from shared_components.core.schedules import pace_of, set_rates
 from shared_components.core.streams import prompted
@@ -40,8 +41,8 @@ def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimi
     """
     groups, rate, decay = parameter_groups(network, training), training.learning_rate, training.weight_decay
     if training.optimizer == "sgd":
-        return torch.optim.SGD(groups, rate, momentum=training.momentum, weight_decay=decay)
-    return torch.optim.AdamW(groups, rate, betas=training.betas, weight_decay=decay)
+        return SGD(groups, rate, momentum=training.momentum, weight_decay=decay)
+    return AdamW(groups, rate, betas=training.betas, weight_decay=decay)
 
 
 def make_context(

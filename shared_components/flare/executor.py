@@ -126,13 +126,7 @@ class SiteExecutor(Executor):
 
 
 def _import_ahead() -> None:
-    """Import a task's modules while FLARE is still connecting, which is mostly waiting.
-
-    torch's optimizers import torch._dynamo when they are created, compiled or not: one second of the five between the
-    start of a task's process and its first training step.
-    """
-    import torch._dynamo  # noqa: F401
-
+    """Import a task's modules while FLARE is still connecting, which is mostly waiting."""
     import shared_components.federation.site.runner  # noqa: F401
 
     memory.spare_what_is_there()

@@ -17,6 +17,7 @@ from shared_components.common.arguments import between
 from shared_components.core.aggregators.site_weights import GROUP, FisherMean, fisher_trace
 from shared_components.core.losses import IGNORED, shrink_label
 from shared_components.core.method import About, Batch, Context, Local, LocalWork, Losses, Method, Requires, Server
+from shared_components.core.optimizers import SGD
 from shared_components.core.partition import (
     Partition,
     Pieces,
@@ -116,7 +117,7 @@ class Alignment:
         paste(old, work.partition, network.state_dict())
         prototypes = class_prototypes(network, work.frames())  # of the base that this site trained last
         paste(received, work.partition, network.state_dict())
-        optimizer, losses = torch.optim.SGD(base, lr=self.rate), []  # the head is not aligned
+        optimizer, losses = SGD(base, lr=self.rate), []  # the head is not aligned
         for batch in work.frames():
             loss = alignment_loss(features(network, batch["image"]), batch["label"], prototypes)
             optimizer.zero_grad()

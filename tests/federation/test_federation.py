@@ -1,6 +1,7 @@
 """A whole federation in one process: equivalences, resume, names, quarantine, files."""
 
 import json
+import sys
 
 import pytest
 import torch
@@ -37,6 +38,14 @@ def test_resuming_after_a_killed_round_is_bit_equal(federate, job_on_toy, tmp_pa
     assert again.resumed and again.server.state.round == 1
     assert same(straight.weights(), again.run().weights())
     assert same(straight.server.state.aggregator, again.server.state.aggregator)
+
+
+@pytest.mark.parametrize("method", ["fedavg", pytest.param("fedas", marks=pytest.mark.slow)])
+def test_a_round_does_without_dynamo_whose_import_costs_a_simulators_task_1_7_seconds(
+    federate, job_on_toy, monkeypatch, method
+):
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
+    federate(job_on_toy(method, rounds=1)).run().finish()
 
 
 def test_names_of_sites_change_nothing(federate, tmp_path):
