@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 from torch import Tensor
@@ -25,6 +25,9 @@ MOST_SITES, LONGEST_WAIT = 10_000, 10_000_000  # seconds
 SECTIONS = ("arguments", "training", "tasks", "network", "synthetic", "privacy", "secure_sums")
 CHECKED_WHERE_READ = ("training", "network")  # each value by its own type and range: `open_bundle`
 Name = Annotated[str, Meta(description="write a name")]
+Wire = Literal["float32", "bf16"]
+FLOAT32: Wire = "float32"
+BF16: Wire = "bf16"
 LARGEST = 1_000_000_000  # of any number but a seed
 LARGEST_SEED = 2**63 - 1
 MOST_VALUES, LONGEST_TEXT, DEEPEST = 1000, 1000, 4  # of a section
@@ -119,6 +122,7 @@ class Job:
         privacy: Clipped noise on every update, see `privacy.gaussian.Privacy`; empty: none.
         secure_sums: Let the server see nothing but the sum of the sites' weights, see `SecureSums`; empty:
             it sees each site's.
+        wire: The format in which a round's tensors travel, see `wire_format`; states and sums are the same.
     """
 
     name: Name
@@ -137,6 +141,7 @@ class Job:
     synthetic: Mapping[str, Any] = field(default_factory=dict)
     privacy: Mapping[str, Any] = field(default_factory=dict)
     secure_sums: Mapping[str, Any] = field(default_factory=dict)
+    wire: Wire = FLOAT32
 
     def __post_init__(self) -> None:
         kinds, values = kinds_of(Job), vars(self)
@@ -154,6 +159,11 @@ class Job:
             raise ValueError(
                 f"{who}: privacy and secure_sums do not work together yet (noisy sites all count alike, and a sum "
                 "weighs them by samples); leave one of them out"
+            )
+        if self.wire != FLOAT32 and self.secure_sums:
+            raise ValueError(
+                f"{who}: wire is {self.wire}, which secure_sums do not take (masked weights are whole numbers modulo "
+                f"2^64, which cannot be rounded); write wire: {FLOAT32}, or leave secure_sums out"
             )
 
     def to_json(self) -> dict[str, Any]:

@@ -16,12 +16,13 @@ from shared_components.core.task import choose_task
 from shared_components.data.site import Site
 from shared_components.federation.allowed_payload import Expected, expect
 from shared_components.federation.message_schema import REPLY, check_reply_header
-from shared_components.federation.messages import Job, Message
+from shared_components.federation.messages import FLOAT32, Job, Message
 from shared_components.federation.privacy.noisy_updates import check_entered, check_stripped
 from shared_components.federation.secure_sums import job_section
 from shared_components.federation.secure_sums.masks import sealed_bytes
 from shared_components.federation.secure_sums.shares import SHARE
 from shared_components.federation.server import outsider
+from shared_components.federation.wire_format import check_format, pack
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,13 @@ def _check(message: Message, asked: Asked, site: Site, due: Expected) -> None:
     if asked.task == "unmask" or (asked.task == "round" and asked.job.secure_sums):
         _check_sums(message, asked, due)
         return
-    _check_tensors("piece", message.pieces, due.pieces(Role.GLOBAL, Role.MIXED))
+    wire = asked.job.wire if asked.task == "round" else FLOAT32
+    _check_tensors("piece", message.pieces, pack(due.pieces(Role.GLOBAL, Role.MIXED), wire))
     for group, pieces in message.groups.items():
         if asked.task != "round" or group not in due.method.local.extras:
             raise ValueError(f"{group} is nothing that {due.method.name} declares for {asked.task!r}")
         _check_plain_tensors(group, pieces)
+        check_format(pieces, wire)
         due.method.local.extras[group](pieces, due.pieces(Role.GLOBAL))
 
 
@@ -128,6 +131,8 @@ def _check_tensors(what: str, pieces: Mapping[str, Tensor], declared: Pieces) ->
     for name, value in pieces.items():
         if name not in declared or declared[name].shape != value.shape:
             raise ValueError(f"{what} {name} {tuple(value.shape)} is not declared")
+        if value.dtype != declared[name].dtype:
+            raise ValueError(f"{what} {name} is {value.dtype}; {declared[name].dtype} is declared")
 
 
 def _check_plain_tensors(what: str, pieces: Mapping[str, Any]) -> None:

@@ -25,6 +25,7 @@ from shared_components.federation.privacy.gaussian import Privacy, Randomness, c
 from shared_components.federation.privacy.ledger import Entry, alone, enter, ledgers, read_ledger, releases
 from shared_components.federation.site.limits import FILE, limits_of
 from shared_components.federation.store import DamagedState, RoundFiles, hash_of, named_groups
+from shared_components.federation.wire_format import pack_change
 
 SAMPLES = 1  # reported by every site: its real number depends on its data
 RECORD = "privacy.json"
@@ -138,6 +139,7 @@ class Release:
         sent, norm = clip_and_noise(
             began, trained, clip=clip, noise_multiplier=multiplier, random=self._random, variances=variances
         )
+        sent = pack_change(sent, began, self.job.wire)  # of what is noisy already: it costs no privacy
         when = datetime.now(UTC).isoformat(timespec="seconds")
         entry = Entry(self.job.name, self.run, round, multiplier, clip, norm > clip, hash_of(sent), when)
         enter(self.site, entry)  # first: an update that is stored without an entry could be sent uncounted

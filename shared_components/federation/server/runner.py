@@ -35,15 +35,17 @@ from shared_components.federation.server.update_checks import RejectedUpdate
 from shared_components.federation.server.upload import upload_of
 from shared_components.federation.store import RECORDS
 from shared_components.federation.stored import Inbox
+from shared_components.federation.wire_format import pack_models
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
 class OpenRound:
-    """The round under way: the sites that it asks, since when, and with secure sums the (valid, rejected) updates."""
+    """The round under way: its sites and messages, since when, and with secure sums the (valid, rejected) updates."""
 
     sites: list[str] = field(default_factory=list)
+    messages: dict[str, Message] = field(default_factory=dict)
     since: float = field(default_factory=time.perf_counter)
     updates: tuple[list[Update], dict[str, str]] | None = None
 
@@ -72,8 +74,7 @@ class ServerRunner:
         start_weights: Path | None = None,
         project: Project | None = None,
     ) -> None:
-        self.job = job
-        self.folder = folder
+        self.job, self.folder = job, folder
         self.method: Method = load_method(job.method, **job.arguments)
         self.state = ServerState.of_new_run(sites)
         self.upload = upload_of(job, folder.name, project)
@@ -202,7 +203,7 @@ class ServerRunner:
         """Return a message for each site that the current round asks."""
         self._open_round = OpenRound(self._sampled())
         self._inbox.empty()  # what a killed server has left
-        messages = self._deliveries(self._open_round.sites, self.state.models)
+        messages = self._deliveries(self._open_round.sites, pack_models(self.state.models, self.job.wire))
         samples = {site: profile.samples for site, profile in self.state.profiles.items()}
         more = self.upload.begin(self.state.round, self._open_round.sites, samples)
         for message in messages.values():
@@ -243,12 +244,12 @@ class ServerRunner:
         return models
 
     def _deliveries(self, sites: Sequence[str], models: Models) -> dict[str, Message]:
-        self._open_round.since = time.perf_counter()
-        return deliveries(self.job, self.method, self.folder.name, self.state, models, sites)
+        self._open_round.messages = deliveries(self.job, self.method, self.folder.name, self.state, models, sites)
+        return self._open_round.messages
 
     def note_reply(self, site: str, reply: Message) -> dict[str, Any]:
         """Record a reply as soon as it arrives, once; return the record."""
-        sent = Message({}, self.state.models.of(site), dict(self.state.models.broadcast))
+        sent = self._open_round.messages.get(site, Message({}))
         return self.round_log.note(site, reply, sent, self.state.partition, round=self.state.round)
 
     def keep(self, task: str, site: str, reply: Message) -> Message:
@@ -383,8 +384,7 @@ class ServerRunner:
 
     def resume(self) -> bool:
         """Load the newest intact state; return whether there was one."""
-        found = state_to_resume(self.folder, self.job.rounds)
-        if found is None:
+        if (found := state_to_resume(self.folder, self.job.rounds)) is None:
             return False
         last, tensors, values = found
         self.state, self.round_log.records = ServerState.unpack(tensors, values, round=last + 1, folder=self.folder)

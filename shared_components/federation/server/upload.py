@@ -20,6 +20,7 @@ from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.secure_sums.keys import check_public
 from shared_components.federation.secure_sums.shares import SHARE
 from shared_components.federation.server.update_checks import RejectedUpdate, check_extras, check_pieces, noted
+from shared_components.federation.wire_format import unpack, unpack_change
 
 SUM = "sum"  # the name of the one update that the aggregator sees
 
@@ -59,9 +60,15 @@ class Plain:
 
         ``sent`` are the pieces of the round's message, ``shared`` the GLOBAL ones among them.
         """
-        check_pieces(reply.pieces, sent, largest_change=self._job.largest_change, noise=self._noise(sent))
-        check_extras(reply.groups, method.local.extras, shared, method=method.name)
-        return Update(site, round, reply.pieces, reply.groups, samples)
+        wire = self._job.wire
+        try:
+            pieces = unpack_change(reply.pieces, sent, wire)
+            extras = {group: dict(unpack(tensors, wire)) for group, tensors in reply.groups.items()}
+        except ValueError as error:
+            raise RejectedUpdate(f"its {error}") from error
+        check_pieces(pieces, sent, largest_change=self._job.largest_change, noise=self._noise(sent))
+        check_extras(extras, method.local.extras, shared, method=method.name)
+        return Update(site, round, pieces, extras, samples)
 
     def _noise(self, sent: Pieces) -> float:
         """Return how much further than ``largest_change`` noise may move an update."""

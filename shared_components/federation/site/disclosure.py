@@ -6,19 +6,21 @@ description, and from nothing that the server says.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import torch
 
 from shared_components.core.partition import Pieces, Role
 from shared_components.data.profile_items import ITEMS
 from shared_components.federation.allowed_payload import Expected
 from shared_components.federation.message_schema import REPLY, TASKS, leaves_with_noise
-from shared_components.federation.messages import Job, total_bytes
+from shared_components.federation.messages import FLOAT32, Job, Wire, total_bytes
 from shared_components.federation.privacy.noisy_updates import SAMPLES
 from shared_components.federation.secure_sums import job_section
 from shared_components.federation.server import outsider
+from shared_components.federation.wire_format import pack
 
 FILE = "what-leaves.json"
 SENT = (Role.GLOBAL, Role.MIXED)
@@ -28,7 +30,7 @@ MASKED_BYTES = 8  # of a masked number, whole and modulo 2^64; of a weight: 4
 
 @dataclass(frozen=True)
 class Weights:
-    """The slices of one role: how many tensors, numbers and bytes, and whether they leave."""
+    """The slices of one role: how many tensors, numbers and bytes (sent ones: in a round), and whether they leave."""
 
     role: str
     tensors: int
@@ -93,8 +95,8 @@ def what_leaves(
     job: Job, due: Expected, *, publish: Collection[str] | None = None, withhold: Collection[str] = ()
 ) -> WhatLeaves:
     """Return what a job lets leave of a site; ``publish`` is None where there is no site.yaml yet."""
-    weights = tuple(_weights(role, due.pieces(role)) for role in Role)
-    parts = [*_enrol(due, publish), *_round(due), *_finish(due, publish)]
+    weights = tuple(_weights(role, pack(due.pieces(role), job.wire if role in SENT else FLOAT32)) for role in Role)
+    parts = [*_enrol(due, publish), *_round(due, job.wire), *_finish(due, publish)]
     parts += [_plain(task, name, withhold) for task in TASKS for name in _values(task, job)]
     ordered = tuple(_under(job, part) for task in TASKS for part in parts if part.task == task)
     return WhatLeaves(job.name, due.method.name, job.bundle, job.rounds, due.task.card.kind, weights, ordered)
@@ -113,11 +115,12 @@ def _enrol(due: Expected, publish: Collection[str] | None) -> Iterator[Leaving]:
         yield _consented("enrol", name, ITEMS[name].words, 0, publish, needed)
 
 
-def _round(due: Expected) -> Iterator[Leaving]:
-    yield from _pieces("round", due, "")
+def _round(due: Expected, wire: Wire) -> Iterator[Leaving]:
+    yield from _pieces("round", due, "" if wire == FLOAT32 else f"rounded, wire: {wire}", wire)
     for group, extra in due.method.local.extras.items():
         shapes = extra.shapes(due.pieces(Role.GLOBAL), due.state)
-        yield Leaving("round", "extra", group, _form(shapes), _bytes(shapes), True, f"{due.method.name} needs it")
+        size = total_bytes(pack({n: torch.empty(shape, device="meta") for n, shape in shapes.items()}, wire))
+        yield Leaving("round", "extra", group, _form(shapes), size, True, f"{due.method.name} needs it")
 
 
 def _finish(due: Expected, publish: Collection[str] | None) -> Iterator[Leaving]:
@@ -128,9 +131,9 @@ def _finish(due: Expected, publish: Collection[str] | None) -> Iterator[Leaving]
     yield _consented("finish", outsider.RESULT, form, size, publish, why)
 
 
-def _pieces(task: str, due: Expected, why: str) -> Iterator[Leaving]:
+def _pieces(task: str, due: Expected, why: str, wire: Wire = FLOAT32) -> Iterator[Leaving]:
     for role in SENT:
-        if pieces := due.pieces(role):
+        if pieces := pack(due.pieces(role), wire):
             yield Leaving(
                 task, "weights", f"{role.value} pieces", f"{len(pieces)} tensors", total_bytes(pieces), True, why
             )
@@ -176,10 +179,6 @@ def _plain(task: str, name: str, withhold: Collection[str]) -> Leaving:
     held = field.withheld in withhold
     why = f"withheld in site.yaml: it {STAYS}" if held else f"the site may withhold it: '{field.withheld}'"
     return Leaving(task, "value", name, field.form, 0, not held, why)
-
-
-def _bytes(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    return sum(4 * math.prod(shape) for shape in shapes.values())
 
 
 def _form(shapes: Mapping[str, tuple[int, ...]]) -> str:

@@ -45,6 +45,7 @@ from shared_components.federation.site.site_setup import SiteSetup, set_up_site
 from shared_components.federation.site.state import Kept, keep_best, restore, save
 from shared_components.federation.site.upload import Plain, upload_of
 from shared_components.federation.store import RoundFiles
+from shared_components.federation.wire_format import unpack_message
 
 logger = logging.getLogger(__name__)
 
@@ -215,6 +216,7 @@ class SiteRunner:
             raise SiteRefusal(f"{site.path}: site {self.name}: {error}") from error
 
     def _round(self, job: Job, site: Site, message: Message, upload: Plain) -> Message:
+        message = unpack_message(message, job.wire)
         header, round = message.header, message.header["round"]
         if (answer := upload.before_round(message)) is not None:
             return answer

@@ -17,6 +17,7 @@ from shared_components.federation.secure_sums.job_section import KEY, check_meth
 from shared_components.federation.server.update_checks import check_pieces
 from shared_components.federation.site.secure_sums import SiteSums
 from shared_components.federation.site.site_setup import SiteSetup
+from shared_components.federation.wire_format import pack, pack_change
 
 
 class Plain:
@@ -41,7 +42,8 @@ class Plain:
 
     def update(self, message: Message, header: dict[str, Any], pieces: Pieces, extras: Extras) -> Message:
         """Return the reply to a round's message, with the GLOBAL and MIXED pieces as trained."""
-        return Message(header, pieces, dict(extras))
+        sent = pack_change(pieces, message.pieces, self._job.wire)
+        return Message(header, sent, {group: pack(tensors, self._job.wire) for group, tensors in extras.items()})
 
     def unmask(self, message: Message) -> Message:
         """Open the shares that remove the masks from a round's sum."""
