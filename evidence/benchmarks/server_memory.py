@@ -23,7 +23,7 @@ from shared_components.common.machine import peak_memory_mb
 from shared_components.core.card import Card
 from shared_components.core.method import Models, Profile
 from shared_components.core.partition import Partition, Piece, Role
-from shared_components.federation.messages import Job, Message, total_bytes
+from shared_components.federation.messages import FLOAT32, Job, Message, Wire, total_bytes
 from shared_components.federation.runs import describe
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.flare.memory import keep_no_large_pieces
@@ -65,10 +65,19 @@ def peaks_of(method: str, arguments: Mapping[str, Any], rounds: int, layers: int
     return peaks
 
 
-def opened(method: str, arguments: Mapping[str, Any], rounds: int, layers: int, folder: Path) -> ServerRunner:
+def opened(
+    method: str,
+    arguments: Mapping[str, Any],
+    rounds: int,
+    layers: int,
+    folder: Path,
+    *,
+    sites: int = SITES,
+    wire: Wire = FLOAT32,
+) -> ServerRunner:
     """Return a server after the enrolment of its sites."""
-    job = Job("memory", "pvt_fpn", method, arguments=arguments, rounds=rounds)
-    server = ServerRunner(job, [f"site-{number + 1}" for number in range(SITES)], folder)
+    job = Job("memory", "pvt_fpn", method, arguments=arguments, rounds=rounds, wire=wire)
+    server = ServerRunner(job, [f"site-{number + 1}" for number in range(sites)], folder)
     state, names = server.state, [f"layer{number}.weight" for number in range(layers)]
     state.partition = Partition(tuple(Piece(name, Role.GLOBAL) for name in names))
     state.models = Models({name: torch.randn(SIDE, SIDE) for name in names}, {site: {} for site in state.sites})
