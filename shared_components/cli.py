@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
 import importlib
-import pkgutil
 import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from shared_components import __version__
 from shared_components.common.sanitise import printable
 
+COMMANDS = Path(__file__).with_name("commands")
 GROUPS: Mapping[str, Sequence[str]] = {
     "Use a model": ("segment", "train", "onnx"),
     "Data": ("site", "check-data", "render", "text-vectors", "unpack-sar-rarp50", "unpack-stereomis"),
@@ -26,7 +28,8 @@ GROUPS: Mapping[str, Sequence[str]] = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one sub-command; errors made for people end it with one sentence and exit code 2."""
-    words, parser = list(sys.argv[1:] if argv is None else argv), build_parser()
+    words = list(sys.argv[1:] if argv is None else argv)
+    parser = build_parser(next(iter(words), ""))
     refuse_unknown(parser, words)
     args = parser.parse_args(words)
     try:
@@ -36,10 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """List the folder of commands; each has HELP, configure(parser) for its arguments, and run(args)."""
-    import shared_components.commands as folder
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """List the folder of commands; each has HELP, configure(parser) for its arguments, and run(args).
 
+    With `only` no other command is imported, since most import torch, which takes seconds: they have their help alone.
+    """
     parser = argparse.ArgumentParser(
         prog="surgfl",
         description="Personalised federated learning for surgical video.",
@@ -49,17 +53,25 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", help="see below; `surgfl COMMAND -h` explains one"
     )
-    found: dict[str, str] = {}
-    for module in pkgutil.iter_modules(folder.__path__):
-        command = importlib.import_module(f"{folder.__name__}.{module.name}")
-        name = module.name.replace("_", "-")
-        child = commands.add_parser(name, description=command.HELP)
-        command.configure(child)
-        child.set_defaults(run=command.run)
-        found[name] = command.HELP
+    found = {path.stem.replace("_", "-"): path for path in sorted(COMMANDS.glob("[!_]*.py"))}
+    texts = {name: _help(path) for name, path in found.items()}
+    for name, path in found.items():
+        child = commands.add_parser(name, description=texts[name])
+        if only in (None, name):
+            command = importlib.import_module(f"shared_components.commands.{path.stem}")
+            command.configure(child)
+            child.set_defaults(run=command.run)
     parser.set_defaults(commands=tuple(found))
-    parser.epilog = listed(found)
+    parser.epilog = listed(texts)
     return parser
+
+
+def _help(path: Path) -> str:
+    """Return the literal HELP of a command's file, which is not imported."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "HELP":
+            return ast.literal_eval(node.value)
+    raise AssertionError(f"{path} has no HELP")
 
 
 def listed(commands: Mapping[str, str]) -> str:

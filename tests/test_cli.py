@@ -1,8 +1,40 @@
-"""The list of commands, and what is said to a misspelt one."""
+"""The command line: its list of commands, what is said to a misspelt one, and what it imports: no torch."""
+
+import subprocess
+import sys
 
 import pytest
 
-from shared_components.cli import GROUPS, build_parser, listed, main
+from shared_components.cli import COMMANDS, GROUPS, build_parser, listed, main
+
+ASKED = """
+import sys
+from shared_components.cli import main
+try:
+    main({words})
+finally:
+    print(*[name for name in ("torch", "numpy", "cv2", "shared_components.commands") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["no-command"], []])
+def test_what_is_asked_of_surgfl_itself_imports_nothing_heavy(words):
+    done = subprocess.run([sys.executable, "-c", ASKED.format(words=words)], capture_output=True, text=True)
+    *said, imported = done.stdout.splitlines()
+    assert imported == "" and (said or done.returncode == 2)
+    if words == ["--help"]:
+        assert all(path.stem.replace("_", "-") in done.stdout for path in COMMANDS.glob("[!_]*.py"))
+
+
+def test_a_command_is_told_of_the_same_help_whether_it_is_imported_or_not():
+    """`configure` has run where a command has an option besides --help."""
+    whole, alone = (build_parser(only)._actions[-1] for only in (None, "segment"))
+    assert whole.choices.keys() == alone.choices.keys()
+    assert {name: child.description for name, child in whole.choices.items()} == {
+        name: child.description for name, child in alone.choices.items()
+    }
+    assert all(len(child._actions) > 1 for child in whole.choices.values())
+    assert [name for name, child in alone.choices.items() if len(child._actions) > 1] == ["segment"]
 
 
 def test_every_command_is_listed_once_and_no_group_names_another(capsys):
