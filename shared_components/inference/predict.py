@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from fractions import Fraction
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -14,7 +17,7 @@ from torch import Tensor, nn
 from shared_components.common.progress import report_progress, speed
 from shared_components.core.task import Answer, Task
 from shared_components.inference import InferenceError
-from shared_components.inference.frames import FrameStream
+from shared_components.inference.frames import FrameStream, Shot
 from shared_components.inference.objects import Objects
 from shared_components.inference.results import PredictionFolder
 from shared_components.networks.bundle_config import PRECISIONS
@@ -23,6 +26,8 @@ from shared_components.networks.sam2_frames import EMPTY
 SLACK = 0.1
 """Relative tolerance of a clip's interval in a stream (ours): 30000/1001 and 24 frames a second, among others, have no
 frame exactly 0.2 s ago."""
+AHEAD = 3
+"""Frames that are read or predicted before the one that is written, besides one for every thread of the network."""
 
 
 @runtime_checkable
@@ -138,7 +143,8 @@ class Predictor:
     """A trained network with its task, in evaluation mode from now on.
 
     A network of clips is one of `shown_frames`. `bf16` runs it under bfloat16 autocast; an unknown precision is an
-    InferenceError.
+    InferenceError. `at_once` frames may be predicted by as many threads: on a processor as many as PyTorch would use
+    for one frame, which takes longer since they wait for each other; 1 where frames are remembered.
     """
 
     def __init__(self, network: nn.Module, task: Task, *, precision: str = "float32") -> None:
@@ -147,6 +153,9 @@ class Predictor:
         self._network, self._task = network.eval(), task
         self._mixed = precision == "bf16"
         self._sequence = ""
+        self._device = next(network.parameters(), torch.empty(0)).device  # a compiled network shows no parameters
+        one = isinstance(network, Streaming) or self._device.type != "cpu"
+        self.at_once = 1 if one else torch.get_num_threads()
 
     def __call__(self, image: Tensor, size: tuple[int, int], *, sequence: str = "") -> tuple[Tensor, Answer]:
         """Return the network's outputs in the task's terms, and the prediction.
@@ -159,10 +168,9 @@ class Predictor:
         if sequence != self._sequence and isinstance(self._network, Streaming):
             self._network.forget()
         self._sequence = sequence
-        device = next(self._network.parameters()).device
         # a task's random masks are the same for every frame
-        drawn = self._task.add_randomness({"image": image.to(device)}, torch.Generator().manual_seed(0))
-        with torch.no_grad(), torch.autocast(device.type, dtype=torch.bfloat16, enabled=self._mixed):
+        drawn = self._task.add_randomness({"image": image.to(self._device)}, torch.Generator().manual_seed(0))
+        with torch.no_grad(), torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._mixed):
             outputs = self._task.predict(self._network, drawn)
         return outputs, self._task.postprocess(outputs, drawn, [size])[0]
 
@@ -189,16 +197,39 @@ class FrameCount:
 
 
 def predict_all(predictor: Predictor, stream: FrameStream, folder: PredictionFolder) -> FrameCount:
-    """Write the predictions of all frames, with one frame in memory at a time; return how many and how fast.
+    """Write the predictions of all frames, with a few of them in memory at a time; return how many and how fast.
+
+    A thread reads, some predict (`Predictor.at_once`), and this one writes.
 
     Raises:
         InferenceError: A frame cannot be read, or the results cannot be written; none of them remain.
     """
     frames = FrameCount(stream.total)
-    with folder:
-        for item in stream:
-            shot = item["shot"]
-            _, answer = predictor(item["image"], shot.image.shape[:2], sequence=shot.sequence)
+    with folder, closing(_predictions(predictor, stream)) as predictions:
+        for shot, answer in predictions:
             folder.add(shot, answer)
             frames.step()
     return frames
+
+
+def _predictions(predictor: Predictor, stream: FrameStream) -> Generator[tuple[Shot, Answer]]:
+    """Yield the frames in order with their predictions; an error is raised in its frame's turn."""
+    items, waiting = iter(stream), deque[Future[tuple[Shot, Answer] | None]]()
+    threads = torch.get_num_threads() if predictor.at_once == 1 else 1  # of each thread that predicts
+
+    def predict(read: Future[dict[str, Any] | None]) -> tuple[Shot, Answer] | None:
+        if (item := read.result()) is None:
+            return None
+        shot = item["shot"]
+        return shot, predictor(item["image"], shot.image.shape[:2], sequence=shot.sequence)[1]
+
+    with (
+        ThreadPoolExecutor(1) as reader,
+        ThreadPoolExecutor(predictor.at_once, initializer=torch.set_num_threads, initargs=(threads,)) as network,
+    ):
+        while True:
+            while len(waiting) < predictor.at_once + AHEAD:
+                waiting.append(network.submit(predict, reader.submit(next, items, None)))
+            if (found := waiting.popleft().result()) is None:
+                return
+            yield found
