@@ -16,12 +16,14 @@ from shared_components.common.machine import device
 from shared_components.common.progress import duration
 from shared_components.common.progress_display import shown
 from shared_components.inference import InferenceError
+from shared_components.inference.backends import BACKENDS, on_backend
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.objects import objects_in, recorded, task_of
 from shared_components.inference.predict import FrameCount, Predictor, missed, predict_all, shown_frames
 from shared_components.inference.results import KEEP, PredictionFolder
 from shared_components.inference.visible import summary
 from shared_components.networks.bundle_config import PRECISIONS
+from shared_components.networks.fused_fpn import fused
 
 HELP = (
     "segment a video or a folder of frames: an overlay video, masks, and tables of what is visible when; or depth, "
@@ -55,6 +57,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="write labels and frames as NIfTI volumes, too, to be corrected in ITK-SNAP or 3D Slicer",
     )
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="default: %(default)s")
+    parser.add_argument(
+        "--backend", choices=BACKENDS, default="auto", help="what computes the network; auto: the fastest that is here"
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="of the processor; default: all cores")
 
 
@@ -68,15 +73,16 @@ def run(args: argparse.Namespace) -> int:
     objects = objects_in(model.network, model.task, stream, boxes=args.box, first_mask=args.first_mask)
     task = task_of(objects, model.task)
     out = args.out or Path(f"{args.input.resolve().stem}-segmented")
-    where = device()
     facts = {"surgfl": __version__, "model": str(path), "height": height, "width": width, "precision": args.precision}
     facts |= recorded(objects)
     folder = PredictionFolder(
         out, stream, task, masks=args.masks, pictures=args.pictures, volumes=args.nifti, alone=True, facts=facts
     )
-    network = shown_frames(model.network, task, stream, objects).to(where)
-    predictor = Predictor(network, task, precision=args.precision)
-    print(f"{args.input} by {path}, at {height}x{width} on {where.type}", flush=True)
+    network, where = shown_frames(fused(model.network), task, stream, objects).eval(), device()
+    fast, backend = on_backend(network, stream, backend=args.backend, precision=args.precision, where=where)
+    folder.facts["backend"] = backend
+    predictor = Predictor(fast, task, precision=args.precision)
+    print(f"{args.input} by {path}, at {height}x{width} on {where.type} by {backend}", flush=True)
     try:
         with shown():
             done = predict_all(predictor, stream, folder)

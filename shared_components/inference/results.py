@@ -45,7 +45,7 @@ class PredictionFolder:
         pictures: Write overlays as PNG; None: of images, not of a video.
         volumes: Also write labels and frames as volumes.
         alone: Refuse a folder with any files that are not of an earlier result.
-        facts: More of the record.
+        facts: More of the record; may be added to until the folder is closed.
 
     Raises:
         InferenceError: The folder holds something that is not of an earlier result, or lies in the input; the task has
@@ -72,7 +72,7 @@ class PredictionFolder:
         self._folder.refuse_another(input=str(stream.source))
         self._folder.refuse_foreign(None if alone else (VIDEO, FRAMES, INTERVALS, VOLUMES))
         refuse_corrected(self._folder.path / VOLUMES, self._folder.earlier.get(LABEL_HASHES))
-        self._stream, self._task, self._facts = stream, task, dict(facts or {})
+        self._stream, self._task, self.facts = stream, task, dict(facts or {})
         self._masks = masks == "png"
         self._pictures = not stream.is_video if pictures is None else pictures
         self._volumes = self._make_volumes() if volumes else None
@@ -128,9 +128,9 @@ class PredictionFolder:
         for writer in self._writers():
             writer.close()
         if self._volumes is not None:
-            self._facts[LABEL_HASHES] = label_hashes(self._folder.part / VOLUMES)
+            self.facts[LABEL_HASHES] = label_hashes(self._folder.part / VOLUMES)
         made = {"input": str(self._stream.source), "task": self._task.card.to_json()}
-        self._folder.appear(made | {"frames": self.count, "every": self._stream.every} | self._facts)
+        self._folder.appear(made | {"frames": self.count, "every": self._stream.every} | self.facts)
 
     @contextmanager
     def _naming(self) -> Iterator[None]:

@@ -1,0 +1,105 @@
+"""How fast `surgfl segment` is, beside what it was: `python -m evidence.benchmarks.segment_speed`.
+
+Before: one thread reads, predicts by the network as it was trained and writes, a frame after the other, and PyTorch
+shares each operation among the cores. Now: fused decoders, and threads that read, predict and write at once. All ways
+take turns in one run; the fastest turn of each counts, and all write the same masks. Beside frames a second on the
+clock stands processor time, which other work on the machine changes less.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from importlib.util import find_spec
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from torch import nn
+
+from shared_components.core.shipped_weights import shipped_weights
+from shared_components.core.trained_model import Trained, load_trained
+from shared_components.data.synthetic.scene import render_video
+from shared_components.federation.provenance import commit, hardware
+from shared_components.inference.backends import PACKAGES, on_backend
+from shared_components.inference.frames import FrameStream
+from shared_components.inference.predict import FrameCount, Predictor, predict_all
+from shared_components.inference.results import PredictionFolder
+from shared_components.inference.video import H264Video
+from shared_components.networks.fused_fpn import fused
+
+RATE, TURNS = 25, 2
+CASES = {(192, 256): (256, 320, 24), (512, 640): (512, 640, 8)}  # of the network: of the video, and its frames
+Way = Callable[[Predictor, FrameStream, PredictionFolder], FrameCount]
+
+
+def main() -> None:
+    """Print a table for each size of the network."""
+    print(f"surgfl segment, all files written; commit {commit()}, {hardware()}, {torch.get_num_threads()} threads")
+    model = load_trained(shipped_weights("pvt_fpn"), bundle="pvt_fpn")
+    for size, video in CASES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            compare(Path(folder), model, size, video)
+
+
+def compare(folder: Path, model: Trained, size: tuple[int, int], video: tuple[int, int, int]) -> None:
+    """Segment a video by all ways in turn, and print frames a second, processor time and how masks agree."""
+    stream = FrameStream(_video(folder / "surgery.mp4", *video), height=size[0], width=size[1])
+    ways: dict[str, tuple[nn.Module, Way]] = {"before": (model.network.eval(), one_after_the_other)}
+    for backend in ("torch", "openvino"):
+        if all(map(find_spec, PACKAGES[backend])):
+            fast, _ = on_backend(
+                fused(model.network), stream, backend=backend, precision="float32", where=torch.device("cpu")
+            )
+            ways[backend] = (fast, predict_all)
+    best = {name: (float("inf"), float("inf")) for name in ways}
+    for _ in range(TURNS):
+        for name, (network, way) in ways.items():
+            out = PredictionFolder(folder / name, stream, model.task, alone=True)
+            clock, spent = time.perf_counter(), time.process_time()
+            count = way(Predictor(network, model.task), stream, out).count
+            taken = (time.perf_counter() - clock) / count, (time.process_time() - spent) / count
+            best[name] = (min(best[name][0], taken[0]), min(best[name][1], taken[1]))
+    print(f"{size[0]}x{size[1]}, {count} frames of {video[0]}x{video[1]}")
+    for name, (seconds, processor) in best.items():
+        of = best["before"]
+        ratios = f"{of[0] / seconds:.2f} times, in processor time {of[1] / processor:.2f}"
+        print(
+            f"  {name:9} {1 / seconds:6.2f} frames/s, {1000 * processor:6.1f} ms of processor time a frame; {ratios}; "
+            f"masks agree on {agreement(folder / 'before', folder / name):.3%}",
+            flush=True,
+        )
+
+
+def one_after_the_other(predictor: Predictor, stream: FrameStream, folder: PredictionFolder) -> FrameCount:
+    """Segment as before: in one thread, a frame in memory."""
+    frames = FrameCount(stream.total)
+    with folder:
+        for item in stream:
+            shot = item["shot"]
+            _, answer = predictor(item["image"], shot.image.shape[:2], sequence=shot.sequence)
+            folder.add(shot, answer)
+            frames.step()
+    return frames
+
+
+def agreement(first: Path, second: Path) -> float:
+    """Return the share of pixels that have the same class in the masks of two results."""
+    paths = sorted((first / "masks").iterdir())
+    masks = [[cv2.imread(str(folder / "masks" / path.name), 0) for path in paths] for folder in (first, second)]
+    return float(np.mean(np.stack(masks[0]) == np.stack(masks[1])))
+
+
+def _video(path: Path, height: int, width: int, frames: int) -> Path:
+    video = H264Video(path, rate=Fraction(RATE))
+    for number, scene in enumerate(render_video("narrowband", 0, frames=frames, height=height, width=width, rate=RATE)):
+        video.add(scene.image, Fraction(number, RATE))
+    video.close()
+    return path
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Who computes a network's outputs: PyTorch, OpenVINO or ONNX Runtime."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from shared_components.inference import InferenceError
+from shared_components.inference.frames import FrameStream
+from shared_components.inference.predict import Streaming
+from shared_components.networks.onnx_file import INPUT, OUTPUT, OnnxError, export_onnx
+
+logger = logging.getLogger(__name__)
+PACKAGES = {"torch": ("torch",), "openvino": ("openvino",), "onnx": ("onnxruntime", "onnxscript")}
+BACKENDS = ("auto", *PACKAGES)
+WORTH = 100
+"""Frames from which on `auto` takes OpenVINO: it begins some 3 s of processor time later than PyTorch, and its frames
+at 192x256 take 30 ms less."""
+Run = Callable[[Tensor], Tensor]
+
+
+def on_backend(
+    network: nn.Module, stream: FrameStream, *, backend: str, precision: str, where: torch.device
+) -> tuple[nn.Module, str]:
+    """Return a network as a backend runs it on a stream's frames, and the backend's name.
+
+    Args:
+        network: One of `shown_frames`, in evaluation, on the processor.
+        stream: Its frames have the size that is compiled.
+        backend: One of `BACKENDS`. `auto`: OpenVINO where it is installed and the frames are `WORTH` it, else PyTorch.
+            ONNX Runtime is slower than OpenVINO, and the export takes longer than many a video.
+        precision: `float32`, or `bf16`, which OpenVINO uses on processors that have it.
+        where: An accelerator is PyTorch's.
+
+    Raises:
+        InferenceError: The backend is not installed, or cannot run this network so.
+    """
+    why_not = _why_torch(network, where)
+    if backend == "torch" or (backend == "auto" and (why_not or not _is_worth_it(stream))):
+        return network.to(where), "torch"
+    if why_not:
+        raise InferenceError(f"backend {backend} {why_not}; take torch, or auto")
+    if missing := [name for name in PACKAGES[backend if backend != "auto" else "openvino"] if find_spec(name) is None]:
+        raise InferenceError(f"backend {backend} needs {missing[0]}, which is not installed: pip install {missing[0]}")
+    try:
+        if backend == "onnx":
+            return Compiled(_onnx(network, stream, precision)), backend
+        return Compiled(_openvino(network, stream, precision)), "openvino"
+    except (RuntimeError, OnnxError) as error:
+        reason = f"cannot run {type(network).__name__} ({str(error).strip().splitlines()[0]})"
+        if backend != "auto":
+            raise InferenceError(f"backend {backend} {reason}; take torch") from error
+        logger.warning("OpenVINO %s; PyTorch does", reason)
+        return network.to(where), "torch"
+
+
+class Compiled(nn.Module):
+    """A network that another library runs, on images (1, 3, H, W) in float32; several threads may call it."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
+
+    def forward(self, image: Tensor) -> Tensor:
+        return self.run(image)
+
+
+def _why_torch(network: nn.Module, where: torch.device) -> str:
+    if isinstance(network, Streaming):
+        return f"runs one frame at a time, and {type(network.network).__name__} remembers those before"
+    return f"runs on the processor, and there is {where}" if where.type != "cpu" else ""
+
+
+def _is_worth_it(stream: FrameStream) -> bool:
+    return find_spec("openvino") is not None and (stream.total is None or stream.total >= WORTH)
+
+
+def _openvino(network: nn.Module, stream: FrameStream, precision: str) -> Run:
+    sys.modules.setdefault("openvino_telemetry", cast(Any, None))  # else the import alone reports to Intel
+    import openvino
+    from openvino.frontend import FrontEndManager
+    from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
+
+    example = torch.zeros(1, 3, stream.height, stream.width)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # checks of sizes are constants of a trace; and its own deprecation
+        traced = torch.jit.freeze(torch.jit.trace(network.eval(), example, check_trace=False))
+    front_end = FrontEndManager().load_by_framework("pytorch")
+    decoder = TorchScriptPythonDecoder(traced)  # lives until `convert` is done
+    model = front_end.convert(front_end.load(decoder))
+    model.reshape(list(example.shape))
+    threads = torch.get_num_threads()
+    settings = {
+        "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False,
+        "INFERENCE_PRECISION_HINT": "bf16" if precision == "bf16" else "f32",
+    }  # fmt: skip
+    compiled = openvino.Core().compile_model(model, "CPU", settings)
+
+    class Request(threading.local):
+        """A request serves one thread at a time; each thread that asks has its own."""
+
+        def __init__(self) -> None:
+            self.infer = compiled.create_infer_request().infer
+
+    request = Request()
+    return lambda image: torch.from_numpy(request.infer([image.numpy()])[0])
+
+
+def _onnx(network: nn.Module, stream: FrameStream, precision: str) -> Run:
+    import onnxruntime
+
+    if precision != "float32":
+        raise InferenceError(f"backend onnx computes in float32, and precision is {precision}; take openvino or torch")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # several threads run the one session
+    with tempfile.TemporaryDirectory(prefix="surgfl-") as folder:
+        file = Path(folder) / "network.onnx"
+        export_onnx(network, file, sizes=[(stream.height, stream.width)])
+        session = onnxruntime.InferenceSession(file.read_bytes(), options, providers=["CPUExecutionProvider"])
+    return lambda image: torch.from_numpy(session.run([OUTPUT], {INPUT: image.numpy()})[0])
