@@ -8,6 +8,7 @@ clock stands processor time, which other work on the machine changes less.
 
 from __future__ import annotations
 
+import copy
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,7 +21,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from evidence.benchmarks.streams import resident_bytes
+from shared_components.common.progress import Step, heard
 from shared_components.core.shipped_weights import shipped_weights
+from shared_components.core.task import make_task
 from shared_components.core.trained_model import Trained, load_trained
 from shared_components.data.synthetic.scene import render_video
 from shared_components.federation.provenance import commit, hardware
@@ -29,16 +33,20 @@ from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import FrameCount, Predictor, predict_all
 from shared_components.inference.results import PredictionFolder
 from shared_components.inference.video import H264Video
-from shared_components.networks.fused_fpn import fused
+from shared_components.networks.fused_fpn import fuse
+from shared_components.networks.tiny import Tiny
 
 RATE, TURNS = 25, 2
 CASES = {(192, 256): (256, 320, 24), (512, 640): (512, 640, 8)}  # of the network: of the video, and its frames
+MARKS = (500, 1000, 2000, 5000, 10_000)
 Way = Callable[[Predictor, FrameStream, PredictionFolder], FrameCount]
 
 
 def main() -> None:
     """Print a table for each size of the network."""
     print(f"surgfl segment, all files written; commit {commit()}, {hardware()}, {torch.get_num_threads()} threads")
+    with tempfile.TemporaryDirectory() as folder:
+        print_memory(Path(folder))
     model = load_trained(shipped_weights("pvt_fpn"), bundle="pvt_fpn")
     for size, video in CASES.items():
         with tempfile.TemporaryDirectory() as folder:
@@ -51,9 +59,8 @@ def compare(folder: Path, model: Trained, size: tuple[int, int], video: tuple[in
     ways: dict[str, tuple[nn.Module, Way]] = {"before": (model.network.eval(), one_after_the_other)}
     for backend in ("torch", "openvino"):
         if all(map(find_spec, PACKAGES[backend])):
-            fast, _ = on_backend(
-                fused(model.network), stream, backend=backend, precision="float32", where=torch.device("cpu")
-            )
+            fast = fuse(copy.deepcopy(model.network))
+            fast, _ = on_backend(fast, stream, backend=backend, precision="float32", where=torch.device("cpu"))
             ways[backend] = (fast, predict_all)
     best = {name: (float("inf"), float("inf")) for name in ways}
     for _ in range(TURNS):
@@ -72,6 +79,21 @@ def compare(folder: Path, model: Trained, size: tuple[int, int], video: tuple[in
             f"masks agree on {agreement(folder / 'before', folder / name):.3%}",
             flush=True,
         )
+
+
+def print_memory(folder: Path) -> None:
+    """Segment a long, small video by a small network, and print what the process grows by."""
+    stream = FrameStream(_video(folder / "surgery.mp4", 64, 96, max(MARKS)), height=32, width=32)
+    task, held = make_task("segmentation", classes=("background", "a", "b", "c")), {}
+
+    def look(step: Step) -> None:
+        if step.done in MARKS:
+            held[step.done] = resident_bytes()
+
+    with heard(look):
+        predict_all(Predictor(Tiny().eval(), task), stream, PredictionFolder(folder / "out", stream, task, alone=True))
+    grown = ", ".join(f"{(held[mark] - held[MARKS[0]]) / 1e6:.1f} MB until frame {mark:,}" for mark in MARKS[1:])
+    print(f"from frame {MARKS[0]} on the process grows by {grown}, of {held[MARKS[-1]] / 1e6:.0f} MB", flush=True)
 
 
 def one_after_the_other(predictor: Predictor, stream: FrameStream, folder: PredictionFolder) -> FrameCount:
@@ -95,8 +117,9 @@ def agreement(first: Path, second: Path) -> float:
 
 def _video(path: Path, height: int, width: int, frames: int) -> Path:
     video = H264Video(path, rate=Fraction(RATE))
-    for number, scene in enumerate(render_video("narrowband", 0, frames=frames, height=height, width=width, rate=RATE)):
-        video.add(scene.image, Fraction(number, RATE))
+    scenes = [scene.image for scene in render_video("narrowband", 0, frames=24, height=height, width=width, rate=RATE)]
+    for number in range(frames):
+        video.add(scenes[number % len(scenes)], Fraction(number, RATE))
     video.close()
     return path
 

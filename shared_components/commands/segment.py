@@ -23,7 +23,7 @@ from shared_components.inference.predict import FrameCount, Predictor, missed, p
 from shared_components.inference.results import KEEP, PredictionFolder
 from shared_components.inference.visible import summary
 from shared_components.networks.bundle_config import PRECISIONS
-from shared_components.networks.fused_fpn import fused
+from shared_components.networks.fused_fpn import fuse
 
 HELP = (
     "segment a video or a folder of frames: an overlay video, masks, and tables of what is visible when; or depth, "
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     folder = PredictionFolder(
         out, stream, task, masks=args.masks, pictures=args.pictures, volumes=args.nifti, alone=True, facts=facts
     )
-    network, where = shown_frames(fused(model.network), task, stream, objects).eval(), device()
+    network, where = shown_frames(fuse(model.network), task, stream, objects).eval(), device()
     fast, backend = on_backend(network, stream, backend=args.backend, precision=args.precision, where=where)
     folder.facts["backend"] = backend
     predictor = Predictor(fast, task, precision=args.precision)

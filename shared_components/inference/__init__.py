@@ -1,4 +1,4 @@
-"""Inference with a trained model: frames in; masks, an overlay video and tables out, with one frame in memory."""
+"""Inference with a trained model: frames in; masks, an overlay video and tables out, with a few frames in memory."""
 
 
 class InferenceError(ValueError):

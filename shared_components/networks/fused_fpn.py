@@ -8,7 +8,6 @@ head's few channels are enlarged, not the decoder's 128.
 
 from __future__ import annotations
 
-import copy
 from typing import cast
 
 import torch
@@ -26,9 +25,9 @@ def upsampled_kernel(weight: Tensor, factor: int) -> Tensor:
     A 3x3 convolution, (C_out, C_in, 3, 3), of a map that was enlarged by nearest neighbours gives most of its weights
     to copies of one pixel. Added beforehand they are (C_in, C_out, factor + 2, factor + 2); the padding is 1 in both.
     """
-    copies = torch.ones(1, 1, factor, factor, dtype=weight.dtype)
-    added = F.conv2d(weight.flip(2, 3).flatten(0, 1)[:, None], copies, padding=factor - 1)[:, 0]
-    return added.unflatten(0, weight.shape[:2]).transpose(0, 1).contiguous()
+    copy = torch.arange(factor + 2)[:, None] + torch.arange(3) - 2  # of the pixel, under each row of the old kernel
+    added = ((copy >= 0) & (copy < factor)).to(weight.dtype)  # (factor + 2, 3)
+    return torch.einsum("mh,nw,oihw->iomn", added, added, weight).contiguous()
 
 
 class FusedBranch(nn.Module):
@@ -74,16 +73,14 @@ class FusedFpn(nn.Module):
         return sum((branch(maps[: level + 1]) for level, branch in enumerate(self.branches)), self.bias)
 
 
-def fused(network: nn.Module) -> nn.Module:
-    """Return a copy in evaluation whose decoders are fused with their heads; a network without such is returned itself.
+def fuse(network: nn.Module) -> nn.Module:
+    """Fuse a network's decoders with their heads, in place, and return it; one without such decoders stays as it is.
 
-    The copy is for prediction alone: it has other weights, no gradients, and of `PvtFpn` no parts but "pred".
+    From then on it is for prediction alone: it has other weights, no gradients, and of `PvtFpn` no parts but "pred".
     """
-    if not (pairs := getattr(network, "decoders", {})):
-        return network
-    network = copy.deepcopy(network).eval()
-    with torch.no_grad():
-        for decoder, head in pairs.items():
-            setattr(network, decoder, FusedFpn(getattr(network, decoder), getattr(network, head)))
-            setattr(network, head, nn.Identity())
-    return network.requires_grad_(False)
+    if pairs := getattr(network, "decoders", {}):
+        network.eval().requires_grad_(False)
+    for decoder, head in pairs.items():
+        setattr(network, decoder, FusedFpn(getattr(network, decoder), getattr(network, head)).requires_grad_(False))
+        setattr(network, head, nn.Identity())
+    return network

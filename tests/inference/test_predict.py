@@ -1,5 +1,7 @@
 """Predictions of frames one by one, and of clips by a network that remembers earlier frames."""
 
+import threading
+import time
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -12,10 +14,10 @@ from shared_components.common.progress import Step, heard
 from shared_components.core.task import make_task
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
-from shared_components.inference.predict import FrameCount, Predictor, Streaming, predict_all, shown_frames
+from shared_components.inference.predict import AHEAD, FrameCount, Predictor, Streaming, predict_all, shown_frames
 from shared_components.inference.results import PredictionFolder
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
-from tests.inference.conftest import PARTS, SEGMENTATION, Bright, grey, noise, write_image, write_video
+from tests.inference.conftest import PARTS, SEGMENTATION, Bright, grey, noise, shot, write_image, write_video
 
 
 def test_enlarging_is_the_argmax_of_logits_enlarged_by_nearest_neighbours():
@@ -73,6 +75,74 @@ def test_frames_are_reported_with_speed_and_time_left(monkeypatch, total, step):
             clock[0] += 2.0
             frames.step()
     assert steps[-1] == step and (frames.count, frames.seconds) == (3, 6.0)
+
+
+class Written:
+    """A folder that keeps what it is given, and how many frames were read before each."""
+
+    def __init__(self, read, broken=None):
+        self.read, self.broken, self.names, self.ahead = read, broken, [], []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def add(self, shot, answer):
+        if shot.name == self.broken:
+            raise InferenceError(f"{shot.name} cannot be written")
+        self.ahead.append(len(self.read) - len(self.names))
+        self.names.append((shot.name, int(answer[0, 0])))
+
+
+class Read:
+    """A stream of `count` frames, every second one bright, that breaks at its end."""
+
+    total = None
+
+    def __init__(self, count):
+        self.count, self.names = count, []
+
+    def __iter__(self):
+        for number in range(self.count):
+            self.names.append(str(number))
+            yield {"image": torch.full((1, 3, 4, 4), float(number % 2)), "shot": shot(str(number))}
+        raise InferenceError("the end cannot be read")
+
+
+class Slow(Bright):
+    """Is done with a frame after the next one, which is bright."""
+
+    def forward(self, image):
+        time.sleep(0.0 if image.mean() else 0.01)
+        return super().forward(image)
+
+
+@pytest.fixture
+def three_threads():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_frames_are_written_in_order_with_their_own_masks_and_few_are_read_ahead():
+    stream = Read(30)
+    folder, predictor = Written(stream.names), Predictor(Slow(), SEGMENTATION)
+    with pytest.raises(InferenceError, match="the end cannot be read"):
+        predict_all(predictor, stream, folder)
+    assert folder.names == [(str(number), number % 2) for number in range(30)]
+    assert predictor.at_once == 3 and 1 < max(folder.ahead) <= 3 + AHEAD
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_the_error_of_the_earliest_frame_ends_a_run_and_its_threads():
+    before, stream = threading.active_count(), Read(4)
+    with pytest.raises(InferenceError, match="2 cannot be written"):
+        predict_all(Predictor(Slow(), SEGMENTATION), stream, Written(stream.names, broken="2"))
+    assert threading.active_count() == before
 
 
 @pytest.mark.slow

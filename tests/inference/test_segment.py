@@ -135,7 +135,7 @@ def test_depth_is_a_video_and_files_of_16_bits(surgery, model, tmp_path, capsys)
     for item in FrameStream(surgery, height=32, width=64):
         _, depth = Predictor(trained.network, trained.task)(item["image"], (64, 96))
         stored = cv2.imread(str(out / "depth" / f"{item['shot'].name}.png"), cv2.IMREAD_UNCHANGED)
-        assert stored.dtype == "uint16" and abs(stored / 256 - depth).max() <= 1 / 512
+        assert stored.dtype == "uint16" and abs(stored / 256 - depth).max() <= 1 / 512 + 1e-4  # mm; decoders are fused
     for more, sentence in (
         (["--nifti"], "gives no labels for a NIfTI volume"),
         (["--box", "0,0,9,9"], "takes no boxes"),
