@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,7 +36,7 @@ from shared_components.inference.video import H264Video
 from shared_components.networks.fused_fpn import fuse
 from shared_components.networks.tiny import Tiny
 
-RATE, TURNS = 25, 2
+RATE, TURNS, FRAMES = 25, 2, 6
 CASES = {(192, 256): (256, 320, 24), (512, 640): (512, 640, 8)}  # of the network: of the video, and its frames
 MARKS = (500, 1000, 2000, 5000, 10_000)
 Way = Callable[[Predictor, FrameStream, PredictionFolder], FrameCount]
@@ -70,7 +70,7 @@ def compare(folder: Path, model: Trained, size: tuple[int, int], video: tuple[in
             count = way(Predictor(network, model.task), stream, out).count
             taken = (time.perf_counter() - clock) / count, (time.process_time() - spent) / count
             best[name] = (min(best[name][0], taken[0]), min(best[name][1], taken[1]))
-    print(f"{size[0]}x{size[1]}, {count} frames of {video[0]}x{video[1]}")
+    print(f"{size[0]}x{size[1]}, {count} frames of {video[0]}x{video[1]}; {alone(ways, size)}")
     for name, (seconds, processor) in best.items():
         of = best["before"]
         ratios = f"{of[0] / seconds:.2f} times, in processor time {of[1] / processor:.2f}"
@@ -79,6 +79,19 @@ def compare(folder: Path, model: Trained, size: tuple[int, int], video: tuple[in
             f"masks agree on {agreement(folder / 'before', folder / name):.3%}",
             flush=True,
         )
+
+
+def alone(ways: Mapping[str, tuple[nn.Module, Way]], size: tuple[int, int]) -> str:
+    """Say how much processor time each network takes of itself: the fastest of some frames, in turns."""
+    image, best = torch.rand(1, 3, *size), dict.fromkeys(ways, float("inf"))
+    with torch.no_grad():
+        for _ in range(FRAMES):
+            for name, (network, _way) in ways.items():
+                spent = time.process_time()
+                network(image)
+                best[name] = min(best[name], time.process_time() - spent)
+    took = [f"{name} {1000 * one:.1f} ms ({best['before'] / one:.2f} times)" for name, one in best.items()]
+    return f"the network alone, in processor time: {', '.join(took)}"
 
 
 def print_memory(folder: Path) -> None:

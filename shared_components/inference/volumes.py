@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from shared_components.common.atomic import write_text
 from shared_components.common.drawing.palette import colour
 from shared_components.core.shipped_weights import sha256_of
-from shared_components.data.nifti import MOST_FRAMES, LabelWriter, PictureWriter
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream, Shot
+
+if TYPE_CHECKING:  # nibabel is imported where volumes are written
+    from shared_components.data.nifti import LabelWriter, PictureWriter
 
 FOLDER = "nifti"
 LABELS, FRAMES, NAMES = "labels", "frames", "labels.txt"
@@ -31,6 +33,8 @@ class Volumes:
     """
 
     def __init__(self, folder: Path, stream: FrameStream, classes: Sequence[str]) -> None:
+        from shared_components.data.nifti import MOST_FRAMES
+
         if stream.is_video and (stream.total or 0) > MOST_FRAMES:
             least = -(-(stream.total or 0) // MOST_FRAMES) * stream.every
             raise InferenceError(
@@ -44,6 +48,8 @@ class Volumes:
 
     def add(self, shot: Shot, mask: np.ndarray) -> None:
         """Append a frame and its class ids, uint8 (H, W); InferenceError for frames of other sizes, or too many."""
+        from shared_components.data.nifti import LabelWriter, PictureWriter
+
         if self._open is None or shot.sequence != self._sequence:
             self._finish()
             name, self._sequence = shot.sequence or self._alone, shot.sequence
