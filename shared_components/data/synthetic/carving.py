@@ -11,7 +11,7 @@ from shared_components.data.synthetic.noise import fractal, smooth
 Array = np.ndarray
 Point = tuple[float, float]
 
-DARK, METAL, STAINED, ACCENT, PALE = range(5)  # materials
+DARK, METAL, STAINED, ACCENT, PALE, CLEAR = range(6)  # materials
 HEIGHT_SCALE, ALBEDO_SCALE = 32.0, 170.0  # uint8 steps per mm and per unit of albedo
 
 
@@ -47,6 +47,10 @@ class Plate:
         """Return the plate with one material replaced by another."""
         return replace(self, cover=np.where(self.cover == 1 + old, np.uint8(1 + new), self.cover))
 
+    def shrunk(self, factor: float) -> "Plate":
+        """Return the plate with all its lengths, but not its thickness, times `factor`."""
+        return replace(self, scale=self.scale / factor)
+
     def mirrored(self) -> "Plate":
         """Return the plate flipped across its axis."""
         surface = self.surface[::-1].copy()
@@ -78,7 +82,16 @@ class Carver:
 
     def body(self, points: Sequence[Point], *, thick: float, round_: float, material: int = METAL) -> None:
         """Raise a polygon to `thick` mm with edges rounded over `round_` mm."""
-        mask = self._mask(points)
+        self._raise(self._mask(points), thick, round_, material)
+
+    def wire(self, points: Sequence[Point], radius: float, *, material: int = METAL) -> None:
+        """Lay a round wire along points."""
+        pixels = np.round((np.asarray(points) * self.scale + self.origin) * 16).astype(np.int32)
+        mask = np.zeros(self.shape, np.uint8)
+        cv2.polylines(mask, [pixels], False, 1, max(1, round(2 * radius * self.scale)), cv2.LINE_8, 4)
+        self._raise(mask, radius, radius, material)
+
+    def _raise(self, mask: Array, thick: float, round_: float, material: int) -> None:
         edge = cv2.distanceTransform(np.pad(mask, 1), cv2.DIST_L2, 5)[1:-1, 1:-1] / (self.scale * round_)
         raised = thick * np.sqrt(np.clip(1.0 - (1.0 - np.minimum(edge, 1.0)) ** 2, 0.0, 1.0))
         higher = (mask > 0) & (raised >= self.height)
@@ -103,6 +116,16 @@ class Carver:
         corners = [(start[0] + nx, start[1] + ny), (end[0] + nx, end[1] + ny)]
         corners += [(end[0] - nx, end[1] - ny), (start[0] - nx, start[1] - ny)]
         self.sink(corners, deep=0.25, dark=dark)
+
+    def ring(self, centre: Point, radius: float, width: float, *, deep: float, dark: float) -> None:
+        """Cut a circular groove of `width` mm."""
+        mask = np.zeros(self.shape, np.float32)
+        place = [round(16 * (value * self.scale + at)) for value, at in zip(centre, self.origin, strict=True)]
+        thick = max(1, round(width * self.scale))
+        cv2.circle(mask, (place[0], place[1]), round(16 * radius * self.scale), 1.0, thick, shift=4)
+        soft = cv2.GaussianBlur(mask, (0, 0), 0.12 * self.scale).astype(np.float32)
+        self.height = np.maximum(self.height - deep * soft, 0.0)
+        self.albedo *= 1.0 - (1.0 - dark) * soft
 
     def pin(self, centre: Point, radius: float, *, turn: float = 0.0, slot: bool = True) -> None:
         """Set a rivet into the part, a bright disc in a dark ring; with a `slot` a screw, turned by `turn` radians."""
@@ -130,21 +153,31 @@ class Carver:
 
     def tube(self, radius: float, length: float, *, end: float = 0.0, material: int = DARK) -> None:
         """Lay a round tube along the axis, from -length to `end`."""
-        x, y = self._axes()
+        x, y = self.axes()
         inside = (np.abs(y)[:, None] <= radius) & (x[None] <= end) & (x[None] >= -length)
         arch = np.sqrt(np.maximum(radius**2 - y**2, 0.0)).astype(np.float32)
         self.height = np.where(inside, np.maximum(arch[:, None], self.height), self.height)
         self.cover[inside] = 1 + material
 
+    def turned(self, profile: Sequence[Point], *, material: int = METAL) -> None:
+        """Raise a body of revolution about the axis, of these (place, radius), linear in between."""
+        x, y = self.axes()
+        places, radii = zip(*profile, strict=True)
+        radius = np.interp(x, places, radii, left=0.0, right=0.0).astype(np.float32)
+        raised = np.sqrt(np.maximum(radius[None] ** 2 - y[:, None] ** 2, 0.0))
+        higher = (raised > 0) & (raised >= self.height)
+        self.height[higher] = raised[higher]
+        self.cover[higher] = 1 + material
+
     def band(self, start: float, end: float, material: int) -> None:
         """Make what lies between two places along the axis of another material."""
-        x, _ = self._axes()
+        x, _ = self.axes()
         columns = (x > start) & (x <= end)
         self.cover[:, columns] = np.where(self.cover[:, columns] > 0, np.uint8(1 + material), np.uint8(0))
 
     def shade_band(self, at: float, width: float, gain: float) -> None:
         """Darken or brighten a ring around the axis."""
-        x, _ = self._axes()
+        x, _ = self.axes()
         self.albedo[:, np.abs(x - at) < width] *= np.float32(gain)
 
     def print_word(self, at: float, size: float, rng: np.random.Generator) -> None:
@@ -157,12 +190,12 @@ class Carver:
         word = word[::-1]  # rows of a plate run upwards
         self.cover[(word > 0) & (self.cover > 0)] = 1 + (PALE if rng.random() < 0.8 else ACCENT)
 
-    def streaks(self, rng: np.random.Generator, depth: float) -> None:
-        """Let the albedo vary along the axis as on a wiped tube."""
-        field = cv2.resize(rng.standard_normal((24, 60), dtype=np.float32), self.shape[::-1])
+    def streaks(self, rng: np.random.Generator, depth: float, *, along: int = 60) -> None:
+        """Let the albedo vary along the axis, in so many places, as on a wiped tube."""
+        field = cv2.resize(rng.standard_normal((24, along), dtype=np.float32), self.shape[::-1])
         self.albedo += np.float32(depth) * field
 
-    def _axes(self) -> tuple[Array, Array]:
+    def axes(self) -> tuple[Array, Array]:
         """Return x of every column and y of every row, in mm."""
         x = (np.arange(self.shape[1], dtype=np.float32) - self.origin[0]) / self.scale
         y = (np.arange(self.shape[0], dtype=np.float32) - self.origin[1]) / self.scale

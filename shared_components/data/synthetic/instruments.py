@@ -14,6 +14,7 @@ from shared_components.data.synthetic.noise import stream
 
 BACKGROUND, SHAFT, WRIST, CLASPER = range(4)
 RADIUS = 4.0  # of the shaft, mm
+EARS, EAR = 3.2, 3.5  # mm from the axis of a shaft to an ear of its clevis; an ear's half breadth
 
 MODELS = 4  # of each kind: they differ in wear and in how their screws are turned
 KINDS = ("Large_Needle_Driver", "Prograsp_Forceps", "Monopolar_Curved_Scissors", "Maryland_Bipolar_Forceps")
@@ -26,12 +27,16 @@ class Tool:
     Attributes:
         wrist: None where the tip sits on the shaft itself.
         jaws: two that open, or one tip.
+        ear: of a clevis on both sides of the wrist, part of the shaft; None: the shaft holds the wrist by itself.
+        solid: whether wrist and jaws keep most of their breadth however they are rolled.
     """
 
     shaft: Plate
     wrist: Plate | None
     jaws: tuple[Plate, ...]
     wrist_length: float
+    ear: Plate | None = None
+    solid: bool = False
 
     def stained(self, rng: np.random.Generator, share: float) -> "Tool":
         """Return the tool with blood on about `share` of its metal."""
@@ -39,7 +44,16 @@ class Tool:
             return self
         wrist = None if self.wrist is None else self.wrist.stained(rng, share)
         shaft = self.shaft.stained(rng, share)
-        return replace(self, shaft=shaft, wrist=wrist, jaws=tuple(jaw.stained(rng, share) for jaw in self.jaws))
+        jaws = tuple(jaw.stained(rng, share) for jaw in self.jaws)
+        ear = None if self.ear is None else self.ear.stained(rng, share)
+        return replace(self, shaft=shaft, wrist=wrist, jaws=jaws, ear=ear)
+
+    def shrunk(self, factor: float) -> "Tool":
+        """Return the tool with all its lengths times `factor`."""
+        jaws = tuple(jaw.shrunk(factor) for jaw in self.jaws)
+        wrist, ear = (None if plate is None else plate.shrunk(factor) for plate in (self.wrist, self.ear))
+        shaft, length = self.shaft.shrunk(factor), factor * self.wrist_length
+        return replace(self, shaft=shaft, wrist=wrist, jaws=jaws, wrist_length=length, ear=ear)
 
     def dressed(self, *, shaft: int = DARK, tip: int = METAL) -> "Tool":
         """Return the tool with its shaft and its jaws of other materials."""
@@ -134,7 +148,7 @@ def _maryland_jaw(carver: Carver) -> None:
 
 
 # kind: (jaw, wrist length, jaw length, widest opening in radians, metal sleeve of the shaft in mm)
-_SHAPES = {
+SHAPES = {
     "Large_Needle_Driver": (_needle_driver_jaw, 9.0, 10.2, 0.9, 9.0),
     "Prograsp_Forceps": (_prograsp_jaw, 9.0, 17.4, 0.8, 12.0),
     "Monopolar_Curved_Scissors": (_scissor_jaw, 11.0, 13.5, 0.8, 6.0),
@@ -144,13 +158,13 @@ _SHAPES = {
 
 def widest(kind: str) -> float:
     """Return the largest opening of a kind's jaws in radians."""
-    return _SHAPES[kind][3]
+    return SHAPES[kind][3]
 
 
 @lru_cache(maxsize=32)
 def robotic_tool(kind: str, scale: float, model: int) -> Tool:
     """Carve the plates of one kind at `scale` pixels per mm; every model has the same outlines and distances."""
-    jaw, wrist_length, jaw_length, _, sleeve = _SHAPES[kind]
+    jaw, wrist_length, jaw_length, _, sleeve = SHAPES[kind]
     rng = stream(KINDS.index(kind), model)
     carver = Carver(-2.0, jaw_length + 0.5, 4.5, scale)
     jaw(carver)

@@ -7,6 +7,7 @@ Parts are labelled as a robot's: the tube is shaft, the joint is wrist, and what
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -31,11 +32,36 @@ def widest(kind: str) -> float:
     return _WIDEST[kind]
 
 
-@lru_cache(maxsize=64)
-def straight_tool(kind: str, scale: float, model: int) -> Tool:
+@dataclass(frozen=True)
+class Build:
+    """Proportions of straight instruments.
+
+    Attributes:
+        joint: breadth of a joint, (least, most) in breadths of the tube.
+        longer: factor on a joint's length; collar: on that of the tube's metal end, which is shaft.
+        thin: least factor on all sizes of every third model; 1: all are as thick as makers' usual ones.
+        solid: as of `Tool`; seed: of the models' random streams, beside the kind and the model.
+    """
+
+    joint: tuple[float, float] = (0.6, 0.9)
+    longer: float = 1.0
+    collar: float = 1.0
+    thin: float = 1.0
+    solid: bool = False
+    seed: tuple[int, ...] = ()
+
+
+SLIM = Build()
+FULL = Build(joint=(0.85, 1.04), longer=1.5, collar=0.3, thin=0.4, solid=True, seed=(78,))
+"""Joints as wide as the tube, as most real ones are, and 3 mm instruments."""
+
+
+@lru_cache(maxsize=128)
+def straight_tool(kind: str, scale: float, model: int, build: Build = SLIM) -> Tool:
     """Carve the plates of one model of a kind at `scale` pixels per mm."""
-    rng = stream(KINDS.index(kind), model)
-    return _BUILD[kind](scale, rng)
+    rng = stream(*build.seed, KINDS.index(kind), model)
+    made = replace(_BUILD[kind](scale, rng, build), solid=build.solid)
+    return made.shrunk(rng.uniform(build.thin, 0.8)) if build.thin < 1.0 and model % 3 == 0 else made
 
 
 def _tube(scale: float, rng: np.random.Generator, radius: float, collar: float) -> Plate:
@@ -79,7 +105,7 @@ def _pair(plate: Plate, shaft: Plate, wrist: Plate, joint: float) -> Tool:
     return Tool(shaft, wrist, (plate, plate.mirrored()), joint)
 
 
-def _grasper(scale: float, rng: np.random.Generator) -> Tool:
+def _grasper(scale: float, rng: np.random.Generator, build: Build) -> Tool:
     length, radius = rng.uniform(10.0, 24.0), rng.uniform(2.3, 4.8)
     time = np.linspace(0, 1, 16)
     breadth, taper = rng.uniform(1.9, 3.6), rng.uniform(0.35, 1.0)
@@ -95,24 +121,26 @@ def _grasper(scale: float, rng: np.random.Generator) -> Tool:
     for x in np.arange(0.25 * length, 0.97 * length, rng.uniform(0.6, 1.2)):
         y = float(np.interp(x / length, time, bow))
         carver.groove((x, y), (x, y + 0.5), 0.3)
-    joint = rng.uniform(3.0, 8.0)
-    wrist = _joint(scale, rng, joint, radius * rng.uniform(0.6, 0.9))
-    return _pair(carver.plate(0.07, rng), _tube(scale, rng, radius, rng.uniform(0, 5)), wrist, joint)
+    joint = build.longer * rng.uniform(3.0, 8.0)
+    wrist = _joint(scale, rng, joint, radius * rng.uniform(*build.joint))
+    plate = carver.plate(0.07, rng)
+    return _pair(plate, _tube(scale, rng, radius, build.collar * rng.uniform(0, 5)), wrist, joint)
 
 
-def _scissors(scale: float, rng: np.random.Generator) -> Tool:
+def _scissors(scale: float, rng: np.random.Generator, build: Build) -> Tool:
     length, radius = rng.uniform(10.0, 18.0), rng.uniform(2.3, 3.2)
     time = np.linspace(0, 1, 14)
     bow = rng.uniform(0.0, 2.5) * time**2 - 0.1
     width = np.interp(time, [0, 0.2, 0.7, 1.0], [2.2, 2.5, 1.8, 0.4]) * rng.uniform(0.85, 1.3)
     carver = Carver(-2.0, length + 0.5, 5.5, scale)
     _blade(carver, length, bow, width, thick=1.4)
-    joint = rng.uniform(3.0, 7.0)
-    wrist = _joint(scale, rng, joint, radius * rng.uniform(0.6, 0.9), METAL if rng.random() < 0.6 else ACCENT)
-    return _pair(carver.plate(0.05, rng), _tube(scale, rng, radius, rng.uniform(0, 3)), wrist, joint)
+    joint = build.longer * rng.uniform(3.0, 7.0)
+    wrist = _joint(scale, rng, joint, radius * rng.uniform(*build.joint), METAL if rng.random() < 0.6 else ACCENT)
+    plate = carver.plate(0.05, rng)
+    return _pair(plate, _tube(scale, rng, radius, build.collar * rng.uniform(0, 3)), wrist, joint)
 
 
-def _hook(scale: float, rng: np.random.Generator) -> Tool:
+def _hook(scale: float, rng: np.random.Generator, build: Build) -> Tool:
     length, radius, reach = rng.uniform(6.0, 14.0), rng.uniform(2.3, 2.9), rng.uniform(2.5, 5.0)
     carver = Carver(-2.0, length + 1.5, reach + 1.5, scale)
     wire = rng.uniform(0.45, 0.8)
@@ -132,19 +160,20 @@ def _hook(scale: float, rng: np.random.Generator) -> Tool:
     return Tool(shaft, cover.plate(0.03, rng), (carver.plate(0.06, rng),), sheath)
 
 
-def _clip_applier(scale: float, rng: np.random.Generator) -> Tool:
+def _clip_applier(scale: float, rng: np.random.Generator, build: Build) -> Tool:
     length, radius = rng.uniform(8.0, 14.0), rng.uniform(3.2, 5.0)
     time = np.linspace(0, 1, 16)
     bow = np.where(time > 0.85, 0.1, 0.9)
     carver = Carver(-2.0, length + 0.5, 5.0, scale)
     _blade(carver, length, bow, np.where(time > 0.85, 2.4, 1.6) * rng.uniform(0.9, 1.3), thick=1.8)
     carver.groove((0.3 * length, 1.5), (0.8 * length, 1.5), 0.4)
-    joint = rng.uniform(5.0, 10.0)
-    wrist = _joint(scale, rng, joint, radius * 0.7)
-    return _pair(carver.plate(0.06, rng), _tube(scale, rng, radius, rng.uniform(0, 8)), wrist, joint)
+    joint = build.longer * rng.uniform(5.0, 10.0)
+    wrist = _joint(scale, rng, joint, radius * max(0.7, build.joint[0]))
+    plate = carver.plate(0.06, rng)
+    return _pair(plate, _tube(scale, rng, radius, build.collar * rng.uniform(0, 8)), wrist, joint)
 
 
-def _stapler(scale: float, rng: np.random.Generator) -> Tool:
+def _stapler(scale: float, rng: np.random.Generator, build: Build) -> Tool:
     length, radius = rng.uniform(30.0, 48.0), rng.uniform(5.0, 6.5)
     material = (METAL, PALE, ACCENT)[int(rng.integers(3))]
     plates = []
@@ -159,12 +188,12 @@ def _stapler(scale: float, rng: np.random.Generator) -> Tool:
             carver.groove((x, 0.2), (x + 1.0, 0.2), 0.3)
         plates.append(carver.plate(0.04, rng))
     joint = rng.uniform(8.0, 14.0)
-    wrist = _joint(scale, rng, joint, radius * 0.8)
-    shaft = _tube(scale, rng, radius, rng.uniform(2, 12))
+    wrist = _joint(scale, rng, joint, radius * max(0.8, build.joint[0]))
+    shaft = _tube(scale, rng, radius, build.collar * rng.uniform(2, 12))
     return Tool(shaft, wrist, (plates[0], plates[1].mirrored()), joint)
 
 
-def _suction(scale: float, rng: np.random.Generator) -> Tool:
+def _suction(scale: float, rng: np.random.Generator, build: Build) -> Tool:
     length, radius = rng.uniform(9.0, 20.0), rng.uniform(2.3, 4.5)
     carver = Carver(-1.0, length + 0.5, radius, scale)
     carver.tube(radius * 0.98, 1.0, end=length, material=METAL)
@@ -176,6 +205,6 @@ def _suction(scale: float, rng: np.random.Generator) -> Tool:
     return Tool(_tube(scale, rng, radius, 0.0), None, (carver.plate(0.05, rng),), 0.0)
 
 
-_BUILD: dict[str, Callable[[float, np.random.Generator], Tool]] = dict(
+_BUILD: dict[str, Callable[[float, np.random.Generator, Build], Tool]] = dict(
     zip(KINDS, (_grasper, _scissors, _hook, _clip_applier, _stapler, _suction), strict=True)
 )

@@ -143,8 +143,11 @@ def scene_ids(frame: SceneFrame) -> Array:
 
 
 def hysterectomy_ids(frame: SceneFrame) -> Array:
-    """Return a frame's label (H, W) in the classes `hysterectomy`; its one thing is the uterus."""
-    numbers = [next(n for kind, n in _TOOL_NUMBERS.items() if tool.endswith(kind)) for tool in frame.tools]
+    """Return a frame's label (H, W) in the classes `hysterectomy`; its one thing is the uterus.
+
+    A tool that AutoLaparo has nothing like, such as a snare, is a grasper.
+    """
+    numbers = [next((n for kind, n in _TOOL_NUMBERS.items() if tool.endswith(kind)), 1) for tool in frame.tools]
     manipulators = np.array([0, *(2 * number - 1 for number in numbers)], np.uint8)[frame.instances]
     uterus = np.where(frame.things > 0, np.uint8(9), np.uint8(0))
     return np.where(frame.parts > 0, manipulators + (frame.parts == 1), uterus).astype(np.uint8)

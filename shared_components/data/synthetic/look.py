@@ -39,6 +39,14 @@ class Look:
         tint: how strongly the camera shows everything in one hue (0..1); hue: that one.
         fibres: how many optical fibres carry the picture across its width, each seen as a dot; 0: none.
         custom: who operates and with what, one of `toolbox.CUSTOMS`.
+        real: whether instruments have the proportions of real ones, see `toolbox.tool`.
+        ground: what lies behind the instruments, one of `grounds.GROUNDS`; for an eye the organs are lids or drape,
+            sclera, iris and pupil, for a hollow organ its wall.
+        bands: how many smooth, long organs lie over the others.
+        empty: the chance that a phase of the operation shows no instrument.
+        lamp: how far the light is from the camera, (least, most): 0 shines straight on.
+        barrel: wide-angle distortion, k of `recording.distortion`; 0: none.
+        recorder: what the recorder draws over the picture, of `recording.RECORDED`.
         flat: computer-graphics shading without texture, wetness or noise.
         things: what lies on the tissue where nothing else is asked for, of `anatomy.THINGS`.
         operation: what is operated where nothing else is asked for, of `operations.OPERATIONS`.
@@ -63,7 +71,7 @@ class Look:
     smoke: float = 0.35
     noise: float = 2.5
     blur: float = 1.6
-    aperture: Literal["full", "circle", "corners"] = "full"
+    aperture: Literal["full", "circle", "corners", "octagon"] = "full"
     shaft: RGB = (52, 52, 54)
     metal: RGB = (196, 198, 204)
     accent: RGB = (205, 185, 140)
@@ -80,6 +88,13 @@ class Look:
     fibres: int = 0
     field: tuple[float, float] | None = None
     custom: str = "fixed"
+    real: bool = False
+    ground: str = "organs"
+    bands: int = 0
+    empty: float = 0.0
+    lamp: tuple[float, float] = (0.15, 0.4)
+    barrel: float = 0.0
+    recorder: tuple[str, ...] = ()
     flat: bool = False
     things: tuple[str, ...] = ()
     operation: str = ""

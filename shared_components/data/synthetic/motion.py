@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shared_components.data.synthetic.toolbox import CUSTOMS, VERBS, Custom, flex, widest
+from shared_components.data.synthetic.toolbox import CUSTOMS, ROAM, VERBS, Custom, Station, flex, widest
 
 Array = np.ndarray
 
@@ -68,14 +68,16 @@ class Wave:
 class Arm:
     """One robot arm: a trocar outside the picture, a region to work in, and the tools it holds over time."""
 
-    def __init__(self, rng: np.random.Generator, index: int, *, towards: float | None = None) -> None:
+    def __init__(
+        self, rng: np.random.Generator, index: int, *, towards: float | None = None, station: Station = ROAM
+    ) -> None:
         """Place the arm; one that roams comes from about `towards` (degrees, 0 right, 90 below)."""
         self.index = index
-        self.reach = 1.0
+        self.reach, self.flex = 1.0, station.flex
         if towards is None:
             self._stand(rng)
         else:
-            self._roam(rng, towards)
+            self._roam(rng, towards, station)
         self.sway = Wave(rng, 3, periods=(3.0, 14.0))
         self.bend = Wave(rng, 3, periods=(4.0, 12.0))
         self.squeeze = Wave(rng, 1, periods=(1.5, 6.0))
@@ -91,16 +93,17 @@ class Arm:
         self.size = rng.uniform(0.78, 1.08)
         self.roll = rng.uniform(-0.5, 0.5)
 
-    def _roam(self, rng: np.random.Generator, towards: float) -> None:
+    def _roam(self, rng: np.random.Generator, towards: float, station: Station) -> None:
         """Come from about `towards`, end anywhere in the picture, near or far."""
         outward = _direction(towards + rng.uniform(-20.0, 20.0))
-        depth = rng.uniform(30.0, 60.0)
-        self.home = outward * rng.uniform(-0.2, 0.35) * depth + (0.0, 0.0, depth)
+        depth = rng.uniform(*station.depth)
+        self.home = outward * rng.uniform(*station.aside) * depth + (0.0, 0.0, depth)
         self.home[:2] += rng.uniform(-0.12, 0.12, 2) * depth
-        self.trocar = outward * (80.0, 70.0, 0.0) + (0.0, 0.0, rng.uniform(2.0, 0.9 * depth))
-        self.size = float(np.exp(rng.uniform(np.log(0.7), np.log(1.6))))
+        away, (low, high) = station.away, station.entry
+        self.trocar = outward * (away, 0.875 * away, 0.0) + (0.0, 0.0, rng.uniform(low, high * depth))
+        self.size = float(np.exp(rng.uniform(*np.log(station.size))))
         self.roll = rng.uniform(-np.pi, np.pi)
-        self.reach = depth / 40.0
+        self.reach = depth / 40.0 * station.reach
 
     def hold(self, start: float, end: float, kind: str) -> None:
         """Keep `kind` in the picture from `start` to `end`; the same tool simply stays."""
@@ -127,7 +130,7 @@ class Arm:
         target = self.home + self.reach * vigour * self.sway(time) * (9.0, 7.0, 4.0)
         shaft = _unit(target - self.trocar)
         target = target - shaft * _WITHDRAWN * (1.0 - inserted * inserted * (3.0 - 2.0 * inserted))
-        free = flex(kind)
+        free = self.flex * flex(kind)
         pitch, yaw, turn = self.bend(time) * (0.5 * free, 0.4 * free, 0.45)
         towards = _unit(-target + target.dot(shaft) * shaft)
         side = cross(towards, shaft)
@@ -177,15 +180,21 @@ class Moment:
 
 
 class Script:
-    """The course of one video of `frames` frames at `rate` frames per second, by one of `toolbox.CUSTOMS`."""
+    """The course of one video of `frames` frames at `rate` frames per second, by one of `toolbox.CUSTOMS`.
 
-    def __init__(self, rng: np.random.Generator, *, frames: int, rate: float, custom: str = "fixed") -> None:
+    `empty` is the chance that a phase shows no instrument.
+    """
+
+    def __init__(
+        self, rng: np.random.Generator, *, frames: int, rate: float, custom: str = "fixed", empty: float = 0.0
+    ) -> None:
         self.rate, self.length = rate, frames / rate
         self.ways = ways = CUSTOMS[custom]
         self.phases, self.cuts = _phases(rng, self.length, len(ways.hands))
         self.arms = _arms(rng, ways)
         for phase, start, end in zip(self.phases, self.cuts[:-1], self.cuts[1:], strict=True):
-            _equip(rng, self.arms, ways.hands[phase], phase, start, end)
+            if not empty or rng.random() >= empty:  # else the phase shows no instrument
+                _equip(rng, self.arms, ways.hands[phase], phase, start, end)
         self.camera = Wave(rng, 4, periods=(6.0, 25.0))
         self.tissue = Wave(rng, 2, periods=(2.5, 5.0))
         self.smoke = Wave(rng, 1, periods=(2.0, 6.0))
@@ -241,8 +250,8 @@ def _arms(rng: np.random.Generator, ways: Custom) -> list[Arm]:
     """Place three arms; those that roam come from three sides, so that no two lie in one line."""
     if not ways.roam:
         return [Arm(rng, index) for index in range(3)]
-    first = rng.uniform(0.0, 360.0)
-    return [Arm(rng, index, towards=first + 120.0 * index) for index in range(3)]
+    first = rng.uniform(*ways.station.towards)
+    return [Arm(rng, index, towards=first + 120.0 * index, station=ways.station) for index in range(3)]
 
 
 def _equip(

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from shared_components.data.synthetic.carving import ALBEDO_SCALE, DARK, HEIGHT_SCALE, METAL, STAINED, Plate
-from shared_components.data.synthetic.instruments import CLASPER, SHAFT, WRIST, Tool
+from shared_components.data.synthetic.carving import ALBEDO_SCALE, CLEAR, DARK, HEIGHT_SCALE, METAL, STAINED, Plate
+from shared_components.data.synthetic.instruments import CLASPER, EAR, EARS, RADIUS, SHAFT, WRIST, Tool
 from shared_components.data.synthetic.look import Look
 from shared_components.data.synthetic.motion import Pose, cross
 from shared_components.data.synthetic.noise import linear
@@ -16,6 +16,7 @@ from shared_components.data.synthetic.tissue import NEAREST
 Array = np.ndarray
 
 FOCAL = 0.85  # focal length in image widths: about 61 degrees across
+_CLEARNESS = np.float32(0.7)  # share of the light behind clear plastic that is seen
 _BINS = 64  # resolution of the table of normals
 
 
@@ -53,7 +54,7 @@ class Shader:
         x, y = np.meshgrid(axis, axis, indexing="ij")
         z = np.sqrt(np.maximum(1.0 - x**2 - y**2, 0.0))
         self.grid = np.stack([x.ravel(), y.ravel(), z.ravel()], 1)  # (bins^2, 3) local normals, x slowest
-        self.table = np.stack([_reflect(look, m, x, y) for m in range(5)]).reshape(-1, 3)
+        self.table = np.stack([_reflect(look, m, x, y) for m in range(6)]).reshape(-1, 3)
 
     def lookup(self, basis: Array) -> Array:
         """Return the row of `table` (of material 0) for each local normal of a plate in `basis` (3, 3)."""
@@ -61,15 +62,22 @@ class Shader:
         bins = np.clip((normal * 127.0 + 128.0) * 0.25, 0, _BINS - 1).astype(np.int32)
         return bins[:, 0] * _BINS + bins[:, 1]
 
-    def colours(self, finish: Array, depth: Array) -> Array:
-        """Return the (n, 3) linear light of n pixels; near metal is bright."""
+    def colours(self, finish: Array, depth: Array, behind: Array, places: Array) -> Array:
+        """Return the (n, 3) linear light of n pixels; near metal is bright.
+
+        `places` (n,) are theirs among all pixels of the light `behind` (N, 3), which is seen through clear plastic.
+        """
+        row = finish & 0xFFFF
         strength = (finish >> 16) * (48.0**2 / ALBEDO_SCALE) / np.maximum(depth * depth, 960.0)
-        return self.table[finish & 0xFFFF] * strength.astype(np.float32)[:, None]
+        light = self.table[row] * strength.astype(np.float32)[:, None]
+        clear = np.flatnonzero(row >= CLEAR * _BINS**2)
+        light[clear] += _CLEARNESS * behind[places[clear]]
+        return light
 
 
 def _reflect(look: Look, material: int, x: Array, y: Array) -> Array:
     """Return the (bins, bins, 3) linear light that a material returns for camera-space normals (x, y)."""
-    base = linear((look.shaft, look.metal, look.metal, look.accent, look.pale)[material])
+    base = linear((look.shaft, look.metal, look.metal, look.accent, look.pale, look.pale)[material])
     if material == STAINED:
         base = 0.35 * base + 0.65 * linear((120, 24, 18))
     slope = np.minimum(np.sqrt(x**2 + y**2), 1.0)
@@ -77,13 +85,15 @@ def _reflect(look: Look, material: int, x: Array, y: Array) -> Array:
     if look.flat:
         return (base * (0.25 + 0.75 * facing)[..., None]).astype(np.float32)
     bare = material in (METAL, STAINED)
-    shine = (look.shine, 1.0, 0.6, 0.3, 0.25)[material]
+    shine = (look.shine, 1.0, 0.6, 0.3, 0.25, 1.0)[material]
     bounce = 0.6 * linear(look.organs[0][0])
     lamp = np.exp(-((x + 0.10) ** 2 + (y + 0.14) ** 2) / (0.045 if material != DARK else 0.12))
     core = np.exp(-((x + 0.16) ** 2 + (y + 0.20) ** 2) / 0.008)  # the lamp itself: a bright line along a tube
     second = np.exp(-((x - 0.36) ** 2 + (y - 0.10) ** 2) / 0.02)
     rim = np.exp(-(((slope - 0.80) / 0.13) ** 2))
     # bare metal is dark where it faces nothing bright; plastic returns light from its whole face
+    if material == CLEAR:
+        base = base * 0.2
     diffuse = base * (0.06 + 0.42 * facing**2 if bare else 0.05 + 0.75 * facing**1.6)[..., None]
     mirror = (1.5 * lamp + 0.5 * second)[..., None] * (0.3 + 0.7 * base) * shine
     mirror += (core * (0.5 * shine + 0.04))[..., None]
@@ -93,14 +103,31 @@ def _reflect(look: Look, material: int, x: Array, y: Array) -> Array:
 def draw(buffers: Buffers, poses: tuple[Pose, ...], tools: Mapping[str, Tool], shader: Shader) -> None:
     """Draw the instruments of `poses` with the plates of `tools` (by kind); nearer parts hide farther ones."""
     for number, pose in enumerate(poses, start=1):
-        kit, size = tools[pose.kind], pose.size
+        kit, size, hinge, plates = tools[pose.kind], pose.size, pose.hinge, tools[pose.kind].jaws
         elbow = pose.joint + pose.wrist * kit.wrist_length * size
         side = pose.hinge * 0.6 * size
+        if kit.solid and hinge.dot(pose.joint) > 0.0:  # seen from its other side
+            hinge, plates = -hinge, plates[::-1]
         _place(buffers, kit.shaft, pose.joint, pose.shaft, None, size, shader, SHAFT, number)
+        if kit.ear is not None:
+            _place_ears(buffers, kit.ear, pose, shader, number)
         if kit.wrist is not None:
-            _place(buffers, kit.wrist, pose.joint, pose.wrist, pose.hinge, size, shader, WRIST, number)
-        for plate, jaw, lift in zip(kit.jaws, pose.jaws, (1.0, -1.0), strict=False):  # a tip is one jaw
-            _place(buffers, plate, elbow + lift * side, jaw, pose.hinge, size, shader, CLASPER, number)
+            _place(buffers, kit.wrist, pose.joint, pose.wrist, hinge, size, shader, WRIST, number)
+        for plate, jaw, lift in zip(plates, pose.jaws, (1.0, -1.0), strict=False):  # a tip is one jaw
+            _place(buffers, plate, elbow + lift * side, jaw, hinge, size, shader, CLASPER, number)
+
+
+def _place_ears(buffers: Buffers, plate: Plate, pose: Pose, shader: Shader, number: int) -> None:
+    """Draw a clevis' ears on both sides of the wrist, within the shaft's outline; seen from its edge one is a prong."""
+    axis = cross(pose.hinge, pose.wrist)  # the wrist turns about it
+    view = pose.joint / np.sqrt(pose.joint.dot(pose.joint))
+    deep = float(axis.dot(view))
+    aside = axis - deep * view
+    breadth = min(1.0, (RADIUS - EARS * float(np.sqrt(aside.dot(aside)))) / EAR)
+    for side in (-1.0, 1.0):
+        place = side * (EARS * aside + 2.0 * deep * view) - 2.0 * (1.0 - abs(deep)) * view
+        origin = pose.joint + pose.size * place
+        _place(buffers, plate, origin, pose.shaft, None, pose.size, shader, SHAFT, number, breadth)
 
 
 def _basis(origin: Array, along: Array, hinge: Array | None) -> Array:
@@ -126,11 +153,12 @@ def _place(
     shader: Shader,
     part: int,
     number: int,
+    squeeze: float = 1.0,
 ) -> None:
-    """Draw one plate whose joint is at `origin` (mm) and whose x axis points `along`."""
+    """Draw one plate whose joint is at `origin` (mm) and whose x axis points `along`, its breadth times `squeeze`."""
     height, width = buffers.parts.shape
     basis = _basis(origin, along, hinge)
-    forward = _projection(plate, origin, basis, size, width, height)
+    forward = _projection(plate, origin, basis * ((1.0,), (squeeze,), (1.0,)), size, width, height)
     window = _window(forward, plate.cover.shape, width, height)
     if window is None:
         return

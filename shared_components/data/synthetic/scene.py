@@ -7,9 +7,10 @@ from functools import partial
 import cv2
 import numpy as np
 
-from shared_components.data.synthetic import instruments
+from shared_components.data.synthetic import instruments, recording
 from shared_components.data.synthetic.anatomy import THINGS, lay_things
 from shared_components.data.synthetic.carving import ACCENT, DARK, METAL, PALE
+from shared_components.data.synthetic.grounds import GROUNDS
 from shared_components.data.synthetic.look import Look
 from shared_components.data.synthetic.looks import look_named
 from shared_components.data.synthetic.motion import Moment, Script
@@ -40,7 +41,7 @@ class Endoscope:
     ) -> None:
         self.look, self.rng = look, rng
         self.height, self.width = height, width
-        self.tissue = paint(look, rng, detail, height, width, lay)
+        self.tissue = paint(look, rng, detail, height, width, lay, GROUNDS[look.ground])
         self.shader = Shader(look)
         scale = max(10.0, 0.03 * width)
         self.tools = {kind: _dressed(look, detail, kind, scale).stained(rng, look.tarnish) for kind in kinds}
@@ -48,7 +49,7 @@ class Endoscope:
         y = np.arange(height, dtype=np.float32) - np.float32(height / 2)
         self.x, self.y = np.tile(x, (height, 1)), np.tile(y[:, None], (1, width))
         self.flow = [0.012 * width * smooth(rng, height, width, 4) for _ in range(4)]
-        lamp = rng.uniform(0.15, 0.4, 2) * rng.choice((-1.0, 1.0), 2)
+        lamp = rng.uniform(*look.lamp, 2) * rng.choice((-1.0, 1.0), 2)
         bend = np.float32(0.7 / width)
         self.half = cv2.merge([self.x * bend + np.float32(lamp[0]), self.y * bend + np.float32(lamp[1]), 0.0 * self.x])
         self.halo = max(3, round(0.012 * width)) | 1
@@ -56,9 +57,13 @@ class Endoscope:
         self.clouds = fractal(rng, height // 4, width // 2, 7)
         self.grain = self._grain()
         self.curve = self._curve()
-        self.mesh = _mesh(look, height, width)
+        self.mesh = recording.mesh(look, height, width)
         self.hues = [np.linspace(0, top, 256).astype(np.uint8) for top in look.hue]
-        self.field = _aperture(look, rng, height, width)
+        self.field = recording.aperture(look, rng, height, width)
+        self.barrel = recording.distortion(look, height, width)
+        self.overlay = recording.Overlay(look, detail, height, width) if look.recorder else None
+        hidden = self.overlay.bare if self.overlay is not None and self.overlay.hides else None
+        self.masks = [mask for mask in (self.field, hidden) if mask is not None]
 
     def _light(self) -> Array:
         """Return the (H, W, 3) gain of light source and vignette."""
@@ -93,20 +98,30 @@ class Endoscope:
         glint = self._glints(relief)
         light += cv2.merge([glint, glint, glint])
         metal = np.flatnonzero(solid)  # flat indices are several times faster than masks
-        colours = self.shader.colours(buffers.finish.ravel()[metal], buffers.depth.ravel()[metal])
-        light.reshape(-1, 3)[metal] = colours
+        flat = light.reshape(-1, 3)
+        flat[metal] = self.shader.colours(buffers.finish.ravel()[metal], buffers.depth.ravel()[metal], flat, metal)
         light *= self.light
         self._fill_smoke(light, moment)
-        image = self._expose(light)
         depth = np.where(solid, buffers.depth, cv2.extractChannel(relief, 2))
+        if self.barrel is not None:
+            light = recording.distorted(light, self.barrel)
+            depth, things, buffers.parts, buffers.instances = (
+                recording.distorted(one, self.barrel, exact=True)
+                for one in (depth, things, buffers.parts, buffers.instances)
+            )
+            solid = buffers.parts > 0
+        image = self._expose(light)
         below = things.copy() if self.tissue.things is not None else things
         things[solid] = 0
         if self.field is not None:
             image *= self.field[..., None]
-            depth *= self.field
-            buffers.parts *= self.field
-            buffers.instances *= self.field
-            things *= self.field
+        if self.overlay is not None:
+            self.overlay.draw(image)
+        for seen in self.masks:
+            depth *= seen
+            buffers.parts *= seen
+            buffers.instances *= seen
+            things *= seen
         return image, depth, things, below, buffers
 
     def _view_tissue(self, moment: Moment) -> tuple[Array, Array, Array]:
@@ -181,49 +196,18 @@ class Endoscope:
         if self.mesh is not None:
             picture = cv2.multiply(picture, self.mesh, scale=1.0 / 255.0)
         if self.look.compression > 0:
-            picture = _compressed(picture, self.look.compression)
+            picture = recording.compressed(picture, self.look.compression)
         return picture
-
-
-def _mesh(look: Look, height: int, width: int) -> Array | None:
-    """Return the (H, W, 3) uint8 gain of a bundle of fibres, bright dots in a honeycomb; None without fibres."""
-    if look.fibres <= 0:
-        return None
-    x, y = np.meshgrid(np.arange(width), np.arange(height))
-    step = 2 * np.pi * look.fibres / width
-    waves = sum(np.cos(step * (x * np.cos(a) + y * np.sin(a))) for a in (0.3, 0.3 + np.pi / 3, 0.3 + 2 * np.pi / 3))
-    gain = 0.4 + 0.6 * np.clip(0.5 + np.asarray(waves) / 3.0, 0.0, 1.0)
-    return cv2.merge([(255.0 * gain).astype(np.uint8)] * 3)
-
-
-def _compressed(picture: Array, quality: int) -> Array:
-    """Return an RGB picture as JPEG of this quality leaves it."""
-    code = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
-    decoded = cv2.imdecode(code, cv2.IMREAD_COLOR)
-    assert decoded is not None  # of our own making
-    return np.ascontiguousarray(decoded[..., ::-1])
 
 
 def _dressed(look: Look, rng: np.random.Generator, kind: str, scale: float) -> Tool:
     """Take one model of a kind out of the box, of the look's materials."""
-    chosen = tool(kind, scale, int(rng.integers(1000)))
+    chosen = tool(kind, scale, int(rng.integers(1000)), real=look.real)
     shaft = METAL if rng.random() < look.steel else DARK
     if look.painted > 0.0 and rng.random() < look.painted:
         shaft = PALE if rng.random() < 0.7 else ACCENT
     tip = DARK if rng.random() < look.coat else METAL
     return chosen.dressed(shaft=shaft, tip=tip)
-
-
-def _aperture(look: Look, rng: np.random.Generator, height: int, width: int) -> Array | None:
-    """Return the (H, W) uint8 mask of what the optics shows; None if that is everything."""
-    if look.aperture == "full":
-        return None
-    share = rng.uniform(*(look.field or ((0.50, 0.54) if look.aperture == "circle" else (0.56, 0.6))))
-    centre = (rng.uniform(0.48, 0.52) * width, rng.uniform(0.48, 0.52) * height)
-    field = np.zeros((height, width), np.uint8)
-    longer = max(height, width)
-    cv2.circle(field, (round(centre[0] * 16), round(centre[1] * 16)), round(share * longer * 16), 1, -1, shift=4)
-    return field
 
 
 _GEOMETRY, _APPEARANCE, _DETAIL, _THINGS, _OPERATION = 0, 1, 3, 4, 5
@@ -330,7 +314,7 @@ def _frames(
 ) -> Iterator[SceneFrame]:
     doing = OPERATIONS[operation] if operation else None
     custom = doing.custom if doing else look.custom
-    script = Script(stream(seed, _GEOMETRY), frames=frames, rate=rate, custom=custom)
+    script = Script(stream(seed, _GEOMETRY), frames=frames, rate=rate, custom=custom, empty=look.empty)
     # its own stream goes on after all of a robot's tools, held or not, and its depths follow from that
     kinds = instruments.KINDS if custom == "fixed" else script.kinds
     rng, detail = (stream(seed, number, look.stream) for number in (_APPEARANCE, _DETAIL))

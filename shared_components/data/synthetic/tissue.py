@@ -63,11 +63,18 @@ def lay_background(canvas: Canvas, rng: np.random.Generator, colour: Array, kind
 
 
 def lay_organ(
-    canvas: Canvas, rng: np.random.Generator, colour: Array, kind: Texture, radius: Array | None = None
+    canvas: Canvas,
+    rng: np.random.Generator,
+    colour: Array,
+    kind: Texture,
+    radius: Array | None = None,
+    *,
+    rough: float = 0.16,
 ) -> Array:
     """Lay a dome of `colour` (3,) with a noisy outline over a part of the canvas; return its cover (H, W).
 
-    `radius` (H, W) is 0 in its middle and 1 at its outline, by default an ellipse anywhere.
+    `radius` (H, W) is 0 in its middle and 1 at its outline, by default an ellipse anywhere; `rough` is the noise of the
+    outline.
     """
     H, W = canvas.shape
     if radius is None:
@@ -75,7 +82,7 @@ def lay_organ(
         radius = cv2.magnitude(along / rng.uniform(0.3, 0.6), across / rng.uniform(0.12, 0.3))
     inside = 1.0 - radius
     if canvas.detail:
-        inside += 0.16 * fractal(rng, H, W, 6)
+        inside += rough * fractal(rng, H, W, 6)
     cover = step(inside, 0.0, 0.03)
     dome = np.sqrt(np.clip(inside, 0.0, 1.0))
     canvas.height += cover * (2.0 + rng.uniform(6.0, 12.0) * dome - 0.6 * canvas.height)
@@ -225,6 +232,9 @@ def draw_thread(canvas: Canvas, rng: np.random.Generator) -> Array:
 Lay = Callable[[Canvas, Array], Array]
 """(canvas, cover of a thread) -> uint8 (H, W): 0, or the number of a thing."""
 
+Ground = Callable[[Canvas, Look, np.random.Generator], Array]
+"""(canvas, look, stream) -> cover of a thread (H, W); covers all of the canvas."""
+
 CANVAS = 1.3  # canvas size in frames: room for camera motion
 NEAREST, FARTHEST = 64.0, 110.0  # range of tissue depth, mm; instruments stay in front of NEAREST
 
@@ -244,19 +254,15 @@ class Tissue:
     things: Array | None = None
 
 
-def paint(
-    look: Look, rng: np.random.Generator, detail: np.random.Generator, height: int, width: int, lay: Lay | None = None
-) -> Tissue:
-    """Paint one video's tissue for frames of (height, width); its finest texture is drawn from `detail`.
-
-    `lay` puts things on top of it, and says where; it is told what the look's own thread covers (H, W).
-    """
-    canvas = Canvas(rng, round(height * CANVAS), round(width * CANVAS), detail=not look.flat)
+def lay_organs(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
+    """Cover a canvas with a look's organs, bands, vessels, blood, gauze and thread; see `Ground`."""
     (colour, kind), *organs = look.organs
     lay_background(canvas, rng, linear(colour), kind)
     for colour, kind in organs:
         for _ in range(int(rng.integers(1, 3))):
             lay_organ(canvas, rng, linear(colour), kind)
+    for _ in range(look.bands):
+        _lay_band(canvas, look, rng)
     draw_vessels(canvas, look, rng)
     spill_blood(canvas, look, rng)
     thread = np.zeros(canvas.shape, np.float32)
@@ -264,6 +270,35 @@ def paint(
         lay_gauze(canvas, rng)
     if rng.random() < look.thread:
         thread = draw_thread(canvas, rng)
+    return thread
+
+
+def _lay_band(canvas: Canvas, look: Look, rng: np.random.Generator) -> None:
+    """Lay a smooth, long and rounded organ, such as a loop of bowel or a ligament: as straight as a shaft, or bent."""
+    along, across = canvas.turned(rng)
+    bend = np.float32(rng.uniform(0.0, 0.09)) * smooth(rng, *canvas.shape, 2.5)
+    across = (across + bend) / np.float32(rng.uniform(0.02, 0.11))
+    radius = cv2.magnitude(along / np.float32(rng.uniform(0.4, 1.5)), across)
+    colour, kind = look.organs[int(rng.integers(len(look.organs)))]
+    lay_organ(canvas, rng, linear(colour), kind if rng.random() < 0.3 else "plain", radius, rough=0.04)
+
+
+def paint(
+    look: Look,
+    rng: np.random.Generator,
+    detail: np.random.Generator,
+    height: int,
+    width: int,
+    lay: Lay | None = None,
+    ground: Ground = lay_organs,
+) -> Tissue:
+    """Paint one video's tissue for frames of (height, width); its finest texture is drawn from `detail`.
+
+    `ground` covers the canvas. `lay` puts things on top of it, and says where; it is told what the look's own thread
+    covers (H, W).
+    """
+    canvas = Canvas(rng, round(height * CANVAS), round(width * CANVAS), detail=not look.flat)
+    thread = ground(canvas, look, rng)
     things = None if lay is None else lay(canvas, thread)
     return replace(_light(canvas, look, rng, detail), things=things)
 
