@@ -1,4 +1,4 @@
-"""Frames per second of processor time of the scene renderer at 320x256 on one core: named looks and drawn families, painting included.
+"""Frames per second of processor time of the scene renderer at 320x256: named looks and drawn families, with painting.
 
 python -m evidence.benchmarks.rendering
 """

@@ -46,7 +46,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="of the task's loss, instead of the bundle's, such as balance=0.5",
     )
-    add("--looks", default="", metavar="A,B,...", help="looks to cycle through; default: a new one per video")
+    add(
+        "--looks",
+        default="",
+        metavar="A,B,...",
+        help="looks to cycle through; surgery-*, microscope-*, flexible-* and random-*: a new one per video (default: "
+        "random-*)",
+    )
     add("--precision", choices=("float32", "bf16"), help="default: bf16 where the machine has it")
     add("--threads", type=int, help="of this process; default: all cores")
     add("--workers", type=int, help="processes that render ahead; default: 0, with a GPU up to 16")

@@ -1,12 +1,14 @@
 """`surgfl ship`: score weights of a pre-training where they have not trained, and put them into bundles."""
 
 import argparse
+import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from shared_components.common import machine
+from shared_components.common.arguments import one_of
 from shared_components.core.shipped_weights import (
     FACTS,
     MODEL,
@@ -17,6 +19,7 @@ from shared_components.core.shipped_weights import (
     sha256_of,
 )
 from shared_components.core.task import Task
+from shared_components.data.synthetic.drawn_looks import FAMILIES
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.experiments.shipping.bundle_files.make import write_bundle
 from shared_components.experiments.shipping.weights import (
@@ -76,7 +79,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="a site of real frames to score on, and its name in the card; may be repeated",
     )
     add("--looks", default=",".join(LOOKS), metavar="A,B,...", help="looks to score on; default: all named")
-    add("--unseen", type=int, default=8, metavar="N", help="looks that no pre-training uses (default 8)")
+    add("--unseen", type=int, default=8, metavar="N", help="looks of each family that no pre-training uses (default 8)")
+    add("--families", default=",".join(FAMILIES), metavar="A,B,...", help="of these (default: %(default)s)")
+    add("--choice", type=Path, metavar="FILE", help="how `surgfl weights` chose the weights, for the card")
     add("--videos", type=int, default=2, help="rendered of every look (default 2)")
     add("--frames", type=int, default=6, help="of every rendered video (default 6)")
 
@@ -97,13 +102,18 @@ def run(args: argparse.Namespace) -> int:
             scores += score(network, trained, tested)
             print(f"scored: {tested.name}", flush=True)
         facts = card_of(trained, sha256=sha256_of(half), scores=scores, before=before)
+        if args.choice:
+            facts["choice"] = json.loads(args.choice.read_text(encoding="utf-8"))
         _write(args.bundle, half.read_bytes(), facts)
     print("", *map(as_text, _tables(facts)), sep="\n")
     return 0
 
 
 def _tested(args: argparse.Namespace, task: Task, folder: Path, real: Sequence[Tested]) -> Iterator[Tested]:
-    looks = looks_to_test(args.unseen, [look for look in args.looks.split(",") if look])
+    named, families = ([one for one in text.split(",") if one] for text in (args.looks, args.families))
+    for family in families:
+        one_of("ship", "--families", family, FAMILIES)
+    looks = looks_to_test(args.unseen, named, families)
     films = Films(args.videos, args.frames)
     yield from rendered_sites(looks, folder, kind=task.card.kind, spec=task.spec, films=films)
     yield from real

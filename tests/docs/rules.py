@@ -22,6 +22,7 @@ from shared_components.core.task import check_tasks, choose_task
 from shared_components.data.check import check_site
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
+from shared_components.experiments.shipping.recipe import read_real
 from shared_components.federation.messages import Job
 from shared_components.federation.progress import progress_line
 from shared_components.federation.site import limits
@@ -93,6 +94,7 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         r"^make (install|demo|check|test|test-all|bench|supply-chain|prod-test)$", r"make -n \1",
         "minutes to an hour: make's own dry run prints what it would do",
     ),
+    (r"^make weights ", r"make -n weights ", "days"),
     (
         r"^(python -m evidence.(benchmarks.robustness|benchmarks.leakage|production)) .*$", r"\1 --help",
         "a quarter of an hour and more",
@@ -224,12 +226,16 @@ class Sandbox:
         self.executed.append((block, ""))
 
     def load(self, block: Block) -> None:
-        """Load every document of a block of YAML as a site.yaml, its data to be checked later, or a file of limits."""
+        """Load every document of a block of YAML as a site.yaml to be checked later, or one file by its name."""
         if Path(block.note).name == limits.FILE:
             path = Path(smaller(block.note, **self._places))
             path.write_text(block.text)
             limits.read_limits(path)
             self.executed.append((block, ""))
+            return
+        if block.note == "real.yaml":
+            self._write(block)
+            assert read_real(self.root / block.note).choose
             return
         text = smaller(block.text, **self._places)
         for number, part in enumerate(text.split("---\n")):

@@ -143,6 +143,11 @@ LOOKS: tuple[str, ...] = tuple(BY_NAME)
 SITE_LOOKS: tuple[str, ...] = tuple(look.name for look in _LOOKS if not look.flat)
 
 
+def numbered(look: str, number: int) -> str:
+    """Return the look of one video: "<family>-*" stands for a new number each, other names for themselves."""
+    return f"{look[:-1]}{number}" if look.endswith("-*") else look
+
+
 def look_named(name: str) -> Look:
     """Return the look called `name`, or the one drawn from a number for "<family>-<number>", such as "random-7".
 

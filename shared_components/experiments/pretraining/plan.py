@@ -15,7 +15,7 @@ from shared_components.core.task import Task, make_task
 from shared_components.core.training import check_frames
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.synthetic.layouts import TARGETS
-from shared_components.data.synthetic.looks import look_named
+from shared_components.data.synthetic.looks import look_named, numbered
 from shared_components.networks.bundle_config import PRECISIONS, Bundle, build_network, check_size
 
 CLASSES = CLASS_MAPS["parts"]
@@ -56,7 +56,7 @@ class Settings:
     clip: int = 2  # frames at most; this and `objects`: of a network that is prompted with boxes
     objects: int = 3  # of a clip, at most; 0: its image encoder learns every pixel's class
     numbers: tuple[tuple[str, float], ...] = ()  # of the task, instead of the bundle's
-    looks: tuple[str, ...] = ()  # of the scenes, in turn; none: a new one for every video
+    looks: tuple[str, ...] = ()  # of the scenes, in turn; family-*: a new one for every video; none: random-*
 
     def __post_init__(self) -> None:
         where = "pretrain"
@@ -72,7 +72,7 @@ class Settings:
         between(where, "average", self.average, 0, 1, ends="[)")
         one_of(where, "precision", self.precision, PRECISIONS)
         for look in self.looks:
-            look_named(look)
+            look_named(numbered(look, 0))
         if not self.phases:
             raise ValueError("no size; give height, width and steps such as --size 96x128:6000")
         for phase in self.phases:

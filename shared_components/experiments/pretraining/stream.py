@@ -26,6 +26,7 @@ from torch.utils.data import DataLoader, Dataset
 from shared_components.core.training import round_seed
 from shared_components.data.dataset import collated
 from shared_components.data.samples import Item, SampleSpec
+from shared_components.data.synthetic.looks import numbered
 from shared_components.data.synthetic.scene import SceneFrame, render_video
 from shared_components.data.targets import over_time
 from shared_components.data.transforms import (
@@ -44,6 +45,7 @@ from shared_components.experiments.pretraining.plan import Phase, Settings
 RATE = 0.2  # rendered frames per second: consecutive ones show different poses
 SCALES = (0.75, 2.25)  # small parts are learnt from frames that are enlarged more often than shrunk
 LARGER = 1.5  # rendered size over the network's; shrinking smooths the edges
+ANY = "random-*"
 RESERVED = 1_000_000  # looks from this number on, and videos from `HELD_OUT` on, are never trained on
 HELD_OUT = 2**31
 _GROUPS = 1  # number of the random stream
@@ -97,8 +99,8 @@ class Groups(Dataset[dict[str, Tensor]]):
 
     def _video(self, span: Span, number: int, spec: SampleSpec, generator: torch.Generator) -> list[dict[str, Tensor]]:
         seed, look = torch.randint(HELD_OUT, (2,), generator=generator).tolist()
-        looks = self.settings.looks
-        name = looks[number % len(looks)] if looks else f"random-{look % RESERVED}"
+        looks = self.settings.looks or (ANY,)
+        name = numbered(looks[number % len(looks)], look % RESERVED)
         how = filming_of(spec)
         if self.objects is not None:
             how = drawn_filming(spec.interval, generator, objects=self.objects)

@@ -23,13 +23,13 @@ from shared_components.core.task import Batch, Scores, Task, checkpoint_notes
 from shared_components.data.dataset import collated
 from shared_components.data.samples import Item
 from shared_components.data.splits import seen_with
-from shared_components.data.synthetic.looks import LOOKS
+from shared_components.data.synthetic.looks import LOOKS, numbered
 from shared_components.data.transforms import to_tensors
 from shared_components.experiments.pretraining.folder import RunFolder
 from shared_components.experiments.pretraining.learner import Learner
 from shared_components.experiments.pretraining.lessons import spec_of
 from shared_components.experiments.pretraining.plan import Settings, task_for
-from shared_components.experiments.pretraining.stream import RESERVED, batches, held_out
+from shared_components.experiments.pretraining.stream import ANY, RESERVED, batches, held_out
 from shared_components.experiments.pretraining.tracks import Tracks
 from shared_components.federation.provenance import commit
 from shared_components.networks.bundle_config import load_bundle
@@ -75,14 +75,13 @@ class Pace:
 
 
 class Checks:
-    """Held-out frames by group: of reserved random looks, or else of the settings' own looks, and of the named looks.
+    """Held-out frames by group: of reserved looks of each drawn family, of the settings' own, and of named ones.
 
     They are rendered once, at the last phase's size.
     """
 
     def __init__(self, task: Task, settings: Settings) -> None:
-        own = [f"random-{RESERVED + number}" for number in range(RANDOM_LOOKS)]
-        groups = {"trained" if settings.looks else "random": settings.looks or own, "named": LOOKS}
+        groups = {**look_groups(settings.looks), "named": LOOKS}
         self._task = task
         self._items = {name: _render(looks, task, settings) for name, looks in groups.items()}
 
@@ -100,6 +99,16 @@ class Checks:
         return f"{metric.label}: " + ", ".join(
             f"{name} looks {metric.said(value)}" for name, value in means.items() if value is not None
         )
+
+
+def look_groups(looks: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Return looks to score on by group: reserved ones of each family that is drawn, and "trained" for the others."""
+    drawn = [look for look in dict.fromkeys(looks or (ANY,)) if look.endswith("-*")]
+    groups: dict[str, Sequence[str]] = {
+        look[:-2]: [numbered(look, RESERVED + number) for number in range(RANDOM_LOOKS)] for look in drawn
+    }
+    own = [look for look in dict.fromkeys(looks) if look not in drawn]
+    return groups | ({"trained": own} if own else {})
 
 
 def _render(looks: Sequence[str], task: Task, settings: Settings) -> list[Item]:

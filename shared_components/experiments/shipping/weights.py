@@ -25,6 +25,7 @@ from shared_components.data.samples import LABELLED, SampleSpec
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
 from shared_components.data.splits import SEEN, seen_with
+from shared_components.data.synthetic.drawn_looks import FAMILIES
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.synthetic.site import layouts_for, write_site
 from shared_components.experiments.shipping.job_runs import SERVER, facts_of_job, is_job_run
@@ -228,17 +229,23 @@ class Films:
 
 @dataclass(frozen=True)
 class Tested:
-    """A site on which a model is scored; `where` is "named look", "unseen look" or "real"."""
+    """A site on which a model is scored; `where` is "named look", "real", or as in `looks_to_test`."""
 
     name: str
     where: str
     site: Site
 
 
-def looks_to_test(unseen: int, named: Sequence[str] = LOOKS) -> list[tuple[str, str]]:
-    """Return every named look and some that no pre-training draws, as (look, where)."""
-    drawn = [f"random-{UNSEEN + number}" for number in range(unseen)]
-    return [*((look, "named look") for look in named), *((look, "unseen look") for look in drawn)]
+def looks_to_test(
+    unseen: int, named: Sequence[str] = LOOKS, families: Sequence[str] = tuple(FAMILIES), *, first: int = UNSEEN
+) -> list[tuple[str, str]]:
+    """Return every named look and some of each family that no pre-training draws, as (look, where).
+
+    Random looks are at "unseen look", those of another family at "unseen <family> look"; `first` is their first number.
+    """
+    where = {family: "unseen look" if family == "random" else f"unseen {family} look" for family in families}
+    drawn = [(f"{family}-{first + number}", where[family]) for family in families for number in range(unseen)]
+    return [*((look, "named look") for look in named), *drawn]
 
 
 def rendered_sites(

@@ -108,6 +108,15 @@ def test_without_looks_of_ones_own_each_video_has_a_new_one_below_the_reserved(r
     assert max(asked["seed"] for asked in rendered) < stream.HELD_OUT
 
 
+def test_families_of_looks_take_turns_and_each_video_has_a_new_one(rendered):
+    looks = ("surgery-*", "rose", "microscope-*", "surgery-*")
+    list(batches(plain(looks=looks, batch=4, phases=(Phase(64, 64, 6),)), SEGMENTATION))
+    asked = [video["look"] for video in rendered]
+    assert [look.split("-")[0] for look in asked] == ["surgery", "rose", "microscope", "surgery"] * 2
+    drawn = [look for look in asked if look != "rose"]
+    assert len(set(drawn)) == 6 and max(int(look.split("-")[1]) for look in drawn) < stream.RESERVED
+
+
 def test_held_out_frames_are_of_videos_that_are_never_trained_on(rendered):
     items = held_out("random-1000003", 3, size=(64, 96), spec=SEGMENTATION, count=2)
     assert rendered[0]["seed"] == stream.HELD_OUT + 3 and rendered[0]["look"] == "random-1000003"

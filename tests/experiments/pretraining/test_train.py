@@ -218,6 +218,13 @@ def test_losses_are_logged_every_few_steps(begin, tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("error")
+def test_each_family_that_is_drawn_is_scored_by_reserved_looks_and_other_looks_by_themselves():
+    groups = train.look_groups(("surgery-*", "rose", "surgery-*", "flexible-*"))
+    assert list(groups) == ["surgery", "flexible", "trained"] and groups["trained"] == ["rose"]
+    assert groups["surgery"][0] == "surgery-1000000" and len(groups["surgery"]) == train.RANDOM_LOOKS
+    assert list(train.look_groups(())) == ["random"] and list(train.look_groups(("rose",))) == ["trained"]
+
+
 def test_random_looks_are_scored_beside_the_named_ones(begin, tmp_path):
     begin(looks=(), phases=SHORT).run()
     scores = records(tmp_path / "run")[-1]["scores"]

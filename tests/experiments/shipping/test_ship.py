@@ -23,7 +23,7 @@ from shared_components.networks.checkpoints import load_metadata, save_weights
 from shared_components.tasks.segmentation import enlarge
 from tests.experiments.shipping.conftest import NOTES
 
-SMALL = ["--looks", "rose", "--unseen", "1", "--videos", "1", "--frames", "2"]
+SMALL = ["--looks", "rose", "--unseen", "1", "--families", "random", "--videos", "1", "--frames", "2"]
 
 
 @pytest.fixture
@@ -80,6 +80,22 @@ def assert_scores_are(records, network, real):
     of_parts, of_one = summarise(parts, ("shaft", "wrist", "clasper")), summarise(found, ("instrument",))
     assert records[2]["dice"]["mean"] == pytest.approx(of_parts["dice"]["mean"], abs=1e-12)
     assert records[3]["dice"]["instrument"] == pytest.approx(of_one["dice"]["instrument"], abs=1e-12)
+
+
+def test_the_card_has_a_row_a_family_of_unseen_looks_and_says_how_the_weights_were_chosen(
+    toy_bundles, pretrained, tmp_path
+):
+    choice = {"chosen": "b", "candidates": ["a", "b"], "by": "8 unseen looks, OP1", "scores": {}}
+    (tmp_path / "choice.json").write_text(json.dumps(choice))
+    assert shipped(pretrained, "--families", "microscope,flexible", "--choice", str(tmp_path / "choice.json")) == 0
+    card = json.loads((toy_bundles / "one" / FACTS).read_text())
+    assert [(s["name"], s["where"]) for s in card["scores"]] == [
+        ("rose", "named look"), ("microscope-2000000", "unseen microscope look"),
+        ("flexible-2000000", "unseen flexible look"),
+    ]  # fmt: skip
+    text = (toy_bundles / "one" / "docs" / "README.md").read_text()
+    assert "| Chosen | b among a, b, by 8 unseen looks, OP1 |" in text
+    assert card["choice"] == choice and "| mean of 1 unseen microscope look | parts | 2 |" in text
 
 
 def test_a_network_begins_from_what_was_shipped(toy_bundles, pretrained):

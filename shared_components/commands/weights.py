@@ -1,0 +1,63 @@
+"""`surgfl weights`: make the weights that bundles ship, from random ones, by one recipe."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from shared_components.commands import pretrain, ship
+from shared_components.experiments.shipping.recipe import CHOICE, choose, line_of, read_real, read_recipe, words_of
+
+HELP = "train, choose and ship the weights of bundles by a recipe; the same command goes on where it stopped"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("recipe", help="of experiments/shipping/recipes, such as pvt_fpn, or a path")
+    add("--out", type=Path, required=True, help="folder of the trainings and of the choice")
+    add(
+        "--real",
+        type=Path,
+        metavar="FILE",
+        help="YAML of real sites: 'choose:' those by which a candidate is chosen, 'card:' those that are scored once, "
+        "afterwards; each a name and a site.yaml with a test split",
+    )
+    add("--threads", type=int, help="of the trainings; default: all cores")
+    add("--workers", type=int, help="processes that render ahead; default: as `surgfl pretrain`")
+    add("--no-ship", action="store_true", help="stop after the choice, and leave the bundles alone")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train what is not trained yet, choose, ship; 130 if stopped before."""
+    recipe, real = read_recipe(args.recipe), read_real(args.real)
+    machine = [f"--{name}={value}" for name in ("threads", "workers") if (value := getattr(args, name)) is not None]
+    stages = [_parsed(pretrain, [*words_of(recipe, name, args.out), *machine]) for name in recipe.stages]
+    for stage in stages:  # refuse a wrong value before hours of training
+        pretrain.settings(argparse.Namespace(**{**vars(stage), "start": "random"}))
+    for stage in stages:
+        if code := pretrain.run(stage):
+            return code
+    best = choose(recipe, args.out, {name: Path(file) for name, file in real.choose.items()})
+    print(f"{args.out / CHOICE}: {best} is the best of {', '.join(recipe.candidates)}")
+    if args.no_ship:
+        return 0
+    run_folder, *before = (str(args.out / name) for name in line_of(recipe, best))
+    words = [run_folder, "--choice", str(args.out / CHOICE), *(f"--before={one}" for one in before)]
+    words += [f"--bundle={name}" for name in recipe.bundles]
+    words += [f"--real={name}={file}" for sites in (real.choose, real.card) for name, file in sites.items()]
+    return ship.run(_parsed(ship, words))
+
+
+def _parsed(command: ModuleType, words: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments of another command; ValueError where they are wrong."""
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    command.configure(parser)
+    try:
+        args, unknown = parser.parse_known_args(words)
+    except argparse.ArgumentError as error:
+        raise ValueError(f"the recipe's options {' '.join(words)} are wrong: {error}") from error
+    if unknown:
+        raise ValueError(
+            f"the recipe has an option that `surgfl {command.__name__.split('.')[-1]}` lacks: {unknown[0]}"
+        )
+    return args
