@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.trained_model import Trained, load_trained
 from shared_components.data.site_file import load_site
 from shared_components.networks.bundle_config import load_bundle
+
+
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
+def parsed(configure: Callable[[ArgumentParser], None], options: Sequence[str]) -> Namespace:
+    """Parse a command's options for a caller in Python; ValueError where the command would refuse them."""
+    parser = _Parser()
+    configure(parser)
+    return parser.parse_args(list(options))
 
 
 def add_clip(parser: ArgumentParser, frames: str) -> None:

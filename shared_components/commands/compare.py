@@ -3,10 +3,13 @@
 import argparse
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from shared_components.commands import parsed
 from shared_components.common.arguments import between, height_and_width
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.progress_display import shown
@@ -65,6 +68,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run what is not done yet and write the tables; 1 if a run has no result. A ValueError starts nothing."""
     began = time.monotonic()
+    try:
+        comparison, files, reasons = compared(args)
+    except KeyboardInterrupt:
+        print(f"interrupted; the same command goes on where it stopped (state in {args.out / 'runs'})")
+        return 130
+    print("", "\n\n".join(map(as_markdown, own_tables(comparison))), "", *map(str, files), "", sep="\n")
+    print(f"this call took {time.monotonic() - began:.0f} s")
+    return 1 if reasons else 0
+
+
+def compared_quietly(options: Sequence[str]) -> Comparison:
+    """Return the comparison of these options of the command, which it writes, too; nothing is printed."""
+    args = parsed(configure, options)
+    with redirect_stdout(StringIO()):
+        return compared(args)[0]
+
+
+def compared(args: argparse.Namespace) -> tuple[Comparison, list[Path], Mapping[str, str]]:
+    """Run what is not done yet and write the tables; return the results, the files, and why runs have no result."""
     preset = chosen(args)
     if args.jobs is not None and args.jobs < 1:
         raise ValueError(f"--jobs is {args.jobs}; give a whole number from 1 on")
@@ -79,12 +101,8 @@ def run(args: argparse.Namespace) -> int:
         reasons = carry_out_all(runs, root, jobs=jobs)
     except KeyboardInterrupt:
         _write(args, preset, runs, {})
-        print(f"interrupted; the same command goes on where it stopped (state in {root})")
-        return 130
-    comparison, files = _write(args, preset, runs, reasons)
-    print("", "\n\n".join(map(as_markdown, own_tables(comparison))), "", *map(str, files), "", sep="\n")
-    print(f"this call took {time.monotonic() - began:.0f} s")
-    return 1 if reasons else 0
+        raise
+    return *_write(args, preset, runs, reasons), reasons
 
 
 def chosen(args: argparse.Namespace) -> plan.Preset:

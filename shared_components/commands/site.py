@@ -45,6 +45,11 @@ from shared_components.inference.volumes import FOLDER as VOLUMES
 
 HELP = "write the site.yaml of a hospital's own data, or of Endo700k's parts: surgfl site init FOLDER"
 FILE = "site.yaml"
+DESCRIPTION = (
+    "dataset", "images", "masks", "id", "name", *SPLITS, "frame_interval", "rate", "first_frame", "partly_labelled",
+    "axes", "text", "publish",
+)  # fmt: skip
+"""Names of the options of `add_description` that say something of the folder."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,30 +58,39 @@ def configure(parser: argparse.ArgumentParser) -> None:
     init.add_argument("folder", type=Path, metavar="FOLDER", help="where the images and masks lie")
     init.add_argument("--out", type=Path, metavar="FILE", help=f"default: FOLDER/{FILE}")
     init.add_argument("--force", action="store_true", help="replace a file that is there")
-    init.add_argument("--yes", action="store_true", help="ask nothing: take what is proposed")
-    init.add_argument("--dataset", choices=source_names(), metavar="NAME", help="default: what the folder looks like")
-    init.add_argument("--images", metavar="PATH", help="where images or videos lie, such as '{video}/frames'")
-    init.add_argument("--masks", metavar="PATH", help="where masks lie, such as '{video}/labels'")
-    init.add_argument(
-        "--id", action="append", default=[], metavar="VALUE=NAME", help="what a value of the masks is; once for each"
-    )
-    init.add_argument("--name", help=f"of the site; default: the folder's, of a folder {VOLUMES} that of the one above")
-    for split in SPLITS:
-        init.add_argument(f"--{split}", metavar="VIDEOS", help=f"videos of split {split!r}, with commas between")
-    init.add_argument("--frame-interval", type=int, metavar="N", help="take every n-th labelled frame; default: 1")
-    init.add_argument("--rate", type=float, metavar="R", help="frames a second; default: a video file's own")
-    init.add_argument("--first-frame", type=int, choices=(0, 1), help="number of a video's first frame in masks' names")
-    init.add_argument(
-        "--partly-labelled", action=argparse.BooleanOptionalAction, help="may images lack masks, or volumes labels?"
-    )
-    init.add_argument("--axes", choices=("header", "stored"), help="of NIfTI volumes; default: as the header says")
-    init.add_argument("--text", help="a line that describes the site; it stays there unless published")
-    init.add_argument("--publish", metavar="ITEMS", help=f"of {', '.join(PUBLISHABLE)}, or none; default: style")
+    add_description(init)
     parts = verbs.add_parser("endo700k", help="write a site.yaml for each of Endo700k's nine data sets that is there")
     parts.add_argument("folder", type=Path, metavar="FOLDER", help=f"holds {', '.join(PARTS)}, or some of them")
     parts.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="gets <site>/site.yaml")
     parts.add_argument("--before", choices=BEFORE, required=True, help="the task whose test videos are left out")
     parts.add_argument("--validation", type=int, default=1, metavar="N", help="videos of each to validate; default: 1")
+
+
+def add_description(parser: argparse._ActionsContainer) -> None:
+    """Declare the options that say what cannot be seen in a folder, or is to be otherwise."""
+    parser.add_argument("--yes", action="store_true", help="ask nothing: take what is proposed")
+    parser.add_argument("--dataset", choices=source_names(), metavar="NAME", help="default: what the folder looks like")
+    parser.add_argument("--images", metavar="PATH", help="where images or videos lie, such as '{video}/frames'")
+    parser.add_argument("--masks", metavar="PATH", help="where masks lie, such as '{video}/labels'")
+    parser.add_argument(
+        "--id", action="append", default=[], metavar="VALUE=NAME", help="what a value of the masks is; once for each"
+    )
+    parser.add_argument(
+        "--name", help=f"of the site; default: the folder's, of a folder {VOLUMES} that of the one above"
+    )
+    for split in SPLITS:
+        parser.add_argument(f"--{split}", metavar="VIDEOS", help=f"videos of split {split!r}, with commas between")
+    parser.add_argument("--frame-interval", type=int, metavar="N", help="take every n-th labelled frame; default: 1")
+    parser.add_argument("--rate", type=float, metavar="R", help="frames a second; default: a video file's own")
+    parser.add_argument(
+        "--first-frame", type=int, choices=(0, 1), help="number of a video's first frame in masks' names"
+    )
+    parser.add_argument(
+        "--partly-labelled", action=argparse.BooleanOptionalAction, help="may images lack masks, or volumes labels?"
+    )
+    parser.add_argument("--axes", choices=("header", "stored"), help="of NIfTI volumes; default: as the header says")
+    parser.add_argument("--text", help="a line that describes the site; it stays there unless published")
+    parser.add_argument("--publish", metavar="ITEMS", help=f"of {', '.join(PUBLISHABLE)}, or none; default: style")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -94,7 +108,7 @@ def _parts(args: argparse.Namespace) -> int:
     parts = [part_of(site, args.folder / site, before=args.before, validation=args.validation) for site in there]
     for file, part in zip(files, parts, strict=True):
         file.parent.mkdir(parents=True, exist_ok=True)
-        _write(file, part)
+        write_site(file, part)
         print(f"{file}: {part['dataset']}, {len(part['split']['train'])} videos to train on")
     if missing := [site for site in PARTS if site not in there]:
         print(f"not there: {', '.join(missing)}")
@@ -109,13 +123,23 @@ def _init(args: argparse.Namespace) -> int:
     if not args.folder.is_dir():
         raise SiteError(f"{args.folder}: is not a folder; name the one that holds the images and masks")
     try:
-        config = _config(args, out, Talk(ask=sys.stdin.isatty() and not args.yes))
+        describe(args, out)
     except KeyboardInterrupt:
         print("\ninterrupted; nothing was written")
         return 130
-    _write(out, config)
     print(f"\n{out} was written:\n\n{out.read_text(encoding='utf-8')}")
     return int(check(out, SampleSpec(), full=True))
+
+
+def describe(args: argparse.Namespace, out: Path) -> dict[str, Any]:
+    """Write the site.yaml of the folder ``args.folder`` by the options of `add_description`; return what it says.
+
+    Raises:
+        SiteError: Something cannot be seen and was not said, or the file cannot be written; nothing was.
+    """
+    config = _config(args, out, Talk(ask=sys.stdin.isatty() and not args.yes))
+    write_site(out, config)
+    return config
 
 
 class Talk:
@@ -350,7 +374,8 @@ def _refuse_own(args: argparse.Namespace, public: str) -> None:
             )
 
 
-def _write(out: Path, config: Mapping[str, Any]) -> None:
+def write_site(out: Path, config: Mapping[str, Any]) -> None:
+    """Write a site.yaml; SiteError where it would not be one, and the old file stays."""
     text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
     try:
         with atomically(out) as beside:

@@ -63,13 +63,20 @@ def heard(listener: Listener) -> Iterator[None]:
 
 
 @contextmanager
-def under(title: str) -> Iterator[None]:
-    """Begin every step that is reported while the block runs with a title."""
+def changed(change: Callable[[Step], Step]) -> Iterator[None]:
+    """Change every step that is reported while the block runs."""
     outer = _listener.get()
     if outer is None:
         yield
         return
-    with heard(lambda step: outer(replace(step, what=f"{title} {step.what}"))):
+    with heard(lambda step: outer(change(step))):
+        yield
+
+
+@contextmanager
+def under(title: str) -> Iterator[None]:
+    """Begin every step that is reported while the block runs with a title."""
+    with changed(lambda step: replace(step, what=f"{title} {step.what}")):
         yield
 
 

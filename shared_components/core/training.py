@@ -209,8 +209,11 @@ def train_to_best(
     *,
     better: Callable[[float, float], bool],
     budget: int,
+    every: int = EVERY,
+    patience: int = PATIENCE,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Stopped:
-    """Train until `PATIENCE` validations brought no better score, and leave the best weights in the network.
+    """Train until `patience` validations brought no better score, and leave the best weights in the network.
 
     The weights that it begins from are among those that can be kept. Without validation frames the whole budget is
     taken, and the last weights stay.
@@ -221,6 +224,9 @@ def train_to_best(
         validate: Returns the score now; NaN where nothing could be scored, None where there are no frames.
         better: Whether the first score is better than the second; NaN never is.
         budget: Steps at most.
+        every: Steps between two validations.
+        patience: Validations without a better score that end the training.
+        stop: Called before every `every` steps; True ends the training.
     """
 
     def weights() -> dict[str, Tensor]:
@@ -228,8 +234,8 @@ def train_to_best(
 
     best = before = validate()
     kept, done, idle, totals = weights(), 0, 0, dict[str, float]()
-    while done < budget and idle < PATIENCE:
-        count = min(EVERY, budget - done)
+    while done < budget and idle < patience and not stop():
+        count = min(every, budget - done)
         for name, value in train(count).items():
             totals[name] = totals.get(name, 0.0) + count * value
         done += count

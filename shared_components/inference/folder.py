@@ -22,16 +22,17 @@ class ResultFolder:
     """Files that are made in a hidden subfolder, so that a killed process leaves no half result.
 
     A subfolder, since the folder may be a mounted disk. An earlier result, whose record is `earlier`, is replaced when
-    the new one is complete. An InferenceError names a folder that is a file or has a foreign record.
+    the new one is complete. An InferenceError names a folder that is a file or has a foreign record. `record` is the
+    name of the record's file.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        self.path = Path(folder)
+    def __init__(self, folder: str | Path, record: str = RECORD) -> None:
+        self.path, self._record = Path(folder), record
         self.part = self.path / f"{_PART}{os.getpid()}"
         self._made: list[Path] = []  # folders that were not there
         if self.path.exists() and not self.path.is_dir():
             raise InferenceError(f"{folder} is a file; give a folder for the results")
-        self.earlier = _earlier_record(self.path / RECORD)
+        self.earlier = _earlier_record(self.path / record)
         self._earlier: list[str] = self.earlier["files"]
 
     def refuse_foreign(self, names: Iterable[str] | None = None) -> None:
@@ -42,7 +43,7 @@ class ResultFolder:
         if not self.path.exists():
             return
         there = {path.name for path in self.path.iterdir() if not path.name.startswith(".")}
-        foreign = there - {RECORD, *self._earlier}
+        foreign = there - {self._record, *self._earlier}
         if found := sorted(foreign if names is None else foreign & set(names)):
             raise InferenceError(
                 f"folder {self.path} holds {found[0]!r}, which is not of an earlier result; give another folder, or "
@@ -80,7 +81,7 @@ class ResultFolder:
             except OSError as error:
                 raise not_written(path, error) from error
         made = sorted(path.name for path in self.part.iterdir())
-        record, aside = self.path / RECORD, self.part / _ASIDE
+        record, aside = self.path / self._record, self.part / _ASIDE
         aside.mkdir()
         if record.exists():
             shutil.copy2(record, aside)
@@ -102,7 +103,7 @@ class ResultFolder:
         for name in made:
             if not (self.part / name).exists():
                 (self.path / name).rename(self.part / name)
-        (self.path / RECORD).unlink(missing_ok=True)
+        (self.path / self._record).unlink(missing_ok=True)
         for path in (self.part / _ASIDE).iterdir():
             path.rename(self.path / path.name)
 

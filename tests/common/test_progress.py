@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from shared_components.common.progress import Step, duration, follow, heard, report_progress, speed, under
+from shared_components.common.progress import Step, changed, duration, follow, heard, report_progress, speed, under
 from shared_components.common.progress_display import Board, StepLog, plain_line, shown
 
 
@@ -45,6 +45,13 @@ def test_a_block_names_whose_work_it_is():
     with under("nobody"), heard(steps.append), under("round 1/2"), under("site-1"):
         report_progress("training", 1, 2)
     assert steps == [Step("round 1/2 site-1 training", 1, 2)]
+
+
+def test_what_a_block_reports_may_be_changed():
+    steps = []
+    with heard(steps.append), changed(lambda step: Step(step.what, step.done + 10, 20)):
+        report_progress("training", 1, 2)
+    assert steps == [Step("training", 11, 20)]
 
 
 def test_a_step_is_said_in_a_few_words():

@@ -147,7 +147,7 @@ def test_settings_of_parts_are_read():
 DICE, RMSE = Metric("dice", "Dice", True), Metric("rmse", "RMSE", False)
 
 
-def trained(*scores, budget=1000, metric=DICE):
+def trained(*scores, budget=1000, metric=DICE, **options):
     """Return how the training went, and the number of steps that the weights left have had."""
     network, given = nn.Linear(1, 1, bias=False), iter(scores)
     network.weight.data.zero_()
@@ -156,7 +156,7 @@ def trained(*scores, budget=1000, metric=DICE):
         network.weight.data += steps
         return {"loss": float(network.weight.detach())}  # a mean that tells one stretch from another
 
-    found = train_to_best(network, train, lambda: next(given), better=metric.better, budget=budget)
+    found = train_to_best(network, train, lambda: next(given), better=metric.better, budget=budget, **options)
     return found, int(network.weight)
 
 
@@ -191,6 +191,14 @@ def test_without_validation_frames_the_budget_is_taken_and_the_last_weights_stay
 def test_a_score_of_nothing_is_no_better_and_any_number_is_better_than_it():
     _, steps = trained(math.nan, 0.1, math.nan, math.nan, math.nan, math.nan)
     assert steps == EVERY
+
+
+def test_stretches_and_patience_may_be_others_and_somebody_may_stop_it():
+    found, steps = trained(0.1, 0.3, 0.2, 0.3, 0.9, every=10, patience=2)
+    assert (found.steps, found.best, steps) == (30, 0.3, 10)
+    asked = iter([False, True])
+    found, steps = trained(0.1, 0.2, every=10, stop=lambda: next(asked))
+    assert (found.steps, steps) == (10, 10)
 
 
 def test_no_budget_trains_nothing():

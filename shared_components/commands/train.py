@@ -1,0 +1,125 @@
+"""`surgfl train FOLDER`: a model of one's own from a few labelled frames, within minutes, scored before and after."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+from shared_components.commands import parsed
+from shared_components.commands.site import DESCRIPTION, FILE, add_description, describe, write_site
+from shared_components.common.arguments import height_and_width
+from shared_components.common.progress_display import shown
+from shared_components.core.task import Scores
+from shared_components.data.samples import SampleSpec
+from shared_components.data.site import Site, SiteError
+from shared_components.data.site_file import load_site
+from shared_components.experiments.fine_tuning.frames import with_test
+from shared_components.experiments.fine_tuning.plan import Settings
+from shared_components.experiments.fine_tuning.train import Outcome, fine_tune
+
+HELP = "train a model on a folder of labelled frames, from the shipped weights, within minutes"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("folder", type=Path, metavar="FOLDER", help=f"labelled frames of one's own, or the {FILE} that describes them")
+    add(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="of the model, its scores and pictures; default: <site's name>-model, here",
+    )
+    add("--minutes", type=float, default=Settings.minutes, help="it is to take at most; default: %(default)g")
+    add("--size", metavar="HxW", help="of the network's input; default: the largest for which there is time")
+    add("--batch-size", type=int, metavar="N", help="default: 4, of an accelerator 8")
+    add("--steps", type=int, metavar="N", help="at most, instead of what fits into the minutes")
+    add("--bundle", default=Settings.bundle, metavar="NAME", help="whose network; default: %(default)s")
+    add(
+        "--start", default=Settings.start, metavar="FILE", help="a checkpoint, rendered (the shipped weights) or random"
+    )
+    add("--seed", type=int, default=Settings.seed, help="default: %(default)s")
+    group = parser.add_argument_group("describing a folder", f"as `surgfl site init`, where it has no {FILE} yet")
+    add_description(group)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train and print scores and files; 130: interrupted. After a ValueError no new model was written."""
+    try:
+        site = described(args)
+        out = args.out or Path(f"{site.name}-model")
+        with shown() as board:
+            outcome = fine_tune(site, out, settings(args), say=board.say)
+    except KeyboardInterrupt:
+        print("\ninterrupted; no model was written, and an earlier one is as it was")
+        return 130
+    print(*said(outcome), sep="\n")
+    return 0
+
+
+def settings(args: argparse.Namespace) -> Settings:
+    """Read what is asked for."""
+    size = height_and_width("--size", args.size) if args.size else None
+    return Settings(
+        minutes=args.minutes, bundle=args.bundle, start=args.start, size=size, batch_size=args.batch_size,
+        steps=args.steps, seed=args.seed,
+    )  # fmt: skip
+
+
+def described(args: argparse.Namespace) -> Site:
+    """Return the site of a site.yaml, or of a folder, which is described first where it has none.
+
+    A folder of two videos gets a test: the second is cut by time.
+
+    Raises:
+        SiteError: The folder cannot be described, or has a site.yaml and options say otherwise.
+    """
+    path = args.folder / FILE if args.folder.is_dir() else args.folder
+    if path.is_file() or not args.folder.is_dir():
+        if given := [name for name in DESCRIPTION if getattr(args, name) not in (None, [])]:
+            raise SiteError(
+                f"{path}: describes the folder already, and --{given[0].replace('_', '-')} would change nothing; leave "
+                f"it out, or describe it anew with `surgfl site init {path.parent} --force`"
+            )
+        return load_site(path)
+    defaults = {"text": "", "publish": "style", "frame_interval": 1}  # which are not asked about here
+    for name, value in defaults.items():
+        setattr(args, name, value if getattr(args, name) is None else getattr(args, name))
+    config = describe(args, path)
+    site = load_site(path)
+    if split := with_test(site, SampleSpec(site.source.reader.TARGETS)):
+        write_site(path, config | {"split": split})
+        site = load_site(path)
+    return site
+
+
+def described_quietly(path: Path, options: Sequence[str]) -> Site:
+    """Return the site of a folder or a site.yaml, see `described`, by options of the command; nothing is asked."""
+    args = parsed(configure, [str(path), "--yes", *options])
+    with redirect_stdout(StringIO()):
+        return described(args)
+
+
+def said(outcome: Outcome) -> Iterator[str]:
+    """Say how good the model was and is, and where it lies."""
+    name, metric = outcome.metric.name, outcome.metric
+    before, after = outcome.before[name], outcome.after[name]
+    texts = {key: f"{_text(outcome, before, key)} before, {_text(outcome, after, key)} after" for key in after}
+    yield f"test {metric.label} {texts.pop('mean')} ({outcome.steps} steps; {outcome.after['frames']} frames)"
+    for key, text in texts.items():
+        yield f"  {key} {text}"
+    if not outcome.chosen:
+        yield (
+            "no step made it better on the validation frames: the weights are those it began from; label more frames, "
+            "or give it more --minutes"
+        )
+    yield f"{outcome.picture}"
+    yield f"{outcome.model}"
+    yield f"next: surgfl segment VIDEO --model {outcome.model}"
+
+
+def _text(outcome: Outcome, scores: Scores, key: str) -> str:
+    value = scores.get(key)
+    return outcome.metric.said(float("nan") if value is None else value)

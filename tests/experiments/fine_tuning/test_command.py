@@ -1,0 +1,101 @@
+"""`surgfl train FOLDER` describes the folder, trains, and says how good the model was and is."""
+
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import yaml
+
+from shared_components.cli import main
+from shared_components.commands import train as command
+from shared_components.core.trained_model import load_trained
+from shared_components.data.site_file import load_site
+from tests.data.custom.conftest import H, W, lay
+
+NAMED = ("--id", "40=irrigator", "--id", "200=bulldog clamp")
+SMALL = ("--bundle", "toy", "--start", "random", "--size", "32x32", "--steps", "2", "--batch-size", "1")
+
+
+def photograph(index):
+    return np.random.default_rng(index).integers(0, 255, (H, W, 3), dtype=np.uint8)
+
+
+@pytest.fixture
+def folder(toy_bundle, tmp_path, monkeypatch):
+    """Return a function that lays a folder of one's own with so many videos; results go to the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(videos="abc", name="ours"):
+        lay(tmp_path / name, "images/{v}/{n}.png", "masks/{v}/{n}.png", videos=videos, pictured=photograph)
+        return tmp_path / name
+
+    return make
+
+
+def test_a_folder_becomes_a_model_with_scores_before_and_after(folder, tmp_path, capsys):
+    ours = folder()
+    assert main(["train", str(ours), *NAMED, *SMALL]) == 0
+    said = capsys.readouterr().out
+    assert "at 32x32, in batches of 1, at most 2 steps: about " in said
+    assert "all frames to test are of one video (c)" in said
+    lines = said.strip().splitlines()
+    assert lines[-1] == "next: surgfl segment VIDEO --model ours-model/model.safetensors"
+    assert lines[-3:-1] == ["ours-model/before-after.png", "ours-model/model.safetensors"]
+    assert any(line.startswith("test Dice 0.") and line.endswith("(2 steps; 4 frames)") for line in lines)
+    assert any(line.startswith("  bulldog clamp 0.") for line in lines)
+    assert load_site(ours).split["test"][0].video == "c"
+    trained = load_trained(tmp_path / "ours-model/model.safetensors", bundle="toy")
+    assert trained.task.card.outputs == ("background", "bulldog clamp", "irrigator")
+    assert main(["train", str(ours), *SMALL, "--seed", "1"]) == 0, "the same command goes by the file that is there"
+
+
+def test_options_that_a_site_yaml_would_ignore_are_refused(folder, capsys):
+    ours = folder()
+    assert main(["train", str(ours), *NAMED, *SMALL]) == 0
+    assert main(["train", str(ours), *NAMED, *SMALL]) == 2
+    assert "ours/site.yaml: describes the folder already, and --id would change nothing; " in capsys.readouterr().err
+
+
+def test_one_video_is_cut_by_time_and_two_give_a_test(folder, capsys):
+    one = folder("a", "one")
+    assert main(["train", str(one), *NAMED, *SMALL]) == 0
+    assert "of the same video as those to train on (one): the scores show how well" in capsys.readouterr().out
+    two = folder("ab", "two")
+    assert main(["train", str(two), *NAMED, *SMALL]) == 0
+    split = yaml.safe_load((two / "site.yaml").read_text())["split"]
+    assert split == {"train": ["a"], "validation": [{"b": [0, 2]}], "test": [{"b": [2, 4]}]}
+    assert "chosen and tested on parts of one video (b)" in capsys.readouterr().out
+
+
+def test_too_few_frames_end_with_one_sentence_and_no_model(folder, tmp_path, capsys):
+    one = folder("a")
+    for kind in ("images", "masks"):
+        for number in (2, 3):
+            (one / kind / "a" / f"{number}.png").unlink()
+    assert main(["train", str(one), *NAMED, *SMALL]) == 2
+    assert "has 2 labelled frames, and 3 are needed" in capsys.readouterr().err
+    assert not (tmp_path / "ours-model").exists()
+
+
+def test_what_is_neither_a_folder_nor_a_site_yaml_is_refused(folder, tmp_path, capsys):
+    assert main(["train", str(tmp_path / "nowhere"), *SMALL]) == 2
+    assert "nowhere: no such file" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main(["train", str(tmp_path / "empty"), *SMALL]) == 2
+    assert "was searched for frames and masks" in capsys.readouterr().err
+    assert not (tmp_path / "empty" / "site.yaml").exists()
+
+
+def test_an_interruption_says_that_nothing_was_written(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(command, "fine_tune", Mock(side_effect=KeyboardInterrupt))
+    assert main(["train", str(folder()), *NAMED, *SMALL]) == 130
+    assert "interrupted; no model was written" in capsys.readouterr().out
+
+
+def test_only_what_cannot_be_seen_is_asked_at_a_terminal(folder, monkeypatch):
+    asked = []
+    answers = iter(["irrigator", "bulldog clamp", "yes"])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or next(answers))
+    assert main(["train", str(folder()), *SMALL]) == 0
+    assert len(asked) == 3 and "40" in asked[0] and "take this split" in asked[2]
