@@ -35,7 +35,7 @@ ONLY_IN: dict[str, set[str]] = {
     "nvflare": {"flare"}, "monai": {"bundle_engines"}, "ignite": {"bundle_engines"},
     "transformers": {"core", "networks"},
     "cryptography": {"flare", "federation"}, f"{PACKAGE}.methods": {"core"}, f"{PACKAGE}.tasks": {"core"},
-    "evidence": set(), "bundles": set(), "nvflare_jobs": set(), "tests": set(),
+    "evidence": set(), "surgfl": set(), "bundles": set(), "nvflare_jobs": set(), "tests": set(),
 }  # fmt: skip
 # Listed by `load_method` and `make_task`, whose folders they are.
 LISTED = {("core", "methods"), ("core", "tasks")}

@@ -43,7 +43,7 @@ def test_a_wheel_has_every_file_of_package_bundles_and_jobs(monkeypatch):
     build.ensure_finalized()
     data = [Path(source, name) for _, source, _, names in build.data_files for name in names]
     packed = {*map(str, data), *(str(Path(path)) for _, _, path in build.find_all_modules())}
-    folders, left_out = ("shared_components", "bundles", "nvflare_jobs"), {"__pycache__", "runs", "results"}
+    folders, left_out = ("shared_components", "surgfl", "bundles", "nvflare_jobs"), {"__pycache__", "runs", "results"}
     expected = [path for folder in folders for path in Path(folder).rglob("*") if path.is_file()]
     assert {str(path) for path in expected if not left_out & set(path.parts)} - packed == set()
-    assert "nvflare_jobs/pfedsis/app/custom/.gitkeep" in packed
+    assert {"nvflare_jobs/pfedsis/app/custom/.gitkeep", "surgfl/__init__.py", "surgfl/py.typed"} <= packed

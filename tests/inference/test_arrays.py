@@ -1,0 +1,143 @@
+"""A model in Python: arrays in, masks and probabilities out, the same as the command's; anything else is refused."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from shared_components.core.evaluation import network_input
+from shared_components.core.task import make_task
+from shared_components.core.trained_model import Trained
+from shared_components.inference import InferenceError
+from shared_components.inference.arrays import Model, check_frame, load_model
+from shared_components.inference.frames import FrameStream
+from shared_components.inference.predict import Predictor, shown_frames
+from shared_components.networks.pvt_fpn_clips import PvtFpnClips
+from tests.inference.conftest import PARTS, SEGMENTATION, noise, write_video
+
+
+class Colours(nn.Module):
+    """Logits (B, 4, H/4, W/4) from the colours of a pixel."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 4, 1)
+
+    def forward(self, image):
+        return self.layer(image)[..., ::4, ::4] * 5
+
+
+@pytest.fixture
+def model():
+    return Model(Trained(Colours(), SEGMENTATION, (32, 64)))
+
+
+def frame(height=48, width=128):
+    return np.random.default_rng(0).integers(0, 255, (height, width, 3), dtype=np.uint8)
+
+
+def test_probabilities_are_the_softmax_at_the_nearest_pixels_and_the_mask_is_their_largest(model):
+    given = frame()
+    found = model.segment(given)
+    assert found.mask.shape == (48, 128) and found.mask.dtype == np.uint8
+    assert found.probabilities.shape == (4, 48, 128) and found.probabilities.dtype == np.float32
+    assert np.allclose(found.probabilities.sum(0), 1, atol=1e-5)
+    assert (found.probabilities.argmax(0) == found.mask).all() and len(np.unique(found.mask)) > 1
+    assert found.classes == model.classes == PARTS and found.frame is given
+    with torch.no_grad():
+        shares = Colours.forward(model._network, network_input(given[None], 32, 64)).softmax(1)
+    large = nn.functional.interpolate(shares, size=(48, 128), mode="nearest-exact")
+    assert np.allclose(found.probabilities, large[0].numpy(), atol=1e-6)
+
+
+def test_a_frame_of_the_networks_own_size_is_not_enlarged():
+    same = Model(Trained(nn.Conv2d(3, 4, 1), SEGMENTATION, (32, 64)))
+    found = same.segment(frame(32, 64))
+    assert found.probabilities.shape == (4, 32, 64) and found.probabilities.flags.c_contiguous
+
+
+def test_a_video_gives_the_commands_masks_with_times_one_frame_at_a_time(model, tmp_path):
+    video = write_video(tmp_path / "a.mp4", noise(6), rate=10)
+    found = list(model.segment_video(video, every=2))
+    stream = FrameStream(video, height=32, width=64, every=2)
+    predictor = Predictor(model._network, SEGMENTATION)
+    expected = [predictor(item["image"], item["shot"].image.shape[:2])[1] for item in stream]
+    assert [(one.mask == mask).all() for one, mask in zip(found, expected, strict=True)] == [True] * 3
+    assert [one.seconds for one in found] == pytest.approx([0.0, 0.2, 0.4])
+    assert [one.name for one in found] == ["frame_000000", "frame_000002", "frame_000004"]
+    begun = model.segment_video(video)
+    next(begun)
+    begun.close()
+
+
+def test_a_missing_video_is_refused_before_the_first_frame_is_asked_for(model, tmp_path):
+    with pytest.raises(InferenceError, match="does not exist"):
+        model.segment_video(tmp_path / "none.mp4")
+
+
+def test_a_model_of_clips_remembers_in_a_video_and_not_between_single_frames(tmp_path):
+    torch.manual_seed(0)
+    task = make_task("segmentation", {"frames": 4, "interval": 0.1}, classes=PARTS)
+    clips = Model(Trained(PvtFpnClips(out_channels=4), task, (32, 64)))
+    video = write_video(tmp_path / "a.mp4", noise(3), rate=10)
+    found = list(clips.segment_video(video))
+    stream = FrameStream(video, height=32, width=64)
+    predictor = Predictor(shown_frames(clips._network, task, stream), task)
+    expected = [predictor(item["image"], item["shot"].image.shape[:2])[1] for item in stream]
+    assert all((one.mask == mask).all() for one, mask in zip(found, expected, strict=True))
+    single = clips.segment(found[0].frame).probabilities
+    clips.segment(found[1].frame)
+    assert (clips.segment(found[0].frame).probabilities == single).all()
+    assert np.allclose(single, found[0].probabilities, atol=1e-6), "the first frame has no earlier ones"
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (None, "the frame is a NoneType; .* numpy.asarray"),
+        (torch.zeros(8, 8, 3, dtype=torch.uint8), "the frame is a Tensor; "),
+        ([[[0, 0, 0]]], "the frame is a list; "),
+        (np.zeros((8, 8, 3)), r"is of float64, from 0 to 0; .*\(255 \* frame\)\.round\(\) with astype\('uint8'\)"),
+        (np.full((8, 8, 3), 300, np.int64), "is of int64, from 300 to 300; .* scaling it to 0 to 255"),
+        (np.full((8, 8, 3), np.nan, np.float32), "is of float32, from nan to nan; "),
+        (np.zeros((8, 8, 3), bool), "is of bool, from 0 to 0; "),
+        (np.zeros((8, 8), np.uint8), "repeat a grey one three times"),
+        (np.zeros((8, 8, 1), np.uint8), "repeat a grey one three times"),
+        (np.zeros((8, 8, 4), np.uint8), r"leave out alpha by frame\[\.\.\., :3\]"),
+        (np.zeros((3, 8, 8), np.uint8), r"has the shape \(3, 8, 8\); .* move the channels to the end"),
+        (np.zeros((2, 8, 8, 3), np.uint8), "give the frames of a batch one by one"),
+        (np.zeros((0, 8, 3), np.uint8), r"has the shape \(0, 8, 3\)"),
+        (np.zeros(3, np.uint8), r"has the shape \(3,\)"),
+    ],
+)
+def test_what_is_no_frame_is_refused_in_one_sentence_with_the_remedy(model, given, sentence):
+    with pytest.raises(InferenceError, match=sentence) as refusal:
+        model.segment(given)
+    assert "uint8, RGB, of the shape (H, W, 3)" in str(refusal.value) and "\n" not in str(refusal.value)
+    check_frame(frame())
+
+
+def test_a_frame_that_is_a_view_is_taken_and_not_changed(model):
+    given = frame()
+    before = given.copy()
+    turned = model.segment(given[::-1, ::2])
+    assert turned.mask.shape == (48, 64) and (given == before).all()
+    assert (turned.mask == model.segment(np.ascontiguousarray(given[::-1, ::2])).mask).all()
+
+
+def test_models_of_other_tasks_and_precisions_are_refused(tmp_path):
+    depth = Trained(nn.Conv2d(3, 1, 1), make_task("depth"), (32, 64))
+    with pytest.raises(InferenceError, match="has learnt depth, and not segmentation"):
+        Model(depth)
+    with pytest.raises(InferenceError, match="precision is 'half'"):
+        Model(Trained(Colours(), SEGMENTATION, (32, 64)), precision="half")
+    with pytest.raises(ValueError, match=r"checkpoint .*none\.safetensors does not exist"):
+        load_model(tmp_path / "none.safetensors")
+    with pytest.raises(ValueError, match="bundle 'nobody' does not exist"):
+        load_model(bundle="nobody")
+
+
+@pytest.mark.slow
+def test_a_model_that_follows_boxes_is_refused():
+    with pytest.raises(InferenceError, match="follows boxes of a first frame; use `surgfl segment --box`"):
+        load_model(bundle="surgfed")
