@@ -128,7 +128,10 @@ def _init(args: argparse.Namespace) -> int:
         print("\ninterrupted; nothing was written")
         return 130
     print(f"\n{out} was written:\n\n{out.read_text(encoding='utf-8')}")
-    return int(check(out, SampleSpec(), full=True))
+    if check(out, SampleSpec(), full=True):
+        return 1
+    print(f"next: surgfl train {out}")
+    return 0
 
 
 def describe(args: argparse.Namespace, out: Path) -> dict[str, Any]:

@@ -130,6 +130,7 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         r"^(kits/\S+/startup/start\.sh)$", r"test -x \1",
         "parties that stay until they are stopped; evidence/production starts them",
     ),
+    (r"^(surgfl train .*)$", r"\1 --steps 1 --size 32x64 --batch-size 1", "minutes"),
     (r"--box (\w+=)?[\d,]+", r"--box \g<1>8,8,24,16", "the test's video is 64 pixels wide"),
     (r"--frames 16 --videos 3,1,1", r"--frames 2 --videos 1,1,1 --height 64 --width 96", "a minute"),
 )  # fmt: skip
