@@ -9,6 +9,7 @@ They appear together when all of them are complete (`inference.folder.ResultFold
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -188,35 +189,30 @@ class _Training:
         )
 
     def carried_out(self, plan: Plan, folder: ResultFolder, remarks: tuple[str, ...], began: float) -> Outcome:
+        """Score, train, score, draw and write; the files appear last."""
         setup, work = self.set_up(plan.size, plan.steps)
-        task, test = setup.task, self.frames["test"]
-        received = self._received(setup.network)
-        kept = {name: value.detach().clone() for name, value in setup.network.state_dict().items()}
+        task, test, metric = setup.task, self.frames["test"], setup.task.metrics[0]
+        received = self._received(copy.deepcopy(setup.network))
         before = evaluation.thorough(received, task, test, size=plan.size, split="test", by_sample=True)
         limit = math.inf if self.settings.steps else 60 * self.settings.minutes - plan.seconds_of_scoring
-        stopped = _train(work, plan, task.metrics[0], seconds=limit)
+        stopped = _train(work, plan, metric, seconds=limit)
         after = evaluation.thorough(setup.network, task, test, size=plan.size, split="test", by_sample=True)
-        best = {name: value.detach().clone() for name, value in setup.network.state_dict().items()}
         shown = _shown(after, task)
-        new = _sheets(setup.network, task, test, shown, plan.size)
-        setup.network.load_state_dict(kept)
-        old = _sheets(received, task, test, shown, plan.size)
-        setup.network.load_state_dict(best)
-        metric = task.metrics[0]
+        old, new = (_sheets(one, task, test, shown, plan.size) for one in (received, setup.network))
         notes = [(said(metric, _value(before, n, task)), said(metric, _value(after, n, task))) for n in shown]
         evaluation.write_picture(folder.part / PICTURE, before_and_after(list(zip(old, new, strict=True)), notes))
-        scores: Scores = {task.metrics[0].name: {"mean": stopped.best}}
+        scores: Scores = {metric.name: {"mean": stopped.best}}
         setup.save_model(folder.part / MODEL, name=self.site.name, round=1, scores=scores)
-        chosen = task.metrics[0].better(stopped.best or 0.0, stopped.before or 0.0)
+        chosen = metric.better(stopped.best or 0.0, stopped.before or 0.0)
         facts = self._facts(plan, setup) | {"steps": stopped.steps, "remarks": list(remarks)}
         facts |= {"before": before, "after": after, "seconds": round(time.monotonic() - began, 1)}
         folder.appear(facts)
-        return Outcome(folder.path, task.metrics[0], before, after, stopped.steps, chosen, remarks)
+        return Outcome(folder.path, metric, before, after, stopped.steps, chosen, remarks)
 
     def _received(self, network: nn.Module) -> nn.Module:
         """Return the model before: where the site's classes are coarser than the weights', their classes merged.
 
-        Else it is the network that the training begins from, whose layers for other classes are untrained.
+        Else it is the given network, which the training begins from; its layers for other classes are untrained.
         """
         if self.file is None or self.task.card.kind != "segmentation":
             return network
