@@ -107,7 +107,10 @@ def said(outcome: Outcome) -> Iterator[str]:
     name, metric = outcome.metric.name, outcome.metric
     before, after = outcome.before[name], outcome.after[name]
     texts = {key: f"{_text(outcome, before, key)} before, {_text(outcome, after, key)} after" for key in after}
-    yield f"test {metric.label} {texts.pop('mean')} ({outcome.steps} steps; {outcome.after['frames']} frames)"
+    frames = outcome.after["frames"]
+    yield (
+        f"test {metric.label} {texts.pop('mean')} ({outcome.steps} steps; {frames} frame{'' if frames == 1 else 's'})"
+    )
     for key, text in texts.items():
         yield f"  {key} {text}"
     if not outcome.chosen:
