@@ -78,9 +78,9 @@ def fuse(network: nn.Module) -> nn.Module:
 
     From then on it is for prediction alone: it has other weights, no gradients, and of `PvtFpn` no parts but "pred".
     """
-    if pairs := getattr(network, "decoders", {}):
+    if pairs := getattr(network, "decoders", ()):
         network.eval().requires_grad_(False)
-    for decoder, head in pairs.items():
+    for decoder, head in pairs:
         setattr(network, decoder, FusedFpn(getattr(network, decoder), getattr(network, head)).requires_grad_(False))
         setattr(network, head, nn.Identity())
     return network

@@ -87,7 +87,7 @@ class PvtFpnClips(nn.Module):
 
     stride: Final = 32  # pixels per cell of the coarsest feature map, each way
     additions = ("temporal", "selection", "indicator")  # initial weights may lack them
-    decoders: Final = {"decoder": "head"}  # see `fused_fpn.fuse`
+    decoders: Final = (("decoder", "head"),)  # see `fused_fpn.fuse`
     indicator: Tensor
 
     def __init__(

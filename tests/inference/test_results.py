@@ -13,7 +13,8 @@ import SimpleITK as sitk
 
 from shared_components.common.atomic import NotWritten
 from shared_components.core.task import make_task
-from shared_components.inference import InferenceError, volumes
+from shared_components.data import nifti
+from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.results import PredictionFolder
 from shared_components.inference.video import frames_of, look_at
@@ -249,7 +250,7 @@ def test_images_of_several_sizes_are_no_volume_and_leave_nothing(tmp_path):
 
 
 def test_a_video_that_fits_in_no_volume_is_refused_before_a_frame_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(volumes, "MOST_FRAMES", 3)
+    monkeypatch.setattr(nifti, "MOST_FRAMES", 3)
     stream = FrameStream(write_video(tmp_path / "a.mp4", grey(10)), height=32, width=64, every=2)
     with pytest.raises(InferenceError, match=r"a\.mp4 has 5 frames to segment, .* takes 3; .* --every 4"):
         Volumes(tmp_path / "out", stream, PARTS)

@@ -53,6 +53,9 @@ class Description:
     method: str = "fedavg"
     method_is: str = "its loss; with one site alone, FedAvg's is plain training"
     weights_of: str = ""  # the bundle whose shipped weights it begins from; empty: its own
+    published_weights: str = (  # that `start` reads besides, in Markdown
+        "of the encoder alone (`pvt_v2_b0.pth`, the official ImageNet weights of github.com/whai362/PVT)"
+    )
     training: Mapping[str, Any] = field(default_factory=dict)  # where it differs from `Training`
     metadata: Mapping[str, Any] = field(default_factory=dict)  # merged into the common metadata.json
 
@@ -111,7 +114,6 @@ def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
         "size": size,
         "frames": int(_default_task(description).get("frames", 1)),
         "whole": _default_task(description).get("targets_of") in WHOLE,
-        "vit": "vit" in description.network_def.splitlines()[0].rpartition(".")[0],
         "follows_boxes": _follows_boxes(description),
         "marks": marks,
         "facts": facts,
