@@ -208,6 +208,7 @@ class Frozen(tiny.Tiny):
 def federation(toy_bundle, monkeypatch, scenes, tmp_path):  # noqa: F811
     """Return a function that makes a federation of one site with a frozen encoder."""
     monkeypatch.setattr(tiny, "Tiny", Frozen)
+    monkeypatch.setattr(Frozen, "__module__", tiny.__name__)
 
     def make(name, *, rounds=3, **training):
         training = {"fixed": ["image_encoder"], "learning_rate": 0.01, **STILL, **training}

@@ -84,8 +84,7 @@ class ServerRunner:
         self.data: ServerData | None = None  # where the method trains at the server
         self._find_data = find_data
         self._admission: Admission | None = None  # until the run begins
-        self._inbox = Inbox(folder / "server" / "updates")
-        self._open_round = OpenRound()
+        self._inbox, self._open_round = Inbox(folder / "server" / "updates"), OpenRound()
 
     def wanted(self, asked: Collection[str]) -> int:
         """Return how many answers the job needs: its ``min_sites``, or all."""
@@ -203,9 +202,9 @@ class ServerRunner:
         """Return a message for each site that the current round asks."""
         self._open_round = OpenRound(self._sampled())
         self._inbox.empty()  # what a killed server has left
-        messages = self._deliveries(self._open_round.sites, pack_models(self.state.models, self.job.wire))
-        samples = {site: profile.samples for site, profile in self.state.profiles.items()}
-        more = self.upload.begin(self.state.round, self._open_round.sites, samples)
+        sites, samples = self._open_round.sites, {site: p.samples for site, p in self.state.profiles.items()}
+        messages = self._deliveries(sites, pack_models(self.state.models, self.job.wire))
+        more = self.upload.begin(self.state.round, sites, samples)
         for message in messages.values():
             message.header.update(more)
         return messages
@@ -244,6 +243,7 @@ class ServerRunner:
         return models
 
     def _deliveries(self, sites: Sequence[str], models: Models) -> dict[str, Message]:
+        self._open_round.since = time.perf_counter()
         self._open_round.messages = deliveries(self.job, self.method, self.folder.name, self.state, models, sites)
         return self._open_round.messages
 

@@ -56,7 +56,8 @@ def test_tracking_weights_are_shipped_with_their_controls_and_earlier_stage(runs
     root = toy_bundles / "surgfed"
     facts = json.loads((root / FACTS).read_text())
     assert [(s["name"], s["classes"]) for s in facts["scores"]] == [
-        ("rose", "parts"), ("random-2000000", "parts"), ("Hospital", "parts"), ("Hospital", "foreground"),
+        ("rose", "parts"), ("random-2000000", "parts"), ("surgery-2000000", "parts"), ("microscope-2000000", "parts"),
+        ("flexible-2000000", "parts"), ("Hospital", "parts"), ("Hospital", "foreground"),
     ]  # fmt: skip
     card = (root / "docs" / "README.md").read_text()
     for due in (
