@@ -214,7 +214,7 @@ def load_bundle(
     if all(chosen_steps.values()):
         raise ValueError(
             f"training: iterations {chosen_steps['iterations']} would change nothing, since epochs is "
-            f"{chosen_steps['epochs']}; leave one of them out"
+            f"{chosen_steps['epochs']}; write epochs: 0, or leave iterations out"
         )
     counted = {"epochs": 0} if "iterations" in (overrides or {}) else {}
     training = training_from({**sections["training"], **counted, **(overrides or {})})

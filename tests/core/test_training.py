@@ -235,6 +235,6 @@ def test_a_job_that_names_iterations_replaces_its_bundles_epochs():
 
 
 def test_a_job_that_names_iterations_and_epochs_is_told_that_one_of_them_would_change_nothing():
-    with pytest.raises(ValueError, match="iterations 20 would change nothing, since epochs is 1; leave one of them"):
+    with pytest.raises(ValueError, match="iterations 20 would change nothing, since epochs is 1; write epochs: 0, or"):
         load_bundle("pvt_fpn", {"epochs": 1, "iterations": 20})
     assert load_bundle("pvt_fpn", {"epochs": 0, "iterations": 20}).training.iterations == 20

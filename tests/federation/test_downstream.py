@@ -22,7 +22,7 @@ FIRST = {
     "fl_endovit_triplets": "map",
     "fedsurg": "macro_f1",
 }
-ONE = {"batch_size": 2, "iterations": 1, "warmup_rounds": 0.0, "start": "file"}
+ONE = {"batch_size": 2, "epochs": 0, "iterations": 1, "warmup_rounds": 0.0, "start": "file"}
 
 
 def job(name):
