@@ -67,9 +67,12 @@ def load(
     Raises:
         ValueError: There is no such bundle, or the checkpoint is missing, damaged, of another network or task.
     """
-    from shared_components.inference.arrays import load_model
+    from shared_components.core.trained_model import open_trained
+    from shared_components.inference.arrays import Model
 
-    return load_model(model, bundle=bundle, site=site, precision=precision)
+    given = None if model is None else Path(model)
+    path, trained = open_trained(given, bundle=bundle, site=None if site is None else Path(site))
+    return Model(trained, precision=precision, path=path)
 
 
 def site(

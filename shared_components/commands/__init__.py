@@ -7,20 +7,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from shared_components.core.shipped_weights import shipped_weights
-from shared_components.core.trained_model import Trained, load_trained
-from shared_components.data.site_file import load_site
-from shared_components.networks.bundle_config import load_bundle
+from shared_components.core.trained_model import Trained, open_trained
 
 
-class _Parser(ArgumentParser):
+class Parser(ArgumentParser):
+    """Raise ValueError where `ArgumentParser` ends the process."""
+
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
 
 
 def parsed(configure: Callable[[ArgumentParser], None], options: Sequence[str]) -> Namespace:
     """Parse a command's options for a caller in Python; ValueError where the command would refuse them."""
-    parser = _Parser()
+    parser = Parser()
     configure(parser)
     return parser.parse_args(list(options))
 
@@ -42,10 +41,7 @@ def add_model(parser: ArgumentParser) -> None:
 
 def open_model(args: Namespace) -> tuple[Path, Trained]:
     """Return the path and the model of :func:`add_model`'s arguments; ValueError where it cannot be used."""
-    load_bundle(args.bundle)  # refuses an unknown name
-    path = args.model or shipped_weights(args.bundle, instead="name a checkpoint with --model")
-    site = load_site(args.site) if args.site else None
-    return path, load_trained(path, bundle=args.bundle, site=site)
+    return open_trained(args.model, bundle=args.bundle, site=args.site, instead="name a checkpoint with --model")
 
 
 def report_generated(args: Namespace, changed: Sequence[Path], *, of: str) -> None:

@@ -16,11 +16,13 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.site_conditioning import describe_site, knows_no_site
 from shared_components.core.streams import Prompted
 from shared_components.core.task import Task, make_task
 from shared_components.data.classes import coarser_ids
 from shared_components.data.site import Site
+from shared_components.data.site_file import load_site
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, header_of, load_into, load_weights
 from shared_components.networks.parts import parts_of
@@ -65,6 +67,22 @@ def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Traine
     told_as_asked(network, path, site)
     task = task_learnt(known.tasks, path, network)
     return Trained(network, task, input_size(notes, known.training.height, known.training.width))
+
+
+def open_trained(
+    model: Path | None, *, bundle: str, site: Path | None = None, instead: str = "name a checkpoint"
+) -> tuple[Path, Trained]:
+    """Return the path and the model of a checkpoint, or of the weights that a bundle ships.
+
+    Args:
+        model: The checkpoint; None: the bundle's own.
+        bundle: As of `load_trained`, whose errors are raised.
+        site: site.yaml of where it is used.
+        instead: What to do where the bundle ships none, for the error.
+    """
+    load_bundle(bundle)  # refuses an unknown name
+    path = model or shipped_weights(bundle, instead=instead)
+    return path, load_trained(path, bundle=bundle, site=load_site(site) if site else None)
 
 
 def input_size(notes: Mapping[str, str], height: int, width: int) -> tuple[int, int]:

@@ -12,15 +12,12 @@ from torch import Tensor, nn
 
 from shared_components.common import machine
 from shared_components.core.evaluation import network_input
-from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.streams import Prompted
 from shared_components.core.task import current
-from shared_components.core.trained_model import Trained, load_trained
-from shared_components.data.site_file import load_site
+from shared_components.core.trained_model import Trained
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor, Streaming, shown_frames
-from shared_components.networks.bundle_config import load_bundle
 
 Array = np.ndarray
 
@@ -116,30 +113,6 @@ class Model:
         outputs, mask = predictor(image, frame.shape[:2], sequence=sequence)
         shares = current(outputs, 4)[0].float().softmax(0).cpu().numpy()  # (C, h, w)
         return Prediction(mask, _enlarged(shares, frame.shape[:2]), self.classes, frame, name, seconds)
-
-
-def load_model(
-    model: str | Path | None = None,
-    *,
-    bundle: str = "pvt_fpn",
-    site: str | Path | None = None,
-    precision: str = "float32",
-) -> Model:
-    """Load a checkpoint, or the weights that a bundle ships.
-
-    Args:
-        model: The checkpoint's path; None: the bundle's own.
-        bundle: Whose weights, and whose network for a checkpoint without a header.
-        site: site.yaml of where it is used, for a federation's model for other hospitals.
-        precision: ``float32`` or ``bf16``.
-
-    Raises:
-        ValueError: There is no such bundle, or the checkpoint or the site cannot be used.
-    """
-    load_bundle(bundle)
-    path = Path(model) if model is not None else shipped_weights(bundle, instead="name a checkpoint")
-    where = load_site(site) if site is not None else None
-    return Model(load_trained(path, bundle=bundle, site=where), precision=precision, path=path)
 
 
 def check_frame(frame: object) -> None:

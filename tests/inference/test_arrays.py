@@ -5,11 +5,12 @@ import pytest
 import torch
 from torch import nn
 
+import surgfl
 from shared_components.core.evaluation import network_input
 from shared_components.core.task import make_task
 from shared_components.core.trained_model import Trained
 from shared_components.inference import InferenceError
-from shared_components.inference.arrays import Model, check_frame, load_model
+from shared_components.inference.arrays import Model, check_frame
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor, shown_frames
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
@@ -132,12 +133,12 @@ def test_models_of_other_tasks_and_precisions_are_refused(tmp_path):
     with pytest.raises(InferenceError, match="precision is 'half'"):
         Model(Trained(Colours(), SEGMENTATION, (32, 64)), precision="half")
     with pytest.raises(ValueError, match=r"checkpoint .*none\.safetensors does not exist"):
-        load_model(tmp_path / "none.safetensors")
+        surgfl.load(tmp_path / "none.safetensors")
     with pytest.raises(ValueError, match="bundle 'nobody' does not exist"):
-        load_model(bundle="nobody")
+        surgfl.load(bundle="nobody")
 
 
 @pytest.mark.slow
 def test_a_model_that_follows_boxes_is_refused():
     with pytest.raises(InferenceError, match="follows boxes of a first frame; use `surgfl segment --box`"):
-        load_model(bundle="surgfed")
+        surgfl.load(bundle="surgfed")
