@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from shared_components.commands import pretrain, ship
+from shared_components.commands import Parser, pretrain, ship
 from shared_components.experiments.shipping.recipe import CHOICE, choose, line_of, read_real, read_recipe, words_of
 
 HELP = "train, choose and ship the weights of bundles by a recipe; the same command goes on where it stopped"
@@ -50,11 +50,11 @@ def run(args: argparse.Namespace) -> int:
 
 def _parsed(command: ModuleType, words: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments of another command; ValueError where they are wrong."""
-    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser = Parser()
     command.configure(parser)
     try:
         args, unknown = parser.parse_known_args(words)
-    except argparse.ArgumentError as error:
+    except ValueError as error:
         raise ValueError(f"the recipe's options {' '.join(words)} are wrong: {error}") from error
     if unknown:
         raise ValueError(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -144,13 +145,13 @@ def choose(recipe: Recipe, folder: Path, real: Mapping[str, Path], *, films: Fil
     sites = real_sites(real)
     wanted = {"unseen": recipe.unseen, "families": recipe.families, "real": list(real)}
     known = _known_scores(folder / SCORES, wanted)
+    found = {}
     for name in recipe.candidates:
         key = f"{name} {sha256_of(folder / name / 'model.safetensors')}"
         if key not in known:
             known[key] = _scores(recipe, folder / name, sites, films or Films())
             write_json(folder / SCORES, {**wanted, "scores": known})
-    found = {key.split()[0]: value for key, value in known.items() if _is_current(key, folder)}
-    found = {name: found[name] for name in recipe.candidates}
+        found[name] = known[key]
     best = max(found, key=lambda name: found[name]["mean"])
     by = f"{recipe.unseen} unseen looks of each of {', '.join(recipe.families)}" + "".join(f", {name}" for name in real)
     facts = {"chosen": best, "candidates": recipe.candidates, "by": by, "scores": found}
@@ -162,12 +163,6 @@ def _known_scores(path: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the scores that were taken at the same looks and sites; none where they are of others."""
     found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return found["scores"] if all(found.get(key) == value for key, value in wanted.items()) else {}
-
-
-def _is_current(key: str, folder: Path) -> bool:
-    name, sha256 = key.split()
-    model = folder / name / "model.safetensors"
-    return model.is_file() and sha256_of(model) == sha256
 
 
 def _scores(recipe: Recipe, run: Path, sites: Sequence[Tested], films: Films) -> dict[str, Any]:
@@ -185,7 +180,7 @@ def _scores(recipe: Recipe, run: Path, sites: Sequence[Tested], films: Films) ->
         network.to(machine.device())
         looks = looks_to_test(recipe.unseen, (), recipe.families, first=CHOOSING)
         rendered = rendered_sites(looks, Path(folder) / "sites", kind=task.card.kind, spec=task.spec, films=films)
-        for tested in _chain(rendered, sites):
+        for tested in chain(rendered, sites):
             where = tested.name if tested.where == "real" else tested.where
             for record in score(network, trained, tested):
                 groups.setdefault((tested.where == "real", where), []).append(record[task.metrics[0].name]["mean"])
@@ -198,8 +193,3 @@ def _scores(recipe: Recipe, run: Path, sites: Sequence[Tested], films: Films) ->
     sign = 1 if task.metrics[0].higher_is_better else -1
     mean = sign * statistics.mean(statistics.mean(half) for half in halves if half)
     return {"mean": mean, **{where: value for (_, where), value in means.items()}}
-
-
-def _chain(rendered: Iterator[Tested], real: Sequence[Tested]) -> Iterator[Tested]:
-    yield from rendered
-    yield from real
