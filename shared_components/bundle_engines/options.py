@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import torch
 import yaml
@@ -26,6 +26,7 @@ from shared_components.core.trained_model import Remade
 from shared_components.networks.adapter import adapted
 from shared_components.networks.network_class import is_ours
 
+T = TypeVar("T")
 FREE_SECTIONS = ("training", "tasks")
 """Plain sections that need not state every key; their readers refuse an unknown one by name."""
 _OTHERS = (
@@ -66,8 +67,7 @@ def buildable(network: nn.Module) -> Remade:
     """
     if is_ours(type(network)):
         return cast(Remade, network)
-    frames = (frame.f_locals.get("self") for frame, _ in traceback.walk_stack(None))
-    parser = next((holder for holder in frames if isinstance(holder, ConfigParser)), None)
+    parser = _calling(ConfigParser)
     section = parser.get("network_def") if parser is not None else None
     kind = type(network)
     if not isinstance(section, Mapping):
@@ -221,11 +221,15 @@ def _running_workflow() -> tuple[ConfigWorkflow | None, Mapping[str, Any]]:
     From the callers' frames: MONAI evaluates an expression with the resolved values of other keys alone, and passes it
     neither the workflow nor its parser, in which alone the overrides are.
     """
-    callers = [frame for frame, _ in traceback.walk_stack(None)]
-    holders = (frame.f_locals.get("self") for frame in callers)
-    workflow = next((holder for holder in holders if isinstance(holder, ConfigWorkflow)), None)
+    callers = (frame for frame, _ in traceback.walk_stack(None))
     runner = next((frame.f_locals for frame in callers if frame.f_code is create_workflow.__code__), None)
-    return workflow, {} if runner is None else {**runner["_args"], "config_file": runner["config_file"]}
+    return _calling(ConfigWorkflow), {} if runner is None else {**runner["_args"], "config_file": runner["config_file"]}
+
+
+def _calling(kind: type[T]) -> T | None:
+    """Return the innermost object of a class whose method is being run."""
+    holders = (frame.f_locals.get("self") for frame, _ in traceback.walk_stack(None))
+    return next((holder for holder in holders if isinstance(holder, kind)), None)
 
 
 def _text(words: str) -> Any:
