@@ -220,7 +220,7 @@ def simulate(
         sites: By name what `site` returned or its site.yaml; or a folder with ``<site>/site.yaml``.
         out: Folder of all runs; an unfinished one of the same job is continued.
         settings: Replace the job's own, such as ``rounds=2`` or ``training={"iterations": 10}``, whose other entries
-            stay.
+            stay, but the epochs that iterations replace.
 
     Raises:
         ValueError: There is no such job, setting or site, or a site refuses the job.
@@ -244,6 +244,7 @@ def _job(job: str | Path | Job, settings: Mapping[str, Any]) -> Job:
     from shared_components.federation.messages import Job
     from shared_components.flare.deployment.job_folder import read_job_folder
     from shared_components.flare.deployment.submission import find_job
+    from shared_components.networks.bundle_config import with_settings
 
     found = job if isinstance(job, Job) else read_job_folder(find_job(str(job))).job
     if found is None:
@@ -252,4 +253,6 @@ def _job(job: str | Path | Job, settings: Mapping[str, Any]) -> Job:
     merged = {
         key: {**(values.get(key) or {}), **new} if isinstance(new, Mapping) else new for key, new in settings.items()
     }
+    if isinstance(new := settings.get("training"), Mapping):
+        merged["training"] = with_settings(values.get("training") or {}, new)
     return Job.from_json(values | merged)

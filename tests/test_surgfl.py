@@ -105,3 +105,9 @@ def test_methods_are_compared_on_ones_own_sites(tmp_path):
     )
     assert [len(result.scores["sites"]) for result in found.results] == [2, 2]
     assert (tmp_path / "out" / "index.html").is_file()
+
+
+def test_iterations_replace_the_epochs_of_a_job_and_leave_its_other_settings():
+    own = surgfl._job("fedsurg", {}).training
+    changed = surgfl._job("fedsurg", {"training": {"iterations": 3}}).training
+    assert own["epochs"] == 2 and changed == {**own, "epochs": 0, "iterations": 3}

@@ -19,7 +19,7 @@ from shared_components.experiments.comparison.output import refuse_foreign, set_
 from shared_components.experiments.comparison.results import Comparison, read_results
 from shared_components.experiments.comparison.schedule import carry_out_all, side_by_side
 from shared_components.experiments.comparison.tables import own_tables
-from shared_components.networks.bundle_config import bundle_for, takes_squares
+from shared_components.networks.bundle_config import bundle_for, takes_squares, with_settings
 from shared_components.reporting.tables import as_markdown
 
 MOST_SEEDS = 1000
@@ -166,7 +166,7 @@ def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
     rounds = scale.rounds if args.rounds is None else args.rounds
     squares = any(takes_squares(row.bundle or bundle_for(row.method)) for row in preset.variants)
     square = {"width": scale.training["height"]} if squares and "height" in scale.training else {}
-    training = {**scale.training, **square, **_training(args)}
+    training = with_settings({**scale.training, **square}, _training(args))
     common = chosen_start(args.start or preset.start or RENDERED)
     given = starts.given_starts(args.start_of)
     numbers = seeds(args.seeds)
@@ -244,8 +244,6 @@ def _training(args: argparse.Namespace) -> dict[str, Any]:
     if args.learning_rate == 0:
         raise ValueError("--learning-rate is 0, which trains nothing; give a number above 0")
     given = {key: getattr(args, key) for key in ("iterations", "batch_size", "learning_rate")}
-    if args.iterations:
-        given["epochs"] = 0
     if args.size:
         height, width = height_and_width("--size", args.size)
         given |= {"height": height, "width": width}

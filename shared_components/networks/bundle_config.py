@@ -210,19 +210,23 @@ def load_bundle(
     for given in (sections["training"], overrides or {}):
         if not isinstance(given, Mapping):
             raise ValueError(f"training: it is {given!r}; write its settings as 'name: value'")
-    chosen_steps = {key: (overrides or {}).get(key) for key in ("epochs", "iterations")}
-    if all(chosen_steps.values()):
+    steps = [(overrides or {}).get(key) for key in ("iterations", "epochs")]
+    if all(steps):
         raise ValueError(
-            f"training: iterations {chosen_steps['iterations']} would change nothing, since epochs is "
-            f"{chosen_steps['epochs']}; write epochs: 0, or leave iterations out"
+            f"training: iterations {steps[0]} would change nothing, since epochs is {steps[1]}; write epochs: 0, or "
+            "leave iterations out"
         )
-    counted = {"epochs": 0} if "iterations" in (overrides or {}) else {}
-    training = training_from({**sections["training"], **counted, **(overrides or {})})
+    training = training_from(with_settings(sections["training"], overrides or {}))
     definition: Mapping[str, Any] = sections["network_def"]
     chosen: Mapping[str, Any] = {}
     if network not in (None, {}):
         definition, chosen = chosen_definition(network, definition)
     return Bundle(name, definition, training, tasks_from(sections["tasks"], tasks or {}), chosen)
+
+
+def with_settings(training: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a section `training` with other settings; `iterations` without `epochs` replaces its epochs."""
+    return {**training, **({"epochs": 0} if "iterations" in changes else {}), **changes}
 
 
 @functools.lru_cache(maxsize=16)
