@@ -196,8 +196,8 @@ def test_the_executor_imports_ahead_what_an_optimizer_will_import():
     """Without it a task waits a second longer for its first training step."""
     code = (
         "import sys; from shared_components.flare.executor import _import_ahead; _import_ahead();"
-        "before = set(sys.modules); import torch;"
-        "torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))]).step();"
+        "before = set(sys.modules); import torch; from shared_components.core.optimizers import AdamW;"
+        "AdamW([torch.nn.Parameter(torch.zeros(1))]).step();"
         "import shared_components.federation.site.runner;"
         "print(len(set(sys.modules) - before))"
     )
