@@ -31,7 +31,7 @@ RUN = $(OUT)/ws-state/pfedsis/latest
 SITES = site-1 site-2 site-3
 EVALUATE = ['bundles/pfedsis/configs/train.yaml','bundles/pfedsis/configs/evaluate.yaml']
 EVALUATED = $(foreach model,received alone together,$(SITES:%=$(OUT)/evaluations/$(model)/%/metrics.json))
-received = bundles/pfedsis/models/model.safetensors
+received = bundles/pvt_fpn/models/model.safetensors
 alone = $(OUT)/alone/models/$(*F)/best.safetensors
 together = $(OUT)/ws/models/$(*F)/best.safetensors
 

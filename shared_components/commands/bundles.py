@@ -1,6 +1,7 @@
 """`surgfl bundles`: write the files of all bundles from what they share and from their descriptions."""
 
 import argparse
+from pathlib import Path
 
 from shared_components.commands import report_generated
 from shared_components.experiments.shipping.bundle_files.make import (
@@ -8,20 +9,29 @@ from shared_components.experiments.shipping.bundle_files.make import (
     described_bundles,
     outdated_files,
     write_bundle,
+    write_zoo,
 )
 
 HELP = "write bundles/<name>/ from bundles/<name>.yaml and what all bundles share"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a file would change")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--check", action="store_true", help="write nothing; fail where a file would change")
+    only.add_argument(
+        "--zoo", type=Path, metavar="DIR", help="write copies that need no other bundle, with model.pt, as a model zoo"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the files that change and list them.
 
-    A ValueError names a faulty description, weights that are not their card's, or with --check a file to write.
+    A ValueError names a faulty description, weights that are not their card's, with --check a file to write, or with
+    --zoo a folder that is there already.
     """
+    if args.zoo:
+        print(*write_zoo(args.zoo), sep="\n")
+        return 0
     for name in described_bundles():
         check_weights(name)
         changed = outdated_files(name) if args.check else write_bundle(name)

@@ -21,7 +21,7 @@ from shared_components.core.shipped_weights import (
 from shared_components.core.task import Task
 from shared_components.data.synthetic.drawn_looks import FAMILIES
 from shared_components.data.synthetic.looks import LOOKS
-from shared_components.experiments.shipping.bundle_files.make import write_bundle
+from shared_components.experiments.shipping.bundle_files.make import described_bundles, read_description, write_bundle
 from shared_components.experiments.shipping.weights import (
     HEAVIEST,
     Films,
@@ -88,6 +88,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Score and ship; all bundles get the same file, or after a ValueError none of them changes."""
+    _refuse_sharing(args.bundle)
     trained, *before = read_stages([args.pretrained, *args.before])
     trained = told(trained, args.data, args.seen)
     real = real_sites(dict(map(_named, args.real)))
@@ -126,6 +127,15 @@ def _named(text: str) -> tuple[str, Path]:
     return name, Path(path).expanduser()
 
 
+def _refuse_sharing(bundles: Sequence[str]) -> None:
+    for name in {*bundles} & {*described_bundles()}:
+        if other := read_description(name).same_weights_as:
+            raise ValueError(
+                f"--bundle {name}: {name}.yaml says same_weights_as: {other}; ship them with --bundle {other} "
+                "alone, or remove the key"
+            )
+
+
 def _refuse_heavy(path: Path) -> None:
     if (size := path.stat().st_size) > HEAVIEST:
         raise CheckpointError(
@@ -135,13 +145,17 @@ def _refuse_heavy(path: Path) -> None:
 
 
 def _write(bundles: Sequence[str], weights: bytes, facts: Mapping[str, Any]) -> None:
-    """Write weights and cards of all bundles together, then what their descriptions make of the cards."""
+    """Write weights and cards of all bundles together, then what their descriptions make of the cards.
+
+    So of bundles that share them.
+    """
     root = bundle_config.bundles_folder()
     files = {root / name / MODEL: weights for name in bundles}
     write_together(files | {root / name / FACTS: card_text(facts).encode() for name in bundles})
-    for name in dict.fromkeys(bundles):
-        for path in [root / name / MODEL, root / name / FACTS, *write_bundle(name, root)]:
-            print(f"{path}: {'written' if path.exists() else 'removed'}")
+    sharing = [name for name in described_bundles(root) if read_description(name, root).same_weights_as in bundles]
+    made = [path for name in dict.fromkeys([*bundles, *sharing]) for path in write_bundle(name, root)]
+    for path in [*files, *(root / name / FACTS for name in bundles), *made]:
+        print(f"{path}: {'written' if path.exists() else 'removed'}")
 
 
 def _tables(facts: Mapping[str, Any]) -> Iterator[Table]:

@@ -1,8 +1,9 @@
 """The weights that a bundle ships: `models/model.safetensors`, and their card, `models/model.json`.
 
 Both come from `surgfl ship`. The card's hash is compared whenever the weights are used, so that a file of another
-release, or half of a copy, is never trained from. `models/model.pt` has the same numbers for MONAI's tools and model
-zoo.
+release, or half of a copy, is never trained from. Where two bundles have the same weights, one holds them, and the
+other's `model.json` says whose they are: `{"same_as": "pvt_fpn"}`. `models/model.pt`, which has the same numbers for
+MONAI's tools, is in the copies that `surgfl bundles --zoo` makes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from shared_components.networks.checkpoints import CheckpointError, load_into, l
 
 MODEL, FACTS = "models/model.safetensors", "models/model.json"
 EXPORTED = "models/model.pt"  # what MONAI's model zoo and exporters expect
+SAME_AS = "same_as"
 KEEPER = "models/.gitkeep"  # holds the folder where there are no weights
 
 
@@ -32,21 +34,36 @@ def sha256_of(path: Path) -> str:
 
 
 def shipped_facts(bundle: str, folder: Path | None = None) -> dict[str, Any] | None:
-    """Return a bundle's card; None where it ships no weights. ``folder`` of bundles: default: beside the package.
+    """Return the card of a bundle's weights; None where it ships none.
+
+    ``folder`` of bundles is by default the one beside the package.
 
     Raises:
-        CheckpointError: the file is no JSON with the hash of the weights.
+        CheckpointError: the file is no JSON with the hash of the weights, or with the bundle whose they are.
     """
-    path = (folder or bundle_config.bundles_folder()) / bundle / FACTS
+    return _held(bundle, folder)[1]
+
+
+def _held(bundle: str, folder: Path | None) -> tuple[Path, dict[str, Any] | None]:
+    """Return the folder of the bundle that holds a bundle's weights, and their card."""
+    root = (folder or bundle_config.bundles_folder()) / bundle
+    facts = _card(root / FACTS)
+    if facts is not None and isinstance(whose := facts.get(SAME_AS), str) and Path(whose).name == whose:
+        root = root.with_name(whose)
+        facts = _card(root / FACTS)
+    if facts is not None and not isinstance(facts.get("sha256"), str):
+        raise CheckpointError(f"{root / FACTS}: names no 'sha256' of the weights; run `surgfl ship` again")
+    return root, facts
+
+
+def _card(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise CheckpointError(f"{path}: is not valid JSON ({error}); run `surgfl ship` again") from error
-    if not isinstance(facts, dict) or not isinstance(facts.get("sha256"), str):
-        raise CheckpointError(f"{path}: names no 'sha256' of the weights; run `surgfl ship` again")
-    return facts
+    return facts if isinstance(facts, dict) else {}
 
 
 def shipped_weights(bundle: str, folder: Path | None = None, *, instead: str = "use start: random") -> Path:
@@ -64,11 +81,12 @@ def verified_weights(
     Raises:
         CheckpointError: the bundle ships none, or the file is not the card's.
     """
-    facts = shipped_facts(bundle, folder)
-    path = (folder or bundle_config.bundles_folder()) / bundle / MODEL
+    root, facts = _held(bundle, folder)
+    path = root / MODEL
     if facts is None or not path.is_file():
+        shares = f"has the weights of {root.name!r}" if root.name != bundle else "ships no weights"
         raise CheckpointError(
-            f"bundle {bundle!r} ships no weights ({path if facts else path.parent / 'model.json'} does not exist); "
+            f"bundle {bundle!r} {shares} ({path if facts else root / FACTS} does not exist); "
             f"{instead}, or make some with `surgfl pretrain` and `surgfl ship`"
         )
     if (found := sha256_of(path)) != facts["sha256"]:

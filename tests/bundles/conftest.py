@@ -15,11 +15,13 @@ from shared_components.core.metrics import frame_scores, summarise
 from shared_components.core.shipped_weights import EXPORTED, shipped_facts
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
+from shared_components.experiments.shipping.bundle_files.make import write_zoo
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import save_weights
 from shared_components.tasks.segmentation import enlarge
 
+BUNDLES = Path(__file__).parents[2] / "bundles"
 HEIGHT, WIDTH = 64, 96
 SHIPPING = [name for name in bundle_config.bundle_names() if shipped_facts(name)]
 """The bundles that ship weights; one that does not begins at random."""
@@ -56,7 +58,15 @@ def _one_thread():
 
 @pytest.fixture(scope="session")
 def bundles() -> Path:
-    return Path(__file__).parents[2] / "bundles"
+    return BUNDLES
+
+
+@pytest.fixture(scope="session")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The copies that `surgfl bundles --zoo` makes."""
+    folder = tmp_path_factory.mktemp("zoo")
+    write_zoo(folder, BUNDLES)
+    return folder
 
 
 @pytest.fixture

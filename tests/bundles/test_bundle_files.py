@@ -12,19 +12,21 @@ import monai.bundle
 import numpy as np
 import pytest
 
+from shared_components.bundle_engines import own_checkpoint
 from shared_components.cli import main
-from shared_components.core.shipped_weights import EXPORTED, FACTS, KEEPER, MODEL
+from shared_components.core.shipped_weights import EXPORTED, FACTS, KEEPER, MODEL, shipped_weights
 from shared_components.experiments.shipping.bundle_files.make import (
     bundle_files,
+    check_weights,
     described_bundles,
     marks,
-    outdated_files,
     read_description,
     write_bundle,
+    write_zoo,
 )
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import bundle_names, load_bundle
-from shared_components.networks.checkpoints import load_metadata, load_weights, save_pt, stored_weights
+from shared_components.networks.checkpoints import load_metadata, load_weights, stored_weights
 from tests.bundles.conftest import PROMPTED, SEGMENTING
 
 NEW = """\
@@ -79,32 +81,41 @@ def test_a_new_bundle_gets_the_files_of_the_others(bundles, folder):
         {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()}
         for root in (folder / "toy", bundles / "pvt_fpn")
     )
-    assert made - {KEEPER} == others - {KEEPER, MODEL, EXPORTED, FACTS} and KEEPER in made
+    assert made - {KEEPER} == others - {KEEPER, MODEL, FACTS} and KEEPER in made
 
 
-def test_a_model_pt_that_is_not_the_shipped_weights_is_found_and_made_again(bundles, tmp_path):
-    """Other numbers, a tensor that is missing, a tensor too many, another header, no file."""
-    for name in ("LICENSE", "bundles/pfedsis.yaml"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        shutil.copy(bundles.parent / name, tmp_path / name)
-    shutil.copytree(bundles / "pfedsis", tmp_path / "bundles" / "pfedsis")
-    exported = tmp_path / "bundles" / "pfedsis" / EXPORTED
-    right, state, notes = exported.read_bytes(), stored_weights(exported), load_metadata(exported)
-    assert outdated_files("pfedsis", tmp_path / "bundles") == []
-    name, helper = "head_global.bias", "head_appearance.bias"
-    for wrong, said in (
-        (state | {name: state[name] + 1}, notes),
-        (state | {name: state[name].float()}, notes),
-        ({key: value for key, value in state.items() if key != name}, notes),
-        ({key: value for key, value in state.items() if key != helper}, notes),
-        (state | {"more": state[name]}, notes),
-        (state, notes | {"height": "64"}),
-    ):
-        save_pt(exported, wrong, said)
-        assert outdated_files("pfedsis", tmp_path / "bundles") == [exported]
-        assert write_bundle("pfedsis", tmp_path / "bundles") == [exported] and exported.read_bytes() == right
-    exported.unlink()
-    assert write_bundle("pfedsis", tmp_path / "bundles") == [exported] and exported.read_bytes() == right
+def test_a_bundle_that_shares_weights_says_whose_they_are(bundles, folder):
+    """In its folder and its card; the copy for the zoo holds them itself."""
+    shutil.copytree(bundles / "pvt_fpn", folder / "pvt_fpn")
+    shutil.copy(bundles / "pvt_fpn.yaml", folder)
+    (folder / "toy.yaml").write_text(NEW.replace("dropout: 0.0 ", "# ") + "same_weights_as: pvt_fpn\n")
+    (folder.parent / "LICENSE").unlink()  # as in an installed wheel
+    with pytest.raises(FileNotFoundError, match="toy/LICENSE"):
+        write_bundle("toy", folder)
+    (folder / "toy").mkdir()
+    shutil.copy(bundles.parent / "LICENSE", folder / "toy")
+    write_bundle("toy", folder)
+    whose = folder / "pvt_fpn" / MODEL
+    assert not (folder / "toy" / MODEL).exists() and not (folder / "toy" / KEEPER).exists()
+    assert shipped_weights("toy", folder) == whose and own_checkpoint(str(folder / "toy")) == str(whose)
+    assert "`../pvt_fpn/models/model.safetensors` (float16)" in (folder / "toy" / "docs" / "README.md").read_text()
+
+    out = folder.parent / "zoo"
+    assert write_zoo(out, folder) == [out / "pvt_fpn", out / "toy"]
+    shutil.rmtree(out / "pvt_fpn")
+    assert own_checkpoint(str(out / "toy")) == str(out / "toy" / MODEL)
+    assert stored_weights(out / "toy" / EXPORTED).keys() >= load_weights(whose).keys()
+    with pytest.raises(ValueError, match=r"zoo/toy exists already; name a new folder"):
+        write_zoo(out, folder)
+    (folder / "toy" / MODEL).write_bytes(b"")
+    with pytest.raises(ValueError, match=r"toy.yaml says same_weights_as: pvt_fpn; remove the file"):
+        check_weights("toy", folder)
+    whose.unlink()
+    with pytest.raises(ValueError, match=r"bundle 'toy' has the weights of 'pvt_fpn' \(.*pvt_fpn/models/model.safe"):
+        own_checkpoint(str(folder / "toy"))
+    (folder / "toy.yaml").write_text(NEW + "same_weights_as: toy\n")
+    with pytest.raises(ValueError, match=r"toy.yaml: same_weights_as is 'toy'; name another of the bundles pvt_fpn"):
+        write_bundle("toy", folder)
 
 
 def test_a_second_time_nothing_is_written_and_what_was_edited_by_hand_is_mended(folder):
@@ -235,11 +246,11 @@ INFERENCE = "configs/inference.yaml"
 
 
 @pytest.fixture
-def copied(bundles, tmp_path):
-    """Return a function: a copy of a bundle's folder under another name, with a frame in it."""
+def copied(zoo, tmp_path):
+    """Return a function: a bundle's copy for the zoo under another name, with a frame in it."""
 
     def copied(bundle):
-        folder = Path(shutil.copytree(bundles / bundle, tmp_path / "mine"))
+        folder = Path(shutil.copytree(zoo / bundle, tmp_path / "mine"))
         frame = np.tile(np.arange(96, dtype=np.uint8), (64, 1))
         cv2.imwrite(str(folder / "frame.png"), np.dstack([frame] * 3))
         return folder
@@ -252,7 +263,7 @@ def masks(folder):
 
 
 @EACH
-def test_inference_runs_in_the_folder_with_its_own_weights_as_from_elsewhere(copied, bundle, monkeypatch):
+def test_inference_runs_in_the_folder_with_its_own_weights_as_by_the_repositorys(copied, bundles, bundle, monkeypatch):
     folder = copied(bundle)
     monkeypatch.chdir(folder)
     told = {"logging_file": False, **PROMPTED.get(bundle, {})}
@@ -260,7 +271,7 @@ def test_inference_runs_in_the_folder_with_its_own_weights_as_from_elsewhere(cop
     record = json.loads((folder / "results" / "prediction.json").read_text())
     assert record["model"] == str(folder / "models" / "model.safetensors")
     monkeypatch.chdir(folder.parent)
-    monai.bundle.run(config_file=f"mine/{INFERENCE}", input="mine/frame.png", output_dir="out", **told)
+    monai.bundle.run(config_file=str(bundles / bundle / INFERENCE), input="mine/frame.png", output_dir="out", **told)
     assert masks(folder / "results") == masks(folder.parent / "out") and masks(folder / "results")
 
 

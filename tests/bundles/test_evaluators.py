@@ -50,11 +50,11 @@ def test_summary_and_table_hold_the_metrics_at_the_masks_resolution(evaluate, ch
 
 
 @pytest.mark.parametrize("bundle", SHIPPING)
-def test_without_a_checkpoint_the_shipped_weights_are_evaluated(run, bundles, bundle, site_config, tmp_path):
+def test_without_a_checkpoint_the_shipped_weights_are_evaluated(run, zoo, bundle, site_config, tmp_path):
     of_clips = {"fedst": "history: false\n", "surgfed": "rate: 1.0\n"}
     site_config.write_text(site_config.read_text() + of_clips.get(bundle, ""))
     run(bundle, "train", "evaluate", site_config=str(site_config), output_dir=str(tmp_path / "results"))
-    shipped = (bundles / bundle / "models" / "model.safetensors").read_bytes()
+    shipped = (zoo / bundle / "models" / "model.safetensors").read_bytes()
     found = json.loads((tmp_path / "results" / "metrics.json").read_text())
     assert found["checkpoint_sha256"] == hashlib.sha256(shipped).hexdigest() and found["frames"] == 2
 

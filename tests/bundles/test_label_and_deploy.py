@@ -55,6 +55,11 @@ def expected_mask(scene, tmp_path_factory):
 
 
 @pytest.fixture
+def bundles(zoo):
+    return zoo
+
+
+@pytest.fixture
 def config(bundles):
     """Return a function: a bundle's parsed inference config, with its metadata, as the apps read it."""
 

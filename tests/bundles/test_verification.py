@@ -17,19 +17,26 @@ from monai.bundle import ConfigParser, create_workflow, verify_metadata, verify_
 from safetensors.torch import load_file
 
 from shared_components.bundle_engines import prepare
-from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL, mean_of_real
+from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL, mean_of_real, sha256_of, shipped_weights
 from shared_components.core.trained_model import load_trained
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.networks.checkpoints import export_pt, load_metadata, save_weights
-from tests.bundles.conftest import PROMPTED, SEGMENTING, UNPROMPTED, export
+from tests.bundles.conftest import PROMPTED, SEGMENTING, SHIPPING, UNPROMPTED, export
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:No hash value:UserWarning", "error:Detected deprecated name:UserWarning"
 )
+ROOT = Path(__file__).parents[2]
 SCHEMA = Path(__file__).with_name("metadata_schema.json")
 EACH = pytest.mark.parametrize("bundle", bundle_names())
 WITH_WEIGHTS = pytest.mark.parametrize("bundle", SEGMENTING)
 EXPORTED_TO_TORCHSCRIPT = pytest.mark.parametrize("bundle", UNPROMPTED)
+
+
+@pytest.fixture
+def bundles(zoo: Path) -> Path:
+    """What the model zoo gets."""
+    return zoo
 
 
 def document(bundles: Path, bundle: str, config: str) -> dict:
@@ -41,7 +48,7 @@ def metadata_of(bundles: Path, bundle: str) -> dict:
 
 
 @WITH_WEIGHTS
-def test_the_files_that_the_zoo_looks_for_are_there_and_committed(bundles, bundle):
+def test_the_files_that_the_zoo_looks_for_are_there(bundles, bundle):
     """Necessary: LICENSE and metadata; preferred: model.pt and an inference config; none above 25 MB."""
     configs = ("metadata.json", "inference.yaml", "train.yaml", "evaluate.yaml", "multi_gpu_train.yaml", "logging.conf")
     others = ("models/model.pt", "docs/data_license.txt", "docs/README.md", "LICENSE")
@@ -50,13 +57,18 @@ def test_the_files_that_the_zoo_looks_for_are_there_and_committed(bundles, bundl
     assert "Apache License" in (bundles / bundle / "LICENSE").read_text()
     assert max(path.stat().st_size for path in (bundles / bundle).rglob("*") if path.is_file()) < 25_000_000
     assert re.fullmatch("[a-z0-9_]+", bundle)
-    command = ["git", "ls-files", f"bundles/{bundle}"]
-    listed = subprocess.run(command, cwd=bundles.parent, capture_output=True, text=True, check=False)
+
+
+def test_the_repository_has_every_weight_once():
+    """`*.safetensors` is left out by .gitignore otherwise: a fresh clone must have it."""
+    listed = subprocess.run(["git", "ls-files", "bundles"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("no repository")
-    committed = set(listed.stdout.split())  # `*.pt` is left out otherwise: a fresh clone must have it
-    for file in (EXPORTED, MODEL, "LICENSE", "configs/metadata.json", "docs/data_license.txt"):
-        assert f"bundles/{bundle}/{file}" in committed
+    files = [ROOT / name for name in listed.stdout.split() if Path(name).suffix in (".safetensors", ".pt")]
+    assert {file.relative_to(ROOT / "bundles").as_posix() for file in files} == {
+        shipped_weights(bundle).relative_to(ROOT / "bundles").as_posix() for bundle in SHIPPING
+    }
+    assert len({sha256_of(file) for file in files}) == len(files) < len(SHIPPING)
 
 
 @WITH_WEIGHTS

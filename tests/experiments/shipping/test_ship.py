@@ -132,6 +132,17 @@ def test_the_card_and_metadata_say_which_weights_and_the_check_compares_them(toy
     assert main(["bundles"]) == 2 and "bundle 'two' ships no weights" in capsys.readouterr().err
 
 
+def test_a_bundle_that_shares_weights_gets_its_card_with_theirs_and_none_of_its_own(toy_bundles, pretrained, capsys):
+    description = toy_bundles / "two.yaml"
+    description.write_text(description.read_text() + "same_weights_as: one\n")
+    assert shipped(pretrained) == 2
+    assert "--bundle two: two.yaml says same_weights_as: one" in capsys.readouterr().err
+    assert main(["ship", str(pretrained), "--bundle", "one", *SMALL]) == 0
+    one, two = (toy_bundles / name for name in ("one", "two"))
+    assert sha256_of(one / MODEL) in (two / "docs" / "README.md").read_text() and not (two / MODEL).exists()
+    assert shipped_weights("two") == one / MODEL and main(["bundles", "--check"]) == 0
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -13,15 +13,16 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor
 
-from shared_components.common.atomic import between_marks, differing, write_text
+from shared_components.common.atomic import between_marks, differing, write_bytes, write_text
 from shared_components.core.shipped_weights import (
     EXPORTED,
+    FACTS,
     KEEPER,
     MODEL,
+    SAME_AS,
     control_head,
     control_rows,
     exported_state,
-    is_export,
     mean_of_real,
     mean_scores,
     metric_of,
@@ -34,7 +35,7 @@ from shared_components.core.shipped_weights import (
 from shared_components.data.samples import WHOLE
 from shared_components.experiments.pretraining.tracks import INTERVAL
 from shared_components.networks.bundle_config import Training, build_network, bundles_folder, training_from
-from shared_components.networks.checkpoints import load_metadata, save_pt, stored_weights
+from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_pt
 
 CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 APPS = ("monai-label", "monai-deploy")  # which read `preprocessing` and `postprocessing`: of any version
@@ -53,6 +54,7 @@ class Description:
     method: str = "fedavg"
     method_is: str = "its loss; with one site alone, FedAvg's is plain training"
     weights_of: str = ""  # the bundle whose shipped weights it begins from; empty: its own
+    same_weights_as: str = ""  # the bundle whose shipped weights are its own as well: the file is there alone
     published_weights: str = (  # that `start` reads besides, in Markdown
         "of the encoder alone (`pvt_v2_b0.pth`, the official ImageNet weights of github.com/whai362/PVT)"
     )
@@ -88,13 +90,18 @@ def read_description(name: str, folder: Path | None = None) -> Description:
         raise ValueError(f"{path}: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
     if missing := sorted({"title", "network_def", "tasks"} - set(content)):
         raise ValueError(f"{path}: key {missing[0]!r} is missing")
-    return Description(name, **content)
+    description = Description(name, **content)
+    if (other := description.same_weights_as) and other not in set(described_bundles(folder)) - {name}:
+        others = ", ".join(described_bundles(folder))
+        raise ValueError(f"{path}: same_weights_as is {other!r}; name another of the bundles {others}")
+    return description
 
 
-def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
+def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) -> dict[str, str]:
     """Return every file of a bundle that is not written by hand, by its path in the bundle's folder.
 
-    In the card the parts between marks are made, the rest is kept.
+    In the card the parts between marks are made, the rest is kept. ``whole`` ones are of a folder that holds its
+    weights itself, and `model.pt` with them.
 
     Raises:
         ValueError: the description lacks something, the card has no marks, or what `model.json` says is damaged.
@@ -102,9 +109,13 @@ def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
     folder = folder or bundles_folder()
     description = read_description(name, folder)
     training = description.all_training
-    facts = shipped_facts(name, folder)
+    other = description.same_weights_as
+    facts = shipped_facts(other or name, folder)
+    model = f"../{other}/{MODEL}" if other and not whole else MODEL
     size = _input_size(training, facts)
     metadata = _metadata(description, size, facts)
+    if facts is not None:
+        metadata |= _of_weights(facts, model, whole=whole)
     values = {
         **asdict(description),
         "network_def": description.network_def.strip(),
@@ -117,6 +128,8 @@ def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
         "follows_boxes": _follows_boxes(description),
         "marks": marks,
         "facts": facts,
+        "model": model,
+        "whole_copy": whole,
         "begun": _begun(facts or {}),
         "ships": facts is not None or (description.weights_of and shipped_facts(description.weights_of, folder)),
         "seconds_apart": INTERVAL,
@@ -135,14 +148,20 @@ def bundle_files(name: str, folder: Path | None = None) -> dict[str, str]:
     for part in MADE_PARTS:
         made = templates.get_template(f"{part}.md.j2").render(values)
         text = between_marks(text, marks(part), made.strip(), card, f"under '{MADE_PARTS[part]}'")
+    if other and not whole:
+        files[FACTS] = json.dumps({SAME_AS: other}) + "\n"
+    elif whole and facts is not None:
+        files[FACTS] = shipped_weights(name, folder).with_name(Path(FACTS).name).read_text("utf-8")
+    licence = folder.parent / "LICENSE"
+    licence = licence if licence.is_file() else folder / name / "LICENSE"  # installed, there is none beside the folder
     return files | {
         "configs/train.json": _as_json(files["configs/train.yaml"]),
         "configs/logging.conf": _shared("logging.conf"),
         "configs/metadata.json": json.dumps(metadata, indent=2, ensure_ascii=False) + "\n",
         CARD: text,
         DATA_LICENCE: templates.get_template("data_license.txt.j2").render(values),
-        "LICENSE": (folder.parent / "LICENSE").read_text("utf-8"),
-        **({} if facts else {KEEPER: ""}),
+        "LICENSE": licence.read_text("utf-8"),
+        **({} if facts or other else {KEEPER: ""}),
     }
 
 
@@ -151,8 +170,7 @@ def outdated_files(name: str, folder: Path | None = None) -> list[Path]:
     root = (folder or bundles_folder()) / name
     made = bundle_files(name, folder)
     left_over = [root / KEEPER] if KEEPER not in made and (root / KEEPER).is_file() else []
-    exported = [root / EXPORTED] if KEEPER not in made and not _is_whole_export(name, root) else []
-    return [*differing({root / path: text for path, text in made.items()}), *exported, *left_over]
+    return [*differing({root / path: text for path, text in made.items()}), *left_over]
 
 
 def write_bundle(name: str, folder: Path | None = None) -> list[Path]:
@@ -164,45 +182,60 @@ def write_bundle(name: str, folder: Path | None = None) -> list[Path]:
         text = made.get(path.relative_to(root).as_posix())
         if text is not None:
             write_text(path, text)
-        elif path == root / EXPORTED:
-            save_pt(path, _export(name, root), load_metadata(root / MODEL))
         else:
             path.unlink()
     return changed
+
+
+def write_zoo(out: Path, folder: Path | None = None) -> list[Path]:
+    """Write a copy of every bundle that needs no other, with `model.pt`, as MONAI's model zoo and tools look for it.
+
+    Args:
+        out: gets a folder for each bundle, which are returned.
+        folder: as of `bundle_files`.
+
+    Raises:
+        ValueError: one of them is there already, or as of `bundle_files`.
+    """
+    names = described_bundles(folder)
+    if there := [out / name for name in names if (out / name).exists()]:
+        raise ValueError(f"{there[0]} exists already; name a new folder")
+    for name in names:
+        files = bundle_files(name, folder, whole=True)
+        for path, text in files.items():
+            write_text(out / name / path, text)
+        if FACTS in files:
+            weights = shipped_weights(name, folder)
+            write_bytes(out / name / MODEL, weights.read_bytes())
+            save_pt(out / name / EXPORTED, _export(read_description(name, folder), weights), load_metadata(weights))
+    return [out / name for name in names]
 
 
 def check_weights(name: str, folder: Path | None = None) -> None:
     """Refuse weights in a bundle's folder that are not those of its `model.json`.
 
     Raises:
-        CheckpointError: one of both files is missing, or the hash is another.
+        CheckpointError: one of both files is missing, the hash is another, or the weights are those of another bundle.
     """
     model = (folder or bundles_folder()) / name / MODEL
+    if model.is_file() and (other := read_description(name, folder).same_weights_as):
+        raise CheckpointError(
+            f"{model}: {name}.yaml says same_weights_as: {other}; remove the file, or the key and model.json beside it"
+        )
     if model.is_file() or shipped_facts(name, folder) is not None:
         shipped_weights(name, folder)
 
 
-def _export(name: str, root: Path) -> dict[str, Tensor]:
+def _export(description: Description, weights: Path) -> dict[str, Tensor]:
     """Return the content of `model.pt`: the shipped weights, and initial ones of the training's seed for the rest."""
-    description = read_description(name, root.parent)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(description.all_training.seed)
         network = build_network(yaml.safe_load(description.network_def))
-    return exported_state(root / MODEL, network)
-
-
-def _is_whole_export(name: str, root: Path) -> bool:
-    """Return whether `model.pt` holds the shipped weights and the other tensors of the bundle's network, no more."""
-    if not (root / MODEL).is_file():
-        return True  # `check_weights` says what is wrong
-    return is_export(root / EXPORTED, root / MODEL) and (
-        {n: value.shape for n, value in stored_weights(root / EXPORTED).items()}
-        == {n: value.shape for n, value in _export(name, root).items()}
-    )
+    return exported_state(weights, network)
 
 
 def _metadata(description: Description, size: tuple[int, int], facts: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Merge the bundle's metadata into the common ones, whose nulls each bundle must say; add its weights."""
+    """Merge the bundle's metadata into the common ones, whose nulls each bundle must say."""
     metadata = _merged(json.loads(_shared("metadata.json")), description.metadata)
     if missing := [key for key, value in metadata.items() if value is None]:
         raise ValueError(f"{description.name}.yaml: metadata: {missing[0]!r} is missing")
@@ -213,16 +246,17 @@ def _metadata(description: Description, size: tuple[int, int], facts: Mapping[st
     if facts is not None and "segmentation" in yaml.safe_load(description.tasks) and not _follows_boxes(description):
         metadata["supported_apps"] = dict.fromkeys(APPS, "")
     metadata["image_classes"] = metadata["image_classes"].format(height=size[0], width=size[1])
-    return metadata if facts is None else metadata | _of_weights(facts)
+    return metadata
 
 
-def _of_weights(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _of_weights(facts: Mapping[str, Any], model: str, *, whole: bool) -> dict[str, Any]:
     """Return the metadata of a bundle's weights: their hash, and mean scores where they have not trained."""
     metric = metric_of(facts).name
     found = [*mean_scores(facts).values(), *mean_of_real(facts)]
     means = {f"{metric}, {m['name']}": m[metric].get("mean") for m in found}
     data = facts.get("data", "rendered scenes")
-    about = f"{MODEL}: float16, trained on {data}, SHA-256 {facts['sha256']}; {EXPORTED} holds the same"
+    about = f"{model}: float16, trained on {data}, SHA-256 {facts['sha256']}"
+    about += f"; {EXPORTED} holds the same" if whole else ""
     return {"weights": about, "eval_metrics": {k: round(v, 4) for k, v in means.items() if v is not None}}
 
 
