@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--check", action="store_true", help="write nothing; fail where a file would change")
     only.add_argument(
-        "--zoo", type=Path, metavar="DIR", help="write copies that need no other bundle, with model.pt, as a model zoo"
+        "--zoo", type=Path, metavar="DIR", help="write a new folder of copies that need no other bundle, with model.pt"
     )
 
 

@@ -64,7 +64,7 @@ def bundles() -> Path:
 @pytest.fixture(scope="session")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The copies that `surgfl bundles --zoo` makes."""
-    folder = tmp_path_factory.mktemp("zoo")
+    folder = tmp_path_factory.mktemp("made") / "zoo"
     write_zoo(folder, BUNDLES)
     return folder
 

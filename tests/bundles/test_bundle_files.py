@@ -105,12 +105,15 @@ def test_a_bundle_that_shares_weights_says_whose_they_are(bundles, folder):
     shutil.rmtree(out / "pvt_fpn")
     assert own_checkpoint(str(out / "toy")) == str(out / "toy" / MODEL)
     assert stored_weights(out / "toy" / EXPORTED).keys() >= load_weights(whose).keys()
-    with pytest.raises(ValueError, match=r"zoo/toy exists already; name a new folder"):
+    with pytest.raises(ValueError, match=r"zoo exists already; name a new folder"):
         write_zoo(out, folder)
     (folder / "toy" / MODEL).write_bytes(b"")
     with pytest.raises(ValueError, match=r"toy.yaml says same_weights_as: pvt_fpn; remove the file"):
         check_weights("toy", folder)
     whose.unlink()
+    with pytest.raises(ValueError, match=r"bundle 'pvt_fpn' ships no weights"):
+        write_zoo(folder.parent / "half", folder)
+    assert not list(folder.parent.glob("*half*"))
     with pytest.raises(ValueError, match=r"bundle 'toy' has the weights of 'pvt_fpn' \(.*pvt_fpn/models/model.safe"):
         own_checkpoint(str(folder / "toy"))
     (folder / "toy.yaml").write_text(NEW + "same_weights_as: toy\n")

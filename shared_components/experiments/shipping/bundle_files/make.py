@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -191,24 +193,32 @@ def write_zoo(out: Path, folder: Path | None = None) -> list[Path]:
     """Write a copy of every bundle that needs no other, with `model.pt`, as MONAI's model zoo and tools look for it.
 
     Args:
-        out: gets a folder for each bundle, which are returned.
+        out: a new folder, which appears when all is written. Its folders, one a bundle, are returned.
         folder: as of `bundle_files`.
 
     Raises:
-        ValueError: one of them is there already, or as of `bundle_files`.
+        ValueError: it is there already, or as of `bundle_files`.
     """
-    names = described_bundles(folder)
-    if there := [out / name for name in names if (out / name).exists()]:
-        raise ValueError(f"{there[0]} exists already; name a new folder")
-    for name in names:
-        files = bundle_files(name, folder, whole=True)
-        for path, text in files.items():
-            write_text(out / name / path, text)
-        if FACTS in files:
-            weights = shipped_weights(name, folder)
-            write_bytes(out / name / MODEL, weights.read_bytes())
-            save_pt(out / name / EXPORTED, _export(read_description(name, folder), weights), load_metadata(weights))
-    return [out / name for name in names]
+    if out.exists():
+        raise ValueError(f"{out} exists already; name a new folder")
+    beside = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        for name in described_bundles(folder):
+            _write_whole(name, beside / name, folder)
+        beside.rename(out)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return sorted(out.iterdir())
+
+
+def _write_whole(name: str, root: Path, folder: Path | None) -> None:
+    files = bundle_files(name, folder, whole=True)
+    for path, text in files.items():
+        write_text(root / path, text)
+    if FACTS in files:
+        weights = shipped_weights(name, folder)
+        write_bytes(root / MODEL, weights.read_bytes())
+        save_pt(root / EXPORTED, _export(read_description(name, folder), weights), load_metadata(weights))
 
 
 def check_weights(name: str, folder: Path | None = None) -> None:
