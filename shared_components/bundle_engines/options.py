@@ -212,7 +212,7 @@ def _files_in_use(workflow: ConfigWorkflow, options: Mapping[str, Any]) -> list[
 
 
 def _top_level_keys(path: Path) -> set[str]:
-    return {key.split("#")[0].split("::")[0] for key in yaml.safe_load(path.read_text())}
+    return {key.split("#")[0].split("::")[0] for key in yaml.safe_load(path.read_text("utf-8"))}
 
 
 def _running_workflow() -> tuple[ConfigWorkflow | None, Mapping[str, Any]]:

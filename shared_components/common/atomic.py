@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +48,8 @@ def not_written(path: Path, error: OSError) -> NotWritten:
 
 def try_lock(file: IO[str]) -> bool:
     """Try to lock a file until it is closed; return whether no other process has locked it."""
+    import fcntl  # late, here and below: Windows has none, and who uses a model locks nothing
+
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -55,9 +57,19 @@ def try_lock(file: IO[str]) -> bool:
     return True
 
 
+def lock(file: IO[str]) -> None:
+    """Lock a file until it is closed, as soon as no other process has locked it."""
+    import fcntl
+
+    fcntl.flock(file, fcntl.LOCK_EX)
+
+
 def flush(path: Path) -> None:
-    """Flush a file, or the names in a folder, to the disk."""
-    number = os.open(path, os.O_RDONLY)
+    """Flush a file, or the names in a folder, to the disk; Windows flushes what is open to write, and so no folder."""
+    windows = sys.platform == "win32"
+    if windows and path.is_dir():
+        return
+    number = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
     try:
         os.fsync(number)
     finally:

@@ -8,7 +8,7 @@ import re
 import time
 from pathlib import Path
 
-import psutil  # nvflare depends on it
+import psutil
 import torch
 
 
@@ -49,4 +49,4 @@ def process_start() -> float:
 
 
 def _text_of(path: str) -> str:
-    return Path(path).read_text() if Path(path).exists() else ""
+    return Path(path).read_text("utf-8") if Path(path).exists() else ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psutil  # nvflare depends on it
+import psutil
 
 from shared_components.common.atomic import write_text
 

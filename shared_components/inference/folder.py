@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from shared_components.common.atomic import flush, not_written, write_json
 from shared_components.inference import InferenceError
 
@@ -129,10 +131,4 @@ def _earlier_record(record: Path) -> dict[str, Any]:
 
 
 def _is_alive(process: str) -> bool:
-    try:
-        os.kill(int(process), 0)
-    except PermissionError:
-        return True
-    except (ValueError, ProcessLookupError):
-        return False
-    return True
+    return process.isdecimal() and psutil.pid_exists(int(process))

@@ -172,7 +172,7 @@ def weights_of(name: str) -> str:
     Raises ValueError where there is no such bundle.
     """
     path = bundles_folder() / name / "configs" / "train.yaml"
-    whose = (_document(path.read_text()).get("weights_of") if path.is_file() else None) or name
+    whose = (_document(path.read_text("utf-8")).get("weights_of") if path.is_file() else None) or name
     if whose != name and whose not in bundle_names():
         raise ValueError(f"{path}: weights_of is {shown(whose)}, and there are the bundles {', '.join(bundle_names())}")
     return str(whose)
@@ -204,7 +204,7 @@ def load_bundle(
     if name not in bundle_names():
         raise ValueError(f"bundle {name!r} does not exist; there are {', '.join(bundle_names())}")
     path = bundles_folder() / name / "configs" / "train.yaml"
-    document = _document(path.read_text())
+    document = _document(path.read_text("utf-8"))
     sections = {key: copy.deepcopy(document.get(key)) or {} for key in ("network_def", "tasks", "training")}
     _refuse_expressions(sections, f"{path}")
     for given in (sections["training"], overrides or {}):

@@ -4,6 +4,7 @@ import os
 import re
 import resource
 from contextlib import contextmanager
+from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from shared_components.common import atomic
 from shared_components.common.atomic import NotWritten, atomically, write_json, write_text
 from shared_components.core.evaluation import write_picture
 from shared_components.data.synthetic.shots import write_png
@@ -97,3 +99,22 @@ def test_a_writer_that_says_nothing_and_writes_nothing_is_noticed(tmp_path):
     with pytest.raises(OSError, match="could not be written"), atomically(tmp_path / "a"):
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_windows_flushes_what_is_open_to_write_and_no_folder(tmp_path, monkeypatch):
+    """There os.open refuses a folder, and os.fsync a file that was opened to read."""
+    (tmp_path / "file").touch()
+    opened = []
+
+    def refusing(path, flags):
+        assert flags == os.O_RDWR and not Path(path).is_dir()
+        opened.append(Path(path).name)
+        return os_open(path, flags)
+
+    os_open = os.open
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic.os, "open", refusing)
+        patch.setattr(atomic.sys, "platform", "win32")
+        for name in ("file", "."):
+            atomic.flush(tmp_path / name)
+    assert opened == ["file"]

@@ -69,10 +69,10 @@ def write_appendix300(root: Path, video: str, shots: Iterable[Shot]) -> Written:
         yield shot.frame, stem
     if grade is not None:
         file = root / GRADES_FILE
-        earlier = [] if not file.exists() else [file.read_text()]
+        earlier = [] if not file.exists() else [file.read_text("utf-8")]
         _write_text(file, [*(earlier or ["video,grade\n"]), f"{video},{grade}\n"])
 
 
 def _write_text(path: Path, lines: Iterable[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(lines))
+    path.write_text("".join(lines), "utf-8")

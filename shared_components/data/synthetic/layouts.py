@@ -175,7 +175,7 @@ def _write_sar_rarp50(root: Path, video: str, shots: Iterable[Shot]) -> Written:
             lines += [f"{number},{shot.frame.gesture}\n" for number in second]
         yield shot.frame, stem
     if lines:
-        (root / video / "action_discrete.txt").write_text("".join(lines))
+        (root / video / "action_discrete.txt").write_text("".join(lines), "utf-8")
 
 
 def _write_scared(root: Path, video: str, shots: Iterable[Shot]) -> Written:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.common import machine
-from shared_components.common.atomic import write_json
+from shared_components.common.atomic import lock, write_json
 from shared_components.common.progress import heard, under
 from shared_components.core import evaluation
 from shared_components.core.initial_weights import FILE
@@ -118,7 +117,7 @@ def _check_outsider(run: Run) -> None:
 def _alone(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        lock(file)
         yield
 
 

@@ -7,7 +7,6 @@ are never removed; only the hospital may put the file aside, when the site.yaml 
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from shared_components.common.atomic import write_text
+from shared_components.common.atomic import lock, write_text
 from shared_components.common.schema import fits
 from shared_components.data.site import Site, SiteError
 from shared_components.federation.privacy.gaussian import Multiplier
@@ -78,7 +77,7 @@ def alone(path: Path) -> Iterator[None]:
     """Lock a ledger between reading and writing it; SiteError where it cannot be written."""
     try:
         with path.with_suffix(".lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            lock(file)
             yield
     except OSError as error:
         raise SiteError(
