@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shared_components import __version__
+from shared_components.common.extras import remedy
 from shared_components.common.sanitise import printable
 
 COMMANDS = Path(__file__).with_name("commands")
@@ -29,14 +30,20 @@ GROUPS: Mapping[str, Sequence[str]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one sub-command; errors made for people end it with one sentence and exit code 2."""
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = build_parser(next(iter(words), ""))
-    refuse_unknown(parser, words)
-    args = parser.parse_args(words)
+    command = next(iter(words), "")
+    said: object
     try:
+        parser = build_parser(command)
+        refuse_unknown(parser, words)
+        args = parser.parse_args(words)
         return args.run(args)
+    except ModuleNotFoundError as error:
+        if (said := remedy(error.name)) is None:
+            raise
     except (ValueError, OSError) as error:
-        print(printable(f"surgfl {args.command}: {error}"), file=sys.stderr)
-        return 2
+        said = error
+    print(printable(f"surgfl {command}: {said}"), file=sys.stderr)
+    return 2
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:

@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "shared_components"
 LOCK = PACKAGE / "flare" / "deployment" / "requirements.lock"
 DOCKER = PACKAGE / "flare" / "deployment" / "docker"
+LOCKED = ("fl", "monai")
+"""The extras that a server or a site runs on."""
 WELL, BAD, NOT_DONE = "well", "BAD", "NOT DONE"
 PIN = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[^]]*\])?==([^\s\\;]+)", re.MULTILINE)
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}\b")
@@ -67,7 +69,8 @@ def write_lock() -> None:
         lines = (ROOT / "requirements.txt").read_text().splitlines()
         constraints.write_text("\n".join(line for line in lines if not line.startswith("-e")))
         done = run(
-            tool("uv"), "pip", "compile", ROOT / "setup.cfg", "--constraint", constraints, "--generate-hashes",
+            tool("uv"), "pip", "compile", ROOT / "setup.cfg", *(f"--extra={extra}" for extra in LOCKED),
+            "--constraint", constraints, "--generate-hashes",
             "--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_28", "--no-emit-index-url",
             "--no-header", "--no-annotate", "--quiet", "--output-file", LOCK,
         )  # fmt: skip
@@ -84,7 +87,8 @@ def lock(lock_file: Path = LOCK) -> Row:
     setup.read(ROOT / "setup.cfg")
     asked = [
         re.split(r"[^A-Za-z0-9_-]", line)[0].lower()
-        for line in setup["options"]["install_requires"].split("\n")
+        for lines in (setup["options"]["install_requires"], *(setup["options.extras_require"][e] for e in LOCKED))
+        for line in lines.split("\n")
         if line
     ]
     wrong += [name for name in asked if name not in locked]
