@@ -184,9 +184,9 @@ def compare(
     Raises:
         ValueError: There is no such method, or a site or a number cannot be used.
     """
-    from shared_components.common.extras import require
+    from shared_components.common.extras import require_federation
 
-    require("cryptography", "tensorboard")
+    require_federation()
     from shared_components.commands.compare import compared_quietly
 
     options = {"methods": ",".join(methods), "out": out, "seeds": seeds, "sites": sites, "rounds": rounds}
@@ -230,9 +230,9 @@ def simulate(
     """
     import json
 
-    from shared_components.common.extras import require
+    from shared_components.common.extras import require_federation
 
-    require("cryptography", "tensorboard")
+    require_federation()
     from shared_components.data.site import Site
     from shared_components.experiments.comparison.sites import own_sites
     from shared_components.federation.in_process import run_together

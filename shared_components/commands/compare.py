@@ -11,7 +11,7 @@ from typing import Any
 
 from shared_components.commands import parsed
 from shared_components.common.arguments import between, height_and_width
-from shared_components.common.extras import require
+from shared_components.common.extras import require_federation
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.progress_display import shown
 from shared_components.core.initial_weights import RENDERED, chosen_start
@@ -88,7 +88,7 @@ def compared_quietly(options: Sequence[str]) -> Comparison:
 
 def compared(args: argparse.Namespace) -> tuple[Comparison, list[Path], Mapping[str, str]]:
     """Run what is not done yet and write the tables; return the results, the files, and why runs have no result."""
-    require("cryptography", "tensorboard")
+    require_federation()
     preset = chosen(args)
     if args.jobs is not None and args.jobs < 1:
         raise ValueError(f"--jobs is {args.jobs}; give a whole number from 1 on")

@@ -24,8 +24,8 @@ def remedy(module: str | None) -> str | None:
     return None
 
 
-def require(*modules: str) -> None:
-    """Raise ValueError with the remedy where one of the modules of `EXTRAS` is not installed; nothing is imported."""
-    for module in modules:
+def require_federation() -> None:
+    """Raise ValueError with the remedy where what a federation in this process needs is absent; import nothing."""
+    for module in (NOT_ON_WINDOWS, "cryptography", "tensorboard"):
         if importlib.util.find_spec(module) is None:
             raise ValueError(remedy(module))

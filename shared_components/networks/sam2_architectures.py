@@ -132,6 +132,6 @@ def _library() -> tuple[Any, Any]:
         from transformers.models.sam2_video.modeling_sam2_video import Sam2VideoModel
     except ImportError:
         raise ValueError(
-            "SAM2 needs the package transformers, version 5 or newer, which is not installed: pip install surgfl[sam2]"
+            "SAM2 needs the package transformers, version 5 or newer, which is absent: pip install 'surgfl[sam2]'"
         ) from None
     return Sam2VideoModel, transformers

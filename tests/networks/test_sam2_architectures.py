@@ -62,4 +62,4 @@ def test_importing_the_network_does_not_import_transformers_and_its_absence_is_t
         "except ValueError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "pip install surgfl[sam2]" in done.stdout
+    assert "pip install 'surgfl[sam2]'" in done.stdout
