@@ -12,6 +12,7 @@ absent is left out here and named by the report. Rounds in files and in this pac
 read `round_number`.
 """
 
+import csv
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -236,12 +237,28 @@ def load_run(
 
 
 def load_evaluations(folder: Path) -> dict[str, dict[str, Any]]:
-    """Read FOLDER/<site>/metrics.json, as the bundles' evaluate.yaml writes it, for every site there."""
+    """Read FOLDER/<site>/metrics.json, as the bundles' evaluate.yaml writes it, for every site there.
+
+    Each record has as ``rows`` those of the file beside it of whole videos (videos.csv) or frames (metrics.csv).
+    """
     files = sorted(folder.glob("*/metrics.json"))
     if not files:
         raise RecordError(f"{folder}: holds no <site>/metrics.json; give the folder with one folder per site")
-    records = {file.parent.name: read_json(file) for file in files}
+    records = {file.parent.name: {**read_json(file), "rows": _rows_beside(file)} for file in files}
     return {str(record.get("site", name)): record for name, record in records.items()}
+
+
+def _rows_beside(file: Path) -> list[dict[str, str]]:
+    for name in ("videos.csv", "metrics.csv"):
+        if (table := file.with_name(name)).is_file():
+            with table.open(newline="", encoding="utf-8") as text:
+                rows = list(csv.DictReader(text))
+            if any("video" not in row or None in row.values() for row in rows):
+                raise RecordError(
+                    f"{table}: is not as an evaluation writes it, with a video in every row; evaluate again"
+                )
+            return rows
+    return []
 
 
 def site_folder(folder: Path, site: str) -> Path:

@@ -10,6 +10,7 @@ from shared_components.common.atomic import write_text
 from shared_components.core.initial_weights import said
 from shared_components.reporting import figures
 from shared_components.reporting.costs import cost_table, privacy_table, rejections, server_table, traffic_table
+from shared_components.reporting.evaluated import evaluation_of
 from shared_components.reporting.galleries import chosen_frames, gallery
 from shared_components.reporting.mixing import verdicts
 from shared_components.reporting.records import Group, RecordError, Run, load_run
@@ -20,7 +21,7 @@ from shared_components.reporting.score_tables import (
     progress_table,
     scores_table,
 )
-from shared_components.reporting.summary import score_tiles, sentences, state, tiles
+from shared_components.reporting.summary import on_validation, score_tiles, sentences, state, tiles
 from shared_components.reporting.tables import Table
 
 TEMPLATES = Environment(
@@ -78,9 +79,7 @@ def contents(run: Run) -> dict[str, Any]:
         "parts": parts,
         "chosen_frames": chosen_frames(run),
         "tiles": tiles(run),
-        "sentences": sentences(run),
-        "test_title": evaluation_title(run),
-        "tested": any(part["test"] for part in parts),
+        "sentences": sentences(run, [group for group, part in zip(run.groups, parts, strict=True) if part["tested"]]),
         "verdicts": verdicts(run),
         "mixing_panels": figures.mixing_panels(run),
         "mixing_maps": figures.mixing_maps(run),
@@ -100,10 +99,9 @@ def _links(shown: dict[str, Any]) -> list[tuple[str, str]]:
     """List the sections that the page has, by anchor: an empty one is left out."""
     mixed = shown["verdicts"] or shown["mixing_panels"] or shown["mixing_maps"]
     sections = {
-        "result": ("Result", any(part["beside"] for part in shown["parts"])),
-        "summary": ("Summary", True),
+        "result": ("Result", True),
         "pictures": ("Pictures", True),
-        "test": ("Test scores", shown["tested"]),
+        "summary": ("The run", True),
         "validation": ("Validation", True),
         "mixing": ("Mixing", mixed),
         "costs": ("Cost", True),
@@ -118,20 +116,36 @@ def _links(shown: dict[str, Any]) -> list[tuple[str, str]]:
 def _part(run: Run, group: Group) -> dict[str, Any]:
     """Gather the page's content on the sites of one task; the heading of a run's only task is empty."""
     last = {site: run.last_metrics(site) for site in group.sites}
-    tested = run.evaluations_of(group)
+    found, panels, evaluated = evaluation_of(run, group), figures.score_panels(run, group), run.evaluations_of(group)
+    answer = {"sentence": " ".join(on_validation(run, group)), "more": "", "note": _UNTESTED, "panel": panels[0]}
+    if found:
+        answer = {
+            "sentence": found.sentence(),
+            "more": found.differences(),
+            "note": found.note(),
+            "panel": found.panel(),
+        }
     by = "By site and class" if group.outputs else "By site"
     return {
         "title": group.title if len(run.groups) > 1 else "",
+        "tested": bool(found),
+        "answer": answer,
         "tiles": score_tiles(run, group),
         "galleries": [gallery(run, group, site) for site in group.sites],
         "directions": directions(group.metrics),
         "progress": progress_table(run, group),
-        "panels": figures.score_panels(run, group),
+        "panels": panels if found else panels[1:],
         "unfinished": _unfinished(run, group),
         "validation": scores_table(last, group, title=f"{by}, on validation"),
-        "test": scores_table(tested, group, title=f"{by}, on held-out frames") if tested else None,
+        "test": scores_table(evaluated, group, title=evaluation_title(run)) if evaluated else None,
         "beside": beside_table(run, group) if len(run.beside) > 1 else None,
     }
+
+
+_UNTESTED = (
+    "On the validation split, by which the run was followed and its best round chosen: no evaluation was given to this "
+    "report, so there are no numbers on held-out test frames."
+)
 
 
 def _unfinished(run: Run, group: Group) -> str:

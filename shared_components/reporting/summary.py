@@ -6,7 +6,6 @@ from typing import Any
 
 from shared_components.core.card import DASH, Metric, fixed
 from shared_components.reporting.costs import bytes_by_round, rejections, round_bytes, round_seconds, server_seconds
-from shared_components.reporting.mixing import verdicts
 from shared_components.reporting.records import Group, Run, curves, mean, round_number, score
 
 _NAMED = 6  # with more sites than this a sentence gives the range instead of every site
@@ -24,13 +23,16 @@ def state(run: Run) -> tuple[str, str]:
     return "unfinished", f"This run is not finished: {reached}. It is still going, or it was stopped."
 
 
-def sentences(run: Run) -> list[str]:
-    """Return the summary, the most important sentence first; of several tasks each has a line that names it."""
+def sentences(run: Run, groups: Sequence[Group] | None = None) -> list[str]:
+    """Return the summary, the most important sentence first; of several tasks each has a line that names it.
+
+    Validation scores are of `groups`, by default of all.
+    """
     said = []
-    for group in run.groups:
-        found = [text for text in (_gain(run, group), _worst(run, group), _test(run, group)) if text]
+    for group in run.groups if groups is None else groups:
+        found = on_validation(run, group)
         said += found if len(run.groups) == 1 else [" ".join([f"{group.title}.", *found])]
-    said += [*verdicts(run), _draws(run), _cost(run), *_absences(run)]
+    said += [_draws(run), _cost(run), *_absences(run)]
     refused = rejections(run)
     said.append(
         f"{_count(len(refused), 'update was', 'updates were')} refused or did not come; see the list below."
@@ -38,6 +40,11 @@ def sentences(run: Run) -> list[str]:
         else ""
     )
     return [sentence for sentence in said if sentence]
+
+
+def on_validation(run: Run, group: Group) -> list[str]:
+    """Say how a task's scores on validation changed, and which site is the worst."""
+    return [text for text in (_gain(run, group), _worst(run, group)) if text]
 
 
 def score_tiles(run: Run, group: Group) -> list[tuple[str, str]]:
@@ -118,19 +125,6 @@ def _worst(run: Run, group: Group) -> str:
         f"The worst site is {_whose(known, worst)} with {metric.label} {metric.said(worst)}; "
         f"the mean over the sites is {metric.said(mean(list(known.values())))}."
     )
-
-
-def _test(run: Run, group: Group) -> str:
-    metric = group.first
-    known = _known(metric, run.evaluations_of(group))
-    if not known:
-        return ""
-    worst, average = metric.worst(known.values()), mean(list(known.values()))
-    if len(known) == 1:
-        return f"On the frames held out for testing: {metric.label} {metric.said(worst)} at {_whose(known, worst)}."
-    over = f"mean {metric.label} {metric.said(average)} over {_count(len(known), 'site', 'sites')}"
-    edge = "lowest" if metric.higher_is_better else "highest"
-    return f"On the frames held out for testing: {over}, {edge} {metric.said(worst)} at {_whose(known, worst)}."
 
 
 def _known(metric: Metric, records: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:

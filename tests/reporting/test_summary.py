@@ -11,6 +11,7 @@ import pytest
 
 from shared_components.core.card import Card
 from shared_components.federation.progress import progress_line
+from shared_components.reporting.evaluated import evaluation_of
 from shared_components.reporting.figures import followed, score_panels
 from shared_components.reporting.records import Group, RecordError, Run, load_run, output_names, worst
 from shared_components.reporting.report import build_report
@@ -121,9 +122,12 @@ def test_falling_errors_are_told_as_improvement() -> None:
     assert sentences(rose)[0].startswith("RMSE fell (lower is better) at 1 of 2 sites: ")
     many = rmse_run({f"s{i}": (9.0 + i, 3.0) for i in range(7)} | {"late": (2.0, 4.0)})
     assert sentences(many)[0].endswith("from 2.0–15.0 mm to 3.0–4.0 mm; not at late.")
-    tested = rmse_run({"a": (9.0, 3.0), "b": (8.0, 6.0)})
-    tested.evaluations.update({"a": {"rmse": {"mean": 2.0}}, "b": {"rmse": {"mean": 7.0}}})
-    assert "mean RMSE 4.50 mm over 2 sites, highest 7.00 mm at b." in sentences(tested)[2]
+    run = rmse_run({"a": (9.0, 3.0), "b": (8.0, 6.0)})
+    run.evaluations.update({"a": {"rmse": {"mean": 2.0}}, "b": {"rmse": {"mean": 7.0}}})
+    found = evaluation_of(run, run.groups[0])
+    assert found and "mean RMSE (lower is better) over 2 sites is 4.50 mm; at the worst site 7.00 mm (b);" in (
+        found.sentence()
+    )
 
 
 def test_several_tasks_are_told_apart_and_never_averaged(make_run: MakeRun) -> None:
@@ -190,12 +194,12 @@ def test_the_page_has_a_part_for_every_task_and_none_of_the_others_numbers(make_
     folder = make_run(depth=("site-3",))
     page = build_report(folder, folder / "index.html", evaluations={"site-3": {"rmse": {"mean": 7.77}}})
     text = re.sub(r"base64,[^\"]+", "", page.read_text(encoding="utf-8"))
-    assert text.count('<h3 class="task">Depth (site-3)</h3>') == 3  # pictures, validation, test
+    assert text.count('<h3 class="task">Depth (site-3)</h3>') == 3  # result, pictures, validation
     validation = text.split('<section id="validation">')[1].split("</section>")[0]
     segmentation, depth = validation.split('<h3 class="task">Depth (site-3)</h3>')
     assert "RMSE" not in segmentation and "site-3" not in segmentation and "shaft" in segmentation
     assert "Dice" not in depth and "site-1" not in depth and "class" not in re.sub("<[^>]*>", "", depth)
-    assert "7.77" in text.split('<section id="test">')[1].split("</section>")[0]
+    assert "7.77" in text.split('<section id="result">')[1].split("</section>")[0]
 
 
 def test_a_single_task_has_no_headings_of_its_own(make_run: MakeRun) -> None:

@@ -1,0 +1,105 @@
+"""The test result in a sentence, and its intervals over videos, against values worked by hand."""
+
+import csv
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shared_components.core.card import Card
+from shared_components.reporting.evaluated import evaluation_of
+from shared_components.reporting.records import RecordError, Run, load_evaluations
+from shared_components.reporting.uncertainty import RESAMPLES, Spread, measured, of_mean, of_site
+from tests.reporting.conftest import METRICS, SEGMENTATION
+
+HALF = {"v1": 0.2, "v2": 0.4, "v3": 0.6, "v4": 0.8}  # by video
+
+
+def record(by_video: dict[str, float], *, frames: int = 2) -> dict:
+    """Make an evaluation, in whose frames two classes score the video's value, less and plus a tenth."""
+    rows = [
+        {"video": video, "frame": str(number), "class": name, "dice": f"{value + off:.6g}"}
+        for video, value in by_video.items()
+        for number in range(frames)
+        for name, off in (("shaft", 0.1), ("wrist", -0.1))
+    ]
+    return {"dice": {"mean": sum(by_video.values()) / len(by_video)}, "rows": rows}
+
+
+def run_of(*models: dict[str, dict], card: Card = SEGMENTATION) -> Run:
+    info = {"cards": dict.fromkeys(models[-1], card.to_json()), "rounds": 1}
+    info["metrics"] = {card.kind: [metric.to_json() for metric in METRICS[card.kind]]}
+    beside = dict(zip(("alone", "together"), models, strict=False)) if len(models) > 1 else {}
+    sites = tuple(models[-1])
+    return Run(Path("nowhere"), info, sites, {site: {} for site in sites}, {}, {}, models[-1], beside)
+
+
+def test_a_score_is_the_mean_of_outputs_over_the_frames_that_have_them() -> None:
+    lacking = record(HALF)
+    del lacking["rows"][1]  # a wrist of v1, 0.1, so that the wrists' mean is (0.1 + 2 * 1.5) / 7
+    lacking["dice"]["mean"] = (0.6 + 3.1 / 7) / 2
+    found = measured(lacking, "dice")
+    assert found and found.scores(np.arange(4)) == pytest.approx(lacking["dice"]["mean"])
+    assert found.scores(np.array([[0, 0, 0, 0], [3, 3, 3, 3]])) == pytest.approx([0.2, 0.8])
+    assert measured({**lacking, "dice": {"mean": 0.9}}, "dice") is None  # a score that is no mean of the rows
+    assert measured(lacking, "iou") is None and measured({"dice": {"mean": 0.5}}, "dice") is None
+
+
+def test_the_interval_is_of_whole_videos_drawn_with_replacement() -> None:
+    """Four videos have 256 draws, few enough to be listed."""
+    means = np.sort([np.mean(draw) for draw in np.array(np.meshgrid(*[list(HALF.values())] * 4)).reshape(4, -1).T])
+    exact = np.quantile(means, [0.025, 0.975])
+    for frames in (1, 50):  # more frames of the same scenes say no more
+        spread = of_site(measured(record(HALF, frames=frames), "dice"), 0)
+        assert spread.drawn and (spread.low, spread.high) == pytest.approx(exact, abs=0.051)
+    assert RESAMPLES > 1000
+
+
+def test_a_difference_is_of_the_same_draws_so_that_what_all_videos_share_is_certain() -> None:
+    better = measured(record({video: value + 0.1 for video, value in HALF.items()}), "dice")
+    plain = measured(record(HALF), "dice")
+    difference = of_mean([better, better], [plain, plain])
+    assert (difference.low, difference.high) == pytest.approx((0.1, 0.1))
+    assert not of_mean([better], [measured(record({"other": 0.5, "v2": 0.4, "v3": 0.6}), "dice")]).known
+
+
+def test_two_videos_have_a_range_and_one_has_nothing() -> None:
+    two, one = (measured(record(dict(list(HALF.items())[:n])), "dice") for n in (2, 1))
+    spread = of_site(two, 0)
+    assert not spread.drawn and (spread.low, spread.high) == pytest.approx((0.2, 0.4))
+    assert of_site(one, 0) == of_mean([two]) == of_site(None, 0) and not Spread().known
+
+
+def test_the_sentence_has_every_model_the_worst_site_and_every_site() -> None:
+    plain, better = record(HALF), record({video: value + 0.1 for video, value in HALF.items()})
+    run = run_of({"a": plain, "b": plain, "c": plain}, {"a": better, "b": plain})
+    found = evaluation_of(run, run.groups[0])
+    assert found is not None and found.sites == ["a", "b"]
+    said = found.sentence()
+    assert (
+        said.startswith("On the test frames mean Dice over 2 sites is 0.500 (") and ") together; at the worst" in said
+    )
+    assert "at the worst site 0.500 (a) and 0.500 (b); together, by site: a 0.600 (" in said
+    assert "together less alone +0.050 (+0.050 to +0.050)." in found.differences()
+    assert "each site's 4 test videos" in found.note() and "no confidence interval over hospitals" in found.note()
+    assert [name for _, name in found.panel().legend] == ["alone", "together"]
+    assert "a, together: 0.6000, " in found.panel().charts[0]
+
+
+def test_no_difference_is_called_so() -> None:
+    mixed = record({"v1": 0.3, "v2": 0.3, "v3": 0.7, "v4": 0.7})
+    found = evaluation_of(run_of({"a": record(HALF)}, {"a": mixed}), run_of({"a": mixed}).groups[0])
+    assert found and "no difference beyond what other videos could bring" in found.differences()
+
+
+def test_rows_are_read_beside_the_metrics_and_a_table_without_videos_is_named(tmp_path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "metrics.json").write_text(json.dumps({"dice": {"mean": 0.5}}))
+    write = partial((tmp_path / "a" / "metrics.csv").write_text, newline="")
+    write("video,frame,class,dice\nv1,0,shaft,0.5\n")
+    assert load_evaluations(tmp_path)["a"]["rows"] == list(csv.DictReader(["video,frame,class,dice", "v1,0,shaft,0.5"]))
+    write("frame,dice\n0,0.5\n")
+    with pytest.raises(RecordError, match=r"metrics\.csv: is not as an evaluation writes it"):
+        load_evaluations(tmp_path)
