@@ -100,9 +100,9 @@ class Evaluation:
             return f"In brackets the lowest and the highest {what}; one video has no range.{missing}"
         few = " Of two videos at a site it is both scores." if counts[0] < FEWEST_VIDEOS else ""
         return (
-            f"In brackets {100 * LEVEL:.0f} % of {RESAMPLES:,} draws {what} with replacement, each with all of its frames; "
-            f"of so few videos that is rather too narrow.{few} It holds for these sites and this training, and is no "
-            f"confidence interval over hospitals or seeds.{missing}"
+            f"In brackets {100 * LEVEL:.0f} % of {RESAMPLES:,} draws {what} with replacement, each with all of its "
+            f"frames; of so few videos that is rather too narrow.{few} It holds for these sites and this training "
+            f"and is no confidence interval over hospitals or seeds.{missing}"
         )
 
     def panel(self) -> Panel:

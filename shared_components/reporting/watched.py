@@ -1,0 +1,68 @@
+"""One frame of `surgfl watch`: a run's rounds, its sites, their scores so far, and the time left, as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shared_components.common.progress import duration
+from shared_components.core.card import DASH
+from shared_components.reporting.costs import rejections
+from shared_components.reporting.records import Group, Run, score
+from shared_components.reporting.tables import Table, as_text
+
+_BAR, _NAMED = 32, 5  # letters of the bar; updates that are named
+_RECENT = 5  # rounds whose mean duration the rest is expected to have
+
+
+def frame(name: str, status: str, run: Run | None, steps: Mapping[str, str], *, since: float) -> str:
+    """Draw a run: without its records (it enrols, or this is a site's folder of a deployment) the sites' steps alone.
+
+    ``status`` is a word such as ``running``; ``steps`` are what sites on this machine do now; ``since`` is the
+    number of seconds since the last record.
+    """
+    if run is None:
+        rows = tuple(steps.items()) or ((DASH, "waiting for its first round"),)
+        return f"{name}: {status}\n\n{as_text(Table('No rounds are recorded here', ('site', 'now'), rows, labels=2))}"
+    done, parts = len(run.aggregations), [f"{run.said['label']}, {name}: {status}"]
+    if run.info.get("error"):
+        parts.append(f"failed: {run.info['error']}")
+    full = _BAR * done // max(run.rounds, 1)
+    left = time_left(run, since) if status == "running" else ""
+    parts += [f"{'━' * full}{'·' * (_BAR - full)}  {done} of {run.rounds} rounds done{left}", ""]
+    now = steps if status == "running" else {}
+    parts.append("\n\n".join(as_text(_sites(run, group, now)) for group in run.groups))
+    return "\n".join([*parts, *_missing(run)])
+
+
+def time_left(run: Run, since: float) -> str:
+    """Say about how long the rest takes, by the last rounds' mean duration; nothing before the first has ended."""
+    newest = [run.aggregations[r] for r in sorted(run.aggregations)][-_RECENT:]
+    seconds = [one.get("seconds_wall", 0.0) + one.get("seconds_training", 0.0) for one in newest]
+    if not any(seconds) or len(run.aggregations) >= run.rounds:
+        return ""
+    each = sum(seconds) / len(seconds)
+    rest = each * (run.rounds - len(run.aggregations) - 1) + max(0.0, each - since)
+    late = "\nthis round takes longer than those before" if since > 2 * each else ""
+    return f", about {duration(rest)} left{late}"
+
+
+def _sites(run: Run, group: Group, steps: Mapping[str, str]) -> Table:
+    """Tabulate in how many rounds each site answered, its score on validation at first and last, and what it does."""
+    metric, ended, rows = group.first, sorted(run.aggregations), []
+    for site in group.sites:
+        asked = [r for r in ended if site in run.drawn(r)]
+        answered = sum(r in run.rows[site] for r in asked)
+        first = run.rows[site].get(run.first_round(site), {}).get("metrics") or {}
+        scores = (metric.plain_text(score(one, metric.name)) for one in (first, run.last_metrics(site)))
+        rows.append((site, f"{answered} of {len(asked)} rounds", steps.get(site, DASH), *scores))
+    title = f"{group.title}, on validation" if len(run.groups) > 1 else "On validation"
+    return Table(title, ("site", "answered", "now", f"{metric.plain_heading} first", "last"), tuple(rows), labels=3)
+
+
+def _missing(run: Run) -> list[str]:
+    """Name the newest updates that were refused or did not come, and sites that are not part of the run."""
+    newest, every = rejections(run)[-_NAMED:], len(rejections(run))
+    out = [f"missing: {site}, left out at enrolment: {reason}" for site, reason in run.info.get("left_out", {}).items()]
+    late = [f"missing in round {number}: {site}, {reason}" for number, site, reason in newest]
+    more = [f"missing before that: {every - _NAMED} updates"] if every > _NAMED else []
+    return ["", *out, *more, *late] if out or late else []
