@@ -17,6 +17,7 @@ from shared_components.experiments.comparison.grid import grid
 from shared_components.experiments.comparison.pictures import OUTSIDE, Gallery, gallery
 from shared_components.experiments.comparison.results import Comparison, Result, mean_and_deviation
 from shared_components.experiments.comparison.tables import all_tables, facts
+from shared_components.experiments.comparison.verdict import verdict
 from shared_components.reporting.figures import Panel
 from shared_components.reporting.records import Group
 from shared_components.reporting.report import TEMPLATES
@@ -142,6 +143,7 @@ def as_page(comparison: Comparison, tables: Sequence[Table]) -> str:
     parts = [(group, gallery(comparison, group), panels(comparison, group)) for group in comparison.groups]
     return TEMPLATES.get_template("comparison.html.j2").render(
         title=comparison.title,
+        verdicts=[_verdict(comparison, group) for group in comparison.groups],
         tables=tables,
         split=comparison.split,
         models=comparison.models,
@@ -152,6 +154,11 @@ def as_page(comparison: Comparison, tables: Sequence[Table]) -> str:
         done=len(comparison.results) - len(failed),
         runs=len(comparison.results),
     )
+
+
+def _verdict(comparison: Comparison, group: Group) -> str:
+    said = verdict(comparison, group)
+    return f"{group.title}: {said}" if said and len(comparison.groups) > 1 else said
 
 
 def _links(parts: Sequence[tuple[Group, Gallery | None, list[Panel]]], failed: bool) -> Iterator[tuple[str, str]]:

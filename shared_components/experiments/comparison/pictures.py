@@ -177,7 +177,7 @@ def _row(metric: Metric, sample: str, by_label: Mapping[str, _Shown], labels: Se
 def _answers(metric: Metric, by_label: Mapping[str, _Shown], labels: Sequence[str]) -> Iterator[Picture]:
     values = [one.value for one in by_label.values() if not math.isnan(one.value)]
     different = len(set(map(metric.plain_text, values))) > 1  # else there is no best to mark
-    best = metric.plain_text(metric.best(values)) if different else None
+    best = metric.plain_text(metric.best(values)) if different else None  # of scores it is more than 0 then
     for label in labels:
         one = by_label.get(label)
         text = metric.plain_text(one.value) if one else ""

@@ -187,15 +187,11 @@ class Contest:
 
 def contest(comparison: Comparison, group: Group, metric: Metric) -> Contest | None:
     """Compare the best two rows; None where there are no two with numbers."""
-    means = {
-        label: mean_and_deviation([r.average(group, metric) for r in comparison.of(label)])[0]
-        for label in comparison.labels
-    }
-    known = [label for label in means if not math.isnan(means[label])]
-    ranked = sorted(known, key=lambda label: means[label] * (-1 if metric.higher_is_better else 1))
+    means = average_over_seeds(comparison, group, metric)
+    ranked = sorted(means, key=lambda label: means[label] * (-1 if metric.higher_is_better else 1))
     if len(ranked) < 2:
         return None
-    pairs = _pairs(comparison, group, metric, ranked[0], ranked[1])
+    pairs = paired_by_seed(comparison, group, metric, ranked[0], ranked[1])
     first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     difference = statistics.mean(a - b for a, b in pairs) if pairs else NAN
     untested = _untested(first, second)
@@ -203,7 +199,17 @@ def contest(comparison: Comparison, group: Group, metric: Metric) -> Contest | N
     return Contest(metric, ranked[0], ranked[1], difference, len(pairs), *p_values, untested)
 
 
-def _pairs(comparison: Comparison, group: Group, metric: Metric, best: str, second: str) -> list[tuple[float, float]]:
+def average_over_seeds(comparison: Comparison, group: Group, metric: Metric) -> dict[str, float]:
+    """Return each row's mean over the sites and over its seeds; a row without a number is left out."""
+    rows = {label: [r.average(group, metric) for r in comparison.of(label)] for label in comparison.labels}
+    means = {label: mean_and_deviation(values)[0] for label, values in rows.items()}
+    return {label: value for label, value in means.items() if not math.isnan(value)}
+
+
+def paired_by_seed(
+    comparison: Comparison, group: Group, metric: Metric, best: str, second: str
+) -> list[tuple[float, float]]:
+    """Return the means over the sites of two rows for every seed that both have."""
     first, other = ({r.run.seed: r.average(group, metric) for r in comparison.of(label)} for label in (best, second))
     pairs = [(first[seed], other[seed]) for seed in sorted(first.keys() & other.keys())]
     return [pair for pair in pairs if not any(map(math.isnan, pair))]

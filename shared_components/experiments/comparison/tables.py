@@ -376,10 +376,11 @@ def _text(column: Column, mean: float, deviation: float) -> str:
 
 
 def _ranks(column: Column, means: Sequence[float]) -> list[str]:
-    """Name the best and the second of a column, as rounded; none where all rows with a number have the same."""
+    """Name the best and the second of a column, as rounded; none where all have the same; no score of 0."""
     rounded = [round(mean * column.factor, column.digits) for mean in means]
     known = {value for value in rounded if not math.isnan(value)}
     if column.metric is None or len(known) < 2:
         return [""] * len(means)
     best, second, *_ = sorted(known, reverse=column.metric.higher_is_better)
-    return ["best" if value == best else "second" if value == second else "" for value in rounded]
+    marks = {second: "second", best: "best"} | ({0.0: ""} if column.metric.higher_is_better else {})
+    return [marks.get(value, "") for value in rounded]

@@ -129,7 +129,7 @@ def versus_panel(comparison: Comparison, group: Group) -> Panel:
         f"{comparison.split.capitalize()} videos, or their frames where a task scores no videos; {of}. p of Wilcoxon's "
         "signed-rank test, exact, over n videos: frames of one are no repetitions; least: the smallest p of so many."
     )
-    return Panel("Video by video", charts, [], 1, text)
+    return Panel("Video by video", charts, [], 0, text)
 
 
 def versus_table(comparison: Comparison, group: Group) -> Table | None:

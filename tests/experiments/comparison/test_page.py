@@ -45,8 +45,17 @@ def test_the_page_is_legible_and_accessible(request, open_page, name, width, dar
     assert view.texts()[0][0] >= SMALLEST, view.texts()[:5]
 
 
-@pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_many_methods_scroll_inside_their_own_frame_beside_the_frame_they_are_of(everything, open_page, width):
+def test_where_it_is_narrow_frames_stand_in_pairs_that_need_no_scrolling(everything, open_page):
+    view = open_page(everything, NARROW)
+    row = view.page.locator(".frames tbody tr:nth-child(2)")
+    boxes = [image.bounding_box() for image in row.locator("img").all()]
+    assert len({round(box["x"]) for box in boxes}) == 2 and all(box["width"] > 140 for box in boxes)
+    assert view.page.locator(".scroll:has(.frames)").evaluate("e => e.scrollWidth == e.clientWidth")
+    assert row.locator(".who:visible").count() == row.locator("img").count() - 1  # the frame itself has its own name
+
+
+def test_many_methods_scroll_inside_their_own_frame_beside_the_frame_they_are_of(everything, open_page):
+    width = WIDE
     view = open_page(everything, width)
     area = view.page.locator(".scroll:has(.frames)")
     assert area.evaluate("e => e.scrollWidth > 2 * e.clientWidth && getComputedStyle(e).overflowX == 'auto'")

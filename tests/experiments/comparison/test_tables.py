@@ -63,6 +63,7 @@ def test_the_papers_layout_has_two_metrics_beside_each_other(comparison):
     [
         ((0.5, 0.5, 0.4), DICE, ["best", "best", "second"]),
         ((1.0, 0.5, 0.0), ASSD, ["best", "second", ""]),  # a distance of 0.00 is the best
+        ((0.0, 0.3, None), DICE, ["", "best", ""]),  # no score of 0 is marked
         ((0.5, 0.5, 0.5), DICE, [""] * 3), ((0.0, 0.0, 0.0), DICE, [""] * 3), ((1.0, 1.0, 1.0), ASSD, [""] * 3),
         ((0.5, 0.500001, 0.5), DICE, [""] * 3),  # equal as written
         ((0.0, None, None), DICE, [""] * 3),  # a lone number is better than nothing

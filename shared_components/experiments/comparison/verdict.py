@@ -1,0 +1,72 @@
+"""A comparison in one sentence: from which rows the best one differs beyond chance, and from which it does not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from shared_components.experiments.comparison.results import (
+    FEWEST_SEEDS,
+    Comparison,
+    average_over_seeds,
+    paired_by_seed,
+)
+from shared_components.reporting.records import Group
+
+LEVEL = 0.05
+_NAMED = 5  # of more rows the count is said
+
+
+def verdict(comparison: Comparison, group: Group) -> str:
+    """Compare the best row with every other by its mean over the sites, paired by seed; empty below two rows.
+
+    p of the paired t-test, corrected by Holm (Scandinavian Journal of Statistics 6, 1979) for the number of other rows.
+    Sites of one federation share models, and frames of one video scenes: neither are repetitions, and seeds are.
+    """
+    metric, means = group.first, average_over_seeds(comparison, group, group.first)
+    ranked = sorted(means, key=lambda label: -means[label] if metric.higher_is_better else means[label])
+    if len(ranked) < 2:
+        return ""
+    best, *others = ranked
+    edge = "highest" if metric.higher_is_better else "lowest"
+    opening = f"{best} has the {edge} mean {metric.heading} over the sites, {metric.text(means[best])}"
+    pairs = {label: paired_by_seed(comparison, group, metric, best, label) for label in others}
+    counts = [len(found) for found in pairs.values()]
+    if max(counts) < FEWEST_SEEDS:
+        seeds = f"{max(counts)} seed{'s' if max(counts) != 1 else ''}"
+        second = f"{others[0]} follows with {metric.text(means[others[0]])}"
+        return f"{opening}; {second}; {seeds} cannot tell that from chance, {FEWEST_SEEDS} or more can."
+    beyond = _holm({label: _p_value(found) for label, found in pairs.items()})
+    within = [label for label in others if label not in beyond]
+    how = f"paired t-test over {max(counts)} seeds, corrected by Holm for {len(others)} rows, p < {LEVEL:g}"
+    if not beyond:
+        return f"{opening}, and differs from no other row beyond chance ({how})."
+    rest = f", and not from {_listed(within)}" if within else ""
+    return f"{opening}; it differs beyond chance from {_listed(beyond)}{rest} ({how})."
+
+
+def _p_value(pairs: Sequence[tuple[float, float]]) -> float:
+    """Return the paired t-test's two-sided p; 1 of too few seeds, or where all differences are equal."""
+    from scipy import stats  # late: a run's process does without it
+
+    if len(pairs) < FEWEST_SEEDS or len({a - b for a, b in pairs}) == 1:
+        return 1.0
+    first, second = zip(*pairs, strict=True)
+    p = float(stats.ttest_rel(first, second).pvalue)
+    return 1.0 if math.isnan(p) else p
+
+
+def _holm(p_values: dict[str, float]) -> list[str]:
+    """Name those that are significant, in the order given."""
+    passed: set[str] = set()
+    for number, label in enumerate(sorted(p_values, key=lambda label: p_values[label])):
+        if p_values[label] >= LEVEL / (len(p_values) - number):
+            break
+        passed.add(label)
+    return [label for label in p_values if label in passed]
+
+
+def _listed(labels: Sequence[str]) -> str:
+    if len(labels) > _NAMED:
+        return f"{len(labels)} others"
+    return " and ".join(filter(None, [", ".join(labels[:-1]), labels[-1]]))
