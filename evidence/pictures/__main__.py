@@ -3,7 +3,8 @@
     sites.webp     three rendered sites, two with masks and one with depth
     scenes.webp    four hospitals' video and what a federation's models see in it, moving
     methods.webp   test frames by methods, as the page of `surgfl compare` shows them
-    report.webp    the top of the report of the comparison's PFedSIS run
+    report.webp    the top of the report of `make demo`, which must have run
+    domains.webp   a scene in the demo's domains and in one like a real operation, before and after its training
 
 Everything is drawn from the seeds below; a comparison that is there already is not trained again. The last two are
 photographs of pages and need a Chromium (see tests/browser.py); with another one letters may look different.
@@ -41,6 +42,8 @@ COMPARISON = [
     "--methods", "local,fedavg,fedrep,fedbn,pfedsis", "--scale", "small", "--size", "128x160", "--rounds", "5",
     "--seeds", "1",
 ]  # fmt: skip
+DEMO, SHIPPED = Path("demo"), Path("bundles/pfedsis/models/model.safetensors")
+REAL_LOOKING = "surgery-5"  # drawn like a real laparoscopy: smooth organs, wet light
 SCENE_SEED = 7  # of the video that moves; no site has it
 FRAMES, RATE = 40, 8  # of the moving video, a second
 COLUMN = 224  # pixels
@@ -102,14 +105,40 @@ def methods(work: Path, out: Path) -> None:
 
 
 def report(work: Path, out: Path) -> None:
-    """Photograph the top of a report."""
-    file = work / "report.html"
-    _command("report", str(_pfedsis(work)), "--out", str(file))
-    with _page(file, WIDE) as page:
+    """Photograph the top of the demo's report."""
+    with _page(_demo("ws/report/index.html"), WIDE) as page:
         _photograph(page, out, (0, 0, WIDE, REPORT_HEIGHT))
 
 
-PICTURES = {"sites.webp": sites, "scenes.webp": scenes, "methods.webp": methods, "report.webp": report}
+def domains(work: Path, out: Path) -> None:
+    """Show one scene in several domains: the frame, and what the shipped weights and a site's own model see in it."""
+    models = {f"site-{n}": _demo(f"ws/models/site-{n}/best.safetensors") for n in (1, 2, 3)}
+    looks = {name: json.loads(_demo(f"data/{name}/render.json").read_text())["look"] for name in models}
+    models["not in the demo"], looks["not in the demo"] = _demo("ws/models/server/model.safetensors"), REAL_LOOKING
+    columns = []
+    for name, model in models.items():
+        image = next(render_video(looks[name], SCENE_SEED, frames=1, height=192, width=256, rate=RATE)).image
+        cells = [captioned(resized(image, COLUMN), f"{name}: {looks[name]}")]
+        for what, weights in (("before", SHIPPED), ("after", model)):
+            trained = load_trained(weights, bundle="pfedsis")
+            _, mask = Predictor(trained.network, trained.task)(
+                network_input(image[None], *trained.size), image.shape[:2]
+            )
+            cells.append(captioned(overlay(resized(image, COLUMN), resized(mask, COLUMN)), what))
+        columns.append(np.concatenate(cells))
+    _save(Image.fromarray(_laid_out(columns)), out)
+
+
+PICTURES = {
+    "sites.webp": sites, "scenes.webp": scenes, "methods.webp": methods, "report.webp": report, "domains.webp": domains,
+}  # fmt: skip
+
+
+def _demo(name: str) -> Path:
+    """Give a file of the demo."""
+    if not (DEMO / name).is_file():
+        raise SystemExit(f"{DEMO / name} is not there; run `make demo` first")
+    return DEMO / name
 
 
 def _command(*words: str) -> None:

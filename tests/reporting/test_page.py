@@ -62,13 +62,16 @@ def test_contents_lead_to_their_sections_and_stay_in_sight(make_run, open_page):
 def test_a_wide_table_scrolls_in_itself_by_keyboard_and_says_so(make_run, open_page):
     file = page(make_run, rounds=1)
     view = open_page(file, NARROW)
+    view.page.evaluate("document.querySelectorAll('details').forEach(e => { e.open = true })")
     table = view.page.get_by_role("region", name="By site and class, on validation")
     hint = "e => parseFloat(getComputedStyle(e, '::before').height)"
     assert table.evaluate("e => e.scrollWidth > e.clientWidth") and table.evaluate(hint) == 20
     table.focus()
     view.page.keyboard.press("ArrowRight")
     view.page.wait_for_function("e => e.scrollLeft > 0", arg=table.element_handle())
-    table = open_page(file, WIDE).page.get_by_role("region", name="By site and class, on validation")
+    view = open_page(file, WIDE)
+    view.page.evaluate("document.querySelectorAll('details').forEach(e => { e.open = true })")
+    table = view.page.get_by_role("region", name="By site and class, on validation")
     assert table.evaluate("e => e.scrollWidth == e.clientWidth") and table.evaluate(hint) == 0
 
 
