@@ -51,6 +51,7 @@ def load(
     bundle: str = "pvt_fpn",
     site: str | Path | None = None,
     precision: str = "float32",
+    device: str = "auto",
 ) -> Model:
     """Load a model of segmentation.
 
@@ -59,20 +60,21 @@ def load(
         bundle: Whose weights are shipped, and whose network a checkpoint without a header is of.
         site: site.yaml of where it is used, for a federation's model for other hospitals.
         precision: ``float32``, or ``bf16`` where the machine computes it.
+        device: ``auto``, the accelerator if PyTorch sees one; or such as ``cpu``, ``cuda:1`` or ``mps``.
 
     Returns:
-        A model with ``segment(frame)`` and ``segment_video(path)``, see `inference.arrays.Model`. It is on the
-        accelerator if PyTorch sees one.
+        A model with ``segment(frame)`` and ``segment_video(path)``, see `inference.arrays.Model`.
 
     Raises:
-        ValueError: There is no such bundle, or the checkpoint is missing, damaged, of another network or task.
+        ValueError: There is no such bundle, or the checkpoint is missing, damaged, of another network or task; or
+            the device is not here.
     """
     from shared_components.core.trained_model import open_trained
     from shared_components.inference.arrays import Model
 
     given = None if model is None else Path(model)
     path, trained = open_trained(given, bundle=bundle, site=None if site is None else Path(site))
-    return Model(trained, precision=precision, path=path)
+    return Model(trained, precision=precision, path=path, device=device)
 
 
 def site(
@@ -119,6 +121,7 @@ def train(
     bundle: str = "pvt_fpn",
     start: str | Path = "rendered",
     seed: int = 2022,
+    device: str = "auto",
     ids: Mapping[int | str, str] | None = None,
     progress: bool = False,
 ) -> Outcome:
@@ -133,6 +136,7 @@ def train(
         bundle: Whose network.
         start: A checkpoint, ``random``, or ``rendered``, the shipped weights.
         seed: Of everything that is random.
+        device: As of `load`.
         progress: Display it on standard output.
 
     Returns:
@@ -148,7 +152,7 @@ def train(
     from shared_components.experiments.fine_tuning.train import fine_tune
 
     where = folder if isinstance(folder, Site) else site(folder, ids=ids)
-    settings = Settings(minutes, bundle, str(start), size, batch_size, steps, seed)
+    settings = Settings(minutes, bundle, str(start), size, batch_size, steps, seed, device)
     target = Path(f"{where.name}-model") if out is None else Path(out)
     if not progress:
         return fine_tune(where, target, settings)

@@ -39,6 +39,11 @@ def add_model(parser: ArgumentParser) -> None:
     )
 
 
+def add_device(parser: ArgumentParser) -> None:
+    """Declare `--device`."""
+    parser.add_argument("--device", default="auto", metavar="NAME", help="such as cpu, cuda:1 or mps; default: a GPU")
+
+
 def open_model(args: Namespace) -> tuple[Path, Trained]:
     """Return the path and the model of :func:`add_model`'s arguments; ValueError where it cannot be used."""
     return open_trained(args.model, bundle=args.bundle, site=args.site, instead="name a checkpoint with --model")

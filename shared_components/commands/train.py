@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-from shared_components.commands import parsed
+from shared_components.commands import add_device, parsed
 from shared_components.commands.site import DESCRIPTION, FILE, add_description, describe, write_site
 from shared_components.common.arguments import height_and_width
 from shared_components.common.progress_display import shown
@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--start", default=Settings.start, metavar="FILE", help="a checkpoint, rendered (the shipped weights) or random"
     )
     add("--seed", type=int, default=Settings.seed, help="default: %(default)s")
+    add_device(parser)
     group = parser.add_argument_group("describing a folder", f"as `surgfl site init`, where it has no {FILE} yet")
     add_description(group)
 
@@ -64,7 +65,7 @@ def settings(args: argparse.Namespace) -> Settings:
     size = height_and_width("--size", args.size) if args.size else None
     return Settings(
         minutes=args.minutes, bundle=args.bundle, start=args.start, size=size, batch_size=args.batch_size,
-        steps=args.steps, seed=args.seed,
+        steps=args.steps, seed=args.seed, device=args.device,
     )  # fmt: skip
 
 

@@ -11,16 +11,30 @@ from pathlib import Path
 import psutil
 import torch
 
-
-def device() -> torch.device:
-    """Return the accelerator if there is one."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+DEVICES = "auto, cpu, cuda, cuda:1, mps"
+"""Examples of what `device` takes; `auto` is NVIDIA's accelerator if there is one, else the processor."""
 
 
-def fast_bf16() -> bool:
-    """Return whether this machine computes bfloat16 in hardware: its accelerator, or without one its processor."""
-    if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+def device(name: str = "auto") -> torch.device:
+    """Return a device by its name, see `DEVICES`; ValueError where this machine, or its PyTorch, has none."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(name)
+        torch.empty(0, device=found)
+    except (TypeError, RuntimeError, AssertionError, NotImplementedError):  # no name of one, or none of this machine's
+        found = torch.device("meta")
+    if found.type == "meta":
+        here = ["cpu", *(f"cuda:{n}" for n in range(torch.cuda.device_count()))]
+        here += ["mps"] * torch.backends.mps.is_available()
+        raise ValueError(f"device {name!r} is not here; give one of auto, {', '.join(here)}")
+    return found
+
+
+def fast_bf16(where: torch.device | None = None) -> bool:
+    """Return whether a device, by default the one of `device`, computes bfloat16 in hardware."""
+    if (where or device()).type != "cpu":
+        return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
     return not {"avx512_bf16", "amx_bf16"}.isdisjoint(_text_of("/proc/cpuinfo").split())
 
 

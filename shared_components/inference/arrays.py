@@ -55,7 +55,9 @@ class Model:
         InferenceError: It has learnt something else than segmentation, or follows boxes; or there is no such precision.
     """
 
-    def __init__(self, trained: Trained, *, precision: str = "float32", path: Path | None = None) -> None:
+    def __init__(
+        self, trained: Trained, *, precision: str = "float32", path: Path | None = None, device: str = "auto"
+    ) -> None:
         card = trained.task.card
         if card.kind != "segmentation":
             raise InferenceError(f"model {path} has learnt {card.kind}, and not segmentation; use `surgfl segment`")
@@ -63,7 +65,7 @@ class Model:
             raise InferenceError(f"model {path} follows boxes of a first frame; use `surgfl segment --box`")
         self.classes, self.size = card.outputs, trained.size
         self._task, self._precision = trained.task, precision
-        self._network = trained.network.to(machine.device()).eval()
+        self._network = trained.network.to(machine.device(device)).eval()
         self._predictor(self._network)  # refuses a precision
 
     def segment(self, frame: Array) -> Prediction:

@@ -28,6 +28,7 @@ class Settings:
         start: ``random``, ``rendered`` (the shipped weights) or the path of a checkpoint.
         size: (height, width) of the network's input.
         steps: At most; the training may stop before.
+        device: As `machine.device` takes it.
 
     Raises:
         ValueError: A number is out of its range.
@@ -40,6 +41,7 @@ class Settings:
     batch_size: int | None = None
     steps: int | None = None
     seed: int = 2022
+    device: str = "auto"
 
     def __post_init__(self) -> None:
         between("train", "minutes", self.minutes, 0, MOST_MINUTES, ends="(]")

@@ -152,18 +152,23 @@ class _Training:
         return cls(site, settings, task, frames_of(site, task.spec), start, source[0] if source else None)
 
     @property
+    def device(self) -> torch.device:
+        return machine.device(self.settings.device)
+
+    @property
     def batch(self) -> int:
-        return batch_of(self.settings, len(self.frames["train"]), gpu=machine.device().type == "cuda")
+        return batch_of(self.settings, len(self.frames["train"]), gpu=self.device.type != "cpu")
 
     def set_up(self, size: tuple[int, int], steps: int) -> tuple[SiteSetup, LocalRound]:
         """Build the network, as it begins, and what trains it."""
         numbers = {"height": size[0], "width": size[1], "batch_size": self.batch, "iterations": steps}
-        precision = "bf16" if machine.fast_bf16() else "float32"
+        precision = "bf16" if machine.fast_bf16(self.device) else "float32"
         job = Job(
             name="train", bundle=self.settings.bundle, method="local", rounds=1,
             training={**numbers, "seed": self.settings.seed, "start": self.start, "precision": precision},
         )  # fmt: skip
         setup = set_up_site(job, self.site, start_weights=self.file if self.start == "file" else None)
+        setup.network.to(self.device)
         training = setup.bundle.training
         work = LocalRound(
             setup.network, setup.partition, make_context(training, setup.task, round=0, site=0, rounds=1),
@@ -223,7 +228,7 @@ class _Training:
         learnt, wanted = trained.task.card, self.task.card
         if learnt.kind != wanted.kind or coarser_ids(learnt.outputs, wanted.outputs) is None:
             return network
-        return read_as(trained.network.to(machine.device()), learnt.outputs, wanted.outputs)
+        return read_as(trained.network.to(self.device), learnt.outputs, wanted.outputs)
 
     def _facts(self, plan: Plan, setup: SiteSetup) -> dict[str, Any]:
         return {
@@ -238,6 +243,7 @@ class _Training:
             "minutes": self.settings.minutes,
             "precision": setup.bundle.training.precision,
             "hardware": machine.hardware(),
+            "device": str(self.device),
             "threads": torch.get_num_threads(),
             **plan.facts(),
         }
