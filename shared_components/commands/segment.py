@@ -1,23 +1,27 @@
-"""`surgfl segment INPUT`: segment a video or a folder of frames by a model, or estimate depth; write the results."""
+"""`surgfl segment INPUT`: segment videos, frames or a live stream by a model, or estimate depth; write the results."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import torch
 
 from shared_components import __version__
-from shared_components.commands import add_model, open_model
+from shared_components.commands import add_device, add_model, open_model
 from shared_components.common.arguments import height_and_width
 from shared_components.common.machine import device
 from shared_components.common.progress import duration
 from shared_components.common.progress_display import shown
+from shared_components.common.sanitise import printable
+from shared_components.core.trained_model import Trained
 from shared_components.inference import InferenceError
 from shared_components.inference.backends import BACKENDS, on_backend
-from shared_components.inference.frames import FrameStream
+from shared_components.inference.frames import FrameStream, videos_in
+from shared_components.inference.live import is_live
 from shared_components.inference.objects import objects_in, recorded, task_of
 from shared_components.inference.predict import FrameCount, Predictor, missed, predict_all, shown_frames
 from shared_components.inference.results import KEEP, PredictionFolder
@@ -26,14 +30,18 @@ from shared_components.networks.bundle_config import PRECISIONS
 from shared_components.networks.fused_fpn import fuse
 
 HELP = (
-    "segment a video or a folder of frames: an overlay video, masks, and tables of what is visible when; or depth, "
+    "segment videos, frames or a live stream: an overlay video, masks, and tables of what is visible when; or depth, "
     "by a model of depth"
 )
 KINDS = ("segmentation", "depth")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("input", type=Path, metavar="INPUT", help="a video, an image, or a folder of images")
+    parser.add_argument(
+        "input",
+        metavar="INPUT",
+        help="a video, an image, a folder of images or of videos, a camera such as 0, or a URL",
+    )
     add_model(parser)
     parser._negative_number_matcher = re.compile(r"-[\d.]")  # else argparse takes the box -5,0,9,9 for an option
     parser.add_argument(
@@ -60,37 +68,74 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backend", choices=BACKENDS, default="auto", help="what computes the network; auto: the fastest that is here"
     )
+    add_device(parser)
     parser.add_argument("--threads", type=int, metavar="N", help="of the processor; default: all cores")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the results, and print what is visible when; after a ValueError no results are left."""
+    """Write the results, and print what is visible when; after a ValueError no results are left of that input.
+
+    Of a folder of videos each has a folder of its own; those that fail are listed at the end. 1: one failed, or a live
+    stream broke off, whose results until then are complete; 130: interrupted.
+    """
     _use_threads(args.threads)
+    where = device(args.device)
     path, model = open_model(args)
     _refuse_other_tasks(path, model.task.card.kind)
+    fuse(model.network)  # in place, once for all videos
+    source = args.input if is_live(args.input) else Path(args.input)
+    videos = {} if isinstance(source, str) else videos_in(source)
+    try:
+        if not videos:
+            return _segment(args, source, args.out, path, model, where)
+        return _segment_each(args, videos, path, model, where)
+    except KeyboardInterrupt:
+        print("interrupted; nothing was written of the input in work")
+        return 130
+
+
+def _segment_each(
+    args: argparse.Namespace, videos: Mapping[str, Path], path: Path, model: Trained, where: torch.device
+) -> int:
+    if args.box or args.first_mask:
+        raise InferenceError(f"boxes and a first mask are of one video, and {args.input} has {len(videos)}; name one")
+    out = args.out or Path(f"{Path(args.input).resolve().name}-segmented")
+    failed = []
+    for name, video in videos.items():
+        try:
+            _segment(args, video, out / name, path, model, where)
+        except (ValueError, OSError) as error:
+            failed.append(f"{video}: {error}")
+        print()
+    print(f"{len(videos) - len(failed)} of {len(videos)} videos are done, in {out}")
+    print(*(printable(f"failed: {line}") for line in failed), sep="\n", end="\n" * bool(failed), file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _segment(
+    args: argparse.Namespace, source: str | Path, out: Path | None, path: Path, model: Trained, where: torch.device
+) -> int:
     height, width = height_and_width("--size", args.size) if args.size else model.size
-    stream = FrameStream(args.input, height=height, width=width, every=args.every, video_rate=args.video_rate)
+    stream = FrameStream(source, height=height, width=width, every=args.every, video_rate=args.video_rate)
     objects = objects_in(model.network, model.task, stream, boxes=args.box, first_mask=args.first_mask)
     task = task_of(objects, model.task)
-    out = args.out or Path(f"{args.input.resolve().stem}-segmented")
+    out = out or Path(f"{stream.stem}-segmented")
     facts = {"surgfl": __version__, "model": str(path), "height": height, "width": width, "precision": args.precision}
     facts |= recorded(objects)
     folder = PredictionFolder(
         out, stream, task, masks=args.masks, pictures=args.pictures, volumes=args.nifti, alone=True, facts=facts
     )
-    network, where = shown_frames(fuse(model.network), task, stream, objects).eval(), device()
+    network = shown_frames(model.network, task, stream, objects).eval()
     fast, backend = on_backend(network, stream, backend=args.backend, precision=args.precision, where=where)
     folder.facts["backend"] = backend
     predictor = Predictor(fast, task, precision=args.precision)
-    print(f"{args.input} by {path}, at {height}x{width} on {where.type} by {backend}", flush=True)
-    try:
-        with shown():
-            done = predict_all(predictor, stream, folder)
-    except KeyboardInterrupt:
-        print(f"interrupted; nothing was written to {out}")
-        return 130
+    print(f"{stream.source} by {path}, at {height}x{width} on {where} by {backend}", flush=True)
+    if stream.live:
+        print("Ctrl-C ends it and completes the results", flush=True)
+    with shown():
+        done = predict_all(predictor, stream, folder)
     print(*_report(folder, out, done, missed(network)), sep="\n")
-    return 0
+    return 1 if stream.live and stream.live.problem else 0
 
 
 def _use_threads(count: int | None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableSequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -64,7 +64,7 @@ def shown_stream(container: Any, path: Path) -> Any:
     return max(known, key=lambda stream: stream.width * stream.height)
 
 
-def decoded(container: Any, stream: Any, broken: list[Exception]) -> Iterator[av.VideoFrame]:
+def decoded(container: Any, stream: Any, broken: MutableSequence[Exception]) -> Iterator[av.VideoFrame]:
     """Yield what can be decoded, until the container ends; `broken` gets the error of every packet that cannot.
 
     In one thread: with several, FFmpeg loses good frames before a damaged one.

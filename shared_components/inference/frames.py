@@ -1,4 +1,4 @@
-"""Frames of a folder with its sub-folders, of an image or of a video, read one at a time."""
+"""Frames of a folder with its sub-folders, of an image, of a video or of a live stream, read one at a time."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from shared_components.common.arguments import between
 from shared_components.core.evaluation import network_input
 from shared_components.data.files import IMAGES, VIDEOS, DataError, natural_order, read_rgb
 from shared_components.inference import InferenceError
+from shared_components.inference.live import LiveVideo, is_live
 from shared_components.inference.video import Video, frames_of, look_at
 
 MOST_PIXELS = 1 << 24
@@ -38,17 +40,19 @@ class Shot:
 
 
 class FrameStream:
-    """Frames of a folder of images, an image file or a video file, in order.
+    """Frames of a folder of images, an image file, a video file or a live stream, in order.
 
     Every sub-folder is a sequence of its own. Hidden files (`.name`) are skipped.
 
     Args:
-        source: A folder, one image, or a video that FFmpeg can decode.
+        source: A folder, one image, or a video that FFmpeg can decode; as a text also a camera's number or a URL, whose
+            frames are given once, see `LiveVideo`.
         height: Of the network's input; likewise `width`.
         every: Keep every n-th frame of a sequence.
         video_rate: Frames per second of a folder's images.
 
     Attributes:
+        source: Its path, or the name of a live stream.
         rate: Frames per second of the kept frames; None where unknown.
         total: Number of frames; of a video as its container announces it, None where it does not.
         aspect: Width of a pixel over its height.
@@ -69,7 +73,6 @@ class FrameStream:
     ) -> None:
         if source is None:
             raise InferenceError("input: not given; add --input with a folder of frames or a video file")
-        self.source = Path(source)
         if not 1 <= height * width <= MOST_PIXELS:
             raise InferenceError(
                 f"the network's input is to be {height}x{width}; give a size of at most {MOST_PIXELS:,} pixels"
@@ -80,12 +83,18 @@ class FrameStream:
         except ValueError as error:
             raise InferenceError(str(error)) from None
         self.every, rate = every, _rate(video_rate)
-        self._sequences = _sequences(self.source)
-        self._video: Video | None = None
+        self._video: Video | LiveVideo | None = None
+        self._sequences: dict[str, list[Path]] = {}
+        if is_live(source):
+            self._video = LiveVideo(str(source), every=every)
+            self.source: str | Path = self._video.name
+        else:
+            self.source = path = Path(source)
+            self._sequences = _sequences(path)
+            self._video = None if self._sequences else look_at(path)
         self.aspect = Fraction(1)
         self.total: int | None = sum(-(-len(paths) // every) for paths in self._sequences.values())
-        if not self._sequences:
-            self._video = look_at(self.source)
+        if self._video is not None:
             if rate is not None:
                 raise InferenceError(
                     f"a video rate was given, and {self.source} is a video, which has its own; leave --video-rate out"
@@ -93,6 +102,16 @@ class FrameStream:
             rate, self.aspect = self._video.rate, self._video.aspect
             self.total = None if self._video.total is None else -(-self._video.total // self.every)
         self.rate = None if rate is None else rate / self.every
+
+    @property
+    def stem(self) -> str:
+        """Of its results' names."""
+        return self.live.stem if self.live else Path(self.source).resolve().stem
+
+    @property
+    def live(self) -> LiveVideo | None:
+        """The live stream, if it is one."""
+        return self._video if isinstance(self._video, LiveVideo) else None
 
     @property
     def is_video(self) -> bool:
@@ -106,21 +125,48 @@ class FrameStream:
 
     def first(self) -> Shot:
         """Return the first frame."""
-        return next(self.shots())
+        return self._shot(*self.live.first) if self.live else next(self.shots())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield {"image": float32 (1, 3, height, width) in [0, 1], "shot": Shot}."""
         for shot in self.shots():
             yield {"image": network_input(shot.image[None], self.height, self.width), "shot": shot}
 
+    @staticmethod
+    def _shot(number: int, image: np.ndarray, seconds: Fraction) -> Shot:
+        return Shot(f"frame_{number:06d}", image, seconds=seconds)
+
     def shots(self) -> Iterator[Shot]:
         """Yield the frames at their own size."""
-        if self._video is not None:
-            for number, image, seconds in frames_of(self._video, every=self.every):
-                yield Shot(f"frame_{number:06d}", image, seconds=seconds)
+        if isinstance(self._video, LiveVideo):
+            yield from starmap(self._shot, self._video.frames())
+        elif self._video is not None:
+            yield from starmap(self._shot, frames_of(self._video, every=self.every))
         for sequence, paths in self._sequences.items():
             for number, path in enumerate(paths[:: self.every]):
                 yield Shot(path.stem, _read(path), sequence, None if self.rate is None else number / self.rate)
+
+
+def videos_in(folder: Path) -> dict[str, Path]:
+    """Return the videos of a folder and its sub-folders by the names of their results, in natural order.
+
+    None of a file, or of a folder with images. InferenceError: two would have results of one name.
+    """
+    if not folder.is_dir():
+        return {}
+    files = [below / name for below, names in _folders(folder) for name in names]
+    if any(path.suffix.lower() in IMAGES for path in files):
+        return {}
+    videos: dict[str, Path] = {}
+    for path in sorted(path for path in files if path.suffix.lower() in VIDEOS):
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        if name in videos:
+            raise InferenceError(
+                f"{videos[name]} and {path} differ in their ending alone, and their results would have one name; "
+                "rename one"
+            )
+        videos[name] = path
+    return {name: videos[name] for name in sorted(videos, key=_natural)}
 
 
 def _sequences(source: Path) -> dict[str, list[Path]]:

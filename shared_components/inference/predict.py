@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from fractions import Fraction
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
@@ -199,16 +199,20 @@ class FrameCount:
 def predict_all(predictor: Predictor, stream: FrameStream, folder: PredictionFolder) -> FrameCount:
     """Write the predictions of all frames, with a few of them in memory at a time; return how many and how fast.
 
-    A thread reads, some predict (`Predictor.at_once`), and this one writes.
+    A thread reads, some predict (`Predictor.at_once`), and this one writes. Of a live stream, Ctrl-C is the end.
 
     Raises:
         InferenceError: A frame cannot be read, or the results cannot be written; none of them remain.
     """
     frames = FrameCount(stream.total)
-    with folder, closing(_predictions(predictor, stream)) as predictions:
-        for shot, answer in predictions:
-            folder.add(shot, answer)
-            frames.step()
+    with folder:
+        interruptible = stream.live.until_interrupted() if stream.live else nullcontext()
+        with interruptible, closing(_predictions(predictor, stream)) as predictions:
+            for shot, answer in predictions:
+                folder.add(shot, answer)
+                frames.step()
+        if stream.live:
+            folder.facts |= {"dropped": stream.live.dropped, "broke_off": stream.live.problem}
     return frames
 
 

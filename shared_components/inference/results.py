@@ -164,8 +164,8 @@ class PredictionFolder:
         self._video.add(picture, shot.seconds or Fraction(0))
 
 
-def _refuse_inside(folder: Path, source: Path) -> None:
-    if source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
+def _refuse_inside(folder: Path, source: str | Path) -> None:
+    if isinstance(source, Path) and source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
         raise InferenceError(
             f"the results' folder {folder} lies in the input {source}, whose images they would join; give another"
         )

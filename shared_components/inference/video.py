@@ -49,7 +49,7 @@ def look_at(path: Path) -> Video:
     """Open a video and decode its first frame; InferenceError where it is none, or none of it can be decoded."""
     with _refused(), opened(path) as container:
         stream = shown_stream(container, path)
-        rate = _plausible(stream.average_rate) or _plausible(stream.guessed_rate) or USUAL_RATE
+        rate = plausible_rate(stream.average_rate) or plausible_rate(stream.guessed_rate) or USUAL_RATE
         aspect = stream.sample_aspect_ratio or Fraction(1)
         first = next(decoded(container, stream, []), None)
         if first is None:
@@ -70,8 +70,7 @@ def frames_of(video: Video, *, every: int = 1) -> Iterator[tuple[int, np.ndarray
     size, seconds, number, broken = None, Fraction(0), -1, list[Exception]()
     with _refused(), opened(video.path) as container:
         stream = shown_stream(container, video.path)
-        timed = _timed(decoded(container, stream, broken), video.rate)
-        for number, (frame, seconds) in enumerate(timed):
+        for number, (frame, seconds) in enumerate(timed(decoded(container, stream, broken), video.rate)):
             if size not in (None, (frame.width, frame.height)):
                 raise InferenceError(_changed_size(video.path, size, frame, number, seconds))
             size = frame.width, frame.height
@@ -99,7 +98,7 @@ def _refused() -> Iterator[None]:
         raise InferenceError(f"video {error.file} {error.what}; {error.what_to_do}") from error
 
 
-def _timed(frames: Iterator[av.VideoFrame], rate: Fraction) -> Iterator[tuple[av.VideoFrame, Fraction]]:
+def timed(frames: Iterator[av.VideoFrame], rate: Fraction) -> Iterator[tuple[av.VideoFrame, Fraction]]:
     """Pair frames with their seconds since the first, which always grow."""
     start = last = None
     for frame in frames:
@@ -118,7 +117,8 @@ def _clock(frame: av.VideoFrame) -> Fraction | None:
     return None if frame.pts is None or frame.time_base is None else frame.pts * frame.time_base
 
 
-def _plausible(rate: Fraction | None) -> Fraction | None:
+def plausible_rate(rate: Fraction | None) -> Fraction | None:
+    """Return a rate in frames per second, or None where it is none: a container's clock."""
     return rate if rate and _RATES[0] <= rate <= _RATES[1] else None
 
 

@@ -42,7 +42,7 @@ class Volumes:
                 f"take fewer with --every {least}"
             )
         self._folder, self._classes = folder, tuple(classes)
-        self._alone = stream.source.resolve().stem  # the name of what lies in no sub-folder
+        self._alone = stream.stem  # the name of what lies in no sub-folder
         self._sequence: str | None = None
         self._open: tuple[LabelWriter, PictureWriter] | None = None
 

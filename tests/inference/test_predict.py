@@ -99,7 +99,7 @@ class Written:
 class Read:
     """A stream of `count` frames, every second one bright, that breaks at its end."""
 
-    total = None
+    total = live = None
 
     def __init__(self, count):
         self.count, self.names = count, []

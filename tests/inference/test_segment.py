@@ -99,6 +99,8 @@ def test_a_folder_with_sub_folders_is_mirrored_and_size_and_steps_are_options(mo
         (["surgery.mp4", "--size", "large"], "--size is 'large'; give height and width such as 512x640"),
         (["surgery.mp4", "--size", "33x64"], "PvtFpn takes images of 3 channels, height and width multiples of 32"),
         (["surgery.mp4", "--threads", "0"], "--threads is 0; give a whole number from 1 on"),
+        (["surgery.mp4", "--device", "cuda:99"], "device 'cuda:99' is not here; give one of auto, cpu"),
+        (["surgery.mp4", "--device", "gpu"], "device 'gpu' is not here; give one of auto, cpu"),
         (["surgery.mp4", "--every", "0"], "input: every is 0; it is a whole number, at least 1"),
         (["surgery.mp4", "--video-rate", "5"], "a video rate was given, and surgery.mp4 is a video"),
         (["surgery.mp4", "--out", "."], "folder . holds 'model.safetensors', which is not of an earlier result"),
@@ -149,3 +151,22 @@ def test_an_interrupted_run_leaves_nothing(surgery, model, tmp_path, monkeypatch
     assert main(["segment", str(surgery), "--model", str(model())]) == 130
     assert "interrupted; nothing was written" in capsys.readouterr().out
     assert not (tmp_path / "surgery-segmented").exists()
+
+
+def test_a_folder_of_videos_is_done_but_for_those_that_fail(surgery, model, tmp_path, capsys):
+    (tmp_path / "films" / "day").mkdir(parents=True)
+    shutil.copy(surgery, tmp_path / "films" / "day" / "10.mp4")
+    shutil.copy(surgery, tmp_path / "films" / "b.mp4")
+    (tmp_path / "films" / "a.mp4").write_bytes(b"none")
+    words = ["--model", str(model()), "--masks", "none", "--device", "cpu"]
+    assert main(["segment", "films", *words]) == 1
+    out = tmp_path / "films-segmented"
+    assert sorted(path.parent.relative_to(out).as_posix() for path in out.rglob("overlay.mp4")) == ["b", "day/10"]
+    said = capsys.readouterr()
+    assert "2 of 3 videos are done, in films-segmented" in said.out and not (out / "a").exists()
+    assert said.err.startswith("failed: films/a.mp4: video films/a.mp4 cannot be read") and said.err.count("\n") == 1
+    assert main(["segment", "films", *words, "--box", "1,1,9,9"]) == 2
+    assert "are of one video, and films has 3; name one" in capsys.readouterr().err
+    shutil.copy(surgery, tmp_path / "films" / "b.mov")
+    assert main(["segment", "films", *words]) == 2
+    assert "differ in their ending alone" in capsys.readouterr().err

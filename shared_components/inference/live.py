@@ -1,0 +1,216 @@
+"""Frames of a camera or of a network stream by PyAV: read as they come, in bounded memory, until they end."""
+
+from __future__ import annotations
+
+import logging
+import re
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import av
+import numpy as np
+
+from shared_components.data.files import DataError
+from shared_components.data.video import decoded, shown_stream, upright
+from shared_components.inference import InferenceError
+from shared_components.inference.video import USUAL_RATE, plausible_rate, timed
+
+logger = logging.getLogger(__name__)
+
+PROTOCOLS = ("http", "https", "rtsp", "rtsps", "rtmp", "tcp", "udp")
+CAMERAS = {"linux": ("/dev/video{}", "v4l2"), "darwin": ("{}", "avfoundation")}
+"""By system: the name of a camera, and FFmpeg's format of it."""
+STALL = 10.0
+"""Seconds without data after which a stream is given up."""
+WAITING = 8
+"""Decoded frames that wait at most; each of 1080p takes 3 MB."""
+_POLL = 0.2  # seconds
+_NESTED = ",".join((*PROTOCOLS, "httpproxy", "rtp", "tls", "crypto"))  # a playlist cannot name files of this machine
+
+
+def is_live(source: str | Path) -> bool:
+    """Return whether a source is a camera's number or a URL; a file of such a name is `./0`."""
+    return isinstance(source, str) and (source.isdecimal() or "://" in source)
+
+
+class LiveVideo:
+    """A camera or a stream that was opened, and a thread that reads it.
+
+    Where frames come faster than they are taken, those that wait longest are dropped; of a recording, whose length its
+    server tells, none is: it is read more slowly. Frames are given once.
+
+    Attributes:
+        name: `camera 0`, or the URL without user, password and query.
+        stem: Of its results' names, with the time of the opening.
+        rate: Frames per second as announced, or `USUAL_RATE`.
+        aspect: Width of a pixel over its height.
+        count: Frames that came, of which one in `every` is given.
+        dropped: Of those to be given.
+        total: None: nobody knows how many will come.
+        problem: Why it broke off; empty where it ended or was stopped.
+
+    Raises:
+        InferenceError: It cannot be opened, or gives no frame within `STALL` seconds.
+    """
+
+    total = None
+
+    def __init__(self, source: str, *, every: int = 1) -> None:
+        self.name, self._remedy = _named(source)
+        plain = self.name.partition("://")[2] or self.name
+        self.stem = re.sub(r"\W+", "-", f"{plain}-{time.strftime('%Y%m%d-%H%M%S')}")
+        self.count = self.dropped = 0
+        self.problem = ""
+        self._waiting: deque[tuple[int, av.VideoFrame, Fraction]] = deque()
+        self._changed, self._stopped, self._ended = threading.Condition(), False, False
+        try:
+            self._container = _opened(source)
+            self._stream = shown_stream(self._container, Path(self.name))
+        except av.error.FFmpegError as error:
+            raise InferenceError(f"{self.name} cannot be opened ({_reason(error)}); {self._remedy}") from error
+        except DataError as error:
+            raise InferenceError(f"{self.name} {error.what}; {self._remedy}") from error
+        rates = (self._stream.average_rate, self._stream.guessed_rate)
+        self.rate = next(filter(None, map(plausible_rate, rates)), USUAL_RATE)
+        self.aspect = self._stream.sample_aspect_ratio or Fraction(1)
+        self._waits = bool(self._container.duration) or self._container.size > 0
+        threading.Thread(target=self._read, args=(every,), name="stream", daemon=True).start()
+        if (first := self._take()) is None:
+            raise InferenceError(self.problem or f"{self.name} has no frames; {self._remedy}")
+        self.first = first
+
+    def frames(self) -> Iterator[tuple[int, np.ndarray, Fraction]]:
+        """Yield frames as `video.frames_of` does; a warning says how many were dropped, or why it broke off."""
+        try:
+            yield self.first
+            while (taken := self._take()) is not None:
+                yield taken
+        finally:
+            self._stopped = True
+        if self.dropped:
+            logger.warning(
+                "%s: %d frames were dropped, since they come faster than they are predicted; use --every, or a GPU",
+                self.name, self.dropped,
+            )  # fmt: skip
+        if self.problem:
+            logger.warning("%s", self.problem)
+
+    @contextmanager
+    def until_interrupted(self) -> Iterator[None]:
+        """Let the first Ctrl-C end the stream, so that results become complete, and the second interrupt."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.getsignal(signal.SIGINT)
+
+        def stop(*_: object) -> None:
+            self._stopped = True
+            signal.signal(signal.SIGINT, before)
+
+        signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _take(self) -> tuple[int, np.ndarray, Fraction] | None:
+        """Wait for a frame; None: there will be no more."""
+        with self._changed:
+            while not self._waiting and not self._ended and not self._stopped:
+                self._changed.wait(_POLL)
+            if self._stopped or not self._waiting:
+                return None
+            number, frame, seconds = self._waiting.popleft()
+            self._changed.notify()
+        return number, upright(frame), seconds
+
+    def _read(self, every: int) -> None:
+        """Decode until the end, a problem or a stop."""
+        seconds = Fraction(0)
+        broken: deque[Exception] = deque(maxlen=1)
+        size = None
+        try:
+            for number, (frame, seconds) in enumerate(timed(self._decoded(broken), self.rate)):
+                if self._stopped:
+                    break
+                if size not in (None, (frame.width, frame.height)):
+                    self.problem = f"{self.name} changed its size after {number} frames; begin again"
+                    break
+                size = frame.width, frame.height
+                self.count += 1
+                if number % every == 0:
+                    self._offer((number, frame, seconds))
+            else:
+                self.problem = self._why(broken, seconds)
+        finally:
+            self._container.close()
+            with self._changed:
+                self._ended = True
+                self._changed.notify()
+
+    def _decoded(self, broken: deque[Exception]) -> Iterator[av.VideoFrame]:
+        yield from decoded(self._container, self._stream, broken)
+        if broken:  # else the decoder has given all that it had
+            with suppress(av.error.FFmpegError):
+                yield from self._stream.codec_context.decode(None)
+
+    def _why(self, broken: deque[Exception], seconds: Fraction) -> str:
+        """Return why a container gave no more; empty at its end. Damaged packets are none of these errors."""
+        error = broken[-1] if broken else None
+        if isinstance(error, av.error.ExitError):
+            what = f"gave nothing for {STALL:g} s, after {self.count} frames ({float(seconds):.1f} s)"
+        elif isinstance(error, OSError):
+            what = f"broke off after {self.count} frames ({float(seconds):.1f} s)"
+        else:
+            return ""
+        return f"{self.name} {what}; {self._remedy}, and begin again"
+
+    def _offer(self, item: tuple[int, av.VideoFrame, Fraction]) -> None:
+        with self._changed:
+            while self._waits and len(self._waiting) >= WAITING and not self._stopped:
+                self._changed.wait(_POLL)
+            if len(self._waiting) >= WAITING:
+                self._waiting.popleft()
+                self.dropped += 1
+            self._waiting.append(item)
+            self._changed.notify()
+
+
+def _opened(source: str) -> Any:
+    timeout = (STALL, STALL)  # of opening, of each reading
+    if not source.isdecimal():
+        return av.open(source, timeout=timeout, options={"protocol_whitelist": _NESTED}, metadata_errors="ignore")
+    device, form = CAMERAS[sys.platform]
+    return av.open(device.format(int(source)), format=form, timeout=timeout)
+
+
+def _named(source: str) -> tuple[str, str]:
+    """Return a source's name for people, without what is secret in a URL, and what to do when it fails."""
+    if source.isdecimal():
+        if sys.platform not in CAMERAS:
+            raise InferenceError(f"camera {source}: cameras are read on Linux and macOS; give the URL of its stream")
+        return f"camera {int(source)}", "check that it is connected, that no other program uses it, and its number"
+    try:
+        parts = urlsplit(source)
+        where = parts.netloc.rpartition("@")[2]
+    except ValueError:
+        raise InferenceError("the URL of the input has no valid host; correct it") from None
+    name = f"{parts.scheme}://{where}{parts.path}"
+    if parts.scheme.lower() not in PROTOCOLS:
+        raise InferenceError(f"{name} is no stream that is read here; give one of {', '.join(PROTOCOLS)}")
+    return name, "check its address, and that a player shows it from this machine"
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, av.error.ExitError):
+        return f"no answer for {STALL:g} s"
+    return getattr(error, "strerror", None) or type(error).__name__
