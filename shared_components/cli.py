@@ -23,6 +23,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Federations": ("methods", "job", "watch", "runs", "report", "compare"),
     "Deployment": ("provision", "secure-kit", "preflight"),
     "Bundles and jobs of this project": ("bundles", "jobs", "pretrain", "ship"),
+    "Your shell": ("completion",),
 }
 """How `surgfl --help` lists the commands; one that stands nowhere comes last."""
 
@@ -68,7 +69,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
             command = importlib.import_module(f"shared_components.commands.{path.stem}")
             command.configure(child)
             child.set_defaults(run=command.run)
-    parser.set_defaults(commands=tuple(found))
+    parser.set_defaults(commands=tuple(found), build_parser=build_parser)
     parser.epilog = listed(texts)
     return parser
 

@@ -66,3 +66,20 @@ def test_a_misspelt_command_is_answered_with_the_nearest(word, sentence, capsys)
     with pytest.raises(SystemExit) as end:
         main([word, "--out", "x"])
     assert end.value.code == 2 and sentence in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_bash_completes_commands_options_and_their_values():
+    """bash itself is asked, without SurgFL on its path."""
+    script = subprocess.run([sys.executable, "-m", "shared_components.cli", "completion", "bash"], capture_output=True)
+    asked = {
+        "seg": "segment",
+        "segment --back": "--backend",
+        "segment a.mp4 --backend o": "openvino onnx",
+        "site i": "init",
+    }
+    for words, found in asked.items():
+        line = ["surgfl", *words.split()]
+        told = f"COMP_WORDS=({' '.join(line)}); COMP_CWORD={len(line) - 1}; _surgfl; echo ${{COMPREPLY[@]}}"
+        done = subprocess.run(["bash", "-c", f"{script.stdout.decode()}\n{told}"], capture_output=True, text=True)
+        assert (done.stdout.strip(), done.stderr) == (found, ""), words

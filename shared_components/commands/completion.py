@@ -1,0 +1,48 @@
+"""`surgfl completion SHELL`: a script that completes commands, options and their values in a shell."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+
+HELP = 'print a script that completes commands and options: eval "$(surgfl completion bash)" in ~/.bashrc'
+SHELLS = ("bash", "zsh")
+_SCRIPT = """\
+_surgfl() {
+  local words before=" ${COMP_WORDS[*]:1:COMP_CWORD-1} "
+  case "$before" in
+%s
+  esac
+  COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+complete -o bashdefault -o default -F _surgfl surgfl
+"""
+_ZSH = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shell", choices=SHELLS, help="zsh takes bash's by its bashcompinit")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the script, which knows the commands of this version; nothing of SurgFL runs when a shell completes."""
+    cases = "\n".join(
+        f"    {pattern}) words='{' '.join(words)}' ;;" for pattern, words in cases_of(args.build_parser(), ())
+    )
+    print((_ZSH if args.shell == "zsh" else "") + _SCRIPT % cases, end="")
+    return 0
+
+
+def cases_of(parser: argparse.ArgumentParser, path: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield patterns of the words before the one to complete, the narrowest first, and what it may be then."""
+    before = " ".join(["", *path, ""])
+    words: list[str] = []
+    for action in parser._actions:  # argparse tells of its arguments nowhere else
+        if isinstance(action, argparse._SubParsersAction):
+            for name, child in action.choices.items():
+                yield from cases_of(child, (*path, name))
+        if action.choices and action.option_strings:
+            for name in action.option_strings:
+                yield f"'{before}'*' {name} '", [*map(str, action.choices)]
+        words += action.option_strings or map(str, action.choices or ())
+    yield f"'{before}'*", words
