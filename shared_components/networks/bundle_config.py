@@ -1,8 +1,9 @@
 """Read what a federation needs of a bundle, without evaluating anything.
 
 A MONAI bundle is code: its `$` expressions and `_target_` entries run Python. A federation reads three plain
-sections of `train.yaml`, `network_def`, `tasks` and `training`, with a safe YAML loader, and builds only networks of
-`network_class`. (It also spares every simulator task MONAI's import of five seconds.)
+sections of `train.yaml`, `network_def`, `tasks` and `training`, and what `paper.yaml` has in place of one hospital's
+settings, with a safe YAML loader, and builds only networks of `network_class`. (It also spares every simulator task
+MONAI's import of five seconds.)
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Bundle:
-    """The plain sections of one bundle's `train.yaml`."""
+    """The plain sections of one bundle's `train.yaml`, with the settings of its `paper.yaml`."""
 
     name: str
     network: Mapping[str, Any]
@@ -206,8 +207,10 @@ def load_bundle(
     path = bundles_folder() / name / "configs" / "train.yaml"
     document = _document(path.read_text("utf-8"))
     sections = {key: copy.deepcopy(document.get(key)) or {} for key in ("network_def", "tasks", "training")}
-    _refuse_expressions(sections, f"{path}")
-    for given in (sections["training"], overrides or {}):
+    paper = path.with_name("paper.yaml")
+    of_paper = _document(paper.read_text()).get("+training") if paper.is_file() else {}
+    _refuse_expressions(sections | {"+training": of_paper}, f"{path}")
+    for given in (sections["training"], of_paper, overrides or {}):
         if not isinstance(given, Mapping):
             raise ValueError(f"training: it is {given!r}; write its settings as 'name: value'")
     steps = [(overrides or {}).get(key) for key in ("iterations", "epochs")]
@@ -216,7 +219,7 @@ def load_bundle(
             f"training: iterations {steps[0]} would change nothing, since epochs is {steps[1]}; write epochs: 0, or "
             "leave iterations out"
         )
-    training = training_from(with_settings(sections["training"], overrides or {}))
+    training = training_from(with_settings({**sections["training"], **(of_paper or {})}, overrides or {}))
     definition: Mapping[str, Any] = sections["network_def"]
     chosen: Mapping[str, Any] = {}
     if network not in (None, {}):

@@ -48,7 +48,7 @@ split:
   test: [{OP1: [5, 6]}]
 """
 IDS_2015 = np.array([0, 160, 70, 70], np.uint8)  # 1 shaft, 2 and 3 manipulator
-SIZES = {"height": HEIGHT, "width": WIDTH, "batch_size": 2, "rounds": 2, "iterations": 2}
+SIZES = {"height": HEIGHT, "width": WIDTH, "batch_size": 2, "rounds": 2, "iterations": 2, "start": "random"}
 
 
 @pytest.fixture(autouse=True, scope="session")

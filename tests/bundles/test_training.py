@@ -70,6 +70,15 @@ def test_the_number_of_classes_follows_the_site(run, three_class_site, small, tm
     assert len(load_weights(tmp_path / "out" / "model.safetensors")["head_global.weight"]) == 3
 
 
+def test_training_starts_from_the_shipped_weights_and_by_paper_yaml_from_the_seed(prepare, bundles, site_config):
+    shipped = load_weights(bundles / "pvt_fpn" / "models" / "model.safetensors")["encoder.norm4.weight"].float()
+    for configs, begun, size in ((["train"], True, (192, 256)), (["train", "paper"], False, (512, 640))):
+        parser = prepare("pvt_fpn", *configs, site_config=str(site_config)).parser
+        network, settings = (parser.get_parsed_content(name) for name in ("network", "settings"))
+        assert torch.equal(network.encoder.norm4.weight, shipped) == begun
+        assert (settings.height, settings.width) == size
+
+
 def test_training_starts_from_imagenet_weights(prepare, site_config, small, tmp_path):
     encoder = {name: torch.randn_like(value) for name, value in PvtV2B0().state_dict().items()}
     torch.save({**encoder, "head.weight": torch.ones(1000, 256), "head.bias": torch.ones(1000)}, tmp_path / "b0.pth")
@@ -142,7 +151,8 @@ def test_the_three_sections_that_a_federation_reads_are_plain(bundles, bundle, m
     loaded = load_bundle(bundle)
     assert dict(loaded.network) == document["network_def"]
     assert loaded.tasks == document["tasks"]
-    training = document["training"]
+    paper = yaml.safe_load((bundles / bundle / "configs" / "paper.yaml").read_text())
+    training = document["training"] | paper["+training"]
     assert loaded.training == Training(**training | {"betas": tuple(training["betas"])})
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from safetensors.torch import load_file
 from shared_components.bundle_engines import prepare
 from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL, mean_of_real, sha256_of, shipped_weights
 from shared_components.core.trained_model import load_trained
-from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
+from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle, training_from
 from shared_components.networks.checkpoints import export_pt, load_metadata, save_weights
 from tests.bundles.conftest import PROMPTED, SEGMENTING, SHIPPING, UNPROMPTED, export
 
@@ -156,11 +157,33 @@ def test_the_network_takes_the_size_of_the_metadata_from_the_bundles_folder(bund
     )
 
 
+def together(bundles: Path, bundle: str, *configs: str) -> dict:
+    """Return configs as MONAI lays them over each other."""
+    return ConfigParser.load_config_files([str(bundles / bundle / "configs" / f"{name}.yaml") for name in configs])
+
+
 @EACH
-def test_training_and_inference_have_one_network_and_input_size(bundles, bundle):
+def test_training_and_inference_have_one_network_and_evaluation_its_input_size(bundles, bundle):
     train, inference = (document(bundles, bundle, config) for config in ("train", "inference"))
     assert train["network_def"] == inference["network_def"]
-    assert [train["training"][side] for side in ("height", "width")] == [inference["height"], inference["width"]]
+    evaluation = together(bundles, bundle, "train", "evaluate")["training"]
+    assert [evaluation[side] for side in ("height", "width")] == [inference["height"], inference["width"]]
+
+
+@EACH
+def test_one_hospital_trains_at_a_laptops_settings_and_paper_yaml_has_those_that_federations_begin_from(
+    bundles, bundle
+):
+    own = yaml.safe_load((bundles / f"{bundle}.yaml").read_text()).get("training", {})
+    paper = training_from(own)
+    assert (
+        load_bundle(bundle).training == training_from(together(bundles, bundle, "train", "paper")["training"]) == paper
+    )
+    alone = training_from(document(bundles, bundle, "train")["training"])
+    assert (alone.start, alone.epochs, alone.rounds * alone.iterations) == ("rendered", 0, 80)
+    assert alone.height * alone.width <= 192 * 256 and alone.batch_size <= 4
+    sizes = ("height", "width", "batch_size", "rounds", "iterations", "epochs", "start")
+    assert replace(alone, **{name: getattr(paper, name) for name in sizes}) == paper
 
 
 @WITH_WEIGHTS

@@ -61,12 +61,18 @@ class Description:
         "of the encoder alone (`pvt_v2_b0.pth`, the official ImageNet weights of github.com/whai362/PVT)"
     )
     training: Mapping[str, Any] = field(default_factory=dict)  # where it differs from `Training`
+    alone: Mapping[str, Any] = field(default_factory=dict)  # where one hospital's own training differs from that
     metadata: Mapping[str, Any] = field(default_factory=dict)  # merged into the common metadata.json
 
     @property
     def all_training(self) -> Training:
         """The whole training section: the defaults with the bundle's own values."""
         return training_from({**asdict(Training()), **self.training})
+
+    @property
+    def training_alone(self) -> Training:
+        """The training section of `train.yaml`: what one hospital does that says nothing else."""
+        return training_from({**asdict(self.all_training), **self.alone})
 
 
 def marks(part: str) -> tuple[str, str]:
@@ -122,7 +128,8 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
         **asdict(description),
         "network_def": description.network_def.strip(),
         "tasks": description.tasks.strip(),
-        "number": lambda *args, **kwargs: _number(training, *args, **kwargs),
+        "number": lambda *args, **kwargs: _number(description.training_alone, *args, **kwargs),
+        "of_paper": lambda *args, **kwargs: _number(training, *args, **kwargs),
         "metadata": metadata,
         "size": size,
         "frames": int(_default_task(description).get("frames", 1)),
@@ -144,7 +151,8 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
     templates = Environment(  # nosec B701 # it writes YAML and Markdown of our own, never HTML
         loader=PackageLoader(__package__, ""), undefined=StrictUndefined, keep_trailing_newline=True
     )
-    files = {f"configs/{c}.yaml": templates.get_template(f"{c}.yaml.j2").render(values) for c in CONFIGS}
+    configs = CONFIGS + (("paper",) if description.alone else ())
+    files = {f"configs/{c}.yaml": templates.get_template(f"{c}.yaml.j2").render(values) for c in configs}
     card = folder / name / CARD
     text = card.read_text("utf-8") if card.is_file() else templates.get_template("card.md.j2").render(values)
     for part in MADE_PARTS:
