@@ -96,7 +96,7 @@ RECIPE ?= pvt_fpn
 weights: install  ## make a bundle's weights from random ones: days at the lowest priority; goes on where it stopped
 	nice -n 19 $(BIN)/surgfl weights $(RECIPE) --out weights/$(RECIPE) $(if $(REAL),--real $(REAL))
 
-pictures: install  ## make README's pictures anew; trains a small comparison and needs a Chromium
+pictures: install  ## make the documents' pictures anew; trains a small comparison and needs a Chromium
 	$(BIN)/python -m evidence.pictures
 
 TOOLS = $(VENV)/supply-chain

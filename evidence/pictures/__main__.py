@@ -1,20 +1,28 @@
-"""Make README's pictures anew, from rendered scenes alone: `make pictures`.
+"""Make the documents' pictures anew, from rendered scenes alone: `make pictures`.
 
     sites.webp     three rendered sites, two with masks and one with depth
     scenes.webp    four hospitals' video and what a federation's models see in it, moving
     methods.webp   test frames by methods, as the page of `surgfl compare` shows them
     report.webp    the top of the report of `make demo`, which must have run
     domains.webp   a scene in the demo's domains and in one like a real operation, before and after its training
+    corrected.webp the five frames of docs/tutorial.md, as predicted and as corrected
+    gained.webp    frames of the videos that nobody labels there, by the models that its commands leave
+    ../python.ipynb  the notebook's outputs
 
-Everything is drawn from the seeds below; a comparison that is there already is not trained again. The last two are
-photographs of pages and need a Chromium (see tests/browser.py); with another one letters may look different.
+Everything is drawn from the seeds below; a comparison, or a tutorial, that is there already is not trained again.
+Methods and report are photographs of pages and need a Chromium (see tests/browser.py); with another one letters may
+look different.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,17 +30,21 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from shared_components.cli import main as surgfl
-from shared_components.common.atomic import atomically
+import surgfl
+from shared_components.cli import main as command
+from shared_components.common.atomic import atomically, write_text
 from shared_components.common.drawing.palette import class_entries
 from shared_components.common.drawing.pictures import GAP, captioned, legend, overlay, resized, side_by_side
 from shared_components.core.evaluation import network_input
 from shared_components.core.trained_model import load_trained
 from shared_components.data.classes import CLASS_MAPS
+from shared_components.data.nifti import label_frames
 from shared_components.data.synthetic.scene import render_video
 from shared_components.experiments.comparison.plan import HELD_OUT, SCORES
 from shared_components.inference.predict import Predictor
 from tests.browser import WIDE, executable
+from tests.docs.notebook import executed
+from tests.docs.rules import blocks_of
 
 SITES = [
     "--looks", "rose,narrowband,amber", "--tasks", "segmentation,segmentation,depth", "--seed", "1",
@@ -47,6 +59,7 @@ REAL_LOOKING = "surgery-5"  # drawn like a real laparoscopy: smooth organs, wet 
 SCENE_SEED = 7  # of the video that moves; no site has it
 FRAMES, RATE = 40, 8  # of the moving video, a second
 COLUMN = 224  # pixels
+GAINED = 12  # the frame of the tutorial's unlabelled videos that is shown
 QUALITY, SHOT_QUALITY = 55, 88  # of WebP, moving and still
 REPORT_HEIGHT = 1180  # pixels of the report's top that are shown
 
@@ -129,8 +142,52 @@ def domains(work: Path, out: Path) -> None:
     _save(Image.fromarray(_laid_out(columns)), out)
 
 
+def corrected(work: Path, out: Path) -> None:
+    """Show a hospital's five frames: as they are, as the shipped weights see them, and as they were corrected."""
+    folder = _tutorial(work)
+    shipped = surgfl.load()
+    frames = _read(folder / "scenes/hospital-a/endovis2017/instrument_dataset_1/left_frames", every=4)
+    labels = label_frames(folder / "hospital-a/nifti/labels/left_frames.nii.gz")
+    rows = {"frame": [], "predicted": [], "corrected": []}
+    for frame, label in zip(frames, labels, strict=True):
+        rows["frame"].append(frame)
+        rows["predicted"].append(overlay(frame, shipped.segment(frame).mask))
+        rows["corrected"].append(overlay(frame, label.astype(np.uint8)))
+    _save(_table([[captioned(resized(one, COLUMN), name) for one in row] for name, row in rows.items()]), out)
+
+
+def gained(work: Path, out: Path) -> None:
+    """Show a frame of each hospital's third video as every model of the tutorial sees it, with its mean Dice there."""
+    folder = _tutorial(work)
+    rows = []
+    for name in ("hospital-a", "hospital-b"):
+        frame = _read(folder / f"scenes/{name}/endovis2017/instrument_dataset_3/left_frames", every=1)[GAINED]
+        row = [captioned(resized(frame, COLUMN), f"{name}: frame {GAINED}")]
+        files = {
+            "received": None, "alone": folder / f"alone/{name}/model.safetensors",
+            "together": folder / f"ws/models/{name}/best.safetensors",
+        }  # fmt: skip
+        for model, file in files.items():
+            dice = json.loads((folder / f"scores/{model}/{name}/metrics.json").read_text())["dice"]["mean"]
+            tinted = overlay(frame, surgfl.load(file).segment(frame).mask)
+            row.append(captioned(resized(tinted, COLUMN), f"{model}: Dice {dice:.2f}"))
+        rows.append(row)
+    _save(_table(rows), out)
+
+
+def notebook(work: Path, out: Path) -> None:
+    """Execute the notebook in a folder of its own, and keep its outputs."""
+    out, folder = out.resolve(), work / "notebook"
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.chdir(folder):
+        found = executed(out)
+    write_text(out, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
 PICTURES = {
-    "sites.webp": sites, "scenes.webp": scenes, "methods.webp": methods, "report.webp": report, "domains.webp": domains,
+    "sites.webp": sites, "scenes.webp": scenes, "methods.webp": methods, "report.webp": report,
+    "domains.webp": domains,
+    "corrected.webp": corrected, "gained.webp": gained, "../python.ipynb": notebook,
 }  # fmt: skip
 
 
@@ -142,8 +199,32 @@ def _demo(name: str) -> Path:
 
 
 def _command(*words: str) -> None:
-    if surgfl(list(words)) != 0:
+    if command(list(words)) != 0:
         raise SystemExit(f"surgfl {' '.join(words)} failed")
+
+
+def _tutorial(work: Path) -> Path:
+    """Follow docs/tutorial.md as it is written, if nobody has yet; give the folder."""
+    folder = (work / "tutorial").resolve()
+    if not (folder / "scores/together/hospital-b/metrics.json").is_file():
+        folder.mkdir(parents=True)
+        for name in ("bundles", "nvflare_jobs"):
+            (folder / name).symlink_to(Path(name).resolve())
+        paths = {"PYTHONPATH": str(Path.cwd()), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        runs = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
+        for block in blocks_of(Path("docs/tutorial.md"), "docs/tutorial.md"):
+            if command := runs.get(block.language):
+                subprocess.run([*command, block.text], cwd=folder, env=os.environ | paths, check=True)
+    return folder
+
+
+def _read(folder: Path, *, every: int) -> list[np.ndarray]:
+    return [np.asarray(Image.open(path).convert("RGB")) for path in sorted(folder.iterdir())[::every]]
+
+
+def _table(rows: Sequence[Sequence[np.ndarray]]) -> Image.Image:
+    """Lay rows of pictures out, with the legend of the parts below."""
+    return Image.fromarray(_laid_out([np.concatenate([side_by_side(row) for row in rows])]))
 
 
 def _comparison(work: Path) -> None:
