@@ -119,17 +119,22 @@ def sites_of(scenes, tmp_path):
     return describe
 
 
-def unlike_fedavg(name):
-    """Return whether FLARE carries more than FedAvg's messages: a site's own work, or several tasks."""
-    method = load_method(name)
-    own = {key: value for key, value in vars(method.local).items() if key not in ("objective", "measure_images")}
-    return method.requires.multi_task or any(own.values())
+NOT_CARRIED = ("objective", "measure_images")
+"""Work that a site does within a step."""
+
+
+def one_of_each_kind():
+    """Return a job for each set of a site's own work, with one task or several; FedDP brings networks of its own."""
+    kinds = {}
+    for name in OF_METHODS:
+        method = load_method(name)
+        own = frozenset(key for key, value in vars(method.local).items() if value and key not in NOT_CARRIED)
+        kinds.setdefault((own, method.requires.multi_task), name)
+    return sorted({*kinds.values(), "fedavg", "feddp"} - {*LAUNCHED})
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", sorted({"fedavg", "fedper", "krum", "multi_krum", *filter(unlike_fedavg, OF_METHODS)} - {*LAUNCHED})
-)
+@pytest.mark.parametrize("name", one_of_each_kind())
 def test_a_job_runs_two_rounds_by_its_own_file(name, sites_of, tmp_path):
     """On narrow networks, which no shipped weights fit."""
     job, sites = tiny_job(tmp_path, name), sites_of(name)

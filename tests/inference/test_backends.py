@@ -23,11 +23,11 @@ from shared_components.networks.tiny import Tiny
 
 CPU = torch.device("cpu")
 NEEDED = "needs openvino"
-SEGMENTING = [
-    name for name in bundle_names()
+SEGMENTING = {
+    shipped_weights(name): name for name in bundle_names()
     if shipped_facts(name) and load_bundle(name).network["_target_"].rpartition(".")[2] in ("PvtFpn", "VitDpt")
-]  # fmt: skip
-"""Bundles whose shipped models segment single frames; FedST's remembers frames, SurgFed's follows boxes."""
+}.values()  # fmt: skip
+"""A bundle for each shipped model that segments single frames; FedST's remembers frames, SurgFed's follows boxes."""
 
 
 def frames(total=WORTH, height=64, width=96):
@@ -52,7 +52,7 @@ def installed(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("bundle", SEGMENTING)
 @pytest.mark.parametrize("backend", ["torch", "openvino", "onnx"])
-def test_masks_of_every_bundle_agree_with_pytorch_in_float32_on_999_of_1000_pixels(bundle, backend):
+def test_masks_of_every_model_agree_with_pytorch_in_float32_on_999_of_1000_pixels(bundle, backend):
     if backend == "openvino" and find_spec("openvino") is None:
         pytest.skip(NEEDED)
     network = load_trained(shipped_weights(bundle), bundle=bundle).network.eval()
