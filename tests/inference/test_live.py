@@ -52,12 +52,12 @@ def served(tmp_path):
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch, tmp_path):
-    monkeypatch.setattr(live, "STALL", 0.6)
+    monkeypatch.setattr(live, "STALL", 1.5)
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("how", "sentence"), [("ends", "broke off after "), ("stalls", "gave nothing for 0.6 s, after ")]
+    ("how", "sentence"), [("ends", "broke off after "), ("stalls", "gave nothing for 1.5 s, after ")]
 )
 def test_what_came_of_a_stream_that_breaks_off_is_complete(served, model, tmp_path, caplog, how, sentence):
     url = f"{served.replace('://', '://ann:secret@')}/{how}/or-3?token=secret"
@@ -94,7 +94,14 @@ def test_a_live_stream_drops_what_waits_longest_and_a_recording_waits(served, tm
 
 def test_ctrl_c_completes_the_results_of_a_stream(served, model, tmp_path, monkeypatch):
     monkeypatch.setattr(live, "STALL", 20.0)
-    threading.Timer(1.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+    usual = signal.getsignal(signal.SIGINT)
+
+    def interrupt():
+        while signal.getsignal(signal.SIGINT) is usual:  # the model is still loading
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
     assert main(["segment", f"{served}/live", "--model", str(model()), "--backend", "torch", "--masks", "none"]) == 0
     (out,) = tmp_path.glob("127-0-0-1-*-live-2*-segmented")
     assert json.loads((out / "prediction.json").read_text())["broke_off"] == ""
@@ -105,7 +112,7 @@ def test_ctrl_c_completes_the_results_of_a_stream(served, model, tmp_path, monke
     ("source", "sentence"),
     [
         ("http://user:word@127.0.0.1:1/x", r"http://127.0.0.1:1/x cannot be opened \(Connection refused\); check its "),
-        ("udp://127.0.0.1:9", r"udp://127.0.0.1:9 cannot be opened \(no answer for 0.6 s\)"),
+        ("udp://127.0.0.1:9", r"udp://127.0.0.1:9 cannot be opened \(no answer for 1.5 s\)"),
         ("file:///etc/hosts", "file:///etc/hosts is no stream that is read here; give one of http, "),
         ("http://[::1/x", "has no valid host"),
         ("99", "camera 99 cannot be opened .*; check that it is connected"),
