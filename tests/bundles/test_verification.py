@@ -22,7 +22,7 @@ from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL, mean_
 from shared_components.core.trained_model import load_trained
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle, training_from
 from shared_components.networks.checkpoints import export_pt, load_metadata, save_weights
-from tests.bundles.conftest import PROMPTED, SEGMENTING, SHIPPING, UNPROMPTED, export
+from tests.bundles.conftest import BUNDLES, PROMPTED, SEGMENTING, SHIPPING, UNPROMPTED, export
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:No hash value:UserWarning", "error:Detected deprecated name:UserWarning"
@@ -174,7 +174,7 @@ def test_training_and_inference_have_one_network_and_evaluation_its_input_size(b
 def test_one_hospital_trains_at_a_laptops_settings_and_paper_yaml_has_those_that_federations_begin_from(
     bundles, bundle
 ):
-    own = yaml.safe_load((bundles / f"{bundle}.yaml").read_text()).get("training", {})
+    own = yaml.safe_load((BUNDLES / f"{bundle}.yaml").read_text()).get("training", {})
     paper = training_from(own)
     assert (
         load_bundle(bundle).training == training_from(together(bundles, bundle, "train", "paper")["training"]) == paper
