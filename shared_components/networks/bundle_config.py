@@ -208,7 +208,7 @@ def load_bundle(
     document = _document(path.read_text("utf-8"))
     sections = {key: copy.deepcopy(document.get(key)) or {} for key in ("network_def", "tasks", "training")}
     paper = path.with_name("paper.yaml")
-    of_paper = _document(paper.read_text()).get("+training") if paper.is_file() else {}
+    of_paper = _document(paper.read_text("utf-8")).get("+training") if paper.is_file() else {}
     _refuse_expressions(sections | {"+training": of_paper}, f"{path}")
     for given in (sections["training"], of_paper, overrides or {}):
         if not isinstance(given, Mapping):
