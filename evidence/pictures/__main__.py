@@ -36,6 +36,7 @@ from shared_components.common.atomic import atomically, write_text
 from shared_components.common.drawing.palette import class_entries
 from shared_components.common.drawing.pictures import GAP, captioned, legend, overlay, resized, side_by_side
 from shared_components.core.evaluation import network_input
+from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.trained_model import load_trained
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.nifti import label_frames
@@ -54,7 +55,7 @@ COMPARISON = [
     "--methods", "local,fedavg,fedrep,fedbn,pfedsis", "--scale", "small", "--size", "128x160", "--rounds", "5",
     "--seeds", "1",
 ]  # fmt: skip
-DEMO, SHIPPED = Path("demo"), Path("bundles/pfedsis/models/model.safetensors")
+DEMO = Path("demo")
 REAL_LOOKING = "surgery-5"  # drawn like a real laparoscopy: smooth organs, wet light
 SCENE_SEED = 7  # of the video that moves; no site has it
 FRAMES, RATE = 40, 8  # of the moving video, a second
@@ -132,7 +133,7 @@ def domains(work: Path, out: Path) -> None:
     for name, model in models.items():
         image = next(render_video(looks[name], SCENE_SEED, frames=1, height=192, width=256, rate=RATE)).image
         cells = [captioned(resized(image, COLUMN), f"{name}: {looks[name]}")]
-        for what, weights in (("before", SHIPPED), ("after", model)):
+        for what, weights in (("before", shipped_weights("pfedsis")), ("after", model)):
             trained = load_trained(weights, bundle="pfedsis")
             _, mask = Predictor(trained.network, trained.task)(
                 network_input(image[None], *trained.size), image.shape[:2]
@@ -186,8 +187,7 @@ def notebook(work: Path, out: Path) -> None:
 
 PICTURES = {
     "sites.webp": sites, "scenes.webp": scenes, "methods.webp": methods, "report.webp": report,
-    "domains.webp": domains,
-    "corrected.webp": corrected, "gained.webp": gained, "../python.ipynb": notebook,
+    "domains.webp": domains, "corrected.webp": corrected, "gained.webp": gained, "../python.ipynb": notebook,
 }  # fmt: skip
 
 

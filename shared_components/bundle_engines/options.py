@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
-import torch
 import yaml
 from monai.bundle import ConfigComponent, ConfigExpression, ConfigParser, ConfigWorkflow
 from monai.bundle.scripts import create_workflow
@@ -20,6 +19,7 @@ from monai.bundle.utils import DEFAULT_EXP_MGMT_SETTINGS
 from msgspec import Meta
 from torch import nn
 
+from shared_components.common.machine import usable_device
 from shared_components.common.reject_code import refuse_code
 from shared_components.common.schema import check_values, shown
 from shared_components.core.trained_model import Remade
@@ -271,17 +271,9 @@ def wrong_option(config: Mapping[str, Any]) -> str:
         check_values(KINDS, plain, key="--{}")
     except ValueError as error:
         return str(error)
-    if "device" in plain and not _is_device(plain["device"]):
+    if "device" in plain and usable_device(plain["device"]) is None:
         return f"--device is {shown(plain['device'])}; it is a device of this machine, such as cpu or cuda:0"
     return ""
-
-
-def _is_device(value: Any) -> bool:
-    try:
-        torch.empty(0, device=torch.device(value))
-    except (TypeError, RuntimeError, AssertionError):  # no name of one, or none of this machine's
-        return False
-    return True
 
 
 def _is_worked_out(value: Any) -> bool:

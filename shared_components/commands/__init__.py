@@ -44,6 +44,15 @@ def add_device(parser: ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", metavar="NAME", help="such as cpu, cuda:1 or mps; default: a GPU")
 
 
+def add_place(parser: ArgumentParser, which: str = "") -> None:
+    """Declare `place`, where runs are kept; ``which`` says what is done with them."""
+    kinds = "of the simulator, or a folder of state, a comparison or a startup kit"
+    parser.add_argument(
+        "place", nargs="?", type=Path, default=Path("ws"), metavar="WORKSPACE",
+        help=f"{kinds}{which}; default: %(default)s",
+    )  # fmt: skip
+
+
 def open_model(args: Namespace) -> tuple[Path, Trained]:
     """Return the path and the model of :func:`add_model`'s arguments; ValueError where it cannot be used."""
     return open_trained(args.model, bundle=args.bundle, site=args.site, instead="name a checkpoint with --model")

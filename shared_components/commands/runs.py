@@ -3,8 +3,8 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
+from shared_components.commands import add_place
 from shared_components.federation import run_cleanup
 from shared_components.federation.messages import FederationError
 from shared_components.federation.run_cleanup import KeptRun
@@ -14,14 +14,7 @@ HELP = "list the runs that are kept, and remove old ones"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "place",
-        nargs="?",
-        type=Path,
-        default=Path("ws"),
-        metavar="WORKSPACE",
-        help="of the simulator, or a folder of state, a comparison or a startup kit; default: %(default)s",
-    )
+    add_place(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--remove", nargs="+", metavar="RUN", help="remove these, such as pfedsis/20261122-123509")
     which.add_argument("--keep", type=int, metavar="N", help="remove all but the newest N of each job")

@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+from shared_components.commands import add_place
 from shared_components.common.progress_display import can_move
 from shared_components.common.sanitise import printable
 from shared_components.federation import run_cleanup
@@ -19,15 +20,7 @@ _EVERY = 2.0  # seconds between two looks
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "place",
-        nargs="?",
-        type=Path,
-        default=Path("ws"),
-        metavar="WORKSPACE",
-        help="of the simulator, or a folder of state, a comparison or a startup kit: of its runs that which works, "
-        "else the newest; default: %(default)s",
-    )
+    add_place(parser, ": of its runs that which works, else the newest")
 
 
 def run(args: argparse.Namespace) -> int:

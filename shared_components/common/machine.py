@@ -7,6 +7,7 @@ import platform
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -19,15 +20,21 @@ def device(name: str = "auto") -> torch.device:
     """Return a device by its name, see `DEVICES`; ValueError where this machine, or its PyTorch, has none."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        found = torch.device(name)
-        torch.empty(0, device=found)
-    except (TypeError, RuntimeError, AssertionError, NotImplementedError):  # no name of one, or none of this machine's
-        found = torch.device("meta")
-    if found.type == "meta":
+    found = usable_device(name)
+    if found is None or found.type == "meta":
         here = ["cpu", *(f"cuda:{n}" for n in range(torch.cuda.device_count()))]
         here += ["mps"] * torch.backends.mps.is_available()
         raise ValueError(f"device {name!r} is not here; give one of auto, {', '.join(here)}")
+    return found
+
+
+def usable_device(name: Any) -> torch.device | None:
+    """Return the device that PyTorch knows by a name; None where tensors cannot be made there."""
+    try:
+        found = torch.device(name)
+        torch.empty(0, device=found)
+    except (TypeError, RuntimeError, AssertionError):  # no name of one, or none of this machine's
+        return None
     return found
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from shared_components.data.files import DataError
 from shared_components.data.video import decoded, shown_stream, upright
 from shared_components.inference import InferenceError
-from shared_components.inference.video import USUAL_RATE, plausible_rate, timed
+from shared_components.inference.video import rate_of, timed
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class LiveVideo:
     Attributes:
         name: `camera 0`, or the URL without user, password and query.
         stem: Of its results' names, with the time of the opening.
-        rate: Frames per second as announced, or `USUAL_RATE`.
+        rate: Frames per second as `video.rate_of` finds them.
         aspect: Width of a pixel over its height.
         count: Frames that came, of which one in `every` is given.
         dropped: Of those to be given.
@@ -79,8 +79,7 @@ class LiveVideo:
             raise InferenceError(f"{self.name} cannot be opened ({_reason(error)}); {self._remedy}") from error
         except DataError as error:
             raise InferenceError(f"{self.name} {error.what}; {self._remedy}") from error
-        rates = (self._stream.average_rate, self._stream.guessed_rate)
-        self.rate = next(filter(None, map(plausible_rate, rates)), USUAL_RATE)
+        self.rate = rate_of(self._stream)
         self.aspect = self._stream.sample_aspect_ratio or Fraction(1)
         self._waits = bool(self._container.duration) or self._container.size > 0
         threading.Thread(target=self._read, args=(every,), name="stream", daemon=True).start()

@@ -49,13 +49,12 @@ def look_at(path: Path) -> Video:
     """Open a video and decode its first frame; InferenceError where it is none, or none of it can be decoded."""
     with _refused(), opened(path) as container:
         stream = shown_stream(container, path)
-        rate = plausible_rate(stream.average_rate) or plausible_rate(stream.guessed_rate) or USUAL_RATE
         aspect = stream.sample_aspect_ratio or Fraction(1)
         first = next(decoded(container, stream, []), None)
         if first is None:
             raise InferenceError(f"video {path} has no frames that can be decoded; {CHECK}")
         shown = 1 / aspect if first.rotation % 180 else aspect
-        return Video(path, rate, stream.frames or None, _duration(container, stream), shown)
+        return Video(path, rate_of(stream), stream.frames or None, _duration(container, stream), shown)
 
 
 def frames_of(video: Video, *, every: int = 1) -> Iterator[tuple[int, np.ndarray, Fraction]]:
@@ -117,9 +116,10 @@ def _clock(frame: av.VideoFrame) -> Fraction | None:
     return None if frame.pts is None or frame.time_base is None else frame.pts * frame.time_base
 
 
-def plausible_rate(rate: Fraction | None) -> Fraction | None:
-    """Return a rate in frames per second, or None where it is none: a container's clock."""
-    return rate if rate and _RATES[0] <= rate <= _RATES[1] else None
+def rate_of(stream: Any) -> Fraction:
+    """Return the frames per second that a stream announces; `USUAL_RATE` where that is none but a container's clock."""
+    rates = (stream.average_rate, stream.guessed_rate)
+    return next((rate for rate in rates if rate and _RATES[0] <= rate <= _RATES[1]), USUAL_RATE)
 
 
 def _duration(container: Any, stream: Any) -> Fraction | None:

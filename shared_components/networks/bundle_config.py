@@ -209,7 +209,8 @@ def load_bundle(
     sections = {key: copy.deepcopy(document.get(key)) or {} for key in ("network_def", "tasks", "training")}
     paper = path.with_name("paper.yaml")
     of_paper = _document(paper.read_text("utf-8")).get("+training") if paper.is_file() else {}
-    _refuse_expressions(sections | {"+training": of_paper}, f"{path}")
+    _refuse_expressions(sections, f"{path}")
+    _refuse_expressions(of_paper, f"{paper}: +training")
     for given in (sections["training"], of_paper, overrides or {}):
         if not isinstance(given, Mapping):
             raise ValueError(f"training: it is {given!r}; write its settings as 'name: value'")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -12,6 +12,7 @@ from shared_components.reporting.axes import SMALL_WIDTH, Axes, colour, fitting,
 from shared_components.reporting.charts import swatch
 from shared_components.reporting.figures import Panel
 from shared_components.reporting.records import Group, Run, mean, score
+from shared_components.reporting.tables import listed
 from shared_components.reporting.uncertainty import (
     FEWEST_VIDEOS,
     LEVEL,
@@ -66,11 +67,11 @@ class Evaluation:
         metric, sites, own = self.metric, self.sites, self.models[-1]
         label = metric.label + ("" if metric.higher_is_better else " (lower is better)")
         if len(sites) == 1:
-            scores = _listed(self._of(m, m.scores[sites[0]], m.spread(sites[0])) for m in self.models)
+            scores = listed(self._of(m, m.scores[sites[0]], m.spread(sites[0])) for m in self.models)
             return f"On the {self.split} frames of {sites[0]} {label} is {scores}."
-        means = _listed(self._of(m, m.mean, m.spread()) for m in self.models)
+        means = listed(self._of(m, m.mean, m.spread()) for m in self.models)
         worst = [(m, metric.worst(m.scores.values())) for m in self.models]
-        edges = _listed(f"{metric.said(value)} ({_whose(m, value)})" for m, value in worst)
+        edges = listed(f"{metric.said(value)} ({_whose(m, value)})" for m, value in worst)
         return (
             f"On the {self.split} frames mean {label} over {len(sites)} sites is {means}; at the worst site {edges}; "
             f"{f'{own.name}, ' if own.name else ''}by site: {self._by_site(own)}."
@@ -132,7 +133,7 @@ class Evaluation:
             values = model.scores.values()
             return f"{self.metric.plain_text(min(values))} to {self.metric.said(max(values))}"
         scores = model.scores.items()
-        return _listed(" ".join(filter(None, [s, self.metric.said(v), self._ends(model.spread(s))])) for s, v in scores)
+        return listed(" ".join(filter(None, [s, self.metric.said(v), self._ends(model.spread(s))])) for s, v in scores)
 
 
 def evaluation_of(run: Run, group: Group) -> Evaluation | None:
@@ -161,11 +162,6 @@ def _known(records: Mapping[str, Mapping], site: str, metric: Metric) -> bool:
 
 def _whose(model: Model, value: float) -> str:
     return next(site for site, found in model.scores.items() if found == value)
-
-
-def _listed(texts: Iterable[str]) -> str:
-    *most, last = texts
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def interval_plot(

@@ -122,3 +122,9 @@ def _width(text: str) -> int:
 def _padded(text: str, width: int, *, right: bool) -> str:
     space = " " * (width - _width(text))
     return space + text if right else text + space
+
+
+def listed(texts: Iterable[str]) -> str:
+    """Join texts as in a sentence: "a", "a and b", "a, b and c"."""
+    *most, last = texts
+    return f"{', '.join(most)} and {last}" if most else last

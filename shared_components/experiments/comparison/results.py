@@ -187,23 +187,23 @@ class Contest:
 
 def contest(comparison: Comparison, group: Group, metric: Metric) -> Contest | None:
     """Compare the best two rows; None where there are no two with numbers."""
-    means = average_over_seeds(comparison, group, metric)
-    ranked = sorted(means, key=lambda label: means[label] * (-1 if metric.higher_is_better else 1))
+    ranked = list(ranked_means(comparison, group, metric))
     if len(ranked) < 2:
         return None
     pairs = paired_by_seed(comparison, group, metric, ranked[0], ranked[1])
     first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     difference = statistics.mean(a - b for a, b in pairs) if pairs else NAN
-    untested = _untested(first, second)
-    p_values = (NAN, NAN) if untested else _p_values(first, second)
+    untested = why_untested(first, second)
+    p_values = (NAN, NAN) if untested else (paired_t(first, second), _wilcoxon(first, second))
     return Contest(metric, ranked[0], ranked[1], difference, len(pairs), *p_values, untested)
 
 
-def average_over_seeds(comparison: Comparison, group: Group, metric: Metric) -> dict[str, float]:
-    """Return each row's mean over the sites and over its seeds; a row without a number is left out."""
+def ranked_means(comparison: Comparison, group: Group, metric: Metric) -> dict[str, float]:
+    """Return each row's mean over the sites and over its seeds, the best first; a row without a number is left out."""
     rows = {label: [r.average(group, metric) for r in comparison.of(label)] for label in comparison.labels}
     means = {label: mean_and_deviation(values)[0] for label, values in rows.items()}
-    return {label: value for label, value in means.items() if not math.isnan(value)}
+    known = [label for label in means if not math.isnan(means[label])]
+    return {label: means[label] for label in sorted(known, key=means.__getitem__, reverse=metric.higher_is_better)}
 
 
 def paired_by_seed(
@@ -215,7 +215,7 @@ def paired_by_seed(
     return [pair for pair in pairs if not any(map(math.isnan, pair))]
 
 
-def _untested(first: Sequence[float], second: Sequence[float]) -> str:
+def why_untested(first: Sequence[float], second: Sequence[float]) -> str:
     """Return the reason why the seeds cannot be tested; empty where they can."""
     if len(first) < FEWEST_SEEDS:
         return f"fewer than {FEWEST_SEEDS} seeds"
@@ -225,8 +225,15 @@ def _untested(first: Sequence[float], second: Sequence[float]) -> str:
     return "all differences equal" if len(set(differences)) == 1 else ""
 
 
-def _p_values(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:
-    """Return the two-sided p of the paired t-test and of Wilcoxon's signed-rank test."""
-    from scipy import stats  # late: a run's process does without it
+def paired_t(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the two-sided p of the paired t-test."""
+    from scipy import stats  # late, here and below: a run's process does without it
 
-    return float(stats.ttest_rel(first, second).pvalue), float(stats.wilcoxon(first, second).pvalue)
+    return float(stats.ttest_rel(first, second).pvalue)
+
+
+def _wilcoxon(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return the two-sided p of Wilcoxon's signed-rank test."""
+    from scipy import stats
+
+    return float(stats.wilcoxon(first, second).pvalue)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from shared_components.experiments.comparison.results import (
     FEWEST_SEEDS,
     Comparison,
-    average_over_seeds,
     paired_by_seed,
+    paired_t,
+    ranked_means,
+    why_untested,
 )
 from shared_components.reporting.records import Group
+from shared_components.reporting.tables import listed
 
 LEVEL = 0.05
 _NAMED = 5  # of more rows the count is said
@@ -23,11 +25,10 @@ def verdict(comparison: Comparison, group: Group) -> str:
     p of the paired t-test, corrected by Holm (Scandinavian Journal of Statistics 6, 1979) for the number of other rows.
     Sites of one federation share models, and frames of one video scenes: neither are repetitions, and seeds are.
     """
-    metric, means = group.first, average_over_seeds(comparison, group, group.first)
-    ranked = sorted(means, key=lambda label: -means[label] if metric.higher_is_better else means[label])
-    if len(ranked) < 2:
+    metric, means = group.first, ranked_means(comparison, group, group.first)
+    if len(means) < 2:
         return ""
-    best, *others = ranked
+    best, *others = means
     edge = "highest" if metric.higher_is_better else "lowest"
     opening = f"{best} has the {edge} mean {metric.heading} over the sites, {metric.text(means[best])}"
     pairs = {label: paired_by_seed(comparison, group, metric, best, label) for label in others}
@@ -41,19 +42,14 @@ def verdict(comparison: Comparison, group: Group) -> str:
     how = f"paired t-test over {max(counts)} seeds, corrected by Holm for {len(others)} rows, p < {LEVEL:g}"
     if not beyond:
         return f"{opening}, and differs from no other row beyond chance ({how})."
-    rest = f", and not from {_listed(within)}" if within else ""
-    return f"{opening}; it differs beyond chance from {_listed(beyond)}{rest} ({how})."
+    rest = f", and not from {_named(within)}" if within else ""
+    return f"{opening}; it differs beyond chance from {_named(beyond)}{rest} ({how})."
 
 
 def _p_value(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return the paired t-test's two-sided p; 1 of too few seeds, or where all differences are equal."""
-    from scipy import stats  # late: a run's process does without it
-
-    if len(pairs) < FEWEST_SEEDS or len({a - b for a, b in pairs}) == 1:
-        return 1.0
-    first, second = zip(*pairs, strict=True)
-    p = float(stats.ttest_rel(first, second).pvalue)
-    return 1.0 if math.isnan(p) else p
+    """Return the paired t-test's p; 1 of seeds that cannot be tested."""
+    first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    return 1.0 if why_untested(first, second) else paired_t(first, second)
 
 
 def _holm(p_values: dict[str, float]) -> list[str]:
@@ -66,7 +62,7 @@ def _holm(p_values: dict[str, float]) -> list[str]:
     return [label for label in p_values if label in passed]
 
 
-def _listed(labels: Sequence[str]) -> str:
+def _named(labels: Sequence[str]) -> str:
     if len(labels) > _NAMED:
         return f"{len(labels)} others"
-    return " and ".join(filter(None, [", ".join(labels[:-1]), labels[-1]]))
+    return listed(labels)
