@@ -81,11 +81,12 @@ class LiveVideo:
             raise InferenceError(f"{self.name} {error.what}; {self._remedy}") from error
         self.rate = rate_of(self._stream)
         self.aspect = self._stream.sample_aspect_ratio or Fraction(1)
-        self._waits = bool(self._container.duration) or self._container.size > 0
+        recorded = bool(self._container.duration) or self._container.size > 0
+        self._waits = True  # for the first frame to be taken
         threading.Thread(target=self._read, args=(every,), name="stream", daemon=True).start()
         if (first := self._take()) is None:
             raise InferenceError(self.problem or f"{self.name} has no frames; {self._remedy}")
-        self.first = first
+        self.first, self._waits = first, recorded
 
     def frames(self) -> Iterator[tuple[int, np.ndarray, Fraction]]:
         """Yield frames as `video.frames_of` does; a warning says how many were dropped, or why it broke off."""
