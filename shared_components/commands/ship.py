@@ -17,6 +17,7 @@ from shared_components.core.shipped_weights import (
     score_head,
     score_rows,
     sha256_of,
+    shipped_facts,
 )
 from shared_components.core.task import Task
 from shared_components.data.synthetic.drawn_looks import FAMILIES
@@ -102,7 +103,8 @@ def run(args: argparse.Namespace) -> int:
         for tested in _tested(args, trained.task(), Path(folder) / "sites", real):
             scores += score(network, trained, tested)
             print(f"scored: {tested.name}", flush=True)
-        facts = card_of(trained, sha256=sha256_of(half), scores=scores, before=before)
+        shipped = shipped_facts(args.bundle[0])
+        facts = card_of(trained, sha256=sha256_of(half), scores=scores, before=before, shipped_before=shipped)
         if args.choice:
             facts["choice"] = json.loads(args.choice.read_text(encoding="utf-8"))
         _write(args.bundle, half.read_bytes(), facts)

@@ -159,17 +159,30 @@ def network_with(weights: Path, bundle: str, channels: int) -> nn.Module:
 
 
 def card_of(
-    trained: Pretrained, *, sha256: str, scores: list[dict[str, Any]], before: Sequence[Pretrained] = ()
+    trained: Pretrained,
+    *,
+    sha256: str,
+    scores: list[dict[str, Any]],
+    before: Sequence[Pretrained] = (),
+    shipped_before: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return `model.json`: all of `pretraining.json`, without absolute paths, the header, the hash, and the scores.
 
-    The pre-training's own scores are its `checks`; of those `before` it, the last first, `FACTS` are kept.
+    The pre-training's own scores are its `checks`; of those `before` it, the last first, `FACTS` are kept, and of those
+    in the card of the weights that the bundle `shipped_before`, if the first of them began from these.
     """
     facts = {**_told(trained), "checks": trained.facts.get("scores", {})}
     shipped = {"header": dict(trained.notes), "precision": "float16", "sha256": sha256, "scores": scores}
-    stages = [{key: _told(one)[key] for key in (*FACTS, "start")} for one in before]
+    stages = [_stage(_told(one)) for one in before]
+    first = [facts, *stages][-1]
+    if shipped_before and first["start"].get("sha256") == shipped_before["sha256"]:
+        stages += [_stage(shipped_before), *shipped_before.get("before", [])]
     metrics = [metric.to_json() for metric in trained.task().metrics]
     return facts | shipped | {"before": stages, "metric": metrics[0], "metrics": metrics}
+
+
+def _stage(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: facts[key] for key in (*FACTS, "start")}
 
 
 def _told(trained: Pretrained) -> dict[str, Any]:

@@ -132,6 +132,21 @@ def test_the_card_and_metadata_say_which_weights_and_the_check_compares_them(toy
     assert main(["bundles"]) == 2 and "bundle 'two' ships no weights" in capsys.readouterr().err
 
 
+def test_weights_that_went_on_from_the_shipped_ones_keep_how_those_were_made(toy_bundles, pretrained, weights):
+    assert shipped(pretrained) == 0
+    facts = json.loads((pretrained / "pretraining.json").read_text())
+    start = {"start": "rendered", "from": "model.safetensors", "sha256": sha256_of(toy_bundles / "one" / MODEL)}
+    (pretrained / "pretraining.json").write_text(json.dumps({**facts, "command": "surgfl pretrain on", "start": start}))
+    save_weights(pretrained / "model.safetensors", {name: value + 1 for name, value in weights.items()}, NOTES)
+    assert shipped(pretrained) == 0
+    card = json.loads((toy_bundles / "one" / FACTS).read_text())
+    assert [stage["command"] for stage in (card, *card["before"])] == [
+        "surgfl pretrain on", "surgfl pretrain one --out run7 --start=a.pth --size 64x96:3",
+    ]  # fmt: skip
+    text = (toy_bundles / "one" / "docs" / "README.md").read_text()
+    assert "| Began from | `surgfl pretrain one --out run7" in text and "| Which began from | random weights |" in text
+
+
 def test_a_bundle_that_shares_weights_gets_its_card_with_theirs_and_none_of_its_own(toy_bundles, pretrained, capsys):
     description = toy_bundles / "two.yaml"
     description.write_text(description.read_text() + "same_weights_as: one\n")

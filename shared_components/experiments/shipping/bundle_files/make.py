@@ -16,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor
 
 from shared_components.common.atomic import between_marks, differing, write_bytes, write_text
+from shared_components.core.initial_weights import RANDOM
 from shared_components.core.shipped_weights import (
     EXPORTED,
     FACTS,
@@ -280,8 +281,8 @@ def _of_weights(facts: Mapping[str, Any], model: str, *, whole: bool) -> dict[st
 
 def _begun(facts: Mapping[str, Any]) -> str:
     """Return what the first of a card's pre-trainings began from: `random`, or the name of other weights."""
-    first = facts.get("before", [])[-1:]
-    return first[0]["start"]["start"] if first else facts.get("settings", {}).get("start", "random")
+    start = [facts, *facts.get("before", [])][-1].get("start", {"start": RANDOM})
+    return RANDOM if start["start"] == RANDOM else f"{start['from']} {start['sha256'][:16]}"
 
 
 def _default_task(description: Description) -> Mapping[str, Any]:
