@@ -3,7 +3,7 @@
 Both come from `surgfl ship`. The card's hash is compared whenever the weights are used, so that a file of another
 release, or half of a copy, is never trained from. Where two bundles have the same weights, one holds them, and the
 other's `model.json` says whose they are: `{"same_as": "pvt_fpn"}`. `models/model.pt`, which has the same numbers for
-MONAI's tools, is in the copies that `surgfl bundles --zoo` makes.
+MONAI's tools, is in the copies that `surgfl bundles --zoo` and `surgfl publish` make.
 """
 
 from __future__ import annotations
@@ -161,11 +161,15 @@ def score_head(facts: Mapping[str, Any]) -> tuple[str, ...]:
     return "Test frames of", "Classes", "Frames", "By class", metric.heading
 
 
+def shown_scores(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a card's scores as they are shown: named looks, the means of each kind of look, and real sites."""
+    named, real = ([r for r in facts["scores"] if r["where"] == where] for where in ("named look", "real"))
+    return [*named, *mean_scores(facts).values(), *real]
+
+
 def score_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return a card's scores as rows of text: named looks, the means of each kind of look, and real sites."""
-    named = [record for record in facts["scores"] if record["where"] == "named look"]
-    real = [record for record in facts["scores"] if record["where"] == "real"]
-    return [_row(record, metric_of(facts)) for record in (*named, *mean_scores(facts).values(), *real)]
+    """Return `shown_scores` as rows of text."""
+    return [_row(record, metric_of(facts)) for record in shown_scores(facts)]
 
 
 def track_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
@@ -215,7 +219,8 @@ def _mean(records: Sequence[Mapping[str, Any]], where: str, metric: str) -> dict
     means = {name: statistics.mean(values) if values else None for name, values in known.items()}
     title = f"mean of {len(records)} {where}{'s' if len(records) > 1 else ''}"
     frames = sum(record["frames"] for record in records)
-    return {"name": title, "classes": records[0]["classes"], "frames": frames, metric: means}
+    of_all = {"where": records[0]["where"], "classes": records[0]["classes"], "frames": frames}
+    return {"name": title, **of_all, metric: means}
 
 
 def _row(record: Mapping[str, Any], metric: Metric) -> tuple[str, ...]:

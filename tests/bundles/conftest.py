@@ -15,7 +15,8 @@ from shared_components.core.metrics import frame_scores, summarise
 from shared_components.core.shipped_weights import EXPORTED, shipped_facts
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.experiments.shipping.bundle_files.make import write_zoo
+from shared_components.experiments.shipping.bundle_files.copies import write_zoo
+from shared_components.experiments.shipping.bundle_files.make import described_bundles, read_description
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import save_weights
@@ -63,9 +64,11 @@ def bundles() -> Path:
 
 @pytest.fixture(scope="session")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The copies that `surgfl bundles --zoo` makes."""
+    """The copies that `surgfl bundles --zoo` makes, by the bundles' own names."""
     folder = tmp_path_factory.mktemp("made") / "zoo"
     write_zoo(folder, BUNDLES)
+    for name in described_bundles(BUNDLES):
+        (folder / read_description(name, BUNDLES).zoo_name).rename(folder / name)
     return folder
 
 

@@ -15,6 +15,7 @@ import pytest
 from shared_components.bundle_engines import own_checkpoint
 from shared_components.cli import main
 from shared_components.core.shipped_weights import EXPORTED, FACTS, KEEPER, MODEL, shipped_weights
+from shared_components.experiments.shipping.bundle_files.copies import write_zoo
 from shared_components.experiments.shipping.bundle_files.make import (
     bundle_files,
     check_weights,
@@ -22,7 +23,6 @@ from shared_components.experiments.shipping.bundle_files.make import (
     marks,
     read_description,
     write_bundle,
-    write_zoo,
 )
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import bundle_names, load_bundle
@@ -101,8 +101,9 @@ def test_a_bundle_that_shares_weights_says_whose_they_are(bundles, folder):
     assert "`../pvt_fpn/models/model.safetensors` (float16)" in (folder / "toy" / "docs" / "README.md").read_text()
 
     out = folder.parent / "zoo"
-    assert write_zoo(out, folder) == [out / "pvt_fpn", out / "toy"]
-    shutil.rmtree(out / "pvt_fpn")
+    baseline = out / "surgical_instrument_segmentation_pvt_fpn"
+    assert write_zoo(out, folder) == [baseline, out / "toy"]
+    shutil.rmtree(baseline)
     assert own_checkpoint(str(out / "toy")) == str(out / "toy" / MODEL)
     assert stored_weights(out / "toy" / EXPORTED).keys() >= load_weights(whose).keys()
     with pytest.raises(ValueError, match=r"zoo exists already; name a new folder"):
@@ -119,6 +120,15 @@ def test_a_bundle_that_shares_weights_says_whose_they_are(bundles, folder):
     (folder / "toy.yaml").write_text(NEW + "same_weights_as: toy\n")
     with pytest.raises(ValueError, match=r"toy.yaml: same_weights_as is 'toy'; name another of the bundles pvt_fpn"):
         write_bundle("toy", folder)
+
+
+@pytest.mark.parametrize("zoo_name", ["../toy", "Toy", "toy_", "surgical_instrument_segmentation_pvt_fpn"])
+def test_a_zoo_name_is_one_folder_of_one_bundle(bundles, folder, zoo_name):
+    (folder / "toy.yaml").write_text(NEW + f"zoo_name: {zoo_name}\n")
+    shutil.copy(bundles / "pvt_fpn.yaml", folder)
+    with pytest.raises(ValueError, match=rf"toy.yaml: zoo_name (is )?'{zoo_name}'"):
+        write_zoo(folder.parent / "zoo", folder)
+    assert not list(folder.parent.glob("*zoo*"))
 
 
 def test_a_second_time_nothing_is_written_and_what_was_edited_by_hand_is_mended(folder):

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 from shared_components.bundle_engines import prepare
 from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL, mean_of_real, sha256_of, shipped_weights
 from shared_components.core.trained_model import load_trained
+from shared_components.experiments.shipping.bundle_files.make import read_description
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle, training_from
 from shared_components.networks.checkpoints import export_pt, load_metadata, save_weights
 from tests.bundles.conftest import BUNDLES, PROMPTED, SEGMENTING, SHIPPING, UNPROMPTED, export
@@ -57,7 +58,7 @@ def test_the_files_that_the_zoo_looks_for_are_there(bundles, bundle):
         assert (bundles / bundle / file).is_file(), file
     assert "Apache License" in (bundles / bundle / "LICENSE").read_text()
     assert max(path.stat().st_size for path in (bundles / bundle).rglob("*") if path.is_file()) < 25_000_000
-    assert re.fullmatch("[a-z0-9_]+", bundle)
+    assert re.fullmatch("surgical_[a-z0-9_]+", read_description(bundle).zoo_name)
 
 
 def test_the_repository_has_every_weight_once():

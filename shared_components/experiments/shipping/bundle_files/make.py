@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
+import posixpath
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from torch import Tensor
 
-from shared_components.common.atomic import between_marks, differing, write_bytes, write_text
+from shared_components.common.atomic import between_marks, differing, write_text
 from shared_components.core.initial_weights import RANDOM
 from shared_components.core.shipped_weights import (
     EXPORTED,
@@ -25,7 +23,6 @@ from shared_components.core.shipped_weights import (
     SAME_AS,
     control_head,
     control_rows,
-    exported_state,
     mean_of_real,
     mean_scores,
     metric_of,
@@ -37,8 +34,8 @@ from shared_components.core.shipped_weights import (
 )
 from shared_components.data.samples import WHOLE
 from shared_components.experiments.pretraining.tracks import INTERVAL
-from shared_components.networks.bundle_config import Training, build_network, bundles_folder, training_from
-from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_pt
+from shared_components.networks.bundle_config import Training, bundles_folder, training_from
+from shared_components.networks.checkpoints import CheckpointError
 
 CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
 APPS = ("monai-label", "monai-deploy")  # which read `preprocessing` and `postprocessing`: of any version
@@ -51,6 +48,7 @@ class Description:
     """The content of `bundles/<name>.yaml`: what this bundle has of its own."""
 
     name: str
+    zoo_name: str  # of its copies, as MONAI's model zoo names bundles; the bundle's own name where it says none
     title: str  # heads train.yaml
     network_def: str  # YAML text, so that the comments beside its arguments reach the configs
     tasks: str  # the same: kinds of task and their numbers, the default first
@@ -99,7 +97,9 @@ def read_description(name: str, folder: Path | None = None) -> Description:
         raise ValueError(f"{path}: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
     if missing := sorted({"title", "network_def", "tasks"} - set(content)):
         raise ValueError(f"{path}: key {missing[0]!r} is missing")
-    description = Description(name, **content)
+    description = Description(name, **{"zoo_name": name} | content)
+    if not re.fullmatch("[a-z0-9]+(_[a-z0-9]+)*", str(description.zoo_name)):
+        raise ValueError(f"{path}: zoo_name is {description.zoo_name!r}; give lower-case words joined by underscores")
     if (other := description.same_weights_as) and other not in set(described_bundles(folder)) - {name}:
         others = ", ".join(described_bundles(folder))
         raise ValueError(f"{path}: same_weights_as is {other!r}; name another of the bundles {others}")
@@ -109,8 +109,8 @@ def read_description(name: str, folder: Path | None = None) -> Description:
 def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) -> dict[str, str]:
     """Return every file of a bundle that is not written by hand, by its path in the bundle's folder.
 
-    In the card the parts between marks are made, the rest is kept. ``whole`` ones are of a folder that holds its
-    weights itself, and `model.pt` with them.
+    In the card the parts between marks are made, the rest is kept. ``whole`` ones are of a copy elsewhere, which holds
+    its weights itself, and `model.pt` with them; its card names other documents of SurgFL without a link.
 
     Raises:
         ValueError: the description lacks something, the card has no marks, or what `model.json` says is damaged.
@@ -135,11 +135,12 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
         "size": size,
         "frames": int(_default_task(description).get("frames", 1)),
         "whole": _default_task(description).get("targets_of") in WHOLE,
-        "follows_boxes": _follows_boxes(description),
+        "follows_boxes": follows_boxes(description),
         "marks": marks,
         "facts": facts,
         "model": model,
         "whole_copy": whole,
+        "place": description.zoo_name if whole else f"bundles/{name}",
         "begun": _begun(facts or {}),
         "ships": facts is not None or (description.weights_of and shipped_facts(description.weights_of, folder)),
         "seconds_apart": INTERVAL,
@@ -159,6 +160,7 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
     for part in MADE_PARTS:
         made = templates.get_template(f"{part}.md.j2").render(values)
         text = between_marks(text, marks(part), made.strip(), card, f"under '{MADE_PARTS[part]}'")
+    text = _without_links(text, f"bundles/{name}/{CARD}") if whole else text
     if other and not whole:
         files[FACTS] = json.dumps({SAME_AS: other}) + "\n"
     elif whole and facts is not None:
@@ -198,38 +200,6 @@ def write_bundle(name: str, folder: Path | None = None) -> list[Path]:
     return changed
 
 
-def write_zoo(out: Path, folder: Path | None = None) -> list[Path]:
-    """Write a copy of every bundle that needs no other, with `model.pt`, as MONAI's model zoo and tools look for it.
-
-    Args:
-        out: a new folder, which appears when all is written. Its folders, one a bundle, are returned.
-        folder: as of `bundle_files`.
-
-    Raises:
-        ValueError: it is there already, or as of `bundle_files`.
-    """
-    if out.exists():
-        raise ValueError(f"{out} exists already; name a new folder")
-    beside = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
-        for name in described_bundles(folder):
-            _write_whole(name, beside / name, folder)
-        beside.rename(out)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-    return sorted(out.iterdir())
-
-
-def _write_whole(name: str, root: Path, folder: Path | None) -> None:
-    files = bundle_files(name, folder, whole=True)
-    for path, text in files.items():
-        write_text(root / path, text)
-    if FACTS in files:
-        weights = shipped_weights(name, folder)
-        write_bytes(root / MODEL, weights.read_bytes())
-        save_pt(root / EXPORTED, _export(read_description(name, folder), weights), load_metadata(weights))
-
-
 def check_weights(name: str, folder: Path | None = None) -> None:
     """Refuse weights in a bundle's folder that are not those of its `model.json`.
 
@@ -245,14 +215,6 @@ def check_weights(name: str, folder: Path | None = None) -> None:
         shipped_weights(name, folder)
 
 
-def _export(description: Description, weights: Path) -> dict[str, Tensor]:
-    """Return the content of `model.pt`: the shipped weights, and initial ones of the training's seed for the rest."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(description.all_training.seed)
-        network = build_network(yaml.safe_load(description.network_def))
-    return exported_state(weights, network)
-
-
 def _metadata(description: Description, size: tuple[int, int], facts: Mapping[str, Any] | None) -> dict[str, Any]:
     """Merge the bundle's metadata into the common ones, whose nulls each bundle must say."""
     metadata = _merged(json.loads(_shared("metadata.json")), description.metadata)
@@ -262,7 +224,7 @@ def _metadata(description: Description, size: tuple[int, int], facts: Mapping[st
         for tensor in tensors.values():
             tensor["spatial_shape"] = tensor["spatial_shape"] or list(size)
             tensor["channel_def"] = dict(list(tensor["channel_def"].items())[: tensor["num_channels"]])
-    if facts is not None and "segmentation" in yaml.safe_load(description.tasks) and not _follows_boxes(description):
+    if facts is not None and "segmentation" in yaml.safe_load(description.tasks) and not follows_boxes(description):
         metadata["supported_apps"] = dict.fromkeys(APPS, "")
     metadata["image_classes"] = metadata["image_classes"].format(height=size[0], width=size[1])
     return metadata
@@ -290,8 +252,17 @@ def _default_task(description: Description) -> Mapping[str, Any]:
     return next(iter(yaml.safe_load(description.tasks).values())) or {}
 
 
-def _follows_boxes(description: Description) -> bool:
+def follows_boxes(description: Description) -> bool:
     return bool(_default_task(description).get("prompts", "none") != "none")
+
+
+def _without_links(text: str, path: str) -> str:
+    """Return Markdown of a path of the repository for elsewhere: a link to another file becomes its text and path."""
+
+    def named(link: re.Match[str]) -> str:
+        return f"{link[1]} [`{posixpath.normpath(posixpath.join(posixpath.dirname(path), link[2]))}`]"
+
+    return re.sub(r"\[([^][]+)\]\((\.\./[^)#]+)[^)]*\)", named, text)
 
 
 def _as_json(config: str) -> str:

@@ -1,0 +1,20 @@
+"""`surgfl publish`: write a bundle as a folder that the Hugging Face hub takes as it is."""
+
+import argparse
+from pathlib import Path
+
+from shared_components.experiments.shipping.bundle_files.copies import publish
+
+HELP = "write a bundle with its weights as a folder for the Hugging Face hub, with a model card"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", metavar="BUNDLE", help="one that ships weights, such as pvt_fpn")
+    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="a new or empty one")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the folder and say how it is pushed; after a ValueError there is none."""
+    name = publish(args.bundle, args.to)
+    print(f"{args.to}: written; `hf auth login` and `hf upload USER/{name} {args.to}` push it, with your name for USER")
+    return 0

@@ -1,0 +1,87 @@
+"""`surgfl publish`: the hub's own library reads the model card, and MONAI loads the network from the folder."""
+
+import json
+import shutil
+from pathlib import Path
+
+import monai.bundle
+import pytest
+import torch
+from monai.bundle import scripts
+
+from shared_components.cli import main
+from shared_components.core.shipped_weights import FACTS, MODEL
+from shared_components.core.task import task_kinds
+from shared_components.core.trained_model import load_trained
+from shared_components.experiments.shipping.bundle_files.copies import PIPELINES, hub_metadata
+from shared_components.experiments.shipping.bundle_files.make import read_description
+from tests.bundles.conftest import BUNDLES
+
+NAME = "surgical_instrument_segmentation_pfedsis"
+hub = pytest.importorskip("huggingface_hub")
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A bundle whose weights are another's."""
+    folder = tmp_path_factory.mktemp("to push")  # empty
+    assert main(["publish", "pfedsis", "--to", str(folder)]) == 0
+    return folder
+
+
+def test_the_model_card_holds_the_scores_of_the_weights_by_domain(published):
+    card = hub.ModelCard.load(published / "README.md")
+    assert (card.data.license, card.data.library_name, card.data.pipeline_tag, card.data.model_name) == (
+        "apache-2.0", "monai", "image-segmentation", NAME,
+    )  # fmt: skip
+    facts = json.loads((BUNDLES / "pvt_fpn" / FACTS).read_text())
+    expected = {
+        f"{r['name']}, {r['classes']}": r["dice"]["mean"] for r in facts["scores"] if r["where"] != "unseen look"
+    }
+    again = hub.ModelCard(f"---\n{card.data.to_yaml()}\n---\n").data
+    for data in (card.data, again):
+        found = {result.dataset_name: result.metric_value for result in data.eval_results}
+        assert {name: found[name] for name in expected} == pytest.approx(expected, abs=5e-5)
+        assert len(found) == len(expected) + 2 == len(data.eval_results)  # the means of named and of unseen looks
+        real = {result.dataset_name for result in data.eval_results if result.dataset_type == "real-frames"}
+        assert real == {name for name in expected if name.startswith("EndoVis 2015 OP")}
+    assert "](../" not in card.content and "bundles/pfedsis/configs" not in card.content
+    assert f"--config_file {NAME}/configs/train.yaml" in card.content and "# PFedSIS" in card.content
+
+
+def test_monai_loads_the_network_of_the_hubs_repository(published, tmp_path, monkeypatch):
+    def download(repo_id, revision, local_dir):
+        assert (repo_id, revision) == (f"me/{NAME}", "main")
+        shutil.copytree(published, local_dir)
+
+    monkeypatch.setattr(scripts.huggingface_hub, "snapshot_download", download)
+    network = monai.bundle.load(
+        NAME, bundle_dir=str(tmp_path), source="huggingface_hub", repo=f"me/{NAME}", version="main", device="cpu"
+    )
+    found = network.state_dict()
+    expected = load_trained(published / MODEL, bundle="pfedsis").network.state_dict()
+    assert len(expected) > 10 and all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_every_kind_of_task_is_one_of_the_hubs_uses():
+    assert PIPELINES.keys() == set(task_kinds())
+    facts = json.loads((BUNDLES / "surgfed" / FACTS).read_text())
+    assert hub_metadata(read_description("surgfed"), facts)["pipeline_tag"] == "mask-generation"
+
+
+@pytest.mark.parametrize(
+    ("bundle", "sentence"),
+    [
+        ("pvt", "publish: bundle 'pvt' is unknown; use one of fedst, "),
+        ("fl_endovit_phases", "'fl_endovit_phases' ships no weights, and begins from those of 'fl_endovit'; publish "),
+        ("pvt_fpn", "full exists already; name a new folder"),
+    ],
+)
+def test_what_cannot_be_published_is_said_in_one_sentence(bundle, sentence, tmp_path, capsys):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").touch()
+    to = tmp_path / ("full" if bundle == "pvt_fpn" else "new")
+    assert main(["publish", bundle, "--to", str(to)]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said and said.count("\n") == 1
+    assert [path.name for path in Path(tmp_path).rglob("*")] == ["full", "mine.txt"]
