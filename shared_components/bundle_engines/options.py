@@ -39,6 +39,8 @@ UNUSED = {
     "weights_of": "the bundle's file says whose weights --start rendered means; name other ones by --start",
 }
 """Sections that an option would change in vain, and why."""
+TRACKERS = {"MLFlowHandler": ("--tracking mlflow", "mlflow"), "WandBLogger": ("wandb.yaml", "wandb")}
+"""Handlers of experiment tracking: how one asks for them, and the package that they need."""
 
 
 class ConfigError(ValueError):
@@ -95,7 +97,7 @@ def refuse_unknown_keys() -> None:
         return
     parser = workflow.parser
     _refuse_amp(parser)
-    _refuse_missing_mlflow(parser.get())
+    _refuse_missing_tracker(parser.get())
     known = ConfigParser.load_config_files(_files_in_use(workflow, options))
     _refuse_unused(parser.get(), known)
     added = _tracking_keys(options)
@@ -171,12 +173,13 @@ def _refuse_unused(present: Mapping[str, Any], known: Mapping[str, Any]) -> None
             raise ConfigError(f"--{section} would change nothing, since {why}")
 
 
-def _refuse_missing_mlflow(config: Any) -> None:
-    if "MLFlowHandler" in repr(config) and find_spec("mlflow") is None:
-        raise ConfigError(
-            "--tracking mlflow needs the package mlflow, which is not installed: pip install mlflow, "
-            "or leave --tracking out; TensorBoard logs are written without it"
-        )
+def _refuse_missing_tracker(config: Any) -> None:
+    for handler, (option, package) in TRACKERS.items():
+        if handler in repr(config) and find_spec(package) is None:
+            raise ConfigError(
+                f"{option} needs the package {package}, which is not installed: pip install {package}, "
+                f"or leave {option} out; TensorBoard logs are written without it"
+            )
 
 
 def _runner_options() -> set[str]:

@@ -2,8 +2,11 @@
 
 import json
 import logging
+import sys
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from itertools import product
+from types import ModuleType
 
 import monai.bundle
 import pytest
@@ -47,9 +50,9 @@ def inference(bundles, video, tmp_path):
 @pytest.fixture
 def train(bundles, site_config, small, tmp_path):
     def train(**options):
-        config = str(bundles / "pvt_fpn" / "configs" / "train.yaml")
-        given = {"site_config": str(site_config), "output_dir": str(tmp_path / "out"), **small, **options}
-        monai.bundle.run(config_file=config, logging_file=False, **given)
+        config = {"config_file": str(bundles / "pvt_fpn" / "configs" / "train.yaml"), "logging_file": False}
+        given = {"site_config": str(site_config), "output_dir": str(tmp_path / "out"), **small}
+        monai.bundle.run(**config | given | options)
 
     return train
 
@@ -103,6 +106,26 @@ def test_a_missing_mlflow_is_said_before_anything_is_read(train, refusal, tmp_pa
     sentence = refusal(train, tracking="mlflow")
     assert sentence.startswith("--tracking mlflow needs the package mlflow, which is not installed")
     assert not (tmp_path / "out" / "tensorboard").exists()
+
+
+def test_wandb_records_losses_and_validation_scores_of_every_round(train, bundles, refusal, tmp_path, monkeypatch):
+    """By the calls of the package; offline it was tried by hand."""
+    files = [str(bundles / "pvt_fpn" / "configs" / f"{name}.yaml") for name in ("train", "wandb")]
+    if find_spec("wandb") is None:
+        sentence = refusal(train, config_file=files)
+        assert sentence.startswith("wandb.yaml needs the package wandb, which is not installed: pip install wandb")
+    begun, logged = [], []
+    wandb = ModuleType("wandb")
+    wandb.__spec__ = ModuleSpec("wandb", None)
+    wandb.init, wandb.log = lambda **kwargs: begun.append(kwargs), lambda values, step: logged.append((step, values))
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    train(config_file=files)
+    (given,) = begun
+    assert (given["name"], given["dir"], given["mode"]) == ("hospital-a", str(tmp_path / "out"), None)
+    assert given["config"]["iterations"] == 2 and (tmp_path / "out").is_dir()
+    assert [step for step, _ in logged] == [1, 1, 2, 2]  # of each round the validation, then the losses
+    assert all(0 <= values["validate/dice"] <= 1 for _, values in logged[::2])
+    assert all(values["train/loss"] > 0 for _, values in logged[1::2])
 
 
 def test_mlflow_records_a_training(train, tmp_path):

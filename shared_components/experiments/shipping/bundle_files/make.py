@@ -37,7 +37,7 @@ from shared_components.experiments.pretraining.tracks import INTERVAL
 from shared_components.networks.bundle_config import Training, bundles_folder, training_from
 from shared_components.networks.checkpoints import CheckpointError
 
-CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train")
+CONFIGS = ("train", "evaluate", "inference", "multi_gpu_train", "wandb")
 APPS = ("monai-label", "monai-deploy")  # which read `preprocessing` and `postprocessing`: of any version
 CARD, DATA_LICENCE = "docs/README.md", "docs/data_license.txt"
 MADE_PARTS = {"weights": "## Weights", "use": "## Use"}  # of a card, and the headings that they stand under
