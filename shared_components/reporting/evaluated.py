@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 
 from shared_components.core.card import Metric
@@ -44,8 +45,12 @@ class Model:
 
     def spread(self, site: str = "") -> Spread:
         """The interval at a site; without one, of the mean."""
-        sites = list(self.found)
-        return of_site(self.found[site], sites.index(site)) if site else of_mean(list(self.found.values()))
+        return self._spreads[site]
+
+    @cached_property  # sentence and chart show the same
+    def _spreads(self) -> dict[str, Spread]:
+        of_sites = {site: of_site(found, place) for place, (site, found) in enumerate(self.found.items())}
+        return {"": of_mean(list(self.found.values())), **of_sites}
 
 
 @dataclass(frozen=True)

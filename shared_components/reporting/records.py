@@ -216,7 +216,8 @@ def load_run(
     """Read a run's state directory, with evaluations of its models by site, and of these and others by name.
 
     Raises:
-        RecordError: run.json is missing or names no tasks, or a record cannot be read.
+        RecordError: run.json is missing or names no tasks, a record cannot be read, or of several evaluations one is of
+            none of the run's sites.
     """
     info = read_json(folder / "run.json")
     lines = _read_lines(folder / "server" / "rounds.jsonl")
@@ -233,6 +234,12 @@ def load_run(
     run = Run(folder, info, sites, rows, aggregations, finals, dict(evaluations or {}), dict(beside or {}))
     for group in run.groups:  # refuses a run.json without tasks, and evaluations that fit none
         run.evaluations_of(group)
+    for name, records in run.beside.items() if len(run.beside) > 1 else ():
+        if not set(records) & set(sites):
+            raise RecordError(
+                f"the evaluations {name!r} are of {', '.join(records)}, and the run's sites are {', '.join(sites)}; "
+                "give evaluations of these sites, or the run that those are of"
+            )
     return run
 
 
