@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,10 @@ def test_the_command_names_the_folders_that_it_puts_side_by_side(make_run, tmp_p
     assert "'trained alone' is given twice" in capsys.readouterr().err
     assert main(["report", run, folders[0], f"--evaluations={tmp_path}", "--out", str(page)]) == 2
     assert "each needs a name" in capsys.readouterr().err
+    other = str(make_run("other", sites=("munich", "leeds")))
+    assert main(["report", other, *folders, "--out", str(page)]) == 2
+    said = "the evaluations 'trained alone' are of site-1, and the run's sites are munich, leeds; give evaluations of"
+    assert said in capsys.readouterr().err
 
 
 def test_the_document_has_the_table_that_the_code_gives():
@@ -120,6 +125,13 @@ def test_every_method_has_a_row_that_names_its_card_and_paper():
     for name, row in zip(method_names(), methods_markdown().splitlines()[2:], strict=True):
         assert f"](../nvflare_jobs/{name}/README.md)" in row and load_method(name).about.paper in row
         assert len(row.split(" | ")) == 7
+
+
+def test_without_the_package_of_a_methods_network_the_others_are_listed_whole(monkeypatch):
+    whole = DOCUMENT.read_text().partition(MARKS[0])[2].partition(MARKS[1])[0].strip().splitlines()
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    ((found, row),) = [pair for pair in zip(methods_markdown().splitlines(), whole, strict=True) if len(set(pair)) > 1]
+    assert "/surgfed/" in row and " | not known: " in found and "pip install 'surgfl[sam2]' | " in found
 
 
 def test_what_leaves_is_counted_in_bytes_of_four_classes():
