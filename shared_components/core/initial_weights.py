@@ -6,6 +6,7 @@ seed has it, and `start: random` is always the same.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -83,7 +84,14 @@ def source_of(start: str, bundle: str, file: Path | None = None) -> tuple[Path, 
         )
     if not file.is_file():
         raise CheckpointError(f"checkpoint {file} does not exist; name the weights to begin from, or use start: random")
-    return file, sha256_of(file)
+    about = file.stat()
+    return file, _hash(file, about.st_size, about.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=16)  # the rows of a comparison begin from few files
+def _hash(file: Path, size: int, changed: int) -> str:
+    """Return the SHA-256 of a file; its size in bytes and its time in ns tell it from an earlier one of its name."""
+    return sha256_of(file)
 
 
 def _shipped(bundle: str) -> tuple[Path, str]:

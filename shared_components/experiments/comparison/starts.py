@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shared_components.core.card import Card
-from shared_components.core.initial_weights import FILE, RANDOM, RENDERED, begin, source_of
+from shared_components.core.initial_weights import FILE, RANDOM, RENDERED, begin, said, source_of
 from shared_components.experiments.comparison.plan import Preset, Scale, Variant, Versus, at_scale
 from shared_components.networks.bundle_config import load_bundle, weightless
 from shared_components.networks.checkpoints import CheckpointError
@@ -57,7 +57,12 @@ def with_starts(preset: Preset, files: Files, scale: Scale) -> Preset:
     unfit = dict.fromkeys(row.start for row in first.values() if not _fits(row, files))
     out = missing | unfit
     kept = tuple(row for row in preset.variants if row.start not in out)
-    remarks = (preset.remark, _said(missing, "not given"), _said(unfit, "of another network as shipped"))
+    remarks = (
+        preset.remark,
+        _of_files(files),
+        _said(missing, "not given"),
+        _said(unfit, "of another network as shipped"),
+    )
     pairs = [_between(one, {row.label for row in kept}) for one in preset.versus]
     return replace(
         preset,
@@ -65,6 +70,13 @@ def with_starts(preset: Preset, files: Files, scale: Scale) -> Preset:
         remark="; ".join(text for text in remarks if text),
         versus=tuple(one for one in pairs if one.rows),
     )
+
+
+def _of_files(files: Files) -> str:
+    """Return which file is what, such as ``CEN-EndoViT is mae.pth (1f0c22ab)``, with the first digits of its hash."""
+    sources = {name: source_of(FILE, "", file) for name, file in files.items()}
+    named = [f"{STARTS[name]} is {said({'start': of[0].name, 'sha256': of[1]})}" for name, of in sources.items() if of]
+    return ", ".join(named)
 
 
 def _said(names: Mapping[str, None], why: str) -> str:

@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from shared_components.core.card import Metric
 from shared_components.core.paired_test import PairedTest, paired_test
@@ -22,6 +23,7 @@ from shared_components.reporting.violins import Pair, violins
 
 LEVEL = 0.01
 ALL = "all sites"
+_paired_test = lru_cache(maxsize=256)(paired_test)  # figure and table show the same
 Key = tuple[str, str, str]
 """Site, video and sample; of a whole video the sample is empty."""
 
@@ -36,7 +38,7 @@ class Matched:
     @property
     def test(self) -> PairedTest:
         """The paired test of the videos."""
-        return paired_test(*self.tested)
+        return _paired_test(*map(tuple, self.tested))
 
 
 def matched(comparison: Comparison, metric: Metric, left: str, right: str, sites: Sequence[str]) -> Matched | None:

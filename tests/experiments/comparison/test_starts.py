@@ -56,7 +56,9 @@ def test_rows_without_weights_are_left_out_with_a_remark_and_none_begins_from_ot
 
 def test_a_file_is_what_its_rows_begin_from_and_its_hash_is_part_of_their_names(planned, weights):
     preset, runs = planned(*given(weights, "imagenet", "centralised"))
-    assert preset.remark == "" and len(runs) == 8 and len({run.name.rpartition("-")[2] for run in runs}) == 8
+    of = {name: f"{name}.safetensors ({sha256_of(file)[:8]})" for name, file in weights.items()}
+    assert preset.remark == f"ImageNet is {of['imagenet']}, CEN-EndoViT is {of['centralised']}"
+    assert len(runs) == 8 and len({run.name.rpartition("-")[2] for run in runs}) == 8
     for run in runs:
         start = run.variant.start
         assert (

@@ -54,6 +54,8 @@ def test_violins_and_tests_of_named_pairs_are_on_the_page_and_in_the_tables():
         ["FL / CEN", "few", "3", "10.00", "0.25", "0.25"], ["FL / CEN", "all", "3", "0.00", "1", "1"],
     ]  # fmt: skip
     assert table in all_tables(comparison)
+    read = [[one.test for _, found in versus(comparison, group) for one in found.values()] for _ in range(2)]
+    assert all(once is again for once, again in zip(*read, strict=True)), "figure and table compute it once"
 
 
 def test_runs_without_such_numbers_have_none():
