@@ -90,6 +90,7 @@ def is_run(folder: Path) -> bool:
 
 def read_run(folder: Path) -> KeptRun:
     """Read a run's method, rounds, size and status from its files."""
+    running = is_worked_on(folder)  # before the records: a run that ends while they are read is finished by them
     description = _read_json(folder / DESCRIPTION)
     records = _records(folder / "server" / "rounds.jsonl")
     done = sum(record.get("kind") == "aggregation" for record in records)
@@ -104,13 +105,11 @@ def read_run(folder: Path) -> KeptRun:
         len(sites),
         sum(_sizes(folder).values()),
         latest.is_symlink() and os.readlink(latest) == folder.name,
-        _status(folder, description, ended or any(folder.glob("*/final.json"))),
+        "running" if running else _status(description, ended or any(folder.glob("*/final.json"))),
     )
 
 
-def _status(folder: Path, description: dict[str, Any], ended: bool) -> str:
-    if is_worked_on(folder):
-        return "running"
+def _status(description: dict[str, Any], ended: bool) -> str:
     if ended:
         return "finished"
     if description.get("error"):
@@ -182,7 +181,7 @@ def _sizes(folder: Path, *, freed: bool = False) -> dict[int, int]:
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
 
 
 def _read_json(path: Path) -> dict[str, Any]:

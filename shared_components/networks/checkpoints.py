@@ -124,8 +124,10 @@ def stored_weights(path: Path, *, allowed: Sequence[type] = ()) -> dict[str, Ten
 def load_metadata(path: Path) -> dict[str, str]:
     """Read the strings that `save_weights` or `save_pt` wrote into the header; empty for other files.
 
-    Raises CheckpointError for a damaged file.
+    Raises CheckpointError for a file that is missing or damaged.
     """
+    if not Path(path).is_file():
+        raise CheckpointError(f"checkpoint {path} does not exist; give the path of a model.safetensors or model.pt")
     try:
         if Path(path).suffix != ".safetensors":
             return _notes_in_zip(path)

@@ -161,7 +161,7 @@ def test_what_a_site_alone_keeps_of_a_run_is_known_as_one(federate, toy_bundle, 
     assert names(run_cleanup.find_runs(tmp_path)) == [run.name]
 
 
-def test_a_run_is_described_by_its_files(state):
+def test_a_run_is_described_by_its_files_and_one_that_ends_meanwhile_by_its_end(state, monkeypatch):
     first, second, third = run_cleanup.find_runs(state)
     assert (first.method, first.done, first.rounds, first.sites) == ("fedavg", 2, 2, 2)
     assert [run.status for run in (first, second, third)] == ["finished", "failed", "unfinished"]
@@ -170,6 +170,14 @@ def test_a_run_is_described_by_its_files(state):
     with working_on(second.folder):
         assert run_cleanup.read_run(second.folder).status == "running"
     assert run_cleanup.read_run(second.folder).status == "failed"
+
+    def ends(folder):
+        (folder / "site-1").mkdir(exist_ok=True)
+        (folder / "site-1" / "final.json").touch()
+        return False
+
+    monkeypatch.setattr(run_cleanup, "is_worked_on", ends)
+    assert run_cleanup.read_run(third.folder).status == "finished"
 
 
 def test_a_removed_run_is_gone_and_latest_names_the_newest_that_is_left(state):

@@ -157,7 +157,9 @@ def test_other_pt_files_have_no_header_and_a_damaged_one_is_refused(tmp_path):
     torch.save({"a": torch.ones(1)}, tmp_path / "plain.pt")
     torch.save({"a": torch.ones(1)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
     assert load_metadata(tmp_path / "plain.pt") == load_metadata(tmp_path / "old.pt") == {}
-    assert load_metadata(tmp_path / "missing.pt") == {}
+    for name in ("missing.pt", "missing.safetensors"):
+        with pytest.raises(CheckpointError, match=rf"checkpoint .*{name} does not exist"):
+            load_metadata(tmp_path / name)
     for text in ("[1]", "{", "null"):
         with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
             archive.writestr("archive/extra/surgfl.json", text)
