@@ -22,7 +22,7 @@ import numpy as np
 from shared_components.data.files import DataError
 from shared_components.data.video import decoded, shown_stream, upright
 from shared_components.inference import InferenceError
-from shared_components.inference.video import rate_of, timed
+from shared_components.inference.video import rate_of, shown_aspect, timed
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,6 @@ class LiveVideo:
         except DataError as error:
             raise InferenceError(f"{self.name} {error.what}; {self._remedy}") from error
         self.rate = rate_of(self._stream)
-        self.aspect = self._stream.sample_aspect_ratio or Fraction(1)
         recorded = bool(self._container.duration) or self._container.size > 0
         self._waits = True  # for the first frame to be taken
         threading.Thread(target=self._read, args=(every,), name="stream", daemon=True).start()
@@ -145,6 +144,8 @@ class LiveVideo:
                 if size not in (None, (frame.width, frame.height)):
                     self.problem = f"{self.name} changed its size after {number} frames; begin again"
                     break
+                if size is None:
+                    self.aspect = shown_aspect(self._stream, frame)
                 size = frame.width, frame.height
                 self.count += 1
                 if number % every == 0:

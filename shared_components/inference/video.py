@@ -49,12 +49,17 @@ def look_at(path: Path) -> Video:
     """Open a video and decode its first frame; InferenceError where it is none, or none of it can be decoded."""
     with _refused(), opened(path) as container:
         stream = shown_stream(container, path)
-        aspect = stream.sample_aspect_ratio or Fraction(1)
         first = next(decoded(container, stream, []), None)
         if first is None:
             raise InferenceError(f"video {path} has no frames that can be decoded; {CHECK}")
-        shown = 1 / aspect if first.rotation % 180 else aspect
-        return Video(path, rate_of(stream), stream.frames or None, _duration(container, stream), shown)
+        length = _duration(container, stream)
+        return Video(path, rate_of(stream), stream.frames or None, length, shown_aspect(stream, first))
+
+
+def shown_aspect(stream: av.VideoStream, frame: av.VideoFrame) -> Fraction:
+    """Return the width of a pixel over its height, turned as the frame is shown."""
+    aspect = stream.sample_aspect_ratio or Fraction(1)
+    return 1 / aspect if frame.rotation % 180 else aspect
 
 
 def frames_of(video: Video, *, every: int = 1) -> Iterator[tuple[int, np.ndarray, Fraction]]:

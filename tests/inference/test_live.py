@@ -5,8 +5,10 @@ import os
 import signal
 import threading
 import time
+from fractions import Fraction
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import av
 import pytest
 
 from shared_components.cli import main
@@ -69,6 +71,12 @@ def test_what_came_of_a_stream_that_breaks_off_is_complete(served, model, tmp_pa
     found = look_at(tmp_path / "seen" / "overlay.mp4")
     assert record["complete"] and record["broke_off"] == said and "secret" not in str(record) + caplog.text
     assert FRAMES / 4 < record["frames"] + record["dropped"] < 3 * FRAMES / 4 and found.frames == record["frames"]
+
+
+def test_the_pixels_shape_of_a_stream_turns_with_the_picture(tmp_path, monkeypatch):
+    path = write_video(tmp_path / "a.mp4", noise(2), rotation=90, aspect=Fraction(16, 15))
+    monkeypatch.setattr(live, "_opened", lambda source: av.open(path))
+    assert LiveVideo("http://camera/1").aspect == Fraction(15, 16) == look_at(path).aspect
 
 
 def test_a_live_stream_drops_what_waits_longest_and_a_recording_waits(served, tmp_path, caplog):
