@@ -46,6 +46,7 @@ from shared_components.federation.site.site_setup import set_up_site
 from shared_components.flare.deployment.job_files import described_jobs
 from shared_components.flare.deployment.job_folder import jobs_folder
 from shared_components.networks.checkpoints import load_weights
+from shared_components.reporting.tables import Table, as_markdown
 
 Array = np.ndarray
 T = TypeVar("T")
@@ -205,7 +206,7 @@ def train_and_score(job: Job, sites: Mapping[str, Path], test: Site, file: Path)
     The run itself, some 200 MB, is not kept.
     """
     about = json.loads(json.dumps({"job": job.to_json(), "sites": sorted(sites)}))
-    if file.is_file() and (found := json.loads(file.read_text())).items() >= about.items():
+    if file.is_file() and (found := json.loads(file.read_text(encoding="utf-8"))).items() >= about.items():
         return found
     began = time.monotonic()
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -277,16 +278,16 @@ def table(metric: Metric, results: Sequence[Result]) -> str:
     A video's number is the mean over seeds.
     """
     videos = list(dict.fromkeys(one.video for one in results))
-    head = [f"{metric.label}, {metric.unit}".rstrip(", "), "own videos", "left-out video", *videos]
-    lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+    rows = []
     for row in dict.fromkeys(one.row for one in results):
         of = [[one for one in results if (one.row, one.video) == (row, video)] for video in videos]
         there = [metric.factor * statistics.mean(one.held_out[metric.name] for one in ones) for ones in of]
         own = [metric.factor * statistics.mean(one.own[metric.name] for one in ones) for ones in of]
         cells = [f"{value:.1f}" for value in there]
         spread = f"{statistics.mean(there):.1f} ± {statistics.pstdev(there):.1f}"
-        lines.append([row, f"{statistics.mean(own):.1f}", spread, *cells])
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        rows.append((row, f"{statistics.mean(own):.1f}", spread, *cells))
+    title = f"{metric.label}, {metric.unit}".rstrip(", ")
+    return as_markdown(Table(title, ("", "own videos", "left-out video", *videos), tuple(rows)))
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -123,8 +123,8 @@ def test_a_table_has_the_mean_over_seeds_of_each_video_and_their_population_devi
         Result("a row", video, seed, {"map": there}, {"map": own})
         for video, seed, there, own in (("V1", 1, 0.05, 0.3), ("V1", 2, 0.15, 0.5), ("V2", 1, 0.2, 0.6))
     ]
-    head, _, line = table(Metric("map", "mAP", True, "%", 100.0, 2), results).splitlines()
-    assert head == "| mAP, % | own videos | left-out video | V1 | V2 |"
+    title, _, head, _, line = table(Metric("map", "mAP", True, "%", 100.0, 2), results).splitlines()
+    assert title == "**mAP, %**" and head == "|  | own videos | left-out video | V1 | V2 |"
     assert line == "| a row | 50.0 | 15.0 ± 5.0 | 10.0 | 20.0 |"
 
 
