@@ -60,7 +60,7 @@ def module_of(path: Path) -> str:
 def imports(path: Path) -> list[tuple[str, int]]:
     """Return every module that a file names in an import, late ones included, with the line."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
         if isinstance(node, ast.Import):
             found += [(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

@@ -49,7 +49,7 @@ def flip_site(path: Path, out: Path, *, share: float = 1.0) -> Path:
             split.setdefault(part, [])
             if f"train/{name}" not in split[part]:
                 split[part].append(f"train/{name}")
-    told = yaml.safe_load(path.read_text())
+    told = yaml.safe_load(path.read_text(encoding="utf-8"))
     told |= {"dataset": "pfedsis_npy", "root": ".", "split": split}
     (out / "site.yaml").write_text(yaml.safe_dump(told))
     return out / "site.yaml"

@@ -62,9 +62,9 @@ def measure(method: str, noise: float | None, sites: dict[str, Path], folder: Pa
     started = time.perf_counter()
     server = run_together(job, sites, folder, random=np.random.default_rng(SEED).bytes)
     seconds = time.perf_counter() - started
-    finals = [json.loads((server.folder / site / "final.json").read_text()) for site in server.state.sites]
+    finals = [json.loads((server.folder / site / "final.json").read_text("utf-8")) for site in server.state.sites]
     own = [server.folder / site / "privacy.json" for site in server.state.sites]
-    spent = [json.loads(path.read_text()) for path in own if path.is_file()]
+    spent = [json.loads(path.read_text("utf-8")) for path in own if path.is_file()]
     rounds = [r for r in server.records if r["kind"] == "site" and r["round"] < ROUNDS]
     return {
         "method": method,
@@ -82,7 +82,7 @@ def make_bundle(folder: Path) -> None:
     """Let there be one bundle, `toy`."""
     folder.mkdir(parents=True)
     (folder / "toy.yaml").write_text(BUNDLE)
-    (folder.parent / "LICENSE").write_text((Path(__file__).parents[2] / "LICENSE").read_text())
+    (folder.parent / "LICENSE").write_text((Path(__file__).parents[2] / "LICENSE").read_text("utf-8"))
     write_bundle("toy", folder)
     bundle_config.bundles_folder = lambda: folder
 

@@ -198,7 +198,7 @@ def main() -> None:
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)  # of updates that are refused: the table says them
     file = chosen.out / "robustness.json" if chosen.out else None
-    rows = json.loads(file.read_text())["rows"] if file and file.is_file() else []
+    rows = json.loads(file.read_text("utf-8"))["rows"] if file and file.is_file() else []
     numbers = [int(text) for text in chosen.seeds.split(",")]
     here = {"commit": commit(), "hardware": hardware()}
 

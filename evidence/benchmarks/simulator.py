@@ -41,7 +41,7 @@ def run_simulator(folder: Path, scenes: list[Path], name: str, *options: str, ro
     job = folder / f"job-{name}"
     shutil.copytree(JOBS / "fedavg", job)
     path = job / "app/config/config_fed_server.json"
-    config = json.loads(path.read_text())
+    config = json.loads(path.read_text("utf-8"))
     config["workflows"][0]["args"] |= {"rounds": rounds, "training": SIZE}
     path.write_text(json.dumps(config))
     environment = {**os.environ, "SURGFL_SITE_CONFIG": str(scenes[0].parents[1]), "SURGFL_CPU_THREADS": "1"}
@@ -52,7 +52,7 @@ def run_simulator(folder: Path, scenes: list[Path], name: str, *options: str, ro
     )  # fmt: skip
     sent = loopback_bytes() - before
     run = folder / f"{name}-state" / "fedavg" / "latest"
-    records = [json.loads(line) for line in (run / "server" / "rounds.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (run / "server" / "rounds.jsonl").read_text("utf-8").splitlines()]
     sites = [r for r in records if r["kind"] == "site"]
     trained = [r["seconds"] for r in sites if "training" in r["seconds"]]
     starting = [seconds["starting"] for seconds in trained]
@@ -72,7 +72,7 @@ def run_simulator(folder: Path, scenes: list[Path], name: str, *options: str, ro
 
 def loopback_bytes() -> int:
     """Return the bytes that the loopback interface has received; everything on this machine counts."""
-    for line in Path("/proc/net/dev").read_text().splitlines():
+    for line in Path("/proc/net/dev").read_text(encoding="utf-8").splitlines():
         if line.strip().startswith("lo:"):
             return int(line.split(":")[1].split()[0])
     raise OSError("there is no loopback interface")

@@ -49,7 +49,7 @@ def write_job(job: Path, changes: dict[str, Any], *, name: str = "surgfed") -> N
     """Copy a job with some of its arguments changed."""
     shutil.copytree(JOBS / name, job)
     path = job / "app/config/config_fed_server.json"
-    config = json.loads(path.read_text())
+    config = json.loads(path.read_text("utf-8"))
     config["workflows"][0]["args"] |= changes
     path.write_text(json.dumps(config))
 
@@ -58,7 +58,7 @@ def peak_of(command: list[str], log: Path) -> int:
     """Run a command, its output into a file; return the most bytes that it and its descendants held at once."""
     environment = {**os.environ, "SURGFL_CPU_THREADS": "1"}
     environment.pop("SURGFL_SITE_CONFIG", None)
-    with log.open("w") as file:
+    with log.open("w", encoding="utf-8") as file:
         process = subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
     whole, peak = psutil.Process(process.pid), 0
     while process.poll() is None:
@@ -66,7 +66,7 @@ def peak_of(command: list[str], log: Path) -> int:
         peak = max(peak, sum(map(held_by, family)))
         time.sleep(0.2)
     if process.returncode:
-        sys.exit(f"{log.read_text()}\n{command[0]} ended with {process.returncode}")
+        sys.exit(f"{log.read_text(encoding='utf-8')}\n{command[0]} ended with {process.returncode}")
     return peak
 
 

@@ -138,7 +138,7 @@ def tensors_of(remembered: Any) -> Iterator[Tensor]:
 
 def resident_bytes() -> int:
     """Return the process's resident memory, of which torch's is part."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -50,7 +50,7 @@ def main(changes: dict[str, Any] = CHANGES) -> None:
         took = time.monotonic() - started
         with safe_open(Path(folder) / "ws/models/site-1/model.safetensors", framework="pt") as file:
             names = set(file.keys())
-        sent = re.findall(r"up ([\d.]+) MB", log.read_text())
+        sent = re.findall(r"up ([\d.]+) MB", log.read_text("utf-8"))
     print(f"a round of two sites, ViT-B at {SIDE}x{SIDE}, batch {BATCH}, {STEPS} steps, all processes (aim {AIM} GB)")
     print(f"  at most {peak / 1e9:.1f} GB; {took:.0f} s; up {', '.join(sent)} MB a site and round (aim 447)")
     print(f"  {len(names)} tensors; other names than the official ones: {sorted(names ^ OFFICIAL) or 'none'}")

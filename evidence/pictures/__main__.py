@@ -91,7 +91,7 @@ def scenes(work: Path, out: Path) -> None:
     models = {path.parent.name: run / path.parent.name / "best.safetensors" for path in folder.glob("*/site.yaml")}
     models[HELD_OUT] = next((run / "server").glob("outsider*.safetensors"), run / "server" / "model.safetensors")
     columns = [
-        list(_column(name, models[name], json.loads((folder / name / "render.json").read_text())["look"]))
+        list(_column(name, models[name], json.loads((folder / name / "render.json").read_text("utf-8"))["look"]))
         for name in sorted(models, key=lambda name: (name == HELD_OUT, name))
     ]
     pictures = [Image.fromarray(_laid_out(moment)) for moment in zip(*columns, strict=True)]
@@ -127,7 +127,7 @@ def report(work: Path, out: Path) -> None:
 def domains(work: Path, out: Path) -> None:
     """Show one scene in several domains: the frame, and what the shipped weights and a site's own model see in it."""
     models = {f"site-{n}": _demo(f"ws/models/site-{n}/best.safetensors") for n in (1, 2, 3)}
-    looks = {name: json.loads(_demo(f"data/{name}/render.json").read_text())["look"] for name in models}
+    looks = {name: json.loads(_demo(f"data/{name}/render.json").read_text("utf-8"))["look"] for name in models}
     models["not in the demo"], looks["not in the demo"] = _demo("ws/models/server/model.safetensors"), REAL_LOOKING
     columns = []
     for name, model in models.items():
@@ -169,7 +169,7 @@ def gained(work: Path, out: Path) -> None:
             "together": folder / f"ws/models/{name}/best.safetensors",
         }  # fmt: skip
         for model, file in files.items():
-            dice = json.loads((folder / f"scores/{model}/{name}/metrics.json").read_text())["dice"]["mean"]
+            dice = json.loads((folder / f"scores/{model}/{name}/metrics.json").read_text("utf-8"))["dice"]["mean"]
             tinted = overlay(frame, surgfl.load(file).segment(frame).mask)
             row.append(captioned(resized(tinted, COLUMN), f"{model}: Dice {dice:.2f}"))
         rows.append(row)

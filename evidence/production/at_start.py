@@ -77,7 +77,7 @@ class Finder:
 
 def hold(file):
     """Prepare this process for what the file says."""
-    with open(file) as text:
+    with open(file, encoding="utf-8") as text:
         said = json.load(text)
     before, calls = itertools.count(), itertools.count(1)
     passed = [0]
@@ -87,7 +87,7 @@ def hold(file):
 
     def stop():
         if passed[0] >= said["times"] and next(calls) == said["count"]:
-            with open(f"{file}.reached", "w") as reached:
+            with open(f"{file}.reached", "w", encoding="utf-8") as reached:
                 reached.write(str(os.getpid()))
             os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -103,7 +103,7 @@ def note_held(file):
         import psutil  # nvflare depends on it; late, for every start of Python comes by here
 
         memory = psutil.Process().memory_full_info()
-        with open(file, "a") as text:
+        with open(file, "a", encoding="utf-8") as text:
             text.write(f"{memory.rss} {memory.uss}\n")
 
     place(LET_GO, note, after=True)
@@ -121,7 +121,7 @@ def note_guarded(file):
                     for name in vars(owner)
                     if hasattr(getattr(owner, name, None), "surgfl_replaces")
                 }
-        with open(file, "a") as text:
+        with open(file, "a", encoding="utf-8") as text:
             text.write(json.dumps([next(word for word in sys.orig_argv if "nvflare." in word), sorted(found)]) + "\n")
 
     place("nvflare.fuel.f3.cellnet.core_cell:CoreCell.start", note)

@@ -135,7 +135,7 @@ def told_by_jobs(deployment: Deployment) -> dict[str, list[tuple[int, int]]]:
     """Return, by the job's process of each party, what `at_start.note_held` has written: ``rss`` and ``uss``, bytes."""
     told = {}
     for party in deployment.parties:
-        lines = Path(party.variables[HELD]).read_text().splitlines()
+        lines = Path(party.variables[HELD]).read_text(encoding="utf-8").splitlines()
         told[f"{short(party)} job"] = [(int(rss), int(uss)) for rss, uss in map(str.split, lines)]
     return told
 

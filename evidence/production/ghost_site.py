@@ -146,7 +146,7 @@ def signed(server: Any) -> Said:
     private = load_pem_private_key((startup / "server.key").read_bytes(), password=None)
     assert isinstance(private, RSAPrivateKey)
     signature = private.sign(_text(about(server).encode(), public), _PADDING, SHA256())
-    certificate = (startup / "server.crt").read_text()
+    certificate = (startup / "server.crt").read_text("utf-8")
     return {"key": public.hex(), "certificate": certificate, "signature": signature.hex()}
 
 

@@ -63,7 +63,7 @@ def held(party: Party, place: Place) -> Iterator[Callable[[], int]]:
     assert party.variables[VARIABLE] == str(file)
 
     def wait() -> int:
-        text = until(lambda: reached.exists() and reached.read_text(), 240, f"{party.name} is not at {place}")
+        text = until(lambda: reached.exists() and reached.read_text("utf-8"), 240, f"{party.name} is not at {place}")
         return int(text)
 
     try:

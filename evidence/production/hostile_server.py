@@ -117,14 +117,14 @@ class HostileServer:
     def __init__(self, installed: Path, file: Path) -> None:
         self._file = file
         path = installed / "shared_components" / "flare" / "lost_sites.py"
-        path.write_text(path.read_text() + CODE.format(file=str(file)))
+        path.write_text(path.read_text("utf-8") + CODE.format(file=str(file)))
 
     def ask(self, requests: list[dict[str, Any]], *, seconds: float = 300) -> list[str]:
         """Let it send requests, of the keys of `REQUEST`; return the answers' texts."""
         answers = Path(f"{self._file}.answers")
         write_text(self._file, json.dumps([{**REQUEST, **one} for one in requests]))
         until(answers.exists, seconds, "the server has not sent all requests")
-        said: list[str] = json.loads(answers.read_text())
+        said: list[str] = json.loads(answers.read_text(encoding="utf-8"))
         answers.unlink()
         return said
 
@@ -132,4 +132,4 @@ class HostileServer:
 def unguard(installed: Path, name: str) -> None:
     """Let a site's processes go without the boundary, as FLARE's own do."""
     path = installed / "shared_components" / "flare" / "peers.py"
-    path.write_text(path.read_text() + UNGUARDED.format(name=name))
+    path.write_text(path.read_text("utf-8") + UNGUARDED.format(name=name))

@@ -147,7 +147,7 @@ ANSWERS = "answers.json"
 
 def record_frames(installed: Path) -> None:
     """Let every process of a deployment record what it hands to the network."""
-    (installed / "sitecustomize.py").write_text(Path(recorder.__file__).read_text())
+    (installed / "sitecustomize.py").write_text(Path(recorder.__file__).read_text(encoding="utf-8"))
 
 
 def note(installed: Path) -> None:
@@ -180,4 +180,4 @@ def end_by_code(installed: Path, name: str, code: str) -> None:
 
 def _append(installed: Path, code: str, room: str = "federation/site/runner.py") -> None:
     path = installed / "shared_components" / room
-    path.write_text(path.read_text() + code)
+    path.write_text(path.read_text("utf-8") + code)

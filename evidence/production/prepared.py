@@ -62,14 +62,14 @@ def install(folder: Path) -> Path:
 
 def give_data(kit: Path, site_yaml: Path) -> None:
     """Put a site's description into its kit."""
-    described = yaml.safe_load(site_yaml.read_text())
+    described = yaml.safe_load(site_yaml.read_text(encoding="utf-8"))
     described["root"] = str((site_yaml.parent / described["root"]).resolve())
     (kit / "local" / "site.yaml").write_text(yaml.safe_dump(described))
 
 
 def data_of(kit: Path) -> dict[str, Any]:
     """Return the description of a site's data, as its kit has it."""
-    return yaml.safe_load((kit / "local" / "site.yaml").read_text())
+    return yaml.safe_load((kit / "local" / "site.yaml").read_text("utf-8"))
 
 
 def change_data(kit: Path, **changes: Any) -> None:
@@ -89,7 +89,7 @@ def sign_again(kits: Path, name: str, *, begins: datetime, ends: datetime, by: P
     startup = kits / name / "startup"
     (own,) = (startup / name for name in ("server.crt", "client.crt") if (startup / name).exists())
     (state,) = (by or kits).glob("ca/*/state/cert.json")
-    authority = json.loads(state.read_text())
+    authority = json.loads(state.read_text("utf-8"))
     old = x509.load_pem_x509_certificate(own.read_bytes())
     root = x509.load_pem_x509_certificate(authority["root_cert"].encode())
     key = serialization.load_pem_private_key(authority["root_pri_key"].encode(), password=None)

@@ -21,7 +21,7 @@ SHORTEST = {"height": 32, "width": 64, "batch_size": 1, "iterations": 1, "learni
 def records(deployment: Deployment, name: str) -> list[dict[str, Any]]:
     """Return the server's records of the newest run of a job."""
     path = deployment.server.runs(name) / "server" / "rounds.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 def rejected(deployment: Deployment, name: str) -> list[dict[str, str]]:

@@ -59,14 +59,14 @@ def run(*words: str | Path, **options) -> subprocess.CompletedProcess[str]:
 
 def pins(path: Path) -> dict[str, str]:
     """Return names and versions of a file of requirements."""
-    return {name.lower().replace("_", "-"): version for name, version in PIN.findall(path.read_text())}
+    return {name.lower().replace("_", "-"): version for name, version in PIN.findall(path.read_text(encoding="utf-8"))}
 
 
 def write_lock() -> None:
     """Resolve what setup.cfg asks for, at the versions of requirements.txt, with the hash of every file."""
     with tempfile.TemporaryDirectory() as folder:
         constraints = Path(folder) / "constraints.txt"
-        lines = (ROOT / "requirements.txt").read_text().splitlines()
+        lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
         constraints.write_text("\n".join(line for line in lines if not line.startswith("-e")))
         done = run(
             tool("uv"), "pip", "compile", ROOT / "setup.cfg", *(f"--extra={extra}" for extra in LOCKED),
@@ -80,7 +80,7 @@ def write_lock() -> None:
 
 def lock(lock_file: Path = LOCK) -> Row:
     """Every package at one version with its hashes, those of requirements.txt at its versions, and no address."""
-    text, locked = lock_file.read_text(), pins(lock_file)
+    text, locked = lock_file.read_text(encoding="utf-8"), pins(lock_file)
     entries = re.split(r"(?m)^(?=[A-Za-z0-9])", text)[1:]
     wrong = [entry.split()[0] for entry in entries if not HASH.search(entry) or not PIN.match(entry)]
     setup = configparser.ConfigParser()
@@ -109,7 +109,7 @@ def vulnerabilities(out: Path) -> Row:
     if not report.is_file():
         reason = (done.stderr.strip().splitlines() or ["no report"])[-1][:120]
         return Row("known vulnerabilities", f"the service could not be asked: {reason}", NOT_DONE)
-    return told(json.loads(report.read_text())["dependencies"])
+    return told(json.loads(report.read_text("utf-8"))["dependencies"])
 
 
 def told(found: list[dict]) -> Row:
@@ -130,7 +130,7 @@ def bandit(out: Path) -> Row:
     run(tool("bandit"), "-q", "-r", PACKAGE, "-c", ROOT / "pyproject.toml", "-f", "json", "-o", report)
     if not report.is_file():
         return Row("dangerous calls (bandit)", "no report", NOT_DONE)
-    found = json.loads(report.read_text())
+    found = json.loads(report.read_text("utf-8"))
     totals = found["metrics"]["_totals"]
     places = [f"{Path(r['filename']).name}:{r['line_number']} {r['test_id']}" for r in found["results"]]
     excused = totals["nosec"] + totals["skipped_tests"]
@@ -165,7 +165,7 @@ def bill_of_materials(out: Path) -> Row:
     done = run(tool("cyclonedx-py"), "requirements", LOCK, "--output-file", path)
     if done.returncode or not path.is_file():
         return Row("bill of materials", done.stderr.strip()[:120], NOT_DONE)
-    bill = json.loads(path.read_text())
+    bill = json.loads(path.read_text("utf-8"))
     listed = {part["name"].lower().replace("_", "-") for part in bill["components"]}
     missing = sorted(set(pins(LOCK)) - listed)
     figures = f"{bill['bomFormat']} {bill['specVersion']}, {len(listed)} components"
@@ -224,7 +224,7 @@ def pickles(out: Path) -> Row:
 def risky(path: Path) -> list[tuple[int, str]]:
     """Return the calls of a source that run what they read."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call):
             continue
         name = ast.unparse(node.func)

@@ -196,7 +196,7 @@ def working_on(folder: Path, *, wait: float = 0.0, stop: Callable[[], bool] = la
     For ``wait`` seconds, or until ``stop`` returns True, wait for another process, such as one that outlives a killed
     server when the job is submitted again; then raise FederationError.
     """
-    with (folder / LOCK).open("a") as file:
+    with (folder / LOCK).open("a", encoding="utf-8") as file:
         end, waits = time.monotonic() + wait, False
         while not try_lock(file):
             if time.monotonic() >= end or stop():

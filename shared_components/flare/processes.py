@@ -37,7 +37,7 @@ def end(folder: Path) -> None:
 
 def _living(folder: Path) -> psutil.Process | None:
     try:
-        process = psutil.Process(int((folder / FILE).read_text()))
+        process = psutil.Process(int((folder / FILE).read_text("utf-8")))
         return None if process.status() == psutil.STATUS_ZOMBIE else process
     except (FileNotFoundError, psutil.NoSuchProcess):
         return None

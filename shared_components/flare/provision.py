@@ -121,7 +121,7 @@ def add(federation: Federation, out: Path, *, renew: tuple[str, ...] = (), passp
         _issue(federation, made, wanted, passphrase)
         for name in wanted:
             os.replace(made / name, out / name)
-        write_json(out / AUTHORITY / ISSUED, json.loads((made / AUTHORITY / ISSUED).read_text()))
+        write_json(out / AUTHORITY / ISSUED, json.loads((made / AUTHORITY / ISSUED).read_text("utf-8")))
         os.replace(_state(federation.name, made), _state(federation.name, out))
     return [find_kit(out / name) for name in wanted]
 

@@ -63,7 +63,7 @@ def held(folder: Path, command: Sequence[str] = (), *, patience: float = 15.0) -
     """
     refuse_unusable(folder)
     refuse_no_sites(command)
-    with lock_file(folder).open("a") as file:
+    with lock_file(folder).open("a", encoding="utf-8") as file:
         end = time.monotonic() + patience
         while not try_lock(file):
             if time.monotonic() > end:
@@ -79,7 +79,7 @@ def is_held(folder: Path) -> bool:
     """Return whether a launch works in a workspace now."""
     if not lock_file(folder).is_file():
         return False
-    with lock_file(folder).open("a") as file:
+    with lock_file(folder).open("a", encoding="utf-8") as file:
         return not try_lock(file)
 
 

@@ -49,7 +49,7 @@ def refuse_to_replace(run: Run, out: Path) -> None:
     """Raise RecordError where a file exists that is not an earlier report of the same run."""
     if not out.exists():
         return
-    last = out.read_text(errors="replace").rstrip().rpartition("\n")[2] if out.is_file() else ""
+    last = out.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2] if out.is_file() else ""
     if last != _mark(run):
         what = last.removeprefix(_MARK).removesuffix(" -->") if last.startswith(_MARK) else "no report of surgfl"
         raise RecordError(f"{out}: is there already and is {what}; give another --out, or move it away")

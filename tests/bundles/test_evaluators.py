@@ -41,7 +41,7 @@ def test_summary_and_table_hold_the_metrics_at_the_masks_resolution(evaluate, ch
     assert summary["site"] == "hospital-a" and summary["split"] == "test" and summary["frames"] == 2
     assert summary["checkpoint_sha256"] == hashlib.sha256(checkpoint.read_bytes()).hexdigest()
     assert {"hd95", "hd95_monai", "assd"} <= set(summary["definitions"])
-    with open(tmp_path / "results" / "metrics.csv", newline="") as file:
+    with open(tmp_path / "results" / "metrics.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     places = [("0", "shaft"), ("0", "wrist"), ("0", "clasper"), ("1", "shaft")]
     assert [(row["video"], row["frame"], row["class"]) for row in rows[:4]] == [("test/video3", *p) for p in places]

@@ -102,7 +102,7 @@ def test_the_numbers_are_those_of_the_one_evaluation(run, sites, model, tmp_path
     assert {key: found[key] for key in expected} == expected and found["frames"] == 3
     assert found["task"] == task.card.to_json() and found["definitions"] == dict(task.definitions)
     assert found["metrics"] == [metric.to_json() for metric in task.metrics]
-    with open(tmp_path / "out" / "metrics.csv", newline="") as file:
+    with open(tmp_path / "out" / "metrics.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["frame"]) for row in rows] == [sample.index for sample in chosen]
     first = np.mean([float(row[FIRST[kind]]) for row in rows])

@@ -84,7 +84,9 @@ def run_command(command: ModuleType, *words: object) -> int:
 
 def write_yaml(path: Path, config: dict[str, object]) -> Path:
     """Write a site.yaml without the keys whose value is None."""
-    path.write_text(yaml.safe_dump({key: value for key, value in config.items() if value is not None}))
+    path.write_text(
+        yaml.safe_dump({key: value for key, value in config.items() if value is not None}), encoding="utf-8"
+    )
     return path
 
 

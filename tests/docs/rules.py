@@ -234,7 +234,7 @@ class Sandbox:
         """Load every document of a block of YAML as a site.yaml to be checked later, or one file by its name."""
         if Path(block.note).name == limits.FILE:
             path = Path(smaller(block.note, **self._places))
-            path.write_text(block.text)
+            path.write_text(block.text, encoding="utf-8")
             limits.read_limits(path)
             self.executed.append((block, ""))
             return

@@ -43,9 +43,9 @@ def tiny_job(folder: Path, name: str, *, rounds: int = 2, longest_wait: float = 
 
 def edit(path: Path, change: Callable[[dict], None]) -> None:
     """Change a JSON file."""
-    config = json.loads(path.read_text())
+    config = json.loads(path.read_text(encoding="utf-8"))
     change(config)
-    path.write_text(json.dumps(config))
+    path.write_text(json.dumps(config), encoding="utf-8")
 
 
 class Simulator:
@@ -62,7 +62,7 @@ class Simulator:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
         path = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH", "")]))
         command = [sys.executable, "-m", "nvflare.cli", "simulator", str(job), "-w", str(workspace), *options]
-        with open(self._log, "w") as log:
+        with open(self._log, "w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
                 env={**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **variables},

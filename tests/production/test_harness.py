@@ -169,7 +169,7 @@ def test_it_stops_before_the_named_call_and_goes_on_when_told(run):
     with held(party, Place("worked:Work.step", 2, "worked:Work.begin", 2)) as reached:
         process = start("worker_process")
         assert reached() == process.pid
-        state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        state = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
         assert state == "T", "it is stopped"
         assert said.read_text().split() == ["begin", "step", "step", "step", "begin", "step"]
     go_on(process.pid)

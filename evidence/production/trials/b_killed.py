@@ -46,7 +46,7 @@ def sites_killed(deploy: Deploy) -> str:
             deployment.sites[site].kill()
     assert deployment.wait(job, seconds=600) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
     first, *others = KILLED
-    description = json.loads((deployment.server.runs("enough") / "run.json").read_text())
+    description = json.loads((deployment.server.runs("enough") / "run.json").read_text("utf-8"))
     assert set(description["left_out"]) == {first}, description["left_out"]
     found = [set(one) for one in rejected(deployment, "enough")]
     assert found == [set(), set(others), set(others)], found

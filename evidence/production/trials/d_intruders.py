@@ -117,7 +117,7 @@ def commands(deploy: Deploy) -> str:
     noted.command(deployment.root, hostile.name, COMMANDS)
     deployment.start()
     run_to_end(deployment, "fedavg", name="fedavg", rounds=4)
-    answers = json.loads((hostile.runs("fedavg") / hostile.name / noted.ANSWERS).read_text())
+    answers = json.loads((hostile.runs("fedavg") / hostile.name / noted.ANSWERS).read_text("utf-8"))
     assert answers == [ReturnCode.TIMEOUT] * len(COMMANDS), f"somebody has answered: {answers}"
     said = deployment.server.log.count(f"a message of {hostile.name} is refused: ")
     assert said == len(COMMANDS), said

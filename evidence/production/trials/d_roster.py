@@ -75,13 +75,13 @@ def haunt(installed: Path) -> None:
     shutil.copy(ghost_site.__file__, folder / "ghost_site.py")
     path = folder / "server" / "runner.py"
     words = "\n\nfrom shared_components.federation import ghost_site\n\nghost_site.change(ServerRunner)\n"
-    path.write_text(path.read_text() + words)
+    path.write_text(path.read_text("utf-8") + words)
 
 
 def take_any_certificate(installed: Path, name: str) -> None:
     """Let a site believe every certificate of the project, and keep what it has trained."""
     path = installed / "shared_components" / "federation" / "site" / "secure_sums.py"
-    path.write_text(path.read_text() + UNCHECKED.format(name=name, trained=TRAINED))
+    path.write_text(path.read_text("utf-8") + UNCHECKED.format(name=name, trained=TRAINED))
 
 
 def refused(deployment: Deployment, name: str, *, rounds: int) -> dict[str, str]:

@@ -128,7 +128,7 @@ def _write_endovis2017(root: Path, video: str, shots: Iterable[Shot]) -> Written
             blank = np.zeros_like(frame.parts)
         yield frame, stem
     if stems:
-        (root / "parts_mapping.json").write_text(json.dumps(_ENDOVIS2017_PARTS, indent=2) + "\n")
+        (root / "parts_mapping.json").write_text(json.dumps(_ENDOVIS2017_PARTS, indent=2) + "\n", "utf-8")
     # as in the challenge, every instrument's folder has a mask for every frame
     for tool in sorted(seen) or ["Left_Large_Needle_Driver"]:
         for stem in stems:
@@ -160,7 +160,7 @@ def _write_endovis2018(root: Path, video: str, shots: Iterable[Shot]) -> Written
     yield from write_pairs(shots, "frame{:03d}.png", images, labels, lambda frame: colours[scene_ids(frame)])
     if labels.is_dir():
         classes = [{"name": n, "color": list(c), "classid": i} for i, (n, c) in enumerate(_ENDOVIS2018_CLASSES)]
-        (root / "labels.json").write_text(json.dumps(classes, indent=2) + "\n")
+        (root / "labels.json").write_text(json.dumps(classes, indent=2) + "\n", "utf-8")
 
 
 def _write_sar_rarp50(root: Path, video: str, shots: Iterable[Shot]) -> Written:

@@ -205,7 +205,7 @@ def write_site(
         names = _write_videos(part, recipe)
         _describe(part, recipe, names)
         facts = asdict(recipe) | {"videos": names}
-        (part / RENDERED).write_text(json.dumps(facts, indent=2) + "\n")
+        (part / RENDERED).write_text(json.dumps(facts, indent=2) + "\n", "utf-8")
         _replace(part, out)
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -303,7 +303,7 @@ def _write_side(folder: Path, frame: SceneFrame, stem: str, phases: Sequence[str
 
 
 def _write_table(path: Path, rows: list[dict[str, str | int]]) -> None:
-    with path.open("w", newline="") as file:
+    with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, list(rows[0]))
         table.writeheader()
         table.writerows(rows)
@@ -322,7 +322,7 @@ def _describe(part: Path, recipe: Recipe, names: Mapping[str, list[str]]) -> Non
     elif dataset not in reader_names() or numbers != find_reader(dataset).RATE:
         facts["rate"] = numbers
     facts |= {"text": f"synthetic: {look_named(recipe.look).text}", "publish": list(PUBLISH)}
-    (part / "site.yaml").write_text(yaml.safe_dump(facts, sort_keys=False))
+    (part / "site.yaml").write_text(yaml.safe_dump(facts, sort_keys=False), "utf-8")
 
 
 def _replace(part: Path, out: Path) -> None:

@@ -64,7 +64,7 @@ def refuse_foreign(out: Path) -> None:
 
 def set_aside(out: Path, title: str) -> Path | None:
     """Move the tables of another comparison in the same folder, if there are any, into a folder and return that."""
-    if not (out / RECORD).is_file() or (before := json.loads((out / RECORD).read_text())["title"]) == title:
+    if not (out / RECORD).is_file() or (before := json.loads((out / RECORD).read_text("utf-8"))["title"]) == title:
         return None
     aside = out / "earlier" / re.sub(r"[^A-Za-z0-9]+", "-", before).strip("-").lower()
     aside.mkdir(parents=True, exist_ok=True)

@@ -134,7 +134,7 @@ def _read(run: Run, root: Path, reason: str) -> list[Result]:
     labelled = {label: replace(run, variant=replace(run.variant, label=label)) for label in rows}
     if folder is None:
         return [Result(row, reason=reason or "not done yet") for row in labelled.values()]
-    scores, records = json.loads((folder / SCORES).read_text()), load_run(folder)
+    scores, records = json.loads((folder / SCORES).read_text("utf-8")), load_run(folder)
     return [
         _of_row(Result(labelled[label], folder, scores, records.info, records=records), rows[label]) for label in rows
     ]

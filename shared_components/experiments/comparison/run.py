@@ -116,7 +116,7 @@ def _check_outsider(run: Run) -> None:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as file:
+    with (folder / "lock").open("w", encoding="utf-8") as file:
         lock(file)
         yield
 
@@ -276,7 +276,7 @@ def _median_seconds(forward: Callable[[], Tensor]) -> float:
 
 def main(argv: list[str]) -> int:
     """Carry out the run that a JSON file describes; the folder for runs is the second argument."""
-    run, root = Run.from_json(json.loads(Path(argv[0]).read_text())), Path(argv[1])
+    run, root = Run.from_json(json.loads(Path(argv[0]).read_text(encoding="utf-8"))), Path(argv[1])
     try:
         with heard(StepFile(root / run.name)):
             carry_out(run, root)

@@ -54,7 +54,7 @@ def side_by_side(run: Run) -> int:
 def _free_gigabytes() -> float:
     """Return the free memory without swapping; where the system does not report it, enough for one run."""
     meminfo = Path("/proc/meminfo")
-    for line in meminfo.read_text().splitlines() if meminfo.exists() else []:
+    for line in meminfo.read_text(encoding="utf-8").splitlines() if meminfo.exists() else []:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024 / 1e9
     return LIBRARIES_GB
@@ -136,7 +136,7 @@ def _start(run: Run, root: Path) -> Working:
     settings = folder / "settings.json"
     write_json(settings, run.to_json())
     log = folder / "log.txt"
-    stream = log.open("a")
+    stream = log.open("a", encoding="utf-8")
     threads = str(run.threads)
     process = subprocess.Popen(  # nosec B603 # this Python, our own module, two paths of our own, no shell
         [sys.executable, "-m", "shared_components.experiments.comparison.run", str(settings), str(root)],

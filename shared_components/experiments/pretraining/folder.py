@@ -36,7 +36,7 @@ class RunFolder:
         """Lock the folder while the block runs; ValueError where another process has, or files are foreign."""
         self._refuse_other_files()
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / LOCK).open("w") as file:
+        with (self.path / LOCK).open("w", encoding="utf-8") as file:
             if not try_lock(file):
                 raise ValueError(f"{self.path}: another process pre-trains there; wait for its end")
             for half in self.path.glob(".*.safetensors.*"):  # of an attempt that was killed

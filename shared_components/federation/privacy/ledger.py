@@ -76,7 +76,7 @@ def releases(entries: list[Entry]) -> Counter[float]:
 def alone(path: Path) -> Iterator[None]:
     """Lock a ledger between reading and writing it; SiteError where it cannot be written."""
     try:
-        with path.with_suffix(".lock").open("a") as file:
+        with path.with_suffix(".lock").open("a", encoding="utf-8") as file:
             lock(file)
             yield
     except OSError as error:

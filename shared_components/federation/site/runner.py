@@ -338,7 +338,7 @@ class SiteRunner:
     def _samples(self, bench: SiteSetup, job: Job, run: str, split: str, *, name: str = "") -> list[Sample]:
         """List a split without the samples that were quarantined at enrolment."""
         path = self._files(job, run, name).folder / QUARANTINE
-        quarantined = {tuple(place) for place in json.loads(path.read_text())}
+        quarantined = {tuple(place) for place in json.loads(path.read_text("utf-8"))}
         return [s for s in samples(bench.site, split, bench.task.spec) if _place(s) not in quarantined]
 
     def _files(self, job: Job, run: str, name: str = "") -> RoundFiles:

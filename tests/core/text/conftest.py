@@ -139,4 +139,4 @@ def sentence_folder(tmp_path) -> Path:
 
 def changed(path: Path, **values: Any) -> None:
     """Change values of a JSON file."""
-    write_json(path, {**json.loads(path.read_text()), **values})
+    write_json(path, {**json.loads(path.read_text(encoding="utf-8")), **values})
