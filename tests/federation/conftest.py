@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -163,7 +164,7 @@ class Federation:
     """A server and its sites in this process; the order of what is asked is the protocol's own."""
 
     def __init__(self, job: Job, folder: Path, scenes, names, *, resume=False, **data):
-        sites = dict(zip(site_order(names), scenes, strict=False))
+        sites, self.folder = dict(zip(site_order(names), scenes, strict=False)), folder
         self.server, self.sites = open_together(job, sites, folder, resume=resume, **data)
         self.resumed = bool(self.server.state.profiles)
         self.conversation = conduct(self.server)
@@ -192,6 +193,13 @@ class Federation:
         while self.asked.task in ("round", "unmask") and self.server.state.round < (until or self.server.job.rounds):
             self.send(self.replies())
         return self
+
+    def run_leaving(self, copy: Path, *, round=1, trained: Sequence[str] | None = ("site-2",)):
+        """Run to the end; leave in ``copy`` what a kill in a round leaves that some sites have already trained."""
+        replies = self.run(until=round).replies(trained)
+        shutil.copytree(self.folder, copy, symlinks=True)
+        self.send({**replies, **self.replies(self.asked.messages.keys() - replies.keys())})
+        return self.run()
 
     def finish(self):
         assert self.asked.task == "finish"

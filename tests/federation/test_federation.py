@@ -31,11 +31,9 @@ def test_resuming_after_a_killed_round_is_bit_equal(federate, job_on_toy, tmp_pa
     """Killed in round 1, when one site has already trained it and the server has not aggregated."""
     job = job_on_toy(method)
     options = {"names": SITES[:2] if method in NOT_TINY else SITES}  # larger networks take their time
-    straight = federate(job, folder=tmp_path / "a", **options).run()
-    broken = federate(job, folder=tmp_path / "b", **options).run(until=1)
-    broken.replies(names=["site-2"])
+    straight = federate(job, folder=tmp_path / "a", **options).run_leaving(tmp_path / "b")
     again = federate(job, folder=tmp_path / "b", resume=True, **options)
-    assert again.resumed and again.server.state.round == 1
+    assert again.resumed and again.server.state.round == 1 and (tmp_path / "b") in again.server.folder.parents
     assert same(straight.weights(), again.run().weights())
     assert same(straight.server.state.aggregator, again.server.state.aggregator)
 
@@ -144,8 +142,7 @@ SCHEDULE = {"schedule": "cosine", "warmup_rounds": 1, "betas": [0.9, 0.95], "dec
 def test_a_resumed_federation_has_the_rates_of_an_undisturbed_one_to_the_bit(federate, job_on_toy, tmp_path, counted):
     plain = {"height": 32, "width": 64, "batch_size": 2, "learning_rate": 1e-3, **counted}
     job = job_on_toy("fedavg", rounds=3, training={**plain, **SCHEDULE})
-    whole = federate(job, folder=tmp_path / "a").run().weights()
-    federate(job, folder=tmp_path / "b").run(until=1)
+    whole = federate(job, folder=tmp_path / "a").run_leaving(tmp_path / "b", trained=()).weights()
     again = federate(job, folder=tmp_path / "b", resume=True).run().weights()
     assert same(whole, again)
     constant = federate(job_on_toy("fedavg", rounds=3, training=plain)).run().weights()

@@ -90,8 +90,7 @@ def options(scenes, tmp_path):
 @pytest.mark.parametrize("update", [SERQ, FineTuning(2)])
 def test_a_killed_run_ends_bit_equal(play, federate, options, update):
     job = play(update, rounds=2)
-    straight = federate(job, **options("a")).run()
-    federate(job, **options("b")).run(until=1).replies()  # killed when all sites have trained round 1
+    straight = federate(job, **options("a")).run_leaving(options("b")["folder"], trained=None)  # all have trained
     again = federate(job, **options("b"), resume=True).run()
     assert again.resumed and straight.server.state.round == again.server.state.round == 2
     assert same(straight.weights(), again.weights()) and same(straight.server.state.kept, again.server.state.kept)

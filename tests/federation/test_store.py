@@ -125,10 +125,8 @@ def test_a_server_whose_newest_state_is_damaged_goes_on_from_the_one_before_to_t
     federate, tmp_path, caplog, method, damage
 ):
     """Even where a site has trained the round after the damaged one before all were killed."""
-    straight = federate(toy(method, rounds=3), folder=tmp_path / "a").run()
-    broken = federate(toy(method, rounds=3), folder=tmp_path / "b").run(until=2)
-    broken.replies(names=["site-2"])
-    newest = broken.server.folder / "server" / "round-00001.safetensors"
+    straight = federate(toy(method, rounds=3), folder=tmp_path / "a").run_leaving(tmp_path / "b", round=2)
+    newest = tmp_path / "b" / straight.server.folder.relative_to(tmp_path / "a") / "server" / "round-00001.safetensors"
     damage(newest)
     again = federate(toy(method, rounds=3), folder=tmp_path / "b", resume=True)
     assert again.resumed and again.server.state.round == 1 and str(newest) in caplog.text

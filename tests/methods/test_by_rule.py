@@ -170,8 +170,7 @@ def test_in_a_federation_the_common_model_is_fedavgs_and_the_saved_ones_are_own(
 
 def test_the_own_model_survives_between_rounds(federate, tmp_path, job_on_toy):
     job, sites = job_on_toy("ditto"), ("site-1", "site-2")
-    straight = federate(job, folder=tmp_path / "a", names=sites).run()
-    federate(job, folder=tmp_path / "b", names=sites).run(until=1)
+    straight = federate(job, folder=tmp_path / "a", names=sites).run_leaving(tmp_path / "b", trained=())
     again = federate(job, folder=tmp_path / "b", names=sites, resume=True).run()
     for name in sites:
         files = [federation.files(name).load()[1] for federation in (straight, again)]

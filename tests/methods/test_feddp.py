@@ -114,8 +114,7 @@ def test_strength_zero_is_the_task_alone_and_stage_two_weighs_pixels():
 @pytest.mark.slow
 def test_a_run_with_both_stages_ends_and_resumes(federate, tmp_path):
     job = make_job("feddp", rounds=3, arguments={"fine_tune_from": 1})
-    straight = federate(job, folder=tmp_path / "a").run()
-    federate(job, folder=tmp_path / "b").run(until=2)
+    straight = federate(job, folder=tmp_path / "a").run_leaving(tmp_path / "b", round=2, trained=())
     again = federate(job, folder=tmp_path / "b", resume=True).run()
     assert same(straight.weights(), again.weights())
     assert [r["stage"] for r in again.server.records if r["kind"] == "aggregation"] == [1, 2, 2]
