@@ -22,3 +22,13 @@ def no_waiting_for_disks():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda number: None)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_seeds_for_accelerators_that_are_not_there():
+    """For each kind of them `manual_seed` would write down where it is called from, in 1 ms and for ever."""
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (torch.cuda, torch.xpu, torch.mtia):
+            if not kind.is_available():
+                patch.setattr(kind, "manual_seed_all", lambda seed: None)
+        yield

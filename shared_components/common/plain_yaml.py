@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +27,12 @@ def read_yaml(text: str) -> Any:
         YamlError: It is not valid, a key is given twice or is a mapping, a value cannot be read or refers to itself, or
             there are more than `MOST_LEVELS` levels or `MOST_NODES` nodes.
     """
+    return copy.deepcopy(_read(text))
+
+
+@functools.lru_cache(maxsize=16)
+def _read(text: str) -> Any:
+    """Do what `read_yaml` does; a site reads its file several times a round, which takes milliseconds."""
     try:
         _refuse_bombs(text)
         loader = _Loader(text)
