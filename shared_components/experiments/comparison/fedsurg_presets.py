@@ -15,12 +15,12 @@ BUNDLE = "fl_endovit_clips"
 _TRAINING = {
     "batch_size": 6,
     "crops": False,
-    "colour": 0.5,
+    "colour": 0.0,
     "optimizer": "adamw",
     "weight_decay": 0.05,
     "schedule": "cosine",
     "warmup_rounds": 1,
-    "learning_rate": 1e-3,
+    "learning_rate": 2e-4,
 }
 _TASK = {"classification": {"frames": 2}}
 FEDSURG_SCALES = {
