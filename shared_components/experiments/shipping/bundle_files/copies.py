@@ -15,6 +15,7 @@ from torch import Tensor
 
 from shared_components.common.arguments import one_of
 from shared_components.common.atomic import write_bytes, write_text
+from shared_components.core.calibration import FILE
 from shared_components.core.shipped_weights import (
     EXPORTED,
     FACTS,
@@ -148,6 +149,8 @@ def _write_copy(name: str, root: Path, folder: Path | None) -> None:
     if FACTS in files:
         weights = shipped_weights(name, folder)
         write_bytes(root / MODEL, weights.read_bytes())
+        if (calibration := weights.with_name(FILE)).is_file():
+            write_bytes((root / MODEL).with_name(FILE), calibration.read_bytes())
         save_pt(root / EXPORTED, _export(read_description(name, folder), weights), load_metadata(weights))
 
 

@@ -14,6 +14,15 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from shared_components.common.atomic import between_marks, differing, write_text
+from shared_components.core.calibration import (
+    FILE,
+    Facts,
+    calibration_of,
+    certainty_head,
+    certainty_rows,
+    error_rows,
+    read_calibration,
+)
 from shared_components.core.initial_weights import RANDOM
 from shared_components.core.shipped_weights import (
     EXPORTED,
@@ -149,6 +158,10 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
         "control_head": control_head,
         "control_rows": control_rows,
         "track_rows": track_rows,
+        "certainty": _certainty(folder / (other or name), facts),
+        "certainty_head": certainty_head,
+        "certainty_rows": certainty_rows,
+        "error_rows": error_rows,
     }
     templates = Environment(  # nosec B701 # it writes YAML and Markdown of our own, never HTML
         loader=PackageLoader(__package__, ""), undefined=StrictUndefined, keep_trailing_newline=True
@@ -201,10 +214,10 @@ def write_bundle(name: str, folder: Path | None = None) -> list[Path]:
 
 
 def check_weights(name: str, folder: Path | None = None) -> None:
-    """Refuse weights in a bundle's folder that are not those of its `model.json`.
+    """Refuse weights in a bundle's folder that are not those of its `model.json`, and a calibration of others.
 
     Raises:
-        CheckpointError: one of both files is missing, the hash is another, or the weights are those of another bundle.
+        CheckpointError: one of both files is missing, a hash is another, or the weights are those of another bundle.
     """
     model = (folder or bundles_folder()) / name / MODEL
     if model.is_file() and (other := read_description(name, folder).same_weights_as):
@@ -212,7 +225,11 @@ def check_weights(name: str, folder: Path | None = None) -> None:
             f"{model}: {name}.yaml says same_weights_as: {other}; remove the file, or the key and model.json beside it"
         )
     if model.is_file() or shipped_facts(name, folder) is not None:
-        shipped_weights(name, folder)
+        weights = shipped_weights(name, folder)
+        if calibration_of(weights) is None and weights.with_name(FILE).is_file():
+            raise CheckpointError(
+                f"{weights.with_name(FILE)}: is of other weights than those beside it; run `surgfl calibrate {name}`"
+            )
 
 
 def _metadata(description: Description, size: tuple[int, int], facts: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -245,6 +262,15 @@ def _begun(facts: Mapping[str, Any]) -> str:
     """Return what the first of a card's pre-trainings began from: `random`, or the name of other weights."""
     start = [facts, *facts.get("before", [])][-1].get("start", {"start": RANDOM})
     return RANDOM if start["start"] == RANDOM else f"{start['from']} {start['sha256'][:16]}"
+
+
+def _certainty(root: Path, facts: Mapping[str, Any] | None) -> Facts | None:
+    """Return what the calibration in a bundle's folder says; None where there is none, or it is of other weights."""
+    path = (root / MODEL).with_name(FILE)
+    if facts is None or not path.is_file():
+        return None
+    found = read_calibration(path).facts
+    return found if found.weights == facts["sha256"] else None
 
 
 def _default_task(description: Description) -> Mapping[str, Any]:
