@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from shared_components.common.atomic import between_marks, differing, write_text
 from shared_components.core.calibration import (
+    ALLOWED,
     FILE,
     Facts,
     calibration_of,
@@ -162,6 +163,7 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
         "certainty_head": certainty_head,
         "certainty_rows": certainty_rows,
         "error_rows": error_rows,
+        "allowed": ALLOWED,
     }
     templates = Environment(  # nosec B701 # it writes YAML and Markdown of our own, never HTML
         loader=PackageLoader(__package__, ""), undefined=StrictUndefined, keep_trailing_newline=True
