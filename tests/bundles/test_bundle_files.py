@@ -14,6 +14,7 @@ import pytest
 
 from shared_components.bundle_engines import own_checkpoint
 from shared_components.cli import main
+from shared_components.core.calibration import FILE as CALIBRATION
 from shared_components.core.shipped_weights import EXPORTED, FACTS, KEEPER, MODEL, shipped_weights
 from shared_components.experiments.shipping.bundle_files.copies import write_zoo
 from shared_components.experiments.shipping.bundle_files.make import (
@@ -81,7 +82,8 @@ def test_a_new_bundle_gets_the_files_of_the_others(bundles, folder):
         {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()}
         for root in (folder / "toy", bundles / "pvt_fpn")
     )
-    assert made - {KEEPER} == others - {KEEPER, MODEL, FACTS, "configs/paper.yaml"} and KEEPER in made
+    weights = {MODEL, FACTS, f"models/{CALIBRATION}"}
+    assert made - {KEEPER} == others - {KEEPER, *weights, "configs/paper.yaml"} and KEEPER in made
 
 
 def test_a_bundle_that_shares_weights_says_whose_they_are(bundles, folder):
