@@ -25,6 +25,7 @@ from shared_components.inference.live import is_live
 from shared_components.inference.objects import objects_in, recorded, task_of
 from shared_components.inference.predict import FrameCount, Predictor, missed, predict_all, shown_frames
 from shared_components.inference.results import KEEP, PredictionFolder
+from shared_components.inference.unlike import Watch
 from shared_components.inference.visible import summary
 from shared_components.networks.bundle_config import PRECISIONS
 from shared_components.networks.fused_fpn import fuse
@@ -122,9 +123,11 @@ def _segment(
     out = out or Path(f"{stream.stem}-segmented")
     facts = {"surgfl": __version__, "model": str(path), "height": height, "width": width, "precision": args.precision}
     facts |= recorded(objects)
+    watch = Watch(model, stream.rate, early=stream.live is not None)
     folder = PredictionFolder(
-        out, stream, task, masks=args.masks, pictures=args.pictures, volumes=args.nifti, alone=True, facts=facts
-    )
+        out, stream, task, masks=args.masks, pictures=args.pictures, volumes=args.nifti, alone=True, facts=facts,
+        watch=watch,
+    )  # fmt: skip
     network = shown_frames(model.network, task, stream, objects).eval()
     fast, backend = on_backend(network, stream, backend=args.backend, precision=args.precision, where=where)
     folder.facts["backend"] = backend
@@ -156,6 +159,8 @@ def _refuse_other_tasks(path: Path, kind: str) -> None:
 
 def _report(folder: PredictionFolder, out: Path, done: FrameCount, missed: Iterable[str]) -> Iterator[str]:
     yield f"{done.count:,} frames in {duration(done.seconds)}, {done.count / done.seconds:.1f} a second"
+    if folder.likeness is not None and folder.likeness.warning:
+        yield folder.likeness.warning
     tables = folder.tables
     yield from summary(tables.parts, tables.stretches.all(), tables.frames)
     yield from missed

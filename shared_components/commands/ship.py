@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     _refuse_sharing(args.bundle)
     trained, *before = read_stages([args.pretrained, *args.before])
     trained = told(trained, args.data, args.seen)
-    real = real_sites(dict(map(_named, args.real)))
+    real = real_sites(dict(map(named, args.real)))
     with tempfile.TemporaryDirectory() as folder:
         half = Path(folder) / "model.safetensors"
         save_weights(half, halved(trained.weights), trained.notes)
@@ -120,7 +120,7 @@ def _tested(args: argparse.Namespace, task: Task, folder: Path, real: Sequence[T
     yield from real
 
 
-def _named(text: str) -> tuple[str, Path]:
+def named(text: str) -> tuple[str, Path]:
     name, equals, path = text.partition("=")
     if not (name and equals and path):
         raise ValueError(f"--real is {text!r}; give a name and a site, such as 'EndoVis 2015=/data/site.yaml'")

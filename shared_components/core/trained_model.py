@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from shared_components.core.calibration import Calibration, calibration_of
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.site_conditioning import describe_site, knows_no_site
 from shared_components.core.streams import Prompted
@@ -41,11 +42,12 @@ class Remade(Protocol):
 
 @dataclass(frozen=True)
 class Trained:
-    """A network with its weights, what it has learnt, and the (height, width) of its input."""
+    """A network with its weights, what it has learnt, the (height, width) of its input, and how sure it may be."""
 
     network: nn.Module
     task: Task
     size: tuple[int, int]
+    calibration: Calibration | None = None
 
 
 def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Trained:
@@ -57,7 +59,7 @@ def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Traine
         site: Where it is used, see `told_as_asked`.
 
     Raises:
-        CheckpointError: It is missing, damaged, of another network, or of no kind of task.
+        CheckpointError: It is missing, damaged, of another network or no kind of task; or its calibration is damaged.
         SiteError: The site's text cannot be used.
         ValueError: There is no such bundle.
     """
@@ -66,7 +68,8 @@ def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Traine
     network = network_of(cast(Remade, build_network(known.network)), path, bundle=bundle)
     told_as_asked(network, path, site)
     task = task_learnt(known.tasks, path, network)
-    return Trained(network, task, input_size(notes, known.training.height, known.training.width))
+    size = input_size(notes, known.training.height, known.training.width)
+    return Trained(network, task, size, calibration_of(path))
 
 
 def open_trained(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -18,6 +19,7 @@ from shared_components.core.trained_model import Trained
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor, Streaming, shown_frames
+from shared_components.inference.unlike import Likeness, Watch
 
 Array = np.ndarray
 
@@ -29,11 +31,13 @@ class Prediction:
     Attributes:
         mask: Class ids, uint8 (H, W), at the frame's own size.
         probabilities: Of every class, float32 (C, H, W), with a sum of 1 at each pixel; the mask is the class of the
-            largest. The network's own are coarser: each is repeated over the pixels nearest to it.
+            largest. The network's own are coarser: each is repeated over the pixels nearest to it. Of weights with a
+            calibration their temperature is fitted, see `core.calibration`.
         classes: Names by id, background first.
         frame: What was predicted, uint8 RGB (H, W, 3).
         name: Of the frame in its video or folder, such as ``frame_000012``.
         seconds: Since the first frame; None where there is no rate.
+        likeness: Returns how unlike what the model has learnt it is; None of weights without a calibration.
     """
 
     mask: Array
@@ -42,6 +46,16 @@ class Prediction:
     frame: Array
     name: str = ""
     seconds: float | None = None
+    likeness: Callable[[], Likeness | None] = field(default=lambda: None, repr=False)
+
+    @property
+    def warning(self) -> str:
+        """A sentence, where this frame, or the video so far, is unlike what the model has learnt; else empty.
+
+        Of a single frame it is computed when it is asked for, by a tenth of the work of the prediction.
+        """
+        found = self.likeness()
+        return found.warning if found else ""
 
 
 class Model:
@@ -64,7 +78,8 @@ class Model:
         if isinstance(trained.network, Prompted):
             raise InferenceError(f"model {path} follows boxes of a first frame; use `surgfl segment --box`")
         self.classes, self.size = card.outputs, trained.size
-        self._task, self._precision = trained.task, precision
+        self._trained, self._task, self._precision = trained, trained.task, precision
+        self._temperature = 1.0 if trained.calibration is None else trained.calibration.facts.temperature
         self._network = trained.network.to(machine.device(device)).eval()
         self._predictor(self._network)  # refuses a precision
 
@@ -77,7 +92,14 @@ class Model:
         check_frame(frame)
         spec = self._task.spec
         single = self._network if spec.frames == 1 else Streaming(self._network, 1, spec.padding)
-        return self._predicted(self._predictor(single), network_input(frame[None], *self.size), frame)
+        return self._predicted(
+            self._predictor(single), network_input(frame[None], *self.size), frame, partial(self._look, frame)
+        )
+
+    def _look(self, frame: Array) -> Likeness | None:
+        watch = Watch(self._trained)
+        watch.add(frame)
+        return watch.found()
 
     def segment_video(self, source: str | Path, *, every: int = 1) -> Iterator[Prediction]:
         """Yield the prediction of every n-th frame, one at a time in memory.
@@ -95,10 +117,15 @@ class Model:
         return self._stream(predictor, stream)
 
     def _stream(self, predictor: Predictor, stream: FrameStream) -> Iterator[Prediction]:
+        watch = Watch(self._trained, stream.rate)
         for item in stream:
             shot = item["shot"]
+            watch.add(shot.image)
+            found = watch.found()
             seconds = None if shot.seconds is None else float(shot.seconds)
-            yield self._predicted(predictor, item["image"], shot.image, shot.path, seconds, shot.sequence)
+            yield self._predicted(
+                predictor, item["image"], shot.image, partial(_same, found), shot.path, seconds, shot.sequence
+            )
 
     def _predictor(self, network: nn.Module) -> Predictor:
         return Predictor(network, self._task, precision=self._precision)
@@ -108,13 +135,18 @@ class Model:
         predictor: Predictor,
         image: Tensor,
         frame: Array,
+        likeness: Callable[[], Likeness | None],
         name: str = "",
         seconds: float | None = None,
         sequence: str = "",
     ) -> Prediction:
         outputs, mask = predictor(image, frame.shape[:2], sequence=sequence)
-        shares = current(outputs, 4)[0].float().softmax(0).cpu().numpy()  # (C, h, w)
-        return Prediction(mask, _enlarged(shares, frame.shape[:2]), self.classes, frame, name, seconds)
+        shares = (current(outputs, 4)[0].float() / self._temperature).softmax(0).cpu().numpy()  # (C, h, w)
+        return Prediction(mask, _enlarged(shares, frame.shape[:2]), self.classes, frame, name, seconds, likeness)
+
+
+def _same(found: Likeness | None) -> Likeness | None:
+    return found
 
 
 def check_frame(frame: object) -> None:

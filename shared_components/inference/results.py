@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from shared_components.core.task import Answer, Task
 from shared_components.inference import InferenceError
 from shared_components.inference.folder import ResultFolder
 from shared_components.inference.frames import FrameStream, Shot
+from shared_components.inference.unlike import Likeness, Watch
 from shared_components.inference.video import H264Video
 from shared_components.inference.visible import FRAMES, INTERVALS, VisibleTables
 from shared_components.inference.volumes import FOLDER as VOLUMES
@@ -46,6 +48,7 @@ class PredictionFolder:
         volumes: Also write labels and frames as volumes.
         alone: Refuse a folder with any files that are not of an earlier result.
         facts: More of the record; may be added to until the folder is closed.
+        watch: Is shown the frames; what it finds is in the record, and a warning in the first row of `intervals.csv`.
 
     Raises:
         InferenceError: The folder holds something that is not of an earlier result, or lies in the input; the task has
@@ -63,6 +66,7 @@ class PredictionFolder:
         volumes: bool = False,
         alone: bool = False,
         facts: Mapping[str, Any] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         if masks not in KEEP:
             raise InferenceError(f"masks is {masks!r}; use one of {', '.join(KEEP)}")
@@ -73,6 +77,7 @@ class PredictionFolder:
         self._folder.refuse_foreign(None if alone else (VIDEO, FRAMES, INTERVALS, VOLUMES))
         refuse_corrected(self._folder.path / VOLUMES, self._folder.earlier.get(LABEL_HASHES))
         self._stream, self._task, self.facts = stream, task, dict(facts or {})
+        self._watch = watch
         self._masks = masks == "png"
         self._pictures = not stream.is_video if pictures is None else pictures
         self._volumes = self._make_volumes() if volumes else None
@@ -106,7 +111,14 @@ class PredictionFolder:
             if self._stream.rate is not None:
                 self._append(shot, pictures[OVERLAYS], self._stream.rate)
             self.tables.add(shot, self._task.visible(answer))
+        if self._watch is not None:
+            self._watch.add(shot.image)
         self.count += 1
+
+    @property
+    def likeness(self) -> Likeness | None:
+        """How unlike the frames so far are what the model has learnt; None where nobody looked."""
+        return None if self._watch is None else self._watch.found()
 
     def close(self) -> None:
         """Finish all files and move them to their names.
@@ -125,6 +137,9 @@ class PredictionFolder:
     def _finish(self) -> None:
         if not self.count:
             raise InferenceError(f"input {self._stream.source} has no frames")
+        if self.likeness is not None:
+            self.facts["unlike"] = {**asdict(self.likeness), "warning": self.likeness.warning}
+            self.tables.remark = self.likeness.warning
         for writer in self._writers():
             writer.close()
         if self._volumes is not None:

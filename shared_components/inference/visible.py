@@ -82,13 +82,15 @@ class Stretches:
 class VisibleTables:
     """Writes `visible.csv` row by row, and at the end `intervals.csv`; nothing where a task names no parts.
 
-    `rate`: frames per second; None where frames have no times.
+    `rate`: frames per second; None where frames have no times. A `remark` on the whole stands in the first row of
+    `intervals.csv`, in the place of a part, without times.
     """
 
     def __init__(self, folder: Path, rate: Fraction | None) -> None:
         self.stretches = Stretches(None if rate is None else 1 / rate)
         self.frames = 0
         self.parts: tuple[str, ...] = ()
+        self.remark = ""
         self._folder = folder
         self._file: Any = None
 
@@ -114,6 +116,8 @@ class VisibleTables:
         with (self._folder / INTERVALS).open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["from", "to", "part", "first_frame", "last_frame", "largest_percent"])
+            if self.remark:
+                writer.writerow(table_cells(["", "", self.remark, "", "", ""]))
             writer.writerows(table_cells(_row(stretch)) for stretch in self.stretches.all())
 
     def abandon(self) -> None:

@@ -16,6 +16,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from torch import Tensor
 
 from shared_components.common.atomic import between_marks, differing, write_bytes, write_text
+from shared_components.core.calibration import (
+    FILE,
+    Facts,
+    calibration_of,
+    certainty_head,
+    certainty_rows,
+    error_rows,
+    read_calibration,
+)
 from shared_components.core.shipped_weights import (
     EXPORTED,
     FACTS,
@@ -147,6 +156,10 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
         "control_head": control_head,
         "control_rows": control_rows,
         "track_rows": track_rows,
+        "certainty": _certainty(folder / (other or name), facts),
+        "certainty_head": certainty_head,
+        "certainty_rows": certainty_rows,
+        "error_rows": error_rows,
     }
     templates = Environment(  # nosec B701 # it writes YAML and Markdown of our own, never HTML
         loader=PackageLoader(__package__, ""), undefined=StrictUndefined, keep_trailing_newline=True
@@ -226,14 +239,16 @@ def _write_whole(name: str, root: Path, folder: Path | None) -> None:
     if FACTS in files:
         weights = shipped_weights(name, folder)
         write_bytes(root / MODEL, weights.read_bytes())
+        if (calibration := weights.with_name(FILE)).is_file():
+            write_bytes((root / MODEL).with_name(FILE), calibration.read_bytes())
         save_pt(root / EXPORTED, _export(read_description(name, folder), weights), load_metadata(weights))
 
 
 def check_weights(name: str, folder: Path | None = None) -> None:
-    """Refuse weights in a bundle's folder that are not those of its `model.json`.
+    """Refuse weights in a bundle's folder that are not those of its `model.json`, and a calibration of others.
 
     Raises:
-        CheckpointError: one of both files is missing, the hash is another, or the weights are those of another bundle.
+        CheckpointError: one of both files is missing, a hash is another, or the weights are those of another bundle.
     """
     model = (folder or bundles_folder()) / name / MODEL
     if model.is_file() and (other := read_description(name, folder).same_weights_as):
@@ -241,7 +256,11 @@ def check_weights(name: str, folder: Path | None = None) -> None:
             f"{model}: {name}.yaml says same_weights_as: {other}; remove the file, or the key and model.json beside it"
         )
     if model.is_file() or shipped_facts(name, folder) is not None:
-        shipped_weights(name, folder)
+        weights = shipped_weights(name, folder)
+        if calibration_of(weights) is None and weights.with_name(FILE).is_file():
+            raise CheckpointError(
+                f"{weights.with_name(FILE)}: is of other weights than those beside it; run `surgfl calibrate {name}`"
+            )
 
 
 def _export(description: Description, weights: Path) -> dict[str, Tensor]:
@@ -282,6 +301,15 @@ def _begun(facts: Mapping[str, Any]) -> str:
     """Return what the first of a card's pre-trainings began from: `random`, or the name of other weights."""
     first = facts.get("before", [])[-1:]
     return first[0]["start"]["start"] if first else facts.get("settings", {}).get("start", "random")
+
+
+def _certainty(root: Path, facts: Mapping[str, Any] | None) -> Facts | None:
+    """Return what the calibration in a bundle's folder says; None where there is none, or it is of other weights."""
+    path = (root / MODEL).with_name(FILE)
+    if facts is None or not path.is_file():
+        return None
+    found = read_calibration(path).facts
+    return found if found.weights == facts["sha256"] else None
 
 
 def _default_task(description: Description) -> Mapping[str, Any]:

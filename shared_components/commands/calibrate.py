@@ -1,0 +1,58 @@
+"""`surgfl calibrate BUNDLE`: let the weights of a bundle say when they do not know, measured on scenes not seen."""
+
+import argparse
+import shlex
+from collections.abc import Iterator
+
+from shared_components.commands.ship import named
+from shared_components.common.progress_display import shown
+from shared_components.core.calibration import (
+    FILE,
+    Calibration,
+    certainty_head,
+    certainty_rows,
+    error_rows,
+    write_calibration,
+)
+from shared_components.core.shipped_weights import shipped_weights
+from shared_components.experiments.shipping.bundle_files.make import described_bundles, read_description, write_bundle
+from shared_components.experiments.shipping.calibrating import calibrate
+from shared_components.experiments.shipping.weights import real_sites, without_folders
+from shared_components.reporting.tables import Table, as_text
+
+HELP = "calibrate the weights of a bundle: when a video is unlike what they have learnt, and their probabilities"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bundle", help="whose shipped weights; those that share them get the same card")
+    parser.add_argument(
+        "--real", action="append", default=[], metavar="NAME=site.yaml",
+        help="a site of real frames to measure false alarms on, and its name in the card; may be repeated",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the calibration beside the weights, and the cards of the bundles; after a ValueError nothing changes."""
+    weights = shipped_weights(args.bundle)
+    real = real_sites(dict(map(named, args.real)))
+    with shown():
+        made = calibrate(weights, bundle=args.bundle, real=real, command=_command(args))
+    path = weights.with_name(FILE)
+    write_calibration(path, made)
+    holder = weights.parents[1].name
+    sharing = [name for name in described_bundles() if read_description(name).same_weights_as == holder]
+    for changed in [path, *(file for name in (holder, *sharing) for file in write_bundle(name))]:
+        print(f"{changed}: written")
+    print("", *map(as_text, _tables(made)), sep="\n")
+    return 0
+
+
+def _command(args: argparse.Namespace) -> str:
+    return without_folders(shlex.join(["surgfl", "calibrate", args.bundle, *(f"--real={one}" for one in args.real)]))
+
+
+def _tables(made: Calibration) -> Iterator[Table]:
+    card = made.facts.card
+    yield Table("Videos that give the warning", certainty_head(card), tuple(certainty_rows(card)), labels=1)
+    title = f"Error of the probabilities, before and after the temperature {made.facts.temperature:.2f}"
+    yield Table(title, ("Frames of", "Frames", "Before", "After"), tuple(error_rows(card)), labels=1)

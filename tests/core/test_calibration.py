@@ -1,0 +1,157 @@
+"""A score against scipy and by hand, a temperature against probabilities that are known, and files of strangers."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy.spatial.distance import mahalanobis
+from torch import nn
+
+from shared_components.core.calibration import (
+    BINS,
+    FILE,
+    Calibration,
+    Facts,
+    calibration_error,
+    calibration_of,
+    described,
+    fitted_temperature,
+    read_calibration,
+    reference,
+    seen,
+    write_calibration,
+)
+from shared_components.core.shipped_weights import sha256_of
+from shared_components.networks.checkpoints import CheckpointError, save_weights, write_tensors
+from shared_components.networks.tiny import Tiny
+
+FACTS = {"weights": "0" * 64, "temperature": 1.5, "limit": 3.0, "limit_of_few": 4.0, "card": {}}
+
+
+def made(centre, axes, **facts):
+    return Calibration(Facts(**FACTS | facts), torch.as_tensor(centre), torch.as_tensor(axes))
+
+
+def ledoit_wolf(rows):
+    """Shrink a covariance by loops over the rows, from the formulas of Ledoit and Wolf (2004)."""
+    count, size = rows.shape
+    covariance = np.mean([np.outer(row, row) for row in rows], axis=0)
+    target = np.trace(covariance) / size * np.eye(size)
+    error = sum(np.linalg.norm(np.outer(row, row) - covariance) ** 2 for row in rows) / count**2
+    share = min(1.0, error / np.linalg.norm(covariance - target) ** 2)
+    return share * target + (1 - share) * covariance
+
+
+def test_the_distance_of_four_points_is_that_worked_by_hand():
+    centre, axes = reference(torch.tensor([[3.0, 1.0], [-1.0, 1.0], [1.0, 2.0], [1.0, 0.0]]), axes=2)
+    # variances 2 and 0.5; error (4 * 4.25) / 16, apart 2 * 0.75 ** 2: a share of 17/18 of their mean 1.25
+    long, short = 2 / 18 + 1.25 * 17 / 18, 0.5 / 18 + 1.25 * 17 / 18
+    assert centre.tolist() == [1.0, 1.0]
+    found = made(centre, axes)
+    assert found.score(torch.tensor([[4.0, 1.0]])) == pytest.approx(3 / long**0.5)
+    assert found.score(torch.tensor([[3.0, 6.0], [-1.0, 4.0]])) == pytest.approx(4 / short**0.5)  # of the mean
+    assert found.score(torch.tensor([[1.0, 1.0]])) == 0
+    assert (found.limit(3), found.limit(4)) == (4.0, 3.0)
+
+
+def test_the_distance_is_scipys_with_a_covariance_that_loops_shrink():
+    generator = np.random.default_rng(0)
+    videos = generator.normal(size=(30, 5)) @ generator.normal(size=(5, 5))
+    centre, axes = reference(torch.tensor(videos), axes=5)
+    inverse = np.linalg.inv(ledoit_wolf(videos - videos.mean(0)))
+    for one in generator.normal(size=(4, 5)):
+        found = made(centre.float(), axes).score(torch.tensor(one[None]).float())
+        assert found == pytest.approx(mahalanobis(one, videos.mean(0), inverse), rel=1e-4)
+
+
+def test_there_are_no_more_axes_than_videos_less_one_and_equal_videos_are_one_point():
+    _, axes = reference(torch.randn(4, 20, generator=torch.Generator().manual_seed(0)), axes=16)
+    assert axes.shape == (3, 20) and torch.isfinite(axes).all()
+
+
+@pytest.mark.parametrize("times", [0.4, 1.0, 3.0])
+def test_the_temperature_of_logits_that_were_multiplied_is_found_and_lowers_the_error(times):
+    generator = torch.Generator().manual_seed(1)
+    true = torch.randn(20_000, 4, generator=generator) * 2
+    labels = torch.multinomial(true.softmax(1), 1, generator=generator)[:, 0]  # so `true` is calibrated
+    found = fitted_temperature(true * times, labels)
+    assert found == pytest.approx(times, rel=0.05)
+    assert calibration_error(true * times, labels, found) < 0.01
+    assert times == 1 or calibration_error(true * times, labels) > 0.03
+
+
+def test_the_error_of_four_pixels_is_that_worked_by_hand():
+    logits = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.6, 0.4], [0.5, 0.5]]).log()
+    # two of 0.9 of which one is right, 0.4 away; one of 0.6, right, 0.4 away; one of 0.5, wrong, 0.5 away
+    assert calibration_error(logits, torch.tensor([0, 1, 0, 1])) == pytest.approx((2 * 0.4 + 0.4 + 0.5) / 4)
+    assert BINS == 15
+
+
+def test_a_frame_is_described_by_the_means_of_its_maps_at_one_size_whatever_its_own_is():
+    network = Tiny().eval()
+    frame = np.random.default_rng(0).integers(0, 255, (96, 128, 3), dtype=np.uint8)
+    with torch.no_grad():
+        expected = network.encoder(torch.tensor(frame / 255).float().permute(2, 0, 1)[None]).mean((2, 3))
+    large = frame.repeat(2, 0).repeat(2, 1)
+    for one in (frame, large):
+        assert torch.allclose(described(network, seen(one)), expected, atol=1e-6)
+    with pytest.raises(ValueError, match="Conv2d has no encoder of frames"):
+        described(nn.Conv2d(3, 4, 1), seen(frame))
+
+
+@pytest.fixture
+def weights(tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_weights(path, {"a": torch.ones(3)})
+    return path
+
+
+def test_a_calibration_is_read_as_it_was_written_and_is_of_its_weights_alone(weights, caplog):
+    assert calibration_of(weights) is None
+    path = weights.with_name(FILE)
+    write_calibration(path, made([1.0, 2.0], [[0.5, 0.0]], weights=sha256_of(weights), card={"a": [1, None]}))
+    found = calibration_of(weights)
+    assert found.facts.card == {"a": [1, None]} and found.facts.temperature == 1.5
+    assert found.score(torch.tensor([[5.0, 9.0]])) == 2.0
+    with pytest.raises(CheckpointError, match="maps have 2 channels, and this one's have 3"):
+        found.score(torch.ones(1, 3))
+    assert caplog.text == ""
+    save_weights(weights, {"a": torch.zeros(3)})
+    assert calibration_of(weights) is None and "is of other weights than model.safetensors" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("tensors", "facts", "sentence"),
+    [
+        ({"axes": [[float("nan"), 0.0]]}, {}, "holds NaN or infinity in axes"),
+        ({"axes": [[1.0, 0.0, 0.0]]}, {}, "holds tensors of the shapes"),
+        ({"axes": [1.0, 0.0]}, {}, "holds tensors of the shapes"),
+        ({"centre": [[1.0, 0.0]]}, {}, "holds tensors of the shapes"),
+        ({"axes": np.zeros((0, 2), np.float32)}, {}, "holds tensors of the shapes"),
+        ({}, {"temperature": 0}, "temperature is 0; it is a number, at least 0.05 and at most 20"),
+        ({}, {"temperature": float("nan")}, "temperature is nan; it is a number"),
+        ({}, {"limit": float("inf")}, "limit is inf; it is a number"),
+        ({}, {"limit_of_few": "4"}, "limit_of_few is '4'; it is a number"),
+        ({}, {"weights": None}, "weights is None; it is a text"),
+        ({}, {"more": 1}, "unknown key 'more'"),
+    ],
+)
+def test_a_file_of_a_stranger_is_refused_in_one_sentence(tmp_path, tensors, facts, sentence):
+    path = tmp_path / FILE
+    given = {"centre": [0.0, 0.0], "axes": [[1.0, 0.0]]} | tensors
+    header = {"calibration": json.dumps(FACTS | facts)}
+    write_tensors(path, {name: torch.as_tensor(value) for name, value in given.items()}, header)
+    with pytest.raises(CheckpointError, match=sentence.replace("(", r"\(")) as refused:
+        read_calibration(path)
+    assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("header", [{}, {"calibration": "no JSON"}, {"calibration": "[" * 9_000}, {"calibration": "3"}])
+def test_a_header_that_is_no_calibration_is_refused(tmp_path, header):
+    write_tensors(tmp_path / FILE, {"centre": torch.zeros(2), "axes": torch.ones(1, 2)}, header)
+    with pytest.raises(CheckpointError):
+        read_calibration(tmp_path / FILE)
+    (tmp_path / FILE).write_bytes(b"half of a file")
+    with pytest.raises(CheckpointError, match="is damaged"):
+        read_calibration(tmp_path / FILE)
