@@ -2,7 +2,8 @@
 
 import argparse
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from shared_components.commands.ship import named
 from shared_components.common.progress_display import shown
@@ -17,7 +18,7 @@ from shared_components.core.calibration import (
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.experiments.shipping.bundle_files.make import described_bundles, read_description, write_bundle
 from shared_components.experiments.shipping.calibrating import calibrate
-from shared_components.experiments.shipping.weights import real_sites, without_folders
+from shared_components.experiments.shipping.weights import real_sites
 from shared_components.reporting.tables import Table, as_text
 
 HELP = "calibrate the weights of a bundle: when a video is unlike what they have learnt, and their probabilities"
@@ -34,9 +35,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the calibration beside the weights, and the cards of the bundles; after a ValueError nothing changes."""
     weights = shipped_weights(args.bundle)
-    real = real_sites(dict(map(named, args.real)))
+    files = dict(map(named, args.real))
+    real = real_sites(files)
     with shown():
-        made = calibrate(weights, bundle=args.bundle, real=real, command=_command(args))
+        made = calibrate(weights, bundle=args.bundle, real=real, command=_command(args.bundle, files))
     path = weights.with_name(FILE)
     write_calibration(path, made)
     holder = weights.parents[1].name
@@ -47,8 +49,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _command(args: argparse.Namespace) -> str:
-    return without_folders(shlex.join(["surgfl", "calibrate", args.bundle, *(f"--real={one}" for one in args.real)]))
+def _command(bundle: str, real: Mapping[str, Path]) -> str:
+    return shlex.join(["surgfl", "calibrate", bundle, *(f"--real={name}={file.name}" for name, file in real.items())])
 
 
 def _tables(made: Calibration) -> Iterator[Table]:

@@ -107,6 +107,11 @@ def run(args: argparse.Namespace) -> int:
             facts["choice"] = json.loads(args.choice.read_text(encoding="utf-8"))
         _write(args.bundle, half.read_bytes(), facts)
     print("", *map(as_text, _tables(facts)), sep="\n")
+    if trained.notes["task"] == "segmentation" and trained.task().prompting is None:
+        print(
+            *(f"next: surgfl calibrate {name}, which lets them say when they do not know" for name in args.bundle),
+            sep="\n",
+        )
     return 0
 
 

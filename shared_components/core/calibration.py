@@ -1,16 +1,17 @@
 """How sure a model may be: whether its input is unlike what it has learnt, and the temperature of its probabilities.
 
 `calibration.safetensors` lies beside weights, is of them alone by their hash, and is made by `surgfl calibrate`. The
-score is the Mahalanobis distance (Lee et al., NeurIPS 2018) of a video from videos that the weights have not seen, in
-the space of the encoder's maps, averaged over pixels and frames. The temperature (Guo et al., ICML 2017) divides logits
-before the softmax, which changes no mask.
+score is of the encoder's maps, averaged over the frames of a video, and the larger of two numbers: the Mahalanobis
+distance (Lee et al., NeurIPS 2018) from known videos, and the place along a direction from known videos to some that
+are others, found by ridge regression. The temperature (Guo et al., ICML 2017) divides logits before the softmax, which
+changes no mask.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol, runtime_checkable
@@ -39,6 +40,8 @@ SIZE = (96, 128)
 """(height, width) at which frames are looked at for the score: a quarter of the shipped weights' own size."""
 FRAMES = 4
 """From as many frames on a video is compared with `limit`; fewer vary more, and have `limit_of_few`."""
+GRID, MIDDLE = (3, 4), [5, 6]  # cells of a frame, and the middle ones by number
+TINY = 1e-6
 COLDEST, HOTTEST = 0.05, 20.0
 BINS = 15
 
@@ -57,6 +60,7 @@ class Facts(Schema, frozen=True):
 
     weights: str
     temperature: Annotated[float, Meta(ge=COLDEST, le=HOTTEST)]
+    offset: Annotated[float, Meta(ge=-1e9, le=1e9)]
     limit: Limit
     limit_of_few: Limit
     card: dict[str, Any]
@@ -64,29 +68,33 @@ class Facts(Schema, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """A model's; see the module.
+    """A model's; see the module. Both scores are in units of their own 99th percentile of known videos.
 
     Attributes:
-        centre: Mean of the videos that the weights know, (D,).
-        axes: By which a difference from it, (D,), becomes numbers of variance 1, (K, D); the score is their length.
+        centre: Mean of the known videos' maps, (D,).
+        axes: The length of ``axes @ (mean - centre)`` is the distance, (K, D).
+        direction: ``direction @ contrast + offset`` is the place of a video on the way to others, (D,).
     """
 
     facts: Facts
     centre: Tensor
     axes: Tensor
+    direction: Tensor
 
     def score(self, described: Tensor) -> float:
-        """Return how unlike frames (N, D), as `described`, are: the distance of their mean; 0 or more.
+        """Return how unlike frames (N, 2, D), as `described`, are: of their mean, the larger of both; usually below 1.
 
         Raises:
             CheckpointError: They are of another network's maps.
         """
-        if described.shape[1:] != self.centre.shape:
+        if described.shape[2:] != self.centre.shape:
             raise CheckpointError(
                 f"{FILE} is of a network whose maps have {len(self.centre)} channels, and this one's have "
-                f"{described.shape[1]}; run `surgfl calibrate` again"
+                f"{described.shape[2]}; run `surgfl calibrate` again"
             )
-        return float(torch.linalg.vector_norm(self.axes @ (described.mean(0) - self.centre)))
+        mean, contrast = described.mean(0)
+        distance = torch.linalg.vector_norm(self.axes @ (mean - self.centre))
+        return max(float(distance), float(self.direction @ contrast) + self.facts.offset)
 
     def limit(self, frames: int) -> float:
         """Return the score above which so many frames are unlike what the model has learnt."""
@@ -99,7 +107,7 @@ def seen(frame: np.ndarray) -> Tensor:
 
 
 def described(network: nn.Module, images: Tensor) -> Tensor:
-    """Describe images (N, 3, H, W), as `seen`, by the means of the encoder's maps: float32 (N, D) on the processor.
+    """Describe images (N, 3, H, W), as `seen`, by the encoder's maps: float32 (N, 2, D) on the processor, see `pooled`.
 
     Raises:
         ValueError: The network has no such encoder.
@@ -108,8 +116,18 @@ def described(network: nn.Module, images: Tensor) -> Tensor:
         raise ValueError(f"{type(network).__name__} has no encoder of frames, by which unlike input is told")
     with torch.no_grad():
         maps = network.encoder(images.to(next(network.parameters()).device))
-    maps = [maps] if isinstance(maps, Tensor) else maps
-    return torch.cat([one.float().mean((2, 3)) for one in maps], 1).cpu()  # (N, C, h, w) -> (N, C), joined
+    return pooled([maps] if isinstance(maps, Tensor) else maps)
+
+
+def pooled(maps: Sequence[Tensor]) -> Tensor:
+    """Return of maps (N, C, h, w), joined, the mean, and the contrast of the frame's middle to its border: (N, 2, D).
+
+    The middle is two of three by four cells: an eye and a hollow organ have something round there.
+    """
+    cells = torch.cat([F.adaptive_avg_pool2d(one.float(), GRID).flatten(2) for one in maps], 1).cpu()  # (N, D, 12)
+    middle = cells[..., MIDDLE].mean(2)
+    border = (cells.sum(2) - len(MIDDLE) * middle) / (cells.shape[2] - len(MIDDLE))
+    return torch.stack([cells.mean(2), middle - border], 1)
 
 
 def reference(videos: Tensor, *, axes: int) -> tuple[Tensor, Tensor]:
@@ -137,6 +155,21 @@ def _shrinkage(places: Tensor, variances: Tensor) -> float:
     return float((error / apart).clamp(0, 1)) if apart > 0 else 1.0
 
 
+def way(known: Tensor, others: Tensor, *, ridge: float) -> tuple[Tensor, float]:
+    """Return direction (D,) and offset by which known videos (V, D) are near -1, and others (W, D) near 1.
+
+    It is the ridge regression of these numbers on channels that known videos give mean 0 and variance 1.
+    """
+    mean, spread = known.mean(0).double(), known.double().std(0, correction=0) + TINY
+    rows = (torch.cat([known, others]).double() - mean) / spread
+    sides = torch.cat([-torch.ones(len(known)), torch.ones(len(others))]).double()
+    middle, level = rows.mean(0), sides.mean()
+    moments = (rows - middle).T @ (rows - middle) / len(rows) + ridge * torch.eye(rows.shape[1])
+    found = torch.linalg.solve(moments, (rows - middle).T @ (sides - level) / len(rows))
+    direction = found / spread
+    return direction.float(), float(level - found @ middle - direction @ mean)
+
+
 def fitted_temperature(logits: Tensor, labels: Tensor) -> float:
     """Return the temperature of the least cross-entropy of logits (N, C) and labels (N,), within the possible."""
     logits, labels = logits.double(), labels.long()
@@ -162,7 +195,11 @@ def write_calibration(path: Path, made: Calibration) -> None:
     """Write a calibration, see `checkpoints.write_tensors`."""
     facts = made.facts
     header = {name: getattr(facts, name) for name in facts.__struct_fields__}
-    write_tensors(path, {"centre": made.centre, "axes": made.axes}, {"calibration": json.dumps(header)})
+    write_tensors(
+        path,
+        {"centre": made.centre, "axes": made.axes, "direction": made.direction},
+        {"calibration": json.dumps(header)},
+    )
 
 
 def calibration_of(weights: Path) -> Calibration | None:
@@ -193,30 +230,31 @@ def read_calibration(path: Path) -> Calibration:
     except (json.JSONDecodeError, RecursionError):
         raise CheckpointError(f"{path}: its header is no calibration; run `surgfl calibrate` again") from None
     require_finite(tensors, path)
-    centre, axes = tensors.get("centre"), tensors.get("axes")
-    if centre is None or axes is None or centre.dim() != 1 or axes.shape[1:] != centre.shape or not len(axes):
-        shapes = {name: list(value.shape) for name, value in tensors.items()}
+    shapes = {name: list(value.shape) for name, value in tensors.items()}
+    axes, size = shapes.get("axes", []), shapes.get("centre", [])
+    if len(size) != 1 or shapes.get("direction") != size or len(axes) != 2 or axes[1:] != size or not axes[0]:
         raise CheckpointError(
-            f"{path}: holds tensors of the shapes {shapes}, and a calibration has centre [D] and axes [K, D]; "
-            "run `surgfl calibrate` again"
+            f"{path}: holds tensors of the shapes {shapes}, and a calibration has centre and direction [D] and axes "
+            "[K, D]; run `surgfl calibrate` again"
         )
-    return Calibration(facts, centre.float(), axes.float())
+    return Calibration(facts, *(tensors[name].float() for name in ("centre", "axes", "direction")))
 
 
 def certainty_head(card: Mapping[str, Any]) -> tuple[str, ...]:
     """Head the table of `certainty_rows`."""
-    return "Videos", "Number", *(f"Warned by {kind}" for kind in card["rates"])
+    first, *controls = card["rates"]
+    return "Videos", "Number", f"Warned by the {first}", "of one frame each", *(f"by {kind}" for kind in controls)
 
 
 def certainty_rows(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return by group of videos how many a score, and each of its controls, warns of, as rows of text in percent."""
-    kinds = card["rates"].values()
-
-    def share(found: Mapping[str, Any]) -> str:
-        return f"{100 * found['warned'] / found['videos']:.0f} %"
-
-    groups = {group: found["videos"] for group, found in next(iter(kinds)).items()}
-    return [(group, str(count), *(share(kind[group]) for kind in kinds)) for group, count in groups.items()]
+    """Return by group of videos how many each kind of maps warns of, as rows of text; the first also of frames."""
+    first, *controls = card["rates"].values()
+    rows = []
+    for group, found in first.items():
+        single = f"{100 * found['frames warned'] / found['frames']:.0f} %"
+        others = [str(kind[group]["warned"]) for kind in controls]
+        rows.append((group, str(found["videos"]), str(found["warned"]), single, *others))
+    return rows
 
 
 def error_rows(card: Mapping[str, Any]) -> list[tuple[str, ...]]:

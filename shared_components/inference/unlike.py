@@ -56,6 +56,8 @@ class Watch:
         if self._model.calibration is None or not due:
             return
         self._kept.append(described(self._model.network, seen(frame))[0])
+        if len(self._kept) == 1:
+            self.found()  # refuses a calibration of another network at once
         if self._early and len(self._kept) == FRAMES and (found := self.found()):
             self._early = False
             if found.warning:

@@ -17,20 +17,32 @@ from shared_components.core.calibration import (
     calibration_of,
     described,
     fitted_temperature,
+    pooled,
     read_calibration,
     reference,
     seen,
+    way,
     write_calibration,
 )
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.networks.checkpoints import CheckpointError, save_weights, write_tensors
 from shared_components.networks.tiny import Tiny
 
-FACTS = {"weights": "0" * 64, "temperature": 1.5, "limit": 3.0, "limit_of_few": 4.0, "card": {}}
+FACTS = {"weights": "0" * 64, "temperature": 1.5, "offset": 0.0, "limit": 3.0, "limit_of_few": 4.0, "card": {}}
 
 
-def made(centre, axes, **facts):
-    return Calibration(Facts(**FACTS | facts), torch.as_tensor(centre), torch.as_tensor(axes))
+def made(centre, axes, direction=None, **facts):
+    centre = torch.as_tensor(centre)
+    along = torch.zeros_like(centre) if direction is None else torch.as_tensor(direction)
+    return Calibration(Facts(**FACTS | facts), centre, torch.as_tensor(axes), along)
+
+
+def frames(*means, contrast=None):
+    """Return frames (N, 2, D) of these means, and one contrast."""
+    means = torch.tensor(means)
+    return torch.stack(
+        [means, torch.zeros_like(means) if contrast is None else torch.tensor(contrast).expand_as(means)], 1
+    )
 
 
 def ledoit_wolf(rows):
@@ -49,9 +61,9 @@ def test_the_distance_of_four_points_is_that_worked_by_hand():
     long, short = 2 / 18 + 1.25 * 17 / 18, 0.5 / 18 + 1.25 * 17 / 18
     assert centre.tolist() == [1.0, 1.0]
     found = made(centre, axes)
-    assert found.score(torch.tensor([[4.0, 1.0]])) == pytest.approx(3 / long**0.5)
-    assert found.score(torch.tensor([[3.0, 6.0], [-1.0, 4.0]])) == pytest.approx(4 / short**0.5)  # of the mean
-    assert found.score(torch.tensor([[1.0, 1.0]])) == 0
+    assert found.score(frames([4.0, 1.0])) == pytest.approx(3 / long**0.5)
+    assert found.score(frames([3.0, 6.0], [-1.0, 4.0])) == pytest.approx(4 / short**0.5)  # of the mean
+    assert found.score(frames([1.0, 1.0])) == 0
     assert (found.limit(3), found.limit(4)) == (4.0, 3.0)
 
 
@@ -61,13 +73,33 @@ def test_the_distance_is_scipys_with_a_covariance_that_loops_shrink():
     centre, axes = reference(torch.tensor(videos), axes=5)
     inverse = np.linalg.inv(ledoit_wolf(videos - videos.mean(0)))
     for one in generator.normal(size=(4, 5)):
-        found = made(centre.float(), axes).score(torch.tensor(one[None]).float())
+        found = made(centre.float(), axes).score(frames(one.astype(np.float32)))
         assert found == pytest.approx(mahalanobis(one, videos.mean(0), inverse), rel=1e-4)
 
 
 def test_there_are_no_more_axes_than_videos_less_one_and_equal_videos_are_one_point():
     _, axes = reference(torch.randn(4, 20, generator=torch.Generator().manual_seed(0)), axes=16)
     assert axes.shape == (3, 20) and torch.isfinite(axes).all()
+
+
+def test_the_score_is_the_larger_of_distance_and_place_along_the_way():
+    found = made([0.0, 0.0], [[1.0, 0.0]], [2.0, -1.0], offset=-3.0)
+    assert found.score(frames([4.0, 9.0], contrast=[4.0, 3.0])) == 4  # and 8 - 3 - 3 = 2
+    assert found.score(frames([4.0, 9.0], contrast=[6.0, 3.0])) == 6
+
+
+def test_the_way_is_numpys_least_squares_with_a_row_a_channel_for_the_ridge():
+    generator = np.random.default_rng(0)
+    known, others = generator.normal(size=(40, 5)) * [1, 2, 3, 4, 5], generator.normal(size=(25, 5)) + [1, 0, 0, 2, 0]
+    direction, offset = way(torch.tensor(known), torch.tensor(others), ridge=3.0)
+    rows = (np.vstack([known, others]) - known.mean(0)) / known.std(0)
+    sides = np.array([-1.0] * 40 + [1.0] * 25)
+    ridge = np.sqrt(3.0 * len(rows)) * np.eye(5)
+    matrix = np.block([[rows, np.ones((65, 1))], [ridge, np.zeros((5, 1))]])
+    solved, *_ = np.linalg.lstsq(matrix, np.concatenate([sides, np.zeros(5)]))
+    for one in known[:3]:
+        expected = (one - known.mean(0)) / known.std(0) @ solved[:5] + solved[5]
+        assert float(direction.double() @ torch.tensor(one)) + offset == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("times", [0.4, 1.0, 3.0])
@@ -88,14 +120,23 @@ def test_the_error_of_four_pixels_is_that_worked_by_hand():
     assert BINS == 15
 
 
-def test_a_frame_is_described_by_the_means_of_its_maps_at_one_size_whatever_its_own_is():
+def test_maps_are_pooled_to_their_mean_and_the_middle_against_the_border():
+    image = torch.zeros(1, 2, 6, 8)
+    image[0, 0, 2:4, 2:6] = 12.0  # the middle two of three by four cells
+    image[0, 1] = 5.0
+    assert torch.allclose(pooled([image[:, :1], image[:, 1:]]), torch.tensor([[[2.0, 5.0], [12.0, 0.0]]]))
+    image[0, 0, 0, 0] = 40.0  # 10 in one of ten cells of the border
+    assert torch.allclose(pooled([image])[0, :, 0], torch.tensor([2.0 + 10 / 12, 11.0]))
+
+
+def test_a_frame_is_described_by_its_maps_at_one_size_whatever_its_own_is():
     network = Tiny().eval()
     frame = np.random.default_rng(0).integers(0, 255, (96, 128, 3), dtype=np.uint8)
     with torch.no_grad():
-        expected = network.encoder(torch.tensor(frame / 255).float().permute(2, 0, 1)[None]).mean((2, 3))
+        expected = pooled([network.encoder(torch.tensor(frame / 255).float().permute(2, 0, 1)[None])])
     large = frame.repeat(2, 0).repeat(2, 1)
     for one in (frame, large):
-        assert torch.allclose(described(network, seen(one)), expected, atol=1e-6)
+        assert torch.allclose(described(network, seen(one)), expected, atol=1e-5)
     with pytest.raises(ValueError, match="Conv2d has no encoder of frames"):
         described(nn.Conv2d(3, 4, 1), seen(frame))
 
@@ -113,9 +154,9 @@ def test_a_calibration_is_read_as_it_was_written_and_is_of_its_weights_alone(wei
     write_calibration(path, made([1.0, 2.0], [[0.5, 0.0]], weights=sha256_of(weights), card={"a": [1, None]}))
     found = calibration_of(weights)
     assert found.facts.card == {"a": [1, None]} and found.facts.temperature == 1.5
-    assert found.score(torch.tensor([[5.0, 9.0]])) == 2.0
+    assert found.score(frames([5.0, 9.0])) == 2.0
     with pytest.raises(CheckpointError, match="maps have 2 channels, and this one's have 3"):
-        found.score(torch.ones(1, 3))
+        found.score(torch.ones(1, 2, 3))
     assert caplog.text == ""
     save_weights(weights, {"a": torch.zeros(3)})
     assert calibration_of(weights) is None and "is of other weights than model.safetensors" in caplog.text
@@ -129,6 +170,9 @@ def test_a_calibration_is_read_as_it_was_written_and_is_of_its_weights_alone(wei
         ({"axes": [1.0, 0.0]}, {}, "holds tensors of the shapes"),
         ({"centre": [[1.0, 0.0]]}, {}, "holds tensors of the shapes"),
         ({"axes": np.zeros((0, 2), np.float32)}, {}, "holds tensors of the shapes"),
+        ({"direction": [0.0]}, {}, "holds tensors of the shapes"),
+        ({"direction": [0.0, float("inf")]}, {}, "holds NaN or infinity in direction"),
+        ({}, {"offset": float("nan")}, "offset is nan; it is a number"),
         ({}, {"temperature": 0}, "temperature is 0; it is a number, at least 0.05 and at most 20"),
         ({}, {"temperature": float("nan")}, "temperature is nan; it is a number"),
         ({}, {"limit": float("inf")}, "limit is inf; it is a number"),
@@ -139,7 +183,7 @@ def test_a_calibration_is_read_as_it_was_written_and_is_of_its_weights_alone(wei
 )
 def test_a_file_of_a_stranger_is_refused_in_one_sentence(tmp_path, tensors, facts, sentence):
     path = tmp_path / FILE
-    given = {"centre": [0.0, 0.0], "axes": [[1.0, 0.0]]} | tensors
+    given = {"centre": [0.0, 0.0], "axes": [[1.0, 0.0]], "direction": [0.0, 0.0]} | tensors
     header = {"calibration": json.dumps(FACTS | facts)}
     write_tensors(path, {name: torch.as_tensor(value) for name, value in given.items()}, header)
     with pytest.raises(CheckpointError, match=sentence.replace("(", r"\(")) as refused:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -36,8 +37,8 @@ class Colours(nn.Module):
 
 def calibrated(**facts):
     """Return a model that knows frames of mid grey, whose score is the difference of red in sixteenths of the range."""
-    said = {"weights": "", "temperature": 1.0, "limit": 2.0, "limit_of_few": 5.0, "card": {}} | facts
-    made = Calibration(Facts(**said), torch.full((3,), 0.5), torch.tensor([[16.0, 0, 0]]))
+    said = {"weights": "", "temperature": 1.0, "offset": 0.0, "limit": 2.0, "limit_of_few": 5.0, "card": {}} | facts
+    made = Calibration(Facts(**said), torch.full((3,), 0.5), torch.tensor([[16.0, 0, 0]]), torch.zeros(3))
     return Trained(Colours().eval(), SEGMENTATION, (32, 64), made)
 
 
@@ -101,9 +102,10 @@ def test_the_command_says_it_in_the_output_the_record_and_the_table(model, tmp_p
     monkeypatch.chdir(tmp_path)
     checkpoint, channels = model(), 512
     video = write_video(tmp_path / "a.mp4", noise(4), rate=1)
-    facts = {"temperature": 1.0, "limit": 1e-6, "limit_of_few": 1e-6, "card": {}}
+    facts = {"temperature": 1.0, "offset": 0.0, "limit": 1e-6, "limit_of_few": 1e-6, "card": {}}
+    axes = torch.eye(channels)[:2].contiguous()
     made = Calibration(
-        Facts(weights=sha256_of(checkpoint), **facts), torch.zeros(channels), torch.eye(channels)[:2].contiguous()
+        Facts(weights=sha256_of(checkpoint), **facts), torch.zeros(channels), axes, torch.zeros(channels)
     )
     write_calibration(checkpoint.with_name(FILE), made)
     words = ["segment", str(video), "--model", str(checkpoint), "--threads", "1"]
@@ -116,7 +118,7 @@ def test_the_command_says_it_in_the_output_the_record_and_the_table(model, tmp_p
     assert rows[0] == {name: record["warning"] if name == "part" else "" for name in rows[0]}
     assert all(row["part"] in PARTS for row in rows[1:])
 
-    write_calibration(checkpoint.with_name(FILE), Calibration(Facts(weights="0" * 64, **facts), made.centre, made.axes))
+    write_calibration(checkpoint.with_name(FILE), replace(made, facts=Facts(weights="0" * 64, **facts)))
     assert main(words) == 0
     said = capsys.readouterr()
     assert "Unlike" not in said.out

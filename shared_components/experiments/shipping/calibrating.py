@@ -1,18 +1,22 @@
 """Calibrate weights on scenes that they have not seen, and measure how often that is wrong, see `core.calibration`.
 
 What a model knows are scenes of endoscopes in a body cavity, of the families `KNOWN`, whatever else it was trained on:
-real frames that its scores were measured on are of these alone. Beside the encoder's score stand simpler ones of the
-same frames, so that the card says what the encoder is worth.
+real frames that its scores were measured on are of these alone. Those of `OTHERS` show what an eye and a hollow organ
+look like. Beside the encoder's score stand those of simpler maps of the same frames, treated alike, so that the card
+says what the encoder is worth.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import cv2
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -23,18 +27,22 @@ from shared_components.common.progress import follow
 from shared_components.core.calibration import (
     FRAMES,
     SIZE,
+    TINY,
     Calibration,
     Facts,
     calibration_error,
     described,
     fitted_temperature,
+    pooled,
     reference,
     seen,
+    way,
 )
 from shared_components.core.evaluation import network_input
 from shared_components.core.shipped_weights import sha256_of
-from shared_components.core.task import Task, current, last_target, make_task
-from shared_components.core.trained_model import Trained, load_trained, read_as
+from shared_components.core.task import current, last_target
+from shared_components.core.trained_model import Trained, load_trained, merged_logits
+from shared_components.data.classes import coarser_ids
 from shared_components.data.samples import LABELLED, Item, Sample, SampleSpec, read_sample, samples
 from shared_components.data.transforms import resize_target
 from shared_components.experiments.pretraining.stream import held_out
@@ -42,46 +50,48 @@ from shared_components.experiments.shipping.weights import SPLIT, Tested
 from shared_components.federation.provenance import commit
 
 Array = np.ndarray
-FIRST = 2_500_000  # looks from this number on, which no training draws, none is chosen by, and no card scores
+FIRST = 2_600_000  # looks from this number on, which no training draws, none is chosen by, and no card scores
 KNOWN, OTHERS = ("random", "surgery"), ("microscope", "flexible")
-AXES = 16
+AXES, RIDGE = 16, 3.0
 ALLOWED = 0.01  # of the videos by which the limit is set
 SPARSE = 4  # every n-th row and column of pixels counts for the temperature
+MOST_FRAMES = 20  # of a real site, evenly spread, whose probabilities are compared with their labels
 SUBSETS = 10  # of a real video's frames, evenly spread, each a video of `FRAMES`
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How many videos are rendered of each family: to know, to set the limit by, and to test."""
+    """How many videos are rendered of each family: to learn, of known ones to set the limit by, and to test."""
 
-    reference: int = 100
-    limit: int = 100
-    tested: int = 60
-    labelled: int = 15
+    reference: int = 60
+    limit: int = 60
+    tested: int = 30
+    labelled: int = 12
     """Of each known family, on whose pixels the temperature is fitted; as many others test it."""
 
 
 ENCODER = "encoder"
+LEARNT, LIMIT, OTHER = "known videos", "limit", "eyes and hollow organs"  # groups that the scores are made of
 
 
 def _measured(network: nn.Module, videos: Sequence[Array]) -> dict[str, Tensor]:
-    """Return by kind what is measured of videos, uint8 (V, frames, H, W, 3): each (V, frames, D).
+    """Return by kind the pooled maps of videos, uint8 (V, frames, H, W, 3): each (V, frames, 2, D).
 
-    The first kind is shipped; the others are controls, which need no network, or what it predicts.
+    The first kind is shipped; the others are controls: maps that need no network, or are of what it predicts.
     """
     found: dict[str, list[Tensor]] = {}
     for video in videos:
         images = torch.cat([seen(frame) for frame in video])
         steps = (images.clamp(0, 1 - 1e-6) * 4).long()  # four of each colour
-        place = (steps[:, 0] * 16 + steps[:, 1] * 4 + steps[:, 2]).flatten(1)
+        place = steps[:, 0] * 16 + steps[:, 1] * 4 + steps[:, 2]
         with torch.no_grad():
             logits = current(network(images.to(next(network.parameters()).device)), 4).float().cpu()
         values = {
             ENCODER: described(network, images),
-            "mean and deviation of colours": torch.cat([images.mean((2, 3)), images.std((2, 3))], 1),
-            "histogram of colours": F.one_hot(place, 64).float().mean(1).sqrt(),
-            "largest probability": logits.softmax(1).amax(1).mean((1, 2))[:, None],
-            "energy": logits.logsumexp(1).mean((1, 2))[:, None],
+            "colours": pooled([images, images.square()]),
+            "histogram of colours": pooled([F.one_hot(place, 64).movedim(-1, 1)]),
+            "largest probability": pooled([logits.softmax(1).amax(1, keepdim=True)]),
+            "energy": pooled([logits.logsumexp(1, keepdim=True)]),
         }
         for kind, value in values.items():
             found.setdefault(kind, []).append(value)
@@ -107,24 +117,27 @@ def calibrate(
         raise ValueError(f"{weights}: only models of segmentation that need no box are calibrated")
     trained.network.eval()
     groups = {group: _measured(trained.network, videos) for group, videos in _groups(plan, real)}
-    rates, made = {}, {}
-    for kind in groups["reference"]:
-        made[kind], rates[kind] = _by_kind({group: found[kind] for group, found in groups.items()})
     temperature, errors = _temperature(trained, plan, real)
-    centre, axes, limit, few = made[ENCODER]
+    about = {"weights": sha256_of(weights), "temperature": temperature}
+    by_kind = {kind: {group: found[kind] for group, found in groups.items()} for kind in groups[LIMIT]}
+    made = {kind: _fitted(found, about) for kind, found in by_kind.items()}
+    rates = {kind: _rates(made[kind], found) for kind, found in by_kind.items()}
     card = {
         "command": command, "commit": commit(), "hardware": hardware(), "plan": asdict(plan), "rates": rates,
         "errors": errors, "seconds": round(time.monotonic() - began, 1),
     }  # fmt: skip
-    return Calibration(Facts(sha256_of(weights), temperature, limit, few, card), centre, axes)
+    shipped = made[ENCODER]
+    return replace(shipped, facts=msgspec.structs.replace(shipped.facts, card=card))
 
 
 def _groups(plan: Plan, real: Sequence[Tested]) -> Iterator[tuple[str, list[Array]]]:
-    """Yield groups of videos, each uint8 (`FRAMES`, H, W, 3), by name."""
+    """Yield groups of videos, each uint8 (`FRAMES`, H, W, 3), by name: those that the scores are made of come first."""
     start = FIRST
-    for group, count in (("reference", plan.reference), ("limit", plan.limit), ("unseen", plan.tested)):
+    for group, count in ((LEARNT, plan.reference), (LIMIT, plan.limit), ("unseen", plan.tested)):
         yield group, _rendered(KNOWN, range(start, start + count), group)
         start += count
+    yield OTHER, _rendered(OTHERS, range(start, start + plan.reference), OTHER)
+    start += plan.reference
     for family in OTHERS:
         yield f"unseen {family}", _rendered([family], range(start, start + plan.tested), family)
     yield from ((name, [np.repeat(frame[None], FRAMES, 0)]) for name, frame in not_surgery().items())
@@ -152,55 +165,80 @@ def not_surgery() -> dict[str, Array]:
 
 
 def _videos_of(tested: Tested) -> Iterator[Array]:
-    """Yield evenly spread frames of a site's test videos, `FRAMES` at a time, up to `SUBSETS` times of each video."""
+    """Yield evenly spread frames of a site's test videos, `FRAMES` at a time, up to `SUBSETS` times of each video.
+
+    A video of fewer frames repeats them.
+    """
     by_video: dict[str, list[Sample]] = {}
     for sample in samples(tested.site, SPLIT, SampleSpec(())):
         by_video.setdefault(sample.video, []).append(sample)
     for found in by_video.values():
         step = max(1, len(found) // FRAMES)
         for begin in range(0, step, max(1, step // SUBSETS)):
-            yield np.concatenate([read_sample(one).images[-1:] for one in found[begin::step][:FRAMES]])
+            chosen = islice(cycle(found[begin::step]), FRAMES)
+            yield np.concatenate([read_sample(one).images[-1:] for one in chosen])
 
 
-def _by_kind(groups: Mapping[str, Tensor]) -> tuple[tuple[Tensor, Tensor, float, float], dict[str, dict[str, float]]]:
-    """Return centre, axes and both limits of a kind; and of every other group how many videos are above the limit."""
-    centre, axes = reference(groups["reference"].mean(1), axes=AXES)
+def _fitted(groups: Mapping[str, Tensor], about: Mapping[str, Any]) -> Calibration:
+    """Return the scores of a kind of maps, with their limits and an empty card."""
+    learnt, other, limiting = (groups[name].mean(1) for name in (LEARNT, OTHER, LIMIT))  # (V, 2, D)
+    centre, axes = reference(learnt[:, 0], axes=AXES)
+    direction, offset = way(learnt[:, 1], other[:, 1], ridge=RIDGE)
+    usual = float((learnt[:, 1] @ direction).mean()) + offset
+    far = _quantile(torch.linalg.vector_norm((limiting[:, 0] - centre) @ axes.T, dim=1))
+    along = max(_quantile(limiting[:, 1] @ direction + offset) - usual, TINY)
+    facts = Facts(**about, offset=(offset - usual) / along, limit=1.0, limit_of_few=1.0, card={})
+    made = Calibration(facts, centre, axes / far, direction / along)
+    limits = [_quantile(_scores(made, videos)) for videos in (groups[LIMIT], groups[LIMIT][:, :1])]
+    return replace(made, facts=msgspec.structs.replace(facts, limit=limits[0], limit_of_few=limits[1]))
 
-    def scores(videos: Tensor) -> Array:
-        return torch.linalg.vector_norm((videos.mean(1) - centre) @ axes.T, dim=1).numpy()
 
-    limit, few = (
-        float(np.quantile(scores(videos), 1 - ALLOWED, method="higher"))
-        for videos in (groups["limit"], groups["limit"][:, :1])
-    )
+def _scores(made: Calibration, videos: Tensor) -> Tensor:
+    """Return the scores (V,) of videos (V, frames, 2, D)."""
+    return torch.tensor([made.score(video) for video in videos])
+
+
+def _quantile(values: Tensor) -> float:
+    """Return the least of the values that no more than `ALLOWED` of them are above."""
+    return float(np.quantile(values.numpy(), 1 - ALLOWED, method="higher"))
+
+
+def _rates(made: Calibration, groups: Mapping[str, Tensor]) -> dict[str, dict[str, float]]:
+    """Return of each group that nothing was made of how many videos are above the limit."""
     found = {}
     for group, videos in groups.items():
-        if group not in ("reference", "limit"):
-            above = scores(videos)
+        if group not in (LEARNT, LIMIT, OTHER):
+            scores, single = _scores(made, videos), _scores(made, videos.flatten(0, 1)[:, None])
             found[group] = {
-                "videos": len(above), "warned": int((above > limit).sum()), "median": round(float(np.median(above)), 2),
-                "of single frames": round(float((scores(videos.flatten(0, 1)[:, None]) > few).mean()), 4),
+                "videos": len(scores), "warned": int((scores > made.facts.limit).sum()),
+                "median": round(float(scores.median()), 2),
+                "frames": len(single), "frames warned": int((single > made.facts.limit_of_few).sum()),
             }  # fmt: skip
-    return (centre, axes, limit, few), found
+    return found
 
 
 def _temperature(trained: Trained, plan: Plan, real: Sequence[Tested]) -> tuple[float, dict[str, dict[str, float]]]:
     """Return the temperature, and the calibration error before and after, on unseen looks and at real sites."""
-    first, last = FIRST + plan.reference, FIRST + plan.reference + plan.limit
-    fitted = _labelled(trained, range(first, first + plan.labelled))
-    temperature = fitted_temperature(*_pixels(trained.network, trained.task, trained.size, fitted))
-    tests = {"unseen": (trained.task, _labelled(trained, range(last, last + plan.labelled)))}
+    first, last = FIRST + plan.reference, FIRST + plan.reference + plan.limit  # of looks that set the limit, and test
+    learnt = trained.task.card.outputs
+    temperature = fitted_temperature(*_pixels(trained, _labelled(trained, range(first, first + plan.labelled))))
+    tests = {"unseen": (learnt, _labelled(trained, range(last, last + plan.labelled)))}
     for one in real:
         if one.site.classes and one.site.task in ("", "segmentation"):
-            task = make_task("segmentation", classes=one.site.classes)
-            tests[one.name] = (task, [read_sample(s) for s in samples(one.site, SPLIT, trained.task.spec)])
+            found = samples(one.site, SPLIT, trained.task.spec)
+            spread = found[:: -(-len(found) // MOST_FRAMES)]
+            tests[one.name] = (one.site.classes, [read_sample(sample) for sample in spread])
     errors = {}
-    for name, (task, items) in tests.items():
-        said = {}
-        for when, by in (("before", 1.0), ("after", temperature)):
-            network = read_as(Cooled(trained.network, by), trained.task.card.outputs, task.card.outputs)
-            said[when] = round(calibration_error(*_pixels(network, trained.task, trained.size, items)), 4)
-        errors[name] = {"frames": len(items), **said}
+    for name, (classes, items) in tests.items():
+        ids = coarser_ids(learnt, classes)
+        if ids is None:
+            raise ValueError(f"{name}: has classes that the model's cannot be merged to; leave it out")
+        logits, labels = _pixels(trained, items)
+        before, after = (
+            calibration_error(merged_logits(logits[..., None, None] / by, ids)[..., 0, 0], labels)
+            for by in (1.0, temperature)
+        )
+        errors[name] = {"frames": len(items), "before": round(before, 4), "after": round(after, 4)}
     return temperature, errors
 
 
@@ -214,24 +252,14 @@ def _labelled(trained: Trained, numbers: Iterable[int]) -> list[Item]:
     ]
 
 
-class Cooled(nn.Module):
-    """A network whose logits are divided by a temperature."""
-
-    def __init__(self, network: nn.Module, temperature: float) -> None:
-        super().__init__()
-        self.network, self.temperature = network, temperature
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return self.network(*inputs) / self.temperature
-
-
-def _pixels(network: nn.Module, task: Task, size: tuple[int, int], items: Sequence[Item]) -> tuple[Tensor, Tensor]:
+def _pixels(trained: Trained, items: Sequence[Item]) -> tuple[Tensor, Tensor]:
     """Return logits (N, C) and labels (N,) of every `SPARSE`-th pixel each way, at the network's own size."""
     logits, labels = [], []
     with torch.no_grad():
         for item in follow(items, "comparing probabilities,"):
-            found = current(task.predict(network, {"image": network_input(item.images, *size)}), 4)[0].float()
+            image = network_input(item.images, *trained.size).to(next(trained.network.parameters()).device)
+            found = current(trained.task.predict(trained.network, {"image": image}), 4)[0].float().cpu()
             truth = torch.from_numpy(resize_target(last_target(item, "label"), *found.shape[1:]))
             logits.append(found[:, ::SPARSE, ::SPARSE].flatten(1).T)  # (C, h, w) -> (h*w, C)
-            labels.append(truth[::SPARSE, ::SPARSE].flatten())
+            labels.append(truth[::SPARSE, ::SPARSE].flatten().long())
     return torch.cat(logits), torch.cat(labels)
