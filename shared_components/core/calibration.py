@@ -197,7 +197,7 @@ def write_calibration(path: Path, made: Calibration) -> None:
     header = {name: getattr(facts, name) for name in facts.__struct_fields__}
     write_tensors(
         path,
-        {"centre": made.centre, "axes": made.axes, "direction": made.direction},
+        {"centre": made.centre, "axes": made.axes.contiguous(), "direction": made.direction},
         {"calibration": json.dumps(header)},
     )
 

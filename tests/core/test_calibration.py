@@ -39,10 +39,9 @@ def made(centre, axes, direction=None, **facts):
 
 def frames(*means, contrast=None):
     """Return frames (N, 2, D) of these means, and one contrast."""
-    means = torch.tensor(means)
-    return torch.stack(
-        [means, torch.zeros_like(means) if contrast is None else torch.tensor(contrast).expand_as(means)], 1
-    )
+    rows = torch.tensor(np.array(means), dtype=torch.float32)
+    contrasts = torch.zeros_like(rows) if contrast is None else torch.tensor(contrast).expand_as(rows)
+    return torch.stack([rows, contrasts], 1)
 
 
 def ledoit_wolf(rows):
@@ -73,7 +72,7 @@ def test_the_distance_is_scipys_with_a_covariance_that_loops_shrink():
     centre, axes = reference(torch.tensor(videos), axes=5)
     inverse = np.linalg.inv(ledoit_wolf(videos - videos.mean(0)))
     for one in generator.normal(size=(4, 5)):
-        found = made(centre.float(), axes).score(frames(one.astype(np.float32)))
+        found = made(centre.float(), axes).score(frames(one))
         assert found == pytest.approx(mahalanobis(one, videos.mean(0), inverse), rel=1e-4)
 
 
@@ -90,7 +89,8 @@ def test_the_score_is_the_larger_of_distance_and_place_along_the_way():
 
 def test_the_way_is_numpys_least_squares_with_a_row_a_channel_for_the_ridge():
     generator = np.random.default_rng(0)
-    known, others = generator.normal(size=(40, 5)) * [1, 2, 3, 4, 5], generator.normal(size=(25, 5)) + [1, 0, 0, 2, 0]
+    known, others = generator.normal(size=(2, 40, 5)) * np.arange(1, 6)
+    others = 0.2 * others[:25] + np.array([1, 0, 0, 2, 0])
     direction, offset = way(torch.tensor(known), torch.tensor(others), ridge=3.0)
     rows = (np.vstack([known, others]) - known.mean(0)) / known.std(0)
     sides = np.array([-1.0] * 40 + [1.0] * 25)

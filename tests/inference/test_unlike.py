@@ -65,7 +65,7 @@ def test_the_score_is_of_the_mean_frame_and_few_frames_have_a_limit_of_their_own
     for count, level in enumerate((102, 204, 204, 204), start=1):  # 0.4 and 0.8
         watch.add(grey(level))
         found = watch.found()
-        assert found.score == pytest.approx(16 * abs(0.8 - 0.4 / count - 0.5), abs=1e-4)
+        assert found.score == pytest.approx(16 * abs(0.8 - 0.4 / count - 0.5), abs=1e-3)
         assert found.limit == (2.0 if count == 4 else 5.0)
     assert found.warning == WARNING.format(3.2, 2.0)
     assert Watch(calibrated(limit=4.0)).found() is None
