@@ -63,9 +63,9 @@ SUBSETS = 10  # of a real video's frames, evenly spread, each a video of `FRAMES
 class Plan:
     """How many videos are rendered of each family: to learn, of known ones to set the limit by, and to test."""
 
-    reference: int = 60
-    limit: int = 60
-    tested: int = 30
+    reference: int = 100
+    limit: int = 200
+    tested: int = 100
     labelled: int = 12
     """Of each known family, on whose pixels the temperature is fitted; as many others test it."""
 

@@ -17,7 +17,8 @@ from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.shipping import calibrating
 from shared_components.experiments.shipping.calibrating import Plan, _videos_of, calibrate
 from shared_components.experiments.shipping.recipe import CHOOSING
-from shared_components.experiments.shipping.weights import UNSEEN, Tested
+from shared_components.experiments.shipping.weights import UNSEEN
+from shared_components.experiments.shipping.weights import Tested as Scored
 from shared_components.networks.checkpoints import save_weights
 from tests.experiments.shipping.conftest import NOTES
 from tests.experiments.shipping.test_ship import shipped
@@ -77,10 +78,10 @@ def test_shipped_weights_are_calibrated_and_others_ask_for_it_again(
 
 def test_frames_of_a_real_video_are_spread_and_too_few_are_repeated(real, monkeypatch):
     monkeypatch.setattr(calibrating, "FRAMES", 2)
-    found = list(_videos_of(Tested("A", "real", load_site(real))))
+    found = list(_videos_of(Scored("A", "real", load_site(real))))
     assert [video.shape for video in found] == [(2, 64, 96, 3)] * 6  # 0 and 3, 1 and 4, 2 and 5 of either
     monkeypatch.setattr(calibrating, "FRAMES", 8)
-    first, _ = _videos_of(Tested("A", "real", load_site(real)))
+    first, _ = _videos_of(Scored("A", "real", load_site(real)))
     assert first.shape[0] == 8 and (first[6:] == first[:2]).all() and (first[0] != first[1]).any()
 
 
