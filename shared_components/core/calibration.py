@@ -42,6 +42,8 @@ FRAMES = 4
 """From as many frames on a video is compared with `limit`; fewer vary more, and have `limit_of_few`."""
 GRID, MIDDLE = (3, 4), [5, 6]  # cells of a frame, and the middle ones by number
 TINY = 1e-6
+ALLOWED = 0.01
+"""Share of the videos that set the limit which may be above it."""
 COLDEST, HOTTEST = 0.05, 20.0
 BINS = 15
 

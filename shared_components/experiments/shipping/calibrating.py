@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from shared_components.common.machine import hardware
 from shared_components.common.progress import follow
 from shared_components.core.calibration import (
+    ALLOWED,
     FRAMES,
     SIZE,
     TINY,
@@ -53,7 +54,6 @@ Array = np.ndarray
 FIRST = 2_600_000  # looks from this number on, which no training draws, none is chosen by, and no card scores
 KNOWN, OTHERS = ("random", "surgery"), ("microscope", "flexible")
 AXES, RIDGE = 16, 3.0
-ALLOWED = 0.01  # of the videos by which the limit is set
 SPARSE = 4  # every n-th row and column of pixels counts for the temperature
 MOST_FRAMES = 20  # of a real site, evenly spread, whose probabilities are compared with their labels
 SUBSETS = 10  # of a real video's frames, evenly spread, each a video of `FRAMES`
@@ -80,7 +80,7 @@ def _measured(network: nn.Module, videos: Sequence[Array]) -> dict[str, Tensor]:
     The first kind is shipped; the others are controls: maps that need no network, or are of what it predicts.
     """
     found: dict[str, list[Tensor]] = {}
-    for video in videos:
+    for video in follow(videos, "describing videos,"):
         images = torch.cat([seen(frame) for frame in video])
         steps = (images.clamp(0, 1 - 1e-6) * 4).long()  # four of each colour
         place = steps[:, 0] * 16 + steps[:, 1] * 4 + steps[:, 2]

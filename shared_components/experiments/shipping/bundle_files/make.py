@@ -17,6 +17,7 @@ from torch import Tensor
 
 from shared_components.common.atomic import between_marks, differing, write_bytes, write_text
 from shared_components.core.calibration import (
+    ALLOWED,
     FILE,
     Facts,
     calibration_of,
@@ -160,6 +161,7 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
         "certainty_head": certainty_head,
         "certainty_rows": certainty_rows,
         "error_rows": error_rows,
+        "allowed": ALLOWED,
     }
     templates = Environment(  # nosec B701 # it writes YAML and Markdown of our own, never HTML
         loader=PackageLoader(__package__, ""), undefined=StrictUndefined, keep_trailing_newline=True
