@@ -9,22 +9,24 @@ from scipy.spatial.distance import mahalanobis
 from torch import nn
 
 from shared_components.core.calibration import (
-    BINS,
     FILE,
     Calibration,
     Facts,
-    calibration_error,
     calibration_of,
     described,
-    fitted_temperature,
     pooled,
     read_calibration,
-    reference,
     seen,
-    way,
     write_calibration,
 )
 from shared_components.core.shipped_weights import sha256_of
+from shared_components.experiments.shipping.calibration_fits import (
+    BINS,
+    calibration_error,
+    fitted_temperature,
+    reference,
+    way,
+)
 from shared_components.networks.checkpoints import CheckpointError, save_weights, write_tensors
 from shared_components.networks.tiny import Tiny
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +24,7 @@ from torch.nn import functional as F
 
 from shared_components.common.machine import hardware
 from shared_components.common.progress import follow
-from shared_components.core.calibration import (
-    ALLOWED,
-    FRAMES,
-    SIZE,
-    TINY,
-    Calibration,
-    Facts,
-    calibration_error,
-    described,
-    fitted_temperature,
-    pooled,
-    reference,
-    seen,
-    way,
-)
+from shared_components.core.calibration import ALLOWED, FRAMES, SIZE, Calibration, Facts, described, pooled, seen
 from shared_components.core.evaluation import network_input
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import current, last_target
@@ -47,6 +33,13 @@ from shared_components.data.classes import coarser_ids
 from shared_components.data.samples import LABELLED, Item, Sample, SampleSpec, read_sample, samples
 from shared_components.data.transforms import resize_target
 from shared_components.experiments.pretraining.stream import held_out
+from shared_components.experiments.shipping.calibration_fits import (
+    TINY,
+    calibration_error,
+    fitted_temperature,
+    reference,
+    way,
+)
 from shared_components.experiments.shipping.weights import SPLIT, Tested
 from shared_components.federation.provenance import commit
 
@@ -145,11 +138,17 @@ def _groups(plan: Plan, real: Sequence[Tested]) -> Iterator[tuple[str, list[Arra
 
 
 def _rendered(families: Sequence[str], numbers: Iterable[int], what: str) -> list[Array]:
+    videos = _looks(families, numbers, what, size=SIZE, spec=LABELLED, count=FRAMES)
+    return [np.concatenate([item.images for item in video]) for video in videos]
+
+
+def _looks(
+    families: Sequence[str], numbers: Iterable[int], what: str, *, size: tuple[int, int], spec: SampleSpec, count: int
+) -> Iterator[Sequence[Item]]:
+    """Yield `count` samples of one video of each look of these families and numbers."""
     looks = [(f"{family}-{number}", number) for number in numbers for family in families]
-    return [
-        np.concatenate([item.images for item in held_out(look, number, size=SIZE, spec=LABELLED, count=FRAMES)])
-        for look, number in follow(looks, f"rendering {what},")
-    ]
+    for look, number in follow(looks, f"rendering {what},"):
+        yield held_out(look, number, size=size, spec=spec, count=count)
 
 
 def not_surgery() -> dict[str, Array]:
@@ -243,13 +242,8 @@ def _temperature(trained: Trained, plan: Plan, real: Sequence[Tested]) -> tuple[
 
 
 def _labelled(trained: Trained, numbers: Iterable[int]) -> list[Item]:
-    spec = trained.task.spec
-    looks = [(f"{family}-{number}", number) for number in numbers for family in KNOWN]
-    return [
-        item
-        for look, number in follow(looks, "rendering labelled frames,")
-        for item in held_out(look, number, size=trained.size, spec=spec, count=2)
-    ]
+    videos = _looks(KNOWN, numbers, "labelled frames", size=trained.size, spec=trained.task.spec, count=2)
+    return list(chain.from_iterable(videos))
 
 
 def _pixels(trained: Trained, items: Sequence[Item]) -> tuple[Tensor, Tensor]:
