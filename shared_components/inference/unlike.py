@@ -49,26 +49,24 @@ class Watch:
         self._step = 1 if rate is None else max(1, round(rate))
         self._count = 0
         self._kept: list[Tensor] = []
+        self._found: Likeness | None = None
 
     def add(self, frame: np.ndarray) -> None:
         """Look at the next frame, uint8 RGB (H, W, 3), if it is the turn of one."""
         due, self._count = self._count % self._step == 0, self._count + 1
-        if self._model.calibration is None or not due:
+        calibration = self._model.calibration
+        if calibration is None or not due:
             return
         self._kept.append(described(self._model.network, seen(frame))[0])
-        if len(self._kept) == 1:
-            self.found()  # refuses a calibration of another network at once
-        if self._early and len(self._kept) == FRAMES and (found := self.found()):
-            self._early = False
-            if found.warning:
-                logger.warning("%s", found.warning)
         if len(self._kept) == MOST:
             self._kept, self._step = self._kept[::2], 2 * self._step
+        frames = len(self._kept)
+        self._found = Likeness(calibration.score(torch.stack(self._kept)), calibration.limit(frames), frames)
+        if self._early and frames == FRAMES:
+            self._early = False
+            if self._found.warning:
+                logger.warning("%s", self._found.warning)
 
     def found(self) -> Likeness | None:
         """Return what was found so far; None where nothing was looked at."""
-        calibration = self._model.calibration
-        if calibration is None or not self._kept:
-            return None
-        frames = len(self._kept)
-        return Likeness(calibration.score(torch.stack(self._kept)), calibration.limit(frames), frames)
+        return self._found
