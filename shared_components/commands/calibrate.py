@@ -16,7 +16,7 @@ from shared_components.core.calibration import (
     write_calibration,
 )
 from shared_components.core.shipped_weights import shipped_weights
-from shared_components.experiments.shipping.bundle_files.make import described_bundles, read_description, write_bundle
+from shared_components.experiments.shipping.bundle_files.make import write_with_sharing
 from shared_components.experiments.shipping.calibrating import calibrate
 from shared_components.experiments.shipping.weights import real_sites
 from shared_components.reporting.tables import Table, as_text
@@ -41,9 +41,7 @@ def run(args: argparse.Namespace) -> int:
         made = calibrate(weights, bundle=args.bundle, real=real, command=_command(args.bundle, files))
     path = weights.with_name(FILE)
     write_calibration(path, made)
-    holder = weights.parents[1].name
-    sharing = [name for name in described_bundles() if read_description(name).same_weights_as == holder]
-    for changed in [path, *(file for name in (holder, *sharing) for file in write_bundle(name))]:
+    for changed in (path, *write_with_sharing([weights.parents[1].name])):
         print(f"{changed}: written")
     print("", *map(as_text, _tables(made)), sep="\n")
     return 0

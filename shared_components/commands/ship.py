@@ -22,7 +22,11 @@ from shared_components.core.shipped_weights import (
 from shared_components.core.task import Task
 from shared_components.data.synthetic.drawn_looks import FAMILIES
 from shared_components.data.synthetic.looks import LOOKS
-from shared_components.experiments.shipping.bundle_files.make import described_bundles, read_description, write_bundle
+from shared_components.experiments.shipping.bundle_files.make import (
+    described_bundles,
+    read_description,
+    write_with_sharing,
+)
 from shared_components.experiments.shipping.weights import (
     HEAVIEST,
     Films,
@@ -159,8 +163,7 @@ def _write(bundles: Sequence[str], weights: bytes, facts: Mapping[str, Any]) -> 
     root = bundle_config.bundles_folder()
     files = {root / name / MODEL: weights for name in bundles}
     write_together(files | {root / name / FACTS: card_text(facts).encode() for name in bundles})
-    sharing = [name for name in described_bundles(root) if read_description(name, root).same_weights_as in bundles]
-    made = [path for name in dict.fromkeys([*bundles, *sharing]) for path in write_bundle(name, root)]
+    made = write_with_sharing(bundles, root)
     for path in [*files, *(root / name / FACTS for name in bundles), *made]:
         print(f"{path}: {'written' if path.exists() else 'removed'}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -213,6 +213,12 @@ def write_bundle(name: str, folder: Path | None = None) -> list[Path]:
         else:
             path.unlink()
     return changed
+
+
+def write_with_sharing(bundles: Sequence[str], folder: Path | None = None) -> list[Path]:
+    """Do `write_bundle` for bundles and for those that share their weights; the files that changed are returned."""
+    sharing = [one for one in described_bundles(folder) if read_description(one, folder).same_weights_as in bundles]
+    return [path for name in dict.fromkeys([*bundles, *sharing]) for path in write_bundle(name, folder)]
 
 
 def check_weights(name: str, folder: Path | None = None) -> None:
