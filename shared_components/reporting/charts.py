@@ -126,7 +126,8 @@ def dot_plot(
     Sites come in the order of their colours. A narrow drawing has names above the dots, a wide one beside them.
     """
     narrow = width <= SMALL_WIDTH
-    step, left, top = (38, 14, 34) if narrow else (24, 190, 34)
+    beside = max(180, 7 * max(map(len, rows), default=0))  # 7 a letter
+    step, left, top = (38, 14, 34) if narrow else (24, beside + 10, 34)
     known = [v for values in rows.values() for found in values.values() for v in found if math.isfinite(v)]
     base = top + step * len(rows)
     axes = Axes((left, width - 20), (base, top - 8), fitting([0.0, *known]))
@@ -137,7 +138,7 @@ def dot_plot(
     ]
     for number, (row, values) in enumerate(rows.items()):
         y = top + step * (number + (0.7 if narrow else 0.5))
-        place = (2, y - 13, "start") if narrow else (180, y + 4, "end")
+        place = (2, y - 13, "start") if narrow else (beside, y + 4, "end")
         if narrow and number:
             body.append(f'<line x1="0" x2="{width}" y1="{y - 27:.1f}" y2="{y - 27:.1f}" stroke="var(--grid)"/>')
         body.append(text_at(*place[:2], row, anchor=place[2]) + _dots(row, values, sites, axes, y))
