@@ -98,7 +98,7 @@ def test_a_federation_is_simulated_from_a_job_with_other_settings(toy_bundle, tm
 
 
 @pytest.mark.slow
-def test_methods_are_compared_on_ones_own_sites(tmp_path):
+def test_methods_are_compared_on_ones_own_sites(tmp_path, quick_python):
     render(tmp_path / "sites", sites=2)
     found = surgfl.compare(
         ["local", "fedavg"], tmp_path / "sites", tmp_path / "out", rounds=1, iterations=1, size=(32, 64)

@@ -115,7 +115,10 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         r"--scale paper",
         r"--scale quick --seeds 1 --rounds 1 --iterations 1 --batch-size 1 --size 32x64 --jobs 1", "weeks on two cores",
     ),
-    (r"-m pytest -k", r'-m pytest tests/methods tests/federation/test_fixed.py -m "not slow" -k', "half an hour"),
+    (
+        r"^\.venv/bin/python -m pytest -k",
+        r'python -m pytest tests/methods tests/federation/test_fixed.py -m "not slow" -k', "half an hour",
+    ),
     (
         r"(bundle run --config_file \S+/train.yaml --site_config \S+(?:[\s\\]+--start \S+)?)"
         r"(?:[\s\\]+--training#\S+ \S+)*",
@@ -183,14 +186,16 @@ LONGEST = 600  # seconds of one block
 class Sandbox:
     """A copy of the repository in which a document is followed, block by block."""
 
-    def __init__(self, root: Path, *, data: Path, origin: Path) -> None:
+    def __init__(self, root: Path, *, data: Path, origin: Path, programs: Path = HERE) -> None:
+        """Follow in ``root``; of ``programs`` are the commands that it has, all others of the environment."""
         self.root, self.data = root, data
         self.sites: list[Site] = []
         self.executed: list[tuple[Block, str]] = []  # with what was run
         self._places = {"data": data, "origin": origin, "plan": HERE / "plan.py", "parsed": HERE / "parsed.py"}
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        path = os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]])
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
         self.variables = {**kept, "PATH": path, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+        self._python = programs / "python"
         self._worker: subprocess.Popen[str] | None = None
 
     def close(self) -> None:
@@ -220,7 +225,7 @@ class Sandbox:
             return
         if self._worker is None:
             self._worker = subprocess.Popen(
-                [sys.executable, HERE / "worker.py"], cwd=self.root, env=self.variables, text=True,
+                [self._python, HERE / "worker.py"], cwd=self.root, env=self.variables, text=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )  # fmt: skip
         assert self._worker.stdin is not None and self._worker.stdout is not None

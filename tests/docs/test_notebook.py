@@ -21,7 +21,9 @@ SMALLER = (
 
 
 @pytest.mark.slow
-def test_every_cell_of_the_notebook_gives_outputs_of_the_kind_that_it_is_committed_with(tmp_path, monkeypatch):
+def test_every_cell_of_the_notebook_gives_outputs_of_the_kind_that_it_is_committed_with(
+    tmp_path, monkeypatch, programs
+):
     notebook = json.loads(NOTEBOOK.read_text())
     shown = kinds(notebook)
     changed = 0
@@ -32,7 +34,7 @@ def test_every_cell_of_the_notebook_gives_outputs_of_the_kind_that_it_is_committ
     assert changed == len(SMALLER)
     (tmp_path / NOTEBOOK.name).write_text(json.dumps(notebook))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", os.pathsep.join([str(programs), str(Path(sys.executable).parent), os.environ["PATH"]]))
     assert kinds(executed(tmp_path / NOTEBOOK.name)) == shown
     assert NOTEBOOK.stat().st_size < 200_000
 

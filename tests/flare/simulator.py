@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 JOBS = ROOT / "nvflare_jobs"
 TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2}
 SCENES = {"frames_per_video": 4, "videos": [1, 1, 1], "height": 64, "width": 96}
+PYTHON = Path(sys.executable)
 COUNTS = ("sensitivity_images", "batches", "pretraining")  # arguments of methods that take time
 SERVER, CLIENT = (f"app/config/config_fed_{side}.json" for side in ("server", "client"))
 
@@ -54,14 +55,22 @@ class Simulator:
     Afterwards `output` and `run`, the run's state folder, stay what they were, whatever is launched next.
     """
 
-    def __init__(self, job: Path, workspace: Path, *options: str, log: Path | None = None, **variables: str) -> None:
+    def __init__(
+        self,
+        job: Path,
+        workspace: Path,
+        *options: str,
+        log: Path | None = None,
+        python: Path = PYTHON,
+        **variables: str,
+    ) -> None:
         self.workspace = workspace
         self.state = workspace.with_name(f"{workspace.name}-state") / job.name
         self._log = log or workspace.with_name(f"{workspace.name}.log")
         self._output = ""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
         path = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH", "")]))
-        command = [sys.executable, "-m", "nvflare.cli", "simulator", str(job), "-w", str(workspace), *options]
+        command = [python, "-m", "nvflare.cli", "simulator", str(job), "-w", str(workspace), *options]
         with open(self._log, "w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,

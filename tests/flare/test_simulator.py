@@ -35,9 +35,9 @@ def job(folder):
 
 
 @pytest.fixture(scope="module")
-def plain(folder, job):
+def plain(folder, job, programs):
     """The user's own command: no -t, so that every task is a process of its own."""
-    with Simulator(job, folder / "plain", "-n", "2") as simulator:
+    with Simulator(job, folder / "plain", "-n", "2", python=programs / "python") as simulator:
         simulator.code = simulator.wait()
     return simulator
 
@@ -177,12 +177,12 @@ def test_a_dead_client_ends_the_job_and_is_named(killed):
 # ---- what leaves a site
 
 
-def test_a_site_that_sends_more_than_its_task_may_is_stopped_at_its_own_door(tmp_path):
+def test_a_site_that_sends_more_than_its_task_may_is_stopped_at_its_own_door(tmp_path, programs):
     """FedPer's head, in round 2; round 1 and the other site pass."""
     job = tiny_job(tmp_path, "fedper")
 
     edit(job / CLIENT, lambda config: config["executors"][0]["executor"].update(path="tests.flare.client.Liar"))
-    with Simulator(job, tmp_path / "ws", "-n", "2", "-t", "2") as simulator:
+    with Simulator(job, tmp_path / "ws", *AT_ONCE, python=programs / "python") as simulator:
         assert simulator.wait() not in (0, None)
     assert simulator.last_line.endswith(
         "FAILED: round 2 has 1 valid updates and needs 2: site-2: FLARE reports TASK_RESULT_FILTER_ERROR; "
@@ -194,12 +194,12 @@ def test_a_site_that_sends_more_than_its_task_may_is_stopped_at_its_own_door(tmp
     assert not (simulator.run / "server" / "round-00001.safetensors").exists()
 
 
-def test_sites_that_cannot_build_their_executor_end_the_job(tmp_path):
+def test_sites_that_cannot_build_their_executor_end_the_job(tmp_path, programs):
     job = tiny_job(tmp_path, "fedavg")
 
     misspelt = {"path": "shared_components.flare.executor.SiteExecutors"}
     edit(job / CLIENT, lambda config: config["executors"][0]["executor"].update(misspelt))
-    with Simulator(job, tmp_path / "ws", *AT_ONCE) as simulator:
+    with Simulator(job, tmp_path / "ws", *AT_ONCE, python=programs / "python") as simulator:
         assert simulator.wait(90) not in (0, None)
     line = simulator.last_line
     assert line.startswith("surgfl: job fedavg FAILED: ") and all(f"{site}: no answer" in line for site in SITES)

@@ -14,9 +14,10 @@ from shared_components.cli import main
 from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison import plan, presets
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_python")]
 
 ROOT = Path(__file__).resolve().parents[3]
+PYTHON = sys.executable  # itself, where signals are what is tested
 TINY = ["--scale", "quick", "--seeds", "1", "--rounds", "2", "--iterations", "2", "--size", "32x64", "--jobs", "2"]
 
 
@@ -58,7 +59,7 @@ def test_a_second_call_runs_nothing_again(straight, capsys):
 
 def start_and_signal(out, number, *methods):
     """Send a signal to the command once the first round of any run is aggregated."""
-    arguments = [sys.executable, "-m", "shared_components.cli", *command(out, *methods)]
+    arguments = [PYTHON, "-m", "shared_components.cli", *command(out, *methods)]
     # a shell that runs the tests in the background lets them, and what they start, ignore Ctrl-C
     process = subprocess.Popen(
         arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True,
