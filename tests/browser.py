@@ -53,6 +53,14 @@ class View:
         found = [v for v in Axe().run(self.page).response["violations"] if v["impact"] in wanted]
         return [f"{v['impact']} {v['id']}: {node['html']}" for v in found for node in v["nodes"]]
 
+    def resize(self, width: int) -> None:
+        """Give the window another width."""
+        self.page.set_viewport_size({"width": width, "height": 900})
+
+    def darken(self) -> None:
+        """Let the window prefer dark colours."""
+        self.page.emulate_media(color_scheme="dark")
+
     def sideways(self) -> int:
         """Give the pixels by which the page is wider than its window, so that it scrolls sideways."""
         return self.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")

@@ -60,6 +60,14 @@ def narrow(monkeypatch, request):
         make_narrow(monkeypatch)
 
 
+@pytest.fixture(scope="module")
+def narrow_module():
+    """Do what `narrow` does for fixtures that several tests of a module share."""
+    with pytest.MonkeyPatch.context() as patch:
+        make_narrow(patch)
+        yield
+
+
 def make_narrow(monkeypatch):
     for module in (pvt_v2, pvt_fpn, pvt_fpn_clips):
         monkeypatch.setattr(module, "CHANNELS", (8, 16, 40, 64))

@@ -24,7 +24,7 @@ NAME = "head_global.bias"
 
 
 @pytest.fixture(scope="module")
-def honest(tmp_path_factory, request):
+def honest(tmp_path_factory, request, narrow_module):
     """Return an enrolled server, and what an honest site answers to each task."""
     scenes = request.getfixturevalue("scenes")
     federation = Federation(make_job("fedavg", rounds=1, min_sites=2), tmp_path_factory.mktemp("r"), scenes, SITES)

@@ -13,7 +13,7 @@ from tests.federation.conftest import SITES, Federation, make_job
 
 
 @pytest.fixture(scope="module")
-def round_one(tmp_path_factory, request):
+def round_one(tmp_path_factory, request, narrow_module):
     """A federation of FedAvg after enrolment, and the sites' honest replies."""
     scenes = request.getfixturevalue("scenes")
     federation = Federation(make_job("fedavg", min_sites=2), tmp_path_factory.mktemp("runs"), scenes, SITES).enrol()

@@ -1,8 +1,5 @@
 """One entry for all kinds, which says what a kind takes and needs; and the kinds that know a site's number alone."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -64,14 +61,6 @@ def test_a_setting_that_is_missing_is_named():
 def test_another_width_than_asked_for_is_refused(clip_folder):
     refused("by all-MiniLM-L6-v2 has 384 numbers, and 512 are asked for", "precomputed", width=512)
     refused("by tiny-clip has 6 numbers, and 7 are asked for", "clip", "site a", folder=clip_folder, width=7)
-
-
-def test_looking_a_vector_up_imports_no_library():
-    code = (
-        "import sys; from shared_components.core.text.site_text import encode; encode('precomputed', 'nephrectomy'); "
-        "sys.exit('transformers' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 # ---- by the site's number: Table 7
