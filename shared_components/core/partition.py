@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -99,7 +99,7 @@ class Partition:
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return plain values that travel to the server, which never builds a network."""
-        return [{**asdict(piece), "role": piece.role.value} for piece in self.pieces]
+        return [{**vars(piece), "role": piece.role.value} for piece in self.pieces]
 
     @classmethod
     def from_json(cls, items: Iterable[Mapping[str, Any]]) -> Partition:

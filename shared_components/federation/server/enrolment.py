@@ -52,6 +52,7 @@ class EnrolmentReader:
 
     def __init__(self, job: Job, method: Method, *, file: Path | None = None) -> None:
         self._job, self._method, self._file = job, method, file
+        self._due_of: dict[Card, Expected] = {}
         self._first: dict[Card, FirstWeights] = {}
 
     def read(self, site: str, reply: Message, *, asked: bool) -> Enrolment:
@@ -81,14 +82,18 @@ class EnrolmentReader:
         return Enrolment(profile, due.partition, shapes, dict(reply.pieces))
 
     def _due(self, site: str, card: Card) -> Expected:
+        """Build what each card's sites answer with once; FederationError where the card does not fit the job."""
+        if card in self._due_of:
+            return self._due_of[card]
         bundle = self._job.open_bundle()
         try:
             if card.kind not in bundle.tasks:
                 raise ValueError(f"the network of {bundle.name} learns {', '.join(bundle.tasks)}, and no {card.kind!r}")
             task = make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs)
-            return expect(self._job, self._method, task)
+            self._due_of[card] = expect(self._job, self._method, task)
         except ValueError as error:
             raise FederationError(f"{site} enrols with a task that does not fit the job: {error}") from error
+        return self._due_of[card]
 
     def _first_weights(self, due: Expected, card: Card) -> FirstWeights:
         """Build each card's network once; FederationError where this machine lacks what the job begins from."""
