@@ -83,17 +83,18 @@ class EnrolmentReader:
 
     def _due(self, site: str, card: Card) -> Expected:
         """Build what each card's sites answer with once; FederationError where the card does not fit the job."""
-        if card in self._due_of:
-            return self._due_of[card]
-        bundle = self._job.open_bundle()
-        try:
-            if card.kind not in bundle.tasks:
-                raise ValueError(f"the network of {bundle.name} learns {', '.join(bundle.tasks)}, and no {card.kind!r}")
-            task = make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs)
-            self._due_of[card] = expect(self._job, self._method, task)
-        except ValueError as error:
-            raise FederationError(f"{site} enrols with a task that does not fit the job: {error}") from error
+        if card not in self._due_of:
+            try:
+                self._due_of[card] = self._expect(card)
+            except ValueError as error:
+                raise FederationError(f"{site} enrols with a task that does not fit the job: {error}") from error
         return self._due_of[card]
+
+    def _expect(self, card: Card) -> Expected:
+        bundle = self._job.open_bundle()
+        if card.kind not in bundle.tasks:
+            raise ValueError(f"the network of {bundle.name} learns {', '.join(bundle.tasks)}, and no {card.kind!r}")
+        return expect(self._job, self._method, make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs))
 
     def _first_weights(self, due: Expected, card: Card) -> FirstWeights:
         """Build each card's network once; FederationError where this machine lacks what the job begins from."""
