@@ -129,7 +129,9 @@ def _become(arguments: list[str], folder: str, mask: int, variables: dict[str, s
     os.environ.clear()
     os.environ.update(variables)
     # FLARE numbers its streams from the time of its import; of two programs with the same numbers, one waits for ever
-    sys.modules["nvflare.fuel.f3.streaming.stream_utils"].sid_base = time.time_ns() // 1000  # type: ignore[attr-defined]
+    streams = sys.modules["nvflare.fuel.f3.streaming.stream_utils"]
+    assert hasattr(streams, "sid_base"), "this FLARE numbers its streams otherwise"
+    streams.sid_base = time.time_ns() // 1000
     sys.executable = str(Path(arguments[0]).with_name("python"))
     sys.path[:0] = filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))
     return arguments

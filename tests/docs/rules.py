@@ -186,7 +186,7 @@ LONGEST = 600  # seconds of one block
 class Sandbox:
     """A copy of the repository in which a document is followed, block by block."""
 
-    def __init__(self, root: Path, *, data: Path, origin: Path, programs: Path = HERE) -> None:
+    def __init__(self, root: Path, *, data: Path, origin: Path, programs: Path) -> None:
         """Follow in ``root``; of ``programs`` are the commands that it has, all others of the environment."""
         self.root, self.data = root, data
         self.sites: list[Site] = []

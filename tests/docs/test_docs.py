@@ -125,7 +125,7 @@ def test_no_block_is_overlooked(tmp_path):
         (3, "", "", "    make it\n"), (5, "python", "b.py", "```\n"), (12, "perl", "", "x\n"),
     ]  # fmt: skip
     assert prose_of(path).split() == ["a", "-", "a", "b"]
-    sandbox = Sandbox(tmp_path, data=tmp_path, origin=tmp_path)
+    sandbox = Sandbox(tmp_path, data=tmp_path, origin=tmp_path, programs=tmp_path)
     for block in (found[0], found[2]):
         with pytest.raises(AssertionError, match="there is no rule for this"):
             sandbox.execute(block)

@@ -286,10 +286,11 @@ def test_a_server_does_not_get_local_weights_out_of_a_run(by_hand, workspace, mo
     assert len(controller.panics) == 1 and controller.server.state.round == 1
 
 
-def test_a_whole_federation_passes_both_filters_at_once(by_hand, workspace, scenes, monkeypatch, tmp_path):
-    """Enrolment with a profile item, a round with an extra, and the models of the two sites that consent."""
+@pytest.mark.parametrize("consenting", [2, 0])
+def test_a_whole_federation_passes_both_filters_at_once(by_hand, workspace, scenes, monkeypatch, tmp_path, consenting):
+    """Enrolment with a profile item, a round with an extra, and the models of the sites that consent."""
     for number, path in enumerate(scenes, start=1):
-        publish = ["style", "model"] if number < 3 else ["style"]
+        publish = ["style", "model"] if number <= consenting else ["style"]
         rewritten(path, tmp_path / "sites" / f"site-{number}", publish=publish)
     monkeypatch.setenv("SURGFL_SITE_CONFIG", str(tmp_path / "sites"))
 
@@ -299,4 +300,4 @@ def test_a_whole_federation_passes_both_filters_at_once(by_hand, workspace, scen
     controller = by_hand("pfedsis", answer=answer).start()
     assert controller.panics == []
     record = next(r for r in controller.server.records if r["kind"] == "outsider")
-    assert record["sites"] == ["site-1", "site-2"]
+    assert record["sites"] == ["site-1", "site-2", "site-3"][:consenting]

@@ -35,9 +35,9 @@ def job(folder):
 
 
 @pytest.fixture(scope="module")
-def plain(folder, job, programs):
+def plain(folder, job):
     """The user's own command: no -t, so that every task is a process of its own."""
-    with Simulator(job, folder / "plain", "-n", "2", python=programs / "python") as simulator:
+    with Simulator(job, folder / "plain", "-n", "2") as simulator:
         simulator.code = simulator.wait()
     return simulator
 

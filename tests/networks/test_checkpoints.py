@@ -188,7 +188,7 @@ def test_no_cut_and_no_changed_byte_raises_anything_else(name, tmp_path):
     SAVED[name](path, STATE, {"method": "fedavg"})
     good, refused = path.read_bytes(), 0
     cut = [good[:length] for length in range(0, len(good), 7)]
-    changed = [good[:at] + bytes([good[at] ^ (1, 255)[at % 2]]) + good[at + 1 :] for at in range(len(good))]
+    changed = [good[:at] + bytes([good[at] ^ flip]) + good[at + 1 :] for at in range(len(good)) for flip in (1, 255)]
     for data in [*cut, *changed, b"\x80\x02}q\x00.", b"PK\x03\x04", b"\x80\x04\x95" + b"\xff" * 40]:
         path.write_bytes(data)
         for read in (load_weights, load_metadata):
