@@ -1,4 +1,4 @@
-"""The decoder of `pvt_fpn` for inference: the same logits but for rounding, by half of the multiplications.
+"""The decoder of `pvt_fpn` for inference: the same logits but for rounding, by 0.56 of the multiplications.
 
 The first convolutions are merged with all before them, see `merged_fpn`, once. And a 1x1 convolution commutes with a
 bilinear resize, so that the head's few channels are enlarged, not the decoder's 128.
