@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 # Images often set it; without compiled modules, each of the hundreds of processes of the tests imports 2 s longer.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help install demo test test-all test-slow test-production check format prod-test bench bench-before weights pictures supply-chain lock clean
+.PHONY: help install demo test test-all test-slow test-production check format prod-test bench bench-before bench-gpu weights pictures supply-chain lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -90,6 +90,9 @@ bench: install  ## print the performance ratios of docs/benchmarks.md
 
 bench-before: install  ## a round's time beside another checkout's: make bench-before BEFORE=/path/to/it
 	$(BIN)/python -m evidence.benchmarks.before $(BEFORE)
+
+bench-gpu: install  ## the same on a GPU, beside a network of MONAI's
+	$(BIN)/python -m evidence.benchmarks.gpu
 
 RECIPE ?= pvt_fpn
 

@@ -1,0 +1,174 @@
+"""What a GPU makes of the network of PFedSIS, beside a network of MONAI of its size: `make bench-gpu`.
+
+Both take turns in one run, at 512x640, which the paper writes as 640x512: a training step of 8 frames in float32 and
+in mixed precision, and the prediction of one frame, where the paper has 15.20 ms (Table II, its GPU). Beside times
+stands the share of the arithmetic limit: multiply-adds, counted by PyTorch, in these times, of those that a large
+matrix product reaches in the same precision and run; three times the forward pass for a step.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+
+import torch
+from monai.networks.nets import FlexibleUNet
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from shared_components.core.optimizers import AdamW
+from shared_components.core.shipped_weights import shipped_weights
+from shared_components.core.trained_model import load_trained
+from shared_components.data.synthetic.scene import render_video
+from shared_components.federation.provenance import commit
+from shared_components.networks.fused_fpn import fuse
+
+HEIGHT, WIDTH, BATCH, CLASSES = 512, 640, 8, 4
+TURNS, REPEATS, PRODUCT = 5, 10, 8192  # rows of the large matrices
+PAPER_MS = 15.20
+OURS, PEER = "pvt_fpn", "MONAI FlexibleUNet, efficientnet-b0"
+PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}
+Work = Callable[[], object]
+
+
+def main() -> int:
+    """Print the table, or why there is none; return the exit status."""
+    if not torch.cuda.is_available():
+        print("bench-gpu needs an NVIDIA GPU that PyTorch sees, and torch.cuda.is_available() is False; "
+              "make bench measures a machine without one")  # fmt: skip
+        return 1
+    torch.backends.cudnn.benchmark = True
+    device = torch.device("cuda")
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, commit {commit()}; {HEIGHT}x{WIDTH}, TF32 off")
+    for line in table(device, size=(HEIGHT, WIDTH), batch=BATCH, product=PRODUCT):
+        print(line, flush=True)
+    return 0
+
+
+def table(device: torch.device, *, size: tuple[int, int], batch: int, product: int) -> list[str]:
+    """Return the lines of all measurements at a size, with matrix products of `product` rows as limit."""
+    networks: dict[str, nn.Module] = {
+        OURS: load_trained(shipped_weights("pvt_fpn"), bundle="pvt_fpn").network,
+        PEER: FlexibleUNet(in_channels=3, out_channels=CLASSES, backbone="efficientnet-b0", spatial_dims=2),
+    }
+    networks = {name: network.to(device) for name, network in networks.items()}
+    limits = {name: limit(product, kind, device) for name, kind in PRECISIONS.items()}
+    lines = [
+        f"limit: a product of {product} rows: "
+        + ", ".join(f"{n} {x / 1e12:.3g} T multiply-adds/s" for n, x in limits.items())
+    ]
+    for what, prepare, frames, passes in (("step", step, batch, 3), ("prediction", prediction, 1, 1)):
+        for name, kind in PRECISIONS.items():
+            image = torch.rand(frames, 3, *size, device=device)
+            work = {label: prepare(network, image, kind) for label, network in networks.items()}
+            found = fastest(work, device)
+            for label, seconds in found.items():
+                share = passes * multiply_adds(networks[label], image) / seconds / limits[name]
+                lines.append(
+                    f"{what} of {frames}, {name:8} {label:36} {seconds * 1e3:8.2f} ms, {share:6.1%} of the limit"
+                )
+            lines.append(f"{what} of {frames}, {name:8} {OURS} / {PEER} {found[OURS] / found[PEER]:.2f}")
+    (scene,) = render_video("narrowband", 0, frames=1, height=size[0], width=size[1])
+    frame = torch.from_numpy(scene.image).permute(2, 0, 1)[None].to(device) / 255  # (H, W, 3) -> (1, 3, H, W)
+    shown = load_trained(shipped_weights("pvt_fpn"), bundle="pvt_fpn").network.to(device)  # the other has taken steps
+    return lines + faster_predictions(shown, frame)
+
+
+def faster_predictions(network: nn.Module, image: Tensor) -> list[str]:
+    """Return a line for each faster way to predict a frame, beside float32 as it was trained and the paper's time."""
+    plain = network.eval()
+    ways: dict[str, tuple[nn.Module, torch.dtype]] = {
+        "as trained, float32": (plain, torch.float32),
+        "fused, float32": (fuse(copy.deepcopy(plain)), torch.float32),
+        "fused, bf16": (fuse(copy.deepcopy(plain)), torch.bfloat16),
+    }
+    if image.is_cuda:  # of the host's processor, `surgfl segment` takes OpenVINO
+        graph = torch.compile(fuse(copy.deepcopy(plain)), mode="reduce-overhead")
+        ways |= {
+            "fused and compiled, float32": (graph, torch.float32),
+            "fused and compiled, bf16": (graph, torch.bfloat16),
+        }
+    found = fastest({name: prediction(*way[:1], image, way[1]) for name, way in ways.items()}, image.device)
+    first, lines = found["as trained, float32"], []
+    with torch.no_grad():
+        due = plain(image).argmax(1)
+        for name, (way, kind) in ways.items():
+            with autocast(image.device, kind):
+                agree = float((way(image).argmax(1) == due).float().mean())
+            lines.append(f"prediction, {name:30} {found[name] * 1e3:8.2f} ms, {first / found[name]:.2f} times as fast; "
+                         f"masks agree on {agree:.2%}; the paper has {PAPER_MS:.2f} ms")  # fmt: skip
+    return lines
+
+
+def step(network: nn.Module, image: Tensor, kind: torch.dtype) -> Work:
+    """Return a training step: forward, cross-entropy, backward, AdamW."""
+    network.train()
+    optimizer = AdamW(network.parameters(), lr=1e-5, fused=True)
+    labels = torch.randint(CLASSES, (image.shape[0], *image.shape[2:]), device=image.device)
+
+    def take() -> None:
+        optimizer.zero_grad()
+        with autocast(image.device, kind):
+            loss = F.cross_entropy(network(image).float(), labels)
+        loss.backward()
+        optimizer.step()
+
+    return take
+
+
+def prediction(network: nn.Module, image: Tensor, kind: torch.dtype) -> Work:
+    """Return the prediction of frames."""
+    network.eval()
+
+    def predict() -> Tensor:
+        with torch.no_grad(), autocast(image.device, kind):
+            found: Tensor = network(image)
+            return found
+
+    return predict
+
+
+def autocast(device: torch.device, kind: torch.dtype) -> AbstractContextManager[object]:
+    """Compute in a precision where PyTorch does so of itself."""
+    return torch.autocast(device.type, kind, enabled=kind != torch.float32)
+
+
+def limit(rows: int, kind: torch.dtype, device: torch.device) -> float:
+    """Return the multiply-adds a second of a product of square matrices."""
+    a, b = (torch.rand(rows, rows, dtype=kind, device=device) for _ in range(2))
+    return rows**3 / fastest({"product": partial(torch.mm, a, b)}, device)["product"]
+
+
+def multiply_adds(network: nn.Module, image: Tensor) -> float:
+    """Return those of a forward pass by PyTorch's counter."""
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        network(image)
+    return counter.get_total_flops() / 2
+
+
+def fastest(work: dict[str, Work], device: torch.device) -> dict[str, float]:
+    """Return seconds of each: the least mean of some repeats, of several turns, after one that is not counted."""
+    best = dict.fromkeys(work, float("inf"))
+    for turn in range(TURNS + 1):
+        for name, once in work.items():
+            _wait(device)
+            began = time.perf_counter()
+            for _ in range(REPEATS):
+                once()
+            _wait(device)
+            if turn:
+                best[name] = min(best[name], (time.perf_counter() - began) / REPEATS)
+    return best
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

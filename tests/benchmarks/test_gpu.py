@@ -1,0 +1,34 @@
+"""`make bench-gpu`: the sentence where there is no GPU, and all its lines from a small run on a processor."""
+
+import re
+
+import pytest
+import torch
+
+from evidence.benchmarks import gpu
+
+
+def test_without_a_gpu_it_refuses_by_a_sentence(capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu.main() == 1
+    assert "needs an NVIDIA GPU" in capsys.readouterr().out
+
+
+def test_a_small_run_times_both_networks_in_both_precisions_and_its_masks_agree(monkeypatch):
+    monkeypatch.setattr(gpu, "TURNS", 1)
+    monkeypatch.setattr(gpu, "REPEATS", 1)
+    lines = gpu.table(torch.device("cpu"), size=(64, 64), batch=2, product=64)
+    found = "\n".join(lines)
+    for what in ("step of 2", "prediction of 1"):
+        for precision in gpu.PRECISIONS:
+            for network in (gpu.OURS, gpu.PEER):
+                (line,) = [one for one in lines if re.match(rf"{what}, {precision} +{re.escape(network)} +\d", one)]
+                assert float(re.search(r"([\d.]+) ms", line)[1]) > 0
+    assert found.count(f"{gpu.OURS} / {gpu.PEER} ") == 4
+    agree = [float(share) for share in re.findall(r"masks agree on ([\d.]+)%", found)]
+    assert agree[:2] == pytest.approx([100, 100], abs=0.1) and agree[2] > 98
+
+
+def test_multiply_adds_are_those_of_a_hand_count():
+    linear = torch.nn.Linear(5, 7)
+    assert gpu.multiply_adds(linear, torch.rand(2, 5)) == 2 * 5 * 7
