@@ -182,7 +182,7 @@ def card_of(
 
 
 def _stage(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: facts[key] for key in (*FACTS, "start")}
+    return {key: facts[key] for key in (*FACTS, "start", "job") if key != "job" or key in facts}
 
 
 def _told(trained: Pretrained) -> dict[str, Any]:

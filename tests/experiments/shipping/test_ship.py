@@ -133,8 +133,9 @@ def test_the_card_and_metadata_say_which_weights_and_the_check_compares_them(toy
 
 
 def test_weights_that_went_on_from_the_shipped_ones_keep_how_those_were_made(toy_bundles, pretrained, weights):
-    assert shipped(pretrained) == 0
     facts = json.loads((pretrained / "pretraining.json").read_text())
+    (pretrained / "pretraining.json").write_text(json.dumps({**facts, "job": {"rounds": 7}, "sites": 2}))
+    assert shipped(pretrained, "--data", "two sites") == 0
     start = {"start": "rendered", "from": "model.safetensors", "sha256": sha256_of(toy_bundles / "one" / MODEL)}
     (pretrained / "pretraining.json").write_text(json.dumps({**facts, "command": "surgfl pretrain on", "start": start}))
     save_weights(pretrained / "model.safetensors", {name: value + 1 for name, value in weights.items()}, NOTES)
@@ -144,7 +145,11 @@ def test_weights_that_went_on_from_the_shipped_ones_keep_how_those_were_made(toy
         "surgfl pretrain on", "surgfl pretrain one --out run7 --start=a.pth --size 64x96:3",
     ]  # fmt: skip
     text = (toy_bundles / "one" / "docs" / "README.md").read_text()
-    assert "| Began from | `surgfl pretrain one --out run7" in text and "| Which began from | random weights |" in text
+    assert (
+        "| Began from | `surgfl pretrain one --out run7" in text
+        and 'job `{"rounds": 7}` |' in text
+        and "| Which began from | random weights |" in text
+    )
 
 
 def test_a_bundle_that_shares_weights_gets_its_card_with_theirs_and_none_of_its_own(toy_bundles, pretrained, capsys):
