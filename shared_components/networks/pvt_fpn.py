@@ -19,7 +19,7 @@ from shared_components.networks.pvt_v2 import CHANNELS, PvtV2B0
 PYRAMID, SEGMENTATION = 256, 128  # channels of the pyramid and of the decoder's segmentation branches
 GROUPS = 32
 MERGED_FROM: Final = 3072
-"""Pixels of a batch's finest maps from which merged convolutions save more than their kernels cost, on a CPU."""
+"""Pixels of a batch's finest maps from which merged convolutions save more than their kernels cost: a CPU, float32."""
 
 
 class FpnDecoder(nn.Module):
@@ -170,6 +170,8 @@ def _branch(upsamplings: int) -> nn.Sequential:
 @torch.jit.unused
 def _is_worth_merging(finest: Tensor) -> bool:
     if not torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    if torch.is_autocast_enabled(finest.device.type):  # where bfloat16 is not the processor's own, they take far longer
         return False
     return finest.device.type == "cpu" and finest[:, 0].numel() >= MERGED_FROM
 
