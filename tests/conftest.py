@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,27 @@ from tests.browser import browser, open_page
 from tests.warm import warm_programs
 
 __all__ = ["browser", "open_page"]
+
+SLOW = "mark.slow"  # as every file writes it that has slow tests
+OVERLOOKED = pytest.StashKey[list[str]]()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Let `-m slow` leave out the files without slow tests: four of five, and with them most of the collection."""
+    asked = config.option.markexpr == "slow" and collection_path.match("test_*.py")
+    return True if asked and SLOW not in collection_path.read_text("utf-8") else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before those are gone that this run does not choose
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    config.stash[OVERLOOKED] = [str(path) for path in slow if SLOW not in path.read_text("utf-8")]
+
+
+@pytest.fixture
+def overlooked(pytestconfig) -> list[str]:
+    """Return which of the files that were collected have slow tests that `-m slow` does not find."""
+    return pytestconfig.stash[OVERLOOKED]
 
 
 @pytest.fixture(autouse=True)

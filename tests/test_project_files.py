@@ -47,3 +47,8 @@ def test_a_wheel_has_every_file_of_package_bundles_and_jobs(monkeypatch):
     expected = [path for folder in folders for path in Path(folder).rglob("*") if path.is_file()]
     assert {str(path) for path in expected if not left_out & set(path.parts)} - packed == set()
     assert {"nvflare_jobs/pfedsis/app/custom/.gitkeep", "surgfl/__init__.py", "surgfl/py.typed"} <= packed
+
+
+def test_every_slow_test_is_found_by_the_word_that_its_file_has(overlooked):
+    """In a run of all files; see `pytest_ignore_collect` of tests/conftest.py."""
+    assert overlooked == []
