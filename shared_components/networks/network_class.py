@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from shared_components.common.schema import shown
@@ -102,15 +102,22 @@ def make(kind: type[nn.Module], arguments: Mapping[str, Any]) -> nn.Module:
 @contextmanager
 def without_memory() -> Iterator[None]:
     """Give every tensor that is made in this context a shape and no memory."""
-    with torch.device("meta"), _ListsOfNumbers():
+    with torch.device("meta"), _ShapesAlone():
         yield
 
 
-class _ListsOfNumbers(TorchFunctionMode):
-    """Keep ``torch.linspace`` on the CPU: SwinUNETR reads its rates of stochastic depth from it when it is made."""
+class _ShapesAlone(TorchFunctionMode):
+    """Draw no values for tensors without memory: torch would import its compiler for that, which takes 1.7 s.
+
+    And keep ``torch.linspace`` on the CPU: SwinUNETR reads its rates of stochastic depth from it when it is made.
+    """
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = {**kwargs} if kwargs else {}
+        if getattr(function, "__module__", "") == nn.init.__name__ or function.__name__ in ("normal_", "uniform_"):
+            drawn: Tensor = args[0] if args else options["tensor"]
+            if drawn.is_meta:
+                return drawn
         return function(*args, **({"device": "cpu"} | options if function is torch.linspace else options))
 
 

@@ -5,6 +5,7 @@ from types import UnionType
 from typing import get_args, get_origin, get_type_hints
 
 import pytest
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle, weightless
 from shared_components.networks.mae_vit import MaeVit
@@ -154,3 +155,25 @@ def test_an_argument_that_may_be_null_is_that_or_of_its_kind():
     assert chosen_arguments({"features": 64}, VitDpt) == {"features": 64}
     with pytest.raises(ValueError, match="network: features is 'wide'; it is a whole number or null"):
         chosen_arguments({"features": "wide"}, VitDpt)
+
+
+class Drawing(TorchDispatchMode):
+    """Note which operations draw numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.seen |= {function.overloadpacket.__name__} & {"normal_", "uniform_"}
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_network_without_memory_draws_no_numbers_for_which_torch_would_import_its_compiler():
+    definition = load_bundle("pfedsis").network
+    with Drawing() as without:
+        shapes = {name: value.shape for name, value in weightless(definition).state_dict().items()}
+    with Drawing() as usual:
+        network = build_network(definition)
+    assert (without.seen, usual.seen) == (set(), {"normal_", "uniform_"})
+    assert shapes == {name: value.shape for name, value in network.state_dict().items()}
