@@ -1,7 +1,8 @@
 """Programs in forks of one process that has imported torch, MONAI and FLARE, which takes seconds of each start.
 
 `warm_programs` makes a folder of commands to be put first in PATH. Each of them asks the process for a fork, which has
-its arguments, variables, working directory and files, imports our own code as any program does, and ends with it.
+its arguments, variables, parent, working directory and files, imports our own code as any program does, and ends with
+it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ LENGTH = struct.Struct("!i")
 CLIENT = """\
 #!{python} -IS
 import json, os, socket, struct, sys
-words = json.dumps([sys.argv, os.getcwd(), os.umask(0o77), dict(os.environ)]).encode()
+words = json.dumps([sys.argv, os.getppid(), os.getcwd(), os.umask(0o77), dict(os.environ)]).encode()
 with socket.socket(socket.AF_UNIX) as door:
     door.connect({door!r})
     socket.send_fds(door, [struct.pack("!i", len(words))], [0, 1, 2])
@@ -120,7 +121,9 @@ def _attend(asking: socket.socket) -> list[str]:
     os._exit(0)
 
 
-def _become(arguments: list[str], folder: str, mask: int, variables: dict[str, str], files: list[int]) -> list[str]:
+def _become(
+    arguments: list[str], parent: int, folder: str, mask: int, variables: dict[str, str], files: list[int]
+) -> list[str]:
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -128,12 +131,16 @@ def _become(arguments: list[str], folder: str, mask: int, variables: dict[str, s
     os.umask(mask)
     os.environ.clear()
     os.environ.update(variables)
+    os.getppid = lambda: parent  # FLARE's process of a job ends with the one that has started it
     # FLARE numbers its streams from the time of its import; of two programs with the same numbers, one waits for ever
     streams = sys.modules["nvflare.fuel.f3.streaming.stream_utils"]
     assert hasattr(streams, "sid_base"), "this FLARE numbers its streams otherwise"
     streams.sid_base = time.time_ns() // 1000
     sys.executable = str(Path(arguments[0]).with_name("python"))
+    sys.orig_argv = [sys.executable, *arguments[1:]]
     sys.path[:0] = filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module("sitecustomize")
     return arguments
 
 
@@ -143,7 +150,7 @@ def execute(program: str, *arguments: str) -> None:
         sys.argv = [program, *arguments]
         runpy.run_path(str(Path(sys.prefix, "bin", name)), run_name="__main__")
         return
-    first, *rest = [word for word in arguments if word != "-u"]
+    first, *rest = arguments[1:] if arguments[0] == "-u" else arguments
     if first in ("-m", "-c"):
         sys.path.insert(0, "")
         sys.argv = [first, *rest[1:]]

@@ -9,6 +9,7 @@ memory and what of it nobody shares, bytes.
 which functions of FLARE's have been replaced by then.
 ``SURGFL_TEST_FORGET`` says after how many seconds FLARE forgets where a stream went that has ended; 300 without.
 ``SURGFL_TEST_REST`` says for how many seconds a site rests before each training step.
+``SURGFL_TEST_PYTHON`` names the program that a parent process takes for Python when it starts a job's.
 """
 
 import functools
@@ -25,16 +26,19 @@ HELD = "SURGFL_TEST_HELD"
 GUARDED = "SURGFL_TEST_GUARDED"
 FORGET = "SURGFL_TEST_FORGET"
 REST = "SURGFL_TEST_REST"
+PYTHON = "SURGFL_TEST_PYTHON"
 STREAMER = "nvflare.fuel.f3.streaming.byte_streamer"
 STEP = "shared_components.core.training:train_step"
 LET_GO = "shared_components.flare.memory:let_go"
 JOBS = ("runner_process", "worker_process")  # of FLARE's modules that run a job
+PARENTS = ("server_train", "client_train")
 
 
 def place(words, call, *, after=False):
     """Call a function before (or after) a function of a module, ``module:Class.function``, each time that is called."""
     module, _, path = words.partition(":")
     *owners, name = path.split(".")
+    assert module not in sys.modules, f"{module} has been imported already, so that nothing would be placed there"
 
     def wrap(loaded):
         owner = functools.reduce(getattr, owners, loaded)
@@ -139,6 +143,8 @@ def forget(seconds):
 
 if GUARDED in os.environ and any(word.startswith("nvflare.") for word in sys.orig_argv):
     note_guarded(os.environ[GUARDED])
+if PYTHON in os.environ and any(word.endswith(PARENTS) for word in sys.orig_argv):
+    sys.executable = os.environ[PYTHON]
 if any(job in word for word in sys.orig_argv for job in JOBS):
     if os.path.exists(os.environ.get(VARIABLE, "")):
         hold(os.environ[VARIABLE])

@@ -18,7 +18,7 @@ import psutil
 from evidence.production.at_start import HELD
 from evidence.production.deployment import Deployment, Party, until
 
-APART = 0.4  # seconds between two looks
+APART = 1.0  # seconds between two looks, each of which takes 20 ms a process
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from itertools import cycle
 
 import pytest
 
+from evidence.production.at_start import PYTHON
 from evidence.production.deployment import Deployment
 from tests.federation.conftest import scenes  # noqa: F401 (a fixture)
 
@@ -23,3 +24,17 @@ def deploy(tmp_path, scenes):  # noqa: F811
     yield make
     for deployment in made:
         deployment.kill()
+
+
+@pytest.fixture
+def deploy_quick(deploy, programs):
+    """Return `deploy` whose jobs' processes are forks of `tests/warm.py`, at a third of the time.
+
+    For what only needs a job to run. Tests of who is killed, of what a process holds, and of the way itself have real
+    ones.
+    """
+
+    def make(*names, variables=None, **options):
+        return deploy(*names, variables={PYTHON: str(programs / "python"), **(variables or {})}, **options)
+
+    return make

@@ -81,9 +81,9 @@ def marker(tmp_path):
     return tmp_path / "marker"
 
 
-def test_a_strict_site_runs_our_jobs_and_refuses_code_and_classes_that_are_not_listed(deploy, marker):
+def test_a_strict_site_runs_our_jobs_and_refuses_code_and_classes_that_are_not_listed(deploy_quick, marker):
     """The server would take the code: the sites decide for themselves."""
-    deployment = deploy("hospital-a", "hospital-b")
+    deployment = deploy_quick("hospital-a", "hospital-b")
     secure(find_kit(deployment.server.kit), allow_custom_code=True)
     deployment.start()
     brings = deployment.submit(with_code(deployment, marker))
@@ -99,8 +99,8 @@ def test_a_strict_site_runs_our_jobs_and_refuses_code_and_classes_that_are_not_l
     assert list(marker.iterdir()) == []
 
 
-def test_a_strict_server_refuses_code_and_workflows_that_are_not_listed(deploy, marker):
-    deployment = deploy("hospital-a")
+def test_a_strict_server_refuses_code_and_workflows_that_are_not_listed(deploy_quick, marker):
+    deployment = deploy_quick("hospital-a")
     secure(find_kit(deployment.sites["hospital-a"].kit), allow_custom_code=True)
     deployment.start()
     brings = deployment.submit(with_code(deployment, marker))
@@ -113,8 +113,8 @@ def test_a_strict_server_refuses_code_and_workflows_that_are_not_listed(deploy, 
     assert list(marker.iterdir()) == []
 
 
-def test_kits_that_allow_code_run_it_and_their_own_filter_still_guards_what_leaves(deploy, marker):
-    deployment = deploy("hospital-a")
+def test_kits_that_allow_code_run_it_and_their_own_filter_still_guards_what_leaves(deploy_quick, marker):
+    deployment = deploy_quick("hospital-a")
     for party in deployment.parties:
         secure(find_kit(party.kit), allow_custom_code=True)
     deployment.start()

@@ -5,10 +5,10 @@ import json
 import psutil
 import pytest
 
-from evidence.production.at_start import GUARDED
+from evidence.production.at_start import GUARDED, REST
 from evidence.production.deployment import marked, until
-from evidence.production.prepared import CHIEF
-from evidence.production.results import LONGER, equal_tensors, records, rejected, wait_for_round
+from evidence.production.prepared import CHIEF, narrow
+from evidence.production.results import equal_tensors, records, rejected, wait_for_round
 from shared_components.cli import main
 
 pytestmark = pytest.mark.slow
@@ -21,9 +21,9 @@ def submit(deployment, job, *words, capsys):
 
 
 def test_a_site_that_is_started_again_is_named_alone_and_taken_again_on_resume(deploy, capsys):
-    deployment = deploy()
+    deployment = deploy(variables={REST: "5"})  # seconds before each of a round's two steps, in which it comes back
     deployment.start()
-    job = deployment.job("fedavg", rounds=6, min_sites=2, bundle="pfedsis", training=LONGER)
+    job = deployment.job("fedavg", rounds=6, min_sites=2)
     lost = deployment.sites["hospital-b"]
     begun = submit(deployment, job, "--set", "min_sites=2", capsys=capsys)
     wait_for_round(deployment, "fedavg", 1)
@@ -42,7 +42,8 @@ def test_a_site_that_is_started_again_is_named_alone_and_taken_again_on_resume(d
 
 
 def test_a_killed_server_is_resumed_by_a_submission_to_bit_equal_weights(deploy, capsys):
-    deployment = deploy("hospital-a", "hospital-b")
+    deployment = deploy("hospital-a", "hospital-b", variables={REST: "2"})  # that round 3 is not over before the kill
+    narrow(deployment.root)
     deployment.start()
     whole = submit(deployment, deployment.job("pfedsis", name="whole", rounds=3), capsys=capsys)
     assert deployment.wait(whole) == "FINISHED:COMPLETED", deployment.server.log[-4000:]

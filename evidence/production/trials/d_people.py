@@ -12,6 +12,7 @@ from pathlib import Path
 from nvflare.fuel.flare_api.api_spec import AuthorizationError, InternalError, JobNotDone
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
+from evidence.production.at_start import REST
 from evidence.production.deployment import Deployment
 from evidence.production.prepared import CHIEF, LEAD, describe, sign_again
 from evidence.production.results import rejected, wait_for_round
@@ -28,7 +29,7 @@ ROLE = "the role in its certificate does not allow it"
 @trial("a member, another lead, and administrators with an expired, a foreign and a site's certificate", quick=True)
 def people(deploy: Deploy) -> str:
     """Each command ends with one sentence and code 2, nobody ends a party, and the lead whose job it is stops it."""
-    deployment = deploy("hospital-a", "hospital-b", change={"administrators": administrators()})
+    deployment = deploy("hospital-a", "hospital-b", change={"administrators": administrators()}, variables={REST: "2"})
     member, other = deployment.kits / MEMBER, deployment.kits / OTHER_LEAD
     expired, foreign, site, named = strangers(deployment)
     deployment.start()
