@@ -185,16 +185,17 @@ def video_folders(root: Path, holds_video: Callable[[Path], bool]) -> dict[str, 
         children = sorted(path for path in root.iterdir() if path.is_dir())
     except OSError as error:
         raise DataError(root, f"cannot be listed ({error.strerror})", "mount it or correct 'root'") from error
-    below = [path for child in children if not holds_video(child) for path in sorted(child.iterdir())]
-    for path in [*children, *below]:
-        if path.is_dir() and holds_video(path):
-            if path.name in found:
-                raise DataError(
-                    root,
-                    f"holds two videos named {path.name!r} ({found[path.name]} and {path})",
-                    "set 'root' one level deeper or rename one",
-                )
-            found[path.name] = path
+    holds = {child: holds_video(child) for child in children}
+    folders = [child for child in children if not holds[child]]
+    below = [path for folder in folders for path in sorted(folder.iterdir()) if path.is_dir() and holds_video(path)]
+    for path in [*filter(holds.get, children), *below]:
+        if path.name in found:
+            raise DataError(
+                root,
+                f"holds two videos named {path.name!r} ({found[path.name]} and {path})",
+                "set 'root' one level deeper or rename one",
+            )
+        found[path.name] = path
     return {name: found[name] for name in sorted(found, key=natural_order)}
 
 

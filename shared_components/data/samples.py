@@ -295,7 +295,9 @@ def read_target(sample: Sample, name: str, files: tuple[Path, ...], *, image: Pa
 def list_samples(site: Site, split: str, spec: SampleSpec) -> list[Sample]:
     """As `samples`, but raise the `DataError` itself."""
     _refuse_unknown_targets(site, spec)
-    listed = [sample for part in site.split.get(split, ()) for sample in _samples_of(site, split, part, spec)]
+    parts = site.split.get(split, ())
+    there = frozenset(site.source.reader.videos(site.root)) if parts else frozenset()
+    listed = [sample for part in parts for sample in _samples_of(site, split, part, spec, there)]
     if not listed:
         raise DataError(site.path, f"split {split!r} has no frames", "list its videos under 'split'")
     if split == "train" and site.added is not None:
@@ -321,9 +323,8 @@ def _refuse_unknown_targets(site: Site, spec: SampleSpec) -> None:
         )
 
 
-def _samples_of(site: Site, split: str, part: VideoRange, spec: SampleSpec) -> list[Sample]:
-    reader = site.source.reader
-    if part.video not in reader.videos(site.root):
+def _samples_of(site: Site, split: str, part: VideoRange, spec: SampleSpec, there: frozenset[str]) -> list[Sample]:
+    if part.video not in there:
         raise DataError(site.root, f"holds no video {part.video!r}", "put it back or correct 'split'")
     listing = _listing(site, part.video, spec)
     if part.stop is not None and part.stop > len(listing):
