@@ -22,8 +22,9 @@ def submit(deployment, job, *words, capsys):
 
 def test_a_site_that_is_started_again_is_named_alone_and_taken_again_on_resume(deploy, capsys):
     deployment = deploy(variables={REST: "5"})  # seconds before each of a round's two steps, in which it comes back
+    narrow(deployment.root)
     deployment.start()
-    job = deployment.job("fedavg", rounds=6, min_sites=2)
+    job = deployment.job("fedavg", rounds=6, min_sites=2, bundle="pfedsis")
     lost = deployment.sites["hospital-b"]
     begun = submit(deployment, job, "--set", "min_sites=2", capsys=capsys)
     wait_for_round(deployment, "fedavg", 1)
