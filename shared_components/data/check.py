@@ -21,7 +21,7 @@ T = TypeVar("T")
 NEAREST, FARTHEST = 1, 255
 """mm: where half of a frame is nearer or farther, it is in another unit; files of 16 bits end at 256."""
 DEPTH_UNIT = "export it in the unit of its data set, such as 16 bits with 256 per millimetre, 0 where it is unknown"
-_THREADS = 4  # decoding releases Python's lock
+_THREADS, _MANY = 4, 32  # decoding releases Python's lock, and threads for a few files take longer than their reading
 _REPEAT = "or write 'history: false' in site.yaml, which repeats the frame"
 
 Seen = tuple[Size | None, list[DataError]]
@@ -101,10 +101,11 @@ def _check_split(site: Site, split: str, spec: SampleSpec, full: bool) -> list[P
     targets = {(name, file): sample for sample in listed for _, name, file in _files(sample)}
     unknown: list[Path] = []  # files of depth without any
     look_at = partial(_read_target, unknown=unknown) if full else _find_target
-    with ThreadPoolExecutor(_THREADS) as threads:
-        looks = follow(threads.map(look, paths, paths.values()), f"reading {split}", len(paths))
+    with ThreadPoolExecutor(_THREADS) as threads:  # they start when they are first used
+        each = threads.map if len(paths) >= _MANY else map
+        looks = follow(each(look, paths, paths.values()), f"reading {split}", len(paths))
         seen = dict(zip(paths, looks, strict=True))
-        labels = follow(threads.map(look_at, targets, targets.values()), f"checking {split}", len(targets))
+        labels = follow(each(look_at, targets, targets.values()), f"checking {split}", len(targets))
         seen_targets = dict(zip(targets, labels, strict=True))
     depths = [file for name, file in targets if name == "depth"]
     if depths and len(unknown) == len(depths):
