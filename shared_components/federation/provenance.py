@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ def provenance(job: Job) -> dict[str, Any]:
     }
 
 
+@functools.cache  # what a process has loaded stays as it is
 def commit() -> str:
     """Return the commit of the source tree, marked where it has uncommitted changes; empty outside a checkout."""
     here = Path(__file__).resolve().parent
