@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import torch
+import functools
+from collections.abc import Callable
+
+from torch import nn
 
 from shared_components.core.method import Method, load_method, method_names
 from shared_components.core.partition import Role, partition_network
-from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle
+from shared_components.networks.bundle_config import bundle_for, load_bundle, weightless
 from shared_components.reporting.tables import Table, as_markdown
 
 MARKS = "<!-- methods: `surgfl methods --write docs/methods.md` -->", "<!-- end of methods -->"
@@ -15,7 +18,8 @@ _HEAD = ("Method", "Partition", "Objective", "Aggregator", "Paper", "What leaves
 
 def methods_table() -> Table:
     """Tabulate every file of the methods' folder, in alphabetical order, with its default arguments."""
-    rows = tuple(_row(load_method(name)) for name in method_names())
+    network = functools.cache(_network)  # most methods have the same one
+    rows = tuple(_row(load_method(name), network) for name in method_names())
     return Table("Methods", _HEAD, rows, labels=len(_HEAD))
 
 
@@ -27,22 +31,25 @@ def methods_markdown() -> str:
     return "\n".join(as_markdown(methods_table()).splitlines()[2:])
 
 
-def _row(method: Method) -> tuple[str, ...]:
+def _row(method: Method, network: Callable[[str], nn.Module]) -> tuple[str, ...]:
     about = method.about
     name = f"[{about.label}](../nvflare_jobs/{method.name}/README.md)"
     texts = (about.partition, about.objective, about.aggregator, about.paper)
     try:
-        update = leaves(method)
+        update = leaves(method, network)
     except ValueError as error:  # its network's package is not there
         update = f"not known: {error}"
     return (name, *texts, update, about.secure_sums)
 
 
-def leaves(method: Method) -> str:
-    """List the content of a round's update, in MB of the method's network at four classes."""
-    with torch.device("meta"):
-        network = build_network(load_bundle(bundle_for(method.name)).network, out_channels=4)
-    state, partition = network.state_dict(), partition_network(network, method.partition)
+def _network(bundle: str) -> nn.Module:
+    return weightless(load_bundle(bundle).network, out_channels=4)
+
+
+def leaves(method: Method, network: Callable[[str], nn.Module] = _network) -> str:
+    """List the content of a round's update, in MB of the method's network at four classes, found by its bundle."""
+    whole = network(bundle_for(method.name))
+    state, partition = whole.state_dict(), partition_network(whole, method.partition)
     sizes = {role: 0 for role in Role}
     for piece in partition:
         view = piece.view(state)
