@@ -54,6 +54,7 @@ def seen(monkeypatch):
     return shapes
 
 
+@pytest.mark.pictures
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_round_trains_validates_and_finishes_on_clips_and_a_comparison_and_the_report_know(federate, seen, kind):
     server = federate(kind=kind, rounds=1).run().finish().server

@@ -88,6 +88,7 @@ def test_local_pieces_never_leave_and_survive_between_rounds(federate):
     assert not torch.equal(kept["site-1"][name], kept["site-2"][name])
 
 
+@pytest.mark.pictures
 def test_finish_leaves_models_metrics_overlays_and_records(federate):
     federation = federate(make_job(rounds=1)).run().finish()
     folder = federation.server.folder
@@ -125,7 +126,7 @@ def test_more_rounds_continue_a_finished_run(federate, tmp_path):
     assert same(straight.weights(), more.weights())
 
 
-def test_a_quarantined_frame_is_set_aside_to_the_end(tmp_path):
+def test_a_quarantined_frame_is_set_aside_to_the_end(toy_bundle, tmp_path):
     """An unreadable validation frame within the site's quarantine costs that frame, not the job."""
     (path,) = render(tmp_path / "scenes", sites=1, frames_per_video=6)
     path.write_text(path.read_text() + "\nquarantine: 0.2\n")

@@ -9,7 +9,7 @@ from shared_components.core.partition import Role, Slice
 from shared_components.federation.messages import FederationError
 from tests.federation.conftest import TINY, Federation, make_job, rewritten
 
-HEADS = ("head_global", "head_personal")
+pytestmark = pytest.mark.usefixtures("toy_bundle")
 
 
 class Counting:
@@ -31,7 +31,7 @@ def test_memory_and_broadcast_reach_the_next_round_and_a_resume_and_steps_are_co
         memory = float(context.memory.get("steps", 0))
         context.memory["steps"] = torch.tensor(memory + 1)
         seen.append((context.round, context.iteration, context.iterations, context.sites, count, memory))
-        return [Term("zero", network.head_global.bias.sum() * 0)]
+        return [Term("zero", network.head.bias.sum() * 0)]
 
     play(local_objective=objective, server_aggregator=Counting())
     federation = federate(make_job("fedavg"), names=["a"]).run()
@@ -65,13 +65,13 @@ def test_what_is_deployed_is_validated_and_saved_and_training_goes_on_from_the_o
         return {}
 
     def deploy(state, memory):
-        return {**state, **({"head_global.bias": memory["bias"]} if memory else {})}
+        return {**state, **({"head.bias": memory["bias"]} if memory else {})}
 
     play(local_update=update, local_deploy=deploy)
     federation = federate(make_job("fedavg"), names=["a"]).run().finish()
     saved = load_file(federation.server.folder / "a" / "model.safetensors")
-    assert saved["head_global.bias"].tolist() == [7.0] * 4
-    assert federation.server.state.models.shared["head_global.bias"].abs().max() < 1
+    assert saved["head.bias"].tolist() == [7.0] * 4
+    assert federation.server.state.models.shared["head.bias"].abs().max() < 1
 
 
 def test_the_last_word_of_the_server_is_what_sites_keep(play, federate):
@@ -81,8 +81,8 @@ def test_the_last_word_of_the_server_is_what_sites_keep(play, federate):
     play(server_finish=finish)
     federation = federate(make_job("fedavg"), names=["a"]).run()
     assert federation.asked.task == "finish"
-    assert federation.asked.messages["a"].pieces["head_global.bias"].abs().sum() == 0
-    assert federation.server.state.models.shared["head_global.weight"].abs().sum() > 0
+    assert federation.asked.messages["a"].pieces["head.bias"].abs().sum() == 0
+    assert federation.server.state.models.shared["head.weight"].abs().sum() > 0
 
 
 def test_too_few_sites_are_refused_before_anybody_is_asked(play, federate):
@@ -100,7 +100,7 @@ def two_tasks(scenes, tmp_path):
 
 def test_sites_with_different_tasks_keep_heads_of_their_own_shape(play, two_tasks, tmp_path):
     def rule(name, tensor, module):
-        return (Slice(Role.MIXED if name.startswith(HEADS) else Role.GLOBAL),)
+        return (Slice(Role.MIXED if name.startswith("head.") else Role.GLOBAL),)
 
     class KeepMixed(Counting):
         def apply(self, state, partition, models, updates):
@@ -111,14 +111,14 @@ def test_sites_with_different_tasks_keep_heads_of_their_own_shape(play, two_task
     federation = Federation(job, tmp_path / "runs", two_tasks, ("a", "b"))
     federation.enrol()
     mixed = federation.server.state.models.mixed
-    assert [len(mixed[site]["head_global.bias"]) for site in ("a", "b")] == [4, 3]
+    assert [len(mixed[site]["head.bias"]) for site in ("a", "b")] == [4, 3]
     federation.send(federation.replies())
 
 
 def test_shared_pieces_of_different_tasks_must_fit(play, two_tasks, tmp_path):
     play(requires_multi_task=True)
     federation = Federation(make_job("fedavg"), tmp_path / "runs", two_tasks, ("a", "b"))
-    shown = r"\(head_global.bias \(4,\) and head_global.bias \(3,\)\)"
+    shown = r"\(head.bias \(4,\) and head.bias \(3,\)\)"
     with pytest.raises(FederationError, match=f"a and b differ in their shared pieces {shown}"):
         federation.enrol()
 

@@ -44,8 +44,8 @@ def test_the_bytes_of_every_method_are_those_of_its_networks_state(method):
 
 
 @pytest.mark.parametrize("method", ["pfedsis", "fedper", "fedseg", "qfedavg"])
-def test_a_sites_answers_hold_what_its_report_says(federate, tmp_path, method):
-    federation = federate(make_job(method, rounds=1))
+def test_a_sites_answers_hold_what_its_report_says(federate, job_on_toy, tmp_path, method):
+    federation = federate(job_on_toy(method, rounds=1))
     enrolled = federation.replies()
     (folder,) = (tmp_path / "runs" / f"test-{method}").glob("2*")
     said = json.loads((folder / "site-1" / FILE).read_text())
@@ -88,7 +88,7 @@ def test_what_is_withheld_is_said_to_stay():
     }
 
 
-def test_a_federation_ends_well_where_a_site_withholds_all_that_it_may(federate, scenes, tmp_path):
+def test_a_federation_ends_well_where_a_site_withholds_all_that_it_may(federate, scenes, toy_bundle, tmp_path):
     own = rewritten(scenes[1], tmp_path / "withholding", withhold=["loss", "scores", "seconds", "memory"])
     assert load_site(own).withhold == ("loss", "scores", "seconds", "memory")
     federation = Federation(make_job("fedavg"), tmp_path / "runs", [scenes[0], own, scenes[2]], SITES)

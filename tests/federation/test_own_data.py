@@ -103,7 +103,7 @@ def test_own_values_under_public_names_join_a_federation_of_public_data(scenes, 
 
 
 @pytest.fixture
-def adding(scenes, tmp_path):
+def adding(scenes, toy_bundle, tmp_path):
     """Two sites that add the same frames, whose videos and numbers are called as the first one's own."""
     added = shutil.copytree(scenes[0].parent, tmp_path / "added") / "site.yaml"
     files = []
@@ -190,6 +190,7 @@ def test_it_trains_on_hidden_patches_and_the_lowest_error_is_best(ended):
     assert len(load_file(ended.server.folder / "server" / "model.safetensors")["head_global.bias"]) == 3
 
 
+@pytest.mark.pictures
 def test_its_pictures_are_frame_masked_and_restored(ended):
     for site in SITES[:2]:
         pictures = sorted((ended.server.folder / site / "overlays").glob("*.png"))

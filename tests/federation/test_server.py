@@ -58,7 +58,7 @@ def test_missing_pieces_and_undeclared_extras_are_rejected(round_one):
         federation.server.check_update("site-1", reply)
 
 
-def test_latest_names_the_run_whose_sites_enrolled_last(federate, tmp_path):
+def test_latest_names_the_run_whose_sites_enrolled_last(federate, toy_bundle, tmp_path):
     """A launch that is refused at enrolment leaves it alone; a resume moves it back."""
     first, second = federate(make_job("fedavg")), federate(make_job("fedavg"))
     latest = tmp_path / "runs" / "test-fedavg" / "latest"
@@ -69,18 +69,18 @@ def test_latest_names_the_run_whose_sites_enrolled_last(federate, tmp_path):
     assert latest.resolve() == first.server.folder
 
 
-def test_a_round_survives_a_bad_update_and_records_it(federate):
+def test_a_round_survives_a_bad_update_and_records_it(federate, toy_bundle):
     federation = federate(make_job("fedavg", min_sites=2)).enrol()
     replies = federation.replies()
-    replies["site-2"] = changed(replies["site-2"], **{NAME: torch.full((4,), float("nan"))})
+    replies["site-2"] = changed(replies["site-2"], **{"head.bias": torch.full((4,), float("nan"))})
     record = federation.send(replies)
-    assert record["rejected"] == [{"site": "site-2", "reason": f"piece {NAME} has values that are not finite"}]
-    expected = (replies["site-1"].pieces[NAME].double() + replies["site-3"].pieces[NAME].double()) / 2
-    torch.testing.assert_close(federation.server.state.models.shared[NAME], expected.float())
+    assert record["rejected"] == [{"site": "site-2", "reason": "piece head.bias has values that are not finite"}]
+    expected = (replies["site-1"].pieces["head.bias"].double() + replies["site-3"].pieces["head.bias"].double()) / 2
+    torch.testing.assert_close(federation.server.state.models.shared["head.bias"], expected.float())
 
 
 @pytest.mark.parametrize("failures, why", [({"site-2": "it did not answer"}, "it did not answer"), ({}, "no answer")])
-def test_too_few_updates_end_the_job_with_every_reason(federate, failures, why):
+def test_too_few_updates_end_the_job_with_every_reason(federate, toy_bundle, failures, why):
     """A driver that forgets a site must not make the round need fewer."""
     federation = federate(make_job("fedavg")).enrol()
     with pytest.raises(FederationError, match=f"2 valid updates and needs 3: site-2: {why}"):
@@ -93,7 +93,7 @@ def test_more_updates_than_there_are_sites_are_refused_before_anybody_is_asked(f
         federate(make_job("fedavg", min_sites=4))
 
 
-def test_a_missing_enrolment_is_named(federate):
+def test_a_missing_enrolment_is_named(federate, toy_bundle):
     federation = federate(make_job("fedavg"))
     replies = federation.replies()
     del replies["site-2"]
@@ -102,7 +102,7 @@ def test_a_missing_enrolment_is_named(federate):
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/tmp/x", "", ".hidden", "a/b", "a" * 200])
-def test_a_job_or_run_cannot_choose_where_a_site_writes(name, federate):
+def test_a_job_or_run_cannot_choose_where_a_site_writes(name, federate, toy_bundle):
     with pytest.raises(ValueError, match="is no folder name"):
         dataclasses.replace(make_job(), name=name)
     federation = federate(make_job("fedavg"))
@@ -112,7 +112,7 @@ def test_a_job_or_run_cannot_choose_where_a_site_writes(name, federate):
         federation.sites["site-1"].answer("enrol", message)
 
 
-def test_an_update_of_a_site_that_the_round_did_not_ask_is_not_used(federate):
+def test_an_update_of_a_site_that_the_round_did_not_ask_is_not_used(federate, toy_bundle):
     federation = federate(make_job("fedavg", client_fraction=0.5)).enrol()
     (idle,) = set(federation.server.state.sites) - set(federation.asked.messages)
     replies = federation.replies()
@@ -121,7 +121,7 @@ def test_an_update_of_a_site_that_the_round_did_not_ask_is_not_used(federate):
     assert record["drawn"] == sorted(replies)
 
 
-def test_a_run_of_an_older_version_is_not_resumed(federate, tmp_path):
+def test_a_run_of_an_older_version_is_not_resumed(federate, toy_bundle, tmp_path):
     federation = federate(make_job("fedavg", rounds=2)).run(until=1)
     files = server_files(federation.server.folder)
     last, tensors, values = files.load()

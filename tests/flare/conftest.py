@@ -15,7 +15,7 @@ from shared_components.flare.console import LogConsole
 from shared_components.flare.controller import FederationController
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.patches import final_message
-from tests.federation.conftest import job_on_toy, narrow, scenes, toy_bundle  # noqa: F401 (fixtures)
+from tests.federation.conftest import job_on_toy, narrow, no_pictures, scenes, toy_bundle  # noqa: F401 (fixtures)
 from tests.flare.simulator import SERVER
 
 SITES = ("site-1", "site-2", "site-3")

@@ -8,7 +8,6 @@ from nvflare.apis.signal import Signal
 from shared_components.common.atomic import write_json
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.patches.lost_sites import LOST
-from tests.federation.conftest import make_job
 from tests.flare.conftest import SITES, ByHand, Place, copied
 from tests.flare.test_controller import aggregations, but, fails
 
@@ -87,13 +86,13 @@ class Hospital(ByHand):
 
 
 @pytest.fixture
-def hospital(workspace, said):
+def hospital(workspace, said, job_on_toy):
     """Return a function that makes a controller of a deployment, whose parties each have a startup kit."""
 
     def make(**changes):
         (workspace / "server" / "0f1e-a-real-job").mkdir(parents=True, exist_ok=True)
         answer = changes.pop("answer", Hospital.ask)
-        return Hospital(workspace, answer, **make_job("fedavg", **{"rounds": 1, **changes}).to_json())
+        return Hospital(workspace, answer, **job_on_toy("fedavg", **{"rounds": 1, **changes}).to_json())
 
     return make
 

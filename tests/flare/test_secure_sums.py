@@ -19,11 +19,11 @@ from shared_components.federation.secure_sums.identity import Identity, Project,
 from shared_components.federation.secure_sums.job_section import MASKED, OPENED
 from shared_components.federation.secure_sums.keys import public_of
 from shared_components.flare.outgoing_check import Asked, check_reply
-from tests.federation.conftest import Federation, job_on_toy, make_job, same, scenes  # noqa: F401 (fixtures)
+from tests.federation.conftest import Federation, job_on_toy, make_job, narrow_module, same, scenes  # noqa: F401 (fixtures)
 from tests.flare.conftest import SITES
 
 SECURE = {"threshold": 2}
-JOB = make_job("fedavg", rounds=1, secure_sums=SECURE)
+JOB = make_job("fedavg", bundle="toy", rounds=1, secure_sums=SECURE)
 
 
 def newest(run):
@@ -42,10 +42,11 @@ def test_a_run_through_the_serialiser_has_the_bits_of_one_in_process(by_hand, jo
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory, request):
+def asked(tmp_path_factory, request, narrow_module):  # noqa: F811
     """Return what a site is asked in a round with secure sums, and its answers, by task."""
     scenes = request.getfixturevalue("scenes")  # noqa: F811
-    federation = Federation(JOB, tmp_path_factory.mktemp("r"), scenes, SITES).enrol()
+    job = dataclasses.replace(JOB, bundle="pvt_fpn")
+    federation = Federation(job, tmp_path_factory.mktemp("r"), scenes, SITES).enrol()
     found = {}
     for task in ("round", "unmask"):
         replies = federation.replies()
@@ -59,7 +60,6 @@ def refused(message, question, site, words):
         check_reply(message, question, site)
 
 
-@pytest.mark.full_width
 def test_what_is_masked_and_what_opens_it_may_leave_and_nothing_else(asked):
     found, site = asked
     for question, reply in found.values():
@@ -120,6 +120,7 @@ def federated(kits, folder, sites):
     return federation, federation.enrol().asked.messages["site-1"]
 
 
+@pytest.mark.usefixtures("toy_bundle")
 def test_sites_of_a_provisioned_federation_sign_their_keys_and_take_no_others(kits, tmp_path, scenes):  # noqa: F811
     """A server that puts a key of its own in between has no signature of the site."""
     federation, asked = federated(kits, tmp_path, scenes)
@@ -143,6 +144,7 @@ def test_sites_of_a_provisioned_federation_sign_their_keys_and_take_no_others(ki
 WHOSE = {"the server's as a site's": "the server", "admin@nvidia.com": "an administrator", "the root's": "an authority"}
 
 
+@pytest.mark.usefixtures("toy_bundle")
 @pytest.mark.parametrize("kit, whose", WHOSE.items())
 def test_who_is_no_site_joins_no_sum(kits, tmp_path, scenes, kit, whose):  # noqa: F811
     """A round of one hospital and the server's own certificate opened that hospital's weights to the last bit."""
@@ -160,6 +162,7 @@ def test_who_is_no_site_joins_no_sum(kits, tmp_path, scenes, kit, whose):  # noq
     assert federation.server.last_record["secure_sum"] == ["site-1", "site-2"]
 
 
+@pytest.mark.usefixtures("toy_bundle")
 def test_a_site_with_another_sites_certificate_is_left_out(kits, tmp_path, scenes):  # noqa: F811
     """Else all sites would refuse every round because of one."""
     federation = Federation(dataclasses.replace(JOB, min_sites=2), tmp_path, scenes, SITES)
