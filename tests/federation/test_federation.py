@@ -18,6 +18,7 @@ from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import build_network, load_bundle
 from tests.federation.conftest import NOT_TINY, SITES, TINY, Federation, make_job, render, rewritten, same
+from tests.kinds import one_of_each_kind
 
 
 def by_rank(federation):
@@ -26,7 +27,7 @@ def by_rank(federation):
     return {ranks[k.partition("/")[0]] + k[k.index("/") :]: v for k, v in federation.weights().items()}
 
 
-@pytest.mark.parametrize("method", method_names())
+@pytest.mark.parametrize("method", one_of_each_kind(method_names()))
 def test_resuming_after_a_killed_round_is_bit_equal(federate, job_on_toy, tmp_path, method):
     """Killed in round 1, when one site has already trained it and the server has not aggregated."""
     job = job_on_toy(method)
