@@ -15,10 +15,18 @@ from shared_components.flare.console import LogConsole
 from shared_components.flare.controller import FederationController
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.patches import final_message
+from shared_components.reporting import report
 from tests.federation.conftest import job_on_toy, narrow, no_pictures, scenes, toy_bundle  # noqa: F401 (fixtures)
 from tests.flare.simulator import SERVER
 
 SITES = ("site-1", "site-2", "site-3")
+
+
+@pytest.fixture(autouse=True)
+def no_page(monkeypatch, request):
+    """Let a job end without its page, which takes as long as a toy's round; tests that look at it are `pictures`."""
+    if not request.node.get_closest_marker("pictures"):
+        monkeypatch.setattr(report, "build_report", lambda run, page: page)
 
 
 class Place:

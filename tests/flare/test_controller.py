@@ -51,6 +51,7 @@ def fails(*_):
     return make_reply(ReturnCode.EXECUTION_EXCEPTION)
 
 
+@pytest.mark.pictures
 def test_a_run_leaves_models_records_and_a_page(by_hand, workspace, said):
     controller = by_hand("pfedsis").start()
     assert controller.panics == []

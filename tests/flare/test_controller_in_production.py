@@ -121,6 +121,7 @@ def test_a_run_that_is_not_there_or_not_named_is_not_begun_anew(hospital, resume
     assert words in reason and not list((controller.workspace / "server" / "surgfl").glob("*/[0-9]*"))
 
 
+@pytest.mark.pictures
 def test_the_result_in_the_jobs_folder_has_the_report_and_the_outsiders_model_alone(hospital):
     controller = hospital().start()
     result = controller.workspace / "server" / "0f1e-a-real-job" / "surgfl_result"
@@ -131,6 +132,7 @@ def test_the_result_in_the_jobs_folder_has_the_report_and_the_outsiders_model_al
     assert (result / "rounds.jsonl").read_bytes() == (run / "server" / "rounds.jsonl").read_bytes()
 
 
+@pytest.mark.pictures
 def test_a_failed_job_leaves_a_report_that_says_why(hospital):
     controller = hospital(answer=but("round", "site-1", fails)).start()
     assert len(controller.panics) == 1
