@@ -13,7 +13,7 @@ from shared_components.core.training import make_context as context_of
 from shared_components.core.training import make_optimizer, train_step
 from shared_components.methods.fedas import Alignment
 from shared_components.methods.feddp import teachers
-from shared_components.networks.bundle_config import Training, build_network, bundle_for, load_bundle
+from shared_components.networks.bundle_config import Training, build_network, bundle_for, load_bundle, weightless
 from shared_components.networks.parts import freeze
 from tests.federation.conftest import TINY, make_job, narrow  # noqa: F401
 from tests.methods.test_methods import built, make_batch, make_context, sent  # noqa: F401
@@ -22,8 +22,7 @@ from tests.methods.toys import SEGMENTATION, Plain
 
 def role_in_the_encoder(method):
     """Return the role whose slices all lie in the encoder, if there is one."""
-    with torch.device("meta"):
-        network = build_network(load_bundle(bundle_for(method.name)).network)
+    network = weightless(load_bundle(bundle_for(method.name)).network)
     places = {(piece.role, piece.tensor.partition(".")[0]) for piece in partition_network(network, method.partition)}
     inside = {role for role, place in places if place == "encoder"} - {r for r, p in places if p != "encoder"}
     return next((role.upper() for role in inside), None)
