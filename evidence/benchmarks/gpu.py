@@ -107,7 +107,7 @@ def faster_predictions(network: nn.Module, image: Tensor) -> list[str]:
 def step(network: nn.Module, image: Tensor, kind: torch.dtype) -> Work:
     """Return a training step: forward, cross-entropy, backward, AdamW."""
     network.train()
-    optimizer = AdamW(network.parameters(), lr=1e-5, fused=True)
+    optimizer = AdamW(network.parameters(), lr=1e-5)
     labels = torch.randint(CLASSES, (image.shape[0], *image.shape[2:]), device=image.device)
 
     def take() -> None:

@@ -42,7 +42,7 @@ def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimi
     groups, rate, decay = parameter_groups(network, training), training.learning_rate, training.weight_decay
     if training.optimizer == "sgd":
         return SGD(groups, rate, momentum=training.momentum, weight_decay=decay)
-    return AdamW(groups, rate, betas=training.betas, weight_decay=decay, fused=True)
+    return AdamW(groups, rate, betas=training.betas, weight_decay=decay)
 
 
 def make_context(

@@ -14,6 +14,7 @@ def test_without_a_gpu_it_refuses_by_a_sentence(capsys, monkeypatch):
     assert "needs an NVIDIA GPU" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_small_run_times_both_networks_in_both_precisions_and_its_masks_agree(monkeypatch):
     monkeypatch.setattr(gpu, "TURNS", 1)
     monkeypatch.setattr(gpu, "REPEATS", 1)

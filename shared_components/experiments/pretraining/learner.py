@@ -87,7 +87,7 @@ def make_optimizer(network: nn.Module, settings: Settings) -> torch.optim.Optimi
     decaying = [p for p in network.parameters() if p.ndim > 1]
     others = [p for p in network.parameters() if p.ndim <= 1]
     groups: list[dict[str, Any]] = [{"params": decaying}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
+    return torch.optim.AdamW(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
 
 
 def _averaging(decay: float) -> Callable[[Tensor, Tensor, Tensor | int], Tensor]:
