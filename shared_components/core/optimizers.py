@@ -3,6 +3,9 @@
 torch wraps some of their functions so that torch.compile passes them by, and the wrappers import torch._dynamo, which
 costs 1.7 s of a process whether or not anything is compiled: a simulator without ``-t`` starts a process per task. Here
 the wrapped functions stand by themselves; numbers and states are the same.
+
+``fused`` stays off: on a CPU torch's fused kernels read a gradient in the order of its weight's memory, and gradients
+that `torch.autograd.grad` returns may have other strides.
 """
 
 from __future__ import annotations
