@@ -80,7 +80,7 @@ def described_jobs(folder: Path) -> dict[str, dict[str, Any]]:
         what = "is no method; correct the name" if name in rows else "has no row; add it under 'jobs'"
         raise ValueError(f"{path}: {name} {what}")
     for name, row in rows.items():
-        check_keys([*common, "method", "network", "synthetic", "tasks"], row, f"{path}: {name}")
+        check_keys([*common, "method", "network", "synthetic", "tasks", "wire"], row, f"{path}: {name}")
     return {name: {"name": name, "method": name} | common | row for name, row in rows.items()}
 
 
