@@ -12,6 +12,7 @@ from evidence.benchmarks import (
     feature_cache,
     following,
     frame_metrics,
+    merged,
     rendering,
     simulator,
     site_round,
@@ -24,6 +25,8 @@ def main() -> None:
     print(f"commit {commit()}, {hardware()}, one thread per site\n")
     with tempfile.TemporaryDirectory() as folder:
         site_round.main(Path(folder) / "sites")
+        print()
+        merged.main()
         print()
         clips.main(Path(folder) / "clips")
         print()
