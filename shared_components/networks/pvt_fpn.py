@@ -51,7 +51,7 @@ class FpnDecoder(nn.Module):
 
     @torch.jit.unused
     def _decode_merged(self, features: list[Tensor]) -> Tensor:
-        """Return the same but for rounding: a step takes two thirds of the time, of gradients most of all."""
+        """Return the same but for rounding, in 0.6 to 0.9 of a step's time, the less the more pixels a batch has."""
         branches = cast(list[nn.Sequential], list(self.segmentation))
         firsts = first_convolutions(features, self.kernels())
         merged: Tensor = sum(branch[1:](x) for branch, x in zip(branches, firsts, strict=True))
