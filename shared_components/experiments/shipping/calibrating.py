@@ -108,9 +108,10 @@ def calibrate(
     task = trained.task
     if task.card.kind != "segmentation" or task.prompting is not None:
         raise ValueError(f"{weights}: only models of segmentation that need no box are calibrated")
+    frames = _frames_of(trained, real)  # first: a site that cannot be used ends it before minutes of work
     trained.network.eval()
     groups = {group: _measured(trained.network, videos) for group, videos in _groups(plan, real)}
-    temperature, errors = _temperature(trained, plan, real)
+    temperature, errors = _temperature(trained, plan, frames)
     about = {"weights": sha256_of(weights), "temperature": temperature}
     by_kind = {kind: {group: found[kind] for group, found in groups.items()} for kind in groups[LIMIT]}
     made = {kind: _fitted(found, about) for kind, found in by_kind.items()}
@@ -216,22 +217,31 @@ def _rates(made: Calibration, groups: Mapping[str, Tensor]) -> dict[str, dict[st
     return found
 
 
-def _temperature(trained: Trained, plan: Plan, real: Sequence[Tested]) -> tuple[float, dict[str, dict[str, float]]]:
+def _frames_of(trained: Trained, real: Sequence[Tested]) -> dict[str, tuple[tuple[str, ...], list[Sample]]]:
+    """Return the classes and some test frames of each real site that has labels."""
+    found = {}
+    for one in real:
+        if one.site.classes and one.site.task in ("", "segmentation"):
+            if coarser_ids(trained.task.card.outputs, one.site.classes) is None:
+                raise ValueError(f"{one.name}: has classes that the model's cannot be merged to; leave it out")
+            listed = samples(one.site, SPLIT, trained.task.spec)
+            found[one.name] = (one.site.classes, listed[:: -(-len(listed) // MOST_FRAMES)])
+    return found
+
+
+def _temperature(
+    trained: Trained, plan: Plan, real: Mapping[str, tuple[tuple[str, ...], list[Sample]]]
+) -> tuple[float, dict[str, dict[str, float]]]:
     """Return the temperature, and the calibration error before and after, on unseen looks and at real sites."""
     first, last = FIRST + plan.reference, FIRST + plan.reference + plan.limit  # of looks that set the limit, and test
     learnt = trained.task.card.outputs
     temperature = fitted_temperature(*_pixels(trained, _labelled(trained, range(first, first + plan.labelled))))
     tests = {"unseen": (learnt, _labelled(trained, range(last, last + plan.labelled)))}
-    for one in real:
-        if one.site.classes and one.site.task in ("", "segmentation"):
-            found = samples(one.site, SPLIT, trained.task.spec)
-            spread = found[:: -(-len(found) // MOST_FRAMES)]
-            tests[one.name] = (one.site.classes, [read_sample(sample) for sample in spread])
+    tests |= {name: (classes, [read_sample(sample) for sample in frames]) for name, (classes, frames) in real.items()}
     errors = {}
     for name, (classes, items) in tests.items():
         ids = coarser_ids(learnt, classes)
-        if ids is None:
-            raise ValueError(f"{name}: has classes that the model's cannot be merged to; leave it out")
+        assert ids is not None
         logits, labels = _pixels(trained, items)
         before, after = (
             calibration_error(merged_logits(logits[..., None, None] / by, ids)[..., 0, 0], labels)

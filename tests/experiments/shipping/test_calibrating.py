@@ -113,3 +113,16 @@ def test_a_model_of_depth_and_a_bundle_without_weights_are_refused(tmp_path, wei
     with pytest.raises(ValueError, match="only models of segmentation that need no box are calibrated"):
         calibrate(path, bundle="one")
     assert main(["calibrate", "two"]) == 2 and "bundle 'two' ships no weights" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("toy_bundles")
+def test_a_site_whose_frames_cannot_be_read_is_refused_before_anything_is_measured(
+    tmp_path, weights, real, monkeypatch
+):
+    path = tmp_path / "model.safetensors"
+    save_weights(path, weights, NOTES)
+    for mask in (tmp_path / "real").rglob("*.png"):
+        mask.unlink()
+    monkeypatch.setattr(calibrating, "_groups", lambda *_: pytest.fail("was measured before"))
+    with pytest.raises(ValueError, match="split 'test' has no frames"):
+        calibrate(path, bundle="one", real=[Scored("Hospital A", "real", load_site(real))])
