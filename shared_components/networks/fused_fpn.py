@@ -6,7 +6,6 @@ bilinear resize, so that the head's few channels are enlarged, not the decoder's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import cast
 
 from torch import Tensor, nn
@@ -19,11 +18,10 @@ from shared_components.networks.pvt_fpn import FpnDecoder
 class FusedBranch(nn.Module):
     """One branch of a decoder after its first convolution, to the logits that it adds."""
 
-    def __init__(self, layers: Sequence[nn.Module], head: nn.Conv2d) -> None:
+    def __init__(self, layers: list[nn.Module], head: nn.Conv2d) -> None:
         super().__init__()
-        rest = list(layers)
-        self.enlarge = rest.pop() if isinstance(rest[-1], nn.Upsample) else nn.Identity()
-        self.rest = nn.Sequential(*rest)
+        self.enlarge = layers.pop() if isinstance(layers[-1], nn.Upsample) else nn.Identity()
+        self.rest = nn.Sequential(*layers)
         self.head = nn.Parameter(head.weight)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -38,7 +36,7 @@ class FusedFpn(nn.Module):
         super().__init__()
         assert head.bias is not None
         self.kernels = nn.ModuleList(nn.ParameterList(one.contiguous() for one in of) for of in decoder.kernels())
-        self.branches = nn.ModuleList(FusedBranch([*branch][1:], head) for branch in _sequences(decoder))
+        self.branches = nn.ModuleList(FusedBranch([*branch][1:], head) for branch in decoder.branches())
         self.bias = nn.Parameter(head.bias[:, None, None])
 
     def forward(self, features: list[Tensor]) -> Tensor:
@@ -58,7 +56,3 @@ def fuse(network: nn.Module) -> nn.Module:
         setattr(network, decoder, FusedFpn(getattr(network, decoder), getattr(network, head)).requires_grad_(False))
         setattr(network, head, nn.Identity())
     return network
-
-
-def _sequences(decoder: FpnDecoder) -> list[nn.Sequential]:
-    return cast(list[nn.Sequential], list(decoder.segmentation))

@@ -6,7 +6,7 @@ a globally shared decoder and a half for a site's personal one; the prediction i
 """
 
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Final, cast
 
 import torch
@@ -52,16 +52,19 @@ class FpnDecoder(nn.Module):
     @torch.jit.unused
     def _decode_merged(self, features: list[Tensor]) -> Tensor:
         """Return the same but for rounding, in 0.6 to 0.9 of a step's time, the less the more pixels a batch has."""
-        branches = cast(list[nn.Sequential], list(self.segmentation))
         firsts = first_convolutions(features, self.kernels())
-        merged: Tensor = sum(branch[1:](x) for branch, x in zip(branches, firsts, strict=True))
-        return merged
+        return reduce(torch.add, (branch[1:](x) for branch, x in zip(self.branches(), firsts, strict=True)))
 
     @torch.jit.unused
     def kernels(self) -> list[Kernels]:
         """Return the kernels of the branches' first convolutions merged with the laterals, see `merged_fpn`."""
-        firsts = [branch[0] for branch in cast(list[nn.Sequential], list(self.segmentation))]
-        return merged_kernels(cast(list[nn.Conv2d], list(self.lateral)), cast(list[nn.Conv2d], firsts))
+        firsts = [cast(nn.Conv2d, branch[0]) for branch in self.branches()]
+        return merged_kernels(cast(list[nn.Conv2d], list(self.lateral)), firsts)
+
+    @torch.jit.unused
+    def branches(self) -> list[nn.Sequential]:
+        """Return the branches, coarsest first."""
+        return cast(list[nn.Sequential], list(self.segmentation))
 
 
 class PvtFpn(nn.Module):
