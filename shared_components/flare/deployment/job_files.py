@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from shared_components.common.atomic import differing, write_text
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.schema import check_keys
 from shared_components.core.method import method_names
+from shared_components.federation.messages import Job
 from shared_components.flare.deployment.job_folder import CLIENT_CONFIG, CUSTOM, MARK, META, SERVER_CONFIG
 
 DESCRIPTION = "jobs.yaml"
@@ -79,8 +81,9 @@ def described_jobs(folder: Path) -> dict[str, dict[str, Any]]:
         name = min(odd)
         what = "is no method; correct the name" if name in rows else "has no row; add it under 'jobs'"
         raise ValueError(f"{path}: {name} {what}")
+    settings = [setting.name for setting in fields(Job) if setting.name != "name"]
     for name, row in rows.items():
-        check_keys([*common, "method", "network", "synthetic", "tasks", "wire"], row, f"{path}: {name}")
+        check_keys(settings, row, f"{path}: {name}")
     return {name: {"name": name, "method": name} | common | row for name, row in rows.items()}
 
 
