@@ -7,12 +7,13 @@ The paper has 0.36 frames a second with LCS and 0.50 without: 1.39; it gives no 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
+from evidence.benchmarks.turns import fastest
 from shared_components.core.aggregators.language_guided import LanguageGuided
 from shared_components.core.card import Card
 from shared_components.core.method import Models, Profile, Update
@@ -35,35 +36,19 @@ def main(objects: Iterable[int] = OBJECTS, turns: int = TURNS) -> None:
     )
     for number in objects:
         plain, selecting = (Sam2Clips(size=SIDE, text=text).eval() for text in ("none", "selection"))
-        found = fastest(
-            {
-                "library": partial(propagate, of_the_library(plain), number),
-                "plain": partial(stream, plain, number),
-                "selecting": partial(stream, selecting, number),
-            },
-            turns,
-        )
+        with torch.no_grad():
+            found = fastest(
+                {
+                    "library": partial(propagate, of_the_library(plain), number),
+                    "plain": partial(stream, plain, number),
+                    "selecting": partial(stream, selecting, number),
+                },
+                turns,
+            )
         library, loop, text = (1000 * seconds / FRAMES for seconds in found.values())
         print(f"  {number} objects: loop / library {loop:.0f} ms / {library:.0f} ms = {loop / library:.2f}", end="")
         print(f", with LCS / without {text:.0f} ms / {loop:.0f} ms = {text / loop:.3f}", flush=True)
     print(f"LHA of {SITES} sites x {NUMBERS / 1e6:.2f} M numbers: {seconds_of_lha():.2f} s a round (aim 2)")
-
-
-def fastest(works: Mapping[str, Callable[[], object]], turns: int) -> dict[str, float]:
-    """Let pieces of work take turns; return the least processor seconds of each."""
-    best = dict.fromkeys(works, float("inf"))
-    for _ in range(turns):
-        for name, work in works.items():
-            best[name] = min(best[name], seconds(work))
-    return best
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """Return the processor time of one call."""
-    started = time.process_time()
-    with torch.no_grad():
-        work()
-    return time.process_time() - started
 
 
 def frames() -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -18,8 +18,9 @@ import torch
 from monai.networks.nets import FlexibleUNet
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.flop_counter import FlopCounterMode
 
+from evidence.benchmarks.pretraining_cost import counted
+from evidence.benchmarks.turns import fastest
 from shared_components.core.optimizers import AdamW
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.trained_model import load_trained
@@ -32,7 +33,6 @@ TURNS, REPEATS, PRODUCT = 5, 10, 8192  # rows of the large matrices
 PAPER_MS = 15.20
 OURS, PEER = "pvt_fpn", "MONAI FlexibleUNet, efficientnet-b0"
 PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}
-Work = Callable[[], object]
 
 
 def main() -> int:
@@ -51,8 +51,9 @@ def main() -> int:
 
 def table(device: torch.device, *, size: tuple[int, int], batch: int, product: int) -> list[str]:
     """Return the lines of all measurements at a size, with matrix products of `product` rows as limit."""
-    networks: dict[str, nn.Module] = {
-        OURS: load_trained(shipped_weights("pvt_fpn"), bundle="pvt_fpn").network,
+    shipped = load_trained(shipped_weights("pvt_fpn"), bundle="pvt_fpn").network.to(device)
+    networks: dict[str, nn.Module] = {  # which take steps
+        OURS: copy.deepcopy(shipped),
         PEER: FlexibleUNet(in_channels=3, out_channels=CLASSES, backbone="efficientnet-b0", spatial_dims=2),
     }
     networks = {name: network.to(device) for name, network in networks.items()}
@@ -65,46 +66,43 @@ def table(device: torch.device, *, size: tuple[int, int], batch: int, product: i
         for name, kind in PRECISIONS.items():
             image = torch.rand(frames, 3, *size, device=device)
             work = {label: prepare(network, image, kind) for label, network in networks.items()}
-            found = fastest(work, device)
+            found = fastest_on(work, device)
             for label, seconds in found.items():
-                share = passes * multiply_adds(networks[label], image) / seconds / limits[name]
+                share = passes * counted(partial(networks[label], image)) / seconds / limits[name]
                 lines.append(
                     f"{what} of {frames}, {name:8} {label:36} {seconds * 1e3:8.2f} ms, {share:6.1%} of the limit"
                 )
             lines.append(f"{what} of {frames}, {name:8} {OURS} / {PEER} {found[OURS] / found[PEER]:.2f}")
     (scene,) = render_video("narrowband", 0, frames=1, height=size[0], width=size[1])
     frame = torch.from_numpy(scene.image).permute(2, 0, 1)[None].to(device) / 255  # (H, W, 3) -> (1, 3, H, W)
-    shown = load_trained(shipped_weights("pvt_fpn"), bundle="pvt_fpn").network.to(device)  # the other has taken steps
-    return lines + faster_predictions(shown, frame)
+    return lines + faster_predictions(shipped, frame)
 
 
 def faster_predictions(network: nn.Module, image: Tensor) -> list[str]:
     """Return a line for each faster way to predict a frame, beside float32 as it was trained and the paper's time."""
-    plain = network.eval()
+    plain, fused = network.eval(), fuse(copy.deepcopy(network))
     ways: dict[str, tuple[nn.Module, torch.dtype]] = {
         "as trained, float32": (plain, torch.float32),
-        "fused, float32": (fuse(copy.deepcopy(plain)), torch.float32),
-        "fused, bf16": (fuse(copy.deepcopy(plain)), torch.bfloat16),
+        "fused, float32": (fused, torch.float32),
+        "fused, bf16": (fused, torch.bfloat16),
     }
     if image.is_cuda:  # of the host's processor, `surgfl segment` takes OpenVINO
-        graph = torch.compile(fuse(copy.deepcopy(plain)), mode="reduce-overhead")
+        graph = torch.compile(copy.deepcopy(fused), mode="reduce-overhead")
         ways |= {
             "fused and compiled, float32": (graph, torch.float32),
             "fused and compiled, bf16": (graph, torch.bfloat16),
         }
-    found = fastest({name: prediction(*way[:1], image, way[1]) for name, way in ways.items()}, image.device)
-    first, lines = found["as trained, float32"], []
-    with torch.no_grad():
-        due = plain(image).argmax(1)
-        for name, (way, kind) in ways.items():
-            with autocast(image.device, kind):
-                agree = float((way(image).argmax(1) == due).float().mean())
-            lines.append(f"prediction, {name:30} {found[name] * 1e3:8.2f} ms, {first / found[name]:.2f} times as fast; "
-                         f"masks agree on {agree:.2%}; the paper has {PAPER_MS:.2f} ms")  # fmt: skip
-    return lines
+    predict = {name: prediction(way, image, kind) for name, (way, kind) in ways.items()}
+    masks = {name: once().argmax(1) for name, once in predict.items()}
+    found, (first, *_) = fastest_on(predict, image.device), masks
+    return [
+        f"prediction, {name:30} {seconds * 1e3:8.2f} ms, {found[first] / seconds:.2f} times as fast; masks agree on "
+        f"{float((masks[name] == masks[first]).float().mean()):.2%}; the paper has {PAPER_MS:.2f} ms"
+        for name, seconds in found.items()
+    ]
 
 
-def step(network: nn.Module, image: Tensor, kind: torch.dtype) -> Work:
+def step(network: nn.Module, image: Tensor, kind: torch.dtype) -> Callable[[], object]:
     """Return a training step: forward, cross-entropy, backward, AdamW."""
     network.train()
     optimizer = AdamW(network.parameters(), lr=1e-5)
@@ -120,7 +118,7 @@ def step(network: nn.Module, image: Tensor, kind: torch.dtype) -> Work:
     return take
 
 
-def prediction(network: nn.Module, image: Tensor, kind: torch.dtype) -> Work:
+def prediction(network: nn.Module, image: Tensor, kind: torch.dtype) -> Callable[[], Tensor]:
     """Return the prediction of frames."""
     network.eval()
 
@@ -140,34 +138,24 @@ def autocast(device: torch.device, kind: torch.dtype) -> AbstractContextManager[
 def limit(rows: int, kind: torch.dtype, device: torch.device) -> float:
     """Return the multiply-adds a second of a product of square matrices."""
     a, b = (torch.rand(rows, rows, dtype=kind, device=device) for _ in range(2))
-    return rows**3 / fastest({"product": partial(torch.mm, a, b)}, device)["product"]
+    return rows**3 / fastest_on({"product": partial(torch.mm, a, b)}, device)["product"]
 
 
-def multiply_adds(network: nn.Module, image: Tensor) -> float:
-    """Return those of a forward pass by PyTorch's counter."""
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        network(image)
-    return counter.get_total_flops() / 2
+def fastest_on(work: Mapping[str, Callable[[], object]], device: torch.device) -> dict[str, float]:
+    """Return seconds of each: the least mean of some repeats, after one that is not counted."""
 
+    def clock() -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
 
-def fastest(work: dict[str, Work], device: torch.device) -> dict[str, float]:
-    """Return seconds of each: the least mean of some repeats, of several turns, after one that is not counted."""
-    best = dict.fromkeys(work, float("inf"))
-    for turn in range(TURNS + 1):
-        for name, once in work.items():
-            _wait(device)
-            began = time.perf_counter()
-            for _ in range(REPEATS):
-                once()
-            _wait(device)
-            if turn:
-                best[name] = min(best[name], (time.perf_counter() - began) / REPEATS)
-    return best
+    def repeated(once: Callable[[], object]) -> None:
+        for _ in range(REPEATS):
+            once()
 
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+    works = {name: partial(repeated, once) for name, once in work.items()}
+    fastest(works, 1)
+    return {name: seconds / REPEATS for name, seconds in fastest(works, TURNS, clock=clock).items()}
 
 
 if __name__ == "__main__":

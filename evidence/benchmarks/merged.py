@@ -5,11 +5,13 @@ Forward and backward pass of both take turns, in processor time of one thread; t
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from unittest.mock import patch
 
 import torch
+from torch import Tensor, nn
 
+from evidence.benchmarks.turns import fastest
 from shared_components.federation.provenance import commit, hardware
 from shared_components.networks import pvt_fpn
 
@@ -23,19 +25,19 @@ def main() -> None:
     network = pvt_fpn.PvtFpn(out_channels=4).train()
     for frames, height, width in SIZES:
         image = torch.rand(frames, 3, height, width)
-        best = {
-            pvt_fpn.MERGED_FROM: float("inf"),
-            frames * height * width: float("inf"),
-        }  # of the latter none is merged
-        for _ in range(TURNS):
-            for pixels in best:
-                with patch.object(pvt_fpn, "MERGED_FROM", pixels):
-                    began = time.thread_time()
-                    network(image).square().mean().backward()
-                    best[pixels] = min(best[pixels], time.thread_time() - began)
-        merged, plain = best.values()
+        works = {
+            "merged": partial(step, network, image, pvt_fpn.MERGED_FROM),
+            "plain": partial(step, network, image, image.numel()),  # more pixels than any map has
+        }
+        merged, plain = fastest(works, TURNS).values()
         print(f"  {frames} of {height}x{width}: merged / plain convolutions {merged / plain:.2f} "
               f"({merged * 1e3:.0f} / {plain * 1e3:.0f} ms)", flush=True)  # fmt: skip
+
+
+def step(network: nn.Module, image: Tensor, merged_from: int) -> None:
+    """Take a forward and backward pass, by merged convolutions from so many pixels on."""
+    with patch.object(pvt_fpn, "MERGED_FROM", merged_from):
+        network(image).square().mean().backward()
 
 
 if __name__ == "__main__":

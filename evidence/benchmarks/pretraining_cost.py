@@ -7,6 +7,8 @@ partition by which a site trains.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -23,15 +25,20 @@ PAPER = "the paper: 116.66 M parameters; 166.61 T a round, which are 0.227 G an 
 
 
 def multiply_adds(network: MaeVit) -> int:
-    """Count those of a forward pass of one image by PyTorch: half of what it calls floating-point operations.
-
-    Attention is done by plain products, since the counter knows no fused attention of a CPU.
-    """
+    """Count those of a forward pass of one image."""
     side = network.patch * network.side
     task = make_task("reconstruction", {"patch": network.patch, "pixels": "normalised", "hidden": HIDDEN})
     batch = task.add_randomness({"image": torch.rand(1, CHANNELS, side, side)}, torch.Generator().manual_seed(0))
+    return counted(lambda: network(batch["image"], batch["hidden"]))
+
+
+def counted(forward: Callable[[], object]) -> int:
+    """Count the multiply-adds of a forward pass by PyTorch: half of what it calls floating-point operations.
+
+    Attention is done by plain products, since the counter knows no fused attention of a CPU.
+    """
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
-        network(batch["image"], batch["hidden"])
+        forward()
     return counter.get_total_flops() // 2
 
 
