@@ -14,7 +14,6 @@ from shared_components.federation.secure_sums.job_section import HASHES, MASKED,
 from shared_components.federation.site.secure_sums import FILE
 from shared_components.federation.store import rounds_in
 from tests.federation.conftest import TINY, make_job, same
-from tests.kinds import one_of_each_kind
 
 SECURE = {"threshold": 2}
 SUMMED = sorted(name for name in method_names() if load_method(name).server.weighted_sum_only)
@@ -30,7 +29,7 @@ def failing(federation, *names):
     return {name: f"site {name}: gone" for name in names if name in federation.asked.messages}
 
 
-@pytest.mark.parametrize("method", one_of_each_kind(SUMMED))
+@pytest.mark.parametrize("method", SUMMED)
 def test_a_round_equals_the_plain_one_to_the_error_of_the_fixed_point(federate, job_on_toy, tmp_path, method):
     """One round: a later training, FedST's server's too, carries a last bit's difference on; FedAdam takes roots."""
     options = {"rounds": 1} | ({"arguments": {"synthetic": "none"}} if method == "fedst" else {})

@@ -48,6 +48,7 @@ def test_of_the_finish_whole_models_go_to_the_disk_and_extras_of_a_round_do_not(
 METHODS = [
     ("fedavg", {"swa": {"start": 0}}), ("fedmedian", {}), ("krum", {}), ("norm_bound", {}), ("qfedavg", {}),
     ("mat_fl", {}), ("fedhca2", {}), ("centralised", {}),
+    pytest.param("feddp", {"fine_tune_from": 1}, marks=pytest.mark.slow),
 ]  # fmt: skip
 
 
