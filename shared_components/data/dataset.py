@@ -262,7 +262,11 @@ def collated(items: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor
     """
     if len(shapes := {tuple(item["image"].shape) for item in items}) > 1:
         raise ValueError(f"samples of {shapes} do not stack to a batch; write batch_size: 1 for whole sequences")
-    batch = {name: torch.stack([item[name] for item in items]) for name in items[0]}
+    return as_numbers({name: torch.stack([item[name] for item in items]) for name in items[0]})
+
+
+def as_numbers(batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return a batch of stored samples, whose images are uint8, in the types that networks and losses take."""
     targets = {name: value for name, value in batch.items() if name != "image"}
     return {
         "image": batch["image"].float() / 255,

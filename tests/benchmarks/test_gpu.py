@@ -31,6 +31,17 @@ def test_a_small_run_times_both_networks_in_both_precisions_and_its_masks_agree(
     assert agree[:2] == pytest.approx([100, 100], abs=0.1) and agree[2] > 98
 
 
+@pytest.mark.slow
+def test_steps_of_a_pre_training_are_timed_with_and_without_graphs(monkeypatch):
+    monkeypatch.setattr(gpu, "TURNS", 2)
+    monkeypatch.setattr(gpu, "REPEATS", 1)
+    (line,) = gpu.pretraining_steps(torch.device("cpu"), sizes=[(64, 64)])
+    by_graphs, without, apart = map(
+        float, re.search(r": ([\d.]+) ms .*, ([\d.]+) without; .* ([\d.]+) apart", line).groups()
+    )
+    assert by_graphs > 0 and without > 0 and apart == 0
+
+
 def test_multiply_adds_are_those_of_a_hand_count():
     linear = torch.nn.Linear(5, 7)
     assert counted(lambda: linear(torch.rand(2, 5))) == 2 * 5 * 7

@@ -15,6 +15,7 @@ from shared_components.common import machine
 from shared_components.core.initial_weights import begin, chosen_start
 from shared_components.core.task import Task
 from shared_components.core.training import optimizer_tensors, restore_optimizer, round_seed
+from shared_components.experiments.pretraining.graphs import use_graphs
 from shared_components.experiments.pretraining.lessons import layers_of, lessons_for
 from shared_components.experiments.pretraining.plan import Settings, build
 from shared_components.federation.store import groups_of, named_groups
@@ -22,6 +23,8 @@ from shared_components.networks.bundle_config import Bundle
 
 CLIP = 1.0  # the largest norm of a step's gradient
 _STEPS = 2  # number of the random stream
+Tensors = list[Tensor] | tuple[Tensor, ...]
+GRAPHED = ("segmentation", "depth")  # tasks whose networks do the same whatever is in a frame
 
 
 class Learner:
@@ -35,12 +38,15 @@ class Learner:
         self.began = begin(self.network, kind, card=task.card, bundle=bundle.name, file=file)
         self.network.to(self.device).train()
         self.lessons = lessons_for(bundle, task, self.network, objects=settings.objects)
-        self.average = AveragedModel(self.network, avg_fn=_averaging(settings.average), use_buffers=True)
+        self.average = AveragedModel(self.network, multi_avg_fn=_averaging(settings.average), use_buffers=True)
         self.learnt = nn.ModuleList([self.network, *layers_of(self.lessons)]).to(self.device)
         self.optimizer = make_optimizer(self.learnt, settings)
+        self.graphed = self.device.type == "cuda" and task.prompting is None and task.card.kind in GRAPHED
+        if self.graphed:
+            use_graphs(self.network)
 
     def step(self, number: int, batch: Mapping[str, Tensor]) -> float:
-        """Take a step on a batch and return its loss.
+        """Take a step on a batch of the learner's device and return its loss.
 
         Raises:
             FloatingPointError: The loss or the gradient is not finite; the step is not taken.
@@ -51,10 +57,9 @@ class Learner:
             group["lr"] = self.settings.rate(number)
         task, network = self.lessons[number % len(self.lessons)]
         drawn = task.add_randomness(batch, torch.Generator().manual_seed(seed))
-        moved = {name: value.to(self.device) for name, value in drawn.items()}
         mixed = self.settings.precision == "bf16"
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=mixed):
-            loss = task.loss(task.predict(network, moved), moved)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed, cache_enabled=not self.graphed):
+            loss = task.loss(task.predict(network, drawn), drawn)
         self.optimizer.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.learnt.parameters(), CLIP)
@@ -87,16 +92,18 @@ def make_optimizer(network: nn.Module, settings: Settings) -> torch.optim.Optimi
     decaying = [p for p in network.parameters() if p.ndim > 1]
     others = [p for p in network.parameters() if p.ndim <= 1]
     groups: list[dict[str, Any]] = [{"params": decaying}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    fused = all(p.is_cuda for p in network.parameters())  # see `core.optimizers` for other devices
+    return torch.optim.AdamW(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
 
 
-def _averaging(decay: float) -> Callable[[Tensor, Tensor, Tensor | int], Tensor]:
+def _averaging(decay: float) -> Callable[[Tensors, Tensors, Tensor | int], None]:
     """Return an exponential moving average with decay min(decay, (1 + n) / (10 + n)) at its n-th update."""
 
-    def averaged(average: Tensor, current: Tensor, count: Tensor | int) -> Tensor:
-        if not average.is_floating_point():
-            return current
+    def averaged(averages: Tensors, current: Tensors, count: Tensor | int) -> None:
+        if not averages[0].is_floating_point():  # all have one type
+            torch._foreach_copy_(averages, current)
+            return
         n = int(count)
-        return average.lerp(current, 1 - min(decay, (1 + n) / (10 + n)))
+        torch._foreach_lerp_(averages, current, 1 - min(decay, (1 + n) / (10 + n)))
 
     return averaged

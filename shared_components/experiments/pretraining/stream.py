@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from shared_components.core.training import round_seed
-from shared_components.data.dataset import collated
+from shared_components.data.dataset import as_numbers
 from shared_components.data.samples import Item, SampleSpec
 from shared_components.data.synthetic.looks import numbered
 from shared_components.data.synthetic.scene import SceneFrame, render_video
@@ -133,11 +133,18 @@ def targets_of(clip: Sequence[SceneFrame], spec: SampleSpec, how: Filming = PART
 
 
 def batches(
-    settings: Settings, spec: SampleSpec, *, begin: int = 0, workers: int = 0, objects: int | None = None
+    settings: Settings,
+    spec: SampleSpec,
+    *,
+    begin: int = 0,
+    workers: int = 0,
+    objects: int | None = None,
+    device: torch.device | None = None,
 ) -> Iterator[dict[str, Tensor]]:
     """Yield the batches from step `begin` on, in the form of `data.dataset.batches`; `objects` as in `Groups`.
 
-    With `workers` other processes render ahead; the batches are the same.
+    With `workers` other processes render ahead; the batches are the same. Batches lie on `device`, by default the
+    processor.
     """
     groups = Groups(settings, spec, objects=objects)
     left = [number for number, span in enumerate(groups.spans) if span.first + span.count > begin]
@@ -145,8 +152,8 @@ def batches(
     loader = DataLoader(groups, batch_size=None, sampler=left, num_workers=workers, **more)
     for number, group in zip(left, loader, strict=True):
         span = groups.spans[number]
-        for f in range(max(begin - span.first, 0), span.count):
-            yield collated([{name: value[f, b] for name, value in group.items()} for b in range(settings.batch)])
+        for f in range(max(begin - span.first, 0), span.count):  # copied as bytes
+            yield as_numbers({name: value[f].to(device) for name, value in group.items()})
 
 
 def held_out(

@@ -194,7 +194,14 @@ class Pretraining:
             self.scores, self._saved = self.folder.last_scores(), self.done
 
     def _train(self, signals: list[int]) -> None:
-        stream = batches(self.settings, self.spec, begin=self.done, workers=self.workers, objects=self.objects)
+        stream = batches(
+            self.settings,
+            self.spec,
+            begin=self.done,
+            workers=self.workers,
+            objects=self.objects,
+            device=self.learner.device,
+        )
         self._pace.pause()
         for batch in stream:
             self._losses.append(self._step(batch))
