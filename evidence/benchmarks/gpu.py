@@ -141,8 +141,7 @@ def pretraining_steps(device: torch.device, *, sizes: Sequence[tuple[int, int]] 
     for height, width in sizes:
         settings = Settings(OURS, "segmentation", (Phase(height, width, 1000),), batch=BATCH, precision="bf16")
         learners = {name: Learner(bundle, task_for(bundle, settings.task), settings) for name in ("graphs", "plain")}
-        if learners["plain"].graphed:
-            del learners["plain"].network.forward
+        learners["plain"].graphs = None
         image = torch.rand(BATCH, 3, height, width, device=device)
         batch = {"image": image, "label": torch.randint(CLASSES, (BATCH, height, width), device=device)}
         losses = {name: [one.step(number, batch) for number in range(TURNS)] for name, one in learners.items()}

@@ -49,7 +49,7 @@ def segmentation_loss(
     logits = logits.float()
     true = _one_hot(label, logits.shape[1])
     probability = logits.softmax(dim=1)
-    if bool((unlabelled := label == IGNORED).any()):
+    if _any(unlabelled := label == IGNORED):
         probability = probability * ~unlabelled[:, None]  # (B, C, H, W) * (B, 1, H, W)
     intersection = (probability * true).sum(dim=(2, 3))  # (B, C)
     both = probability.sum(dim=(2, 3)) + true.sum(dim=(2, 3))
@@ -110,9 +110,9 @@ def pixel_cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None = N
         label: (B, H, W) int64 class ids in 0..C-1, and `IGNORED`.
         weight: (C,), of each class in the mean.
     """
-    if not bool((label == IGNORED).any()):
+    if not _any(label == IGNORED):
         return F.cross_entropy(logits, label, weight)
-    if not bool((label != IGNORED).any()):
+    if not _any(label != IGNORED):
         return logits.sum() * 0
     return F.cross_entropy(logits, label, weight, ignore_index=IGNORED)
 
@@ -160,7 +160,7 @@ def consistency_loss(global_logits: Tensor, label: Tensor) -> Tensor:
     _check_shapes(global_logits, label)
     probability = global_logits.float().softmax(dim=1)
     true = _one_hot(label, probability.shape[1])
-    if not bool((label == IGNORED).any()):
+    if not _any(label == IGNORED):
         return F.mse_loss(probability, true)
     return labelled_mean((probability - true).square().mean(1), label)
 
@@ -234,6 +234,11 @@ def shrink_label(label: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
     """Return class ids (B, H, W) at a feature map's size, (B, h, w) int64, by nearest neighbour."""
     # (B, H, W) -> (B, 1, H, W) -> (B, 1, h, w) -> (B, h, w)
     return F.interpolate(label[:, None].float(), size=tuple(size), mode="nearest")[:, 0].long()
+
+
+def _any(mask: Tensor) -> bool:
+    """Say whether anything is true; it may be where a CUDA graph is recorded, which can read nothing."""
+    return (mask.is_cuda and torch.cuda.is_current_stream_capturing()) or bool(mask.any())
 
 
 def _one_hot(label: Tensor, classes: int) -> Tensor:

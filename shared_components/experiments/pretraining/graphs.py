@@ -1,49 +1,61 @@
-"""CUDA graphs of a network's training pass, which take the place of a thousand launches of small kernels."""
+"""Steps recorded as CUDA graphs: one launch in place of some thousand of small kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-Key = tuple[tuple[torch.Size, torch.dtype], ...]
+WARM_UP = 3  # steps before a recording, in which libraries choose their kernels
+Shapes = tuple[tuple[str, torch.Size, torch.dtype], ...]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A graph, the tensors that it reads and the one that it writes."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: dict[str, Tensor]
+    result: Tensor
+
+    def replay(self, batch: Mapping[str, Tensor]) -> Tensor:
+        for name, value in batch.items():
+            self.inputs[name].copy_(value, non_blocking=True)
+        self.graph.replay()
+        return self.result
 
 
 class Graphs:
-    """Calls a network in training by graphs of its forward and backward pass, one for each shape of its inputs.
+    """Takes steps on batches by recordings, one for each shape of a batch; the first call with a shape records.
 
-    A graph is captured at the first call with a shape, in the autocast of that call, which must not cache casts. What
-    the network does may not follow from the values of its inputs. In evaluation the network is called as it is.
+    Args:
+        take: Takes a step on a batch and returns a tensor. It may read no values back from the GPU, and what it does
+            may follow from shapes alone; learning rates and the like are tensors.
+        undo: Takes back the steps that were taken since it was made.
     """
 
-    def __init__(self, network: nn.Module) -> None:
-        self._network, self._forward = network, network.forward
-        self._captured: dict[Key, Callable[..., Tensor]] = {}
+    def __init__(self, take: Callable[[Mapping[str, Tensor]], Tensor], undo: Callable[[], Callable[[], None]]) -> None:
+        self._take, self._undo = take, undo
+        self._recordings: dict[Shapes, Recording] = {}
 
-    def __call__(self, *inputs: Tensor) -> Tensor:
-        if not self._network.training:
-            return self._forward(*inputs)  # type: ignore[no-any-return]
-        key = tuple((x.shape, x.dtype) for x in inputs)
-        if key not in self._captured:
-            plain, samples = _Plain(self._network, self._forward), tuple(x.clone() for x in inputs)
-            graph = torch.cuda.make_graphed_callables(plain, samples, allow_unused_input=True)
-            self._captured[key] = cast(Callable[..., Tensor], graph)
-        return self._captured[key](*inputs)
+    def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
+        shapes = tuple((name, value.shape, value.dtype) for name, value in batch.items())
+        if shapes not in self._recordings:
+            self._recordings[shapes] = self._record(batch)
+        return self._recordings[shapes].replay(batch)
 
-
-class _Plain(nn.Module):
-    """A network's parameters and its forward pass, which `make_graphed_callables` replaces here and not there."""
-
-    def __init__(self, network: nn.Module, forward: Callable[..., Tensor]) -> None:
-        super().__init__()
-        self.network, self._run = network, forward
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return self._run(*inputs)
-
-
-def use_graphs(network: nn.Module) -> None:
-    """Let a network on a GPU be called by graphs wherever it trains."""
-    network.forward = Graphs(network)  # type: ignore[assignment]
+    def _record(self, batch: Mapping[str, Tensor]) -> Recording:
+        inputs = {name: value.clone() for name, value in batch.items()}
+        undo, aside = self._undo(), torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_UP):
+                self._take(inputs)
+            undo()
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=aside):
+            result = self._take(inputs)
+        return Recording(graph, inputs, result)

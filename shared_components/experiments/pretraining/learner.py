@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
 
 from shared_components.common import machine
 from shared_components.core.initial_weights import begin, chosen_start
 from shared_components.core.task import Task
 from shared_components.core.training import optimizer_tensors, restore_optimizer, round_seed
-from shared_components.experiments.pretraining.graphs import use_graphs
-from shared_components.experiments.pretraining.lessons import layers_of, lessons_for
+from shared_components.experiments.pretraining.graphs import Graphs
+from shared_components.experiments.pretraining.lessons import Lesson, layers_of, lessons_for
 from shared_components.experiments.pretraining.plan import Settings, build
 from shared_components.federation.store import groups_of, named_groups
 from shared_components.networks.bundle_config import Bundle
 
 CLIP = 1.0  # the largest norm of a step's gradient
 _STEPS = 2  # number of the random stream
-Tensors = list[Tensor] | tuple[Tensor, ...]
-GRAPHED = ("segmentation", "depth")  # tasks whose networks do the same whatever is in a frame
+RECORDED = ("segmentation",)  # tasks whose losses read no values back from a GPU, and whose networks do not
 
 
 class Learner:
-    """Takes the steps of a pre-training; randomness follows from the seed and the step's number."""
+    """Takes the steps of a pre-training; randomness follows from the seed and the step's number.
+
+    Attributes:
+        average: the network with the moving average of its weights.
+        graphs: steps as CUDA graphs, where the network's work follows from its input's shape alone.
+    """
 
     def __init__(self, bundle: Bundle, task: Task, settings: Settings, start: str | Path = "random") -> None:
         self.task, self.settings, self.device = task, settings, machine.device()
@@ -38,36 +43,81 @@ class Learner:
         self.began = begin(self.network, kind, card=task.card, bundle=bundle.name, file=file)
         self.network.to(self.device).train()
         self.lessons = lessons_for(bundle, task, self.network, objects=settings.objects)
-        self.average = AveragedModel(self.network, multi_avg_fn=_averaging(settings.average), use_buffers=True)
+        self.average = copy.deepcopy(self.network).requires_grad_(False)
         self.learnt = nn.ModuleList([self.network, *layers_of(self.lessons)]).to(self.device)
         self.optimizer = make_optimizer(self.learnt, settings)
-        self.graphed = self.device.type == "cuda" and task.prompting is None and task.card.kind in GRAPHED
-        if self.graphed:
-            use_graphs(self.network)
+        recorded = self.device.type == "cuda" and task.prompting is None and task.card.kind in RECORDED
+        self.graphs = Graphs(partial(self._take, self.lessons[0]), self._undoing) if recorded else None
+        self._share: float | Tensor = torch.zeros((), device=self.device) if recorded else 0.0
 
     def step(self, number: int, batch: Mapping[str, Tensor]) -> float:
         """Take a step on a batch of the learner's device and return its loss.
 
         Raises:
-            FloatingPointError: The loss or the gradient is not finite; the step is not taken.
+            FloatingPointError: The loss or the gradient is not finite; the step is not taken, but by a graph.
         """
         seed = round_seed(self.settings.seed, _STEPS, number)
         torch.manual_seed(seed)  # for dropout
+        self._set(self.settings.rate(number), averaged_share(number, self.settings.average))
+        lesson = self.lessons[number % len(self.lessons)]
+        drawn = lesson[0].add_randomness(batch, torch.Generator().manual_seed(seed))
+        found = self._take(lesson, drawn, number=number) if self.graphs is None else self.graphs(drawn)
+        loss, norm = found.tolist()
+        _check_finite(number, loss, norm)
+        return loss
+
+    def _set(self, rate: float, share: float) -> None:
+        """Set the learning rate, and the share of the new weights in the average, of the next step."""
         for group in self.optimizer.param_groups:
-            group["lr"] = self.settings.rate(number)
-        task, network = self.lessons[number % len(self.lessons)]
-        drawn = task.add_randomness(batch, torch.Generator().manual_seed(seed))
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        if isinstance(self._share, Tensor):
+            self._share.fill_(share)
+        else:
+            self._share = share
+
+    def _take(self, lesson: Lesson, batch: Mapping[str, Tensor], *, number: int | None = None) -> Tensor:
+        """Take a step; return its loss and gradient's norm, (2,), checked before weights move if it has a number."""
+        task, network = lesson
         mixed = self.settings.precision == "bf16"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed, cache_enabled=not self.graphed):
-            loss = task.loss(task.predict(network, drawn), drawn)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed, cache_enabled=self.graphs is None):
+            loss = task.loss(task.predict(network, batch), batch)
         self.optimizer.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.learnt.parameters(), CLIP)
-        if not (math.isfinite(value := float(loss.detach())) and math.isfinite(float(norm))):
-            raise FloatingPointError(f"the loss of step {number} is {value}, its gradient {float(norm)}")
+        found = torch.stack([loss.detach().float(), norm.float()])
+        if number is not None:
+            _check_finite(number, *found.tolist())
         self.optimizer.step()
-        self.average.update_parameters(self.network)
-        return value
+        self._move_average()
+        return found
+
+    @torch.no_grad()
+    def _move_average(self) -> None:
+        for kind, (averages, values) in _by_kind(self.average, self.network).items():
+            if kind.is_floating_point:
+                difference = torch._foreach_sub(values, averages)
+                torch._foreach_mul_(difference, self._share)
+                torch._foreach_add_(averages, difference)
+            else:
+                torch._foreach_copy_(averages, values)
+
+    def _undoing(self) -> Callable[[], None]:
+        """Return what sets network, average and optimizer back to now."""
+        modules = [*_tensors(self.learnt), *_tensors(self.average)]
+        kept = [value.clone() for value in modules]
+        slots = {p: {name: value.clone() for name, value in found.items()} for p, found in self.optimizer.state.items()}
+
+        @torch.no_grad()
+        def undo() -> None:
+            torch._foreach_copy_(modules, kept)
+            for p, found in self.optimizer.state.items():
+                for name, value in found.items():
+                    value.copy_(slots[p][name] if p in slots else torch.zeros_like(value))  # as AdamW begins
+
+        return undo
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the state of network, average and optimizer."""
@@ -88,22 +138,39 @@ class Learner:
 
 
 def make_optimizer(network: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    """Return AdamW without weight decay of norms and biases."""
+    """Return AdamW without weight decay of norms and biases; on a GPU it can be recorded in graphs."""
     decaying = [p for p in network.parameters() if p.ndim > 1]
     others = [p for p in network.parameters() if p.ndim <= 1]
     groups: list[dict[str, Any]] = [{"params": decaying}, {"params": others, "weight_decay": 0.0}]
-    fused = all(p.is_cuda for p in network.parameters())  # see `core.optimizers` for other devices
-    return torch.optim.AdamW(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=fused)
+    if not decaying[0].is_cuda:
+        return torch.optim.AdamW(groups, lr=settings.learning_rate, weight_decay=settings.weight_decay)
+    rate = torch.tensor(settings.learning_rate, device=decaying[0].device)
+    return torch.optim.AdamW(groups, lr=rate, weight_decay=settings.weight_decay, fused=True, capturable=True)
 
 
-def _averaging(decay: float) -> Callable[[Tensors, Tensors, Tensor | int], None]:
-    """Return an exponential moving average with decay min(decay, (1 + n) / (10 + n)) at its n-th update."""
+def averaged_share(number: int, decay: float) -> float:
+    """Return the share of a step's weights in their moving average: its n-th decay is min(decay, (1 + n) / (10 + n)).
 
-    def averaged(averages: Tensors, current: Tensors, count: Tensor | int) -> None:
-        if not averages[0].is_floating_point():  # all have one type
-            torch._foreach_copy_(averages, current)
-            return
-        n = int(count)
-        torch._foreach_lerp_(averages, current, 1 - min(decay, (1 + n) / (10 + n)))
+    The first step's weights are the first average.
+    """
+    return 1 - min(decay, (1 + number) / (10 + number)) if number else 1.0
 
-    return averaged
+
+def _tensors(network: nn.Module) -> list[Tensor]:
+    """Return parameters and buffers, each once."""
+    return [*(p.detach() for p in network.parameters()), *network.buffers()]
+
+
+def _by_kind(one: nn.Module, other: nn.Module) -> dict[torch.dtype, tuple[list[Tensor], list[Tensor]]]:
+    """Return the states of two networks of one structure by their types."""
+    found: dict[torch.dtype, tuple[list[Tensor], list[Tensor]]] = {}
+    for a, b in zip(_tensors(one), _tensors(other), strict=True):
+        ones, others = found.setdefault(a.dtype, ([], []))
+        ones.append(a)
+        others.append(b)
+    return found
+
+
+def _check_finite(number: int, loss: float, norm: float) -> None:
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        raise FloatingPointError(f"the loss of step {number} is {loss}, its gradient {norm}")

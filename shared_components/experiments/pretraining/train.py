@@ -240,7 +240,7 @@ class Pretraining:
 
     def _check(self) -> None:
         assert self._checks is not None
-        self.scores = self._checks.scores(self.learner.average.module)
+        self.scores = self._checks.scores(self.learner.average)
         self.folder.log({"step": self.done, "scores": self.scores})
         self._board.say(f"step {self.done}  {self._checks.summary(self.scores)}")
         self._pace.pause()
@@ -249,7 +249,7 @@ class Pretraining:
         """Write the model, then the state: a kill between the two only repeats the steps since the last state."""
         self.seconds = time.monotonic() - self._began
         if self.done:
-            weights = self.learner.average.module.state_dict()
+            weights = self.learner.average.state_dict()
             self.folder.save_model(weights, self._notes(), self._facts())
         values = {"step": self.done, "seconds": self.seconds, "losses": self._losses}
         self.folder.save(self.learner.tensors(), values)

@@ -1,57 +1,69 @@
-"""Networks that are called by CUDA graphs in training; a stand-in captures, since tests run without a GPU."""
+"""Steps that are recorded and replayed; a stand-in records, since tests run without a GPU."""
+
+import contextlib
 
 import pytest
 import torch
-from torch import Tensor, nn
 
-from shared_components.experiments.pretraining.graphs import use_graphs
-
-
-class Doubling(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.tensor(2.0))
-        self.calls = 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.calls += 1
-        return self.weight * x
+from shared_components.experiments.pretraining.graphs import WARM_UP, Graphs
 
 
 @pytest.fixture
-def captured(monkeypatch) -> list[tuple[Tensor, ...]]:
-    """Return the inputs that were captured with; a capture answers by the weights and never by the network."""
-    found = []
+def recording(monkeypatch):
+    """Let a "graph" be the work that was done while it was recorded, which a replay does again."""
+    works = []
 
-    def capture(callable_, samples, *, allow_unused_input):
-        found.append(samples)
-        (weight,) = callable_.parameters()  # as the real one, it finds them in the module
-        assert callable_.training and torch.equal(callable_(*samples), weight * samples[0])
-        return lambda x: weight * x
+    class Graph:
+        def replay(self) -> None:
+            works[-1]()
 
-    monkeypatch.setattr(torch.cuda, "make_graphed_callables", capture)
-    return found
+    class Stream:
+        def wait_stream(self, other) -> None:
+            pass
 
-
-def test_one_graph_is_captured_for_each_shape_of_its_own_memory_and_learns_on(captured):
-    network = Doubling()
-    use_graphs(network)
-    small, large = torch.ones(2), torch.ones(3)
-    for x in (small, large, small):
-        assert torch.equal(network(x), 2 * x)
-    assert [samples[0].shape for samples in captured] == [small.shape, large.shape]
-    assert captured[0][0].data_ptr() != small.data_ptr()
-    network(small).sum().backward()
-    assert network.weight.grad == 2
-    with torch.no_grad():
-        network.weight += 1
-    assert torch.equal(network(small), 3 * small)
-    assert network.calls == 2  # while capturing
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, stream: contextlib.nullcontext())
+    return works
 
 
-def test_evaluation_and_copies_of_the_weights_see_the_plain_network(captured):
-    network = Doubling()
-    use_graphs(network)
-    network.eval()
-    assert torch.equal(network(torch.ones(2)), torch.full((2,), 2.0)) and network.calls == 1 and not captured
-    assert list(network.state_dict()) == ["weight"]
+class Sum:
+    """Adds what it is given to a weight, as recorded work does: by the tensors that it saw."""
+
+    def __init__(self, works) -> None:
+        self.weight, self.result, self.calls, self.works = torch.zeros(()), torch.zeros(()), 0, works
+
+    def take(self, batch) -> torch.Tensor:
+        self.calls += 1
+        image = batch["image"]
+
+        def work() -> None:
+            self.weight += image.sum()
+            self.result.copy_(self.weight)
+
+        self.works.append(work)
+        if self.calls % (WARM_UP + 1):  # the last call of a recording launches nothing
+            work()
+        return self.result
+
+    def undo(self):
+        kept = self.weight.clone()
+        return lambda: self.weight.copy_(kept)
+
+
+def test_a_step_reads_its_own_batch_and_warming_up_leaves_nothing_behind(recording):
+    total = Sum(recording)
+    graphs = Graphs(total.take, total.undo)
+    assert float(graphs({"image": torch.full((2,), 3.0)})) == 6
+    assert float(graphs({"image": torch.full((2,), 4.0)})) == 14
+    assert total.calls == WARM_UP + 1
+
+
+def test_another_shape_is_recorded_anew_and_goes_on_from_the_same_weights(recording):
+    total = Sum(recording)
+    graphs = Graphs(total.take, total.undo)
+    graphs({"image": torch.ones(2)})
+    assert float(graphs({"image": torch.ones(5)})) == 7
+    assert total.calls == 2 * (WARM_UP + 1)

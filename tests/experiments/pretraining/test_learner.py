@@ -65,8 +65,8 @@ def test_the_average_follows_closely_at_first_and_by_its_decay_later_and_has_sta
     expected = values[0]  # the first is copied
     for value in values[1:]:
         expected = 0.15 * expected + 0.85 * value
-    assert torch.allclose(learner.average.module.head.weight, expected, atol=1e-7)
-    ours, averaged = learner.network.encoder[1], learner.average.module.encoder[1]  # batch norm
+    assert torch.allclose(learner.average.head.weight, expected, atol=1e-7)
+    ours, averaged = learner.network.encoder[1], learner.average.encoder[1]  # batch norm
     assert averaged.num_batches_tracked == ours.num_batches_tracked == 3
     assert averaged.running_mean.abs().sum() > 0 and averaged.running_mean.isfinite().all()
     slow = learner_of(average=0.999)
@@ -74,7 +74,7 @@ def test_the_average_follows_closely_at_first_and_by_its_decay_later_and_has_sta
     first = slow.network.head.weight.detach().clone()
     slow.step(1, batch_of())
     now = slow.network.head.weight.detach()
-    assert torch.allclose(slow.average.module.head.weight, 2 / 11 * first + 9 / 11 * now, atol=1e-7)
+    assert torch.allclose(slow.average.head.weight, 2 / 11 * first + 9 / 11 * now, atol=1e-7)
 
 
 def test_a_gradient_is_clipped_to_norm_one_and_nothing_is_dropped_out(learner_of, monkeypatch):
@@ -112,4 +112,18 @@ def test_a_start_from_a_file_pastes_its_weights(learner_of, tmp_path):
     save_weights(tmp_path / "model.safetensors", one.network.state_dict())
     other = learner_of(seed=2, begin=tmp_path / "model.safetensors")
     assert same(weights(other.network), weights(one.network)) and other.began["from"] == "model.safetensors"
-    assert same(weights(other.average.module), weights(one.network))
+    assert same(weights(other.average), weights(one.network))
+
+
+def test_what_undoes_steps_sets_network_average_and_optimizer_back(learner_of):
+    """As before a CUDA graph is recorded: the steps after it are those of a training that never took these."""
+    one, other = learner_of(), learner_of()
+    for steps in ((), (0, 1)):  # before the first step, and in the middle of a training
+        for number in steps:
+            assert one.step(number, batch_of()) == other.step(number, batch_of())
+        undo = one._undoing()
+        one.step(7, batch_of(0.1))
+        one.step(8, batch_of(0.9))
+        undo()
+    assert one.step(2, batch_of()) == other.step(2, batch_of())
+    assert same(one.tensors().values(), other.tensors().values())

@@ -76,7 +76,7 @@ def test_the_folder_has_the_averaged_model_its_facts_a_log_and_a_state(begin, tm
     tensors, values = load_tensors(tmp_path / "run" / "state.safetensors")
     assert values["step"] == 12
     head = weights(tmp_path / "run")["head.weight"]
-    assert torch.equal(tensors["average|module.head.weight"], head)
+    assert torch.equal(tensors["average|head.weight"], head)
     assert not torch.equal(tensors["learnt|0.head.weight"], head)
 
 
