@@ -33,7 +33,7 @@ from shared_components.networks.bundle_config import load_bundle
 from shared_components.networks.fused_fpn import fuse
 
 HEIGHT, WIDTH, BATCH, CLASSES = 512, 640, 8, 4
-TURNS, REPEATS, PRODUCT = 5, 10, 8192  # rows of the large matrices
+TURNS, REPEATS, PRODUCT = 3, 5, 8192  # rows of the large matrices
 PRETRAINED = ((96, 128), (192, 256), (512, 640))
 PAPER_MS = 15.20
 OURS, PEER = "pvt_fpn", "MONAI FlexibleUNet, efficientnet-b0"
@@ -46,7 +46,6 @@ def main() -> int:
         print("bench-gpu needs an NVIDIA GPU that PyTorch sees, and torch.cuda.is_available() is False; "
               "make bench measures a machine without one")  # fmt: skip
         return 1
-    torch.backends.cudnn.benchmark = True
     device = torch.device("cuda")
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, commit {commit()}; {HEIGHT}x{WIDTH}, TF32 off")
     for line in chain(table(device, size=(HEIGHT, WIDTH), batch=BATCH, product=PRODUCT), pretraining_steps(device)):
@@ -54,8 +53,8 @@ def main() -> int:
     return 0
 
 
-def table(device: torch.device, *, size: tuple[int, int], batch: int, product: int) -> list[str]:
-    """Return the lines of all measurements at a size, with matrix products of `product` rows as limit."""
+def table(device: torch.device, *, size: tuple[int, int], batch: int, product: int) -> Iterator[str]:
+    """Yield the lines of all measurements at a size, with matrix products of `product` rows as limit."""
     shipped = load_trained(shipped_weights("pvt_fpn"), bundle="pvt_fpn").network.to(device)
     networks: dict[str, nn.Module] = {  # which take steps
         OURS: copy.deepcopy(shipped),
@@ -63,10 +62,9 @@ def table(device: torch.device, *, size: tuple[int, int], batch: int, product: i
     }
     networks = {name: network.to(device) for name, network in networks.items()}
     limits = {name: limit(product, kind, device) for name, kind in PRECISIONS.items()}
-    lines = [
-        f"limit: a product of {product} rows: "
-        + ", ".join(f"{n} {x / 1e12:.3g} T multiply-adds/s" for n, x in limits.items())
-    ]
+    yield f"limit: a product of {product} rows: " + ", ".join(
+        f"{n} {x / 1e12:.3g} T multiply-adds/s" for n, x in limits.items()
+    )
     for what, prepare, frames, passes in (("step", step, batch, 3), ("prediction", prediction, 1, 1)):
         for name, kind in PRECISIONS.items():
             image = torch.rand(frames, 3, *size, device=device)
@@ -74,13 +72,11 @@ def table(device: torch.device, *, size: tuple[int, int], batch: int, product: i
             found = fastest_on(work, device)
             for label, seconds in found.items():
                 share = passes * counted(partial(networks[label], image)) / seconds / limits[name]
-                lines.append(
-                    f"{what} of {frames}, {name:8} {label:36} {seconds * 1e3:8.2f} ms, {share:6.1%} of the limit"
-                )
-            lines.append(f"{what} of {frames}, {name:8} {OURS} / {PEER} {found[OURS] / found[PEER]:.2f}")
+                yield f"{what} of {frames}, {name:8} {label:36} {seconds * 1e3:8.2f} ms, {share:6.1%} of the limit"
+            yield f"{what} of {frames}, {name:8} {OURS} / {PEER} {found[OURS] / found[PEER]:.2f}"
     (scene,) = render_video("narrowband", 0, frames=1, height=size[0], width=size[1])
     frame = torch.from_numpy(scene.image).permute(2, 0, 1)[None].to(device) / 255  # (H, W, 3) -> (1, 3, H, W)
-    return lines + faster_predictions(shipped, frame)
+    yield from faster_predictions(shipped, frame)
 
 
 def faster_predictions(network: nn.Module, image: Tensor) -> list[str]:

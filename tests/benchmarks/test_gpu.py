@@ -19,7 +19,7 @@ def test_without_a_gpu_it_refuses_by_a_sentence(capsys, monkeypatch):
 def test_a_small_run_times_both_networks_in_both_precisions_and_its_masks_agree(monkeypatch):
     monkeypatch.setattr(gpu, "TURNS", 1)
     monkeypatch.setattr(gpu, "REPEATS", 1)
-    lines = gpu.table(torch.device("cpu"), size=(64, 64), batch=2, product=64)
+    lines = list(gpu.table(torch.device("cpu"), size=(64, 64), batch=2, product=64))
     found = "\n".join(lines)
     for what in ("step of 2", "prediction of 1"):
         for precision in gpu.PRECISIONS:
