@@ -80,6 +80,7 @@ class PvtFpn(nn.Module):
     stride: Final = 32  # pixels per cell of the coarsest feature map, each way
     training_only = ("head_appearance",)  # not used in prediction: a checkpoint may lack it
     decoders: Final = (("decoder_global", "head_global"), ("decoder_personal", "head_personal"))  # see `fused_fpn.fuse`
+    recordable: Final = True  # as a CUDA graph: what it does follows from an image's shape alone
 
     def __init__(
         self, *, out_channels: int = 4, appearance_head: bool = False, drop_path: float = 0.1, dropout: float = 0.2

@@ -24,7 +24,6 @@ from shared_components.networks.bundle_config import Bundle
 
 CLIP = 1.0  # the largest norm of a step's gradient
 _STEPS = 2  # number of the random stream
-RECORDED = ("segmentation",)  # tasks whose losses read no values back from a GPU, and whose networks do not
 
 
 class Learner:
@@ -32,7 +31,7 @@ class Learner:
 
     Attributes:
         average: the network with the moving average of its weights.
-        graphs: steps as CUDA graphs, where the network's work follows from its input's shape alone.
+        graphs: steps as CUDA graphs, on a GPU where they are `recordable`.
     """
 
     def __init__(self, bundle: Bundle, task: Task, settings: Settings, start: str | Path = "random") -> None:
@@ -46,7 +45,7 @@ class Learner:
         self.average = copy.deepcopy(self.network).requires_grad_(False)
         self.learnt = nn.ModuleList([self.network, *layers_of(self.lessons)]).to(self.device)
         self.optimizer = make_optimizer(self.learnt, settings)
-        recorded = self.device.type == "cuda" and task.prompting is None and task.card.kind in RECORDED
+        recorded = self.device.type == "cuda" and recordable(self.network, task)
         self.graphs = Graphs(partial(self._take, self.lessons[0]), self._undoing) if recorded else None
         self._share: float | Tensor = torch.zeros((), device=self.device) if recorded else 0.0
 
@@ -135,6 +134,11 @@ class Learner:
         self.learnt.load_state_dict(groups["learnt"])
         self.average.load_state_dict(groups["average"])
         restore_optimizer(self.optimizer, groups.get("optimizer", {}))
+
+
+def recordable(network: nn.Module, task: Task) -> bool:
+    """Say whether a step's work follows from its batch's shape alone, as far as it has been seen on a GPU."""
+    return getattr(network, "recordable", False) and task.card.kind == "segmentation" and task.prompting is None
 
 
 def make_optimizer(network: nn.Module, settings: Settings) -> torch.optim.Optimizer:

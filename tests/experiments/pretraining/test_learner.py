@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.experiments.pretraining.learner import Learner, make_optimizer
+from shared_components.experiments.pretraining.learner import Learner, make_optimizer, recordable
 from shared_components.experiments.pretraining.plan import Phase, task_for
 from shared_components.experiments.pretraining.stream import batches
-from shared_components.networks.bundle_config import load_bundle
+from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import save_weights
 from tests.experiments.pretraining.conftest import tiny
 
@@ -127,3 +127,13 @@ def test_what_undoes_steps_sets_network_average_and_optimizer_back(learner_of):
         undo()
     assert one.step(2, batch_of()) == other.step(2, batch_of())
     assert same(one.tensors().values(), other.tensors().values())
+
+
+@pytest.mark.parametrize(("bundle", "task", "yes"), [
+    ("pvt_fpn", "segmentation", True), ("pvt_fpn", "depth", False), ("fedst", "segmentation", False),
+    ("surgfed", "segmentation", False),
+])  # fmt: skip
+def test_steps_are_recorded_where_that_has_been_seen_to_work(bundle, task, yes):
+    opened = load_bundle(bundle)
+    made = task_for(opened, task)
+    assert recordable(build_network(opened.network, out_channels=made.channels), made) is yes
