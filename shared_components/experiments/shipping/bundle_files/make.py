@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import posixpath
 import re
@@ -14,6 +15,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from shared_components.common.atomic import between_marks, differing, write_text
+from shared_components.common.plain_yaml import read_own_yaml
 from shared_components.core.calibration import (
     ALLOWED,
     FILE,
@@ -101,7 +103,7 @@ def read_description(name: str, folder: Path | None = None) -> Description:
         ValueError: a key is missing or unknown.
     """
     path = (folder or bundles_folder()) / f"{name}.yaml"
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content = read_own_yaml(path.read_text(encoding="utf-8"))
     known = {f.name for f in fields(Description)} - {"name"}
     if unknown := sorted(set(content) - known):
         raise ValueError(f"{path}: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
@@ -127,7 +129,7 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
     """
     folder = folder or bundles_folder()
     description = read_description(name, folder)
-    training = description.all_training
+    training, alone = description.all_training, description.training_alone
     other = description.same_weights_as
     facts = shipped_facts(other or name, folder)
     model = f"../{other}/{MODEL}" if other and not whole else MODEL
@@ -139,7 +141,7 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
         **asdict(description),
         "network_def": description.network_def.strip(),
         "tasks": description.tasks.strip(),
-        "number": lambda *args, **kwargs: _number(description.training_alone, *args, **kwargs),
+        "number": lambda *args, **kwargs: _number(alone, *args, **kwargs),
         "of_paper": lambda *args, **kwargs: _number(training, *args, **kwargs),
         "metadata": metadata,
         "size": size,
@@ -165,9 +167,7 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
         "error_rows": error_rows,
         "allowed": ALLOWED,
     }
-    templates = Environment(  # nosec B701 # it writes YAML and Markdown of our own, never HTML
-        loader=PackageLoader(__package__, ""), undefined=StrictUndefined, keep_trailing_newline=True
-    )
+    templates = _templates()
     configs = CONFIGS + (("paper",) if description.alone else ())
     files = {f"configs/{c}.yaml": templates.get_template(f"{c}.yaml.j2").render(values) for c in configs}
     card = folder / name / CARD
@@ -193,10 +193,21 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
     }
 
 
+@functools.cache
+def _templates() -> Environment:
+    """Return the templates of this folder, each compiled once for all bundles."""
+    return Environment(  # nosec B701 # it writes YAML and Markdown of our own, never HTML
+        loader=PackageLoader(__package__, ""), undefined=StrictUndefined, keep_trailing_newline=True
+    )
+
+
 def outdated_files(name: str, folder: Path | None = None) -> list[Path]:
     """Return the files of a bundle that are missing, left over, or differ from what its description gives."""
     root = (folder or bundles_folder()) / name
-    made = bundle_files(name, folder)
+    return _outdated(root, bundle_files(name, folder))
+
+
+def _outdated(root: Path, made: Mapping[str, str]) -> list[Path]:
     left_over = [root / KEEPER] if KEEPER not in made and (root / KEEPER).is_file() else []
     return [*differing({root / path: text for path, text in made.items()}), *left_over]
 
@@ -204,8 +215,8 @@ def outdated_files(name: str, folder: Path | None = None) -> list[Path]:
 def write_bundle(name: str, folder: Path | None = None) -> list[Path]:
     """Write the files of a bundle and return those that changed."""
     root = (folder or bundles_folder()) / name
-    changed = outdated_files(name, folder)
     made = bundle_files(name, folder)
+    changed = _outdated(root, made)
     for path in changed:
         text = made.get(path.relative_to(root).as_posix())
         if text is not None:
@@ -249,7 +260,7 @@ def _metadata(description: Description, size: tuple[int, int], facts: Mapping[st
         for tensor in tensors.values():
             tensor["spatial_shape"] = tensor["spatial_shape"] or list(size)
             tensor["channel_def"] = dict(list(tensor["channel_def"].items())[: tensor["num_channels"]])
-    if facts is not None and "segmentation" in yaml.safe_load(description.tasks) and not follows_boxes(description):
+    if facts is not None and "segmentation" in read_own_yaml(description.tasks) and not follows_boxes(description):
         metadata["supported_apps"] = dict.fromkeys(APPS, "")
     metadata["image_classes"] = metadata["image_classes"].format(height=size[0], width=size[1])
     return metadata
@@ -283,7 +294,7 @@ def _certainty(root: Path, facts: Mapping[str, Any] | None) -> Facts | None:
 
 def _default_task(description: Description) -> Mapping[str, Any]:
     """Return the numbers of the default task."""
-    return next(iter(yaml.safe_load(description.tasks).values())) or {}
+    return next(iter(read_own_yaml(description.tasks).values())) or {}
 
 
 def follows_boxes(description: Description) -> bool:
@@ -301,7 +312,7 @@ def _without_links(text: str, path: str) -> str:
 
 def _as_json(config: str) -> str:
     """Return a config of YAML as JSON, a section a line; `monai.bundle.load` finds a network in no other form."""
-    sections = yaml.safe_load(config).items()
+    sections = read_own_yaml(config).items()
     return "{\n" + ",\n".join(f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in sections) + "\n}\n"
 
 
