@@ -1,5 +1,6 @@
 """Deterministic, single-threaded torch for every test, and a browser for those that ask for one."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -26,6 +27,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     config.stash[OVERLOOKED] = [str(path) for path in slow if SLOW not in path.read_text("utf-8")]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Spare what is imported and collected from garbage collection, which every job in this process ends with."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
