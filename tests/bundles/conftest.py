@@ -21,6 +21,7 @@ from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import save_weights
 from shared_components.tasks.segmentation import enlarge
+from tests.federation.conftest import narrow, narrow_module  # noqa: F401 (what is shipped is marked `full_width`)
 
 BUNDLES = Path(__file__).parents[2] / "bundles"
 HEIGHT, WIDTH = 64, 96

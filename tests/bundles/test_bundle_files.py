@@ -86,6 +86,7 @@ def test_a_new_bundle_gets_the_files_of_the_others(bundles, folder):
     assert made - {KEEPER} == others - {KEEPER, *weights, "configs/paper.yaml"} and KEEPER in made
 
 
+@pytest.mark.full_width
 def test_a_bundle_that_shares_weights_says_whose_they_are(bundles, folder):
     """In its folder and its card; the copy for the zoo holds them itself."""
     shutil.copytree(bundles / "pvt_fpn", folder / "pvt_fpn")
@@ -278,6 +279,7 @@ def masks(folder):
 
 
 @EACH
+@pytest.mark.full_width
 def test_inference_runs_in_the_folder_with_its_own_weights_as_by_the_repositorys(copied, bundles, bundle, monkeypatch):
     folder = copied(bundle)
     monkeypatch.chdir(folder)

@@ -50,6 +50,7 @@ def test_summary_and_table_hold_the_metrics_at_the_masks_resolution(evaluate, ch
 
 
 @pytest.mark.parametrize("bundle", SHIPPING)
+@pytest.mark.full_width
 def test_without_a_checkpoint_the_shipped_weights_are_evaluated(run, zoo, bundle, site_config, tmp_path):
     of_clips = {"fedst": "history: false\n", "surgfed": "rate: 1.0\n"}
     site_config.write_text(site_config.read_text() + of_clips.get(bundle, ""))

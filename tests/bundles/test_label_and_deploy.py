@@ -117,6 +117,7 @@ def restored(mask, image):
 
 @pytest.mark.slow
 @EACH
+@pytest.mark.full_width
 def test_monai_label_gets_the_masks_of_surgfl_segment(config, bundles, bundle, picture, scene, expected_mask):
     parser = config(bundle)
     network = network_of(parser, bundles, bundle)
@@ -131,6 +132,7 @@ def test_monai_label_gets_the_masks_of_surgfl_segment(config, bundles, bundle, p
 
 
 @EACH
+@pytest.mark.full_width
 def test_preprocessing_takes_an_array_as_it_takes_a_file(config, bundle, picture, scene):
     """The bundle's own `preprocessing`, called as it stands: a file has its columns first, an array its rows."""
     parser = config(bundle)
@@ -163,6 +165,7 @@ def package(bundles, tmp_path):
 
 @pytest.mark.slow
 @EACH
+@pytest.mark.full_width
 def test_monai_deploy_gets_the_masks_of_surgfl_segment(package, bundle, scene, expected_mask, tmp_path, monkeypatch):
     """Nothing of what it reads needs the bundle's folder: it has a TorchScript with the configs inside."""
     monkeypatch.chdir(tmp_path)
@@ -180,6 +183,7 @@ def test_monai_deploy_gets_the_masks_of_surgfl_segment(package, bundle, scene, e
     assert np.array_equal(np.asarray(found)[0], expected_mask(bundle))
 
 
+@pytest.mark.full_width
 def test_monais_own_engine_gets_the_mask_in_batches(config, bundles, picture, scene, expected_mask):
     Image.fromarray(scene[:200]).save(picture.with_name("other.png"))
     parser = config("pvt_fpn")
@@ -197,6 +201,7 @@ def test_monais_own_engine_gets_the_mask_in_batches(config, bundles, picture, sc
     assert np.array_equal(np.asarray(found[0])[0].T, expected_mask("pvt_fpn"))
 
 
+@pytest.mark.full_width
 def test_a_run_of_the_bundle_gets_the_mask_too(run, picture, expected_mask, tmp_path):
     run("pvt_fpn", "inference", input=str(picture), output_dir=str(tmp_path / "out"))
     mask = cv2.imread(str(tmp_path / "out" / "masks" / "frame.png"), cv2.IMREAD_UNCHANGED)

@@ -235,6 +235,7 @@ def test_a_size_that_the_checkpoint_overrules_is_refused(run, refusal, video, tm
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.full_width
 def test_the_size_that_the_checkpoint_has_may_be_said(run, video, tmp_path):
     run("pvt_fpn", "inference", input=str(video), output_dir=str(tmp_path / "out"), height=192, width=256)
     assert (tmp_path / "out" / "masks").is_dir()

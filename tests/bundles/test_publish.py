@@ -49,6 +49,7 @@ def test_the_model_card_holds_the_scores_of_the_weights_by_domain(published):
     assert f"--config_file {NAME}/configs/train.yaml" in card.content and "# PFedSIS" in card.content
 
 
+@pytest.mark.full_width
 def test_monai_loads_the_network_of_the_hubs_repository(published, tmp_path, monkeypatch):
     def download(repo_id, revision, local_dir):
         assert (repo_id, revision) == (f"me/{NAME}", "main")

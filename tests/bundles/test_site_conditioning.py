@@ -34,7 +34,7 @@ SIZE = (32, 64)
 
 
 @pytest.fixture(scope="module")
-def federation(scenes, tmp_path_factory):
+def federation(scenes, tmp_path_factory, narrow_module):
     """Two sites have trained FedST and consent to a model for others; the third is a hospital outside."""
     folder = tmp_path_factory.mktemp("fedst")
     sites = {f"site-{n + 1}": rewritten(path, folder / f"s{n}", publish=["model"]) for n, path in enumerate(scenes[:2])}

@@ -29,7 +29,6 @@ from shared_components.networks.bundle_config import Training, build_network, lo
 from shared_components.networks.checkpoints import load_metadata, load_weights
 from shared_components.networks.pvt_v2 import PvtV2B0
 from tests.changed_method import changed
-from tests.federation.conftest import make_narrow
 
 CACHED = {"height": 64, "width": 64, "flips": False, "crops": False, "feature_cache_gb": 1.0}
 BOTH = pytest.mark.parametrize(("bundle", "method"), [("pfedsis", "pfedsis"), ("pvt_fpn", "fedavg")])
@@ -71,6 +70,7 @@ def test_the_number_of_classes_follows_the_site(run, three_class_site, small, tm
     assert len(load_weights(tmp_path / "out" / "model.safetensors")["head_global.weight"]) == 3
 
 
+@pytest.mark.full_width
 def test_training_starts_from_the_shipped_weights_and_by_paper_yaml_from_the_seed(prepare, bundles, site_config):
     shipped = load_weights(bundles / "pvt_fpn" / "models" / "model.safetensors")["encoder.norm4.weight"].float()
     for configs, begun, size in ((["train"], True, (192, 256)), (["train", "paper"], False, (512, 640))):
@@ -195,10 +195,7 @@ def test_a_network_of_other_arguments_is_known_by_the_header_alone(run, site_con
         ("surgfed", "surgfed", CACHED),
     ],
 )
-def test_a_bundle_trains_to_the_bits_of_a_federation_of_one(
-    run, bundle, method, changed, site_config, small, tmp_path, monkeypatch
-):
-    make_narrow(monkeypatch)  # bfloat16 takes long where it is not the processor's own
+def test_a_bundle_trains_to_the_bits_of_a_federation_of_one(run, bundle, method, changed, site_config, small, tmp_path):
     small |= {f"training#{name}": value for name, value in changed.items()}
     training = {name.removeprefix("training#"): value for name, value in small.items()}
     small |= {"training#epochs": 0}  # as iterations do in a job

@@ -26,9 +26,10 @@ from shared_components.networks.bundle_config import build_network, bundle_names
 from shared_components.networks.checkpoints import export_pt, load_metadata, save_weights
 from tests.bundles.conftest import BUNDLES, PROMPTED, SEGMENTING, SHIPPING, UNPROMPTED, export
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:No hash value:UserWarning", "error:Detected deprecated name:UserWarning"
-)
+pytestmark = [
+    pytest.mark.full_width,
+    pytest.mark.filterwarnings("ignore:No hash value:UserWarning", "error:Detected deprecated name:UserWarning"),
+]
 ROOT = Path(__file__).parents[2]
 SCHEMA = Path(__file__).with_name("metadata_schema.json")
 EACH = pytest.mark.parametrize("bundle", bundle_names())
