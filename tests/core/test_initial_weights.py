@@ -21,7 +21,7 @@ from shared_components.networks.sam2_video import Sam2Clips
 from shared_components.networks.tiny import Tiny
 from shared_components.networks.vit_dpt import VitDpt
 from shared_components.networks.vit_frames import VitFrames
-from tests.federation.conftest import same
+from tests.federation.conftest import narrow, same  # noqa: F401
 
 PARTS, MANIPULATOR = CLASS_MAPS["parts"], CLASS_MAPS["shaft_manipulator"]
 DEPTH, PICTURES = Card("depth", ("mm",)), Card("reconstruction")

@@ -9,7 +9,7 @@ from shared_components.core.trained_model import MergedClasses, chosen_for, load
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
-from tests.federation.conftest import same
+from tests.federation.conftest import narrow, same  # noqa: F401
 
 PARTS, MANIPULATOR, FOREGROUND = (CLASS_MAPS[n] for n in ("parts", "shaft_manipulator", "foreground"))
 
@@ -67,6 +67,7 @@ def test_a_task_that_cannot_be_is_refused(saved):
 # ---- a network of other arguments than its bundle's
 
 
+@pytest.mark.full_width
 @pytest.mark.parametrize("bundle", ["fedst", "pvt_fpn"])
 def test_the_header_says_what_of_the_network_is_not_its_bundles(saved, bundle):
     """Asked through its own bundle and through another one."""

@@ -17,6 +17,7 @@ from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor
 from shared_components.inference.video import H264Video, look_at
 from shared_components.networks import bundle_config
+from tests.federation.conftest import narrow  # noqa: F401
 from tests.inference.conftest import PARTS, write_image
 
 
@@ -127,6 +128,7 @@ def test_a_model_of_another_task_is_refused(surgery, model, capsys):
     assert "model.safetensors has learnt reconstruction; give one of segmentation or depth" in capsys.readouterr().err
 
 
+@pytest.mark.full_width
 def test_depth_is_a_video_and_files_of_16_bits(surgery, model, tmp_path, capsys):
     checkpoint = str(model("depth"))
     assert main(["segment", str(surgery), "--model", checkpoint]) == 0

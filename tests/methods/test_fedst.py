@@ -9,6 +9,7 @@ from shared_components.core.method import load_method
 from shared_components.core.partition import Role, partition_network
 from shared_components.networks.bundle_config import build_network, load_bundle
 from tests.core.serq_rounds import CLASSES, Round, before_of, server_round
+from tests.federation.conftest import narrow  # noqa: F401
 
 SIZE = (64, 64)
 

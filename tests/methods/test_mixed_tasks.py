@@ -7,7 +7,7 @@ from shared_components.core.card import Card
 from shared_components.core.method import Profile, load_method
 from shared_components.core.partition import Role
 from shared_components.federation.messages import FederationError
-from tests.federation.conftest import SITES, Federation, make_job, render, rewritten, same, toy_bundle  # noqa: F401
+from tests.federation.conftest import SITES, Federation, make_job, narrow, render, rewritten, same, toy_bundle  # noqa: F401
 from tests.methods.toys import mixed, names, partition, updates
 
 HEADS = {"arguments": {"personal": ["head"]}}

@@ -11,6 +11,7 @@ from shared_components.experiments.shipping.bundle_files import make
 from shared_components.networks import bundle_config
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.tiny import Tiny
+from tests.federation.conftest import narrow  # noqa: F401 (what the bundles are is not asked here)
 
 DESCRIPTION = """\
 title: A toy
