@@ -6,6 +6,7 @@ import argparse
 import ast
 import difflib
 import importlib
+import re
 import shutil
 import sys
 import textwrap
@@ -26,6 +27,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Your shell": ("completion",),
 }
 """How `surgfl --help` lists the commands; one that stands nowhere comes last."""
+_HELP = re.compile(r"^HELP = (.*\n(?:[ )].*\n)*)", re.MULTILINE)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,11 +77,10 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
 
 
 def _help(path: Path) -> str:
-    """Return the literal HELP of a command's file, which is not imported."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "HELP":
-            return ast.literal_eval(node.value)
-    raise AssertionError(f"{path} has no HELP")
+    """Return the literal HELP of a command's file, which is neither imported nor parsed as a whole."""
+    found = _HELP.search(path.read_text(encoding="utf-8"))
+    assert found, f"{path} has no HELP"
+    return ast.literal_eval(found[1].strip())
 
 
 def listed(commands: Mapping[str, str]) -> str:

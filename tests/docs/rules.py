@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import re
@@ -325,7 +326,7 @@ def a_line_of_a_run() -> str:
 def refuse_command(command: str) -> str:
     """Say why a command of ours, given in running text, cannot be; nothing where it can."""
     words = command.split()[1:]
-    known = commands_of(build_parser())
+    known = _commands()
     if words[0] not in known:
         return f"`{command}`: there is no such command"
     parser = known[words[0]]
@@ -335,6 +336,11 @@ def refuse_command(command: str) -> str:
         parser = actions[words[1]]
     strange = [word for word in words if word.startswith("--") and word not in parser._option_string_actions]
     return f"`{command}`: {strange[0]} is no option" if strange else ""
+
+
+@functools.cache
+def _commands() -> dict[str, argparse.ArgumentParser]:
+    return commands_of(build_parser())
 
 
 def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
