@@ -1,10 +1,13 @@
 """A tiny pre-training of a tiny network: twelve steps in a second."""
 
+import functools
 import io
 
 import pytest
 
+from shared_components.experiments.pretraining import train
 from shared_components.experiments.pretraining.plan import Phase, Settings
+from shared_components.experiments.pretraining.stream import held_out
 from shared_components.experiments.pretraining.train import Pretraining
 from tests.federation.conftest import toy_bundle  # noqa: F401
 
@@ -12,6 +15,15 @@ TINY = {
     "bundle": "toy", "task": "segmentation", "phases": (Phase(64, 64, 7), Phase(64, 96, 5)), "seed": 5, "batch": 2,
     "frames": 3, "learning_rate": 1e-2, "looks": ("rose", "violet"),
 }  # fmt: skip
+
+
+once = functools.cache(held_out)
+
+
+@pytest.fixture(autouse=True)
+def held_out_videos_rendered_once(monkeypatch):
+    """Let each run be scored on videos that an earlier one has rendered, half of its time; test_stream renders."""
+    monkeypatch.setattr(train, "held_out", once)
 
 
 def tiny(**changes) -> Settings:
