@@ -100,7 +100,8 @@ def test_a_monai_network_is_trained_scored_and_shown_with_its_header_alone(
 @pytest.mark.parametrize("name", ["BasicUNet", "SegResNet"])
 def test_it_is_exported_to_onnx(train, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    definition = UNET if name == "BasicUNet" else {"_target_": name, "spatial_dims": 2, "in_channels": 3}
+    few = {"blocks_down": [1, 1], "blocks_up": [1]}  # each layer takes the exporter a second
+    definition = UNET if name == "BasicUNet" else {"_target_": name, "spatial_dims": 2, "in_channels": 3, **few}
     path = train(definition | {"_target_": name})
     assert main(["onnx", "--model", str(path), "--out", "model.onnx"]) == 0
     assert (tmp_path / "model.onnx").stat().st_size > 0
