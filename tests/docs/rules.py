@@ -90,6 +90,7 @@ def _joined(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
+IN_TUTORIAL = "nvflare simulator nvflare_jobs/pfedsis -w ws -c hospital-a,hospital-b -t 2"
 SMALLER: tuple[tuple[str, str, str], ...] = (
     (r"<address of this repository>", r"{origin}", "a repository that holds this Makefile"),
     (
@@ -103,7 +104,8 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
     ),
     (r"^source \.venv/bin/activate$", r"true", "the test's own environment is active"),
     (r"/data/", r"{data}/", "where the test has made such files"),
-    (r"(pfedsis -w ws|job\.py pfedsis) -n 3\b", r"\1 -n 2", "two sites take two thirds of the time"),
+    (r"((?:pfedsis|lg_fedavg) -w ws|job\.py pfedsis) -n 3\b", r"\1 -n 2", "two sites take two thirds of the time"),
+    (rf"^{IN_TUTORIAL} +# names; .*$", r"true", "docs/tutorial.md runs this very command"),
     (r"(nvflare simulator .* -n ([23]))\b", r"\1 -t \2", "a process per site instead of one per task: the same bits"),
     (r"^surgfl onnx ", r"python {parsed} onnx ", "half a minute; tests/networks/test_onnx_file.py does it"),
     (

@@ -24,6 +24,7 @@ from shared_components.networks.bundle_config import Training
 from shared_components.networks.checkpoints import load_metadata
 from tests.docs.files import write_data, write_model_and_video
 from tests.docs.rules import (
+    IN_TUTORIAL,
     RULES,
     SMALLER,
     Sandbox,
@@ -33,6 +34,7 @@ from tests.docs.rules import (
     prose_of,
     refuse_command,
     shrink_jobs,
+    smaller,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -204,6 +206,11 @@ def test_no_command_is_made_smaller_that_is_not_there():
     """If this fails a line of SMALLER matches nothing any more: take it out, or correct it."""
     text = "\n".join(block.text for blocks in BLOCKS.values() for block in blocks if block.language == "sh")
     assert [pattern for pattern, *_ in SMALLER if not re.search(pattern, text, re.MULTILINE)] == []
+
+
+def test_what_is_left_to_the_tutorial_is_run_there():
+    lines = "".join(block.text for block in BLOCKS["docs/tutorial.md"]).splitlines()
+    assert IN_TUTORIAL in lines and smaller(IN_TUTORIAL) == IN_TUTORIAL
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
