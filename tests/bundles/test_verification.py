@@ -27,6 +27,7 @@ from shared_components.networks.checkpoints import export_pt, load_metadata, sav
 from tests.bundles.conftest import BUNDLES, PROMPTED, SEGMENTING, SHIPPING, UNPROMPTED, export
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.full_width,
     pytest.mark.filterwarnings("ignore:No hash value:UserWarning", "error:Detected deprecated name:UserWarning"),
 ]
@@ -213,7 +214,6 @@ def test_expressions_hold_no_logic(bundles, bundle, config):
     assert not any(word in text for word in (" if ", " for ", "lambda", " and ", " or "))
 
 
-@pytest.mark.slow
 @EXPORTED_TO_TORCHSCRIPT
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 def test_a_federations_weights_become_a_traced_torchscript_of_the_bundle(bundles, bundle, tmp_path):

@@ -18,6 +18,8 @@ from shared_components.inference.live import WAITING, LiveVideo, is_live
 from shared_components.inference.video import frames_of, look_at
 from tests.inference.conftest import noise, write_video
 
+pytestmark = pytest.mark.slow
+
 FRAMES = 40
 
 

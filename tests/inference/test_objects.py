@@ -21,6 +21,8 @@ from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import save_weights
 from tests.inference.conftest import PARTS, Bright, write_video
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = {"frames": 2, "interval": 0.1, "targets_of": "all", "prompts": "first"}
 FOLLOWING = make_task("segmentation", NUMBERS, classes=PARTS)
 

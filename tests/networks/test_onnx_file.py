@@ -18,6 +18,8 @@ from shared_components.networks.onnx_file import OnnxError, export_onnx
 from shared_components.networks.tiny import Tiny
 from tests.bundles.conftest import PROMPTED
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def tiny():
@@ -162,7 +164,6 @@ SHIPPING = sorted(
 """The last of those with one class of network has all its parts; what follows boxes or restores pictures is refused."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("bundle", {load_bundle(name).network["_target_"]: name for name in SHIPPING}.values())
 def test_the_shipped_model_of_every_network_runs_as_onnx_at_any_size(bundle, tmp_path, monkeypatch):
     """One that is told a site's text has it in the file."""

@@ -14,6 +14,8 @@ from shared_components.reporting.records import RecordError, load_run
 from shared_components.reporting.report import build_report
 from tests.reporting.conftest import add_line, change_info, write_run
 
+pytestmark = pytest.mark.slow
+
 MakeRun = Callable[..., Path]
 VOID = {"meta", "img", "br", "hr", "link", "input", "line", "rect", "circle", "path"}
 

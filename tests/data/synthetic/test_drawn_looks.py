@@ -18,6 +18,8 @@ from shared_components.data.synthetic.scene import SceneFrame, render_video
 from shared_components.data.synthetic.toolbox import tool
 from tests.data.synthetic.test_scenes import assert_exact, label_digest
 
+pytestmark = pytest.mark.slow
+
 NEW = ("surgery", "microscope", "flexible")
 # Taken at commit cb8c548, before there were other families than random, as those of `test_scenes.LABELS`.
 LABELS = {

@@ -20,6 +20,8 @@ from shared_components.data.synthetic.noise import stream
 from shared_components.data.synthetic.scene import SceneFrame, render_video
 from shared_components.data.synthetic.toolbox import VERBS, tool
 
+pytestmark = pytest.mark.slow
+
 # Taken at commit 925b243, before there were random looks, of four frames of 96x128 with seed 1: a hash of parts,
 # instances, phase, tools, actions and gesture, and mean and standard deviation of the depth in mm. OpenCV rounds floats
 # differently from processor to processor, so the depth has no bits to hold on to.

@@ -24,6 +24,8 @@ from shared_components.data.synthetic.scene import SceneFrame, render_video
 from shared_components.data.synthetic.site import DEPTH_RANGE, plan_sites, remove_sites, tile, video_seed, write_site
 from tests.data.conftest import numbers, run_command
 
+pytestmark = pytest.mark.slow
+
 SIZE = {"height": 64, "width": 96}
 VIDEOS = {"train": 1, "validation": 1, "test": 1}
 PICTURES = [name for name, layout in LAYOUTS.items() if not layout.operation]

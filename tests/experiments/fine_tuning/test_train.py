@@ -18,6 +18,8 @@ from shared_components.experiments.fine_tuning.train import fine_tune
 from shared_components.networks import bundle_config
 from shared_components.networks.checkpoints import load_metadata, load_weights
 
+pytestmark = pytest.mark.slow
+
 STEPS = 120
 
 
@@ -167,7 +169,6 @@ def test_empty_frames_are_refused(tune, own_site, tmp_path):
         tune(site=site)
 
 
-@pytest.mark.slow
 def test_coarser_classes_are_compared_with_the_shipped_weights_classes_merged(own_site, tmp_path):
     """The model before is what `surgfl segment` and the evaluation use there: probabilities that add."""
     site = load_site(own_site(root=str(tmp_path), ids={40: "instrument", 200: "instrument"}))

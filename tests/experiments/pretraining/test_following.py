@@ -18,6 +18,8 @@ from shared_components.networks.sam2_architectures import ARCHITECTURES
 from tests.experiments.pretraining.conftest import tiny
 from tests.networks.conftest import TOY
 
+pytestmark = pytest.mark.slow
+
 ENCODERS = ("vision_encoder.", "prompt_encoder.")
 
 

@@ -11,6 +11,8 @@ from shared_components.experiments.pretraining.plan import Phase
 from shared_components.experiments.pretraining.stream import Groups, batches, held_out, spans
 from tests.experiments.pretraining.conftest import tiny
 
+pytestmark = pytest.mark.slow
+
 SEGMENTATION = SampleSpec()
 CLIPS = SampleSpec(frames=3, interval=0.25)
 

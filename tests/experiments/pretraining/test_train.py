@@ -21,6 +21,8 @@ from shared_components.experiments.pretraining.plan import Phase
 from shared_components.federation.store import load_tensors
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 
+pytestmark = pytest.mark.slow
+
 SHORT = (Phase(64, 64, 2),)
 
 
@@ -91,7 +93,6 @@ def test_numbers_of_the_loss_replace_the_bundles_and_are_noted(begin, tmp_path):
     assert facts["start"] == {"start": "random", "sha256": "", "from": "", "fresh": []}
 
 
-@pytest.mark.slow
 def test_the_model_has_seen_what_its_start_has_seen(begin, tmp_path):
     assert begin("first").run()
     first, start = tmp_path / "first" / "model.safetensors", tmp_path / "start.safetensors"
@@ -181,7 +182,6 @@ def test_other_settings_are_refused_and_nothing_is_overwritten(begin, tmp_path):
     assert {path: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
 
 
-@pytest.mark.slow
 def test_how_often_it_saves_and_checks_and_with_how_many_workers_may_differ(begin, tmp_path):
     begin("whole").run()
     begin("other", save_every=5, check_every=2, workers=1).run()
@@ -247,7 +247,6 @@ def steps_done(out):
     return json.loads(load_metadata(path)["surgfl"])["step"] if path.is_file() else 0
 
 
-@pytest.mark.slow
 def test_kill_9_and_the_same_command_end_with_the_bits_of_an_undisturbed_run(tmp_path, capsys):
     assert main([*SMALL, "--out", str(tmp_path / "whole")]) == 0
     assert "model.safetensors: the averaged weights of 12 steps" in capsys.readouterr().out

@@ -23,6 +23,8 @@ from shared_components.networks.checkpoints import save_weights
 from tests.experiments.shipping.conftest import NOTES
 from tests.experiments.shipping.test_ship import shipped
 
+pytestmark = pytest.mark.slow
+
 NONE_SCORED = ["--looks", "", "--unseen", "1", "--families", "random"]
 
 
@@ -34,7 +36,6 @@ def real(tmp_path):
     )
 
 
-@pytest.mark.slow
 def test_shipped_weights_are_calibrated_and_others_ask_for_it_again(
     toy_bundles, pretrained, weights, real, monkeypatch, capsys
 ):

@@ -20,6 +20,8 @@ from shared_components.networks.sam2_architectures import ARCHITECTURES
 from tests.experiments.shipping.conftest import FACTS as MADE
 from tests.networks.conftest import TOY
 
+pytestmark = pytest.mark.slow
+
 PARTS = ("background", "shaft", "wrist", "clasper")
 TRACKS = {"network": [0.5, 0.25], "filled box": [0.4, 0.125], "frozen own mask": [0.5, 0.2], "objects": [36, 33]}
 

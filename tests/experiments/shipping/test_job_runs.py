@@ -18,6 +18,8 @@ from shared_components.federation.messages import Job
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
 from shared_components.networks.mae_vit import MaeVit
 
+pytestmark = pytest.mark.slow
+
 DESCRIPTION = """\
 title: A toy
 network_def: |

@@ -23,6 +23,8 @@ from shared_components.networks.checkpoints import load_metadata, save_weights
 from shared_components.tasks.segmentation import enlarge
 from tests.experiments.shipping.conftest import NOTES
 
+pytestmark = pytest.mark.slow
+
 SMALL = ["--looks", "rose", "--unseen", "1", "--families", "random", "--videos", "1", "--frames", "2"]
 
 
