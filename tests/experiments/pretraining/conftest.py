@@ -22,7 +22,7 @@ once = functools.cache(held_out)
 
 @pytest.fixture(autouse=True)
 def held_out_videos_rendered_once(monkeypatch):
-    """Let each run be scored on videos that an earlier one has rendered, half of its time; test_stream renders."""
+    """Let each run be scored on videos that an earlier one has rendered; test_stream renders each."""
     monkeypatch.setattr(train, "held_out", once)
 
 
