@@ -47,7 +47,8 @@ class Learner:
         self.optimizer = make_optimizer(self.learnt, settings)
         recorded = self.device.type == "cuda" and recordable(self.network, task)
         self.graphs = Graphs(partial(self._take, self.lessons[0]), self._undoing) if recorded else None
-        self._share: float | Tensor = torch.zeros((), device=self.device) if recorded else 0.0
+        self._pairs = _by_kind(self.average, self.network)
+        self._share = torch.zeros((), device=self.device)  # of the next step's weights in the average
 
     def step(self, number: int, batch: Mapping[str, Tensor]) -> float:
         """Take a step on a batch of the learner's device and return its loss.
@@ -60,25 +61,29 @@ class Learner:
         self._set(self.settings.rate(number), averaged_share(number, self.settings.average))
         lesson = self.lessons[number % len(self.lessons)]
         drawn = lesson[0].add_randomness(batch, torch.Generator().manual_seed(seed))
-        found = self._take(lesson, drawn, number=number) if self.graphs is None else self.graphs(drawn)
-        loss, norm = found.tolist()
-        _check_finite(number, loss, norm)
+        if self.graphs is not None:
+            return _finite(number, self.graphs(drawn))
+        loss = _finite(number, self._learn(lesson, drawn))
+        self._move()
         return loss
 
     def _set(self, rate: float, share: float) -> None:
         """Set the learning rate, and the share of the new weights in the average, of the next step."""
+        self._share.fill_(share)
         for group in self.optimizer.param_groups:
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate)
             else:
                 group["lr"] = rate
-        if isinstance(self._share, Tensor):
-            self._share.fill_(share)
-        else:
-            self._share = share
 
-    def _take(self, lesson: Lesson, batch: Mapping[str, Tensor], *, number: int | None = None) -> Tensor:
-        """Take a step; return its loss and gradient's norm, (2,), checked before weights move if it has a number."""
+    def _take(self, lesson: Lesson, batch: Mapping[str, Tensor]) -> Tensor:
+        """Take a step and return what `_learn` does, which is checked by whoever replays it."""
+        found = self._learn(lesson, batch)
+        self._move()
+        return found
+
+    def _learn(self, lesson: Lesson, batch: Mapping[str, Tensor]) -> Tensor:
+        """Compute the gradient of a batch; return the loss and the gradient's norm, (2,)."""
         task, network = lesson
         mixed = self.settings.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=mixed, cache_enabled=self.graphs is None):
@@ -86,16 +91,13 @@ class Learner:
         self.optimizer.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self.learnt.parameters(), CLIP)
-        found = torch.stack([loss.detach().float(), norm.float()])
-        if number is not None:
-            _check_finite(number, *found.tolist())
-        self.optimizer.step()
-        self._move_average()
-        return found
+        return torch.stack([loss.detach().float(), norm.float()])
 
     @torch.no_grad()
-    def _move_average(self) -> None:
-        for kind, (averages, values) in _by_kind(self.average, self.network).items():
+    def _move(self) -> None:
+        """Move weights by their gradients, and the average by the weights."""
+        self.optimizer.step()
+        for kind, (averages, values) in self._pairs.items():
             if kind.is_floating_point:
                 difference = torch._foreach_sub(values, averages)
                 torch._foreach_mul_(difference, self._share)
@@ -175,6 +177,9 @@ def _by_kind(one: nn.Module, other: nn.Module) -> dict[torch.dtype, tuple[list[T
     return found
 
 
-def _check_finite(number: int, loss: float, norm: float) -> None:
+def _finite(number: int, found: Tensor) -> float:
+    """Return a step's loss of its loss and its gradient's norm; FloatingPointError where one is no number."""
+    loss, norm = found.tolist()
     if not (math.isfinite(loss) and math.isfinite(norm)):
         raise FloatingPointError(f"the loss of step {number} is {loss}, its gradient {norm}")
+    return loss
