@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
 
-import yaml
 from monai.bundle import ConfigComponent, ConfigExpression, ConfigParser, ConfigWorkflow
 from monai.bundle.scripts import create_workflow
 from monai.bundle.scripts import run as run_bundle
@@ -20,6 +19,7 @@ from msgspec import Meta
 from torch import nn
 
 from shared_components.common.machine import usable_device
+from shared_components.common.plain_yaml import read_own_yaml
 from shared_components.common.reject_code import refuse_code
 from shared_components.common.schema import check_values, shown
 from shared_components.core.trained_model import Remade
@@ -215,7 +215,7 @@ def _files_in_use(workflow: ConfigWorkflow, options: Mapping[str, Any]) -> list[
 
 
 def _top_level_keys(path: Path) -> set[str]:
-    return {key.split("#")[0].split("::")[0] for key in yaml.safe_load(path.read_text("utf-8"))}
+    return {key.split("#")[0].split("::")[0] for key in read_own_yaml(path.read_text("utf-8"))}
 
 
 def _running_workflow() -> tuple[ConfigWorkflow | None, Mapping[str, Any]]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from shared_components.common.arguments import one_of
 from shared_components.common.atomic import write_bytes, write_text
+from shared_components.common.plain_yaml import read_own_yaml
 from shared_components.core.calibration import FILE
 from shared_components.core.shipped_weights import (
     EXPORTED,
@@ -158,5 +159,5 @@ def _export(description: Description, weights: Path) -> dict[str, Tensor]:
     """Return the content of `model.pt`: the shipped weights, and initial ones of the training's seed for the rest."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(description.all_training.seed)
-        network = build_network(yaml.safe_load(description.network_def))
+        network = build_network(read_own_yaml(description.network_def))
     return exported_state(weights, network)
