@@ -125,6 +125,6 @@ def _onnx(network: nn.Module, stream: FrameStream, precision: str) -> Run:
     options.intra_op_num_threads = 1  # several threads run the one session
     with tempfile.TemporaryDirectory(prefix="surgfl-") as folder:
         file = Path(folder) / "network.onnx"
-        export_onnx(network, file, sizes=[(stream.height, stream.width)])
+        export_onnx(network, file, sizes=[(stream.height, stream.width)], free=False)
         session = onnxruntime.InferenceSession(file.read_bytes(), options, providers=["CPUExecutionProvider"])
     return lambda image: torch.from_numpy(session.run([OUTPUT], {INPUT: image.numpy()})[0])

@@ -36,6 +36,7 @@ def export_onnx(
     sizes: Sequence[tuple[int, int]],
     frames: int = 1,
     facts: Mapping[str, str] | None = None,
+    free: bool = True,
 ) -> list[float]:
     """Write a network as one ONNX file with input `image` and output `pred`, and compare both.
 
@@ -47,12 +48,14 @@ def export_onnx(
         sizes: (height, width) of pictures of noise to compare at.
         frames: Of a clip: 1 takes (B, 3, H, W), more (B, frames, 3, H, W). H and W are multiples of 32.
         facts: Written into the file's metadata.
+        free: Whether batch, height and width are free; otherwise the file takes a picture of the first size alone, and
+            is made in a quarter of the time.
 
     Returns:
         For each size the largest difference of `pred`, as a share of its largest value.
 
     Raises:
-        OnnxError: A package is missing, the file exists already, or the network cannot be exported with free sizes.
+        OnnxError: A package is missing, the file exists already, or the network cannot be exported so.
     """
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         raise OnnxError(f"the export needs {missing[0]}, which is not installed: pip install {' '.join(PACKAGES)}")
@@ -64,21 +67,25 @@ def export_onnx(
             "picture cannot; use `surgfl segment --box`"
         )
     network = network.cpu().float().eval()
-    program = _traced(network, frames)
+    program = _traced(network, frames, None if free else sizes[0])
     program.model.metadata_props.update(facts or {})
     with atomically(path) as beside:
         program.save(str(beside), external_data=False)
         return _compared(network, beside, sizes, frames)
 
 
-def _traced(network: nn.Module, frames: int) -> torch.onnx.ONNXProgram:
-    image = torch.zeros(_shape(2, frames, *(STRIDE * count for count in EXAMPLE)))
-    rows, columns = (torch.export.Dim(name, min=1, max=LARGEST) for name in ("rows", "columns"))
-    free = {0: torch.export.Dim("batch"), image.dim() - 2: STRIDE * rows, image.dim() - 1: STRIDE * columns}
-    names: dict[str, Any] = {"input_names": [INPUT], "output_names": [OUTPUT]}
+def _traced(network: nn.Module, frames: int, size: tuple[int, int] | None) -> torch.onnx.ONNXProgram:
+    options: dict[str, Any] = {"input_names": [INPUT], "output_names": [OUTPUT]}
+    if size is None:
+        image = torch.zeros(_shape(2, frames, *(STRIDE * count for count in EXAMPLE)))
+        rows, columns = (torch.export.Dim(name, min=1, max=LARGEST) for name in ("rows", "columns"))
+        free = {0: torch.export.Dim("batch"), image.dim() - 2: STRIDE * rows, image.dim() - 1: STRIDE * columns}
+        options["dynamic_shapes"] = (free,)
+    else:
+        image = torch.zeros(_shape(1, frames, *size))
     with _quiet():
         try:
-            program = torch.onnx.export(network, (image,), **names, dynamic_shapes=(free,), dynamo=True, verbose=False)
+            program = torch.onnx.export(network, (image,), **options, dynamo=True, verbose=False)
         except torch.onnx.errors.OnnxExporterError as error:
             reason = str(error).splitlines()[0]
             raise OnnxError(f"{type(network).__name__} cannot be exported: {reason}") from error
@@ -118,8 +125,7 @@ def _share(pred: np.ndarray, expected: Tensor) -> float:
 def _of_one_size(network: nn.Module, image: Tensor, reason: str) -> OnnxError:
     size = "x".join(str(side) for side in image.shape)
     return OnnxError(
-        f"{type(network).__name__} cannot be exported with free sizes: at {size} the file does not do what the network "
-        f"does ({reason})"
+        f"{type(network).__name__} cannot be exported: at {size} the file does not do what the network does ({reason})"
     )
 
 

@@ -8,15 +8,13 @@ import torch
 from torch import nn
 
 from shared_components.cli import main
-from shared_components.commands import onnx as onnx_command
-from shared_components.core.shipped_weights import shipped_facts, shipped_weights
+from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.trained_model import load_trained
-from shared_components.networks import onnx_file
-from shared_components.networks.bundle_config import bundle_names, load_bundle
+from shared_components.networks import onnx_file, pvt_v2
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.onnx_file import OnnxError, export_onnx
+from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny
-from tests.bundles.conftest import PROMPTED
 
 pytestmark = pytest.mark.slow
 
@@ -72,12 +70,9 @@ class Odd(nn.Module):
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (
-            lambda self, x: x * (self.weight if x.shape[3] == 288 else 1.0),
-            "exported with free sizes: at 1x3x32x320 the",
-        ),
+        (lambda self, x: x * (self.weight if x.shape[3] == 288 else 1.0), "cannot be exported: at 1x3x32x320 the"),
         (lambda self, x: x + int(x.shape[3] == 288), r"at 1x3x32x320 the file does not .* \(it differs by [0-9.]+e"),
-        (lambda self, x: x[..., :144] if x.shape[3] == 288 else x, "Odd cannot be exported with free sizes: at 1x3"),
+        (lambda self, x: x[..., :144] if x.shape[3] == 288 else x, "Odd cannot be exported: at 1x3"),
         (lambda self, x: x * float("nan"), r"it differs by nan of the largest value"),
         (lambda self, x: x if float(x.sum()) > 0 else -x, "Odd cannot be exported: "),
     ],
@@ -157,30 +152,33 @@ def test_the_masked_autoencoder_is_refused_by_its_task_not_by_the_192_rows_of_it
     assert "has learnt reconstruction; models of segmentation can be exported" in capsys.readouterr().err
 
 
-SHIPPING = sorted(
-    (name for name in bundle_names() if shipped_facts(name) and name not in (*PROMPTED, "fl_endovit")),
-    key=lambda name: len(load_bundle(name).network),
-)
-"""The last of those with one class of network has all its parts; what follows boxes or restores pictures is refused."""
-
-
-@pytest.mark.parametrize("bundle", {load_bundle(name).network["_target_"]: name for name in SHIPPING}.values())
-def test_the_shipped_model_of_every_network_runs_as_onnx_at_any_size(bundle, tmp_path, monkeypatch):
-    """One that is told a site's text has it in the file."""
-    path = shipped_weights(bundle)
-    model, clip = load_trained(path, bundle=bundle), torch.rand(1, 4, 3, 32, 32)
-    if hasattr(model.network, "set_indicator"):
-        untold = model.network.eval()(clip)
-        model.network.set_indicator(torch.linspace(-20, 20, len(model.network.indicator)))
-        assert not torch.allclose(model.network(clip), untold, rtol=1e-2, atol=1e-2)
-        monkeypatch.setattr(onnx_command, "open_model", lambda args: (path, model))
-    assert main(["onnx", "--bundle", bundle, "--out", str(tmp_path / "a.onnx")]) == 0
-    frames = model.task.spec.frames
-    shape = (3,) if frames == 1 else (frames, 3)
+def as_pytorch(network, file, *shape):
     for batch, height, width in ((1, 32, 32), (2, 256, 288)):
         image = torch.rand(batch, *shape, height, width)
         with torch.no_grad():
-            due = model.network.eval()(image)
-        found = pred_of(tmp_path / "a.onnx", image)
+            due = network.eval()(image)
+        found = pred_of(file, image)
         torch.testing.assert_close(found, due, rtol=1e-4, atol=1e-4)
         assert float((found.argmax(1) == due.argmax(1)).float().mean()) > 0.9999
+
+
+def test_a_shipped_model_runs_as_onnx_at_any_size(tmp_path):
+    """PFedSIS's has all parts of the networks of single frames."""
+    file = tmp_path / "a.onnx"
+    assert main(["onnx", "--bundle", "pfedsis", "--out", str(file)]) == 0
+    as_pytorch(load_trained(shipped_weights("pfedsis"), bundle="pfedsis").network, file, 3)
+
+
+def test_a_network_of_clips_runs_as_onnx_at_any_size_with_the_text_that_it_was_told_inside(monkeypatch, tmp_path):
+    """FedST's of one enriched map, two frames and half of the blocks: the exporter takes minutes of all of them."""
+    monkeypatch.setattr(pvt_v2, "DEPTH", 1)
+    network = PvtFpnClips(levels=[16], receptive_fields=[20, 7], kernels=[4, 1], indicator=8).eval()
+    for parameter in (*network.temporal.parameters(), *network.selection.parameters()):
+        nn.init.normal_(parameter, std=0.2)
+    clip = torch.rand(1, 2, 3, 32, 32)
+    untold = network(clip)
+    network.set_indicator(torch.linspace(-20, 20, 8))
+    assert not torch.allclose(network(clip), untold, rtol=1e-2, atol=1e-2)
+    file = tmp_path / "a.onnx"
+    export_onnx(network, file, sizes=[(64, 96)], frames=2)
+    as_pytorch(network, file, 2, 3)
