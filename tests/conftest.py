@@ -29,8 +29,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[OVERLOOKED] = [str(path) for path in slow if SLOW not in path.read_text("utf-8")]
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Spare what is imported and collected from garbage collection, which every job in this process ends with."""
+@pytest.fixture(scope="module", autouse=True)
+def little_garbage_to_look_for():
+    """Spare what was there before a module from garbage collection, with which every task of a job ends.
+
+    A network exported to ONNX leaves a million objects in its exporter's caches: a second of each task that follows.
+    """
     gc.collect()
     gc.freeze()
 
