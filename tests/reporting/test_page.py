@@ -6,6 +6,8 @@ from shared_components.reporting.records import load_run
 from shared_components.reporting.report import build_report
 from tests.browser import NARROW, WIDE
 
+pytestmark = pytest.mark.slow
+
 SMALLEST = 11.0
 A4 = 703  # pixels between the margins
 RUNS = {

@@ -11,6 +11,8 @@ from shared_components.experiments.comparison.tables import all_tables
 from tests.browser import NARROW, WIDE
 from tests.experiments.comparison.conftest import illustrated
 
+pytestmark = pytest.mark.slow
+
 SMALLEST = 11  # pixels of letters
 
 
