@@ -263,8 +263,8 @@ def test_a_link_carries_loses_and_is_cut():
 TRIALS = all_trials()
 
 
-REAL = {"plain_run", "worker_killed", "leaking", "short_soak"}
-"""Trials of the way itself, of what dies with a process, of all that processes send, and of what they hold."""
+REAL = {"plain_run", "worker_killed", "leaking"}
+"""Trials of the way itself, of what dies with a process, and of all that processes send."""
 
 
 @pytest.mark.slow
