@@ -33,8 +33,8 @@ def test_a_small_run_times_both_networks_in_both_precisions_and_its_masks_agree(
 
 @pytest.mark.slow
 def test_steps_of_a_pre_training_are_timed_with_and_without_graphs(monkeypatch):
-    monkeypatch.setattr(gpu, "TURNS", 2)
-    monkeypatch.setattr(gpu, "REPEATS", 1)
+    for name, small in (("TURNS", 2), ("REPEATS", 1), ("BATCH", 2)):
+        monkeypatch.setattr(gpu, name, small)
     (line,) = gpu.pretraining_steps(torch.device("cpu"), sizes=[(64, 64)])
     by_graphs, without, apart = map(
         float, re.search(r": ([\d.]+) ms .*, ([\d.]+) without; .* ([\d.]+) apart", line).groups()
