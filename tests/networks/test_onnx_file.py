@@ -1,5 +1,7 @@
 """ONNX files: free sizes, named input and output, the numbers of PyTorch."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -8,8 +10,10 @@ import torch
 from torch import nn
 
 from shared_components.cli import main
+from shared_components.commands import onnx as onnx_command
 from shared_components.core.shipped_weights import shipped_weights
-from shared_components.core.trained_model import load_trained
+from shared_components.core.task import make_task
+from shared_components.core.trained_model import Trained, load_trained
 from shared_components.networks import onnx_file, pvt_v2
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.onnx_file import OnnxError, export_onnx
@@ -152,7 +156,7 @@ def test_the_masked_autoencoder_is_refused_by_its_task_not_by_the_192_rows_of_it
     assert "has learnt reconstruction; models of segmentation can be exported" in capsys.readouterr().err
 
 
-def as_pytorch(network, file, *shape):
+def assert_as_pytorch(network, file, *shape):
     for batch, height, width in ((1, 32, 32), (2, 256, 288)):
         image = torch.rand(batch, *shape, height, width)
         with torch.no_grad():
@@ -166,7 +170,7 @@ def test_a_shipped_model_runs_as_onnx_at_any_size(tmp_path):
     """PFedSIS's has all parts of the networks of single frames."""
     file = tmp_path / "a.onnx"
     assert main(["onnx", "--bundle", "pfedsis", "--out", str(file)]) == 0
-    as_pytorch(load_trained(shipped_weights("pfedsis"), bundle="pfedsis").network, file, 3)
+    assert_as_pytorch(load_trained(shipped_weights("pfedsis"), bundle="pfedsis").network, file, 3)
 
 
 def test_a_network_of_clips_runs_as_onnx_at_any_size_with_the_text_that_it_was_told_inside(monkeypatch, tmp_path):
@@ -179,6 +183,9 @@ def test_a_network_of_clips_runs_as_onnx_at_any_size_with_the_text_that_it_was_t
     untold = network(clip)
     network.set_indicator(torch.linspace(-20, 20, 8))
     assert not torch.allclose(network(clip), untold, rtol=1e-2, atol=1e-2)
+    task = make_task("segmentation", {"frames": 2, "interval": 0.2}, classes=["background", "a", "b", "c"])
+    model = Trained(network, task, (96, 64))
+    monkeypatch.setattr(onnx_command, "open_model", lambda args: (Path("small.safetensors"), model))
     file = tmp_path / "a.onnx"
-    export_onnx(network, file, sizes=[(64, 96)], frames=2)
-    as_pytorch(network, file, 2, 3)
+    assert main(["onnx", "--bundle", "fedst", "--out", str(file)]) == 0
+    assert_as_pytorch(network, file, 2, 3)
