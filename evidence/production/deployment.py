@@ -41,19 +41,20 @@ from tests.flare.simulator import JOBS, SERVER, edit
 
 MARK = "SURGFL_TEST_DEPLOYMENT"  # by which a deployment knows its own processes
 OF_START = {"MALLOC_ARENA_MAX": "4"}  # what a kit's start.sh sets
+ASKING = 0.5  # seconds between questions to the server, each of which it spends milliseconds on
 MODULES = {
     "server": "nvflare.private.fed.app.server.server_train",
     "client": "nvflare.private.fed.app.client.client_train",
 }
 
 
-def until(true: Callable[[], Any], seconds: float, what: str) -> Any:
+def until(true: Callable[[], Any], seconds: float, what: str, *, every: float = 0.1) -> Any:
     """Wait for a condition and return its value; an AssertionError says what did not come."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if value := true():
             return value
-        time.sleep(0.1)
+        time.sleep(every)
     raise AssertionError(f"{what} within {seconds:g} s")
 
 
@@ -225,7 +226,7 @@ class Deployment:
 
     def wait_for_sites(self, *names: str, seconds: float = 90) -> None:
         """Wait until the server sees these sites."""
-        until(lambda: set(names) <= set(self.connected()), seconds, f"{names} did not all connect")
+        until(lambda: set(names) <= set(self.connected()), seconds, f"{names} did not all connect", every=ASKING)
 
     def connected(self) -> list[str]:
         """The sites that the server sees; none where it cannot be asked."""
@@ -277,7 +278,7 @@ class Deployment:
     def wait(self, job: str, *, seconds: float = 240) -> str:
         """Wait for a job's end; return FLARE's word for it, such as FINISHED:COMPLETED."""
         with self.phase("job"), self.session() as session:
-            return until(lambda: _ended(session.get_job_status(job)), seconds, f"job {job} did not end")
+            return until(lambda: _ended(session.get_job_status(job)), seconds, f"job {job} did not end", every=ASKING)
 
     def fetch(self, job: str, administrator: str = CHIEF) -> Path:
         """Download a job's result; return its folder."""

@@ -60,24 +60,6 @@ def install(folder: Path) -> Path:
     return folder
 
 
-NARROW = {
-    "pvt_v2.py": ("CHANNELS = (32, 64, 160, 256)", "CHANNELS = (8, 16, 40, 64)"),
-    "pvt_fpn.py": ("PYRAMID, SEGMENTATION = 256, 128", "PYRAMID, SEGMENTATION = 64, 32"),
-}
-
-
-def narrow(installed: Path) -> None:
-    """Make the bundles' networks a quarter as wide, for trials in which size does not count: the same parts and names.
-
-    See `narrow` of tests/federation/conftest.py; no shipped weights fit.
-    """
-    for name, (wide, new) in NARROW.items():
-        path = installed / "shared_components" / "networks" / name
-        text = path.read_text("utf-8")
-        assert wide in text, f"{path} does not say {wide!r}"
-        path.write_text(text.replace(wide, new))
-
-
 def give_data(kit: Path, site_yaml: Path) -> None:
     """Put a site's description into its kit."""
     described = yaml.safe_load(site_yaml.read_text(encoding="utf-8"))

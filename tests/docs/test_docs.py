@@ -36,6 +36,7 @@ from tests.docs.rules import (
     shrink_jobs,
     smaller,
 )
+from tests.narrow import make_narrow, narrow_library, narrow_weights, widen_library
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
@@ -50,7 +51,7 @@ BLOCKS = {name: blocks_of(ROOT / name, name) for name in DOCUMENTS}
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory):
-    """Return a folder with a small repository, and the data, model and video that documents take for granted."""
+    """Return a folder of a small repository with narrow networks, and the data, model and video that documents use."""
     folder = tmp_path_factory.mktemp("taken-for-granted")
     write_data(folder / "data")
     root = folder / "surgfl"
@@ -60,8 +61,12 @@ def made_once(tmp_path_factory):
             shutil.copytree(ROOT / name, root / name, copy_function=copy_or_refer)
         else:
             shutil.copy(ROOT / name, root / name)
+    narrow_library(root)
+    narrow_weights(root / "bundles")
     (root / ".venv").symlink_to(sys.prefix)  # as `make install` would leave it
-    write_model_and_video(root)
+    with pytest.MonkeyPatch.context() as patch:
+        make_narrow(patch)
+        write_model_and_video(root)
     shrink_jobs(root / "nvflare_jobs")
     repository(folder / "origin")
     return folder
@@ -167,6 +172,7 @@ def test_readmes_one_command_trains_sites_with_different_tasks(sandbox):
 
 @pytest.mark.slow
 def test_the_table_of_methods_is_written_where_it_stands(sandbox):
+    widen_library(sandbox.root)
     root = follow(sandbox, "docs/methods.md")
     assert (root / "docs/methods.md").read_text() == (ROOT / "docs/methods.md").read_text()
 

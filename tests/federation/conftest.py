@@ -21,9 +21,10 @@ from shared_components.federation.messages import FederationError, Job, SiteRefu
 from shared_components.federation.protocol import Answers, conduct
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as site_side
-from shared_components.networks import bundle_config, pvt_fpn, pvt_fpn_clips, pvt_v2
+from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import bundle_for, bundle_names, takes_squares
 from tests.changed_method import changed
+from tests.narrow import make_narrow
 
 TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2, "learning_rate": 1e-3}
 SINGLE = {"segmentation": {"frames": 1, "interval": 0.0}}  # the scenes have no frames between those with labels
@@ -52,11 +53,7 @@ metadata: {name: Toy, task: to be small, description: A network for tests., refe
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch, request):
-    """Make the bundles' networks a quarter as wide: the same parts and names, a fifteenth of the parameters.
-
-    What is written, sent, hashed and compared is what these tests take their time for. Those that read published or
-    shipped weights are marked `full_width`.
-    """
+    """Narrow the bundles' networks; tests that read published or shipped weights are marked `full_width`."""
     if not request.node.get_closest_marker("full_width"):
         make_narrow(monkeypatch)
 
@@ -74,14 +71,6 @@ def narrow_module():
     with pytest.MonkeyPatch.context() as patch:
         make_narrow(patch)
         yield
-
-
-def make_narrow(monkeypatch):
-    for module in (pvt_v2, pvt_fpn, pvt_fpn_clips):
-        monkeypatch.setattr(module, "CHANNELS", (8, 16, 40, 64))
-    for module in (pvt_fpn, pvt_fpn_clips):
-        monkeypatch.setattr(module, "SEGMENTATION", 32)
-    monkeypatch.setattr(pvt_fpn, "PYRAMID", 64)
 
 
 @functools.cache

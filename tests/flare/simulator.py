@@ -52,7 +52,8 @@ def edit(path: Path, change: Callable[[dict], None]) -> None:
 class Simulator:
     """One launch, in a process group of its own; leaving the context ends all that is left of it.
 
-    Afterwards `output` and `run`, the run's state folder, stay what they were, whatever is launched next.
+    Its processes import the library from ``root``. Afterwards `output` and `run`, the run's state folder, stay what
+    they were, whatever is launched next.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Simulator:
         *options: str,
         log: Path | None = None,
         python: Path = PYTHON,
+        root: Path = ROOT,
         **variables: str,
     ) -> None:
         self.workspace = workspace
@@ -69,11 +71,11 @@ class Simulator:
         self._log = log or workspace.with_name(f"{workspace.name}.log")
         self._output = ""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("SURGFL_")}
-        path = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH", "")]))
+        path = os.pathsep.join(filter(None, [str(root), str(ROOT), kept.get("PYTHONPATH", "")]))
         command = [python, "-m", "nvflare.cli", "simulator", str(job), "-w", str(workspace), *options]
         with open(self._log, "w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
-                command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                command, cwd=root, stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
                 env={**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": path, **variables},
             )  # fmt: skip
         self._began = time.time_ns()

@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file
 
 from shared_components.networks.checkpoints import load_metadata
-from tests.federation.conftest import make_narrow
 from tests.flare.conftest import SITES, run_here
 from tests.flare.simulator import SERVER, edit, tiny_job
+from tests.narrow import make_narrow
 
 pytestmark = pytest.mark.slow
 

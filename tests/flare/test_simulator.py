@@ -1,6 +1,7 @@
 """`nvflare simulator` itself: results, equal bits whatever the threads, kills and resumes, exit codes.
 
-A launch costs 15 to 50 seconds, so that several tests look at one.
+A launch costs 15 to 50 seconds, so that several tests look at one. All are of narrow networks, and all but the
+script's of processes that have imported ahead.
 """
 
 import json
@@ -10,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from safetensors.torch import load_file
 
 from tests.flare.client import HEAD
 from tests.flare.simulator import CLIENT, JOBS, ROOT, Simulator, edit, tiny_job
+from tests.narrow import narrow_copy
 
 pytestmark = pytest.mark.slow
 
@@ -35,17 +38,23 @@ def job(folder):
 
 
 @pytest.fixture(scope="module")
-def plain(folder, job):
+def launch(folder, programs):
+    """Return a function that launches a job."""
+    return partial(Simulator, root=narrow_copy(folder / "narrow"), python=programs / "python")
+
+
+@pytest.fixture(scope="module")
+def plain(folder, job, launch):
     """The user's own command: no -t, so that every task is a process of its own."""
-    with Simulator(job, folder / "plain", "-n", "2") as simulator:
+    with launch(job, folder / "plain", "-n", "2") as simulator:
         simulator.code = simulator.wait()
     return simulator
 
 
 @pytest.fixture(scope="module")
-def killed(folder, job):
+def killed(folder, job, launch):
     """A launch with -t 2 whose site-2 dies in round 1 (its third task)."""
-    with Simulator(job, folder / "killed", *AT_ONCE) as simulator:
+    with launch(job, folder / "killed", *AT_ONCE) as simulator:
         os.kill(simulator.wait_for_task("site-2", 3), signal.SIGKILL)
         simulator.code = simulator.wait(90)
     return simulator
@@ -127,22 +136,22 @@ def test_only_declared_pieces_travel_and_are_counted(plain):
         assert down["global"] + down["mixed"] == whole
 
 
-def test_two_threads_give_the_same_bits_as_one_even_after_a_kill(plain, killed, folder, job):
+def test_two_threads_give_the_same_bits_as_one_even_after_a_kill(plain, killed, folder, job, launch):
     """site-2's process dies in round 1, and the resumed launch ends."""
     assert not (killed.run / "server" / "round-00001.safetensors").exists()
-    with Simulator(job, folder / "killed", *AT_ONCE, SURGFL_RESUME="1") as last:
+    with launch(job, folder / "killed", *AT_ONCE, SURGFL_RESUME="1") as last:
         assert last.wait() == 0, last.output[-4000:]
     assert "resuming" in last.output and "round 1/2" not in last.output
     assert_equal_bits(weights(plain), weights(last))
     assert len(list(last.state.glob("[0-9]*"))) == 1
     for site in SITES:
         name = f"{site}/model.safetensors"
-        assert_equal_bits(*(load_file(launch.run / name) for launch in (plain, last)))
+        assert_equal_bits(*(load_file(one.run / name) for one in (plain, last)))
 
 
-def test_the_script_trains_to_the_weights_of_the_simulators_command(plain, job, tmp_path):
+def test_the_script_trains_to_the_weights_of_the_simulators_command(plain, job, launch, tmp_path):
     shutil.copytree(job, tmp_path / "jobs" / "pfedsis")
-    done = run_script(tmp_path, "-n", "2")
+    done = run_script(tmp_path, sys.executable, launch.keywords["root"])
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr.splitlines()[-1].startswith("surgfl: pfedsis finished 2 rounds; models ")
     for site in SITES:
@@ -152,20 +161,20 @@ def test_the_script_trains_to_the_weights_of_the_simulators_command(plain, job, 
     assert (tmp_path / "py-state" / "pfedsis" / "latest" / "run.json").is_file()
 
 
-def test_a_job_that_fails_has_said_why_and_the_script_says_no_more(tmp_path):
+def test_a_job_that_fails_has_said_why_and_the_script_says_no_more(tmp_path, programs):
     tiny_job(tmp_path / "jobs", "pfedsis", sensitivty_images=2)
-    done = run_script(tmp_path, "-n", "2")
+    done = run_script(tmp_path, programs / "python", ROOT)
     assert done.returncode == 1 and "Traceback" not in done.stdout + done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith("surgfl: job pfedsis FAILED: config_fed_server.json: ") and "sensitivty_images" in last
 
 
-def run_script(folder, *options):
+def run_script(folder, python, root):
     """Run `job.py` beside the folder's own jobs."""
     shutil.copy(JOBS / "job.py", folder / "jobs")
-    command = [sys.executable, folder / "jobs" / "job.py", "pfedsis", *options, "-w", folder / "py"]
-    variables = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": ""}
-    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=400, cwd=ROOT)
+    command = [python, folder / "jobs" / "job.py", "pfedsis", "-n", "2", "-w", folder / "py"]
+    variables = {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "PATH": ""}
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=400, cwd=root)
 
 
 def test_a_dead_client_ends_the_job_and_is_named(killed):
@@ -177,12 +186,12 @@ def test_a_dead_client_ends_the_job_and_is_named(killed):
 # ---- what leaves a site
 
 
-def test_a_site_that_sends_more_than_its_task_may_is_stopped_at_its_own_door(tmp_path, programs):
+def test_a_site_that_sends_more_than_its_task_may_is_stopped_at_its_own_door(tmp_path, launch):
     """FedPer's head, in round 2; round 1 and the other site pass."""
     job = tiny_job(tmp_path, "fedper")
 
     edit(job / CLIENT, lambda config: config["executors"][0]["executor"].update(path="tests.flare.client.Liar"))
-    with Simulator(job, tmp_path / "ws", *AT_ONCE, python=programs / "python") as simulator:
+    with launch(job, tmp_path / "ws", *AT_ONCE) as simulator:
         assert simulator.wait() not in (0, None)
     assert simulator.last_line.endswith(
         "FAILED: round 2 has 1 valid updates and needs 2: site-2: FLARE reports TASK_RESULT_FILTER_ERROR; "
@@ -194,12 +203,12 @@ def test_a_site_that_sends_more_than_its_task_may_is_stopped_at_its_own_door(tmp
     assert not (simulator.run / "server" / "round-00001.safetensors").exists()
 
 
-def test_sites_that_cannot_build_their_executor_end_the_job(tmp_path, programs):
+def test_sites_that_cannot_build_their_executor_end_the_job(tmp_path, launch):
     job = tiny_job(tmp_path, "fedavg")
 
     misspelt = {"path": "shared_components.flare.executor.SiteExecutors"}
     edit(job / CLIENT, lambda config: config["executors"][0]["executor"].update(misspelt))
-    with Simulator(job, tmp_path / "ws", *AT_ONCE, python=programs / "python") as simulator:
+    with launch(job, tmp_path / "ws", *AT_ONCE) as simulator:
         assert simulator.wait(90) not in (0, None)
     line = simulator.last_line
     assert line.startswith("surgfl: job fedavg FAILED: ") and all(f"{site}: no answer" in line for site in SITES)

@@ -12,8 +12,9 @@ from shared_components.core.method import Context, Models, Profile, Update, load
 from shared_components.core.partition import Partition, Role, cut, partition_network
 from shared_components.methods import fedas, fedseg
 from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle
-from tests.federation.conftest import make_narrow, same
+from tests.federation.conftest import same
 from tests.methods.toys import SEGMENTATION, card, frames
+from tests.narrow import make_narrow
 
 SITES = ["site-1", "site-2", "site-10"]
 JOBS = Path(__file__).resolve().parents[2] / "nvflare_jobs"

@@ -7,18 +7,20 @@ import pytest
 from evidence.production.at_start import PYTHON
 from evidence.production.deployment import Deployment
 from tests.federation.conftest import scenes  # noqa: F401 (a fixture)
+from tests.narrow import narrow_library
 
 SITES = ("hospital-a", "hospital-b", "hospital-c")
 
 
 @pytest.fixture
 def deploy(tmp_path, scenes):  # noqa: F811
-    """Return a function that provisions a federation of these sites, which ends with the test."""
+    """Return a function that provisions a federation of these sites, of narrow networks, which ends with the test."""
     made = []
 
     def make(*names, **options):
         sites = dict(zip(names or SITES, cycle(scenes), strict=False))
         made.append(Deployment(tmp_path / f"deployment-{len(made)}", sites, **options))
+        narrow_library(made[-1].root)
         return made[-1]
 
     yield make
@@ -30,8 +32,8 @@ def deploy(tmp_path, scenes):  # noqa: F811
 def deploy_quick(deploy, programs):
     """Return `deploy` whose jobs' processes are forks of `tests/warm.py`, at a third of the time.
 
-    For what only needs a job to run. Tests of who is killed, of what a process holds, and of the way itself have real
-    ones.
+    For what only needs a job to run, or a whole party to be killed. Tests of what dies with a process, of what one
+    holds, and of the way itself have real ones.
     """
 
     def make(*names, variables=None, **options):

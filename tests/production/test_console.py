@@ -5,7 +5,7 @@ import json
 import pytest
 
 from evidence.production.deployment import until
-from evidence.production.prepared import CHIEF, narrow
+from evidence.production.prepared import CHIEF
 from shared_components.cli import main
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,6 @@ def surgfl(capsys):
 
 def test_an_administrator_submits_watches_lists_stops_and_fetches(deploy_quick, surgfl, tmp_path):
     deployment = deploy_quick("hospital-a", "hospital-b")
-    narrow(deployment.root)
     job = deployment.job("pfedsis", rounds=5)
     code, out, err = surgfl(deployment, "list")  # before the server is there
     assert (code, out) == (2, "") and "cannot be reached" in err and err.count("\n") == 0, err

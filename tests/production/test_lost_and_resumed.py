@@ -7,7 +7,7 @@ import pytest
 
 from evidence.production.at_start import GUARDED, REST
 from evidence.production.deployment import marked, until
-from evidence.production.prepared import CHIEF, narrow
+from evidence.production.prepared import CHIEF
 from evidence.production.results import equal_tensors, records, rejected, wait_for_round
 from shared_components.cli import main
 
@@ -20,9 +20,10 @@ def submit(deployment, job, *words, capsys):
     return capsys.readouterr().out.split()[-1]
 
 
-def test_a_site_that_is_started_again_is_named_alone_and_taken_again_on_resume(deploy, capsys):
-    deployment = deploy(variables={REST: "5"})  # seconds before each of a round's two steps, in which it comes back
-    narrow(deployment.root)
+def test_a_site_that_is_started_again_is_named_alone_and_taken_again_on_resume(deploy_quick, capsys):
+    deployment = deploy_quick(
+        variables={REST: "5"}
+    )  # seconds before each of a round's two steps, in which it comes back
     deployment.start()
     job = deployment.job("fedavg", rounds=6, min_sites=2, bundle="pfedsis")
     lost = deployment.sites["hospital-b"]
@@ -42,9 +43,10 @@ def test_a_site_that_is_started_again_is_named_alone_and_taken_again_on_resume(d
     assert after[:6] == before and after[6] == {}, "the resumed run is the same one, with the site in it"
 
 
-def test_a_killed_server_is_resumed_by_a_submission_to_bit_equal_weights(deploy, capsys):
-    deployment = deploy("hospital-a", "hospital-b", variables={REST: "2"})  # that round 3 is not over before the kill
-    narrow(deployment.root)
+def test_a_killed_server_is_resumed_by_a_submission_to_bit_equal_weights(deploy_quick, capsys):
+    deployment = deploy_quick(
+        "hospital-a", "hospital-b", variables={REST: "2"}
+    )  # that round 3 is not over before the kill
     deployment.start()
     whole = submit(deployment, deployment.job("pfedsis", name="whole", rounds=3), capsys=capsys)
     assert deployment.wait(whole) == "FINISHED:COMPLETED", deployment.server.log[-4000:]

@@ -12,7 +12,7 @@ from pathlib import Path
 from nvflare.fuel.flare_api.api_spec import AuthorizationError, InternalError, JobNotDone
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-from evidence.production.at_start import REST
+from evidence.production.at_start import PYTHON, REST
 from evidence.production.deployment import Deployment
 from evidence.production.prepared import CHIEF, LEAD, describe, sign_again
 from evidence.production.results import rejected, wait_for_round
@@ -105,7 +105,8 @@ def strangers(deployment: Deployment) -> list[Path]:
 
 def said(deployment: Deployment, kit: Path, *words: str, why: str) -> str:
     """Give a command of `surgfl job` in a process of its own; return its one sentence, which must say why."""
-    command = [sys.executable, "-m", "shared_components.cli", "job", *words, "--admin", str(kit)]
+    python = deployment.variables.get(PYTHON, sys.executable)
+    command = [python, "-m", "shared_components.cli", "job", *words, "--admin", str(kit)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=300, env=deployment.variables, cwd=deployment.folder
     )
