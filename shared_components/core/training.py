@@ -106,7 +106,8 @@ def train_step(
         losses = {term.name: float(term.value.detach()) for term in terms}
         if bad := {name: value for name, value in losses.items() if not math.isfinite(value)}:
             raise FloatingPointError(
-                f"loss terms {bad} in round {context.round}; lower learning_rate or check the labels"
+                f"loss terms {bad} in round {context.round}; lower learning_rate, or check the labels and, where the "
+                "start is random, for frames that are all black"
             )
         route_gradients(terms, network, partition)
         return losses
