@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN = $(VENV)/bin
 OUT ?= demo
 CORES := $(shell nproc 2>/dev/null || echo 2)
-TESTS_AT_ONCE ?= 3
+TESTS_AT_ONCE ?= 2
 
 export OMP_NUM_THREADS ?= 1
 # Images often set it; without compiled modules, each of the hundreds of processes of the tests imports 2 s longer.

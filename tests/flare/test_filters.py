@@ -286,8 +286,10 @@ def test_a_server_does_not_get_local_weights_out_of_a_run(by_hand, workspace, mo
     assert len(controller.panics) == 1 and controller.server.state.round == 1
 
 
-@pytest.mark.parametrize("consenting", [2, 0])
-def test_a_whole_federation_passes_both_filters_at_once(by_hand, workspace, scenes, monkeypatch, tmp_path, consenting):
+@pytest.mark.parametrize(("method", "consenting"), [("pfedsis", 2), ("fedavg", 0)])
+def test_a_whole_federation_passes_both_filters_at_once(
+    by_hand, workspace, scenes, monkeypatch, tmp_path, method, consenting
+):
     """Enrolment with a profile item, a round with an extra, and the models of the sites that consent."""
     for number, path in enumerate(scenes, start=1):
         publish = ["style", "model"] if number <= consenting else ["style"]
@@ -297,7 +299,7 @@ def test_a_whole_federation_passes_both_filters_at_once(by_hand, workspace, scen
     def answer(controller, site, sent):
         return through_filters(workspace, site, sent.name, copied(sent.data))
 
-    controller = by_hand("pfedsis", answer=answer).start()
+    controller = by_hand(method, answer=answer).start()
     assert controller.panics == []
     record = next(r for r in controller.server.records if r["kind"] == "outsider")
     assert record["sites"] == ["site-1", "site-2", "site-3"][:consenting]

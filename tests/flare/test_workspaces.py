@@ -9,6 +9,7 @@ import pytest
 from shared_components.federation.messages import FederationError
 from shared_components.flare.workspaces import held, is_held, lock_file, refuse_no_sites, refuse_unusable
 from tests.flare.simulator import Simulator, tiny_job
+from tests.narrow import narrow_copy
 
 HOLD = "import sys,time,pathlib\nfrom shared_components.flare.workspaces import held\n"
 HOLD += "with held(pathlib.Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
@@ -72,12 +73,13 @@ def test_a_workspace_that_another_launch_has_emptied_is_noticed(tmp_path):
 
 
 @pytest.mark.slow
-def test_of_two_launches_in_one_workspace_the_emptied_one_says_why_it_ends_and_the_other_runs(tmp_path):
+def test_of_two_launches_in_one_workspace_the_emptied_one_says_why_it_ends_and_the_other_runs(tmp_path, programs):
+    quick = {"root": narrow_copy(tmp_path / "narrow"), "python": programs / "python"}
     long, short = (tiny_job(tmp_path / "long", "fedavg", rounds=90), tiny_job(tmp_path / "short", "fedavg", rounds=1))
-    with Simulator(long, tmp_path / "ws", "-n", "1") as first:
+    with Simulator(long, tmp_path / "ws", "-n", "1", **quick) as first:
         first.wait_for_words("round 1/90")
         own = {"log": tmp_path / "second.log", "SURGFL_STATE": str(tmp_path / "second")}
-        with Simulator(short, tmp_path / "ws", "-n", "1", **own) as second:
+        with Simulator(short, tmp_path / "ws", "-n", "1", **quick, **own) as second:
             assert second.wait() == 0, second.output[-4000:]
         assert first.wait() != 0
     assert f"{tmp_path / 'ws'} was emptied while this job ran in it" in first.output

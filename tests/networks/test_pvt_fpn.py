@@ -126,6 +126,7 @@ def test_an_image_of_other_than_three_channels_is_refused(network):
         network(torch.rand(1, 4, 64, 64))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 def test_scripting_and_tracing_change_nothing(network):
     image = torch.rand(2, 3, 64, 96)
