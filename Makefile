@@ -67,7 +67,7 @@ test-all: test  ## run the slow ones besides: real simulators, command lines, fe
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target test-slow test-production
 
 test-slow: install
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow --ignore tests/production
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m slow --ignore tests/production
 
 test-production: install  # in processes of their own: FLARE's sessions do not share one with other tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests/production

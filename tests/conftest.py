@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.warm import warm_programs
 __all__ = ["browser", "open_page"]
 
 SLOW = "mark.slow"  # as every file writes it that has slow tests
+LONGEST = ("test_docs.py", "test_onnx_file.py")  # begun first, that no worker is left alone with them at the end
 OVERLOOKED = pytest.StashKey[list[str]]()
 
 
@@ -25,8 +27,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before those are gone that this run does not choose
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     config.stash[OVERLOOKED] = [str(path) for path in slow if SLOW not in path.read_text("utf-8")]
+    if config.option.markexpr == "slow":
+        items.sort(key=lambda item: (item.path.name not in LONGEST, slow[item.path]))
 
 
 @pytest.fixture(scope="module", autouse=True)
