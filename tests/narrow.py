@@ -40,22 +40,16 @@ def narrow_library(root: Path) -> None:
             file.writelines(f"{name} = {width!r}\n" for name, width in widths.items())
 
 
-def widen_library(root: Path) -> None:
-    """Undo what `narrow_library` has done."""
-    for module in WIDTHS:
-        file = root / Path(str(module.__file__)).relative_to(ROOT)
-        file.unlink()  # it may be a second name of another copy's
-        shutil.copy(str(module.__file__), file)
-
-
 def narrow_weights(bundles: Path) -> None:
-    """Put random weights of these widths in the place of the shipped ones, in a copy of the folder of bundles."""
+    """Put random weights in the place of the shipped ones that do not fit, in a copy of the folder of bundles."""
     with pytest.MonkeyPatch.context() as patch:
         make_narrow(patch)
         for path in bundles.glob(f"*/{MODEL}"):
-            shipped, notes = stored_weights(path), load_metadata(path)
             bundle = path.parents[1]
-            drawn = build_network(load_bundle(bundle.name).network).state_dict()
+            definition = load_bundle(bundle.name).network
+            if definition["_target_"].rpartition(".")[0] not in (pvt_fpn.__name__, pvt_fpn_clips.__name__):
+                continue
+            shipped, notes, drawn = stored_weights(path), load_metadata(path), build_network(definition).state_dict()
             path.unlink()  # it may be a link to the shipped ones
             save_weights(path, {name: drawn[name].to(value.dtype) for name, value in shipped.items()}, notes)
             facts = json.loads((bundle / FACTS).read_text("utf-8"))

@@ -32,6 +32,9 @@ from shared_components.networks.parameter_groups import parameter_groups
 from shared_components.networks.parts import trained_parameters
 from shared_components.networks.protocols import require
 
+REMEDY = "lower learning_rate, or check the labels and, where the start is random, for frames that are all black"
+"""What to do about losses or weights that are not finite."""
+
 
 def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimizer:
     """Return AdamW (PFedSIS, Section IV-B) or SGD over every parameter that is trained.
@@ -105,10 +108,7 @@ def train_step(
             terms = minimised(network, batch, context)
         losses = {term.name: float(term.value.detach()) for term in terms}
         if bad := {name: value for name, value in losses.items() if not math.isfinite(value)}:
-            raise FloatingPointError(
-                f"loss terms {bad} in round {context.round}; lower learning_rate, or check the labels and, where the "
-                "start is random, for frames that are all black"
-            )
+            raise FloatingPointError(f"loss terms {bad} in round {context.round}; {REMEDY}")
         route_gradients(terms, network, partition)
         return losses
 

@@ -54,9 +54,8 @@ def test_a_round_does_without_dynamo_whose_import_costs_a_simulators_task_1_7_se
 
 
 def test_names_of_sites_change_nothing(federate, tmp_path):
-    job = make_job(rounds=1)
-    a = federate(job, folder=tmp_path / "a", names=("site-1", "site-2")).run()
-    b = federate(job, folder=tmp_path / "b", names=("hospital-b", "hospital-a")).run()
+    a = federate(folder=tmp_path / "a", names=("site-1", "site-2")).run()
+    b = federate(folder=tmp_path / "b", names=("hospital-b", "hospital-a")).run()
     assert same(by_rank(a), by_rank(b))
 
 
@@ -150,7 +149,7 @@ SCHEDULE = {"schedule": "cosine", "warmup_rounds": 1, "betas": [0.9, 0.95], "dec
 @pytest.mark.parametrize("counted", [{"iterations": 2}, {"epochs": 1, "batch_size": 1}])
 def test_a_resumed_federation_has_the_rates_of_an_undisturbed_one_to_the_bit(federate, job_on_toy, tmp_path, counted):
     plain = {"height": 32, "width": 64, "batch_size": 2, "learning_rate": 1e-3, **counted}
-    job = make_job("fedavg", rounds=3, training={**plain, **SCHEDULE})
+    job = job_on_toy("fedavg", rounds=3, training={**plain, **SCHEDULE})
     whole = federate(job, folder=tmp_path / "a").run_leaving(tmp_path / "b", trained=()).weights()
     again = federate(job, folder=tmp_path / "b", resume=True).run().weights()
     assert same(whole, again)

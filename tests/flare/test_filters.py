@@ -290,7 +290,7 @@ def test_a_server_does_not_get_local_weights_out_of_a_run(by_hand, workspace, mo
 def test_a_whole_federation_passes_both_filters_at_once(
     by_hand, workspace, scenes, monkeypatch, tmp_path, method, consenting
 ):
-    """Enrolment with a profile item, a round with an extra, and the models of the sites that consent."""
+    """Enrolment with a profile item, a round with PFedSIS's extra, and the models of the sites that consent."""
     for number, path in enumerate(scenes, start=1):
         publish = ["style", "model"] if number <= consenting else ["style"]
         rewritten(path, tmp_path / "sites" / f"site-{number}", publish=publish)

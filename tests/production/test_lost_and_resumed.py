@@ -21,9 +21,8 @@ def submit(deployment, job, *words, capsys):
 
 
 def test_a_site_that_is_started_again_is_named_alone_and_taken_again_on_resume(deploy_quick, capsys):
-    deployment = deploy_quick(
-        variables={REST: "5"}
-    )  # seconds before each of a round's two steps, in which it comes back
+    # seconds before each of a round's two steps, in which it comes back
+    deployment = deploy_quick(variables={REST: "5"})
     deployment.start()
     job = deployment.job("fedavg", rounds=6, min_sites=2, bundle="pfedsis")
     lost = deployment.sites["hospital-b"]
@@ -44,9 +43,8 @@ def test_a_site_that_is_started_again_is_named_alone_and_taken_again_on_resume(d
 
 
 def test_a_killed_server_is_resumed_by_a_submission_to_bit_equal_weights(deploy_quick, capsys):
-    deployment = deploy_quick(
-        "hospital-a", "hospital-b", variables={REST: "2"}
-    )  # that round 3 is not over before the kill
+    # that round 3 is not over before the kill
+    deployment = deploy_quick("hospital-a", "hospital-b", variables={REST: "2"})
     deployment.start()
     whole = submit(deployment, deployment.job("pfedsis", name="whole", rounds=3), capsys=capsys)
     assert deployment.wait(whole) == "FINISHED:COMPLETED", deployment.server.log[-4000:]

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from shared_components.common.schema import Schema
 from shared_components.core.partition import Pieces
+from shared_components.core.training import REMEDY
 
 Randomness = Callable[[int], bytes]
 """(number of bytes) -> random bytes."""
@@ -77,9 +78,7 @@ def clip_and_noise(
     changes = {name: trained[name].double() - received[name].double() for name in moving}
     norm = math.sqrt(sum(float(change.square().sum()) for change in changes.values()))
     if not math.isfinite(norm):
-        raise FloatingPointError(
-            "the training ended with weights that are not finite; lower learning_rate or check the labels"
-        )
+        raise FloatingPointError(f"the training ended with weights that are not finite; {REMEDY}")
     factor = min(1.0, clip / norm) if norm else 1.0
     sent = {name: value.clone() for name, value in received.items()}
     for name, change in changes.items():
