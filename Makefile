@@ -20,6 +20,7 @@ install: $(BIN)/.installed  ## make a virtual environment in $(VENV) and install
 $(BIN)/.installed: requirements.txt setup.cfg pyproject.toml
 	@echo "installing what requirements.txt names into $(VENV): some two minutes, and 2.4 GB"
 	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --disable-pip-version-check --quiet --upgrade pip || true  # Python's own may take twice the time
 	@$(BIN)/pip install --disable-pip-version-check --progress-bar off --no-compile \
 	  --requirement requirements.txt \
 	  > $(VENV)/install.log 2>&1 & pip=$$!; \
