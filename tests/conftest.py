@@ -1,5 +1,6 @@
 """Deterministic, single-threaded torch for every test, and a browser for those that ask for one."""
 
+import contextlib
 import gc
 import os
 import sys
@@ -7,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.browser import browser, open_page
 from tests.warm import warm_programs
@@ -17,6 +17,25 @@ __all__ = ["browser", "open_page"]
 SLOW = "mark.slow"  # as every file writes it that has slow tests
 LONGEST = ("test_docs.py", "test_onnx_file.py")  # begun first, that no worker is left alone with them at the end
 OVERLOOKED = pytest.StashKey[list[str]]()
+PROGRAMS = pytest.StashKey[Path]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Start workers, too, as forks of the one process that has imported ahead: 10 s less for each."""
+    if hasattr(config, "workerinput"):
+        sys.executable = config.workerinput["python"]
+    elif config.getoption("numprocesses", None):
+        ahead = contextlib.ExitStack()
+        config.add_cleanup(ahead.close)
+        folder = config.stash[PROGRAMS] = ahead.enter_context(warm_programs())
+        config.option.tx = [f"popen//python={folder / 'python'}"] * len(config.option.tx)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node) -> None:
+    """Tell a worker of xdist what it cannot know as a fork."""
+    node.workerinput.update(python=sys.executable, programs=str(node.config.stash[PROGRAMS]))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -51,6 +70,8 @@ def overlooked(pytestconfig) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def one_thread_and_a_seed():
+    import torch  # here: the process that distributes tests does without
+
     torch.set_num_threads(1)
     torch.manual_seed(0)
 
@@ -66,6 +87,8 @@ def no_waiting_for_disks():
 @pytest.fixture(scope="session", autouse=True)
 def no_seeds_for_accelerators_that_are_not_there():
     """For each kind of them `manual_seed` would write down where it is called from, in 1 ms and for ever."""
+    import torch
+
     with pytest.MonkeyPatch.context() as patch:
         for kind in (torch.cuda, torch.xpu, torch.mtia):
             if not kind.is_available():
@@ -74,10 +97,13 @@ def no_seeds_for_accelerators_that_are_not_there():
 
 
 @pytest.fixture(scope="session")
-def programs():
+def programs(pytestconfig):
     """Return a folder of the commands `python`, `surgfl` and `nvflare`, which begin in a tenth of a second."""
-    with warm_programs() as folder:
-        yield folder
+    if hasattr(pytestconfig, "workerinput"):
+        yield Path(pytestconfig.workerinput["programs"])
+    else:
+        with warm_programs() as folder:
+            yield folder
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,8 @@ IMPORTED = (
 LENGTH = struct.Struct("!i")
 CLIENT = """\
 #!{python} -IS
-import json, os, socket, struct, sys
+import json, os, signal, socket, struct, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 words = json.dumps([sys.argv, os.getppid(), os.getcwd(), os.umask(0o77), dict(os.environ)]).encode()
 with socket.socket(socket.AF_UNIX) as door:
     door.connect({door!r})
@@ -64,7 +65,8 @@ def _serving(folder: Path) -> Iterator[Path]:
         (folder / name).chmod(0o755)
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     variables["OMP_NUM_THREADS"] = "1"
-    server = subprocess.Popen([sys.executable, __file__, door], env=variables, stdin=subprocess.PIPE)
+    command = [sys.executable, __file__, door]
+    server = subprocess.Popen(command, env=variables, stdin=subprocess.PIPE, start_new_session=True)  # deaf to Ctrl-C
     try:
         while not door.exists():
             assert server.poll() is None, "the process that imports ahead has ended"
