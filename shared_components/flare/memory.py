@@ -8,6 +8,7 @@ sites a collection found 18 of these buffers in a server's process after the fir
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import sys
 
@@ -17,10 +18,10 @@ LARGE = 2**18  # bytes
 _MMAP_THRESHOLD = -3  # of mallopt, <malloc.h>
 
 
+@functools.cache
 def spare_what_is_there() -> None:
     """Exclude the objects that exist at the first call, mostly modules, from garbage collection."""
-    if not gc.get_freeze_count():
-        gc.freeze()
+    gc.freeze()
 
 
 def keep_no_large_pieces() -> bool:
