@@ -138,14 +138,17 @@ def _shape(batch: int, frames: int, height: int, width: int) -> tuple[int, ...]:
 def _undisturbed() -> Iterator[None]:
     """Silence the exporter's deprecations, and its complaint about torchvision, which nothing here needs.
 
-    And collect no garbage meanwhile: to look for some among its million objects takes a tenth of the time.
+    And collect no garbage meanwhile: to look for some among its million objects takes a tenth of the time. A quarter
+    went into looking up operations of other free sizes among those that it has traced.
     """
+    from torch._dynamo import config  # with the exporter, whose import takes seconds
+
     logger = logging.getLogger("torch.onnx")
     level, collects = logger.level, gc.isenabled()
     logger.setLevel(logging.ERROR)
     gc.disable()
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), config.patch(fake_tensor_cache_enabled=False):
             warnings.simplefilter("ignore")
             yield
     finally:
