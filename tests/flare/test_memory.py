@@ -60,6 +60,7 @@ def test_what_is_there_is_spared_once_and_a_circle_made_later_is_found_without_a
     monkeypatch.undo()
     wire.register()
     gc.unfreeze()
+    memory.spare_what_is_there.cache_clear()
     memory.spare_what_is_there()
     spared = gc.get_freeze_count()
     stream = weakref.ref(Stream())
