@@ -222,6 +222,8 @@ def sine_positions(width: int, rows: int, columns: int) -> Tensor:
     The first half of the channels has the sines and cosines of the column, the second those of the row, at
     frequencies 10000^(-4 i / width), as MAE computes them; ``width`` is a multiple of 4.
     """
+    if torch.empty(0).is_meta:  # torch imports its compiler to calculate without memory
+        return torch.empty(1, 1 + rows * columns, width)
     rates = 10_000.0 ** (-torch.arange(width // 4, dtype=torch.float64) / (width // 4))
 
     def encoded(places: int) -> Tensor:  # (places, width / 2)
