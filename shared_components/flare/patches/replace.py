@@ -11,12 +11,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import linecache
 import logging
 import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import CodeType
 from typing import Any, NoReturn
 
 import nvflare
@@ -62,10 +64,10 @@ def expect(owner: Any, name: str, *, sha256: str) -> Any:
 
 def source_hash(function: Any) -> str:
     """Return the SHA-256 of a function's source without indentation and trailing spaces; empty if it has none."""
-    try:
-        source = inspect.getsource(function.__code__)  # a wrapper's own source, not that of `__wrapped__`
-    except (AttributeError, OSError, TypeError):
+    code = getattr(function, "__code__", None)  # a wrapper's own, not that of `__wrapped__`
+    if not isinstance(code, CodeType) or not (file := linecache.getlines(code.co_filename)):
         return ""
+    source = "".join(inspect.getblock(file[code.co_firstlineno - 1 :]))  # `getsource` would look at all modules first
     lines = textwrap.dedent(source).rstrip().splitlines()
     return hashlib.sha256("\n".join(line.rstrip() for line in lines).encode()).hexdigest()
 
