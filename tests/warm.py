@@ -31,7 +31,9 @@ import psutil
 PROGRAMS = ("python", "surgfl", "nvflare")
 IMPORTED = (
     "torch.utils.tensorboard", "monai.bundle", "nvflare.cli", "nvflare.private.fed.app.simulator.simulator_worker",
-    "cv2", "jinja2", "msgspec", "safetensors.torch", "scipy.ndimage", "yaml",
+    "nvflare.app_opt.pt", "nvflare.app_common.executors.client_api_executor", "nvflare.fuel.f3.drivers.aio_grpc_driver",
+    "nvflare.fuel.f3.drivers.aio_http_driver", "nvflare.fuel.f3.drivers.file_driver",
+    "nvflare.fuel.f3.drivers.tcp_driver", "cv2", "jinja2", "msgspec", "safetensors.torch", "scipy.ndimage", "yaml",
 )  # fmt: skip
 LENGTH = struct.Struct("!i")
 CLIENT = """\
