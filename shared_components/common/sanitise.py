@@ -10,6 +10,7 @@ LONGEST_NAME = 100  # characters of a class's, a metric's or a loss term's name
 LONGEST_SENTENCE = 1000  # characters of what another party gives for a reason
 
 _ALLOWED = {"\n", "\t"}
+_WITHOUT_ALLOWED = str.maketrans(dict.fromkeys(_ALLOWED))
 _CONTROL = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # categories of Unicode
 _SPLIT = frozenset(" \t\n\r'\"\\#")
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|inf|nan)")
@@ -36,7 +37,7 @@ def is_one_word(text: str) -> bool:
 
 def printable(text: str) -> str:
     """Remove escapes, control characters and changes of the writing direction; keep line breaks and tabs."""
-    if text.isprintable():
+    if text.translate(_WITHOUT_ALLOWED).isprintable():
         return text
     return "".join(c for c in _ESCAPES.sub("", text) if c in _ALLOWED or unicodedata.category(c) not in _CONTROL)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from functools import cached_property
 
 from shared_components.common.sanitise import printable
 
@@ -21,13 +22,18 @@ class MarkedRecord(logging.LogRecord):
         """Return the text with its line breaks marked and without control characters."""
         return _marked(super().getMessage())
 
+    @cached_property  # several formatters ask for it, each several times
+    def _own_traceback(self) -> str:
+        assert self.exc_info
+        return _marked_traceback("".join(traceback.format_exception(*self.exc_info)))
+
     @property
     def exc_text(self) -> str | None:
         """The marked traceback; a formatter uses it as one that it has cached."""
-        text = vars(self).get("exc_text")  # set if another process has made the record
         if self.exc_info and self.exc_info[1] is not None:
-            text = "".join(traceback.format_exception(*self.exc_info))
-        return _marked("\n" + text.rstrip()).lstrip("\n") if text else None
+            return self._own_traceback
+        text = vars(self).get("exc_text")  # set if another process has made the record
+        return _marked_traceback(text) if text else None
 
     @exc_text.setter
     def exc_text(self, text: str | None) -> None:
@@ -37,6 +43,10 @@ class MarkedRecord(logging.LogRecord):
 def mark_lines() -> None:
     """Mark every record that this process makes from now on."""
     logging.setLogRecordFactory(MarkedRecord)
+
+
+def _marked_traceback(text: str) -> str:
+    return _marked("\n" + text.rstrip()).lstrip("\n")
 
 
 def _marked(text: str) -> str:
