@@ -21,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -85,6 +86,8 @@ def serve(path: str) -> list[str]:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
+    for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
+        finalizer.atexit = False  # torch takes its libraries of operators apart
     door = socket.socket(socket.AF_UNIX)
     door.bind(f"{path}.new")
     door.listen(64)

@@ -198,7 +198,7 @@ def type_in(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_a_misspelt_option_ends_with_one_sentence():
+def test_a_misspelt_option_ends_with_one_sentence(quick_python):
     done = type_in(*MONAI, "run", "--config_file", "bundles/pfedsis/configs/train.yaml", "--site_confg", "x")
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith("error: unknown option --site_confg; did you mean")

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.networks import pvt_v2
 from shared_components.networks.channel_selection import ChannelSelection
 from shared_components.networks.parts import resolve
 from shared_components.networks.pvt_fpn import PvtFpn
@@ -259,9 +260,10 @@ def test_scripting_and_tracing_change_nothing(arguments):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
-def test_a_told_network_is_exported_as_one_of_frames_alone_with_the_text_inside(tmp_path):
+def test_a_told_network_is_exported_as_one_of_frames_alone_with_the_text_inside(tmp_path, monkeypatch):
     """Neither another text told afterwards nor another site changes the file; its one input is the clip."""
-    network, clip = trained(), torch.rand(1, 4, 3, 64, 96)
+    monkeypatch.setattr(pvt_v2, "DEPTH", 1)
+    network, clip = trained(levels=[16], receptive_fields=[20, 7], kernels=[4, 1]), torch.rand(1, 2, 3, 64, 96)
     network.set_indicator(torch.nn.functional.normalize(torch.arange(1.0, len(network.indicator) + 1), dim=0))
     with torch.no_grad():
         due = network(clip)

@@ -247,7 +247,7 @@ def steps_done(out):
     return json.loads(load_metadata(path)["surgfl"])["step"] if path.is_file() else 0
 
 
-def test_kill_9_and_the_same_command_end_with_the_bits_of_an_undisturbed_run(tmp_path, capsys):
+def test_kill_9_and_the_same_command_end_with_the_bits_of_an_undisturbed_run(tmp_path, capsys, quick_python):
     assert main([*SMALL, "--out", str(tmp_path / "whole")]) == 0
     assert "model.safetensors: the averaged weights of 12 steps" in capsys.readouterr().out
     process = subprocess.Popen(command(tmp_path / "cut"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
