@@ -7,8 +7,9 @@ TESTS_AT_ONCE ?= 2
 
 export OMP_NUM_THREADS ?= 1
 # Images often set it; without compiled modules, each of the hundreds of processes of the tests imports 2 s longer.
-# Not compiled beforehand is what few import, a quarter of all; some templates are no Python, and refused.
+# Not compiled beforehand is what few import, two fifths of all; some templates are no Python, and refused.
 export PYTHONDONTWRITEBYTECODE =
+SELDOM_IMPORTED = /(tests?|transformers/models|torch/testing|sqlalchemy|pip|setuptools|pygments|mypyc?)/
 
 .PHONY: help install demo test test-all test-slow test-production check format prod-test bench bench-before bench-gpu weights pictures supply-chain lock clean
 
@@ -26,7 +27,7 @@ $(BIN)/.installed: requirements.txt setup.cfg pyproject.toml
 	  > $(VENV)/install.log 2>&1 & pip=$$!; \
 	  while sleep 5; kill -0 $$pip 2> /dev/null; do echo "  $$(du -sm $(VENV) | cut -f 1) MB are there"; done; \
 	  wait $$pip || { cat $(VENV)/install.log; exit 1; }
-	@$(BIN)/python -m compileall -qq -j 0 -x '/tests?/|/transformers/models/' $(VENV)/lib || true  # on all cores, unlike pip
+	@$(BIN)/python -m compileall -qq -j 0 -x '$(SELDOM_IMPORTED)' $(VENV)/lib || true  # on all cores, unlike pip
 	@touch $@
 
 RUN = $(OUT)/ws-state/pfedsis/latest

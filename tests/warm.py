@@ -88,6 +88,7 @@ def serve(path: str) -> list[str]:
     gc.freeze()
     for finalizer in weakref.finalize._registry:  # type: ignore[attr-defined]
         finalizer.atexit = False  # torch takes its libraries of operators apart
+    os.fsync = lambda number: None  # type: ignore[assignment,misc]  # no test cuts the power
     door = socket.socket(socket.AF_UNIX)
     door.bind(f"{path}.new")
     door.listen(64)
