@@ -3,6 +3,7 @@
 What is written, sent, hashed and compared is what federations of small frames take their time for.
 """
 
+import functools
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 from shared_components.core.calibration import FILE
 from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of
+from shared_components.federation import allowed_payload
 from shared_components.networks import bundle_config, pvt_fpn, pvt_fpn_clips, pvt_v2
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import load_metadata, save_weights, stored_weights
@@ -25,6 +27,7 @@ WIDTHS: dict[ModuleType, dict[str, object]] = {
 
 def make_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Narrow the networks of this process, into which no shipped weights go."""
+    monkeypatch.setattr(allowed_payload, "_shapes", functools.lru_cache(allowed_payload._shapes.__wrapped__))
     for module, widths in WIDTHS.items():
         for name, width in widths.items():
             monkeypatch.setattr(module, name, width)

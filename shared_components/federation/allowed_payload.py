@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from shared_components.core.initial_weights import FILE, RANDOM, begin
 from shared_components.core.method import Method, State
@@ -33,9 +36,16 @@ class Expected:
 def expect(job: Job, method: Method, task: Task) -> Expected:
     """Build what replies of sites with this task are compared with; ValueError where the job does not fit it."""
     bundle = job.open_bundle()
-    network = weightless(bundle.network, out_channels=task.channels)
-    freeze(network, bundle.training.fixed)
+    network = _shapes(json.dumps(bundle.network), task.channels, bundle.training.fixed)
     return Expected(method, task, network.state_dict(), partition_network(network, method.partition))
+
+
+@functools.lru_cache(maxsize=4)
+def _shapes(definition: str, channels: int, fixed: tuple[str, ...]) -> nn.Module:
+    """Build the network without memory; every reply of a run is compared with the same."""
+    network = weightless(json.loads(definition), out_channels=channels)
+    freeze(network, fixed)
+    return network
 
 
 @dataclass(frozen=True)

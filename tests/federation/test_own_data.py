@@ -174,6 +174,7 @@ def test_the_sites_have_no_label_file(unlabelled):
 
 
 @pytest.mark.slow
+@pytest.mark.pictures
 def test_it_trains_on_hidden_patches_and_the_lowest_error_is_best(ended):
     info = json.loads((ended.server.folder / "run.json").read_text())
     assert {card["kind"] for card in info["cards"].values()} == {"reconstruction"}
@@ -190,6 +191,7 @@ def test_it_trains_on_hidden_patches_and_the_lowest_error_is_best(ended):
     assert len(load_file(ended.server.folder / "server" / "model.safetensors")["head_global.bias"]) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.pictures
 def test_its_pictures_are_frame_masked_and_restored(ended):
     for site in SITES[:2]:

@@ -61,6 +61,7 @@ def test_a_row_is_read_again_with_the_one_that_it_begins_from():
     assert TUNED.identity()["after"] == FEDAVG.identity() and "after" not in FEDAVG.identity()
 
 
+@pytest.mark.slow
 def test_a_row_first_carries_out_the_one_that_it_begins_from(done):
     root, first, tuned = done
     shared = load_file(finished(first, root) / "server" / "model.safetensors")
@@ -72,6 +73,7 @@ def test_a_row_first_carries_out_the_one_that_it_begins_from(done):
     assert load_metadata(finished(tuned, root) / HELD_OUT / "best.safetensors")["outputs"].startswith("normal,oedema")
 
 
+@pytest.mark.slow
 def test_the_table_has_the_unseen_centre_and_the_chance(done):
     root, *runs = done
     comparison = compare.Comparison("FedSurg", "unseen", (), ("centre-1",), read_results(runs, root, {}))

@@ -81,6 +81,7 @@ def _from_the_second(run):
     return {"swa": {"start": 2}} if run.variant.trains else {}
 
 
+@pytest.mark.slow
 def test_one_run_has_a_row_of_its_last_model_and_one_of_the_mean(compared):
     assert compared.labels == ["FedAvg", "FedAvg + SWA", "Mean colour", "Untrained"]
     last, mean, colour, untrained = compared.results
@@ -94,6 +95,7 @@ def test_one_run_has_a_row_of_its_last_model_and_one_of_the_mean(compared):
     assert "validation videos of a, b" in table.note and compared.split == "validation"
 
 
+@pytest.mark.slow
 def test_frames_are_paired_and_have_pictures_of_each_model(compared):
     for result in compared.results:
         scores = result.scores["sites"]["a"]
@@ -101,6 +103,7 @@ def test_frames_are_paired_and_have_pictures_of_each_model(compared):
         assert all((result.folder / "a" / "tested" / file).is_file() for _, file in scores["pictures"][0]["files"])
 
 
+@pytest.mark.slow
 def test_the_mean_colours_loss_is_near_the_frames_variance_in_normalised_pixels(compared):
     """Hidden patches are three quarters of all, whose mean squared distance from the mean colour is the variance."""
     result = compared.results[2]
@@ -110,6 +113,7 @@ def test_the_mean_colours_loss_is_near_the_frames_variance_in_normalised_pixels(
     assert result.scores["sites"]["b"]["normalised_mse"]["mean"] == pytest.approx(variance, rel=0.25)
 
 
+@pytest.mark.slow
 def test_a_control_costs_nothing_and_the_files_hold_all_rows(compared, tmp_path):
     write_all(compared, tmp_path)
     assert (tmp_path / "costs.csv").read_text().count("\n") == 3
