@@ -84,7 +84,7 @@ def _traced(network: nn.Module, frames: int, size: tuple[int, int] | None) -> to
         options["dynamic_shapes"] = (free,)
     else:
         image = torch.zeros(_shape(1, frames, *size))
-    with _undisturbed():
+    with _undisturbed(free=size is None):
         try:
             program = torch.onnx.export(network, (image,), **options, dynamo=True, verbose=False)
         except torch.onnx.errors.OnnxExporterError as error:
@@ -135,11 +135,11 @@ def _shape(batch: int, frames: int, height: int, width: int) -> tuple[int, ...]:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _undisturbed(*, free: bool) -> Iterator[None]:
     """Silence the exporter's deprecations, and its complaint about torchvision, which nothing here needs.
 
-    And collect no garbage meanwhile: to look for some among its million objects takes a tenth of the time. A quarter
-    went into looking up operations of other free sizes among those that it has traced.
+    And collect no garbage meanwhile: to look for some among its million objects takes a tenth of the time. With
+    free sizes cache no fake tensors either: hardly one is found again, and the cache's keys take a quarter.
     """
     from torch._dynamo import config  # with the exporter, whose import takes seconds
 
@@ -148,7 +148,7 @@ def _undisturbed() -> Iterator[None]:
     logger.setLevel(logging.ERROR)
     gc.disable()
     try:
-        with warnings.catch_warnings(), config.patch(fake_tensor_cache_enabled=False):
+        with warnings.catch_warnings(), config.patch(fake_tensor_cache_enabled=not free):
             warnings.simplefilter("ignore")
             yield
     finally:
