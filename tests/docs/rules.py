@@ -139,7 +139,7 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
     ),
     (r"^(surgfl train .*)$", r"\1 --steps 1 --size 32x64 --batch-size 1", "minutes"),
     (r"--height 192 --width 256 --seed 587$", r"--height 64 --width 96 --seed 587", "half a minute"),
-    (r"^  score \$hospital (?:received|alone) (\S+)$", r"  test -f \1", "a process of MONAI each, of a file that is there"),
+    (r"^  score \$hospital (?:received|alone) (\S+)$", r"  test -f \1", "a process of MONAI for each file"),
     (r"for hospital in hospital-a hospital-b", r"for hospital in hospital-b", "again"),
     (r" --evaluations (received|alone)=\S+", r"", "which are left out"),
     (r"--box (\w+=)?[\d,]+", r"--box \g<1>8,8,24,16", "the test's video is 64 pixels wide"),
