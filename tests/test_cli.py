@@ -1,5 +1,6 @@
 """The command line: its list of commands, what is said to a misspelt one, and what it imports: no torch."""
 
+import shutil
 import subprocess
 import sys
 
@@ -69,9 +70,13 @@ def test_a_misspelt_command_is_answered_with_the_nearest(word, sentence, capsys)
 
 
 @pytest.mark.slow
-def test_bash_completes_commands_options_and_their_values():
-    """bash itself is asked, without SurgFL on its path."""
-    script = subprocess.run([sys.executable, "-m", "shared_components.cli", "completion", "bash"], capture_output=True)
+@pytest.mark.parametrize(("shell", "options"), [("bash", ["-c"]), ("zsh", ["-f", "-c"])])
+def test_a_shell_completes_commands_options_and_their_values(shell, options):
+    """The shell itself is asked, without SurgFL on its path; zsh filters words by their beginning in its editor."""
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    script = subprocess.run([sys.executable, "-m", "shared_components.cli", "completion", shell], capture_output=True)
+    setup = script.stdout.decode() + ("emulate ksh\n" if shell == "zsh" else "")  # as its line editor calls a function
     asked = {
         "seg": "segment",
         "segment --back": "--backend",
@@ -81,5 +86,8 @@ def test_bash_completes_commands_options_and_their_values():
     for words, found in asked.items():
         line = ["surgfl", *words.split()]
         told = f"COMP_WORDS=({' '.join(line)}); COMP_CWORD={len(line) - 1}; _surgfl; echo ${{COMPREPLY[@]}}"
-        done = subprocess.run(["bash", "-c", f"{script.stdout.decode()}\n{told}"], capture_output=True, text=True)
-        assert (done.stdout.strip(), done.stderr) == (found, ""), words
+        done = subprocess.run([shell, *options, f"{setup}\n{told}"], capture_output=True, text=True)
+        offered = done.stdout.split()
+        if shell == "zsh":
+            offered = [word for word in offered if word.startswith(line[-1])]
+        assert (offered, done.stderr) == (found.split(), ""), words

@@ -9,7 +9,7 @@ HELP = 'print a script that completes commands and options: eval "$(surgfl compl
 SHELLS = ("bash", "zsh")
 _SCRIPT = """\
 _surgfl() {
-  local words before=" ${COMP_WORDS[*]:1:COMP_CWORD-1} "
+  local words before=" ${COMP_WORDS[*]:1:$((COMP_CWORD - 1))} "
   case "$before" in
 %s
   esac
