@@ -189,7 +189,8 @@ class LiveVideo:
 def _opened(source: str) -> Any:
     timeout = (STALL, STALL)  # of opening, of each reading
     if not source.isdecimal():
-        return av.open(source, timeout=timeout, options={"protocol_whitelist": _NESTED}, metadata_errors="ignore")
+        options = {"protocol_whitelist": _NESTED, "rtsp_flags": "prefer_tcp"}  # few firewalls let UDP in
+        return av.open(source, timeout=timeout, options=options, metadata_errors="ignore")
     device, form = CAMERAS[sys.platform]
     return av.open(device.format(int(source)), format=form, timeout=timeout)
 

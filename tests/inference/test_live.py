@@ -7,6 +7,7 @@ import threading
 import time
 from fractions import Fraction
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 
 import av
 import pytest
@@ -116,6 +117,32 @@ def test_ctrl_c_completes_the_results_of_a_stream(served, model, tmp_path, monke
     (out,) = tmp_path.glob("127-0-0-1-*-live-2*-segmented")
     assert json.loads((out / "prediction.json").read_text())["broke_off"] == ""
     assert look_at(out / "overlay.mp4").frames >= 1
+
+
+def test_rtsp_asks_for_frames_by_tcp():
+    """A firewall that lets no UDP in would else leave nothing but a wait."""
+    media = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n"
+    asked = []
+
+    class Camera(StreamRequestHandler):
+        def handle(self):
+            while words := list(iter(lambda: self.rfile.readline().decode().strip(), "")):
+                asked.append(words)
+                if words[0].startswith("SETUP"):
+                    return
+                number = next(word for word in words if word.startswith("CSeq"))
+                answer = f"RTSP/1.0 200 OK\r\n{number}\r\nPublic: OPTIONS, DESCRIBE, SETUP, PLAY\r\n"
+                if words[0].startswith("DESCRIBE"):
+                    answer += f"Content-Type: application/sdp\r\nContent-Length: {len(media)}\r\n\r\n{media}"
+                self.wfile.write((answer if media in answer else answer + "\r\n").encode())
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Camera) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(InferenceError, match="cannot be opened"):
+            LiveVideo(f"rtsp://127.0.0.1:{server.server_address[1]}/or-1")
+        server.shutdown()
+    (transport,) = [line for words in asked if words[0].startswith("SETUP") for line in words if "Transport" in line]
+    assert transport.startswith("Transport: RTP/AVP/TCP;")
 
 
 @pytest.mark.parametrize(
