@@ -1,8 +1,14 @@
 """The checks of the supply chain find what they look for, and say so where they could not look."""
 
+import json
+import os
 import pickle
+import re
+import subprocess
 import zipfile
+from pathlib import Path
 
+import nvflare.lighter
 import pytest
 import yaml
 
@@ -96,3 +102,18 @@ def test_containers_run_as_nobody_special_with_data_that_cannot_be_written():
     image = (checks.DOCKER / "Dockerfile").read_text()
     assert "--require-hashes --requirement requirements.lock" in image
     assert image.index("USER 10001") < image.index("CMD")
+
+
+def test_a_container_starts_although_the_one_before_was_killed(tmp_path):
+    """Processes are numbered anew in a container, so that one of them has the number that the last left behind."""
+    (command,) = json.loads(re.findall(r"^CMD (.+)", (checks.DOCKER / "Dockerfile").read_text(), re.M)[0])
+    templates = Path(nvflare.lighter.__file__).parent / "templates"
+    left = {name for file in templates.glob("*.yml") for name in re.findall(r"\b[a-z_]+\.fl\b", file.read_text())}
+    assert {"daemon_pid.fl", "pid.fl"} < left
+    (tmp_path / "startup").mkdir()
+    (tmp_path / "startup" / "sub_start.sh").write_text("#!/bin/sh\nls\n")
+    (tmp_path / "startup" / "sub_start.sh").chmod(0o700)
+    for name in (*left, "log.txt"):
+        (tmp_path / name).write_text(str(os.getpid()))
+    done = subprocess.run(["/bin/bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["log.txt", "startup"]
