@@ -23,7 +23,7 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from shared_components.flare import console
 from shared_components.flare.console import FAILED
-from shared_components.flare.deployment.certificates import why_anothers, why_outside, why_refused
+from shared_components.flare.deployment.certificates import owner, why_anothers, why_outside, why_refused
 from shared_components.flare.deployment.kits import Kit, KitError, find_kit
 from shared_components.flare.patches.late_connections import close_late_connections
 
@@ -209,7 +209,8 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
     if why := why_outside(found):
         raise AdminError(f"{kit}: {why}")
     described = json.loads((found.folder / "startup" / "fed_admin.json").read_text(encoding="utf-8"))["admin"]
-    name, where = described["username"], f"{described['host']}:{described['port']}"
+    name = described["username"] or owner(found)  # kits of `nvflare poc` leave the name to the certificate
+    where = f"{described['host']}:{described['port']}"
     if why := why_anothers(found, name):
         raise AdminError(f"{kit}: {why}")
     close_late_connections()  # else the command may not end
@@ -218,7 +219,7 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
     try:
         with told(f"the server at {where} does not let {name} in", where=where):
             with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
-                session = _log_in(found, described, patience)
+                session = _log_in(found, name, described, patience)
         try:
             yield Administrator(session, name)
         finally:
@@ -228,10 +229,10 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
         logging.disable(level)
 
 
-def _log_in(kit: Kit, described: Mapping[str, Any], patience: float) -> Session:
+def _log_in(kit: Kit, name: str, described: Mapping[str, Any], patience: float) -> Session:
     """Open a session; if the server cannot be reached because a certificate is rejected, name that certificate."""
     try:
-        return new_secure_session(described["username"], str(kit.folder), timeout=patience, auto_login_max_tries=1)
+        return new_secure_session(name, str(kit.folder), timeout=patience, auto_login_max_tries=1)
     except ConnectionError as error:
         if why := why_refused(kit, described["host"], described["port"]):
             raise AdminError(f"{kit.folder}: {why}") from error

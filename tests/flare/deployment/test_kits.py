@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 from datetime import UTC, datetime, timedelta
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import asdict
@@ -17,6 +18,7 @@ from shared_components.cli import main
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.federation.site.limits import Limits, read_limits
+from shared_components.flare import admin
 from shared_components.flare.deployment.certificates import ends, why_anothers, why_outside, why_refused
 from shared_components.flare.deployment.federation_file import parse_federation
 from shared_components.flare.deployment.kits import ALLOW_LIST, CODE, FILTER, RIGHTS, KitError, find_kit, secure
@@ -312,3 +314,15 @@ def test_a_key_that_is_another_certificates_is_named(kits):
     key.write_bytes((kits / "anna@example.org" / "startup" / "client.key").read_bytes())
     with pytest.raises(KitError, match="startup: its certificates or its key cannot be read"):
         why_refused(find_kit(kits / "hospital-a"), "127.0.0.1", 1)
+
+
+def test_the_certificate_names_an_administrator_whose_kit_does_not(kits, monkeypatch):
+    """As those of `nvflare poc`."""
+    path = kits / "anna@example.org" / "startup" / "fed_admin.json"
+    described = json.loads(path.read_text())
+    described["admin"] |= {"username": "", "uid_source": "cert"}
+    path.write_text(json.dumps(described))
+    opened = Mock()
+    monkeypatch.setattr(admin, "new_secure_session", opened)
+    with admin.connect(kits / "anna@example.org") as administrator:
+        assert administrator.name == opened.call_args.args[0] == "anna@example.org"
