@@ -95,9 +95,10 @@ def test_containers_run_as_nobody_special_with_data_that_cannot_be_written():
     """Read as YAML, whatever a linter says; `make supply-chain` lints both files."""
     services = yaml.safe_load((checks.DOCKER / "compose.yaml").read_text())["services"]
     for name, service in services.items():
-        base = {**services[service["extends"]["service"]], **service} if "extends" in service else service
-        assert base["user"] == "10001:10001" and base["read_only"] and base["cap_drop"] == ["ALL"], name
-        assert "ports" not in base or name == "server"
+        assert service["user"] == "10001:10001" and service["read_only"] and service["cap_drop"] == ["ALL"], name
+        assert "ports" not in service or name == "server"
+    profiles = [service["profiles"] for service in services.values() if "extends" not in service]  # would add to them
+    assert sorted(profiles) == [["gpu"], ["server"], ["site"]]
     assert any(volume.endswith(":/data:ro") for volume in services["site"]["volumes"])
     image = (checks.DOCKER / "Dockerfile").read_text()
     assert "--require-hashes --requirement requirements.lock" in image
