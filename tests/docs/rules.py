@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from configparser import ConfigParser
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,12 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         r"^(kits/\S+/startup/start\.sh)$", r"test -x \1",
         "parties that stay until they are stopped; evidence/production starts them",
     ),
+    (r"^python -m pip wheel .* && (cp .*)$", r"\1", "a quarter of a minute; tests/test_wheel.py makes it"),
+    (
+        r"^docker build .*$|^SURGFL_KIT=\S+ SURGFL_DATA=\S+ docker compose .*$",
+        r"test -f $docker/Dockerfile -a -f $docker/compose.yaml", "no test has containers",
+    ),
+    (r"^chown -R 10001 ", r"chown -R $(id -u) ", "root's"),
     (r"^(surgfl train .*)$", r"\1 --steps 1 --size 32x64 --batch-size 1", "minutes"),
     (r"--height 192 --width 256 --seed 587$", r"--height 64 --width 96 --seed 587", "half a minute"),
     (r"^  score \$hospital (?:received|alone) (\S+)$", r"  test -f \1", "a process of MONAI for each file"),
@@ -279,6 +286,13 @@ class Sandbox:
             assert any(re.fullmatch(pattern, line) for line in printed), f"{block}: none of {printed}"
         self.executed.append((block, ""))
 
+    def find_program(self, block: Block) -> None:
+        """Find what a unit of systemd starts, with the kits of the document in /srv."""
+        unit = ConfigParser()
+        unit.read_string(block.text)
+        assert (self.root / unit["Service"]["ExecStart"].removeprefix("/srv/")).is_file(), block
+        self.executed.append((block, ""))
+
     def check_sites(self) -> None:
         """Read all data of the sites that were loaded, as an enrolment would."""
         tasks = load_bundle("pvt_fpn").tasks
@@ -299,6 +313,7 @@ RULES: dict[str, Callable[[Sandbox, Block], None]] = {
     "yaml": Sandbox.load,
     "json": Sandbox.build,
     "text": Sandbox.look,
+    "ini": Sandbox.find_program,
 }
 
 
