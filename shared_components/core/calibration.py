@@ -14,7 +14,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from shared_components.networks.checkpoints import (
     stored_weights,
     write_tensors,
 )
+from shared_components.networks.protocols import provides
 
 logger = logging.getLogger(__name__)
 FILE = "calibration.safetensors"
@@ -47,7 +48,6 @@ COLDEST, HOTTEST = 0.05, 20.0
 Limit = Annotated[float, Meta(gt=0, le=1e9)]
 
 
-@runtime_checkable
 class Encoding(Protocol):
     """A network whose encoder gives maps (B, C, h, w) of images (B, 3, H, W)."""
 
@@ -111,7 +111,7 @@ def described(network: nn.Module, images: Tensor) -> Tensor:
     Raises:
         ValueError: The network has no such encoder.
     """
-    if not isinstance(network, Encoding):
+    if not provides(network, Encoding):
         raise ValueError(f"{type(network).__name__} has no encoder of frames, by which unlike input is told")
     with torch.no_grad():
         maps = network.encoder(images.to(next(network.parameters()).device))

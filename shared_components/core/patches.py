@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from shared_components.networks.protocols import SeesVisible
+from shared_components.networks.protocols import SeesVisible, provides
 from shared_components.networks.vit import DEVIATION, MEAN
 
 FLOOR = 1e-6  # added to a patch's variance (He et al., CVPR 2022)
@@ -17,7 +17,7 @@ def sees_visible(network: nn.Module, patch: int) -> bool:
     Raises:
         ValueError: It is, and its patches are not of ``patch`` pixels a side.
     """
-    if not isinstance(network, SeesVisible):
+    if not provides(network, SeesVisible):
         return False
     if network.patch != patch:
         raise ValueError(

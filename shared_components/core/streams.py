@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,9 @@ from shared_components.core.task import Batch, Task, last_target
 from shared_components.data.samples import Item, Sample, read_sample
 from shared_components.data.targets import maps_of
 from shared_components.data.transforms import resize_target
+from shared_components.networks.protocols import provides
 
 
-@runtime_checkable
 class Prompted(Protocol):
     """A network that is prompted with boxes, such as `networks.sam2_video.Sam2Clips`, which documents shapes."""
 
@@ -37,7 +37,7 @@ class Prompted(Protocol):
 
 def prompted(network: nn.Module) -> Prompted:
     """Return a network as `Prompted`; ValueError where it takes no boxes."""
-    if not isinstance(network, Prompted):
+    if not provides(network, Prompted):
         raise ValueError(
             f"{type(network).__name__} takes no boxes; write prompts: none for it in 'tasks', or choose a bundle whose "
             "network is prompted, such as surgfed"

@@ -27,6 +27,7 @@ from shared_components.data.site_file import load_site
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, header_of, load_into, load_weights
 from shared_components.networks.parts import parts_of
+from shared_components.networks.protocols import provides
 
 logger = logging.getLogger(__name__)
 MOST_SIDE = 16_384  # pixels of a side of a network's input by a checkpoint's header
@@ -297,5 +298,5 @@ def read_as(network: nn.Module, learnt: Sequence[str], wanted: Sequence[str]) ->
     It is the network itself where it has learnt just these, or follows boxes: then it has no classes of its own, and a
     box of a coarser class tells it what that class is.
     """
-    same = tuple(learnt) == tuple(wanted) or isinstance(network, Prompted)
+    same = tuple(learnt) == tuple(wanted) or provides(network, Prompted)
     return network if same else MergedClasses(network, learnt, wanted)

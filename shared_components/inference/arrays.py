@@ -20,6 +20,7 @@ from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor, Streaming, shown_frames
 from shared_components.inference.unlike import Likeness, Watch
+from shared_components.networks.protocols import provides
 
 Array = np.ndarray
 
@@ -75,7 +76,7 @@ class Model:
         card = trained.task.card
         if card.kind != "segmentation":
             raise InferenceError(f"model {path} has learnt {card.kind}, and not segmentation; use `surgfl segment`")
-        if isinstance(trained.network, Prompted):
+        if provides(trained.network, Prompted):
             raise InferenceError(f"model {path} follows boxes of a first frame; use `surgfl segment --box`")
         self.classes, self.size = card.outputs, trained.size
         self._trained, self._task, self._precision = trained, trained.task, precision

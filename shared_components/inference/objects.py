@@ -23,6 +23,7 @@ from shared_components.data.files import DataError, read_ids
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.networks.bundle_config import check_size
+from shared_components.networks.protocols import provides
 
 FORM = "left,top,width,height in pixels of the frame, such as 10,20,100,80, or shaft=10,20,100,80 with a class"
 MOST = 255  # ids of a mask
@@ -82,10 +83,10 @@ def objects_in(
             model or the frame; or it does not take the size of the stream.
     """
     texts = _texts(boxes)
-    if not isinstance(network, Prompted) or task.card.kind != "segmentation":
+    if not provides(network, Prompted) or task.card.kind != "segmentation":
         if texts or first_mask is not None:
             raise InferenceError(_takes_none(network, task))
-        if isinstance(network, Prompted):
+        if provides(network, Prompted):
             _check_size(network, stream)
         return None
     _check_stream(network, stream, texts, first_mask)

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, nullcontext
 from fractions import Fraction
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from shared_components.inference.frames import FrameStream, Shot
 from shared_components.inference.objects import Objects
 from shared_components.inference.results import PredictionFolder
 from shared_components.networks.bundle_config import PRECISIONS
+from shared_components.networks.protocols import provides
 from shared_components.networks.sam2_frames import EMPTY
 
 SLACK = 0.1
@@ -30,7 +31,6 @@ AHEAD = 3
 """Frames that are read or predicted before the one that is written, besides one for every thread of the network."""
 
 
-@runtime_checkable
 class Remembers(Protocol):
     """A network of clips that can run on a stream."""
 
@@ -55,7 +55,7 @@ class Streaming(nn.Module):
         self, network: nn.Module, stride: int, padding: str = "first", *, objects: Objects | None = None
     ) -> None:
         super().__init__()
-        if not isinstance(network, Remembers):
+        if not provides(network, Remembers):
             raise InferenceError(
                 f"{type(network).__name__} takes clips and remembers no frames: it cannot be shown a stream; give a "
                 "model of single frames"

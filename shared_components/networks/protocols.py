@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, TypeVar, cast
 
 from torch import Tensor, nn
+from typing_extensions import TypeIs, get_protocol_members
+
+P = TypeVar("P")
 
 
-@runtime_checkable
 class SplitFeatures(Protocol):
     """A network whose shared decoder reads half of the channels of the feature maps."""
 
@@ -17,7 +19,6 @@ class SplitFeatures(Protocol):
         """Return both halves of the feature maps: the shared decoder's and the personal one's."""
 
 
-@runtime_checkable
 class TwoPaths(SplitFeatures, Protocol):
     """A network such as `networks.pvt_fpn.PvtFpn`, which documents shapes and errors."""
 
@@ -34,7 +35,6 @@ class TwoPaths(SplitFeatures, Protocol):
         """Predict, and return the map that the classifiers read, too."""
 
 
-@runtime_checkable
 class Encodes(Protocol):
     """A network such as `networks.pvt_fpn_clips.PvtFpnClips`, which can predict from the maps of a single frame."""
 
@@ -44,7 +44,6 @@ class Encodes(Protocol):
         """Predict the logits (B, classes, H, W) from the encoder's maps."""
 
 
-@runtime_checkable
 class Remembers(Protocol):
     """A network that follows objects through a video by a memory, as SAM2 does (`networks.sam2_video.Sam2Clips`)."""
 
@@ -53,7 +52,6 @@ class Remembers(Protocol):
     mask_decoder: nn.Module
 
 
-@runtime_checkable
 class SeesVisible(Protocol):
     """A masked autoencoder, such as `networks.mae_vit.MaeVit`: it is given the mask, and sees visible patches alone."""
 
@@ -71,6 +69,14 @@ _DESCRIPTIONS: dict[type, str] = {
     Encodes: "a network with a way from one encoder's maps to the logits, such as PvtFpnClips'",
     Remembers: "a network with a memory of objects, such as Sam2Clips",
 }
+
+
+def provides(network: object, protocol: type[P]) -> TypeIs[P]:
+    """Return whether a network has everything that a protocol names, of whatever type.
+
+    `isinstance` does not ask `__getattr__` since Python 3.12, and so misses parts, parameters and buffers of a module.
+    """
+    return all(hasattr(network, name) for name in get_protocol_members(protocol))
 
 
 def split_features(network: nn.Module, method: str) -> SplitFeatures:
@@ -93,8 +99,8 @@ def encodes(network: nn.Module, method: str) -> Encodes:
 
 def require(network: nn.Module, wanted: type, method: str) -> None:
     """Refuse a network that does not satisfy the protocol that a method requires: ValueError with the names of both."""
-    # SplitFeatures has a decode of two halves; isinstance compares names alone
-    halves = wanted is Encodes and isinstance(network, SplitFeatures)
-    if halves or not isinstance(network, wanted):
+    # SplitFeatures has a decode of two halves, and names alone are compared
+    halves = wanted is Encodes and provides(network, SplitFeatures)
+    if halves or not provides(network, wanted):
         kind, needed = type(network).__name__, _DESCRIPTIONS[wanted]
         raise ValueError(f"{method} needs {needed}; {kind} has none: choose another bundle or method")

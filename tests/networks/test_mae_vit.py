@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from shared_components.networks.mae_vit import MaeVit
 from shared_components.networks.parts import fixed_tensors
-from shared_components.networks.protocols import SeesVisible
+from shared_components.networks.protocols import SeesVisible, provides
 from shared_components.networks.tiny import Tiny
 
 BLOCK = """norm1.weight norm1.bias attn.qkv.weight attn.qkv.bias attn.proj.weight attn.proj.bias norm2.weight norm2.bias
@@ -133,4 +133,4 @@ def test_it_restores_three_colours_alone():
 
 
 def test_it_alone_says_that_it_sees_visible_patches(network):
-    assert isinstance(network, SeesVisible) and not isinstance(Tiny(), SeesVisible)
+    assert provides(network, SeesVisible) and not provides(Tiny(), SeesVisible)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from shared_components.data.readers import find_reader, reader_names
 from shared_components.data.synthetic.layouts import LAYOUTS
 from shared_components.data.synthetic.looks import LOOKS, look_named
 from shared_components.networks.parts import parts_of
+from shared_components.networks.protocols import provides
 
 DEVIATION = 0.1  # FedST, section 4.3.4
 NUMBERED_WIDTH = 384  # of a published vector that is not a text's, at least: that of the project's texts
@@ -236,7 +237,6 @@ def known_texts() -> tuple[str, ...]:
     return (*plain, *map(site_text, plain), *of_letters, *_known_tasks(looks))
 
 
-@runtime_checkable
 class TakesIndicator(Protocol):
     """A network that takes an indicator, such as `networks.pvt_fpn_clips.PvtFpnClips`."""
 
@@ -282,7 +282,7 @@ class SiteText:
             ValueError: The network takes no indicator, the text has no vector or cannot be read, an encoder or a file
                 cannot be used, or the vector has another width than the indicator. One sentence.
         """
-        if not isinstance(network, TakesIndicator):
+        if not provides(network, TakesIndicator):
             raise TextError(
                 f"{type(network).__name__} cannot be told a site's text; choose a network with an indicator, such as "
                 "PvtFpnClips with text 'selection' or 'prompt'"

@@ -43,6 +43,7 @@ from shared_components.inference.predict import Remembers, Streaming
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import load_weights
 from shared_components.networks.parts import inside, resolve
+from shared_components.networks.protocols import provides
 
 REFUSED = 3  # exit status: the method cannot do this, and another attempt would not change it
 TIMED = 10  # forward passes of which the median counts
@@ -253,7 +254,7 @@ def _frames_per_second(network: nn.Module, frames: int, height: int, width: int)
 
     A network that remembers what came before encodes every frame once; any other sees a whole sample each time.
     """
-    if not isinstance(network, Remembers):
+    if not provides(network, Remembers):
         return 1000 / _milliseconds(network, frames, height, width)
     where = machine.device()
     network.to(where).eval()
