@@ -102,8 +102,9 @@ def sign_again(kits: Path, name: str, *, begins: datetime, ends: datetime, by: P
         .not_valid_before(begins)
         .not_valid_after(ends)
     )
+    of_root = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())  # Python 3.13 demands one
     for extension in old.extensions:
-        if not isinstance(extension.value, x509.AuthorityKeyIdentifier):
-            builder = builder.add_extension(extension.value, extension.critical)
+        value = of_root if isinstance(extension.value, x509.AuthorityKeyIdentifier) else extension.value
+        builder = builder.add_extension(value, extension.critical)
     made = builder.sign(key, hashes.SHA256())
     own.write_bytes(made.public_bytes(serialization.Encoding.PEM))
