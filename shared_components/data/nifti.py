@@ -12,6 +12,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -132,7 +133,8 @@ class _Writer:
         try:
             if self._file is None:
                 raise ValueError(f"{self.path}: there are no frames to write; give at least one")
-            self._finish()
+            for file in self._files():
+                file.close()
             header = self._header()
             with atomically(self.path) as beside, beside.open("wb") as out, self._part.open("rb") as frames:
                 out.write(gzip.compress(header, mtime=0) if self._packed else header)
@@ -142,7 +144,9 @@ class _Writer:
 
     def abandon(self) -> None:
         """Remove what was made; an earlier file stays."""
-        self._finish()
+        for file in self._files():
+            with suppress(OSError):  # a full disk refuses what is left to write, too
+                file.close()
         self._part.unlink(missing_ok=True)
 
     def _append(self, frame: np.ndarray) -> None:
@@ -162,10 +166,8 @@ class _Writer:
         self._raw = self._part.open("wb")
         self._file = gzip.GzipFile("", "wb", 6, self._raw, mtime=0) if self._packed else self._raw
 
-    def _finish(self) -> None:
-        for file in (self._file, self._raw):
-            if file is not None:
-                file.close()
+    def _files(self) -> list[IO[bytes] | gzip.GzipFile]:
+        return [file for file in (self._file, self._raw) if file is not None]
 
     def _header(self) -> bytes:
         height, width = self._size
