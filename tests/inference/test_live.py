@@ -131,10 +131,9 @@ def test_rtsp_asks_for_frames_by_tcp():
                 if words[0].startswith("SETUP"):
                     return
                 number = next(word for word in words if word.startswith("CSeq"))
-                answer = f"RTSP/1.0 200 OK\r\n{number}\r\nPublic: OPTIONS, DESCRIBE, SETUP, PLAY\r\n"
-                if words[0].startswith("DESCRIBE"):
-                    answer += f"Content-Type: application/sdp\r\nContent-Length: {len(media)}\r\n\r\n{media}"
-                self.wfile.write((answer if media in answer else answer + "\r\n").encode())
+                body = media if words[0].startswith("DESCRIBE") else ""
+                about = f"Content-Type: application/sdp\r\nContent-Length: {len(body)}"
+                self.wfile.write(f"RTSP/1.0 200 OK\r\n{number}\r\n{about}\r\n\r\n{body}".encode())
 
     with ThreadingTCPServer(("127.0.0.1", 0), Camera) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
