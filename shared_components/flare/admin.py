@@ -23,7 +23,7 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from shared_components.flare import console
 from shared_components.flare.console import FAILED
-from shared_components.flare.deployment.certificates import owner, why_anothers, why_outside, why_refused
+from shared_components.flare.deployment.certificates import owners, why_anothers, why_outside, why_refused
 from shared_components.flare.deployment.kits import Kit, KitError, find_kit
 from shared_components.flare.patches.late_connections import close_late_connections
 
@@ -209,7 +209,7 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
     if why := why_outside(found):
         raise AdminError(f"{kit}: {why}")
     described = json.loads((found.folder / "startup" / "fed_admin.json").read_text(encoding="utf-8"))["admin"]
-    name = described["username"] or owner(found)  # kits of `nvflare poc` leave the name to the certificate
+    name = described["username"] or ", ".join(owners(found))  # kits of `nvflare poc` leave the name to the certificate
     where = f"{described['host']}:{described['port']}"
     if why := why_anothers(found, name):
         raise AdminError(f"{kit}: {why}")

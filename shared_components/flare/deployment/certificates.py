@@ -111,17 +111,16 @@ def why_anothers(kit: Kit, name: str) -> str:
     Raises:
         KitError: It cannot be read.
     """
-    found = owner(kit)
-    if found == name:
+    said = owners(kit)
+    if said == [name]:
         return ""
-    said = printable(found) or "nobody"
-    return f"its certificate is that of {said}, and the kit is that of {name}; ask for the kit again"
+    found = printable(", ".join(said)) or "nobody"
+    return f"its certificate is that of {found}, and the kit is that of {name}; ask for the kit again"
 
 
-def owner(kit: Kit) -> str:
-    """Return whose certificate a kit holds; raise KitError if it cannot be read."""
-    names = own_certificate(kit).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return ", ".join(str(one.value) for one in names)
+def owners(kit: Kit) -> list[str]:
+    """Return the names in a kit's certificate, which should be one; raise KitError if it cannot be read."""
+    return [str(one.value) for one in own_certificate(kit).subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
 
 
 def own_certificate(kit: Kit) -> x509.Certificate:
