@@ -8,7 +8,7 @@ import torch
 
 from shared_components.federation.messages import FederationError, Message, SiteRefusal
 from shared_components.federation.runs import server_files
-from shared_components.federation.server.update_checks import RejectedUpdate
+from shared_components.federation.server.update_checks import RejectedUpdate, check_pieces
 from tests.federation.conftest import SITES, Federation, make_job
 
 
@@ -45,6 +45,13 @@ def test_a_bad_update_is_rejected_with_its_reason(round_one, change, words):
     assert federation.server.check_update("site-1", replies["site-1"]).samples == 4  # an honest one passes
     with pytest.raises(RejectedUpdate, match=words):
         federation.server.check_update("site-2", changed(replies["site-2"], **change))
+
+
+def test_counts_of_batches_are_no_distance_and_lift_no_bound():
+    weight, count = torch.zeros(2), torch.tensor(0)
+    check_pieces({"w": weight, "n": count + 10**6}, {"w": weight, "n": count}, largest_change=1.0)
+    with pytest.raises(RejectedUpdate, match=r"moved the weights by 4\.24; the job allows 1 "):
+        check_pieces({"w": weight + 3, "n": count}, {"w": weight, "n": count + 10**6}, largest_change=1.0)
 
 
 def test_missing_pieces_and_undeclared_extras_are_rejected(round_one):

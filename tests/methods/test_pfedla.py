@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 
+from shared_components.core.aggregators import hypernetwork
 from shared_components.core.method import Models, Update, load_method
 from shared_components.core.partition import Partition, Piece, Role, partition_network
 from shared_components.networks.pvt_fpn import PvtFpn
@@ -132,3 +133,9 @@ def test_float64_stays_float64():
     models = own_models(lambda: {n: tensor([1.0] * k) for n, k in SIZES.items()}, 2)
     _, result = run(build(), models, trained(models, lambda: dict.fromkeys(SIZES, 1)))
     assert all(v.dtype is torch.float64 for v in result.models.mixed["site-1"].values())
+
+
+def test_counts_of_batches_have_no_part_in_a_layers_products():
+    here = {"w": torch.tensor([2.0, 3.0]), "n": torch.tensor(52)}
+    change = {"w": torch.tensor([0.5, -1.0]), "n": torch.tensor(26)}
+    assert hypernetwork.layer_products({"layer": ["w", "n"]}, [here], change).tolist() == [[-2.0]]

@@ -142,13 +142,17 @@ def update_hypernetwork(
 
 
 def layer_products(layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pieces], change: Pieces) -> Tensor:
-    """Return (layers, K) inner products <theta_i^l, Delta^l> in float64, of K sites and one site's Delta theta_P."""
+    """Return (layers, K) inner products <theta_i^l, Delta^l> in float64, of K sites and one site's Delta theta_P.
+
+    Integers, such as counts of batches, are no weights and have no part in them.
+    """
+    weights = {layer: [n for n in names if change[n].is_floating_point()] for layer, names in layers.items()}
 
     def dot(a: Tensor, b: Tensor) -> float:
         return float((a.to(torch.float64) * b.to(torch.float64)).sum())
 
     rows = [
-        [sum(dot(pieces[name], change[name]) for name in names) for pieces in all_pieces] for names in layers.values()
+        [sum(dot(pieces[name], change[name]) for name in names) for pieces in all_pieces] for names in weights.values()
     ]
     return torch.tensor(rows, dtype=torch.float64)
 

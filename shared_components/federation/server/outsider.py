@@ -10,6 +10,7 @@ pieces are GLOBAL every participant holds the model anyway, and no consent is ne
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def given_models(
     for site in (site for site in sites if site in replies and group in replies[site].groups):
         model = replies[site].groups[group]
         try:
-            check_pieces(model, _with_counts_of(model, expected(site)), largest_change=largest_change)
+            check_pieces(model, expected(site), largest_change=largest_change)
             given[site] = model
         except RejectedUpdate as error:
             logger.warning("the model that %s gives ('%s') is not used: %s", site, group, error)
@@ -69,18 +70,6 @@ def expected_model(job: Job, method: Method, task: Task, pieces: Pieces, *, file
     state = first_weights(job, task, file=file).state
     paste(pieces, partition, state)
     return state
-
-
-def _with_counts_of(model: Pieces, expected: State) -> State:
-    """Return the expected tensors with the model's own integers, such as counts of batches: they have no bound."""
-
-    def is_count(name: str, value: Tensor) -> bool:
-        due = expected.get(name)
-        return (
-            due is not None and not value.is_floating_point() and (value.dtype, value.shape) == (due.dtype, due.shape)
-        )
-
-    return expected | {name: value for name, value in model.items() if is_count(name, value)}
 
 
 def write_outsiders(
@@ -152,6 +141,10 @@ def write_models(
     ``delivered`` are the models that the sites were sent at the finish, ``replies`` the answers to it, and ``file`` the
     first weights of a job with ``start: file``, if the server has them.
     """
+
+    shutil.rmtree(folder / SINGLE, ignore_errors=True)  # an earlier finish's: a site may no longer consent
+    for path in folder.glob("model*.safetensors"):
+        path.unlink()
 
     def expected(site: str) -> State:
         task = task_of(job, state.profiles[site].card)

@@ -43,7 +43,8 @@ def check_pieces(
 ) -> None:
     """Refuse a site's pieces that are missing, undeclared, misshapen, not finite or too far from what was sent.
 
-    ``noise`` is how much further than ``largest_change`` allows an update with noise may go.
+    Integers, such as counts of batches, have no bound. ``noise`` is how much further than ``largest_change`` allows an
+    update with noise may go.
 
     Raises:
         RejectedUpdate: The sentence names the first such piece, or how far the update went.
@@ -57,8 +58,9 @@ def check_pieces(
             )
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise RejectedUpdate(f"piece {name} has values that are not finite")
-    change = math.sqrt(sum(_squared(pieces[n].double() - sent[n].double()) for n in sent))
-    limit = noise + largest_change * (1 + math.sqrt(sum(_squared(value.double()) for value in sent.values())))
+    weights = {name: value.double() for name, value in sent.items() if value.is_floating_point()}
+    change = math.sqrt(sum(_squared(pieces[name].double() - value) for name, value in weights.items()))
+    limit = noise + largest_change * (1 + math.sqrt(sum(map(_squared, weights.values()))))
     if not change <= limit:
         raise RejectedUpdate(f"it moved the weights by {change:.3g}; the job allows {limit:.3g} (largest_change)")
 
