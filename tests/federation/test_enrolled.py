@@ -69,6 +69,8 @@ def test_what_a_resume_may_change_it_may_still(trained):
     message = trained.asked.messages["site-1"]
     longer = with_job(message, rounds=9, min_sites=1, grace_seconds=1, longest_wait_seconds=99)
     assert trained.sites["site-1"].answer("round", longer).header["round"] == 1
+    agreed = agreed_job("round", longer.header, own_folder(trained).parents[2], site="site-1")
+    assert (agreed.rounds, agreed.min_sites) == (9, 1)
 
 
 def test_a_restarted_site_goes_on_with_its_job_bit_equal(federate, tmp_path, job_on_toy):

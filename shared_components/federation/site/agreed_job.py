@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from shared_components.common.atomic import write_json
 from shared_components.federation.message_schema import check_place
 from shared_components.federation.messages import Job, SiteRefusal, folder_name
-from shared_components.federation.runs import changed_settings
+from shared_components.federation.runs import MAY_CHANGE, changed_settings
 from shared_components.federation.store import rounds_in
 
 ENROLLED = "enrolled.json"
@@ -29,7 +30,8 @@ def site_folder(root: Path, job: str, run: str, site: str) -> Path:
 def agreed_job(task: str, header: Mapping[str, Any], root: Path, *, site: str) -> Job:
     """Return the job that an answer to a message follows: the one of the site's enrolment in this run.
 
-    The first enrolment alone may come with a job that is new. Of the message's header ``job``, ``run`` and `PLACE` are
+    What a resumed run may have otherwise, such as the number of rounds, is the message's. The first enrolment alone may
+    come with a job that is new. Of the message's header ``job``, ``run`` and `PLACE` are
     read; ``root`` is the folder of all runs.
 
     Raises:
@@ -54,7 +56,7 @@ def agreed_job(task: str, header: Mapping[str, Any], root: Path, *, site: str) -
             f"site {site}: the server's {task} message has another {changed[0]} than the site enrolled with "
             f"({folder / ENROLLED}); a run keeps its job, so put it back, or start a new run"
         )
-    return before
+    return replace(before, **{key: getattr(job, key) for key in MAY_CHANGE})
 
 
 def keep_agreed(header: Mapping[str, Any], root: Path, *, site: str) -> None:
