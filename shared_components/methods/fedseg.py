@@ -40,6 +40,7 @@ PROTOTYPES = "prototypes"
 BACKGROUND = 0  # the class of every class map that holds what a site has not labelled
 EPSILON = 1e-7
 WIDEST = 4096  # a prototype is a class's mean feature, not a map of the frame
+LONGEST = 1 + 1e-3  # of unit length, but for rounding, which bfloat16 on the wire has too
 
 
 def build(*, temperature: float = 0.07, weight: float = 1.0, anchors: int = 4096, prototype_images: int = 16) -> Method:
@@ -189,15 +190,18 @@ def measure_prototypes(network: nn.Module, batches: Iterable[Batch], context: Co
 
 
 def check_prototypes(group: Pieces, shared: Pieces) -> None:
-    """Refuse anything but one vector of at most 4096 numbers per class and whether the frames show it: ValueError."""
+    """Refuse anything but one vector per class, of length 1 at most, and whether the frames show it: ValueError.
+
+    Vectors are as wide as the last layer's input; of a layer that is not shared, at most 4096 numbers.
+    """
     if set(group) != {"mean", "present"}:
         raise ValueError(f"it holds {sorted(group)}; prototypes are 'mean' and 'present'")
     mean, present = group["mean"], group["present"]
-    if mean.dim() != 2 or present.shape != mean.shape[:1] or mean.shape[1] > WIDEST:
-        raise ValueError(f"mean is {tuple(mean.shape)} and present {tuple(present.shape)}; expected one row per class")
-    classes = shared["head_global.bias"].shape[0] if "head_global.bias" in shared else mean.shape[0]
-    if len(mean) != classes:
-        raise ValueError(f"it has {len(mean)} prototypes for {classes} classes")
+    due = tuple(shared["head_global.weight"].shape[:2]) if "head_global.weight" in shared else tuple(mean.shape)
+    if mean.dim() != 2 or mean.shape[1] > WIDEST or mean.shape != due or present.shape != due[:1]:
+        raise ValueError(f"mean is {tuple(mean.shape)} and present {tuple(present.shape)}; {due} and {due[:1]} are due")
+    if not bool((longest := torch.linalg.vector_norm(mean, dim=1).max()) <= LONGEST):
+        raise ValueError(f"it has a prototype of length {longest:.3g}; each is of length 1 or 0")
 
 
 def shapes_of_prototypes(shared: Pieces, state: Pieces) -> dict[str, tuple[int, ...]]:

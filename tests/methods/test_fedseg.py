@@ -174,11 +174,13 @@ def test_weight_zero_and_the_first_round_leave_back_ce_alone(network):
         {"mean": torch.zeros(4, 128), "present": torch.zeros(3)},
         {"mean": torch.zeros(4, 100_000), "present": torch.zeros(4)},
         {"mean": torch.zeros(5, 128), "present": torch.zeros(5)},
+        {"mean": torch.zeros(4, 5), "present": torch.zeros(4)},
+        {"mean": torch.ones(4, 128), "present": torch.ones(4)},
     ],
 )
 def test_what_is_no_prototype_per_class_does_not_leave(group):
     with pytest.raises(ValueError):
-        fedseg.check_prototypes(group, {"head_global.bias": torch.zeros(4)})
+        fedseg.check_prototypes(group, {"head_global.weight": torch.zeros(4, 128, 1, 1)})
 
 
 @pytest.mark.slow
