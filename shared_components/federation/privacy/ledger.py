@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -59,11 +59,15 @@ def read_ledger(path: Path) -> list[Entry]:
         ) from error
 
 
-def enter(site: Site, entry: Entry) -> None:
-    """Write an entry into the ledgers of a site before the update leaves; on SiteError nothing may leave."""
+def enter(site: Site, entry: Entry, *, check: Callable[[Path, list[Entry]], None] = lambda path, entries: None) -> None:
+    """Write an entry into the ledgers of a site before the update leaves; on SiteError nothing may leave.
+
+    ``check`` is given each ledger and its entries while no other job can enter, and may raise.
+    """
     for path in ledgers(site):
         with alone(path):
-            lines = [json.dumps(asdict(one), sort_keys=True) for one in (*read_ledger(path), entry)]
+            check(path, entries := read_ledger(path))
+            lines = [json.dumps(asdict(one), sort_keys=True) for one in (*entries, entry)]
             write_text(path, "".join(f"{line}\n" for line in lines))
 
 

@@ -87,22 +87,25 @@ class Release:
         Raises:
             SiteError: They would, or a ledger is damaged or lacks an update of this run.
         """
-        demand = limits_of(self.site).privacy
         for path in ledgers(self.site):
             with alone(path):  # fails now where nothing could be entered later
                 entries = read_ledger(path)
             self._refuse_if_forgotten(path, entries)
-            if demand is None or math.isinf(demand.epsilon):
-                continue
-            before = releases(entries)
-            after = before + Counter({self.privacy.noise_multiplier: rounds})
-            if epsilon(after, demand.delta) > demand.epsilon:
-                spent = epsilon(before, demand.delta)
-                raise SiteError(
-                    f"site {self.name}: {rounds} more updates would spend an epsilon of "
-                    f"{epsilon(after, demand.delta):.4g} of its data, and it allows {demand.epsilon:g} "
-                    f"({self.site.path.with_name(FILE)}); {spent:.4g} is spent already ({path})"
-                )
+            self._refuse_overspending(path, entries, rounds)
+
+    def _refuse_overspending(self, path: Path, entries: list[Entry], rounds: int = 1) -> None:
+        demand = limits_of(self.site).privacy
+        if demand is None or math.isinf(demand.epsilon):
+            return
+        before = releases(entries)
+        after = before + Counter({self.privacy.noise_multiplier: rounds})
+        if epsilon(after, demand.delta) > demand.epsilon:
+            spent = epsilon(before, demand.delta)
+            raise SiteError(
+                f"site {self.name}: {rounds} more updates would spend an epsilon of "
+                f"{epsilon(after, demand.delta):.4g} of its data, and it allows {demand.epsilon:g} "
+                f"({self.site.path.with_name(FILE)}); {spent:.4g} is spent already ({path})"
+            )
 
     def _refuse_if_forgotten(self, path: Path, entries: list[Entry]) -> None:
         known = {entry.round for entry in entries if self._is_own(entry)}
@@ -142,7 +145,8 @@ class Release:
         sent = pack_change(sent, began, self.job.wire)  # of what is noisy already: it costs no privacy
         when = datetime.now(UTC).isoformat(timespec="seconds")
         entry = Entry(self.job.name, self.run, round, multiplier, clip, norm > clip, hash_of(sent), when)
-        enter(self.site, entry)  # first: an update that is stored without an entry could be sent uncounted
+        # first: an update that is stored without an entry could be sent uncounted; jobs at once may have spent the rest
+        enter(self.site, entry, check=self._refuse_overspending)
         self._sent.save(round, sent, {"asked": _question(message)})
         self._write_record()
         return sent

@@ -10,6 +10,7 @@ from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.privacy.gaussian import epsilon
 from shared_components.federation.privacy.ledger import Entry, enter, ledgers
+from shared_components.federation.privacy.noisy_updates import Release
 from shared_components.federation.site.limits import FILE, Demand, limits_of
 from tests.federation.privacy.conftest import entries, plain_job, private_job
 
@@ -33,6 +34,17 @@ def test_a_site_that_adds_anothers_frames_spends_of_both(scenes):
     enter(site, Entry("job", "run", 0, 1.0, 0.5, True, "0" * 64, "now"))
     assert ledgers(site) == [path.with_name("site.privacy.jsonl") for path in scenes[:2]]
     assert entries(scenes[0]) == entries(scenes[1]) != []
+
+
+def test_a_budget_that_another_job_has_spent_during_the_training_is_not_overspent(federate, scenes, monkeypatch):
+    """Nothing is entered then, and nothing sent."""
+    demand(scenes[0], f"privacy: {{epsilon: {epsilon({1.0: 2}, 1e-5) * 1.001}}}")
+    federation = federate(private_job()).run(until=1)
+    monkeypatch.setattr(Release, "refuse_beyond_budget", lambda release, rounds: None)  # it was asked before
+    enter(load_site(scenes[0]), Entry("other", "run", 0, 1.0, 0.5, True, "0" * 64, "now"))
+    with pytest.raises(SiteRefusal, match="1 more updates would spend"):
+        federation.replies()
+    assert len(entries(scenes[0])) == 2
 
 
 @pytest.mark.parametrize("text", ["{", "[]\n", '{"job": "a"}\n', "\x00\n", "{}\n"])
