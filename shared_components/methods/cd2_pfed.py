@@ -95,8 +95,11 @@ class CyclicDistillation:
         return [*terms, Term("distillation", weight * mutual_divergence(common, private))]
 
     def _part(self, network: nn.Module, image: Tensor, *, private: bool) -> Tensor:
-        """Predict with the shared or the private output channels alone; the others' weights are zero."""
-        weights: dict[str, Tensor] = {}
+        """Predict with the shared or the private output channels alone; the others' weights are zero.
+
+        The statistics of BatchNorm layers are of the whole network alone: those here are of copies.
+        """
+        weights = {name: buffer.clone() for name, buffer in network.named_buffers()}
         heads = resolve(network, HEADS, "cd2_pfed")
         for name, parameter in network.named_parameters():
             slices = channel_slices(name, parameter, self.share, heads)

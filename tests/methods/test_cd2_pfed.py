@@ -62,6 +62,14 @@ def test_a_sub_model_has_the_other_channels_at_zero_and_its_gradient_reaches_its
     assert gradient.flatten().tolist() == [0.0, 1.0]
 
 
+def test_a_sub_model_leaves_no_statistics_of_its_own():
+    network = TwoChannels()
+    network.body = torch.nn.Sequential(network.body, torch.nn.BatchNorm2d(2))
+    before = copy.deepcopy(dict(network.named_buffers()))
+    CyclicDistillation(0.5, 1.0, 1)._part(network, torch.ones(1, 1, 2, 2), private=True)
+    assert all(torch.equal(value, before[name]) for name, value in network.named_buffers())
+
+
 @pytest.mark.parametrize("private", [False, True])
 def test_either_sub_model_still_attends(network, private):
     """What attention gives depends on the place: neither all values nor all keys are zero."""
