@@ -190,8 +190,8 @@ class FederationController(Controller):
         self._round_seconds.append(record["seconds_wall"] + record.get("seconds_training", 0.0))
         write_scalars(self.server.folder / "server" / "tensorboard", record)
 
-    def _report_update(self, site: str, reply: Message) -> None:
-        """Print a site's line as soon as its update has arrived."""
+    def _report_update(self, site: str, reply: Message) -> bool:
+        """Print a site's line as soon as its update has arrived; return whether it is a valid one."""
         assert self.server is not None
         record = self.server.note_reply(site, reply)
         recent = self._round_seconds[-5:]
@@ -200,6 +200,7 @@ class FederationController(Controller):
         metric = self.server.first_metric(site)
         self._console.say(progress_line(record, rounds=rounds, seconds_left=left, metric=metric))
         write_scalars(self.server.folder / "server" / "tensorboard", record)
+        return self.server.is_valid(site, reply)
 
     def _exchange(self, ask: Ask, fl_ctx: FLContext, abort_signal: Signal) -> Answers:
         """Send each site its own message; wait for all answers, or for enough of them and the grace time.
@@ -236,7 +237,7 @@ class FederationController(Controller):
         return Answers(exchange.hand_over(), exchange.failures)
 
     def _wait(
-        self, exchange: Exchange, abort_signal: Signal, folder: Path, report: Callable[[str, Message], None] | None
+        self, exchange: Exchange, abort_signal: Signal, folder: Path, report: Callable[[str, Message], bool] | None
     ) -> None:
         """Return when every site has answered or counts as absent, or when FLARE aborts the job.
 
@@ -250,7 +251,7 @@ class FederationController(Controller):
             for site in [site for site in list(exchange.replies) if site not in seen]:
                 seen.add(site)
                 if report is not None:
-                    report(site, exchange.replies[site])
+                    exchange.useless += not report(site, exchange.replies[site])
             if not waiting:
                 break
             if now - checked > 1:

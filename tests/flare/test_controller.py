@@ -5,6 +5,7 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -199,6 +200,23 @@ def test_a_round_with_enough_sites_survives_an_absent_one(by_hand, caplog):
     assert controller.panics == []
     assert "late answer of site-3 to task round is not used" in caplog.text
     assert [r["site"] for r in aggregations(controller)[0]["rejected"]] == ["site-3"]
+
+
+def test_an_update_that_is_none_does_not_begin_the_grace_time(by_hand):
+    """Of three sites two are enough: one sends nothing, and the third takes longer than the grace time."""
+
+    def answer(controller, site, task):
+        reply = controller.ask(site, task)
+        if task.name == "round" and site == "site-3":
+            threading.Timer(0.5, controller.receive, (site, task, reply)).start()
+            return None
+        if task.name == "round" and site == "site-1":
+            return wire.to_shareable(Message(read_reply(reply, "round").header))
+        return reply
+
+    controller = by_hand(answer=answer, min_sites=2, grace_seconds=0.05).start()
+    assert controller.panics == []
+    assert [r["site"] for r in aggregations(controller)[0]["rejected"]] == ["site-1"]
 
 
 def test_a_second_answer_is_not_used(by_hand, caplog):
