@@ -139,6 +139,12 @@ def test_a_task_of_its_own_is_trained_alone_and_shapes_may_differ():
     assert [result.models.mixed[site]["w"].tolist() for site in names(2)] == [[1, 2, 3], [4, 5]]
 
 
+def test_models_of_one_group_have_one_shape():
+    models = Models({}, {"site-1": {"w": tensor([0.0] * 3)}, "site-2": {"w": tensor([0.0] * 2)}})
+    with pytest.raises(ValueError, match=r"site-1 and site-2 are of one group \(task\), and their w have other shapes"):
+        grouped(["parts", "parts"], [], models)
+
+
 def test_an_absent_site_gets_its_groups_mean_and_an_absent_group_keeps_its_model():
     models = mixed([[9.0, 9.0]] * 3)
     result = grouped(["parts", "parts", "whole"], updates(SITES[:1]), models)
@@ -149,7 +155,8 @@ def test_an_absent_site_gets_its_groups_mean_and_an_absent_group_keeps_its_model
 def test_a_group_is_a_class_map_with_its_order():
     maps = {"site-1": card("a", "b"), "site-10": card("a", "b"), "site-2": card("b", "a")}
     profiles = [Profile(site, 1, classes) for site, classes in maps.items()]
-    state = load_method("fedavg_cluster").server.aggregator.init(partition(Role.MIXED), mixed([[0.0]] * 3), profiles)
+    models = Models({}, {site: {"w": tensor([0.0])} for site in maps})
+    state = load_method("fedavg_cluster").server.aggregator.init(partition(Role.MIXED), models, profiles)
     assert {n: int(v) for n, v in state.items()} == {"group/site-1": 0, "group/site-2": 1, "group/site-10": 0}
 
 

@@ -152,8 +152,17 @@ class GroupMean:
     group: str = "task"
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the groups."""
-        return first_groups(profiles, self.group)
+        """Return the groups; ValueError where the models of a group differ in shape."""
+        first: dict[int, str] = {}
+        for site, group in groups_of(state := first_groups(profiles, self.group)).items():
+            other = first.setdefault(group, site)
+            for name, value in models.mixed[site].items():
+                if value.shape != models.mixed[other][name].shape:
+                    raise ValueError(
+                        f"{other} and {site} are of one group ({self.group}), and their {name} have other shapes; "
+                        "keep the part that has it at the sites (personal)"
+                    )
+        return state
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return every group's mean to its sites."""

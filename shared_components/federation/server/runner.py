@@ -174,9 +174,12 @@ class ServerRunner:
             self.state.partition = admission.found[first].partition
             given = {site: admission.found[site].pieces for site in sites}
             self.state.models = initial_models(self.method, self.state.partition, sites, given)
-            self.state.aggregator = self.method.server.aggregator.init(
-                self.state.partition, self.state.models, list(profiles.values())
-            )
+            aggregator = self.method.server.aggregator
+            try:
+                found = aggregator.init(self.state.partition, self.state.models, list(profiles.values()))
+            except ValueError as error:
+                raise FederationError(f"{self.method.name}: {error}") from error
+            self.state.aggregator = found
             facts = self._tasks() | {"start": profiles[first].start}
             facts |= {"left_out": admission.left_out} if admission.left_out else {}
             facts |= self.upload.facts()
@@ -267,6 +270,14 @@ class ServerRunner:
         )
         sent, shared = self.state.models.of(site), self.state.models.shared
         return self.upload.take(site, self.state.round, reply, sent, shared, samples=samples, method=self.method)
+
+    def is_valid(self, site: str, reply: Message) -> bool:
+        """Return whether a reply is an update, which nothing but a comparison with others may still reject."""
+        try:
+            self.check_update(site, reply)
+        except update_checks.RejectedUpdate:
+            return False
+        return True
 
     def finish_round(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> dict[str, Any]:
         """Check and aggregate the updates, train where the method does so at the server, save state and records.
