@@ -143,6 +143,19 @@ def test_a_site_may_give_its_own_model_to_the_result_and_no_mean_is_made_of_it(p
     assert models == ["models/server/model.safetensors", "models/site-1/model.safetensors"]
 
 
+def test_a_model_whose_consent_was_withdrawn_before_a_second_finish_is_gone(publishing, job_on_toy, scenes, tmp_path):
+    federation = publishing(job_on_toy("fedper", rounds=1), ["result", "model"], [], []).run()
+    with pytest.raises(FederationError, match="site-2: its process died"):
+        federation.send(federation.replies(["site-1"]), {"site-2": "its process died"})
+    folder = federation.server.folder / "server"
+    assert (folder / "sites" / "site-1.safetensors").is_file() and (folder / "model.safetensors").is_file()
+    silent = [rewritten(path, tmp_path / f"silent-{i}", publish=[]) for i, path in enumerate(scenes)]
+    job = job_on_toy("fedper", rounds=1)
+    resumed = Federation(job, tmp_path / "runs", silent, SITES, resume=True).run().finish()
+    assert resumed.server.folder / "server" == folder and outsider_of(resumed)[0]["files"] == {}
+    assert not (folder / "sites").exists() and not (folder / "model.safetensors").exists()
+
+
 def test_personal_models_stay_at_home_without_consent(publishing, job_on_toy):
     federation = publishing(job_on_toy("fedper", rounds=1), [], [], []).run()
     replies = federation.replies()
