@@ -28,12 +28,16 @@ def provenance(job: Job) -> dict[str, Any]:
 @functools.cache  # what a process has loaded stays as it is
 def commit() -> str:
     """Return the commit of the source tree, marked where it has uncommitted changes; empty outside a checkout."""
-    here = Path(__file__).resolve().parent
+    here = Path(__file__).resolve()
     try:
-        found = subprocess.run(  # nosec B603, B607 # fixed words, no shell; git is where the person's PATH has it
-            ["git", "describe", "--always", "--dirty", "--abbrev=10"],
-            cwd=here, capture_output=True, text=True, timeout=10, check=True,
-        )  # fmt: skip
+        _git(here.parent, "ls-files", "--error-unmatch", here.name)  # not in a repository that an installation lies in
+        return _git(here.parent, "describe", "--always", "--dirty", "--abbrev=10")
     except (OSError, subprocess.SubprocessError):
         return ""
+
+
+def _git(folder: Path, *words: str) -> str:
+    found = subprocess.run(  # nosec B603, B607 # fixed words, no shell; git is where the person's PATH has it
+        ["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=True
+    )
     return found.stdout.strip()
