@@ -26,8 +26,8 @@ from shared_components.federation.runs import (
 
 _PLACES = ("{}-state", "{}/runs", "{}/surgfl")  # state of a simulator's workspace, a comparison, a startup kit
 _FOLDERS_OF_A_SITE = {FOLDER, "overlays", "sent", "tensorboard"}
-_OF_A_RUN = re.compile(
-    r"(process|(step|quarantine|enrolled|secure_sums|final|privacy|what-leaves)\.json|rounds\.jsonl"
+_OF_A_RUN = re.compile(  # a dot before and a number after: of a write that was cut off, see `atomically`
+    r"(\.?(process|(step|quarantine|enrolled|secure_sums|final|privacy|what-leaves)\.json|rounds\.jsonl)(\.\d+)?"
     rf"|{re.escape(LOCK)}|.*\.safetensors(\.\d+)?)"
 )
 

@@ -238,6 +238,9 @@ def test_a_run_that_never_began_is_one_too(state):
     (empty / "site-1").mkdir(parents=True)
     (empty / "site-1" / "process").write_text("12")
     assert run_cleanup.read_run(empty).status == "never began" and run_cleanup.is_run(empty)
+    for cut_off in (".secure_sums.json.4711", ".round-00001.safetensors.4711", ".rounds.jsonl.4711"):
+        (empty / "site-1" / cut_off).touch()
+    assert run_cleanup.is_run(empty)
 
 
 def test_the_newest_of_each_job_are_kept(state):
