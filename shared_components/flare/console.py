@@ -10,7 +10,7 @@ import copy
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -183,7 +183,8 @@ class SiteLogs:
                 if not line.endswith(b"\n"):  # still being written
                     return
                 self._read[site] += len(line)
-                yield json.loads(line)
+                with suppress(ValueError):  # a line that a full disk has cut off
+                    yield json.loads(line)
 
 
 def is_ours(name: str) -> bool:

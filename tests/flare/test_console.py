@@ -91,7 +91,8 @@ def test_what_the_sites_log_is_passed_on_once(simulator, out, tmp_path):
         (tmp_path / site).mkdir()
     path = tmp_path / "site-1" / "log.json"
     path.write_text(record("shared_components.federation.site", "INFO", "begins from rendered")
-                    + record("nvflare.client", "WARNING", "chatter") + '{"fullName": "shared_comp')  # fmt: skip
+                    + record("nvflare.client", "WARNING", "chatter")
+                    + '{"fullName": "cut off by a fu\n' + '{"fullName": "shared_comp')  # fmt: skip
     simulator.look()
     simulator.look()
     assert said(out) == ["begins from rendered"]
