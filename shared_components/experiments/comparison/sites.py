@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from shared_components.common.atomic import write_text
+from shared_components.common.plain_yaml import read_yaml
 from shared_components.common.progress import under
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import PATHS, load_site
@@ -122,7 +123,8 @@ def own_sites(folder: Path, held_out: str) -> tuple[dict[str, Path], Path | None
         ValueError: There is no site, or none of that name, or a name cannot be a site's.
     """
     files = {path.parent.name: path.resolve() for path in sorted(folder.glob("*/site.yaml"))}
-    apart = files.pop(held_out, None) or _elsewhere(held_out)
+    apart = files.get(held_out) or _elsewhere(held_out)
+    files = {name: path for name, path in files.items() if path != apart}
     if held_out and apart is None:
         raise ValueError(
             f"{folder}: holds no site {held_out!r}; there are {', '.join(files) or 'none'}, "
@@ -156,7 +158,7 @@ def changed_sites(run: Run, folder: Path) -> dict[str, str]:
 
 
 def _changed(path: Path, name: str, run: Run, folder: Path) -> str:
-    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    config = read_yaml(path.read_text(encoding="utf-8"))
     if run.variant.mixes and ADDS in config:
         raise FederationError(
             f"{path}: says '{ADDS}' itself, and this row adds the server's frames; leave the key out for it"

@@ -2,6 +2,8 @@
 
 import shutil
 
+import cv2
+import numpy as np
 import pytest
 import yaml
 
@@ -41,6 +43,21 @@ def test_a_row_of_few_videos_trains_on_those_of_its_seed(cholec80, tmp_path):
         assert trained_on(cholec80, tmp_path / str(seed), seed=seed, videos=2) == few(TRAINING, 2, seed)
     with pytest.raises(FederationError, match=r"site\.yaml: trains on 8 videos, and 9 of them are asked for"):
         trained_on(cholec80, tmp_path / "more", videos=9)
+
+
+def test_ids_that_are_colours_in_lists_are_read_here_too(tmp_path):
+    for video in "abcd":
+        for kind in ("images", "masks"):
+            (tmp_path / video / kind).mkdir(parents=True)
+            cv2.imwrite(str(tmp_path / video / kind / "0.png"), np.full((8, 8, 3), (0, 128, 255), np.uint8))
+    lines = (
+        "dataset: frames", "root: .", "images: '{video}/images'", "masks: '{video}/masks'",
+        "ids: {[255, 128, 0]: grasper}", "split: {train: [a, b], validation: [c], test: [d]}",
+    )  # fmt: skip
+    (tmp_path / "site.yaml").write_text("\n".join(lines))
+    run = Run(Variant("A row", "fedavg", videos=1), 1, 1, {}, {"ours": str(tmp_path / "site.yaml")})
+    (path,) = changed_sites(run, tmp_path / "run").values()
+    assert load_site(path).classes == ("background", "grasper") and len(load_site(path).split["train"]) == 1
 
 
 def test_a_public_sites_few_videos_are_the_papers_and_ranges_of_one_stay(cholec80, tmp_path):

@@ -202,9 +202,9 @@ def test_own_sites_may_hold_one_out(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "site.yaml").write_text("")
     files, held_out = own_sites(tmp_path, "b")
-    assert (
-        list(files) == ["a"] and held_out == own_sites(tmp_path, str(tmp_path / "b"))[1] == tmp_path / "b" / "site.yaml"
-    )
+    assert list(files) == ["a"] and held_out == tmp_path / "b" / "site.yaml"
+    for path in (tmp_path / "b", tmp_path / "b" / "site.yaml", tmp_path / "a" / ".." / "b"):
+        assert own_sites(tmp_path, str(path)) == (files, held_out)
     with pytest.raises(ValueError, match=r"no site 'c'; there are a, b"):
         own_sites(tmp_path, "c")
     with pytest.raises(ValueError, match=r"holds no <site>/site\.yaml"):
