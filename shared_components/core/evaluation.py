@@ -60,7 +60,14 @@ class Scorer:
         return self.task.predict(self._tracking, batch)
 
     def add(self, outputs: Tensor, batch: Batch, items: Sequence[Item]) -> None:
-        """Score a batch's outputs; ``items`` are its samples at the size that counts."""
+        """Score a batch's outputs; ``items`` are its samples at the size that counts.
+
+        Raises ValueError where an output is NaN: a task would leave such a frame out, or score it as if it were empty.
+        """
+        if odd := [item.name for item, one in zip(items, outputs, strict=True) if bool(one.isnan().any())]:
+            raise ValueError(
+                f"the network's output for {odd[0]} is not a number; the model is of no use, so train it anew"
+            )
         sizes = [_size_of(item) for item in items]
         for answer, item in zip(self.task.postprocess(outputs, batch, sizes), items, strict=True):
             self.scores.append(self.task.score(answer, item, quick=self._quick))
