@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -199,20 +200,36 @@ def contest(comparison: Comparison, group: Group, metric: Metric) -> Contest | N
 
 
 def ranked_means(comparison: Comparison, group: Group, metric: Metric) -> dict[str, float]:
-    """Return each row's mean over the sites and over its seeds, the best first; a row without a number is left out."""
-    rows = {label: [r.average(group, metric) for r in comparison.of(label)] for label in comparison.labels}
-    means = {label: mean_and_deviation(values)[0] for label, values in rows.items()}
+    """Return each row's mean over the sites and over seeds, see `common_means`, the best first.
+
+    A row without a number is left out.
+    """
+    means = common_means(comparison, methodcaller("average", group, metric))
     known = [label for label in means if not math.isnan(means[label])]
     return {label: means[label] for label in sorted(known, key=means.__getitem__, reverse=metric.higher_is_better)}
+
+
+def common_means(comparison: Comparison, value: Callable[[Result], float]) -> dict[str, float]:
+    """Return each row's mean over the seeds at which all rows with a number have one; NaN where it has none there."""
+    found = by_seed(comparison, value)
+    known = [set(row) for row in found.values() if row]
+    common = sorted(set.intersection(*known)) if known else []
+    return {label: mean_and_deviation([row.get(seed, NAN) for seed in common])[0] for label, row in found.items()}
+
+
+def by_seed(comparison: Comparison, value: Callable[[Result], float]) -> dict[str, dict[int, float]]:
+    """Return each row's numbers by seed, without those that are NaN."""
+    rows = {label: {r.run.seed: value(r) for r in comparison.of(label)} for label in comparison.labels}
+    return {label: {seed: one for seed, one in row.items() if not math.isnan(one)} for label, row in rows.items()}
 
 
 def paired_by_seed(
     comparison: Comparison, group: Group, metric: Metric, best: str, second: str
 ) -> list[tuple[float, float]]:
     """Return the means over the sites of two rows for every seed that both have."""
-    first, other = ({r.run.seed: r.average(group, metric) for r in comparison.of(label)} for label in (best, second))
-    pairs = [(first[seed], other[seed]) for seed in sorted(first.keys() & other.keys())]
-    return [pair for pair in pairs if not any(map(math.isnan, pair))]
+    found = by_seed(comparison, methodcaller("average", group, metric))
+    first, other = found[best], found[second]
+    return [(first[seed], other[seed]) for seed in sorted(first.keys() & other.keys())]
 
 
 def why_untested(first: Sequence[float], second: Sequence[float]) -> str:

@@ -12,7 +12,14 @@ from typing import Any
 from shared_components.core.card import DASH, Metric, fixed
 from shared_components.core.initial_weights import said
 from shared_components.experiments.comparison.delta import DELTA, delta_of
-from shared_components.experiments.comparison.results import Comparison, Result, contest, mean_and_deviation
+from shared_components.experiments.comparison.results import (
+    Comparison,
+    Result,
+    by_seed,
+    common_means,
+    contest,
+    mean_and_deviation,
+)
 from shared_components.experiments.comparison.versus import versus_table
 from shared_components.networks.bundle_config import Training
 from shared_components.reporting.records import Group
@@ -349,11 +356,13 @@ def _table(title: str, comparison: Comparison, columns: Sequence[Column], note: 
     names = comparison.tick_names
     texts: list[list[str]] = []
     marks: dict[tuple[int, int], str] = {}
+    partly = False  # some row lacks a seed that another has
     for number, column in enumerate(columns, start=1 + len(names)):
-        found = [mean_and_deviation([column.value(r) for r in comparison.of(label)]) for label in comparison.labels]
-        texts.append([_text(column, *one) for one in found])
-        ranks = _ranks(column, [mean for mean, _ in found])
+        found = by_seed(comparison, column.value)
+        texts.append([_text(column, *mean_and_deviation(list(row.values()))) for row in found.values()])
+        ranks = _ranks(column, list(common_means(comparison, column.value).values()))
         marks |= {(row, number): rank for row, rank in enumerate(ranks) if rank}
+        partly |= column.metric is not None and len({frozenset(row) for row in found.values() if row}) > 1
     rows = []
     for number, label in enumerate(comparison.labels):
         ticks = comparison.of(label)[0].run.variant.ticks or (False,) * len(names)
@@ -365,6 +374,7 @@ def _table(title: str, comparison: Comparison, columns: Sequence[Column], note: 
         if not all(map(math.isnan, values)):
             rows.append((CHANCE_ROW, *("" for _ in names), *cells))
     head = ("Method", *names, *(column.heading for column in columns))
+    note += "; ranked by those seeds alone at which all rows with a number have one" if partly else ""
     return Table(title, head, tuple(rows), 1 + len(names), note, marks=marks)
 
 

@@ -39,7 +39,8 @@ def verdict(comparison: Comparison, group: Group) -> str:
         return f"{opening}; {second}; {seeds} cannot tell that from chance, {FEWEST_SEEDS} or more can."
     beyond = _holm({label: _p_value(found) for label, found in pairs.items()})
     within = [label for label in others if label not in beyond]
-    how = f"paired t-test over {max(counts)} seeds, corrected by Holm for {len(others)} rows, p < {LEVEL:g}"
+    seeds = " to ".join(map(str, sorted({min(counts), max(counts)})))
+    how = f"paired t-test over {seeds} seeds, corrected by Holm for {len(others)} rows, p < {LEVEL:g}"
     if not beyond:
         return f"{opening}, and differs from no other row beyond chance ({how})."
     rest = f", and not from {_named(within)}" if within else ""

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from shared_components.experiments.comparison.output import as_page
+from shared_components.experiments.comparison.tables import score_table
 from shared_components.experiments.comparison.verdict import _holm, _p_value, verdict
 from tests.experiments.comparison.conftest import compared, result
 
@@ -41,6 +42,16 @@ def test_holm_stops_at_the_first_that_is_not_significant():
 def test_few_seeds_and_lone_rows_claim_nothing():
     assert said(A=(0.6, 0.6), B=(0.1, 0.2)).endswith("2 seeds cannot tell that from chance, 3 or more can.")
     assert said(A=(0.6,), B=(None,)) == ""
+
+
+def test_rows_are_ranked_at_the_seeds_that_all_have():
+    """A is the better one in its only seed, where B is better still in the same."""
+    lone = said(A=(0.90, None, None), B=(0.95, 0.80, 0.80))
+    assert lone.startswith("B has the highest mean Dice (%) over the sites, 95.00; A follows with 90.00; 1 seed ")
+    assert "paired t-test over 3 seeds" in said(A=(0.60, 0.62, 0.64), B=(0.50, 0.51, 0.52), C=(None, None, None))
+    found = compared(*(result("A", 1, (0.9, 0.9)), *(result("B", seed, (0.8, 0.8)) for seed in (1, 2))))
+    table = score_table(found, found.groups[0], found.groups[0].first)
+    assert "ranked by those seeds alone at which all rows with a number have one" in table.note
 
 
 def test_the_page_opens_with_its_title_and_the_sentence(comparison):
