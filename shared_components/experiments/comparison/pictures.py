@@ -19,7 +19,9 @@ from shared_components.core.card import Metric
 from shared_components.core.evaluation import first_value, plain, predicted
 from shared_components.core.task import Task
 from shared_components.data.samples import Sample
+from shared_components.experiments.comparison.plan import HELD_OUT
 from shared_components.experiments.comparison.results import Comparison, Result
+from shared_components.federation.find_site import SERVER
 from shared_components.reporting.galleries import Key
 from shared_components.reporting.records import Group
 
@@ -161,7 +163,8 @@ def _pictures(result: Result, site: str) -> list[_Shown]:
     if result.folder is None or result.scores is None:
         return []
     scores = result.scores["held_out"] if site == OUTSIDE else result.scores["sites"].get(site)
-    folder = result.folder / ("server" if site == OUTSIDE else site) / TESTED
+    outside = HELD_OUT if result.run.variant.everywhere else SERVER  # whose model was tested there
+    folder = result.folder / (outside if site == OUTSIDE else site) / TESTED
     return [_Shown(folder, record) for record in (scores or {}).get("pictures", [])]
 
 

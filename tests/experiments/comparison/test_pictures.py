@@ -16,6 +16,7 @@ from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison.pictures import OUTSIDE, TESTED, WIDTH, chosen, gallery, write_pictures
+from shared_components.experiments.comparison.plan import HELD_OUT
 from tests.experiments.comparison.conftest import illustrated, metrics, picture_record
 
 CLASSES = ("background", "shaft", "wrist", "clasper")
@@ -142,12 +143,17 @@ def test_a_picture_whose_file_is_gone_is_none(tmp_path):
 
 
 def test_the_site_outside_is_a_place_of_its_own(tmp_path):
+    """Tested there is the server's model, or the one that a row has trained there."""
     comparison = illustrated(tmp_path, 2)
-    for result in comparison.results:
-        folder = result.folder / "server" / TESTED
+    first, second = comparison.results
+    second = replace(second, run=replace(second.run, variant=replace(second.run.variant, everywhere=True)))
+    for result, where in ((first, "server"), (second, HELD_OUT)):
+        folder = result.folder / where / TESTED
         result.scores["held_out"] = metrics(0.3) | {"pictures": [picture_record(folder, "smoke", 0.3)]}
+    comparison = replace(comparison, results=(first, second))
     places = dict(gallery(comparison, comparison.groups[0]).places)
     assert list(places) == ["a", "b", OUTSIDE] and places[OUTSIDE][0].sample == "smoke"
+    assert all(answer.uri for answer in places[OUTSIDE][0].answers)
 
 
 def test_the_lowest_seed_that_has_pictures_is_shown_and_without_any_there_is_no_gallery(tmp_path, comparison):
