@@ -10,6 +10,7 @@ import json
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from shared_components.common.schema import Schema, parse
 from shared_components.core.initial_weights import RANDOM
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.data.synthetic.drawn_looks import FAMILIES
+from shared_components.experiments.comparison.fingerprint import fingerprint
 from shared_components.experiments.shipping.weights import (
     Films,
     Tested,
@@ -143,13 +145,15 @@ def choose(recipe: Recipe, folder: Path, real: Mapping[str, Path], *, films: Fil
     Scores that are there already, of the same weights and sites, are not taken again.
     """
     sites = real_sites(real)
-    wanted = {"unseen": recipe.unseen, "families": recipe.families, "real": list(real)}
+    films = films or Films()
+    files = {name: fingerprint(str(path), recipe.bundles[0]) for name, path in real.items()}
+    wanted = {"unseen": recipe.unseen, "families": recipe.families, "films": asdict(films), "real": files}
     known = _known_scores(folder / SCORES, wanted)
     found = {}
     for name in recipe.candidates:
         key = f"{name} {sha256_of(folder / name / 'model.safetensors')}"
         if key not in known:
-            known[key] = _scores(recipe, folder / name, sites, films or Films())
+            known[key] = _scores(recipe, folder / name, sites, films)
             write_json(folder / SCORES, {**wanted, "scores": known})
         found[name] = known[key]
     best = max(found, key=lambda name: found[name]["mean"])

@@ -112,6 +112,14 @@ def test_other_weights_or_other_sites_are_scored_anew(recipe, tmp_path, monkeypa
     choose(read_recipe(recipe()), tmp_path, {})
     choose(read_recipe(recipe(unseen=2)), tmp_path, {})
     assert taken == ["second", "third", "third", "second", "third"]
+    real = write_site(
+        tmp_path / "real", look="rose", seed=1, videos={"test": 1}, frames_per_video=1, height=64, width=64
+    )
+    for change in ("", "# the labels were corrected"):
+        real.write_text(real.read_text() + change)
+        for _ in range(2):
+            choose(read_recipe(recipe(candidates=["third"])), tmp_path, {"OP1": real})
+    assert taken[5:] == ["third", "third"]
 
 
 def test_looks_that_choose_are_drawn_by_no_training_and_shown_in_no_card():
