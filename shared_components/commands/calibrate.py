@@ -16,7 +16,7 @@ from shared_components.core.calibration import (
     write_calibration,
 )
 from shared_components.core.shipped_weights import shipped_weights
-from shared_components.experiments.shipping.bundle_files.make import write_with_sharing
+from shared_components.experiments.shipping.bundle_files.make import check_with_sharing, write_with_sharing
 from shared_components.experiments.shipping.calibrating import calibrate
 from shared_components.experiments.shipping.weights import real_sites
 from shared_components.reporting.tables import Table, as_text
@@ -35,7 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the calibration beside the weights, and the cards of the bundles; after a ValueError nothing changes."""
     weights = shipped_weights(args.bundle)
-    files = dict(map(named, args.real))
+    files = named(args.real)
+    check_with_sharing([weights.parents[1].name])
     real = real_sites(files)
     with shown():
         made = calibrate(weights, bundle=args.bundle, real=real, command=_command(args.bundle, files))

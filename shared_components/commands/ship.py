@@ -23,6 +23,7 @@ from shared_components.core.task import Task
 from shared_components.data.synthetic.drawn_looks import FAMILIES
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.experiments.shipping.bundle_files.make import (
+    check_with_sharing,
     described_bundles,
     read_description,
     write_with_sharing,
@@ -96,13 +97,14 @@ def run(args: argparse.Namespace) -> int:
     _refuse_sharing(args.bundle)
     trained, *before = read_stages([args.pretrained, *args.before])
     trained = told(trained, args.data, args.seen)
-    real = real_sites(dict(map(named, args.real)))
+    real = real_sites(named(args.real))
     with tempfile.TemporaryDirectory() as folder:
         half = Path(folder) / "model.safetensors"
         save_weights(half, halved(trained.weights), trained.notes)
         _refuse_heavy(half)
         network, *_ = [network_with(half, name, trained.task().channels) for name in args.bundle]
         network.to(machine.device())
+        check_with_sharing(args.bundle)
         scores: list[dict[str, Any]] = []
         for tested in _tested(args, trained.task(), Path(folder) / "sites", real):
             scores += score(network, trained, tested)
@@ -131,11 +133,17 @@ def _tested(args: argparse.Namespace, task: Task, folder: Path, real: Sequence[T
     yield from real
 
 
-def named(text: str) -> tuple[str, Path]:
-    name, equals, path = text.partition("=")
-    if not (name and equals and path):
-        raise ValueError(f"--real is {text!r}; give a name and a site, such as 'EndoVis 2015=/data/site.yaml'")
-    return name, Path(path).expanduser()
+def named(texts: Sequence[str]) -> dict[str, Path]:
+    """Read the sites of `--real`, by name; ValueError for one without a name, or of another's."""
+    found: dict[str, Path] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not (name and equals and path):
+            raise ValueError(f"--real is {text!r}; give a name and a site, such as 'EndoVis 2015=/data/site.yaml'")
+        if name in found:
+            raise ValueError(f"--real {name}: is given twice; give each site a name of its own")
+        found[name] = Path(path).expanduser()
+    return found
 
 
 def _refuse_sharing(bundles: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ says what the encoder is worth.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -108,6 +109,9 @@ def calibrate(
     task = trained.task
     if task.card.kind != "segmentation" or task.prompting is not None:
         raise ValueError(f"{weights}: only models of segmentation that need no box are calibrated")
+    rendered = {LEARNT, LIMIT, OTHER, "unseen", *(f"unseen {family}" for family in OTHERS), *not_surgery()}
+    if taken := [site.name for site in real if site.name in rendered]:
+        raise ValueError(f"the site {taken[0]!r} has the name of a group of rendered videos; give it another")
     frames = _frames_of(trained, real)  # first: a site that cannot be used ends it before minutes of work
     trained.network.eval()
     groups = {group: _measured(trained.network, videos) for group, videos in _groups(plan, real)}
@@ -174,7 +178,7 @@ def _videos_of(tested: Tested) -> Iterator[Array]:
         by_video.setdefault(sample.video, []).append(sample)
     for found in by_video.values():
         step = max(1, len(found) // FRAMES)
-        for begin in range(0, step, max(1, step // SUBSETS)):
+        for begin in range(0, step, max(1, math.ceil(step / SUBSETS))):
             chosen = islice(cycle(found[begin::step]), FRAMES)
             yield np.concatenate([read_sample(one).images[-1:] for one in chosen])
 

@@ -42,6 +42,8 @@ def test_shipped_weights_are_calibrated_and_others_ask_for_it_again(
     monkeypatch.setattr(command, "calibrate", partial(calibrate, plan=Plan(3, 3, 2, 1)))
     assert shipped(pretrained, *NONE_SCORED) == 0
     assert "next: surgfl calibrate one" in capsys.readouterr().out
+    assert main(["calibrate", "one", "--real", f"limit={real}"]) == 2
+    assert "the site 'limit' has the name of a group of rendered videos" in capsys.readouterr().err
     assert main(["calibrate", "one", "--real", f"Hospital A={real}"]) == 0
     path = toy_bundles / "one" / MODEL
     made = read_calibration(path.with_name(FILE))

@@ -171,6 +171,7 @@ def test_a_bundle_that_shares_weights_gets_its_card_with_theirs_and_none_of_its_
         (["--bundle", "three"], "bundle 'three' does not exist"),
         (["--real", "Hospital A"], "--real is 'Hospital A'; give a name and a site"),
         (["--real", "Hospital A=/nowhere/site.yaml"], "/nowhere/site.yaml: no such file"),
+        (["--real", "A=a.yaml", "--real", "A=b.yaml"], "--real A: is given twice"),
         (["--looks", "rsoe"], "look 'rsoe' is unknown"),
     ],
 )
@@ -178,6 +179,13 @@ def test_a_wrong_command_line_changes_nothing(toy_bundles, pretrained, capsys, m
     assert shipped(pretrained, *more) == 2
     assert said in capsys.readouterr().err
     assert not list(toy_bundles.glob("*/models/model.*"))
+
+
+def test_a_card_that_could_not_be_written_is_refused_before_anything_is(toy_bundles, pretrained, capsys):
+    card = toy_bundles / "one" / "docs" / "README.md"
+    card.write_text(card.read_text().replace("begin of weights", "start of weights"))
+    assert shipped(pretrained) == 2
+    assert "has no lines" in capsys.readouterr().err and not list(toy_bundles.glob("*/models/model.*"))
 
 
 @pytest.mark.usefixtures("toy_bundles")

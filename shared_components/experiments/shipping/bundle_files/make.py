@@ -228,8 +228,18 @@ def write_bundle(name: str, folder: Path | None = None) -> list[Path]:
 
 def write_with_sharing(bundles: Sequence[str], folder: Path | None = None) -> list[Path]:
     """Do `write_bundle` for bundles and for those that share their weights; the files that changed are returned."""
+    return [path for name in _with_sharing(bundles, folder) for path in write_bundle(name, folder)]
+
+
+def check_with_sharing(bundles: Sequence[str], folder: Path | None = None) -> None:
+    """Raise what `write_with_sharing` would, and write nothing."""
+    for name in _with_sharing(bundles, folder):
+        outdated_files(name, folder)
+
+
+def _with_sharing(bundles: Sequence[str], folder: Path | None) -> list[str]:
     sharing = [one for one in described_bundles(folder) if read_description(one, folder).same_weights_as in bundles]
-    return [path for name in dict.fromkeys([*bundles, *sharing]) for path in write_bundle(name, folder)]
+    return list(dict.fromkeys([*bundles, *sharing]))
 
 
 def check_weights(name: str, folder: Path | None = None) -> None:
