@@ -48,12 +48,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train and print scores and files; 130: interrupted. After a ValueError no new model was written."""
+    path = args.folder / FILE
+    described_here = args.folder.is_dir() and not path.exists()
     try:
         site = described(args)
         out = args.out or Path(f"{site.name}-model")
         with shown() as board:
             outcome = fine_tune(site, out, settings(args), say=board.say)
     except KeyboardInterrupt:
+        if described_here:  # the same command begins again
+            path.unlink(missing_ok=True)
         print("\ninterrupted; no model was written, and an earlier one is as it was")
         return 130
     print(*said(outcome), sep="\n")

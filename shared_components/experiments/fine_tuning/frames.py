@@ -78,10 +78,16 @@ def _refuse_empty(site: Site, split: str, chosen: Sequence[Sample]) -> None:
 def with_test(site: Site, spec: SampleSpec) -> dict[str, Any] | None:
     """Return a split with a test for a site that has none: its one video to validate is cut by time into two halves.
 
-    None where it has a test, or its validation is not one whole video of two or more labelled frames.
+    None where it has a test or no training, or its validation is not one whole video of two or more labelled frames.
     """
     listed = site.split.get("validation", ())
-    if site.split.get("test") or len(listed) != 1 or listed[0].stop is not None or listed[0].start:
+    if (
+        site.split.get("test")
+        or not site.split.get("train")
+        or len(listed) != 1
+        or listed[0].stop is not None
+        or listed[0].start
+    ):
         return None
     count, video = len(samples(site, "validation", spec)), listed[0].video
     if count < 2:

@@ -88,8 +88,15 @@ def test_what_is_neither_a_folder_nor_a_site_yaml_is_refused(folder, tmp_path, c
 
 def test_an_interruption_says_that_nothing_was_written(folder, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(command, "fine_tune", Mock(side_effect=KeyboardInterrupt))
-    assert main(["train", str(folder()), *NAMED, *SMALL]) == 130
-    assert "interrupted; no model was written" in capsys.readouterr().out
+    for _ in range(2):  # the same command begins again
+        assert main(["train", str(folder()), *NAMED, *SMALL]) == 130
+        assert "interrupted; no model was written" in capsys.readouterr().out
+    monkeypatch.undo()
+
+
+def test_videos_to_validate_alone_are_no_split(folder, capsys):
+    assert main(["train", str(folder("abc")), *NAMED, *SMALL, "--validation", "b"]) == 2
+    assert "'split' names no video under 'train'" in capsys.readouterr().err
 
 
 def test_only_what_cannot_be_seen_is_asked_at_a_terminal(folder, monkeypatch):
