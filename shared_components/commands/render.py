@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 
+from shared_components.commands import parsed
 from shared_components.common.progress import under
 from shared_components.common.progress_display import Board, shown
+from shared_components.data.synthetic.drawn_looks import FAMILIES
 from shared_components.data.synthetic.layouts import LAYOUTS, TARGETS, Schedule
 from shared_components.data.synthetic.looks import LOOKS, SITE_LOOKS
 from shared_components.data.synthetic.site import (
@@ -25,13 +27,17 @@ from shared_components.data.synthetic.site_sets import SETS, site_set, write_set
 HELP = "render synthetic surgical sites in the layouts of public data sets"
 
 _PREVIEW_FRAMES = 3
+DRAWN = ", ".join(f"{family}-<number>" for family in FAMILIES)
+OF_NO_SET = ("sites", "looks", "tasks", "clip", "interval", "videos", "dense", "layout", "preview")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder that gets site-1, site-2, ...")
     parser.add_argument("--sites", type=int, default=3, help="number of sites (default 3)")
     parser.add_argument(
-        "--looks", default=",".join(SITE_LOOKS), help=f"looks to cycle through, of {', '.join(LOOKS)}, random-<number>"
+        "--looks",
+        default=",".join(SITE_LOOKS),
+        help=f"looks to cycle through, of {', '.join(LOOKS)}, or drawn from a number: {DRAWN}",
     )
     parser.add_argument(
         "--tasks", help=f"tasks to cycle through, of {', '.join(TARGETS)} (default: those of the layouts)"
@@ -85,11 +91,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _write_set(args: argparse.Namespace) -> int:
     """Render a set of sites; those that an earlier call rendered stay."""
+    usual = parsed(configure, ["--out", str(args.out)])
+    if given := [name for name in OF_NO_SET if getattr(args, name) != getattr(usual, name)]:
+        raise ValueError(f"--{given[0]} says nothing beside --set, whose sites have their own; leave one out")
     size = {"seed": args.seed, "height": args.height, "width": args.width}
     with shown() as board:
         for place, site in enumerate(site_set(args.set, frames=args.frames)):
+            if (path := args.out / site.name / "site.yaml").is_file():
+                board.say(f"{path}: is there already, and stays as it is")
+                continue
             with under(site.name):
-                path = write_set_site(args.out, args.set, place, frames=args.frames, **size)
+                write_set_site(args.out, args.set, place, frames=args.frames, **size)
             count = sum(site.videos.values())
             board.say(f"{path}: look {site.look}, {site.task}, {count} videos of {site.frames_per_video} frames")
     return 0

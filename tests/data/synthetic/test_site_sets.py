@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import yaml
 
+from shared_components.cli import main
+from shared_components.commands import render as command
 from shared_components.data.readers import find_reader
 from shared_components.data.synthetic.looks import LOOKS, SITE_LOOKS, look_named
 from shared_components.data.synthetic.part_looks import PART_LOOKS
@@ -55,6 +57,21 @@ def test_the_smallest_site_is_written_once(tmp_path):
     assert described["task"] == "reconstruction" and len(described["split"]["train"]) == 1
     reader = find_reader("endovis2017")
     assert len(reader.images(file.parent / "endovis2017", described["split"]["train"][0])) == 2
+
+
+def test_the_command_says_which_sites_were_there_and_takes_no_option_that_a_set_has_itself(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setattr(command, "site_set", lambda name, frames: site_set(name, frames=frames)[8:])
+    monkeypatch.setattr(
+        command, "write_set_site", lambda out, name, place, **size: write_set_site(out, name, 8, **size)
+    )
+    words = ["render", "--set", "endo700k", "--out", str(tmp_path), "--height", "64", "--width", "64", "--frames", "2"]
+    assert main(words) == 0 and "videos of 2 frames" in capsys.readouterr().out
+    assert main([*words[:-1], "3"]) == 0
+    assert "actions160/site.yaml: is there already, and stays as it is" in capsys.readouterr().out
+    assert main([*words, "--looks", "rose"]) == 2
+    assert "--looks says nothing beside --set" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
