@@ -111,7 +111,8 @@ def _write_example(path: Path) -> int:
 def _next_steps(federation: Federation, out: Path, kits: Sequence[Kit], issued: dict, *, encrypted: bool) -> list[str]:
     key = "Its key is encrypted." if encrypted else "Its key is not encrypted (--encrypt)."
     if not kits:
-        return [f"{out}: everybody in the file has a kit; no kit was written", f"{out / 'ca'}: {key}"]
+        said = [f"{out}: everybody in the file has a kit; no kit was written", f"{out / 'ca'}: {key}"]
+        return [*said, *_gone(federation, issued)]
     said = []
     for kit in kits:
         who, party = kit.folder.name, issued[kit.folder.name]
@@ -125,11 +126,15 @@ def _next_steps(federation: Federation, out: Path, kits: Sequence[Kit], issued: 
         f"Keep {out / 'ca'} off the server and off the network, and a copy of it elsewhere: it alone can add a site or "
         f"renew a certificate. {key}"
     )
-    known = {kit.folder.name for kit in kits} | {site.name for site in federation.sites}
-    known |= {person.email for person in federation.administrators} | {server.host}
-    if gone := sorted(name for name in issued if name not in known):
-        said.append(
-            f"{', '.join(gone)}: no longer in the file; the certificate stays valid until it ends, so keep the site "
-            "out by disable_client in FLARE's console (docs/deploy.md)"
-        )
-    return said
+    return [*said, *_gone(federation, issued)]
+
+
+def _gone(federation: Federation, issued: dict) -> list[str]:
+    """Say whose certificates stay valid though the file has them no longer."""
+    known = {site.name for site in federation.sites} | {person.email for person in federation.administrators}
+    if not (gone := sorted(name for name in issued if name not in known | {federation.server.host})):
+        return []
+    return [
+        f"{', '.join(gone)}: no longer in the file; the certificate stays valid until it ends, so keep the site "
+        "out by disable_client in FLARE's console (docs/deploy.md)"
+    ]
