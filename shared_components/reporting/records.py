@@ -251,8 +251,13 @@ def load_evaluations(folder: Path) -> dict[str, dict[str, Any]]:
     files = sorted(folder.glob("*/metrics.json"))
     if not files:
         raise RecordError(f"{folder}: holds no <site>/metrics.json; give the folder with one folder per site")
-    records = {file.parent.name: {**read_json(file), "rows": _rows_beside(file)} for file in files}
-    return {str(record.get("site", name)): record for name, record in records.items()}
+    found: dict[str, dict[str, Any]] = {}
+    for file in files:
+        record = read_json(file)
+        if (site := str(record.get("site", file.parent.name))) in found:
+            raise RecordError(f"{file}: is of {site}, as another folder here is; evaluate each site once into {folder}")
+        found[site] = {**record, "rows": _rows_beside(file)}
+    return found
 
 
 def _rows_beside(file: Path) -> list[dict[str, str]]:

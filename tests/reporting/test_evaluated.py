@@ -101,6 +101,11 @@ def test_rows_are_read_beside_the_metrics_and_a_table_without_videos_is_named(tm
     write = partial((tmp_path / "a" / "metrics.csv").write_text, newline="")
     write("video,frame,class,dice\nv1,0,shaft,0.5\n")
     assert load_evaluations(tmp_path)["a"]["rows"] == list(csv.DictReader(["video,frame,class,dice", "v1,0,shaft,0.5"]))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "metrics.json").write_text(json.dumps({"site": "a", "dice": {"mean": 0.1}}))
+    with pytest.raises(RecordError, match=r"b/metrics\.json: is of a, as another folder here is"):
+        load_evaluations(tmp_path)
+    (tmp_path / "b" / "metrics.json").unlink()
     write("frame,dice\n0,0.5\n")
     with pytest.raises(RecordError, match=r"metrics\.csv: is not as an evaluation writes it"):
         load_evaluations(tmp_path)
