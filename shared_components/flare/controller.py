@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -194,13 +194,14 @@ class FederationController(Controller):
         """Print a site's line as soon as its update has arrived; return whether it is a valid one."""
         assert self.server is not None
         record = self.server.note_reply(site, reply)
-        recent = self._round_seconds[-5:]
-        rounds = self.server.job.rounds
+        recent, rounds = self._round_seconds[-5:], self.server.job.rounds
         left = (rounds - self.server.state.round) * sum(recent) / len(recent) if recent else None
         metric = self.server.first_metric(site)
         self._console.say(progress_line(record, rounds=rounds, seconds_left=left, metric=metric))
         write_scalars(self.server.folder / "server" / "tensorboard", record)
-        return self.server.is_valid(site, reply)
+        with suppress(RejectedUpdate):  # the end of the round says why
+            return self.server.check_update(site, reply) is not None
+        return False
 
     def _exchange(self, ask: Ask, fl_ctx: FLContext, abort_signal: Signal) -> Answers:
         """Send each site its own message; wait for all answers, or for enough of them and the grace time.

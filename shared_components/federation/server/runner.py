@@ -174,12 +174,11 @@ class ServerRunner:
             self.state.partition = admission.found[first].partition
             given = {site: admission.found[site].pieces for site in sites}
             self.state.models = initial_models(self.method, self.state.partition, sites, given)
-            aggregator = self.method.server.aggregator
+            begin = self.method.server.aggregator.init
             try:
-                found = aggregator.init(self.state.partition, self.state.models, list(profiles.values()))
+                self.state.aggregator = begin(self.state.partition, self.state.models, list(profiles.values()))
             except ValueError as error:
                 raise FederationError(f"{self.method.name}: {error}") from error
-            self.state.aggregator = found
             facts = self._tasks() | {"start": profiles[first].start}
             facts |= {"left_out": admission.left_out} if admission.left_out else {}
             facts |= self.upload.facts()
@@ -260,24 +259,12 @@ class ServerRunner:
         return self._inbox.keep(task, site, reply)
 
     def check_update(self, site: str, reply: Message) -> Update:
-        """Turn a reply into an update.
-
-        Raises:
-            RejectedUpdate: It is of another round, misshapen, not finite, too large, or of a wrong sample count.
-        """
+        """Turn a reply into an update; RejectedUpdate says what is wrong with it."""
         samples = update_checks.check_header(
             reply.header, round=self.state.round, largest_samples=self.state.profiles[site].samples
         )
         sent, shared = self.state.models.of(site), self.state.models.shared
         return self.upload.take(site, self.state.round, reply, sent, shared, samples=samples, method=self.method)
-
-    def is_valid(self, site: str, reply: Message) -> bool:
-        """Return whether a reply is an update, which nothing but a comparison with others may still reject."""
-        try:
-            self.check_update(site, reply)
-        except update_checks.RejectedUpdate:
-            return False
-        return True
 
     def finish_round(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> dict[str, Any]:
         """Check and aggregate the updates, train where the method does so at the server, save state and records.
