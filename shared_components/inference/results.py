@@ -73,7 +73,8 @@ class PredictionFolder:
         _refuse_inside(Path(folder), stream.source)
         self.count = 0
         self._folder = ResultFolder(folder)
-        self._folder.refuse_another(input=str(stream.source))
+        self._input = str(stream.source.resolve() if isinstance(stream.source, Path) else stream.source)
+        self._folder.refuse_another(input=self._input)
         self._folder.refuse_foreign(None if alone else (VIDEO, FRAMES, INTERVALS, VOLUMES))
         refuse_corrected(self._folder.path / VOLUMES, self._folder.earlier.get(LABEL_HASHES))
         self._stream, self._task, self.facts = stream, task, dict(facts or {})
@@ -144,7 +145,8 @@ class PredictionFolder:
             writer.close()
         if self._volumes is not None:
             self.facts[LABEL_HASHES] = label_hashes(self._folder.part / VOLUMES)
-        made = {"input": str(self._stream.source), "task": self._task.card.to_json()}
+        refuse_corrected(self._folder.path / VOLUMES, self._folder.earlier.get(LABEL_HASHES))  # meanwhile
+        made = {"input": self._input, "task": self._task.card.to_json()}
         self._folder.appear(made | {"frames": self.count, "every": self._stream.every} | self.facts)
 
     @contextmanager

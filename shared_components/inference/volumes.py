@@ -28,41 +28,46 @@ class Volumes:
     """Writes volumes below a folder, frame by frame.
 
     Files: `labels/<video>.nii.gz` with class ids, `frames/<video>.nii` with colours, and `labels.txt`, the names and
-    colours of the classes as ITK-SNAP reads them. A sub-folder of images is a video of its own.
-    `classes` begin with the background. An InferenceError names a video with more frames than a volume takes.
+    colours of the classes as ITK-SNAP reads them. A sub-folder of images is a video of its own. A video with more
+    frames than a volume takes goes on in `<video>-2`, and so on.
+    `classes` begin with the background.
     """
 
     def __init__(self, folder: Path, stream: FrameStream, classes: Sequence[str]) -> None:
-        from shared_components.data.nifti import MOST_FRAMES
-
-        if stream.is_video and (stream.total or 0) > MOST_FRAMES:
-            least = -(-(stream.total or 0) // MOST_FRAMES) * stream.every
-            raise InferenceError(
-                f"{stream.source} has {stream.total:,} frames to segment, and a NIfTI volume takes {MOST_FRAMES:,}; "
-                f"take fewer with --every {least}"
-            )
         self._folder, self._classes = folder, tuple(classes)
+        self._names: list[str] = []
         self._alone = stream.stem  # the name of what lies in no sub-folder
         self._sequence: str | None = None
         self._open: tuple[LabelWriter, PictureWriter] | None = None
 
     def add(self, shot: Shot, mask: np.ndarray) -> None:
-        """Append a frame and its class ids, uint8 (H, W); InferenceError for frames of other sizes, or too many."""
-        from shared_components.data.nifti import LabelWriter, PictureWriter
+        """Append a frame and its class ids, uint8 (H, W); InferenceError for frames of other sizes."""
+        from shared_components.data.nifti import MOST_FRAMES
 
         if self._open is None or shot.sequence != self._sequence:
-            self._finish()
-            name, self._sequence = shot.sequence or self._alone, shot.sequence
-            self._open = (
-                LabelWriter(self._folder / LABELS / f"{name}.nii.gz"),
-                PictureWriter(self._folder / FRAMES / f"{name}.nii"),
-            )
+            self._sequence = shot.sequence
+            self._begin(shot.sequence or self._alone)
+            self._part = 1
+        elif self._open[0].count == MOST_FRAMES:
+            self._part += 1
+            self._begin(f"{shot.sequence or self._alone}-{self._part}")
+        assert self._open is not None
         labels, frames = self._open
         try:
             labels.add(mask)
             frames.add(shot.image)
         except ValueError as error:
             raise InferenceError(f"--nifti: {shot.path}: {error}") from None
+
+    def _begin(self, name: str) -> None:
+        from shared_components.data.nifti import LabelWriter, PictureWriter
+
+        self._finish()
+        if name in self._names:
+            raise InferenceError(f"two volumes would be called {name!r}, after a folder and another in it; rename one")
+        self._names.append(name)
+        labels, frames = self._folder / LABELS / f"{name}.nii.gz", self._folder / FRAMES / f"{name}.nii"
+        self._open = LabelWriter(labels), PictureWriter(frames)
 
     def close(self) -> None:
         """Finish all volumes."""
@@ -82,19 +87,19 @@ class Volumes:
 
 
 def label_hashes(folder: Path) -> dict[str, str]:
-    """Return the hash of every volume of labels in a folder of volumes, by its relative path."""
-    found = sorted((folder / LABELS).rglob("*.nii.gz"))
+    """Return the hash of every file in a folder of volumes, by its relative path; frames, which are large, apart."""
+    found = sorted(path for path in folder.rglob("*") if path.is_file() and folder / FRAMES not in path.parents)
     return {path.relative_to(folder).as_posix(): sha256_of(path) for path in found}
 
 
 def refuse_corrected(folder: Path, hashes: Any) -> None:
-    """Refuse to replace volumes of labels that have changed since `label_hashes` were recorded; InferenceError."""
+    """Refuse to replace files that have changed or come since `label_hashes` were recorded; InferenceError."""
     known = hashes if isinstance(hashes, dict) else {}
     for name, found in label_hashes(folder).items():
         if known.get(name) != found:
+            done = "changed after a model wrote it" if name in known else "added to what a model wrote"
             raise InferenceError(
-                f"{folder / name} was changed after a model wrote it, and would be replaced; move {folder} away, or "
-                "give another folder with --out"
+                f"{folder / name} was {done}, and would be lost; move {folder} away, or give another folder with --out"
             )
 
 

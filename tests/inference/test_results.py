@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from fractions import Fraction
+from pathlib import Path
 from unittest.mock import Mock
 
 import cv2
@@ -18,7 +19,7 @@ from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.results import PredictionFolder
 from shared_components.inference.video import frames_of, look_at
-from shared_components.inference.volumes import Volumes, label_names
+from shared_components.inference.volumes import label_names
 from tests.common.test_atomic import full_disk
 from tests.inference.conftest import PARTS, SEGMENTATION, grey, write_image, write_video
 
@@ -249,11 +250,21 @@ def test_images_of_several_sizes_are_no_volume_and_leave_nothing(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_video_that_fits_in_no_volume_is_refused_before_a_frame_is_seen(tmp_path, monkeypatch):
+def test_a_video_that_fits_in_no_volume_goes_on_in_another(tmp_path, monkeypatch):
     monkeypatch.setattr(nifti, "MOST_FRAMES", 3)
-    stream = FrameStream(write_video(tmp_path / "a.mp4", grey(10)), height=32, width=64, every=2)
-    with pytest.raises(InferenceError, match=r"a\.mp4 has 5 frames to segment, .* takes 3; .* --every 4"):
-        Volumes(tmp_path / "out", stream, PARTS)
+    folder = segment(write_video(tmp_path / "a.mp4", grey(7)), tmp_path / "out")
+    found = [array(folder / "labels" / f"{name}.nii.gz") for name in ("a", "a-2", "a-3")]
+    assert [len(one) for one in found] == [3, 3, 1]
+    np.testing.assert_array_equal(np.concatenate(found), [numbered(number, (48, 64)) for number in range(7)])
+    assert array(folder / "frames" / "a-3.nii").shape == (1, 48, 64, 3)
+
+
+def test_two_sequences_of_one_name_are_refused(tmp_path):
+    for name in ("frames/a.png", "frames/frames/b.png"):
+        write_image(tmp_path / name, 90, (40, 50))
+    with pytest.raises(InferenceError, match="two volumes would be called 'frames'"):
+        segment(tmp_path / "frames", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_model_of_depth_has_no_labels_to_correct(tmp_path):
@@ -275,3 +286,39 @@ def test_labels_that_were_corrected_are_never_replaced(tmp_path):
         with pytest.raises(InferenceError, match=r"frames\.nii\.gz was changed after a model wrote it"):
             PredictionFolder(tmp_path / "out", stream, SEGMENTATION, volumes=again)
     assert (array(path) == 2).all()
+
+
+@pytest.mark.parametrize("name", ["labels/frames.nii", "site.yaml", "labels/notes.txt"])
+def test_what_a_person_has_added_to_the_volumes_is_not_lost(name, tmp_path):
+    write_image(tmp_path / "frames" / "a.png")
+    folder = segment(tmp_path / "frames", tmp_path / "out")
+    (folder / name).write_text("mine")
+    with pytest.raises(InferenceError, match=f"{name} was added to what a model wrote, and would be lost"):
+        segment(tmp_path / "frames", tmp_path / "out")
+    assert (folder / name).read_text() == "mine"
+
+
+def test_labels_that_were_corrected_while_a_run_worked_are_not_replaced(tmp_path):
+    write_image(tmp_path / "frames" / "a.png")
+    path = segment(tmp_path / "frames", tmp_path / "out") / "labels" / "frames.nii.gz"
+    frames = FrameStream(tmp_path / "frames", height=32, width=64)
+    with (
+        pytest.raises(InferenceError, match="was changed after a model wrote it"),
+        PredictionFolder(tmp_path / "out", frames, SEGMENTATION, volumes=True) as folder,
+    ):
+        for item in frames:
+            folder.add(item["shot"], bar(item["shot"].image.shape))
+        path.write_bytes(b"corrected")
+    assert path.read_bytes() == b"corrected"
+
+
+def test_a_video_of_the_same_name_in_another_folder_is_another(tmp_path, monkeypatch):
+    for name in ("A", "B"):
+        (tmp_path / name).mkdir()
+        write_video(tmp_path / name / "left.mp4", grey(2))
+    monkeypatch.chdir(tmp_path / "A")
+    written(Path("left.mp4"), tmp_path / "out")
+    written(tmp_path / "A" / "left.mp4", tmp_path / "out")
+    monkeypatch.chdir(tmp_path / "B")
+    with pytest.raises(InferenceError, match=r"holds the result of input .*A/left\.mp4, and not of .*B/left\.mp4"):
+        written(Path("left.mp4"), tmp_path / "out")
