@@ -66,6 +66,9 @@ class ResultFolder:
         self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         for left in self.path.glob(f"{_PART}*"):
             if left == self.part or not _is_alive(left.name.removeprefix(_PART)):
+                for path in (left / _ASIDE).glob("*"):  # it was killed while it replaced an earlier result
+                    if not (self.path / path.name).exists():
+                        path.rename(self.path / path.name)
                 shutil.rmtree(left)
         self.part.mkdir(parents=True)
 
@@ -84,6 +87,9 @@ class ResultFolder:
                 raise not_written(path, error) from error
         made = sorted(path.name for path in self.part.iterdir())
         record, aside = self.path / self._record, self.part / _ASIDE
+        for name in made:
+            if (self.path / name).exists() and name not in self._earlier:
+                raise InferenceError(f"{self.path / name} has come meanwhile, of another program; give another folder")
         aside.mkdir()
         if record.exists():
             shutil.copy2(record, aside)

@@ -115,6 +115,24 @@ def test_what_a_killed_process_leaves_is_replaced(tmp_path, when):
     assert files_in(tmp_path) == ["overlay.mp4", "prediction.json"]
 
 
+def test_an_earlier_result_outlives_a_kill_while_it_is_replaced_and_another_run_that_is_given_up(tmp_path):
+    make(tmp_path, "masks/1.png").appear({})
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), "late"], check=False)
+    assert not (tmp_path / "masks").exists()
+    make(tmp_path, "overlay.mp4").abandon()
+    assert (tmp_path / "masks" / "1.png").exists()
+
+
+def test_two_programs_with_one_new_folder_do_not_undo_each_other(tmp_path):
+    first = make(tmp_path, "a.csv")
+    first.part = first.part.rename(tmp_path / f".surgfl-{os.getppid()}")  # another process
+    make(tmp_path, "a.csv").appear({})
+    with pytest.raises(InferenceError, match=r"a\.csv has come meanwhile, of another program"):
+        first.appear({})
+    first.abandon()
+    assert files_in(tmp_path) == ["a.csv", "prediction.json"]
+
+
 def test_what_a_living_process_makes_stays(tmp_path):
     other, dead = tmp_path / f".surgfl-{os.getppid()}", tmp_path / f".surgfl-{MANY}"
     other.mkdir()
