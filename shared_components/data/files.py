@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -32,7 +33,7 @@ VIDEOS = (".mp4", ".avi", ".mkv", ".mov", ".mpg", ".mpeg", ".ts", ".m4v", ".webm
 VOLUMES = (".nii.gz", ".nii")
 Axes = Literal["header", "stored"]
 """Which way a volume's axes point: as its header says, or x, y, t as they are stored, whatever it says."""
-_DAMAGED = ("is not a readable image (empty, cut off or damaged)", "copy the file again")
+DAMAGED = ("is not a readable image (empty, cut off or damaged)", "copy the file again")
 MISSING = ("file is missing", "put it back or take the video out of the split")
 
 
@@ -48,7 +49,10 @@ class DataError(ValueError):
 
 def read_rgb(path: Path) -> np.ndarray:
     """Read a colour frame as uint8 (H, W, 3) RGB."""
-    return cv2.cvtColor(decode(path, cv2.IMREAD_COLOR)[1], cv2.COLOR_BGR2RGB)
+    image = decode(path, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)[1]
+    if image.dtype != np.uint8:  # OpenCV would keep the upper bits: of 12 in 16 nearly nothing
+        raise DataError(path, f"holds {image.dtype} values", "export the frames with 8 bits per channel")
+    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
 
 
 def read_colours(path: Path) -> np.ndarray:
@@ -186,7 +190,7 @@ def video_folders(root: Path, holds_video: Callable[[Path], bool]) -> dict[str, 
     except OSError as error:
         raise DataError(root, f"cannot be listed ({error.strerror})", "mount it or correct 'root'") from error
     holds = {child: holds_video(child) for child in children}
-    folders = [child for child in children if not holds[child]]
+    folders = [child for child in children if not holds[child] and os.access(child, os.R_OK | os.X_OK)]  # lost+found
     below = [path for folder in folders for path in sorted(folder.iterdir()) if path.is_dir() and holds_video(path)]
     for path in [*filter(holds.get, children), *below]:
         if path.name in found:
@@ -197,6 +201,22 @@ def video_folders(root: Path, holds_video: Callable[[Path], bool]) -> dict[str, 
             )
         found[path.name] = path
     return {name: found[name] for name in sorted(found, key=natural_order)}
+
+
+def folders_below(root: Path, deepest: int | None = None) -> Iterator[tuple[Path, list[str]]]:
+    """Yield every folder that is not hidden with its files, both in natural order, as far below as ``deepest``.
+
+    Links to folders are followed, and no folder is given twice.
+    """
+    seen: set[str] = set()
+    for folder, below, files in os.walk(root, followlinks=True):
+        last = deepest is not None and len(Path(folder).relative_to(root).parts) >= deepest
+        if (real := os.path.realpath(folder)) in seen:
+            below.clear()
+            continue
+        seen.add(real)
+        below[:] = [] if last else sorted((name for name in below if not name.startswith(".")), key=natural_order)
+        yield Path(folder), sorted((name for name in files if not name.startswith(".")), key=natural_order)
 
 
 def natural_order(name: str) -> tuple[tuple[str, int], ...]:
@@ -260,14 +280,14 @@ def decode(path: Path, flags: int = cv2.IMREAD_UNCHANGED) -> tuple[bytes, np.nda
     except OSError as error:
         raise DataError(path, f"cannot be opened ({error.strerror})", "check its rights") from error
     if not _is_complete(data):
-        raise DataError(path, *_DAMAGED)
+        raise DataError(path, *DAMAGED)
     _refuse_bomb(path, data)
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error:  # it has a bound of its own, of files that Pillow does not know
         image = None
     if image is None:
-        raise DataError(path, *_DAMAGED)
+        raise DataError(path, *DAMAGED)
     return data, image
 
 
@@ -281,21 +301,27 @@ def _refuse_bomb(path: Path, data: bytes) -> None:
         W, H = (int.from_bytes(data[start : start + 4], "big") for start in (16, 20))
         refuse_large(path, (H, W))
     elif data.startswith(b"\xff\xd8\xff"):
-        refuse_large(path, _jpeg_size(data))
+        if (size := _jpeg_size(data)) is None:
+            raise DataError(path, *DAMAGED)
+        refuse_large(path, size)
     else:
         _refuse_other_bomb(path, data)
 
 
-def _jpeg_size(data: bytes) -> Size:
-    """Return (H, W) as the header of a JPEG file says; (0, 0) where it says none."""
+def _jpeg_size(data: bytes) -> Size | None:
+    """Return (H, W) as the header of a JPEG file says; None where it has no frame.
+
+    As libjpeg does, it goes over what stands between the segments and is none.
+    """
     place = 2
-    while place + 9 <= len(data) and data[place] == 0xFF:
+    while (place := data.find(b"\xff", place)) >= 0 and place + 9 <= len(data):
         marker, length = data[place + 1], int.from_bytes(data[place + 2 : place + 4], "big")
         if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame begins; those are tables
             H, W = (int.from_bytes(data[place + at : place + at + 2], "big") for at in (5, 7))
             return H, W
-        place += 1 if marker == 0xFF else 2 + length
-    return 0, 0
+        alone = marker in (0x00, 0x01, 0xFF) or 0xD0 <= marker <= 0xD8  # without a segment
+        place += 1 if alone else 2 + length
+    return None
 
 
 def _refuse_other_bomb(path: Path, data: bytes) -> None:

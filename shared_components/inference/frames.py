@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -14,7 +13,7 @@ import numpy as np
 
 from shared_components.common.arguments import between
 from shared_components.core.evaluation import network_input
-from shared_components.data.files import IMAGES, VIDEOS, DataError, natural_order, read_rgb
+from shared_components.data.files import IMAGES, VIDEOS, DataError, folders_below, natural_order, read_rgb
 from shared_components.inference import InferenceError
 from shared_components.inference.live import LiveVideo, is_live
 from shared_components.inference.video import Video, frames_of, look_at
@@ -154,7 +153,7 @@ def videos_in(folder: Path) -> dict[str, Path]:
     """
     if not folder.is_dir():
         return {}
-    files = [below / name for below, names in _folders(folder) for name in names]
+    files = [below / name for below, names in folders_below(folder) for name in names]
     if any(path.suffix.lower() in IMAGES for path in files):
         return {}
     videos: dict[str, Path] = {}
@@ -166,6 +165,11 @@ def videos_in(folder: Path) -> dict[str, Path]:
                 "rename one"
             )
         videos[name] = path
+    for name in videos:
+        if inside := next((other for other in videos if other.startswith(f"{name}/")), None):
+            raise InferenceError(
+                f"the results of {videos[inside]} would lie among those of {videos[name]}; rename one of them"
+            )
     return {name: videos[name] for name in sorted(videos, key=_natural)}
 
 
@@ -175,25 +179,13 @@ def _sequences(source: Path) -> dict[str, list[Path]]:
         raise InferenceError(f"input {source} does not exist; name a folder of frames or a video file")
     if source.is_file():
         return {"": [source]} if source.suffix.lower() in IMAGES else {}
-    folders = dict(_folders(source))
+    folders = dict(folders_below(source))
     found = {folder: _images(folder, files) for folder, files in folders.items()}
     images = {folder: paths for folder, paths in found.items() if paths}
     if not images:
         raise InferenceError(_no_images(source, folders))
     relative = {"" if f == source else f.relative_to(source).as_posix(): f for f in images}
     return {name: images[relative[name]] for name in sorted(relative, key=_natural)}
-
-
-def _folders(source: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yield every folder that is not hidden with its files, following links to folders, none twice."""
-    seen: set[str] = set()
-    for folder, below, files in os.walk(source, followlinks=True):
-        below[:] = [name for name in below if not name.startswith(".")]
-        if (real := os.path.realpath(folder)) in seen:
-            below.clear()
-            continue
-        seen.add(real)
-        yield Path(folder), [name for name in files if not name.startswith(".")]
 
 
 def _images(folder: Path, files: Sequence[str]) -> list[Path]:

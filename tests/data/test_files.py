@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
@@ -24,6 +25,7 @@ from shared_components.data.files import (
     read_npy,
     read_rgb,
     spacing,
+    video_folders,
     with_number,
 )
 from shared_components.data.video import frame_count, read_frame
@@ -54,6 +56,19 @@ def test_a_missing_file_is_named_with_what_to_do(read, tmp_path):
 def test_a_frame_is_read_as_three_channels_in_rgb_order(pixel, expected, tmp_path):
     write(tmp_path / "a.png", np.array([[pixel]], dtype=np.uint8))
     assert read_rgb(tmp_path / "a.png").tolist() == [[expected]]
+
+
+def test_frames_of_more_than_8_bits_are_refused_and_not_cut(tmp_path):
+    write(tmp_path / "a.png", np.full((4, 4, 3), 4095, np.uint16))
+    with pytest.raises(DataError, match=r"a\.png: holds uint16 values; export the frames with 8 bits per channel"):
+        read_rgb(tmp_path / "a.png")
+
+
+def test_a_folder_that_may_not_be_entered_holds_no_video(tmp_path, monkeypatch):
+    for name in ("release/video", "lost+found/other"):  # root may enter both
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: path.name != "lost+found")
+    assert list(video_folders(tmp_path, lambda folder: folder.name in ("video", "other"))) == ["video"]
 
 
 @pytest.mark.parametrize(

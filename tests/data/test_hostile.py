@@ -132,6 +132,13 @@ def test_a_jpeg_of_many_pixels_is_refused_and_others_are_read(tmp_path):
     path.write_bytes(data)
     with pytest.raises(DataError, match="is 65000x65000"):
         read_rgb(path)
+    for between in (b"\x00", b"\xff", b"\xff\x00"):  # over which libjpeg goes
+        path.write_bytes(data[: place - 5] + between + data[place - 5 :])
+        with pytest.raises(DataError, match="is 65000x65000"):
+            read_rgb(path)
+    path.write_bytes(data[: place - 5] + b"\xff\xd9")
+    with pytest.raises(DataError, match="is not a readable image"):
+        read_rgb(path)
 
 
 @pytest.mark.parametrize("ending", [".bmp", ".tif"])

@@ -10,7 +10,7 @@ import torch
 
 from shared_components.core.evaluation import network_input
 from shared_components.inference import InferenceError
-from shared_components.inference.frames import FrameStream
+from shared_components.inference.frames import FrameStream, videos_in
 from tests.inference.conftest import grey, write_image, write_video
 
 
@@ -101,6 +101,16 @@ def test_a_video_is_streamed_with_its_rate_and_times(video):
         ("frame_000000", 0), ("frame_000002", Fraction(2, 25)),
     ]  # fmt: skip
     assert stream.rate == Fraction(25, 2) and stream.total == len(list(stream)) == 20 and stream.is_video
+
+
+def test_a_video_called_as_a_folder_of_videos_beside_it_is_refused(tmp_path):
+    (tmp_path / "films" / "day").mkdir(parents=True)
+    for name in ("films/day.mp4", "films/day/left.mp4", "films/days.mp4"):
+        write_video(tmp_path / name, grey(2))
+    with pytest.raises(InferenceError, match=r"results of .*day/left\.mp4 would lie among those of .*day\.mp4; rename"):
+        videos_in(tmp_path / "films")
+    (tmp_path / "films" / "day.mp4").rename(tmp_path / "films" / "night.mp4")
+    assert list(videos_in(tmp_path / "films")) == ["day/left", "days", "night"]
 
 
 def test_a_video_needs_no_usual_ending(tmp_path):

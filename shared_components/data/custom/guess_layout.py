@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from shared_components.data.custom.description import KINDS, VIDEO, Kind
-from shared_components.data.files import IMAGES, VIDEOS, VOLUMES, DataError, decode, natural_order
+from shared_components.data.files import IMAGES, VIDEOS, VOLUMES, DataError, decode, folders_below, natural_order
 from shared_components.data.nifti import holds_colours
 from shared_components.data.readers import find_reader, reader_names
 
@@ -81,7 +81,7 @@ def _list_files(folder: Path) -> _Files:
     if not folder.is_dir():
         raise DataError(folder, "is not a folder", "name the folder that holds the images and masks")
     files = _Files()
-    for path, names in _folders(folder):
+    for path, names in folders_below(folder, _DEEPEST):
         below = "" if path == folder else path.relative_to(folder).as_posix() + "/"
         files.videos += [below + name for name in names if name.lower().endswith(VIDEOS)]
         for name in names:
@@ -89,14 +89,6 @@ def _list_files(folder: Path) -> _Files:
                 (files.videos if holds_colours(path / name) else files.volumes).append(below + name)
         _add_images(files, path, below, [name for name in names if name.lower().endswith(IMAGES)])
     return files
-
-
-def _folders(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    for where, below, names in os.walk(folder):
-        depth = len(Path(where).relative_to(folder).parts)
-        kept = (name for name in below if not name.startswith(".") and depth < _DEEPEST)
-        below[:] = sorted(kept, key=natural_order)
-        yield Path(where), sorted((n for n in names if not n.startswith(".")), key=natural_order)
 
 
 def _add_images(files: _Files, path: Path, below: str, names: Sequence[str]) -> None:

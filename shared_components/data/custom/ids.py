@@ -131,6 +131,9 @@ def own_classes(names: Iterable[str], given: Any) -> tuple[tuple[str, ...], tupl
         ValueError: a sentence that begins with `'classes'`.
     """
     due = set(names) - {BACKGROUND, IGNORE}
+    many = 1 + max(len(due), len(set(given) - {BACKGROUND}) if isinstance(given, list) else 0)
+    if many > IGNORED:
+        raise ValueError(f"'classes' has {many} names; there may be {IGNORED}, background included")
     if given is None:
         known = [classes for classes in CLASS_MAPS.values() if set(classes[1:]) == due]
         classes = known[0] if known else (BACKGROUND, *sorted(due))
@@ -168,8 +171,6 @@ def _listed(given: Any) -> tuple[str, ...]:
     classes = (BACKGROUND, *(name for name in names if name != BACKGROUND))
     if repeated := [name for name in classes if classes.count(name) > 1]:
         raise ValueError(f"'classes' has {repeated[0]!r} twice; keep one of them")
-    if len(classes) > IGNORED:
-        raise ValueError(f"'classes' has {len(classes)} names; there may be {IGNORED}, background included")
     return classes
 
 

@@ -13,7 +13,7 @@ from threading import Lock
 import numpy as np
 
 from shared_components.data.custom.ids import Ids, Value, counts, unknown_values
-from shared_components.data.files import Axes, DataError, Size, decode
+from shared_components.data.files import DAMAGED, Axes, DataError, Size, decode
 from shared_components.data.nifti import label_frames, label_shape
 
 _AGAIN = "export the mask again as PNG"
@@ -43,17 +43,20 @@ def read_mask(path: Path, *, coloured: bool) -> np.ndarray:
         what = f"holds {mask.dtype} values" + (" in colours" if mask.ndim == 3 else "")
         raise DataError(path, what, f"{_AGAIN} with 8 bits per pixel and channel")
     if not coloured and data.startswith(_PNG) and data[_PNG_COLOUR_TYPE] == _PALETTE:
-        return _places(data)
+        return _places(data, path)
     mask = _opaque(mask, path)
     return _colours(mask, path) if coloured else _numbers(mask, path)
 
 
-def _places(data: bytes) -> np.ndarray:
+def _places(data: bytes, path: Path) -> np.ndarray:
     """Return each pixel's index in the PNG's palette, uint8 (H, W); OpenCV would return colours."""
     import av
 
-    with av.open(io.BytesIO(data), mode="r", format="png_pipe") as container:
-        places, _ = next(container.decode(video=0)).to_ndarray()
+    try:
+        with av.open(io.BytesIO(data), mode="r", format="png_pipe") as container:
+            places, _ = next(container.decode(video=0)).to_ndarray()
+    except (av.error.FFmpegError, StopIteration):  # OpenCV is content with less
+        raise DataError(path, *DAMAGED) from None
     return places
 
 

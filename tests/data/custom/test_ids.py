@@ -63,6 +63,14 @@ def test_classes_follow_from_the_names_or_are_listed(names, given, told, has):
     assert own_classes([*names, "background", "ignore"], given) == (told, has or told)
 
 
+def test_there_may_be_255_classes():
+    names = [f"class {number}" for number in range(255)]
+    assert len(own_classes(names[:254], None)[0]) == len(own_classes(names[:2], names[:254])[0]) == 255
+    for given in (None, names):
+        with pytest.raises(ValueError, match="'classes' has 256 names; there may be 255, background included"):
+            own_classes(names, given)
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import shutil
+import zlib
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,8 +17,9 @@ import numpy as np
 import pytest
 
 from shared_components.commands.check_data import check
-from shared_components.data.check import check_site
+from shared_components.data.check import check_site, readable_samples
 from shared_components.data.samples import SampleSpec, read_sample, samples
+from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.inference.video import frames_of, look_at
 from tests.data.conftest import write
@@ -141,6 +143,24 @@ def test_a_palette_is_read_by_its_places_or_its_colours(bits, ids, own_site, tmp
         drawn.putpalette([*COLOURS[0], *COLOURS[2], *COLOURS[1]])
         drawn.save(tmp_path / f"masks/a/f{index:03d}.png", bits=bits)
     assert_read(path)
+
+
+def test_a_palette_whose_pixels_cannot_be_unpacked_is_damaged(own_site, tmp_path):
+    """OpenCV reads what can be had of it."""
+    from PIL import Image
+
+    path, first = own_site(ids={1: "bulldog clamp", 2: "irrigator"}), tmp_path / "masks/a/f000.png"
+    for index in range(FRAMES):
+        drawn = Image.fromarray(canonical(index), "P")
+        drawn.putpalette([*COLOURS[0], *COLOURS[2], *COLOURS[1]])
+        drawn.save(tmp_path / f"masks/a/f{index:03d}.png")
+    data = first.read_bytes()
+    place = data.index(b"IDAT")
+    length = int.from_bytes(data[place - 4 : place], "big")
+    chunk = b"IDAT" + data[place + 4 : place + 4 + length - 4] + bytes(4)  # another checksum of the pixels
+    first.write_bytes(data[:place] + chunk + zlib.crc32(chunk).to_bytes(4, "big") + data[place + 8 + length :])
+    with pytest.raises(SiteError, match=r"f000\.png: is not a readable image"):
+        readable_samples(load_site(path), "train")
 
 
 @pytest.mark.parametrize("ending", ["png", "bmp", "tif", "tiff"])

@@ -150,6 +150,22 @@ def test_frames_without_a_label_are_never_guessed_about(tmp_path, capsys):
     assert len(samples(load_site(tmp_path), "train")) == 6
 
 
+def test_one_volume_of_which_few_frames_are_labelled_is_cut_by_those(tmp_path, capsys):
+    lay(tmp_path, "{v}/img/{n}.png", "{v}.nii.gz", videos=["op"], drawn=lambda index: values(index) * (index != 2))
+    assert init(tmp_path, *NAMED, "--partly-labelled") == 0, capsys.readouterr()
+    assert [len(samples(load_site(tmp_path), split)) for split in ("train", "validation", "test")] == [1, 1, 1]
+
+
+def test_videos_that_are_links_are_found(tmp_path):
+    lay(tmp_path / "nas", "{v}/img/{n}.png", "{v}/gt/{n}.png")
+    (tmp_path / "here").mkdir()
+    for video in (tmp_path / "nas").iterdir():
+        (tmp_path / "here" / video.name).symlink_to(video)
+    (tmp_path / "here" / "op_1" / "img" / "round").symlink_to(tmp_path / "here")
+    assert init(tmp_path / "here", *NAMED) == 0
+    assert sum(len(samples(load_site(tmp_path / "here"), split)) for split in ("train", "validation", "test")) == 16
+
+
 def test_masks_of_a_video_that_count_from_one_are_seen(tmp_path, capsys):
     write_video(tmp_path / "op.mp4", 5, drawn=photograph)
     for index in range(1, 6):
