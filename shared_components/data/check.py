@@ -77,11 +77,15 @@ def readable_samples(
         The readable samples in their order, and the quarantined ones.
 
     Raises:
-        SiteError: the split has no frames, or more of them are bad than the site's `quarantine` allows.
+        SiteError: the split has no frames, more of them are bad than the site's `quarantine` allows, or all are of no
+            use together, such as depth of which none is known.
     """
     listed = samples(site, split, spec)
-    found = _check_split(site, split, spec, True) if problems is None else list(problems)
-    bad = {problem.sample: problem for problem in found if problem.split == split and problem.sample}
+    every = _check_split(site, split, spec, True) if problems is None else problems
+    found = [problem for problem in every if problem.split == split]
+    bad = {problem.sample: problem for problem in found if problem.sample}
+    if whole := [problem for problem in found if not problem.sample]:
+        raise SiteError(str(whole[0]))
     for problem in bad.values():
         if not problem.quarantined:
             raise SiteError(
@@ -107,14 +111,14 @@ def _check_split(site: Site, split: str, spec: SampleSpec, full: bool) -> list[P
         seen = dict(zip(paths, looks, strict=True))
         labels = follow(each(look_at, targets, targets.values()), f"checking {split}", len(targets))
         seen_targets = dict(zip(targets, labels, strict=True))
-    depths = [file for name, file in targets if name == "depth"]
+    depths, whole = [file for name, file in targets if name == "depth"], []
     if depths and len(unknown) == len(depths):
         what = f"holds no known depth, nor do the others of split {split!r}, {len(depths)} in all"
-        return [_problem(DataError(depths[0], what, DEPTH_UNIT), site, split)]
+        whole = [_problem(DataError(depths[0], what, DEPTH_UNIT), site, split)]
     errors = [[*_errors_of(sample, seen, seen_targets), *_errors_of_length(sample, spec)] for sample in listed]
     bad = sum(map(bool, errors))
     quarantined = bad / len(listed) <= site.quarantine
-    return [
+    return whole + [
         replace(_problem(error, site, split), sample=sample, quarantined=quarantined)
         for sample, found in zip(listed, errors, strict=True)
         for error in found

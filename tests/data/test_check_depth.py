@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from shared_components.data.check import check_site, readable_samples
-from shared_components.data.samples import SampleSpec
+from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
@@ -66,6 +66,14 @@ def test_depth_in_another_unit_is_refused(changed, change, found):
 
 
 def test_a_split_without_any_known_depth_is_a_problem(changed):
-    (problem,) = check_site(changed(nothing), DEPTH)
+    site = changed(nothing)
+    [broken] = [sample.images[0] for sample in samples(site, "train", DEPTH)[:1]]
+    (problem,) = check_site(site, DEPTH)
     assert problem.sample is None and not problem.quarantined
     assert "holds no known depth, nor do the others of split 'train', 2 in all; export it in" in str(problem)
+    broken.write_bytes(b"broken")
+    problems = check_site(site, DEPTH)
+    assert [one.file.name for one in problems] == [problem.file.name, broken.name]
+    for known in (None, problems):
+        with pytest.raises(SiteError, match="holds no known depth"):
+            readable_samples(site, "train", DEPTH, problems=known)
