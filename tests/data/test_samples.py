@@ -211,7 +211,9 @@ def test_frames_of_a_split_of_its_own_cannot_be_added(make_site, tmp_path, split
     shared = {"dataset": "endovis2017", "root": "../data", "split": {"train": [f"instrument_dataset_{number}"]}}
     (tmp_path / "simulated" / "site.yaml").write_text(yaml.safe_dump(shared))
     path = make_site(**ADDED)
-    assert f"instrument_dataset_{number}, a part of this site's own split {split!r}" in refused(path)
+    for root in ("../data", ".."):  # both find the videos
+        (tmp_path / "simulated" / "site.yaml").write_text(yaml.safe_dump({**shared, "root": root}))
+        assert f"instrument_dataset_{number}, a part of this site's own split {split!r}" in refused(path)
     shared["split"] = {"train": [{f"instrument_dataset_{number}": [0, 2]}]}
     (tmp_path / "simulated" / "site.yaml").write_text(yaml.safe_dump(shared))
     cut = {"train": {1: [2, 4]}, "validation": {2: [2, 4]}, "test": {3: [2, 4]}}[split]
