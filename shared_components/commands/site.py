@@ -227,8 +227,9 @@ def _own(args: argparse.Namespace, folder: Path, talk: Talk) -> tuple[dict[str, 
         )
     if args.axes is not None:
         described["axes"] = args.axes
-    labelled = values.count // max(1, len(videos))
-    return described, videos, labelled
+    # of volumes those without labels are counted, too
+    left_out = values.unlabelled if found.kind == "nifti" and "partly_labelled" in described else 0
+    return described, videos, (values.count - left_out) // max(1, len(videos))
 
 
 def _found(args: argparse.Namespace, folder: Path) -> Found:
