@@ -93,21 +93,14 @@ class _Writer:
     """Writes a volume frame by frame; it appears when it is closed, and not after an error.
 
     Args:
-        path: ends in .nii.gz or .nii.
-        spacing: of the frames; pixels are 1 apart.
-
-    Raises:
-        ValueError: the file's name has another ending, or the spacing is no positive number.
+        path: ends in .nii.gz or .nii, else a ValueError.
     """
 
-    def __init__(self, path: Path, *, spacing: float = 1.0) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = Path(path)
         if not self.path.name.endswith(VOLUMES):
             raise ValueError(f"{path}: a label volume's name ends in {' or '.join(VOLUMES)}; rename it")
-        if not 0 < spacing < np.inf:
-            raise ValueError(f"{path}: the spacing of the frames is {spacing!r}; give a number above 0")
         self.count = 0
-        self._spacing = spacing
         self._size: tuple[int, ...] = ()
         self._type: np.dtype[Any] = np.dtype(np.uint8)
         self._packed = self.path.name.endswith(".gz")
@@ -174,7 +167,7 @@ class _Writer:
         header = nib.nifti1.Nifti1Header(endianness="<")
         header.set_data_dtype(self._type)
         header.set_data_shape((width, height, self.count))
-        affine = np.diag([-1.0, -1.0, self._spacing, 1.0])
+        affine = np.diag([-1.0, -1.0, 1.0, 1.0])
         header.set_qform(affine, code="scanner")
         header.set_sform(affine, code="scanner")
         header.set_xyzt_units("mm")
@@ -192,7 +185,6 @@ class LabelWriter(_Writer):
 
     Args:
         path: ends in .nii.gz or .nii.
-        spacing: of the frames, such as the seconds between them; pixels are 1 apart.
 
     Raises:
         ValueError: there are no masks, masks of several sizes, numbers that are no labels, or more than 32767 frames.
@@ -339,7 +331,8 @@ def _turn(image: Nifti1Pair, path: Path) -> np.ndarray:
 
 def _turned_shape(image: Nifti1Pair, turn: np.ndarray) -> tuple[int, int, int]:
     """Return (T, H, W) of a volume that is stored in another order of axes."""
-    W, H, T = orientations.apply_orientation(np.broadcast_to(np.uint8(0), image.shape), turn).shape
+    places = turn[:, 0].astype(int).tolist()  # where each axis goes
+    W, H, T = (image.shape[places.index(axis)] for axis in range(3))
     return T, H, W
 
 

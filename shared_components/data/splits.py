@@ -21,12 +21,9 @@ CHOLECT45_FOLDS: tuple[tuple[int, ...], ...] = (
     (78, 43, 62, 35, 74, 1, 56, 4, 13),
 )
 """Official cross-validation (Nwoye and Padoy, arXiv 2204.05235); fold 5 tests in FL-EndoViT."""
-_VALIDATION = 5  # of a fold's training videos, the last ones
 
 CHOLEC80 = {"train": tuple(range(1, 41)), "validation": tuple(range(41, 49)), "test": tuple(range(49, 81))}
 """40 / 8 / 32, as TeCNO and EndoViT; the captions of FL-EndoViT say 31."""
-CHOLECSEG8K = {"train": (1, 9, 18, 20, 24, 25, 26, 28, 35, 37, 43, 48, 55), "validation": (17, 52), "test": (12, 27)}
-"""Of EndoViT's experiments."""
 FEW_SHOT: dict[str, dict[int, tuple[tuple[int, ...], ...]]] = {
     "segmentation": {
         1: ((9,), (28,), (43,)),
@@ -51,18 +48,6 @@ LEFT_OUT = {"segmentation": (12, 17, 27, 52), "triplets": CHOLECT45_FOLDS[4], "p
 SEEN = "seen_videos"
 """In a checkpoint's header: the videos that its weights have seen, by dataset, as JSON."""
 _SAME = {name: "cholec80" for name in ("cholec80", "cholec80_frames", "cholect45", "cholect50", "cholecseg8k")}
-
-
-def cholect45(fold: int) -> dict[str, tuple[int, ...]]:
-    """Return the videos of an official fold, 1 to 5: it is the test, the last five of the others the validation."""
-    if not 1 <= fold <= len(CHOLECT45_FOLDS):
-        raise ValueError(f"CholecT45 has no fold {fold}; write 1 to {len(CHOLECT45_FOLDS)}")
-    rest = [video for number, videos in enumerate(CHOLECT45_FOLDS, start=1) for video in videos if number != fold]
-    return {
-        "train": tuple(rest[:-_VALIDATION]),
-        "validation": tuple(rest[-_VALIDATION:]),
-        "test": CHOLECT45_FOLDS[fold - 1],
-    }
 
 
 def named(dataset: str, videos: Iterable[int]) -> list[str]:

@@ -15,8 +15,8 @@ def read_labels(path: Path, **asked: Any) -> np.ndarray:
     return found.astype(np.uint8) if found.max() <= 255 else found
 
 
-def write_labels(path: Path, masks: Iterable[np.ndarray], *, spacing: float = 1.0) -> None:
+def write_labels(path: Path, masks: Iterable[np.ndarray]) -> None:
     """Write the masks of a video, (H, W) each, as one volume."""
-    with LabelWriter(path, spacing=spacing) as writer:
+    with LabelWriter(path) as writer:
         for mask in masks:
             writer.add(mask)
