@@ -6,7 +6,7 @@
     prediction = model.segment(frame)                      # uint8 RGB (H, W, 3)
     for prediction in model.segment_video("surgery.mp4"):  # mask, probabilities, time
         ...
-    outcome = surgfl.train("ours", minutes=5)              # five labelled frames, or more
+    outcome = surgfl.train("ours", minutes=5)              # three labelled frames, or more
     model = surgfl.load(outcome.model)
 
 Errors are ValueErrors of one sentence that says what to do. Importing this imports nothing heavy: PyTorch comes with
@@ -218,34 +218,47 @@ def simulate(
     job: str | Path | Job,
     sites: str | Path | Mapping[str, str | Path | Site],
     out: str | Path = "runs",
+    *,
+    server: str | Path | None = None,
     **settings: Any,
 ) -> Simulation:
-    """Run a federation of several sites in this process, to the weights that FLARE's simulator gives.
+    """Run a federation of several sites in this process.
+
+    With one thread (``torch.set_num_threads(1)``) it ends with the weights that FLARE's simulator gives.
 
     Args:
         job: A job that comes with SurgFL, such as ``pfedsis``, a job folder, or a `Job`.
         sites: By name what `site` returned or its site.yaml; or a folder with ``<site>/site.yaml``.
         out: Folder of all runs; an unfinished one of the same job is continued.
+        server: site.yaml of the server's own frames, for methods that train there, such as ``fedst``.
         settings: Replace the job's own, such as ``rounds=2`` or ``training={"iterations": 10}``, whose other entries
             stay, but the epochs that iterations replace.
 
     Raises:
-        ValueError: There is no such job, setting or site, or a site refuses the job.
+        ValueError: There is no such job, setting or site, a site refuses the job, or ``start`` is ``file`` and
+            the environment variable SURGFL_START_WEIGHTS names none.
     """
     import json
 
     from shared_components.common.extras import require_federation
 
     require_federation()
+    from shared_components.core.initial_weights import start_weights
     from shared_components.data.site import Site
     from shared_components.experiments.comparison.sites import own_sites
     from shared_components.federation.in_process import run_together
+    from shared_components.federation.messages import FederationError
 
     if isinstance(sites, Mapping):
         files = {name: one.path if isinstance(one, Site) else Path(one) for name, one in sites.items()}
     else:
         files, _ = own_sites(Path(sites), "")
-    folder = run_together(_job(job, settings), files, Path(out)).folder
+    own = None if server is None else Path(server)
+    try:
+        made = run_together(_job(job, settings), files, Path(out), server_data=own, start_weights=start_weights())
+    except FederationError as error:
+        raise ValueError(str(error)) from error
+    folder = made.folder
     finals = {name: json.loads((folder / name / "final.json").read_text(encoding="utf-8")) for name in files}
     return Simulation(folder, {name: folder / name / "best.safetensors" for name in files}, finals)
 

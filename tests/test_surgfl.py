@@ -16,7 +16,7 @@ import surgfl
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
 from tests.data.custom.conftest import IDS, lay
-from tests.federation.conftest import make_job, render, toy_bundle
+from tests.federation.conftest import make_job, render, rewritten, toy_bundle
 
 __all__ = ["toy_bundle"]
 ROOT = Path(__file__).resolve().parents[1]
@@ -91,6 +91,9 @@ def test_a_federation_is_simulated_from_a_job_with_other_settings(toy_bundle, tm
     assert json.loads((run.folder / "run.json").read_text())["job"]["rounds"] == 2
     by_folder = surgfl.simulate(job, tmp_path / "sites", tmp_path / "again", rounds=2, training={"iterations": 1})
     assert by_folder.scores == run.scores
+    without = rewritten(paths[0], tmp_path / "without", split={"train": ["instrument_dataset_1"]})
+    with pytest.raises(ValueError, match="site site-1: .*split 'validation' has no frames"):
+        surgfl.simulate(job, {**sites, "site-1": without}, tmp_path / "refused")
     with pytest.raises(ValueError, match="unknown key"):
         surgfl.simulate(job, sites, tmp_path / "runs", traning={"iterations": 1})
     with pytest.raises(ValueError, match=r"nobody: is no job folder with a meta\.json"):
