@@ -64,10 +64,9 @@ class Scorer:
 
         Raises ValueError where an output is NaN: a task would leave such a frame out, or score it as if it were empty.
         """
-        if odd := [item.name for item, one in zip(items, outputs, strict=True) if bool(one.isnan().any())]:
-            raise ValueError(
-                f"the network's output for {odd[0]} is not a number; the model is of no use, so train it anew"
-            )
+        if bool(outputs.isnan().any()):
+            names = " to ".join(dict.fromkeys((items[0].name, items[-1].name)))
+            raise ValueError(f"the network's output for {names} is not a number; the model is of no use, train it anew")
         sizes = [_size_of(item) for item in items]
         for answer, item in zip(self.task.postprocess(outputs, batch, sizes), items, strict=True):
             self.scores.append(self.task.score(answer, item, quick=self._quick))
