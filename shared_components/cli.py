@@ -23,7 +23,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Data": ("site", "check-data", "render", "text-vectors", "unpack-sar-rarp50", "unpack-stereomis"),
     "Federations": ("methods", "job", "watch", "runs", "report", "compare"),
     "Deployment": ("provision", "secure-kit", "preflight"),
-    "Bundles and jobs of this project": ("bundles", "jobs", "pretrain", "ship", "calibrate", "publish"),
+    "Bundles and jobs of this project": ("bundles", "jobs", "pretrain", "weights", "ship", "calibrate", "publish"),
     "Your shell": ("completion",),
 }
 """How `surgfl --help` lists the commands; one that stands nowhere comes last."""

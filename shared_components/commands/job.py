@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     submit.add_argument("--watch", action="store_true", help="and watch it to its end")
     verbs.add_parser("list", help="list the jobs, and what became of each")
-    watch = verbs.add_parser("watch", help="print a job's lines until it ends; 0: finished, 1: failed, 3: stopped")
+    watch = verbs.add_parser("watch", help="print its lines until it ends; 0: finished, 1: failed, 3: stopped, 4: lost")
     stop = verbs.add_parser("stop", help="stop a job for all sites")
     fetch = verbs.add_parser("fetch", help="download an ended job's report and models")
     fetch.add_argument("--out", type=Path, default=Path("."), metavar="FOLDER", help="default: this folder")

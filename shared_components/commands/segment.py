@@ -54,7 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", metavar="HxW", help="of the network's input; default: the checkpoint's")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="keep every n-th frame")
     parser.add_argument("--video-rate", metavar="R", help="images a second: write an overlay video of a folder, too")
-    parser.add_argument("--masks", choices=KEEP, default="png", help="or depth; default: %(default)s")
+    parser.add_argument("--masks", choices=KEEP, default="png", help="of frames, or their depth; default: %(default)s")
     parser.add_argument(
         "--pictures",
         action=argparse.BooleanOptionalAction,

@@ -82,7 +82,7 @@ class Training:
     learning_rates: Mapping[str, Rate] = field(default_factory=dict)  # of parts, instead of learning_rate
     precision: Precision = "float32"
     start: Annotated[Start, Meta(description=f"use one of {', '.join(STARTS)} ({_FILE})")] = "random"
-    colour: Annotated[float, Meta(ge=0, le=1)] = 0.0  # strength of changed colours, see `data.colours`; 0: none
+    colour: Annotated[float, Meta(ge=0, le=1)] = 0.0  # strength of changed colours, hue and light; 0: none
     rotation: Annotated[float, Meta(ge=0, le=180)] = 0.0  # at most, of training frames, in degrees either way; 0: none
     flips: bool = True  # training frames are mirrored, in each direction with probability 0.5
     crops: bool = True  # training frames are scaled by 0.5 to 2 and cropped

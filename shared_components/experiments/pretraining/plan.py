@@ -50,7 +50,7 @@ class Settings:
     warmup: float = 0.05  # share of the steps in which the learning rate rises
     average: float = 0.999  # decay of the weights' moving average per step
     moved: float = 0.8  # share of the frames that are flipped, scaled and cropped
-    colour: float = 0.6  # strength of `data.colours`
+    colour: float = 0.6  # strength of changed colours
     precision: str = "float32"
     start: str = "random"  # kind and hash of the initial weights
     clip: int = 2  # frames at most; this and `objects`: of a network that is prompted with boxes
