@@ -92,7 +92,7 @@ def test_a_federation_is_simulated_from_a_job_with_other_settings(toy_bundle, tm
     by_folder = surgfl.simulate(job, tmp_path / "sites", tmp_path / "again", rounds=2, training={"iterations": 1})
     assert by_folder.scores == run.scores
     without = rewritten(paths[0], tmp_path / "without", split={"train": ["instrument_dataset_1"]})
-    with pytest.raises(ValueError, match="site site-1: .*split 'validation' has no frames"):
+    with pytest.raises(ValueError, match=r"site site-1: .*split 'validation' has no frames"):
         surgfl.simulate(job, {**sites, "site-1": without}, tmp_path / "refused")
     with pytest.raises(ValueError, match="unknown key"):
         surgfl.simulate(job, sites, tmp_path / "runs", traning={"iterations": 1})
