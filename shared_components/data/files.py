@@ -13,10 +13,12 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import cv2
 import numpy as np
+
+from shared_components.common.plain_yaml import YamlError, read_yaml
 
 Size = tuple[int, int]  # height, width
 
@@ -31,6 +33,7 @@ IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 VIDEOS = (".mp4", ".avi", ".mkv", ".mov", ".mpg", ".mpeg", ".ts", ".m4v", ".webm", ".wmv")
 """Endings by which a folder of videos is known; a file of any other may be a video as well."""
 VOLUMES = (".nii.gz", ".nii")
+MOST_YAML = 1 << 20  # bytes
 Axes = Literal["header", "stored"]
 """Which way a volume's axes point: as its header says, or x, y, t as they are stored, whatever it says."""
 DAMAGED = ("is not a readable image (empty, cut off or damaged)", "copy the file again")
@@ -45,6 +48,23 @@ class DataError(ValueError):
         self.file = file
         self.what = what
         self.what_to_do = what_to_do
+
+
+def read_yaml_file(path: Path, *, error: type[Exception]) -> Any:
+    """Read a YAML file of any origin, see `read_yaml`; ``error`` names the file and what to do.
+
+    FileNotFoundError passes: what it means is another thing for each file.
+    """
+    try:
+        return read_yaml(read_text(path, MOST_YAML))
+    except FileNotFoundError:
+        raise
+    except (OSError, UnicodeDecodeError) as problem:
+        raise error(f"{path}: cannot be read ({problem}); check the file") from problem
+    except DataError as problem:
+        raise error(str(problem)) from problem
+    except YamlError as problem:
+        raise error(f"{path}: {problem}") from problem
 
 
 def read_rgb(path: Path) -> np.ndarray:

@@ -42,12 +42,11 @@ from typing import Annotated, Any, Literal, cast, overload
 
 from msgspec import Meta
 
-from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.schema import check_keys, check_values, nearest, shown
 from shared_components.data.classes import CLASS_MAPS, LABELS, name_of, readable_as
 from shared_components.data.custom.description import KEYS as OWN_KEYS
 from shared_components.data.custom.description import KINDS, describe
-from shared_components.data.files import DataError, read_text
+from shared_components.data.files import read_yaml_file
 from shared_components.data.site import (
     PUBLISHABLE,
     SPLITS,
@@ -62,8 +61,6 @@ from shared_components.data.site import (
 
 MAX_QUARANTINE = 0.2
 _TARGET_OF = {"triplets": "triplets", "phases": "phase"}  # by the kind of task; others have the dataset's usual one
-MOST_BYTES = 1 << 20
-"""Of a site.yaml; one that lists ten thousand videos has a quarter of it."""
 _LONGEST_NAME = 100
 _TEXT = Meta(description="write text, in quotes if it looks like a number")
 KEYS: Mapping[str, Any] = {
@@ -144,15 +141,9 @@ def _site(path: Path, config: Mapping[Any, Any], name: str | None) -> Site:
 
 def _read_mapping(path: Path) -> dict[Any, Any]:
     try:
-        config = read_yaml(read_text(path, MOST_BYTES))
+        config = read_yaml_file(path, error=SiteError)
     except FileNotFoundError:
         raise SiteError(f"{path}: no such file; write a site.yaml there") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SiteError(f"{path}: cannot be read ({error}); check the file") from error
-    except DataError as error:
-        raise SiteError(str(error)) from error
-    except YamlError as error:
-        raise SiteError(f"{path}: {error}") from error
     if not isinstance(config, dict):
         raise SiteError(f"{path}: must hold 'key: value' lines, such as 'dataset: endovis2017'")
     return config

@@ -84,7 +84,7 @@ ODD = {"0": 0, "yes": True, "'3'": "'3'", "2.5": 2.5, ".nan": math.nan, "": None
         *((f"iterations: {text}", f"iterations is {value}") for text, value in ODD.items()),
         ("", "it is None; write its settings as 'name: value'; known keys: rounds"),
         ("- 3", r"it is \[3\]; write its settings as"),
-        *((text, "cannot be read") for text in ("iterations: [", "\x00")),
+        *((text, "is not valid YAML") for text in ("iterations: [", "\x00")),
     ],
 )
 def test_a_wrong_file_is_refused_and_no_default_taken(site, text, words):

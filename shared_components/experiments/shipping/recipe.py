@@ -19,10 +19,10 @@ from msgspec import field
 
 from shared_components.common import machine
 from shared_components.common.atomic import write_json
-from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.schema import Schema, parse
 from shared_components.core.initial_weights import RANDOM
 from shared_components.core.shipped_weights import sha256_of
+from shared_components.data.files import read_yaml_file
 from shared_components.data.synthetic.drawn_looks import FAMILIES
 from shared_components.experiments.comparison.fingerprint import fingerprint
 from shared_components.experiments.shipping.weights import (
@@ -88,7 +88,7 @@ def read_recipe(name: str) -> Recipe:
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.yaml")))
         raise ValueError(f"recipe {name!r} does not exist; known recipes: {known}, or give a path to a .yaml file")
-    recipe = parse(Recipe, _read(path), str(path))
+    recipe = parse(Recipe, read_yaml_file(path, error=ValueError), str(path))
     seen = [RANDOM]
     for stage, facts in recipe.stages.items():
         if facts.begins not in seen:
@@ -105,18 +105,11 @@ def read_real(path: Path | None) -> Real:
     """Read the real sites; relative paths in the file are relative to it. ValueError where it or a path is wrong."""
     if path is None:
         return Real()
-    found = parse(Real, _read(path), str(path))
+    found = parse(Real, read_yaml_file(path, error=ValueError), str(path))
     if twice := sorted(set(found.choose) & set(found.card)):
         raise ValueError(f"{path}: {twice[0]} is under choose and card; name it once, what chooses is in the card, too")
     placed = ({name: str(path.parent / file) for name, file in sites.items()} for sites in (found.choose, found.card))
     return Real(*placed)
-
-
-def _read(path: Path) -> Any:
-    try:
-        return read_yaml(path.read_text(encoding="utf-8"))
-    except YamlError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def words_of(recipe: Recipe, name: str, folder: Path) -> list[str]:

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from msgspec import Meta
 from msgspec.structs import asdict
 
 from shared_components.common.schema import Schema, parse, shown
 from shared_components.core.task import Task
+from shared_components.data.files import read_yaml_file
 from shared_components.data.site import Site, SiteError
 from shared_components.federation.messages import LARGEST, Job
 from shared_components.federation.privacy.gaussian import DELTA, Clip, Delta, Multiplier
@@ -93,11 +93,9 @@ def read_limits(path: Path) -> Limits:
         SiteError: It cannot be read, has an unknown key, or a limit out of its range.
     """
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = read_yaml_file(path, error=SiteError)
     except FileNotFoundError:
         return Limits()
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SiteError(f"{path}: cannot be read ({' '.join(str(error).split())}); correct the file") from error
     if isinstance(values, Mapping) and "privacy" in values and not values["privacy"]:
         raise SiteError(f"{path}: privacy is {shown(values['privacy'])}; write what is demanded: noise_multiplier: 1.0")
     return parse(Limits, values, f"{path}", error=SiteError)

@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.schema import Schema, parse
-from shared_components.data.files import DataError, read_text
+from shared_components.data.files import read_yaml_file
 
 Role = Literal["project_admin", "org_admin", "lead", "member"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -23,7 +22,6 @@ RESERVED = (
     "scenes",
 )  # fmt: skip
 """Names that FLARE or a run's folder uses otherwise; in any case of letters."""
-MOST_BYTES = 1 << 20
 MOST_SITES = 100  # which FLARE's server takes
 MOST_DAYS = 20 * 365
 LONGEST_NAME = 63  # of 64 letters that a certificate's common name allows
@@ -104,17 +102,13 @@ def load_federation(path: Path) -> Federation:
         FederationFileError: One sentence that begins with the file, names the key and says what to do.
     """
     try:
-        return parse_federation(read_yaml(read_text(Path(path), MOST_BYTES)))
+        values = read_yaml_file(Path(path), error=FederationFileError)
     except FileNotFoundError:
         raise FederationFileError(
             f"{path}: no such file; surgfl provision --example {path} writes one to fill in"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise FederationFileError(f"{path}: cannot be read ({error}); check the file") from error
-    except DataError as error:
-        raise FederationFileError(str(error)) from error
-    except YamlError as error:
-        raise FederationFileError(f"{path}: {error}") from error
+    try:
+        return parse_federation(values)
     except FederationFileError as error:
         raise FederationFileError(f"{path}: {error}") from error.__cause__
 
