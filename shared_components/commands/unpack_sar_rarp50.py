@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from shared_components.commands import add_clip
@@ -18,15 +17,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Unpack every video under the root; return 1 if one cannot be read or there is none."""
-    try:
-        folders = video_paths(args.root)
-        for folder in folders:
-            written = unpack(folder, frames=args.frames, interval=args.interval)
-            print(f"{folder.name}: {written} frames written")
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    if not folders:
-        print(f"{args.root}: holds no video_* folders with segmentation/; correct the path", file=sys.stderr)
-    return int(not folders)
+    """Unpack every video under the root; ValueError if one cannot be read or there is none."""
+    if not (folders := video_paths(args.root)):
+        raise ValueError(f"{args.root}: holds no video_* folders with segmentation/; correct the path")
+    for folder in folders:
+        written = unpack(folder, frames=args.frames, interval=args.interval)
+        print(f"{folder.name}: {written} frames written")
+    return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from shared_components.common.arguments import between, height_and_width
@@ -19,17 +18,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Unpack every sequence under the root; return 1 if one cannot be read or there is none."""
-    try:
-        between("unpack-stereomis", "--every", args.every, 1, whole=True)
-        size = height_and_width("--size", args.size) if args.size else None
-        folders = sequences(args.root)
-        for folder in folders:
-            written, rate = unpack(folder, every=args.every, size=size)
-            print(f"{folder.name}: {written} frames written, of a video of {rate:g} a second (rate: {rate:g})")
-    except (ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    if not folders:
-        print(f"{args.root}: holds no sequences with StereoCalibration.ini; correct the path", file=sys.stderr)
-    return int(not folders)
+    """Unpack every sequence under the root; ValueError if one cannot be read or there is none."""
+    between("unpack-stereomis", "--every", args.every, 1, whole=True)
+    size = height_and_width("--size", args.size) if args.size else None
+    if not (folders := sequences(args.root)):
+        raise ValueError(f"{args.root}: holds no sequences with StereoCalibration.ini; correct the path")
+    for folder in folders:
+        written, rate = unpack(folder, every=args.every, size=size)
+        print(f"{folder.name}: {written} frames written, of a video of {rate:g} a second (rate: {rate:g})")
+    return 0

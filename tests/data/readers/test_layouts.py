@@ -194,9 +194,9 @@ def test_unpacking_a_video_that_ends_too_early_is_refused(packed_video):
         unpack(packed_video)
 
 
-def test_the_command_refuses_a_folder_without_videos(tmp_path, capsys):
-    assert run_command(unpack_sar_rarp50, tmp_path) == 1
-    assert "holds no video_* folders" in capsys.readouterr().err
+def test_the_command_refuses_a_folder_without_videos(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no video_\* folders"):
+        run_command(unpack_sar_rarp50, tmp_path)
 
 
 # ---- Sisvse
