@@ -60,13 +60,7 @@ class Scorer:
         return self.task.predict(self._tracking, batch)
 
     def add(self, outputs: Tensor, batch: Batch, items: Sequence[Item]) -> None:
-        """Score a batch's outputs; ``items`` are its samples at the size that counts.
-
-        Raises ValueError where an output is NaN: a task would leave such a frame out, or score it as if it were empty.
-        """
-        if bool(outputs.isnan().any()):
-            names = " to ".join(dict.fromkeys((items[0].name, items[-1].name)))
-            raise ValueError(f"the network's output for {names} is not a number; the model is of no use, train it anew")
+        """Score a batch's outputs; ``items`` are its samples at the size that counts."""
         sizes = [_size_of(item) for item in items]
         for answer, item in zip(self.task.postprocess(outputs, batch, sizes), items, strict=True):
             self.scores.append(self.task.score(answer, item, quick=self._quick))

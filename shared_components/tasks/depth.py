@@ -189,7 +189,9 @@ class Depth(OneOutput):
         known = truth > 0
         if not known.any():
             return dict.fromkeys((metric.name for metric in METRICS), math.nan)
-        predicted, true = answer[known].astype(np.float64).clip(LEAST), truth[known].astype(np.float64)
+        # NaN would leave the frame out of the means: it counts as the largest depth
+        predicted = np.nan_to_num(answer[known].astype(np.float64), nan=MOST, posinf=MOST).clip(LEAST)
+        true = truth[known].astype(np.float64)
         scaled = predicted * (np.median(true) / np.median(predicted))
         plain, after = _errors(predicted, true), _errors(scaled, true)
         return plain | {

@@ -178,14 +178,17 @@ class Reconstruction(OneOutput):
         ]
 
     def score(self, answer: Restored, item: Item, *, quick: bool) -> dict[str, float]:
-        """Score one frame on its hidden pixels, and on all of its patches; NaN where their errors are not known."""
+        """Score one frame on its hidden pixels, and on all of its patches; NaN where their errors are not known.
+
+        A pixel or a patch that the network predicts as NaN is as wrong as black for white, and as its mean colour.
+        """
         true = last_frame(item)[answer.hidden].astype(np.float64) / 255
-        mse = float(np.mean((answer.image[answer.hidden] - true) ** 2))
+        mse = float(np.mean(np.nan_to_num((answer.image[answer.hidden] - true) ** 2, nan=1.0)))
+        errors = np.nan_to_num(answer.errors, nan=1.0)  # normalised: 1 is the error of a patch's mean colour
         shares = {
-            name: float(np.mean(answer.errors < limit)) if len(answer.errors) else math.nan
-            for name, limit in THRESHOLDS.items()
+            name: float(np.mean(errors < limit)) if len(errors) else math.nan for name, limit in THRESHOLDS.items()
         }
-        loss = float(np.mean(answer.errors[answer.masked])) if len(answer.errors) else math.nan
+        loss = float(np.mean(errors[answer.masked])) if len(errors) else math.nan
         return {"mse": mse, "psnr": 10 * math.log10(1 / max(mse, 1e-12)), **shares, "normalised_mse": loss}
 
     def files(self, answer: Restored, image: Array) -> dict[str, Array]:

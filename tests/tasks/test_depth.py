@@ -55,6 +55,11 @@ def test_a_frame_without_known_depth_counts_in_no_mean():
     assert DEPTH.summarise([nothing])["rmse"]["mean"] is None
 
 
+def test_what_is_predicted_as_no_number_is_wrong_and_not_left_out():
+    score = DEPTH.score(predicted([math.nan] * 4), item([55, 55, 55, 0]), quick=True)
+    assert score["rmse"] == score["mae"] == 200 and score["delta3"] == 0
+
+
 def test_the_first_metric_selects_and_lower_is_better():
     assert DEPTH.metrics[0].name == "rmse" and DEPTH.metrics[0].better(1.0, 2.0)
     assert [m.name for m in DEPTH.metrics] == list(DEPTH.score(predicted([1] * 4), item([1] * 4), quick=True))

@@ -105,6 +105,13 @@ def test_scores_are_worked_by_hand_and_visible_pixels_do_not_count():
     assert score["psnr"] == pytest.approx(10 * math.log10(25), rel=1e-5)
 
 
+def test_what_is_predicted_as_no_number_is_wrong_and_not_left_out():
+    nothing = np.full((1, 2, 3), np.nan, np.float32)
+    restored = Restored(nothing, np.array([[True, False]]), np.array([np.nan]), np.array([True]))
+    score = TASK.score(restored, Item(np.zeros((1, 1, 2, 3), np.uint8), {}, ""), quick=False)
+    assert score["mse"] == score["normalised_mse"] == 1 and score["below_300"] == 0
+
+
 def test_a_task_without_labels_asks_for_none():
     assert TASK.spec.targets == () and TASK.channels == 3 and TASK.card.outputs == ()
 
