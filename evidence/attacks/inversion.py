@@ -100,20 +100,6 @@ def total_variation(images: Tensor) -> Tensor:
     return across + down
 
 
-def linear_input(weight: Tensor, bias: Tensor) -> Tensor:
-    """Return the exact input of a linear layer from the gradients of one example.
-
-    dL/dW_ij = dL/db_i x_j, so x is any row of the one divided by that number of the other (Geiping et al., Proposition
-    3.1); the largest is taken.
-
-    Args:
-        weight: (out, in).
-        bias: (out,), not all of them zero.
-    """
-    row = int(bias.abs().argmax())
-    return weight[row] / bias[row]
-
-
 def invert_round(
     sent: Sent,
     masks: Mapping[str, Tensor],

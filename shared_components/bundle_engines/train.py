@@ -69,11 +69,7 @@ class Rounds:
             iterations=self.settings.iterations,
             generator=context.generator,
             augment=True,
-            colour=self.settings.colour,
-            rotation=self.settings.rotation,
-            flips=self.settings.flips,
-            crops=self.settings.crops,
-            crop_area=self.settings.crop_area,
+            **self.settings.augmentation,
             features=self.features,
         ):
             yield self.task.add_randomness(batch, context.generator)

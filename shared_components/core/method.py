@@ -275,8 +275,6 @@ class Server:
             weighted by samples.
         weighted_sum_only: The aggregator reads nothing of the updates but the sum of their GLOBAL pieces weighted by
             samples, and the samples' sum: secure sums will do.
-        takes_own_step: The server takes a step of its own, so that one site alone does not get back exactly what it
-            trained.
         trained: Prefixes of the names in the aggregator's state that are weights of its own.
     """
 
@@ -286,7 +284,6 @@ class Server:
     finish: Finish | None = None
     outsider: Outsider | None = None
     weighted_sum_only: bool = False
-    takes_own_step: bool = False
     trained: tuple[str, ...] = ()
 
 

@@ -104,22 +104,6 @@ def jittered(boxes: Tensor, generator: torch.Generator, *, amount: float, size: 
     return torch.cat([begin, end], dim=-1)
 
 
-def absent_at_first(label: Tensor, classes: int) -> Tensor:
-    """Count, for each object, the clips that show it in a later frame and not in the first.
-
-    A box on the first frame cannot name such an object: it is predicted empty.
-
-    Args:
-        label: Ids (..., T, H, W).
-
-    Returns:
-        int64 (N,), N = classes - 1.
-    """
-    present = class_boxes(label, classes)[..., 0].isfinite()  # (..., T, N)
-    missed = ~present[..., 0, :] & present.any(-2)  # (..., N)
-    return missed.reshape(-1, classes - 1).sum(0)  # (..., N) -> (clips, N) -> (N,)
-
-
 def _present(label: Tensor, ids: Tensor, dim: int) -> Tensor:
     """Say where along the other axis a class has a pixel: (..., T, N, W) for dim -2, (..., T, N, H) for dim -1."""
     return torch.stack([(label == one).any(dim) for one in ids], dim=-2)

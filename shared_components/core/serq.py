@@ -245,10 +245,6 @@ def _warn(report: dict[str, float], *, round: int) -> None:
 def _refuse_other_size(memory: State, shape: torch.Size) -> None:
     if not below(PRETRAINED, memory):
         return
-    if DESCRIPTOR not in memory:
-        raise ValueError(
-            "serq: the server's memory has no descriptor, as an earlier version of SurgFL kept it; start a new run"
-        )
     if memory[DESCRIPTOR].shape != shape:
         raise ValueError(
             f"serq: the descriptor in the server's memory is {tuple(memory[DESCRIPTOR].shape)}, and the frames now "

@@ -40,7 +40,6 @@ def build(
         partition=everything(Role.GLOBAL),
         server=Server(
             aggregator=ServerAdam(learning_rate, beta_1, beta_2, tau, released=mode == "as_released"),
-            takes_own_step=True,
             weighted_sum_only=True,
         ),
         about=About(

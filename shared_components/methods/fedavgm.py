@@ -25,7 +25,7 @@ def build(*, momentum: float = 0.9, learning_rate: float = 1.0, swa: Mapping[str
     method = Method(
         name="fedavgm",
         partition=everything(Role.GLOBAL),
-        server=Server(aggregator=ServerMomentum(momentum, learning_rate), takes_own_step=True, weighted_sum_only=True),
+        server=Server(aggregator=ServerMomentum(momentum, learning_rate), weighted_sum_only=True),
         about=About(
             label="FedAvgM",
             paper="Hsu et al., arXiv 1909.06335",

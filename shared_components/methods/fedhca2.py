@@ -69,7 +69,6 @@ def build(
         partition=EncoderAndDecoders(tuple(encoder), tuple(decoders)),
         server=Server(
             aggregator=HyperWeights(conflict, alpha, beta, rate=hyper_rate, inertia=momentum, decay=weight_decay),
-            takes_own_step=True,
             trained=("alpha/", "beta/"),
         ),
         requires=Requires(multi_task=True),

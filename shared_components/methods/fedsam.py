@@ -20,8 +20,6 @@ def build(
     adaptive: bool = False,
     eta: float = 0.01,
     scaling: str = "paper",
-    average_from: int | None = None,
-    average_cycle: int = 1,
     swa: Mapping[str, Any] | None = None,
 ) -> Method:
     """Return FedSAM, or with ``adaptive`` FedASAM.
@@ -33,19 +31,12 @@ def build(
         eta: Added to |w| in ASAM.
         scaling: Which tensors ASAM scales: ``paper``, those of two or more dimensions; ``as_released``, those whose
             names hold "weight", normalisation layers' included.
-        average_from, average_cycle: ``swa`` of this start and cycle, as older jobs say it.
         swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
     """
     between("fedsam", "rho", rho, 0)
     true_or_false("fedsam", "adaptive", adaptive)
     between("fedsam", "eta", eta, 0)
     one_of("fedsam", "scaling", scaling, SCALINGS)
-    between("fedsam", "average_from", average_from, 0, whole=True, null="never")
-    between("fedsam", "average_cycle", average_cycle, 1, whole=True)
-    if average_from is not None and swa is not None:
-        raise ValueError("fedsam: average_from and swa both say when to average; leave average_from out")
-    if average_from is not None:
-        swa = {"start": average_from, "cycle": average_cycle}
     method = Method(
         name="fedsam",
         partition=everything(Role.GLOBAL),

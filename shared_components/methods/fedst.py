@@ -68,7 +68,6 @@ def build(
             aggregator=WeightedMean(),  # Eq. (6)
             update=updates.get(synthetic),  # Eqs. (10) to (12)
             check=check_beforehand,
-            takes_own_step=synthetic != "none",
             weighted_sum_only=True,
         ),
         local=Local(condition_on_site=if_it_has_an_indicator(SiteText(text_encoder, text_wording, seed))),

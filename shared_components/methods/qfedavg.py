@@ -40,7 +40,7 @@ def build(
     method = Method(
         name="qfedavg",
         partition=everything(Role.GLOBAL),
-        server=Server(aggregator=FairMean(q, 1 / learning_rate, released=mode == "as_released"), takes_own_step=True),
+        server=Server(aggregator=FairMean(q, 1 / learning_rate, released=mode == "as_released")),
         local=Local(measure=received_loss, measure_images=loss_images, extras={"loss": scalar}),
         about=About(
             label="q-FedAvg",

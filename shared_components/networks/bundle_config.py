@@ -37,7 +37,6 @@ Beta = Annotated[float, Meta(ge=0, lt=1)]
 Few = Literal["repeat", "shrink", "refuse"]
 Schedule = Literal["constant", "cosine", "polynomial"]
 Optimizer = Literal["adamw", "sgd"]
-SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 _FILE = "a job carries no path: with file every site names its own in SURGFL_START_WEIGHTS"
 
 
@@ -105,14 +104,7 @@ class Training:
 
     def _random_frames(self) -> list[str]:
         """Return the settings, as they would be off, by which training frames change at random."""
-        on = {
-            "colour: 0": self.colour,
-            "rotation: 0": self.rotation,
-            "flips: false": self.flips,
-            "crops: false": self.crops,
-            "crop_area: 0": self.crop_area,
-        }
-        return [off for off, value in on.items() if value]
+        return [f"{name}: {'false' if on is True else 0}" for name, on in self.augmentation.items() if on]
 
     def for_samples(self, samples: int) -> Training:
         """Return the settings of a site with this many training samples: its epochs as iterations, its batch.
@@ -130,6 +122,11 @@ class Training:
             return self
         count = max(1, math.ceil(self.epochs * samples / size)) if self.epochs else self.iterations
         return replace(self, epochs=0, iterations=count, batch_size=size)
+
+    @property
+    def augmentation(self) -> dict[str, Any]:
+        """How `dataset.batches` changes training frames at random."""
+        return {name: getattr(self, name) for name in ("colour", "rotation", "flips", "crops", "crop_area")}
 
     @property
     def steps(self) -> int:

@@ -10,7 +10,7 @@ from scipy.stats import mannwhitneyu
 from torch import nn
 
 from evidence.attacks import inversion
-from evidence.attacks.inversion import cosine, invert, invert_round, linear_input, loss_of, true_gradient
+from evidence.attacks.inversion import cosine, invert, invert_round, loss_of, true_gradient
 from evidence.attacks.measures import auc, auc_interval, matched, psnr, ssim
 from evidence.attacks.membership import losses
 from evidence.attacks.sent import joined, train_round
@@ -42,13 +42,7 @@ def layer():
     return network, loss, image, dict(zip(("1.weight", "1.bias"), gradients, strict=True))
 
 
-def test_the_input_of_a_linear_layer_is_recovered_exactly(layer):
-    _, _, image, gradients = layer
-    found = linear_input(gradients["1.weight"], gradients["1.bias"])
-    torch.testing.assert_close(found, image.flatten(), atol=1e-6, rtol=0)
-
-
-def test_inversion_by_optimisation_comes_to_the_same_input(layer):
+def test_inversion_by_optimisation_comes_to_the_input(layer):
     network, loss, image, gradients = layer
     found, similar = invert(
         network, loss, gradients, start=torch.full_like(image, 0.5), iterations=1500, rate=0.05, variation=0.0

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from shared_components.core.prompts import Prompts, absent_at_first, class_boxes, jittered, whole_frames
+from shared_components.core.prompts import Prompts, class_boxes, jittered, whole_frames
 
 SIZE = (6, 9)
 
@@ -73,16 +73,6 @@ def test_only_training_moves_boxes():
     unmoved = prompts(boxes, size=SIZE)
     assert torch.equal(unmoved[:, 0], boxes[:, 0])
     assert not torch.equal(prompts(boxes, size=SIZE, generator=torch.Generator().manual_seed(0))[:, 0], boxes[:, 0])
-
-
-def test_objects_that_come_after_the_first_frame_are_counted():
-    label = torch.zeros(3, 2, *SIZE, dtype=torch.long)
-    label[0, :, 0, 0] = 1  # there from the first
-    label[1, 1, 0, 0] = 1  # comes later
-    label[:2, 1, 1, 1] = 2
-    label[2, 0, 1, 1] = 2  # leaves
-    assert absent_at_first(label, 4).tolist() == [1, 2, 0]
-    assert absent_at_first(label[1], 4).tolist() == [1, 1, 0]
 
 
 @pytest.mark.parametrize(

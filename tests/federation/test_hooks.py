@@ -123,7 +123,7 @@ def test_shared_pieces_of_different_tasks_must_fit(play, two_tasks, tmp_path):
         federation.enrol()
 
 
-@pytest.mark.parametrize("method, arguments", [("fedsam", {"average_from": 2}), ("feddp", {"fine_tune_from": 2})])
+@pytest.mark.parametrize("method, arguments", [("fedsam", {"swa": {"start": 2}}), ("feddp", {"fine_tune_from": 2})])
 def test_a_job_that_ends_before_what_its_arguments_name_is_refused(federate, method, arguments):
     with pytest.raises(FederationError, match=rf"{method} needs at least 3 rounds .* the job has 2; change 'rounds'"):
         federate(make_job(method, rounds=2, arguments=arguments))

@@ -40,7 +40,7 @@ SHARED = {"head.weight": torch.zeros(2, 3), "head.bias": torch.zeros(2)}
 EXTRAS = {  # a good group of each method that declares one
     "pfedsis": {name: torch.ones_like(value) for name, value in SHARED.items()},
     "fedas": {"value": torch.tensor(1.0)},
-    "fedseg": {"mean": torch.ones(2, 8), "present": torch.ones(2)},
+    "fedseg": {"mean": torch.eye(2, 8), "present": torch.ones(2)},
     "qfedavg": {"value": torch.tensor(1.0)},
 }
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from shared_components.federation.messages import FederationError, Message, SiteRefusal
-from shared_components.federation.runs import server_files
 from shared_components.federation.server.update_checks import RejectedUpdate, check_pieces
 from tests.federation.conftest import SITES, Federation, make_job
 
@@ -126,16 +125,6 @@ def test_an_update_of_a_site_that_the_round_did_not_ask_is_not_used(federate, to
     record = federation.send({**replies, idle: next(iter(replies.values()))})
     assert record["rejected"] == [{"site": idle, "reason": "the round did not ask it"}]
     assert record["drawn"] == sorted(replies)
-
-
-def test_a_run_of_an_older_version_is_not_resumed(federate, toy_bundle, tmp_path):
-    federation = federate(make_job("fedavg", rounds=2)).run(until=1)
-    files = server_files(federation.server.folder)
-    last, tensors, values = files.load()
-    del values["answered"]
-    files.save(last, tensors, values)
-    with pytest.raises(FederationError, match="was begun by an older version of surgfl"):
-        federate(make_job("fedavg", rounds=2), resume=True)
 
 
 @pytest.mark.parametrize("there, enough", [(["site-1", "site-3"], True), (["site-1"], False)])

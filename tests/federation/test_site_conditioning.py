@@ -212,12 +212,11 @@ def test_a_site_may_bring_vectors_of_its_own_if_all_are_of_one_encoder(play, sce
 
 
 def test_a_site_that_says_nothing_compares_with_none(play, federate):
-    """Older states have no such entry."""
     play()
     federation = federate(job())
     replies = federation.replies()
-    replies["site-1"].header["prepared"] = ""
-    del replies["site-2"].header["prepared"]
+    for site in ("site-1", "site-2"):
+        replies[site].header["prepared"] = ""
     federation.send(replies)
     assert [p.prepared for p in federation.server.state.profiles.values()] == ["", "", f"sentence {MINILM_SHA256}"]
 

@@ -159,11 +159,6 @@ def test_the_first_and_the_final_weights_are_exact(federate, job_on_toy):
     assert last["bytes"]["down"] == {"global": total_bytes(shared)}
 
 
-@pytest.mark.parametrize("method", ["fedavg", "ditto"])
-def test_a_killed_run_in_bfloat16_resumes_to_the_same_bits(federate, job_on_toy, tmp_path, method):
-    resumes(federate, job_on_toy(method, wire=BF16), tmp_path, SITES[:2] if method in NOT_TINY else SITES)
-
-
 def one_of_each_kind_of_message():
     """Return a method for each set of what sites send and receive, on a small network where there is one."""
     kinds = {}
@@ -177,8 +172,9 @@ def one_of_each_kind_of_message():
     return sorted({*kinds.values()} - {"fedavg", "ditto"})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", one_of_each_kind_of_message())
+@pytest.mark.parametrize(
+    "method", ["fedavg", "ditto", *(pytest.param(one, marks=pytest.mark.slow) for one in one_of_each_kind_of_message())]
+)
 def test_what_methods_send_travels_in_bfloat16_and_resumes(federate, job_on_toy, tmp_path, method):
     resumes(federate, job_on_toy(method, wire=BF16), tmp_path, SITES[:2] if method in NOT_TINY else SITES)
 

@@ -85,7 +85,7 @@ def test_the_network_is_put_back_when_the_second_pass_fails():
 
 @pytest.mark.slow
 def test_a_federation_ends_with_the_mean_of_its_last_models_also_after_a_resume(federate, tmp_path):
-    job = make_job("fedsam", rounds=3, arguments={"average_from": 1})
+    job = make_job("fedsam", rounds=3, arguments={"swa": {"start": 1}})
     federation = federate(job, folder=tmp_path / "a")
     federation.enrol()
     models = []
@@ -194,16 +194,6 @@ def test_under_bf16_autocast_weights_and_gradients_stay_float32_and_the_ascent_i
     # the second pass sees the moved weights: a cast that was kept from the first would give its gradient
     train_step(plain, optimizer, load_method("fedavg"), batch, replace(context(), precision="bf16"), found, by_loss)
     assert not torch.equal(network.fc1.weight.grad, plain.fc1.weight.grad)
-
-
-def test_average_from_is_swa_of_this_start_and_not_both_are_taken():
-    old, new = (
-        load_method("fedsam", average_from=2, average_cycle=3),
-        load_method("fedsam", swa={"start": 2, "cycle": 3}),
-    )
-    assert old.server.aggregator == new.server.aggregator and old.requires == new.requires
-    with pytest.raises(ValueError, match=r"^fedsam: average_from and swa both say"):
-        load_method("fedsam", average_from=2, swa={"start": 2})
 
 
 def test_the_label_says_which_it_is():

@@ -102,8 +102,6 @@ TABLE = [
     ("fedprox", "mu", [0], [-1e-9]),
     ("fedrep", "head_share", [0.01, 0.99], [0, 1]),
     ("fedsam", "rho eta", [0], [-1]),
-    ("fedsam", "average_from", [None, 0], [-1]),
-    ("fedsam", "average_cycle", [1], [0]),
     ("fedseg", "temperature", [0.01], [0, -0.07]),
     ("fedseg", "weight", [0], [-1]),
     ("fedseg", "anchors prototype_images", [1], [0]),

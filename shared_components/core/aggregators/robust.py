@@ -83,11 +83,6 @@ class BoundedMean(StatelessStart):
 NEIGHBOURS = {"n-f-2": 2, "n-f-1": 1}  # what is taken from n - f
 
 
-def median(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the coordinate-wise median; of an even number, the mean of the two in the middle."""
-    return trimmed_mean(tensors, (len(tensors) - 1) // 2)
-
-
 def trimmed_mean(tensors: Sequence[Tensor], trim: int) -> Tensor:
     """Return the coordinate-wise mean without the ``trim`` smallest and the ``trim`` largest values.
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from shared_components.core.card import Metric
 from shared_components.core.labels import CHANCE
+from shared_components.core.paired_test import paired_test
 from shared_components.experiments.comparison.plan import AVERAGED, LAST, SCORES, Run, Versus, finished
 from shared_components.reporting.records import NAN, Group, grouped, load_run, output_names, score
 from shared_components.reporting.records import Run as Records
@@ -195,7 +196,7 @@ def contest(comparison: Comparison, group: Group, metric: Metric) -> Contest | N
     first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     difference = statistics.mean(a - b for a, b in pairs) if pairs else NAN
     untested = why_untested(first, second)
-    p_values = (NAN, NAN) if untested else (paired_t(first, second), _wilcoxon(first, second))
+    p_values = (NAN, NAN) if untested else (paired_t(first, second), paired_test(first, second).p)
     return Contest(metric, ranked[0], ranked[1], difference, len(pairs), *p_values, untested)
 
 
@@ -247,10 +248,3 @@ def paired_t(first: Sequence[float], second: Sequence[float]) -> float:
     from scipy import stats  # late, here and below: a run's process does without it
 
     return float(stats.ttest_rel(first, second).pvalue)
-
-
-def _wilcoxon(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the two-sided p of Wilcoxon's signed-rank test."""
-    from scipy import stats
-
-    return float(stats.wilcoxon(first, second).pvalue)

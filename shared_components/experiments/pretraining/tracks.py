@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from shared_components.common.progress import follow
 from shared_components.core.prompts import Prompts, class_boxes
+from shared_components.core.video_metrics import mean_known
 from shared_components.data.samples import SampleSpec
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.transforms import to_tensors
@@ -59,7 +60,7 @@ class Tracks:
         """Write each tracker's IoU in the first frame, and its mean over the later ones."""
         said = []
         for group, found in scores.items():
-            each = [f"{who} {found[who][0]:.3f} {_mean(found[who][1:]):.3f}" for who in SHOWN]
+            each = [f"{who} {found[who][0]:.3f} {mean_known(np.asarray(found[who][1:], float)):.3f}" for who in SHOWN]
             said.append(f"{group} looks " + ", ".join(each))
         return "IoU in the first frame, later: " + "; ".join(said)
 
@@ -82,7 +83,7 @@ def iou_by_age(network: nn.Module, videos: list[Video]) -> dict[str, Any]:
     network.train(training)
     by_age = {who: np.concatenate(values, axis=1) for who, values in found.items()}  # (T, objects)
     counts = (~np.isnan(by_age[NETWORK])).sum(1).tolist()
-    return {who: [_mean(row) for row in rows] for who, rows in by_age.items()} | {"objects": counts}
+    return {who: [*map(mean_known, rows)] for who, rows in by_age.items()} | {"objects": counts}
 
 
 def one_hot(label: Tensor) -> Tensor:
@@ -116,8 +117,3 @@ def _video(look: str, number: int, size: tuple[int, int]) -> Video:
 
 def _size(label: Tensor) -> tuple[int, int]:
     return label.shape[-2], label.shape[-1]
-
-
-def _mean(values: Any) -> float:
-    known = np.asarray(values, float)
-    return float(np.nanmean(known)) if (~np.isnan(known)).any() else float("nan")

@@ -28,9 +28,9 @@ LARGEST_RATIO = 10_000  # of a site's samples to the median of the others'
 
 def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
     """Read a site's profile from a reply's header or a saved state; FederationError where it is malformed."""
-    older = {"items": {}, "fixed": "", "prepared": "", "start": {"start": "random", "sha256": ""}}
+    required = ("samples", "card", "items", "fixed", "prepared", "start")
     try:
-        own = older | check_reply_header("enrol", header, f"the profile of {site}", required=("samples", "card"))
+        own = check_reply_header("enrol", header, f"the profile of {site}", required=required)
     except ValueError as error:
         raise FederationError(f"{error}; use one version of surgfl everywhere") from error
     card = Card.from_json(own["card"])

@@ -385,7 +385,7 @@ class ServerRunner:
         if (found := state_to_resume(self.folder, self.job.rounds)) is None:
             return False
         last, tensors, values = found
-        self.state, self.round_log.records = ServerState.unpack(tensors, values, round=last + 1, folder=self.folder)
+        self.state, self.round_log.records = ServerState.unpack(tensors, values, round=last + 1)
         change_description(self.folder, rounds=self.job.rounds, error=None)
         return True
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -12,7 +11,7 @@ from torch import Tensor
 from shared_components.core.method import Method, Models, Profile, site_order
 from shared_components.core.partition import Partition
 from shared_components.data.profile_items import ITEMS
-from shared_components.federation.messages import FederationError, Job, Message
+from shared_components.federation.messages import Job, Message
 from shared_components.federation.server.enrolment import profile_header, profile_of
 from shared_components.federation.store import groups_of, named_groups
 
@@ -55,24 +54,16 @@ class ServerState:
 
     @classmethod
     def unpack(
-        cls, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, round: int, folder: Path
+        cls, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, round: int
     ) -> tuple[ServerState, list[dict[str, Any]]]:
-        """Undo `pack`: return the state, with ``round`` as the next one, and the records.
-
-        Raises:
-            FederationError: An older version of surgfl wrote the state of this folder, and saved less.
-        """
-        if "answered" not in values:
-            raise FederationError(
-                f"{folder} was begun by an older version of surgfl; finish it with that one, or start a new run"
-            )
+        """Undo `pack`: return the state, with ``round`` as the next one, and the records."""
         profiles = {site: profile_of(site, header) for site, header in values["profiles"].items()}
         sites, groups = site_order(profiles), groups_of(tensors)
         mixed = {site: groups.get(f"mixed:{site}", {}) for site in sites}
         sent = {g.removeprefix("broadcast:"): p for g, p in groups.items() if g.startswith("broadcast:")}
         state = cls(
             sites=sites,
-            numbers=values.get("numbers") or {site: n for n, site in enumerate(sites)},
+            numbers=values["numbers"],
             round=round,
             profiles=profiles,
             partition=Partition.from_json(values["partition"]),
@@ -80,7 +71,7 @@ class ServerState:
             aggregator=groups.get("state", {}),
             kept=groups.get("kept", {}),
             answered=values["answered"],
-            own=values.get("own"),  # older states have none
+            own=values["own"],
         )
         return state, values["records"]
 

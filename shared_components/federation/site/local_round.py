@@ -131,11 +131,7 @@ class LocalRound:
             iterations=iterations,
             generator=self.context.generator,
             augment=True,
-            colour=self.settings.colour,
-            rotation=self.settings.rotation,
-            flips=self.settings.flips,
-            crops=self.settings.crops,
-            crop_area=self.settings.crop_area,
+            **self.settings.augmentation,
             features=self.features,
         ):
             self.stop()

@@ -57,7 +57,6 @@ class JobFolder:
 
     Attributes:
         folder: Its path.
-        configs: By file, what FLARE builds.
         named: Every class, in the order of the configs.
         job: The controller's arguments; None where it is another controller, or they are no job.
         marked: `custom` folders; FLARE takes a job with one for a job with code, empty or not.
@@ -67,7 +66,6 @@ class JobFolder:
     """
 
     folder: Path
-    configs: Mapping[str, Mapping[str, Any]]
     named: tuple[Named, ...]
     job: Job | None
     marked: tuple[str, ...]
@@ -106,7 +104,7 @@ def read_job_folder(folder: Path) -> JobFolder:
             except ValueError as error:
                 problems.append(str(error))
     marked, code, unneeded = _files(folder, set(configs), apps)
-    return JobFolder(folder, configs, tuple(named), job, marked, code, unneeded, tuple(dict.fromkeys(problems)))
+    return JobFolder(folder, tuple(named), job, marked, code, unneeded, tuple(dict.fromkeys(problems)))
 
 
 def apps_of(folder: Path) -> list[str]:
