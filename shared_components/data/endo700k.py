@@ -11,7 +11,7 @@ from typing import Any
 
 from shared_components.data.files import DataError, natural_order
 from shared_components.data.readers import find_reader
-from shared_components.data.splits import LEFT_OUT, named
+from shared_components.data.splits import LEFT_OUT, named, without_tested
 
 PARTS = {
     "heico": "heico", "cholec80": "cholec80_frames", "psi_ava": "psi_ava", "esad": "esad", "lapgyn4": "lapgyn4",
@@ -29,10 +29,13 @@ def left_out(before: str) -> list[str]:
     Raises:
         ValueError: it is another word.
     """
+    return named("cholec80", sorted({video for task in _tasks(before) for video in LEFT_OUT[task]}))
+
+
+def _tasks(before: str) -> list[str]:
     if before not in BEFORE:
         raise ValueError(f"a pre-training comes before {', '.join(BEFORE)}, and not {before!r}; choose one of them")
-    tasks = LEFT_OUT if before == EVERY else [before]
-    return named("cholec80", sorted({video for task in tasks for video in LEFT_OUT[task]}))
+    return list(LEFT_OUT) if before == EVERY else [before]
 
 
 def part_of(site: str, root: Path, *, before: str, validation: int = 1) -> dict[str, Any]:
@@ -48,8 +51,10 @@ def part_of(site: str, root: Path, *, before: str, validation: int = 1) -> dict[
         DataError: the folder has no video of the dataset, or too few.
         ValueError: as of `left_out`.
     """
-    dataset, excluded = PARTS[site], left_out(before) if site == "cholec80" else []
-    found = sorted(set(find_reader(dataset).videos(root)) - set(excluded), key=natural_order)
+    dataset, every = PARTS[site], find_reader(PARTS[site]).videos(root)
+    for task in _tasks(before) if site == "cholec80" else ():  # by their numbers, whatever the folders are called
+        every = without_tested(every, "cholec80", task)
+    found = sorted(every, key=natural_order)
     if len(found) <= validation:
         raise DataError(
             root, f"has {len(found)} videos of {dataset} to train on", f"put more than {validation} there, as published"

@@ -206,11 +206,15 @@ def video_folders(root: Path, holds_video: Callable[[Path], bool]) -> dict[str, 
     """
     found: dict[str, Path] = {}
     try:
-        children = sorted(path for path in root.iterdir() if path.is_dir())
+        children = sorted(
+            path
+            for path in root.iterdir()
+            if path.is_dir() and path.name != "__MACOSX" and os.access(path, os.R_OK | os.X_OK)  # not lost+found
+        )
     except OSError as error:
         raise DataError(root, f"cannot be listed ({error.strerror})", "mount it or correct 'root'") from error
     holds = {child: holds_video(child) for child in children}
-    folders = [child for child in children if not holds[child] and os.access(child, os.R_OK | os.X_OK)]  # lost+found
+    folders = [child for child in children if not holds[child]]
     below = [path for folder in folders for path in sorted(folder.iterdir()) if path.is_dir() and holds_video(path)]
     for path in [*filter(holds.get, children), *below]:
         if path.name in found:

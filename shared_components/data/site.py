@@ -152,7 +152,7 @@ def unfit(site: Site, other: Site) -> str:
 
 def _shared(site: Site, other: Site) -> str:
     here, there = site.root.resolve(), other.root.resolve()  # a data set's folder, or the one above it
-    if other.dataset != site.dataset or not (here.is_relative_to(there) or there.is_relative_to(here)):
+    if not (here.is_relative_to(there) or there.is_relative_to(here)):
         return ""
     for split, ranges in site.split.items():
         for part in ranges:

@@ -64,15 +64,18 @@ def records(file: Path, *, columns: tuple[str, ...], separator: str = ",") -> tu
     return _records(file, changed(file), columns, separator)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4)  # who reads long ones keeps what it makes of them
 def _records(file: Path, stamp: int, columns: tuple[str, ...], separator: str) -> tuple[Mapping[str, str], ...]:
     reader = csv.DictReader(_text(file).lstrip("\ufeff").splitlines(), delimiter=separator)
-    names = [name.strip() for name in reader.fieldnames or ()]
+    try:
+        names, rows = [name.strip() for name in reader.fieldnames or ()], list(reader)
+    except csv.Error as error:  # such as a quote that nothing closes
+        raise DataError(file, f"is no table ({error}, line {reader.line_num})", "copy it again") from error
     for column in columns:
         if column not in names:
             raise DataError(file, f"has no column {column!r}, but {', '.join(names) or 'none'}", "copy it again")
     return tuple(
-        {key.strip(): (value or "").strip() for key, value in one.items() if isinstance(key, str)} for one in reader
+        {key.strip(): (value or "").strip() for key, value in one.items() if isinstance(key, str)} for one in rows
     )
 
 

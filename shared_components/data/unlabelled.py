@@ -42,12 +42,11 @@ class Unlabelled(Reader):
         return found if more or not _is_video(only) else frames_of(only)
 
     def _found(self, root: Path) -> Found:
-        for pattern in self.FOLDERS:
-            folders = [path for path in sorted(root.glob(pattern)) if path.is_dir()]
-            dated = tuple((path, path.stat().st_mtime_ns) for path in folders)
-            if found := _listed(root, self.FILE, dated):
-                return found
-        return {}
+        return next(filter(None, (self._in(root, pattern) for pattern in self.FOLDERS)), {})
+
+    def _in(self, root: Path, pattern: str) -> Found:
+        folders = [path for path in sorted(root.glob(pattern)) if path.is_dir()]
+        return _listed(root, self.FILE, tuple((path, path.stat().st_mtime_ns) for path in folders))
 
 
 def frames_of(video: Path) -> dict[int, Path]:

@@ -64,6 +64,20 @@ def test_a_variant_leaves_out_the_test_videos_of_its_task(folder, before, kept):
     assert len(split["validation"]) == 1
 
 
+def test_videos_are_left_out_by_their_numbers(tmp_path):
+    for number in (1, 2, 12):
+        write(tmp_path / f"frames/video{number}/video{number}_000001.png", frame_image(1))
+    split = part_of("cholec80", tmp_path, before="triplets", validation=1)["split"]
+    assert split == {"train": ["video2"], "validation": ["video12"]}
+
+
+def test_operations_of_both_folders_are_found(tmp_path):
+    write(tmp_path / "frames/video02/video02_000001.png", frame_image(1))
+    encode(tmp_path / "videos/video09.mp4", 30)
+    split = part_of("cholec80", tmp_path, before="phases", validation=1)["split"]
+    assert split == {"train": ["video02"], "validation": ["video09"]}
+
+
 def test_all_leaves_out_the_videos_of_every_task():
     assert set(left_out("all")) == set().union(*(left_out(one) for one in BEFORE[:-1]))
     with pytest.raises(ValueError, match="and not 'depth'; choose one of them"):

@@ -64,11 +64,13 @@ def test_frames_of_more_than_8_bits_are_refused_and_not_cut(tmp_path):
         read_rgb(tmp_path / "a.png")
 
 
-def test_a_folder_that_may_not_be_entered_holds_no_video(tmp_path, monkeypatch):
-    for name in ("release/video", "lost+found/other"):  # root may enter both
+def test_what_a_disk_or_a_zip_of_macos_leaves_is_not_entered(tmp_path, monkeypatch):
+    for name in ("release/video", "lost+found/video", "__MACOSX/release/video"):  # root may enter all
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.setattr(os, "access", lambda path, mode: path.name != "lost+found")
-    assert list(video_folders(tmp_path, lambda folder: folder.name in ("video", "other"))) == ["video"]
+    seen = []
+    assert list(video_folders(tmp_path, lambda path: seen.append(path.name) or path.name == "video")) == ["video"]
+    assert seen == ["release", "video"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -93,11 +94,11 @@ def placed(root: Path, template: str, video: str) -> Path:
 
 
 def numbered(names: Iterable[str]) -> dict[str, int]:
-    """Number frames by the last number in their names, or by their place where that does not tell them apart."""
+    """Number frames by the last number in their names, or by their place where that is not their order."""
     ordered = sorted(names, key=natural_order)
     if all(re.search(r"\d", name) for name in ordered):
         found = {name: frame_number(Path(f"{name}.png")) for name in ordered}
-        if len(set(found.values())) == len(found):
+        if all(before < after for before, after in pairwise(found.values())):
             return found
     return {name: place for place, name in enumerate(ordered)}
 

@@ -18,7 +18,7 @@ from types import MappingProxyType
 import numpy as np
 
 from shared_components.data.classes import LABELS
-from shared_components.data.files import DataError, by_number, natural_order, read_rgb
+from shared_components.data.files import DataError, by_number, natural_order
 from shared_components.data.readers import Listing, Reader
 from shared_components.data.tables import records, row
 
@@ -50,20 +50,13 @@ class Appendix300(Reader):
         file = folder / f"{video}.mp4"
         return _of_video(file) if file.is_file() else by_number(folder, "*.jpg", "*.png")
 
-    def read_image(self, path: Path) -> np.ndarray:
-        if path.parent.is_file():
-            from shared_components.data.video import read_frame
-
-            return read_frame(path.parent, int(path.name))
-        return read_rgb(path)
-
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (address,) = files
         table, video = address.parent, address.name
         grades = [one["grade"] for one in records(table, columns=("video", "grade")) if one["video"] == video]
         known = range(len(LABELS["appendicitis_grades"]))
         if len(grades) != 1:
-            what = f"has {len(grades) or 'no'} grades of {video}" if grades else f"has no grade of {video}"
+            what = f"has {len(grades)} grades of {video}" if grades else f"has no grade of {video}"
             raise DataError(table, what, "give it one, or take the video out of the split")
         if not grades[0].isdecimal() or int(grades[0]) not in known:
             what = f"gives {video} the grade {grades[0]!r}" if grades[0] else f"gives {video} no grade"

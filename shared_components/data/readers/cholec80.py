@@ -19,7 +19,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from shared_components.data.files import DataError, by_number, is_there, natural_order, read_rgb
+from shared_components.data.files import DataError, by_number, is_there, natural_order
 from shared_components.data.readers import Listing, Reader
 from shared_components.data.tables import changed, of_row, records, row, zeros_and_ones
 
@@ -49,7 +49,7 @@ class Cholec80(Reader):
         phases = root / "phase_annotations" / f"{video}-phase.txt"
         tools = root / "tool_annotations" / f"{video}-tool.txt"
         images = self.images(root, video)
-        rows = {number for number in _phases(phases, changed(phases)) if number % _EACH == 0}
+        rows = set(_phases(phases, changed(phases)))
         beyond = sorted(rows - images.keys())
         if len(beyond) == 1 and beyond[0] > max(images, default=0):
             logger.info("%s: row %d is after the video's end, and left out", phases, beyond[0])
@@ -71,14 +71,10 @@ class Cholec80(Reader):
         return {number: file / f"{number:06d}" for number in range(0, frame_count(file), _EACH)}
 
     def read_image(self, path: Path) -> np.ndarray:
-        if path.parent.is_file():
-            from shared_components.data.video import read_frame
-
-            return read_frame(path.parent, int(path.name))
         if not is_there(path):
             what = "file is missing, and there are annotations of this frame"
             raise DataError(path, what, "put it back, or cut the annotations where the video ends")
-        return read_rgb(path)
+        return super().read_image(path)
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (address,) = files
@@ -96,7 +92,7 @@ def _name(root: Path, video: str, number: int) -> Path:
 
 @lru_cache(maxsize=128)
 def _phases(file: Path, stamp: int) -> dict[int, int]:
-    """Return the phase of every frame."""
+    """Return the phase of every frame that is labelled by tools, too: one a second."""
     found = {}
     for line in records(file, columns=("Frame", "Phase"), separator="\t"):
         if line["Phase"] not in PHASES:
@@ -104,7 +100,8 @@ def _phases(file: Path, stamp: int) -> dict[int, int]:
                 f"knows the phase {line['Phase']!r} at frame {line['Frame']}, where one of {', '.join(PHASES)} is due"
             )
             raise DataError(file, what, "copy it again")
-        found[_number(file, line["Frame"])] = PHASES.index(line["Phase"])
+        if (number := _number(file, line["Frame"])) % _EACH == 0:
+            found[number] = PHASES.index(line["Phase"])
     return found
 
 

@@ -8,10 +8,15 @@ What is published of Endo700k leaves out the videos 12, 17, 27 and 52, by which 
 
 from __future__ import annotations
 
-from shared_components.data.unlabelled import Unlabelled
+from pathlib import Path
+
+from shared_components.data.unlabelled import Found, Unlabelled
 
 
 class Cholec80Frames(Unlabelled):
     PUBLISHED = 178_129
-    FOLDERS = ("videos", "frames/video*")
     FILE = r"(?:videos/(?=.*\.mp4)|frames/)(?P<video>video\d+)(?:\.mp4|/(?:.*_)?(?P<number>\d+)\.(?:png|jpg))"
+
+    def _found(self, root: Path) -> Found:
+        """Return the operations of both folders; of one that is in both, the extracted frames."""
+        return self._in(root, "videos") | self._in(root, "frames/video*")

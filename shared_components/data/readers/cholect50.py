@@ -27,6 +27,7 @@ from shared_components.data.tables import changed, of_row, read_json, row
 _PLACES = {"triplets": (0, 100), "instruments": (1, 6), "verbs": (7, 10), "anatomy": (8, 15)}
 """Of each target its place in a row, and how many classes it has."""
 _PHASE, _PHASES, _NUMBERS = 14, 7, 15
+_READ = (*(place for place, _ in _PLACES.values()), _PHASE)
 
 
 class CholecT50(Reader):
@@ -70,6 +71,11 @@ class CholecT50(Reader):
         return target
 
 
+def _is_row(one: Any) -> bool:
+    """Say whether a row has its 15 places, and whole numbers where ids stand."""
+    return len(one) == _NUMBERS and all(type(one[place]) in (int, float) and one[place] % 1 == 0 for place in _READ)
+
+
 def _ids(rows: Iterable[list[float]], place: int, count: int, address: Path) -> set[int]:
     """Return the ids that stand at a place of rows; -1 is none."""
     ids = {int(one[place]) for one in rows}
@@ -90,7 +96,7 @@ def _annotations(file: Path, stamp: int) -> dict[int, Any]:
         content = read_json(file)
         triplets = content.get("categories", {}).get("triplet", {})
         found = {int(number): rows for number, rows in content["annotations"].items()}
-        odd = next((n for n, rows in found.items() if any(len(one) != _NUMBERS for one in rows)), None)
+        odd = next((n for n, rows in found.items() if not all(map(_is_row, rows))), None)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, DataError):
             raise
@@ -98,5 +104,7 @@ def _annotations(file: Path, stamp: int) -> dict[int, Any]:
     if triplets and len(triplets) != _PLACES["triplets"][1]:
         raise DataError(file, f"knows {len(triplets)} triplets, not the 100 of CholecT50", "copy that version's files")
     if odd is not None:
-        raise DataError(file, f"has rows at frame {odd} that are not 15 numbers", "copy it again")
+        raise DataError(
+            file, f"has rows at frame {odd} that are not 15 numbers, whole ones where ids stand", "copy it again"
+        )
     return found

@@ -53,11 +53,6 @@ class GynSurg(Reader):
         clip = _clips(folder, changed(folder))[stem]
         return {number: clip / f"{number:06d}" for number in range(frame_count(clip))}
 
-    def read_image(self, path: Path) -> np.ndarray:
-        from shared_components.data.video import read_frame
-
-        return read_frame(path.parent, int(path.name))
-
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (address,) = files
         folder, (_, stem) = address.parent.parent, address.name.split(":", 1)
@@ -65,7 +60,7 @@ class GynSurg(Reader):
         if name != kind:
             what = f"has labels of {kind}, and {name!r} is asked for of {stem}"
             raise DataError(folder, what, f"name clips of {name} in the split")
-        labels = {one["vids"]: one["labels"] for one in _rows(folder)}
+        labels = _labels(folder)
         if stem not in labels:
             raise DataError(folder, f"has no label of the clip {stem} in its tables", "add it, or take the clip out")
         return np.array(_class(folder, kind, labels[stem]), np.int64)
@@ -116,6 +111,16 @@ def _clips(folder: Path, stamp: int) -> Mapping[str, Path]:
             raise DataError(path, f"has the name of {found[path.stem]}", "rename one of them, and in the tables")
         found[path.stem] = path
     return {stem: found[stem] for stem in sorted(found, key=natural_order)}
+
+
+def _labels(folder: Path) -> dict[str, str]:
+    """Return the label of every clip of a kind, read again where the folder was changed."""
+    return _labelled(folder, changed(folder))
+
+
+@lru_cache(maxsize=16)
+def _labelled(folder: Path, stamp: int) -> dict[str, str]:
+    return {one["vids"]: one["labels"] for one in _rows(folder)}
 
 
 def _rows(folder: Path) -> tuple[Mapping[str, str], ...]:

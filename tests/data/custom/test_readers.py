@@ -88,6 +88,14 @@ def test_images_without_numbers_in_their_names_are_counted_in_order(own_site, tm
     assert_read(path)
 
 
+def test_images_whose_last_numbers_are_no_order_are_counted_in_that_of_their_names(own_site, tmp_path):
+    """Names that hold a time end in seconds."""
+    path = own_site("nifti", ("images/{v}/f{n:03d}.png", "masks/{v}.nii.gz"), images="images/{video}")
+    for index, name in enumerate(("00-10-57", "00-11-49", "00-12-42", "00-13-03")):
+        (tmp_path / f"images/a/f{index:03d}.png").rename(tmp_path / f"images/a/op_{name}.png")
+    assert_read(path)
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_masks_are_of_the_frame_of_the_video_that_their_number_says(first, own_site, tmp_path):
     path = own_site(images="videos/{video}.mp4", masks="numbered/{video}", first_frame=first)

@@ -151,6 +151,25 @@ def test_a_wrong_value_is_named_with_its_frame(tmp_path):
     assert ["has no row of frame" in found.what for found in check_site(site, SampleSpec(("phase",)))] == [True] * 3
 
 
+@pytest.mark.parametrize("odd", ["NaN", "Infinity", "null", "[1]", "1.7", "true"])
+def test_an_id_that_is_no_whole_number_is_refused(odd, tmp_path):
+    site, file = site_of(tmp_path, "cholect50"), tmp_path / "data/labels/VID01.json"
+    content = json.loads(file.read_text())
+    next(iter(content["annotations"].values()))[0][0] = "ODD"
+    file.write_text(json.dumps(content).replace('"ODD"', odd))
+    os.utime(file, ns=(1, 1))
+    problems = check_site(site, SampleSpec(("triplets",)))
+    assert "that are not 15 numbers, whole ones where ids" in str(problems)
+
+
+def test_a_quote_that_nothing_closes_is_a_damaged_table(tmp_path):
+    site, file = site_of(tmp_path, "cholec80"), tmp_path / "data/phase_annotations/video01-phase.txt"
+    file.write_text(file.read_text() + '"' + "x" * 200_000)
+    os.utime(file, ns=(1, 1))
+    problems = check_site(site, SampleSpec(("phase",)))
+    assert any("is no table (field larger than field limit" in str(problem) for problem in problems)
+
+
 def test_a_phase_may_be_its_number(tmp_path):
     site = site_of(tmp_path, "cholect45")
     lines(tmp_path / "data/phase/VID01.txt", [(3 * i, 6 - i) for i in range(4)])
