@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from shared_components.common.arguments import between, require_list
 from shared_components.core.aggregators.clustering import first_groups, groups_of
 from shared_components.core.aggregators.conflict import attention, conflict_averse, hyper_step, inner_products
-from shared_components.core.aggregators.mean import in_site_order, normalised_entropy
+from shared_components.core.aggregators.mean import in_site_order, normalised_entropy, weight_names
 from shared_components.core.method import (
     About,
     Aggregation,
@@ -243,12 +243,8 @@ def _layers(partition: Partition) -> tuple[list[str], dict[str, list[str]]]:
 
 
 def _changes(pieces: Mapping[str, Tensor], before: Pieces) -> Pieces:
-    """Return what training changed, in float64; integer tensors have no change."""
-    return {
-        name: value.to(torch.float64) - before[name].to(torch.float64)
-        for name, value in pieces.items()
-        if value.is_floating_point()
-    }
+    """Return by how much gradients moved the weights, in float64."""
+    return {name: pieces[name].to(torch.float64) - before[name].to(torch.float64) for name in weight_names(pieces)}
 
 
 def _dot(a: Pieces, b: Pieces, names: Sequence[str] | Mapping[str, Tensor]) -> Tensor:

@@ -57,6 +57,18 @@ def test_the_golden_vector_of_cross_attention():
         assert result.models.mixed[site]["w"].tolist() == pytest.approx(values, abs=1e-6)
 
 
+def test_statistics_of_batch_norm_stay_those_of_the_site():
+    name = "decoder_global.norm.running_var"
+    part = Partition((*TOY, Piece(name, Role.MIXED, layer="decoder_global.norm")))
+    _, _, models, sent = toy()
+    for values in (*models.mixed.values(), *(update.pieces for update in sent)):
+        values[name] = torch.rand(3)
+    aggregator, sites = build().server.aggregator, names(len(TASKS))
+    state = aggregator.init(part, models, [Profile(s, 9, card(t)) for s, t in zip(sites, TASKS, strict=True)])
+    found = aggregator.apply(state, part, models, sent).models.mixed
+    assert all(torch.equal(found[update.site][name], update.pieces[name]) for update in sent)
+
+
 def test_every_module_of_a_decoder_is_a_layer():
     layers = partition_network(PvtFpn(out_channels=4), build().partition).mixed_layers
     assert layers["decoder_global.lateral.0"] == [f"decoder_global.lateral.0.{n}" for n in ("weight", "bias")]

@@ -7,6 +7,7 @@ processor's cache its copies stay there, and extra memory is one small buffer wh
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from shared_components.core.method import Aggregation, Models, State, StatelessStart, Update, site_order
 from shared_components.core.partition import Partition, Pieces
 
+_STATISTIC = re.compile(r"(^|\.)running_(mean|var)(\[|$)")  # of the rows of one, too
 BLOCK = 1 << 14  # elements of one tensor in a block: 128 KiB in float64
 
 
@@ -54,6 +56,14 @@ def in_site_order(updates: Sequence[Update]) -> list[Update]:
 def parameter_names(pieces: Mapping[str, Tensor]) -> list[str]:
     """Return the names of the floating-point pieces; integers, such as counts of batches, are no parameters."""
     return [name for name, value in pieces.items() if value.is_floating_point()]
+
+
+def weight_names(pieces: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of `parameter_names` that gradients move: without the statistics of BatchNorm layers.
+
+    A step of the server's own beyond their mean would make a variance negative.
+    """
+    return [name for name in parameter_names(pieces) if not _STATISTIC.search(name)]
 
 
 def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float | Tensor]) -> Tensor:

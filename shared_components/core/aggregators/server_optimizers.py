@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from shared_components.core.aggregators.mean import mean_pieces, parameter_names
+from shared_components.core.aggregators.mean import mean_pieces, weight_names
 from shared_components.core.method import Aggregation, Models, Profile, State, Update
 from shared_components.core.partition import Partition, Pieces
 
@@ -35,7 +35,7 @@ class ServerMomentum:
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Take one step from the shared model towards the mean of the updates, and on."""
         shared, after = mean_pieces(updates, models.shared), dict(state)
-        for name in parameter_names(models.shared):
+        for name in weight_names(models.shared):
             mean = shared[name].to(torch.float64)
             gradient = models.shared[name].to(torch.float64) - mean
             moment = after[f"momentum/{name}"] = self.momentum * state[f"momentum/{name}"] + gradient
@@ -68,7 +68,7 @@ class ServerAdam:
         shared, after = mean_pieces(updates, models.shared), dict(state)
         after["steps"] = state["steps"] + 1
         rate = self._rate(int(after["steps"]))
-        for name in parameter_names(models.shared):
+        for name in weight_names(models.shared):
             before = models.shared[name].to(torch.float64)
             change = shared[name].to(torch.float64) - before
             # Algorithm 2: m_t, v_t and the step
@@ -85,4 +85,4 @@ class ServerAdam:
 
 
 def _zeros(shared: Pieces, key: str) -> dict[str, Tensor]:
-    return {f"{key}/{name}": torch.zeros_like(shared[name], dtype=torch.float64) for name in parameter_names(shared)}
+    return {f"{key}/{name}": torch.zeros_like(shared[name], dtype=torch.float64) for name in weight_names(shared)}
