@@ -52,11 +52,12 @@ def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: in
 def channel_slices(name: str, tensor: Tensor, share: float, heads: frozenset[str]) -> list[Slice]:
     """Return the slices of a tensor's rows, its output channels: shared ones first, then private.
 
-    A classifier's rows are classes, all shared. A tensor of keys and values is cut in each half: cut once, all keys
-    would be shared and all values private, and neither sub-model could attend.
+    A classifier's rows are classes, all shared. A tensor of keys and values, or of queries as well, is cut in each of
+    them: cut once, all keys would be shared and all values private, and neither sub-model could attend.
     """
     rows = tensor.shape[0] if tensor.dim() else 0
-    width = rows // 2 if ".attn.kv." in name else rows  # rows are [K, V]
+    parts = 3 if ".qkv." in name or ".in_proj_" in name else 2 if ".kv." in name else 1  # rows are [Q, K, V], [K, V]
+    width = rows // parts
     private = int(share * width)
     if not private or inside(name, heads):
         return [Slice(Role.GLOBAL)]

@@ -8,7 +8,7 @@ import torch
 
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, partition_network
-from shared_components.methods.cd2_pfed import CyclicDistillation, mutual_divergence, ramp
+from shared_components.methods.cd2_pfed import CyclicDistillation, channel_slices, mutual_divergence, ramp
 from tests.methods.toys import context, frames
 
 BATCH, LATE = frames(count=1), 100  # a round after the ramp
@@ -27,6 +27,19 @@ def test_the_last_half_of_every_layers_output_channels_stays(network):
                 assert f"{name}[{start}:{stops[0]}]" in shared and f"{name}[{stops[0]}:{stops[1]}]" in local
         else:
             assert f"{name}[0:{rows - rows // 2}]" in shared and f"{name}[{rows - rows // 2}:{rows}]" in local
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"), [("temporal.16.kv.weight", 2), ("blocks.3.attn.qkv.weight", 3), ("attn.in_proj_weight", 3)]
+)
+def test_queries_keys_and_values_are_cut_each_whatever_the_network_calls_them(name, parts):
+    found = channel_slices(name, torch.zeros(4 * parts, 2), 0.5, frozenset())
+    bounds = [(part.role, part.start, part.stop) for part in found]
+    assert bounds == [
+        (role, 4 * part + at, 4 * part + at + 2)
+        for part in range(parts)
+        for role, at in ((Role.GLOBAL, 0), (Role.LOCAL, 2))
+    ]
 
 
 def test_share_zero_is_fedavg_and_strength_zero_leaves_the_task_alone(network):
