@@ -165,6 +165,7 @@ class SharpnessAware:
             for name, parameter in trained.items():
                 parameter.add_(moves[name])  # theta + epsilon
         after = RandomState(network, context.generator)
+        statistics = {name: buffer.clone() for name, buffer in network.named_buffers()}  # BatchNorm's: of theta alone
         random.restore()
         try:
             backward()
@@ -172,6 +173,8 @@ class SharpnessAware:
             with torch.no_grad():  # copies and not a subtraction, which would leave rounding behind
                 for name, parameter in trained.items():
                     parameter.copy_(before[name])
+                for name, buffer in network.named_buffers():
+                    buffer.copy_(statistics[name])
             after.restore()
         return losses
 

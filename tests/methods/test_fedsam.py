@@ -75,6 +75,15 @@ def test_both_passes_see_the_same_masks_and_the_stream_goes_on_as_after_one():
     assert seen[0] == seen[1] and torch.equal(after, torch.rand(1))
 
 
+def test_statistics_of_batch_norm_move_by_the_first_pass_alone():
+    network = Bowl()
+    network.norm = nn.BatchNorm1d(2)
+    network.loss = lambda: Bowl.loss(network) + network.norm(network.matrix.repeat(2, 1) + 1).sum()
+    gradients_of(SharpnessAware(0.5), network)
+    assert network.norm.num_batches_tracked == 1
+    assert network.norm.running_mean.tolist() == pytest.approx([0.1 * 3.0, 0.1 * 0.0])
+
+
 def test_the_network_is_put_back_when_the_second_pass_fails():
     network = Bowl()
     network.loss = Mock(side_effect=[Bowl.loss(network), FloatingPointError("not finite")])
