@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -100,7 +101,9 @@ class Triplets(Labels):
         """
         truth = batch["triplets"].to(outputs.device, outputs.dtype).float()
         losses = F.binary_cross_entropy_with_logits(outputs.float(), truth, reduction="none")  # (B, C)
-        return ((1 - (-losses).exp()) ** self.gamma * losses).mean() if self.gamma else losses.mean()
+        # 1 - p_t; above 0, where a power below 1 has no finite slope
+        wrong = (-torch.expm1(-losses)).clamp_min(1e-12)
+        return (wrong**self.gamma * losses).mean() if self.gamma else losses.mean()
 
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
         """Return probabilities; they have no size."""

@@ -35,6 +35,14 @@ def test_focal_loss_equals_a_scalar_loop_and_gamma_0_the_bce():
     assert plain.item() == pytest.approx(reference.item())
 
 
+@pytest.mark.parametrize("gamma", [0.5, 1.0, 3.0])
+def test_a_sure_answer_has_a_finite_gradient(gamma):
+    outputs = torch.tensor([[30.0, -0.2, 0.0]], requires_grad=True)
+    task = make_task("triplets", {"gamma": gamma}, classes=THREE)
+    task.loss(outputs, {"triplets": torch.tensor([[1, 0, 0]])}).backward()
+    assert outputs.grad.isfinite().all() and outputs.grad[0, 0].abs() < 1e-6
+
+
 def test_scores_are_means_of_videos_over_the_triplets_that_each_has():
     """Video a has triplet 0 alone, with precision 1/2; b has 0 with 1 and 1 with 1/2."""
     rows = [
