@@ -148,7 +148,10 @@ class Quantification:
                 rate=self.pretraining_rate,
             )  # fmt: skip
 
-        done = train_to_best(network, train, lambda: work.validate(shown), better=better, budget=self.pretraining)
+        done = train_to_best(
+            network, train, lambda: work.validate(shown), better=better, budget=self.pretraining,
+            accumulate=work.context.accumulate,
+        )  # fmt: skip
         if done.best is None and done.steps:
             _LOG.warning(
                 "%s: the server's site.yaml has no validation split, so that pre-training took all of its %d batches "

@@ -211,6 +211,7 @@ def train_to_best(
     better: Callable[[float, float], bool],
     budget: int,
     every: int = EVERY,
+    accumulate: int = 1,
     patience: int = PATIENCE,
     stop: Callable[[], bool] = lambda: False,
 ) -> Stopped:
@@ -225,7 +226,8 @@ def train_to_best(
         validate: Returns the score now; NaN where nothing could be scored, None where there are no frames.
         better: Whether the first score is better than the second; NaN never is.
         budget: Steps at most.
-        every: Steps between two validations.
+        every: Steps between two validations; about, where several batches are one step of the optimizer.
+        accumulate: Such batches: what a call of `train` leaves over would be dropped.
         patience: Validations without a better score that end the training.
         stop: Called before every `every` steps; True ends the training.
     """
@@ -233,6 +235,7 @@ def train_to_best(
     def weights() -> dict[str, Tensor]:
         return {name: value.detach().clone() for name, value in network.state_dict().items()}
 
+    every = max(1, round(every / accumulate)) * accumulate
     best = before = validate()
     kept, done, idle, totals = weights(), 0, 0, dict[str, float]()
     while done < budget and idle < patience and not stop():

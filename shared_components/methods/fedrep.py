@@ -60,10 +60,10 @@ class TwoPhases:
     head_share: float
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
-        if context.iterations == 1:
+        if (steps := context.iterations // context.accumulate) <= 1:
             return task_objective(network, batch, context)
         # parameters that no term reaches have no gradient, so that momentum and decay do not move them either
-        head = context.iteration < head_steps(self.head_share, context.iterations)
+        head = context.iteration // context.accumulate < head_steps(self.head_share, steps)
         term = task_term(network, batch, context, Role.LOCAL if head else Role.GLOBAL)
         return [replace(term, name="head" if head else "body")]
 

@@ -176,6 +176,12 @@ def test_an_error_is_better_when_it_is_lower():
     assert steps == EVERY
 
 
+@pytest.mark.parametrize(("accumulate", "stretch"), [(1, 25), (10, 20), (30, 30), (7, 28)])
+def test_no_batch_of_a_step_is_left_over_at_a_validation(accumulate, stretch):
+    _, steps = trained(0.1, 0.2, 0.1, 0.1, 0.1, 0.1, accumulate=accumulate)
+    assert steps == stretch and stretch % accumulate == 0
+
+
 def test_the_budget_ends_it_within_a_stretch_and_losses_are_means_over_steps():
     found, steps = trained(0.1, 0.2, 0.3, budget=EVERY + 5)
     assert steps == found.steps == EVERY + 5

@@ -237,6 +237,13 @@ def test_each_phase_of_fedrep_has_a_step_and_a_single_step_trains_both(network, 
     assert [term.role for term in terms] == [roles[term.name] for term in terms]
 
 
+def test_a_step_of_several_batches_is_of_one_phase_of_fedrep(network):
+    objective = load_method("fedrep", head_share=0.5).local.objective
+    for accumulate, phases in ((2, "head head body body"), (4, "segmentation " * 4), (3, "segmentation " * 4)):
+        known = [context(iteration=i, iterations=4, accumulate=accumulate) for i in range(4)]
+        assert [objective(network, BATCH, one)[0].name for one in known] == phases.split()
+
+
 def test_fedbn_keeps_exactly_the_normalisation_layers_by_type(network):
     partition = partition_network(network, load_method("fedbn").partition)
     norms = [name for name, module in network.named_modules() if isinstance(module, (nn.LayerNorm, nn.GroupNorm))]

@@ -305,7 +305,7 @@ def _train(work: LocalRound, plan: Plan, metric: Metric, *, seconds: float) -> S
 
     return train_to_best(
         work.network, train, lambda: work.validate(work.network), better=metric.better, budget=plan.steps,
-        every=plan.every, patience=PATIENCE,
+        every=plan.every, accumulate=work.context.accumulate, patience=PATIENCE,
         stop=lambda: time.monotonic() - began > seconds,
     )  # fmt: skip
 
