@@ -25,6 +25,7 @@ from shared_components.flare import console
 from shared_components.flare.console import FAILED
 from shared_components.flare.deployment.certificates import owners, why_anothers, why_outside, why_refused
 from shared_components.flare.deployment.kits import Kit, KitError, find_kit
+from shared_components.flare.patches.downloads import keep_in_place
 from shared_components.flare.patches.late_connections import close_late_connections
 
 PATIENCE = 10.0  # seconds for the first connection
@@ -214,6 +215,7 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
     if why := why_anothers(found, name):
         raise AdminError(f"{kit}: {why}")
     close_late_connections()  # else the command may not end
+    keep_in_place()
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # FLARE logs every attempt to connect
     try:

@@ -4,7 +4,9 @@ import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from nvflare.apis.fl_constant import ServerCommandNames
@@ -19,6 +21,10 @@ from nvflare.fuel.f3.sfm.conn_manager import ConnManager, Mode
 from nvflare.fuel.f3.streaming import byte_streamer, stream_utils
 from nvflare.fuel.f3.streaming.byte_streamer import TxTask
 from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
+from nvflare.fuel.hci.client import file_transfer
+from nvflare.fuel.hci.client.api_status import APIStatus
+from nvflare.fuel.hci.client.file_transfer import FileTransferModule
+from nvflare.fuel.hci.proto import ProtoKey
 from nvflare.private.fed.app.simulator import simulator_runner
 from nvflare.private.fed.app.simulator.simulator_runner import SimulatorClientRunner
 from nvflare.private.fed.client.admin import FedAdminAgent
@@ -30,6 +36,7 @@ from shared_components.flare.controller import FederationController
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.lost_sites import LostSites
 from shared_components.flare.patches import worker_names
+from shared_components.flare.patches.downloads import keep_in_place
 from shared_components.flare.patches.late_connections import close_late_connections
 from shared_components.flare.patches.replace import REPLACES
 from shared_components.flare.patches.stream_ids import count_streams
@@ -261,3 +268,41 @@ def test_each_worker_is_told_its_own_name(monkeypatch, tmp_path):
     own = getattr(SimulatorClientRunner.do_one_task, REPLACES)
     assert own.__qualname__ == "SimulatorClientRunner.do_one_task" and not hasattr(own, REPLACES)
     assert runner.build_ctx == {"client_name": None} and "get_next_run_client" not in vars(runner)
+
+
+# ---- an administrator's downloads
+
+
+@pytest.fixture
+def downloads(tmp_path, monkeypatch):
+    """Return FLARE's module that downloads into a folder, and what it would write."""
+    for name in ("_tx_path", "pull_binary_file"):
+        own = getattr(FileTransferModule, name)
+        monkeypatch.setattr(FileTransferModule, name, getattr(own, REPLACES, own))
+    written: list[str] = []
+    (tmp_path / "transfer").mkdir()
+    monkeypatch.setattr(file_transfer, "_FileReceiver", lambda source, ref, path: written.append(path) or Mock())
+    return FileTransferModule(str(tmp_path), str(tmp_path / "transfer")), written
+
+
+def pull(module, tx, file):
+    api = Mock()
+    api.server_execute.return_value = {ProtoKey.STATUS: APIStatus.SUCCESS}
+    context = Mock(get_api=lambda: api)
+    return module.pull_binary_file(["pull", "server", tx, "ref", "job", file], context)
+
+
+@pytest.mark.parametrize(
+    ("tx", "file"), [("t", "../../.ssh/keys"), ("t", "/etc/keys"), ("t/../../../papers", "x"), ("t", "..")]
+)
+def test_a_download_stays_in_its_folder_whatever_the_server_calls_it(tx, file, downloads, tmp_path):
+    module, written = downloads
+    pull(module, tx, file)  # FLARE's own
+    place = Path(written.pop()).resolve()
+    assert file == ".." or not place.is_relative_to(tmp_path / "transfer" / "job__t")
+    keep_in_place()
+    with pytest.raises(ValueError, match="ask who runs it"):
+        pull(module, tx, file)
+    assert written == []
+    pull(module, "t-1", "models/site-1.zip")
+    assert written == [str(tmp_path / "transfer" / "job__t-1" / "models/site-1.zip")]
