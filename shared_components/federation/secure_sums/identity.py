@@ -51,7 +51,7 @@ class Project:
             key: Any = certificate.public_key()
             key.verify(bytes.fromhex(said["signature"]), _text(about, bytes.fromhex(said["key"])), _PADDING, SHA256())
             names = [str(name.value) for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-        except (InvalidSignature, ValueError, TypeError, AttributeError) as error:
+        except (InvalidSignature, x509.InvalidVersion, ValueError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"the key of {site} is not signed by a startup kit of this project ({type(error).__name__}); "
                 "nothing was sent"

@@ -1,5 +1,6 @@
 """Startup kits vouch for keys: another site's, another project's, another run's and an old signature do not count."""
 
+import base64
 import json
 from datetime import UTC, datetime, timedelta
 
@@ -67,6 +68,16 @@ def test_a_key_that_its_kit_has_signed_is_taken_and_other_keys_sites_runs_projec
     ):
         with pytest.raises(ValueError, match=words):
             own.check(site, run, sent)
+
+
+def test_a_certificate_of_an_unknown_version_is_its_sites_fault(kit):
+    own, said = kit("site-2"), kit("site-1").say(b"job/run", PUBLIC)
+    der = x509.load_pem_x509_certificate(said["certificate"].encode()).public_bytes(Encoding.DER)
+    odd = der.replace(bytes.fromhex("a003020102"), bytes.fromhex("a003020104"), 1)
+    lines = base64.encodebytes(odd).decode()
+    said["certificate"] = f"-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n"
+    with pytest.raises(ValueError, match="the key of site-1 is not signed by a startup kit"):
+        own.check("site-1", b"job/run", said)
 
 
 def test_a_folder_without_a_kit_has_no_identity_and_a_broken_kit_is_told(tmp_path):
