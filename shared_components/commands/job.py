@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shared_components.common.sanitise import printable
 from shared_components.flare.deployment.submission import LATEST, find_job, parse_settings, write_submission
 from shared_components.reporting.tables import Table, as_text
 
@@ -89,10 +90,10 @@ WHAT = ("report/index.html", "run.json", "models/*/*.safetensors")
 
 def _watch(administrator: "Administrator", job: str) -> int:
     for line in administrator.watch(job):
-        print(line, flush=True)
+        print(printable(line), flush=True)
     state = administrator.job(job).state
     why = LOST if state == "lost" else administrator.why(job) if state == "failed" else ""
-    print(f"surgfl: job {job} {state}{f': {why}' if why else ''}")
+    print(f"surgfl: job {job} {state}{f': {printable(why)}' if why else ''}")
     return CODES[state]
 
 

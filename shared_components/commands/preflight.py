@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shared_components.common.sanitise import printable
 from shared_components.core.method import load_method, method_names
 from shared_components.core.task import choose_task
 from shared_components.data.site import Site
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     for words in filter(None, (policy.unguarded() for policy in policies)):
         print(f"WARNING: {words}")
     for refusal in dict.fromkeys(refusals):
-        print(f"REFUSED: {refusal}")
+        print(f"REFUSED: {printable(refusal)}")
     print(f"{args.job}: {'would be refused' if refusals else 'nothing to refuse'}")
     return int(bool(refusals))
 
@@ -77,8 +78,8 @@ def _report_folder(folder: JobFolder, policies: Sequence[Policy]) -> list[str]:
     for remark in filter(None, (policy.remark() for policy in policies)):
         print(f"note: {remark}")
     code = _code(folder, policies)
-    print(f"code: {code[0]}")
-    print(f"files that nobody needs: {', '.join(folder.unneeded) or 'none'}")
+    print(f"code: {printable(code[0])}")
+    print(f"files that nobody needs: {printable(', '.join(folder.unneeded)) or 'none'}")
     refusals += [f"{name} is a file that nobody needs; take it out of the job" for name in folder.unneeded]
     if folder.job is None and not folder.problems:
         refusals.append("it names no controller of this project; nothing is known of what would leave")

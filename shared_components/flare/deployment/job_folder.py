@@ -99,6 +99,8 @@ def read_job_folder(folder: Path) -> JobFolder:
             arguments = component.get("args", {})
             try:
                 if component.get("path") == CONTROLLER:
+                    if job is not None or not place.startswith("workflows"):
+                        problems.append(f"{name}: {place} is a second controller, or no workflow; a job has one")
                     job = Job.from_json({key: value for key, value in arguments.items() if key != RESUME})
                 refuse_code(arguments, f"{name}: {place}.args")
             except ValueError as error:

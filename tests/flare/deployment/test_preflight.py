@@ -109,6 +109,8 @@ MESSAGES = [
     (SERVER, lambda v: v["workflows"][0]["args"].update(rounds=10**30), "rounds is"),
     (SERVER, lambda v: v["workflows"][0].update(config_type="dict"), "config_type is no key"),
     (SERVER, lambda v: v.update(handlers=[]), "handlers is no key"),
+    (SERVER, lambda v: v["components"].append({**v["workflows"][0], "id": "x"}), "is a second controller, or no work"),
+    (SERVER, lambda v: v["workflows"].append({**v["workflows"][0], "id": "x"}), "is a second controller, or no work"),
     (SERVER, lambda v: v["components"].append({"id": "x", "path": "os.system", "args": {"command": ""}}), "os.system"),
     (CLIENT, lambda v: v["components"].append({"id": "x", "path": "nvflare.app_common.np.np_trainer.NPTrainer"}), "NP"),
     (CLIENT, lambda v: v["executors"][0]["executor"]["args"].update(x={"path": "os.system", "args": {}}), "names code"),
@@ -134,6 +136,13 @@ def test_files_that_nobody_needs_are_named(job, capsys, name):
     (job / name).write_text("x")
     code, text = preflight(capsys, job)
     assert code == 1 and f"{name} is a file that nobody needs" in text
+
+
+def test_nothing_of_a_job_obeys_the_terminal(job, capsys):
+    (job / "a\x1b[8m.txt").write_text("x")
+    edit(job / SERVER, lambda v: v["components"].append({"id": "x", "path": "os.system\x1b[2K"}))
+    code, text = preflight(capsys, job)
+    assert code == 1 and "\x1b" not in text and "os.system" in text
 
 
 def test_a_link_is_no_file_of_a_job(job, tmp_path, capsys):
