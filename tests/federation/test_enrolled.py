@@ -57,14 +57,6 @@ def test_a_site_keeps_its_place(trained, change):
         trained.sites["site-1"].answer("round", message)
 
 
-def test_a_run_is_known_under_every_name_of_its_folder(trained):
-    """`latest` is a link to the run, and no new one."""
-    lie = with_job(trained.asked.messages["site-1"], method="fedavg")
-    lie.header.update(run="latest", send_initial=True)
-    with pytest.raises(SiteRefusal, match="another method than"):
-        trained.sites["site-1"].answer("enrol", lie)
-
-
 def test_what_a_resume_may_change_it_may_still(trained):
     message = trained.asked.messages["site-1"]
     longer = with_job(message, rounds=9, min_sites=1, grace_seconds=1, longest_wait_seconds=99)

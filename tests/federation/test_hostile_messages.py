@@ -125,6 +125,8 @@ REQUESTS = [  # task, what a server changes in its message, words of the refusal
     ("unmask", {}, "'sums' is missing"),
     ("enrol", {"run": 5}, "run is 5; it is a text"),
     ("enrol", {"run": "../../evil"}, "run '../../evil' is no folder name"),
+    ("enrol", {"run": "latest"}, "its run is called 'latest', as the site's link to the newest one"),
+    *((task, {"round": 10**6}, "message is of round 1000001 of 2") for task in ("enrol", "round")),
     ("round", {"items": {"style": "$exit()"}}, "items.style is '$exit()'"),
     ("round", {"items": {"evil": [1]}}, "there is no profile item 'evil'"),
     ("round", {"items": {"text": ["x" * 10**6]}}, "profile item 'text' should be"),

@@ -13,6 +13,7 @@ import torch
 from shared_components.common.schema import kind_of
 from shared_components.federation.message_schema import TASKS, check_request_header
 from shared_components.federation.messages import Job, Message, folder_name
+from shared_components.federation.runs import LATEST
 from shared_components.federation.server.parse_reply import read_body
 from shared_components.federation.server.update_checks import RejectedUpdate
 
@@ -33,7 +34,11 @@ def read(task: str, message: Message) -> Message:
         raise ValueError(f"{who}: its header is {kind_of(message.header)}, no dictionary")
     header = check_request_header(task, message.header, who)
     job = Job.from_json(header["job"])
-    folder_name("run", header["run"])
+    if folder_name("run", header["run"]) == LATEST:
+        raise ValueError(f"{who}: its run is called {LATEST!r}, as the site's link to the newest one")
+    last = job.rounds if task in ("enrol", "finish") else job.rounds - 1
+    if header["round"] > last:
+        raise ValueError(f"{who} is of round {header['round'] + 1} of {job.rounds}; ask who runs the server")
     try:
         pieces, groups = read_body(message)
     except RejectedUpdate as error:
