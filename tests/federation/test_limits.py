@@ -9,6 +9,7 @@ from shared_components.core.task import choose_task
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError
+from shared_components.federation.privacy.ledger import ledgers
 from shared_components.federation.site.limits import FILE, Limits, check_limits, limits_of
 from shared_components.networks.bundle_config import load_bundle
 from tests.federation.conftest import TINY, Federation, make_job, rewritten
@@ -144,3 +145,23 @@ def test_a_job_says_nothing_out_of_its_type_and_range(changes, words):
 def test_a_training_section_says_nothing_out_of_its_type_and_range(key, value):
     with pytest.raises(ValueError, match=f"training: {key} is "):
         load_bundle("pvt_fpn", {key: value})
+
+
+def test_a_link_to_a_site_has_the_limits_and_the_account_of_the_file(scenes, tmp_path):
+    real, link = rewritten(scenes[0], tmp_path / "data"), tmp_path / "site.yaml"
+    real.with_name(FILE).write_text("rounds: 5")
+    link.symlink_to(real)
+    assert limits_of(load_site(link)).rounds == 5 and ledgers(load_site(link)) == ledgers(load_site(real))
+    link.with_name(FILE).write_text("rounds: 10000")
+    with pytest.raises(SiteError, match=r"is a link, and .* both limit what a job may ask; remove one"):
+        limits_of(load_site(link))
+    real.with_name(FILE).unlink()
+    assert limits_of(load_site(link)).rounds == 10000
+
+
+def test_a_site_that_adds_anothers_frames_asks_for_the_noise_that_either_demands(scenes, tmp_path):
+    other = rewritten(scenes[1], tmp_path / "other")
+    other.with_name(FILE).write_text("privacy: {noise_multiplier: 2}")
+    own = rewritten(scenes[0], tmp_path / "own", also_trains_on=str(other))
+    with pytest.raises(FederationError, match="the job has no 'privacy', and the site demands noise"):
+        Federation(make_job("fedavg"), tmp_path / "runs", [own], ("a",)).enrol()

@@ -42,8 +42,17 @@ class Entry:
 
 def ledgers(site: Site) -> list[Path]:
     """Return the files in which a site's updates are entered: its own, and that of the site whose frames it adds."""
-    files = [site.path, *([site.added.path] if site.added else [])]
-    return [path.with_suffix(ENDING) for path in files]
+    return [ledger_of(one) for one in owners(site)]
+
+
+def owners(site: Site) -> list[Site]:
+    """Return the sites whose frames a site trains on: itself, and the one that it adds."""
+    return [site, *([site.added] if site.added else [])]
+
+
+def ledger_of(site: Site) -> Path:
+    """Return the file in which updates by a site's own frames are entered; one, by whatever link the site is found."""
+    return site.path.resolve().with_suffix(ENDING)
 
 
 def read_ledger(path: Path) -> list[Entry]:

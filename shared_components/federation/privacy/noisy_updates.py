@@ -22,7 +22,16 @@ from shared_components.data.site import Site, SiteError
 from shared_components.federation.message_schema import leaves_with_noise
 from shared_components.federation.messages import Job, Message
 from shared_components.federation.privacy.gaussian import Privacy, Randomness, clip_and_noise, epsilon
-from shared_components.federation.privacy.ledger import Entry, alone, enter, ledgers, read_ledger, releases
+from shared_components.federation.privacy.ledger import (
+    Entry,
+    alone,
+    enter,
+    ledger_of,
+    ledgers,
+    owners,
+    read_ledger,
+    releases,
+)
 from shared_components.federation.site.limits import FILE, limits_of
 from shared_components.federation.store import DamagedState, RoundFiles, hash_of, named_groups
 from shared_components.federation.wire_format import pack_change
@@ -94,7 +103,8 @@ class Release:
             self._refuse_overspending(path, entries, rounds)
 
     def _refuse_overspending(self, path: Path, entries: list[Entry], rounds: int = 1) -> None:
-        demand = limits_of(self.site).privacy
+        owner = next(one for one in owners(self.site) if ledger_of(one) == path)
+        demand = limits_of(owner).privacy
         if demand is None or math.isinf(demand.epsilon):
             return
         before = releases(entries)
@@ -104,7 +114,7 @@ class Release:
             raise SiteError(
                 f"site {self.name}: {rounds} more updates would spend an epsilon of "
                 f"{epsilon(after, demand.delta):.4g} of its data, and it allows {demand.epsilon:g} "
-                f"({self.site.path.with_name(FILE)}); {spent:.4g} is spent already ({path})"
+                f"({owner.path.with_name(FILE)}); {spent:.4g} is spent already ({path})"
             )
 
     def _refuse_if_forgotten(self, path: Path, entries: list[Entry]) -> None:

@@ -82,8 +82,15 @@ class Limits(Schema, frozen=True):
 
 
 def limits_of(site: Site) -> Limits:
-    """Return a site's limits, see `read_limits`."""
-    return read_limits(site.path.with_name(FILE))
+    """Return a site's limits, see `read_limits`; those beside the file itself where its path is a link.
+
+    Raises:
+        SiteError: As `read_limits`; or another file of limits lies beside the link.
+    """
+    file, beside = site.path.resolve().with_name(FILE), site.path.with_name(FILE)
+    if file.is_file() and beside.is_file() and not beside.samefile(file):
+        raise SiteError(f"{site.path} is a link, and {beside} and {file} both limit what a job may ask; remove one")
+    return read_limits(file if file.is_file() else beside)
 
 
 def read_limits(path: Path) -> Limits:
@@ -117,8 +124,9 @@ def check_limits(job: Job, bundle: Bundle, task: Task, site: Site, *, sites: int
                 f"site {site.name}: the job's {key} is {value}, and the site allows at most {allowed[limit]}; make it "
                 f"less, or write '{limit}: {value}' in {site.path.with_name(FILE)}"
             )
-    if limits.privacy is not None:
-        _check_noise(job, limits.privacy, site)
+    for owner in filter(None, (site, site.added)):  # whose frames are trained on
+        if (demand := limits_of(owner).privacy) is not None:
+            _check_noise(job, demand, owner)
 
 
 def _check_noise(job: Job, demand: Demand, site: Site) -> None:
