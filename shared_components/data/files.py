@@ -352,7 +352,7 @@ def _refuse_other_bomb(path: Path, data: bytes) -> None:
     from PIL import Image  # late: nearly all frames are PNG or JPEG
 
     try:
-        with Image.open(io.BytesIO(data), formats=("BMP", "TIFF")) as image:
+        with Image.open(io.BytesIO(data), formats=("BMP", "TIFF", "GIF", "WEBP")) as image:
             size = image.height, image.width
     except Image.DecompressionBombError as error:
         raise DataError(path, f"is too large to be read ({error})", "export it smaller") from error

@@ -20,11 +20,16 @@ from typing import Any
 import av
 import numpy as np
 
-from shared_components.data.files import DataError, refuse_special
+from shared_components.data.files import DataError, refuse_large, refuse_special
 
 CONVERT = "convert it to H.264 MP4 or to a folder of images"
 MOST_OPEN = 4
 """Videos that a thread keeps open; a decoder of 1080p takes some 50 MB."""
+FORMATS = ",".join((
+    "mov", "matroska", "avi", "asf", "flv", "ogg", "mpeg", "mpegts", "mpegvideo", "m4v", "h264", "hevc", "mxf", "dv",
+    "gif",
+))  # fmt: skip
+"""The containers of FFmpeg's that are opened: a playlist would have it read other files, or wait for them."""
 CHECK = f"check it with another player, or {CONVERT}"
 
 
@@ -38,7 +43,7 @@ def opened(path: Path) -> Iterator[Any]:
     try:
         refuse_special(path)
         # an absolute path, since FFmpeg takes "case:1.mp4" for a protocol
-        container = av.open(str(path.absolute()), metadata_errors="ignore")
+        container = av.open(str(path.absolute()), metadata_errors="ignore", options={"format_whitelist": FORMATS})
     except (av.error.FFmpegError, OSError) as error:
         reason = "it is no video, or is cut off or damaged"
         if isinstance(error, OSError):
@@ -52,7 +57,7 @@ def shown_stream(container: Any, path: Path) -> Any:
     """Return the video that a player would show; a cover picture is none.
 
     Raises:
-        DataError: there is none, or none that can be decoded here.
+        DataError: there is none, none that can be decoded here, or it has more pixels than `files.MOST_PIXELS`.
     """
     cover = av.stream.Disposition.attached_pic
     found = [stream for stream in container.streams.video if not stream.disposition & cover]
@@ -61,7 +66,9 @@ def shown_stream(container: Any, path: Path) -> Any:
     known = [stream for stream in found if stream.codec_context is not None]
     if not known:
         raise DataError(path, "is of a codec that cannot be decoded here", CONVERT)
-    return max(known, key=lambda stream: stream.width * stream.height)
+    largest = max(known, key=lambda stream: stream.width * stream.height)
+    refuse_large(path, (largest.height, largest.width))
+    return largest
 
 
 def decoded(container: Any, stream: Any, broken: MutableSequence[Exception]) -> Iterator[av.VideoFrame]:

@@ -112,6 +112,7 @@ def stored_weights(path: Path, *, allowed: Sequence[type] = ()) -> dict[str, Ten
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
+        _refuse_packed(path)
         with torch.serialization.safe_globals(list(allowed)):
             loaded = torch.load(path, map_location="cpu", weights_only=True)
     except _DAMAGES as error:
@@ -140,12 +141,21 @@ def load_metadata(path: Path) -> dict[str, str]:
 def _notes_in_zip(path: Path) -> dict[str, str]:
     if not zipfile.is_zipfile(path):  # the format of torch before version 1.6
         return {}
+    _refuse_packed(path)
     with zipfile.ZipFile(path) as archive:
         found = [name for name in archive.namelist() if name.endswith(f"/{NOTES}")]
         notes = json.loads(archive.read(found[0])) if found else {}
     if not isinstance(notes, dict):
         raise ValueError(f"{NOTES} is no mapping")
     return {str(name): str(value) for name, value in notes.items()}
+
+
+def _refuse_packed(path: Path) -> None:
+    """Refuse a zip of compressed records, by a ValueError: torch writes none, and one may unpack a thousandfold."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if sum(one.file_size for one in archive.infolist()) > path.stat().st_size:
+                raise ValueError("its records are compressed")
 
 
 def header_of(path: Path | None) -> dict[str, str]:

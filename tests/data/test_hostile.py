@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from shared_components.cli import main
+from shared_components.data import files
 from shared_components.data.custom.description import refuse_template
 from shared_components.data.custom.ids import label_names
 from shared_components.data.files import MOST_PIXELS, DataError, read_ids, read_npy, read_rgb
@@ -22,6 +23,7 @@ from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.data.video import frame_count
 from tests.data import volumes
+from tests.data.custom.conftest import write_video
 
 
 def png(width, height, *, rows=b""):
@@ -139,6 +141,35 @@ def test_a_jpeg_of_many_pixels_is_refused_and_others_are_read(tmp_path):
     path.write_bytes(data[: place - 5] + b"\xff\xd9")
     with pytest.raises(DataError, match="is not a readable image"):
         read_rgb(path)
+
+
+@pytest.mark.parametrize("format", ["GIF", "WEBP"])
+def test_a_picture_is_judged_by_its_content_and_not_by_its_ending(format, tmp_path):
+    from PIL import Image
+
+    Image.new("L", (9000, 9000)).save(tmp_path / "a", format=format)
+    (tmp_path / "a").rename(tmp_path / "a.png")
+    with pytest.raises(DataError, match="is 9000x9000"):
+        read_rgb(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(
+    "text", ["ffconcat version 1.0\nfile other.mp4\n", "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nother.mp4\n"]
+)
+def test_a_list_of_videos_is_no_video(text, tmp_path):
+    """FFmpeg would read the other file, or wait for what a list still promises."""
+    write_video(tmp_path / "other.mp4", frames=3)
+    (tmp_path / "a.mp4").write_text(text)
+    with pytest.raises(DataError, match=r"a\.mp4: cannot be read"):
+        frame_count(tmp_path / "a.mp4")
+    assert frame_count(tmp_path / "other.mp4") == 3
+
+
+def test_a_video_of_many_pixels_is_refused_before_a_frame_is_decoded(tmp_path, monkeypatch):
+    write_video(tmp_path / "a.mp4", frames=2)
+    monkeypatch.setattr(files, "MOST_PIXELS", 500)
+    with pytest.raises(DataError, match="of which this reads at most 500 pixels"):
+        frame_count(tmp_path / "a.mp4")
 
 
 @pytest.mark.parametrize("ending", [".bmp", ".tif"])

@@ -153,6 +153,18 @@ def test_an_export_takes_the_header_along(tmp_path):
     assert load_metadata(tmp_path / "model.pt") == {"bundle": "fedst"}
 
 
+def test_a_pt_file_of_compressed_records_is_refused(tmp_path):
+    """A thousandth of what it would take in memory."""
+    save_pt(tmp_path / "model.pt", {"a": torch.zeros(100_000)}, {"height": "64"})
+    packed = tmp_path / "packed.pt"
+    with zipfile.ZipFile(tmp_path / "model.pt") as whole, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as out:
+        for name in whole.namelist():
+            out.writestr(name, whole.read(name))
+    for read in (load_metadata, load_weights):
+        with pytest.raises(CheckpointError, match=r"packed\.pt is damaged"):
+            read(packed)
+
+
 def test_other_pt_files_have_no_header_and_a_damaged_one_is_refused(tmp_path):
     torch.save({"a": torch.ones(1)}, tmp_path / "plain.pt")
     torch.save({"a": torch.ones(1)}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
