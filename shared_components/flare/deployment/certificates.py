@@ -49,6 +49,11 @@ def why_outside(kit: Kit, *, now: datetime | None = None) -> str:
     """
     now = now or datetime.now(UTC)
     own, root = own_certificate(kit), _root(kit)
+    startup, part = kit.folder / "startup", "server" if kit.part == "server" else "client"
+    try:
+        ssl.create_default_context().load_cert_chain(startup / f"{part}.crt", startup / f"{part}.key")
+    except OSError:  # of which a mismatch is one
+        return f"startup/{part}.key is missing, damaged or the key of another certificate; ask for the kit again"
     try:
         own.verify_directly_issued_by(root)
     except (ValueError, TypeError, InvalidSignature):

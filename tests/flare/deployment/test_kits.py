@@ -2,10 +2,12 @@
 
 import contextlib
 import json
+import shutil
 import socket
 import ssl
 import threading
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from unittest.mock import Mock
 
 import pytest
@@ -209,6 +211,15 @@ def test_a_new_kit_is_let_in_until_its_certificate_ends(kits, name):
     assert "its certificate ended on " in why_outside(kit, now=now + 41 * DAY)
     assert "this machine's clock says" in why_outside(kit, now=now - DAY)
     assert timedelta(days=39) < ends(kit) - now <= timedelta(days=40)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_kit_without_its_own_key_is_not_let_in(kits, name, foreign):
+    kit = find_kit(kits / name)
+    key = kit.folder / "startup" / ("server.key" if kit.part == "server" else "client.key")
+    for change in (key.unlink, key.touch, partial(shutil.copy, foreign / name / "startup" / key.name, key)):
+        change()
+        assert f"startup/{key.name} is missing, damaged or the key of another certificate" in why_outside(kit)
 
 
 def test_a_root_that_ends_first_counts(kits):
