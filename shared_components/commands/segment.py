@@ -24,7 +24,7 @@ from shared_components.inference.frames import FrameStream, videos_in
 from shared_components.inference.live import is_live
 from shared_components.inference.objects import objects_in, recorded, task_of
 from shared_components.inference.predict import FrameCount, Predictor, missed, predict_all, shown_frames
-from shared_components.inference.results import KEEP, PredictionFolder
+from shared_components.inference.results import KEEP, PredictionFolder, refuse_inside
 from shared_components.inference.unlike import Watch
 from shared_components.inference.visible import summary
 from shared_components.networks.bundle_config import PRECISIONS
@@ -101,6 +101,7 @@ def _segment_each(
     if args.box or args.first_mask:
         raise InferenceError(f"boxes and a first mask are of one video, and {args.input} has {len(videos)}; name one")
     out = args.out or Path(f"{Path(args.input).resolve().name}-segmented")
+    refuse_inside(out, Path(args.input))
     failed = []
     for name, video in videos.items():
         try:

@@ -149,15 +149,20 @@ class FrameStream:
 def videos_in(folder: Path) -> dict[str, Path]:
     """Return the videos of a folder and its sub-folders by the names of their results, in natural order.
 
-    None of a file, or of a folder with images. InferenceError: two would have results of one name.
+    None of a file, or of a folder with images. InferenceError: two would have results of one name, or there are both
+    images and videos.
     """
     if not folder.is_dir():
         return {}
     files = [below / name for below, names in folders_below(folder) for name in names]
-    if any(path.suffix.lower() in IMAGES for path in files):
-        return {}
+    images, films = (sorted(path for path in files if path.suffix.lower() in kind) for kind in (IMAGES, VIDEOS))
+    if images and films:
+        raise InferenceError(
+            f"{folder} holds {len(images)} images, such as {images[0]}, and {len(films)} videos, such as {films[0]}; "
+            "name one of the videos, or move one kind away"
+        )
     videos: dict[str, Path] = {}
-    for path in sorted(path for path in files if path.suffix.lower() in VIDEOS):
+    for path in films:
         name = path.relative_to(folder).with_suffix("").as_posix()
         if name in videos:
             raise InferenceError(

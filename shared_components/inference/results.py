@@ -70,7 +70,7 @@ class PredictionFolder:
     ) -> None:
         if masks not in KEEP:
             raise InferenceError(f"masks is {masks!r}; use one of {', '.join(KEEP)}")
-        _refuse_inside(Path(folder), stream.source)
+        refuse_inside(Path(folder), stream.source)
         self.count = 0
         self._folder = ResultFolder(folder)
         self._input = str(stream.source.resolve() if isinstance(stream.source, Path) else stream.source)
@@ -181,8 +181,9 @@ class PredictionFolder:
         self._video.add(picture, shot.seconds or Fraction(0))
 
 
-def _refuse_inside(folder: Path, source: str | Path) -> None:
+def refuse_inside(folder: Path, source: str | Path) -> None:
+    """Refuse results that would lie among the input's images or videos; InferenceError."""
     if isinstance(source, Path) and source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
         raise InferenceError(
-            f"the results' folder {folder} lies in the input {source}, whose images they would join; give another"
+            f"the results' folder {folder} lies in the input {source}, among whose files they would be; give another"
         )

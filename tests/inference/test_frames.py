@@ -103,6 +103,13 @@ def test_a_video_is_streamed_with_its_rate_and_times(video):
     assert stream.rate == Fraction(25, 2) and stream.total == len(list(stream)) == 20 and stream.is_video
 
 
+def test_a_folder_of_images_and_videos_is_refused(tmp_path):
+    write_image(tmp_path / "stills" / "thumb.png")
+    write_video(tmp_path / "a.mp4", grey(2))
+    with pytest.raises(InferenceError, match=r"holds 1 images, such as .*thumb\.png, and 1 videos, such as .*a\.mp4;"):
+        videos_in(tmp_path)
+
+
 def test_a_video_called_as_a_folder_of_videos_beside_it_is_refused(tmp_path):
     (tmp_path / "films" / "day").mkdir(parents=True)
     for name in ("films/day.mp4", "films/day/left.mp4", "films/days.mp4"):
