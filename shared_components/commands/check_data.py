@@ -12,7 +12,7 @@ from shared_components.core.task import make_task
 from shared_components.data.check import Problem, check_site
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site import Site, SiteError
-from shared_components.data.site_file import load_site
+from shared_components.data.site_file import load_site, without_site
 
 HELP = "read every file of the sites and list what must be put right"
 
@@ -37,6 +37,8 @@ def _site_files(path: Path) -> list[Path]:
     """Find the site.yaml files under a folder: its own, or those of the folders in it."""
     if not path.is_dir() or (path / "site.yaml").exists():
         return [path]
+    if left_out := without_site(path):
+        print(f"left out: {', '.join(left_out)} in {path}, without a site.yaml\n")
     return sorted(path.glob("*/site.yaml")) or [path]
 
 
@@ -46,7 +48,7 @@ def check(path: Path, clip: SampleSpec, *, full: bool) -> bool:
         site = load_site(path)
         spec = replace(clip, targets=_targets(site))
     except (SiteError, ValueError) as error:
-        print(f"site {path.parent.name}: {error}\n")
+        print(f"{error}\n")
         return True
     with shown(title=site.name):
         problems = check_site(site, spec, full=full)

@@ -15,6 +15,7 @@ from shared_components.common.extras import require_federation
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.progress_display import shown
 from shared_components.core.initial_weights import RENDERED, chosen_start
+from shared_components.data.site_file import without_site
 from shared_components.experiments.comparison import plan, presets, sites, starts
 from shared_components.experiments.comparison.output import refuse_foreign, set_aside, write_all
 from shared_components.experiments.comparison.results import Comparison, read_results
@@ -205,6 +206,8 @@ def _sites(
                 f"{needs[0]} uses frames of the server's own, and --sites has none; name their site.yaml by --server"
             )
         files, held_out = sites.own_sites(args.sites, args.held_out)
+        if left_out := without_site(args.sites):
+            print(f"left out: {', '.join(left_out)} in {args.sites}, without a site.yaml")
     elif args.held_out:
         raise ValueError("--held-out names one of the sites in --sites; the synthetic ones have their own")
     elif preset.hospitals:

@@ -139,6 +139,13 @@ def _site(path: Path, config: Mapping[Any, Any], name: str | None) -> Site:
     return replace(site, added=_added(site, config)) if "also_trains_on" in config else site
 
 
+def without_site(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder of sites that hold no site.yaml; none where no folder does."""
+    found = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    missing = [path.name for path in found if not (path / "site.yaml").is_file()]
+    return missing if len(missing) < len(found) else []
+
+
 def _read_mapping(path: Path) -> dict[Any, Any]:
     try:
         config = read_yaml_file(path, error=SiteError)

@@ -79,6 +79,16 @@ def test_a_video_that_was_removed_after_loading_is_reported(make_site, tmp_path)
     assert "instrument_dataset_1" in str(problem)
 
 
+def test_folders_without_a_site_yaml_are_named(make_site, tmp_path, capsys):
+    make_site()
+    (tmp_path / "sites" / "a").mkdir(parents=True)
+    for name in ("b", ".hidden"):
+        (tmp_path / "sites" / name).mkdir()
+    make_site().rename(tmp_path / "sites" / "a" / "site.yaml")
+    run_command(check_data, tmp_path / "sites")
+    assert f"left out: b in {tmp_path / 'sites'}, without a site.yaml" in capsys.readouterr().out
+
+
 def test_a_folder_without_sites_and_a_task_that_does_not_exist_are_reported(make_site, tmp_path, capsys):
     assert run_command(check_data, tmp_path) == 1
     assert "no such file" in capsys.readouterr().out
