@@ -45,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
     except (ValueError, OSError) as error:
         said = error
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     print(printable(f"surgfl {command}: {said}"), file=sys.stderr)
     return 2
 

@@ -3,10 +3,12 @@
 import shutil
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
 from shared_components.cli import COMMANDS, GROUPS, build_parser, listed, main
+from shared_components.commands import methods
 
 ASKED = """
 import sys
@@ -47,6 +49,11 @@ def test_every_command_is_listed_once_and_no_group_names_another(capsys):
     assert len(named) == len(set(named)) and set(named) - {"train"} <= set(commands)
     order = [line.split()[0] for line in lines if line.startswith("  ") and line.split()[0] in commands]
     assert order[:2] == ["segment", "onnx"] or order[:2] == ["segment", "train"]
+
+
+def test_an_interruption_is_one_word(monkeypatch, capsys):
+    monkeypatch.setattr(methods, "run", Mock(side_effect=KeyboardInterrupt))
+    assert main(["methods"]) == 130 and capsys.readouterr().err == "interrupted\n"
 
 
 def test_a_command_of_no_group_comes_last():

@@ -79,6 +79,8 @@ def run(args: argparse.Namespace) -> int:
     )
     for site in sites:  # refuse before minutes of rendering
         _schedule(args, site)
+    if args.preview and args.preview.suffix.lower() != ".png":
+        raise ValueError(f"--preview {args.preview}: is written as PNG; give a name that ends in .png")
     with shown() as board:
         for site in sites:
             _write(args, site, videos, board)

@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import yaml
@@ -130,7 +131,7 @@ def _init(args: argparse.Namespace) -> int:
     print(f"\n{out} was written:\n\n{out.read_text(encoding='utf-8')}")
     if check(out, SampleSpec(), full=True):
         return 1
-    print(f"next: surgfl train {out}")
+    print(f"next: surgfl train {quote(str(out))}")
     return 0
 
 

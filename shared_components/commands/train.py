@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from shlex import quote
 
 from shared_components.commands import add_device, parsed
 from shared_components.commands.site import DESCRIPTION, FILE, add_description, describe, write_site
@@ -50,14 +51,19 @@ def run(args: argparse.Namespace) -> int:
     """Train and print scores and files; 130: interrupted. After a ValueError no new model was written."""
     path = args.folder / FILE
     described_here = args.folder.is_dir() and not path.exists()
+    asked = settings(args)
     try:
         site = described(args)
         out = args.out or Path(f"{site.name}-model")
         with shown() as board:
-            outcome = fine_tune(site, out, settings(args), say=board.say)
-    except KeyboardInterrupt:
-        if described_here:  # the same command begins again
+            outcome = fine_tune(site, out, asked, say=board.say)
+    except SiteError:  # which names what to correct in site.yaml
+        raise
+    except (KeyboardInterrupt, ValueError, OSError) as error:
+        if described_here:  # the same command, corrected, begins again
             path.unlink(missing_ok=True)
+        if not isinstance(error, KeyboardInterrupt):
+            raise
         print("\ninterrupted; no model was written, and an earlier one is as it was")
         return 130
     print(*said(outcome), sep="\n")
@@ -86,7 +92,7 @@ def described(args: argparse.Namespace) -> Site:
         if given := [name for name in DESCRIPTION if getattr(args, name) not in (None, [])]:
             raise SiteError(
                 f"{path}: describes the folder already, and --{given[0].replace('_', '-')} would change nothing; leave "
-                f"it out, or describe it anew with `surgfl site init {path.parent} --force`"
+                f"it out, or describe it anew with `surgfl site init {quote(str(path.parent))} --force`"
             )
         return load_site(path)
     defaults = {"text": "", "publish": "style", "frame_interval": 1}  # which are not asked about here
@@ -125,7 +131,7 @@ def said(outcome: Outcome) -> Iterator[str]:
         )
     yield f"{outcome.picture}"
     yield f"{outcome.model}"
-    yield f"next: surgfl segment VIDEO --model {outcome.model}"
+    yield f"next: surgfl segment VIDEO --model {quote(str(outcome.model))}"
 
 
 def _text(outcome: Outcome, scores: Scores, key: str) -> str:

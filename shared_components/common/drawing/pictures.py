@@ -154,7 +154,10 @@ def encoded(picture: np.ndarray, ending: str, options: Sequence[int] = ()) -> by
     encode it.
     """
     pixels = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR) if picture.ndim == 3 else picture
-    done, data = cv2.imencode(ending, pixels, list(options))
+    try:
+        done, data = cv2.imencode(ending, pixels, list(options))
+    except cv2.error:
+        done = False
     if not done:
-        raise ValueError(f"a picture could not be encoded as {ending[1:]}; install OpenCV's own wheel")
+        raise ValueError(f"a picture could not be encoded as {ending[1:]!r}; use .png, or install OpenCV's own wheel")
     return data.tobytes()

@@ -233,6 +233,8 @@ def test_sites_of_named_layouts_have_the_tasks_of_these(tmp_path):
 
 def test_five_sites_of_five_kinds_are_rendered_with_labels_on_every_frame_of_a_clip(tmp_path, capsys):
     clips = ("--clip", "3", "--interval", "0.2")
+    with pytest.raises(ValueError, match=r"five\.jpgg: is written as PNG; give a name that ends in \.png"):
+        run("--out", tmp_path / "scenes", "--preview", tmp_path / "five.jpgg")
     sheet = ("--preview", tmp_path / "five.png", "--looks", "rose,amber,ivory")
     assert run("--out", tmp_path, "--sites", "5", "--layout", ",".join(FIVE), *clips, "--dense", *sheet) == 0
     assert run_command(check_data, tmp_path, "--frames", "3", "--interval", "0.2") == 0
@@ -308,7 +310,7 @@ def test_the_command_explains_wrong_arguments(words, message, tmp_path):
 def test_the_command_renders_a_set_of_sites(tmp_path, monkeypatch, capsys):
     write = Mock(return_value=tmp_path / "site.yaml")
     monkeypatch.setattr(render, "write_set_site", write)
-    assert run("--out", tmp_path, "--set", "fedsurg") == 0
+    assert run_command(render, "--out", tmp_path, "--set", "fedsurg", "--frames", "2") == 0
     assert [call.args for call in write.call_args_list] == [(tmp_path, "fedsurg", place) for place in range(4)]
     assert "look violet, classification, 42 videos of 2 frames" in capsys.readouterr().out
 

@@ -94,6 +94,13 @@ def test_an_interruption_says_that_nothing_was_written(folder, tmp_path, capsys,
     monkeypatch.undo()
 
 
+@pytest.mark.parametrize("odd", [("--size", "64"), ("--batch-size", "0"), ("--start", "nowhere.safetensors")])
+def test_a_command_with_a_wrong_option_leaves_no_description(folder, odd, capsys):
+    ours = folder()
+    assert main(["train", str(ours), *NAMED, *SMALL, *odd]) == 2
+    assert not (ours / "site.yaml").exists()
+
+
 def test_videos_to_validate_alone_are_no_split(folder, capsys):
     assert main(["train", str(folder("abc")), *NAMED, *SMALL, "--validation", "b"]) == 2
     assert "'split' names no video under 'train'" in capsys.readouterr().err
