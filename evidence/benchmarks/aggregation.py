@@ -17,6 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from evidence.benchmarks.turns import fastest
 from shared_components.core.method import Models, Profile, Update, load_method
 from shared_components.core.partition import Partition, Pieces
 from shared_components.networks.bundle_config import build_network, load_bundle
@@ -54,12 +55,7 @@ def updates_of(shapes: dict[str, torch.Size]) -> list[Update]:
 
 def best_seconds(work: Callable[[], object]) -> float:
     """Return the fastest of some runs."""
-    found = []
-    for _ in range(REPEATS):
-        started = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - started)
-    return min(found)
+    return fastest({"": work}, REPEATS, clock=time.perf_counter)[""]
 
 
 def measure(name: str) -> dict[str, float]:

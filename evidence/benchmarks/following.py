@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from evidence.benchmarks.streams import RATE, resident_bytes
+from evidence.benchmarks.streams import RATE, resident_bytes, tensors_of
 from shared_components.common.progress import Step, heard
 from shared_components.core.task import make_task
 from shared_components.inference.frames import FrameStream
@@ -65,19 +64,6 @@ def segmented(
     with heard(look):
         predict_all(Predictor(shown, task), stream, results)
     return found
-
-
-def tensors_of(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors of nested records and sequences."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from tensors_of(part)
-    elif isinstance(value, dict):
-        yield from tensors_of(list(value.values()))
-    elif getattr(type(value), "__dataclass_fields__", None):
-        yield from tensors_of(list(vars(value).values()))
 
 
 def _video(path: Path, frames: int) -> Path:

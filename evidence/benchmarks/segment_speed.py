@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,6 +23,7 @@ import torch
 from torch import nn
 
 from evidence.benchmarks.streams import resident_bytes
+from evidence.benchmarks.turns import fastest
 from shared_components.common.progress import Step, heard
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.task import make_task
@@ -83,13 +85,9 @@ def compare(folder: Path, model: Trained, size: tuple[int, int], video: tuple[in
 
 def alone(ways: Mapping[str, tuple[nn.Module, Way]], size: tuple[int, int]) -> str:
     """Say how much processor time each network takes of itself: the fastest of some frames, in turns."""
-    image, best = torch.rand(1, 3, *size), dict.fromkeys(ways, float("inf"))
+    image = torch.rand(1, 3, *size)
     with torch.no_grad():
-        for _ in range(FRAMES):
-            for name, (network, _way) in ways.items():
-                spent = time.process_time()
-                network(image)
-                best[name] = min(best[name], time.process_time() - spent)
+        best = fastest({name: partial(network, image) for name, (network, _way) in ways.items()}, FRAMES)
     took = [f"{name} {1000 * one:.1f} ms ({best['before'] / one:.2f} times)" for name, one in best.items()]
     return f"the network alone, in processor time: {', '.join(took)}"
 

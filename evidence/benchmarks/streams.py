@@ -127,13 +127,17 @@ def print_memory() -> None:
     print(f"  the process grew by {grown:.1f} MB of {last[2] / 2**20:.0f} MB")
 
 
-def tensors_of(remembered: Any) -> Iterator[Tensor]:
-    """Yield the tensors of nested tuples."""
-    if isinstance(remembered, Tensor):
-        yield remembered
-        return
-    for part in remembered:
-        yield from tensors_of(part)
+def tensors_of(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors of nested records and sequences."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from tensors_of(part)
+    elif isinstance(value, dict):
+        yield from tensors_of(list(value.values()))
+    elif getattr(type(value), "__dataclass_fields__", None):
+        yield from tensors_of(list(vars(value).values()))
 
 
 def resident_bytes() -> int:

@@ -181,7 +181,10 @@ def _sizes(folder: Path, *, freed: bool = False) -> dict[int, int]:
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.is_file() else []
+    except ValueError as error:
+        raise FederationError(f"{path}: is damaged ({error}); copy the run again, or remove its folder") from error
 
 
 def _read_json(path: Path) -> dict[str, Any]:
