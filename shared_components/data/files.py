@@ -23,7 +23,7 @@ from shared_components.common.plain_yaml import YamlError, read_yaml
 Size = tuple[int, int]  # height, width
 
 DEPTH_SCALE = 256  # of a depth file's values, per millimetre
-_UNKNOWN = 255
+_UNKNOWN = 254  # 255 are pixels of no class
 # The last marker of a complete file; decoders return the top half of a cut file without complaint.
 _ENDINGS = {b"\x89PNG": b"IEND", b"\xff\xd8\xff": b"\xff\xd9"}
 _TAIL_BYTES = 1024
@@ -187,6 +187,24 @@ def map_ids(label: np.ndarray, table: Mapping[int, int], *, path: Path, allowed:
     if unknown.any():
         ids = np.unique(label[unknown]).tolist()
         raise DataError(path, f"mask holds unknown ids {ids[:8]}", f"correct the mask: {allowed}")
+    return canonical
+
+
+def map_colours(
+    label: np.ndarray, table: Mapping[tuple[int, int, int], int], *, path: Path, allowed: str
+) -> np.ndarray:
+    """Translate a dataset's colours, uint8 RGB (H, W, 3), to canonical ids (H, W), as `map_ids` does numbers."""
+    canonical = np.zeros(label.shape[:2], dtype=np.uint8)
+    known = np.zeros_like(canonical)
+    for colour, place in table.items():
+        here = np.asarray(cv2.inRange(label, colour, colour), dtype=np.uint8)  # 255 where it is this colour
+        known |= here
+        canonical |= here & np.uint8(place)
+    if not known.all():
+        row, column = np.argwhere(known == 0)[0]
+        found = tuple(label[row, column].tolist())
+        what = f"holds the unknown colour {found} at row {row}, column {column} ({(known == 0).sum()} such pixels)"
+        raise DataError(path, what, f"correct the mask: {allowed}")
     return canonical
 
 

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import cv2
 import numpy as np
 
 from shared_components.data.classes import IGNORED
-from shared_components.data.files import DataError, by_number, read_colours, read_ids, video_folders
+from shared_components.data.files import DataError, by_number, map_colours, read_colours, video_folders
 from shared_components.data.readers import Listing, Reader
 
 VALUES = {50: 0, 11: 1, 21: 2, 13: 3, 12: 4, 31: 5, 23: 6, 24: 7, 25: 8, 32: 9, 22: 10, 33: 11, 5: 12}
@@ -39,14 +38,15 @@ COLOURS = (
     (111, 74, 0),  # liver ligament
 )
 """Of a colour mask, in the order of the classes."""
-_UNLABELLED = (0, 255)
+_OF_COLOURS = {colour: place for place, colour in enumerate(COLOURS)} | {(0,) * 3: IGNORED, (255,) * 3: IGNORED}
 _WATERSHED, _COLOUR = "watershed_mask", "color_mask"
-_REMEDY = "correct the mask, or set it aside by 'quarantine': CholecSeg8k has thirteen classes, black and white"
 
 
 class CholecSeg8k(Reader):
     CLASS_MAP = "cholecseg8k"
     RATE = 25.0
+    IDS = VALUES | {0: IGNORED, 255: IGNORED}
+    ALLOWED = "CholecSeg8k has thirteen classes, black and white; 'quarantine' sets frames aside"
 
     def folders(self, root: Path) -> dict[str, Path]:
         return video_folders(root, lambda path: any(path.glob(f"{path.name}_*/frame_*_endo.png")))
@@ -70,7 +70,9 @@ class CholecSeg8k(Reader):
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (path,) = files
-        return _of_colours(path) if path.stem.endswith(_COLOUR) else _of_values(path)
+        if path.stem.endswith(_COLOUR):
+            return map_colours(read_colours(path), _OF_COLOURS, path=path, allowed=self.ALLOWED)
+        return super().read_target(name, files)
 
 
 def _files(folder: Path, pattern: str) -> dict[int, Path]:
@@ -90,34 +92,3 @@ def _files(folder: Path, pattern: str) -> dict[int, Path]:
 
 def _beside(path: Path, number: int, what: str) -> Path:
     return path.with_name(f"frame_{number}_{what}.png")
-
-
-def _of_values(path: Path) -> np.ndarray:
-    """Read a mask of grey values as uint8 (H, W) of classes."""
-    values = read_ids(path)
-    table = np.zeros(256, np.uint8)
-    table[list(VALUES)] = list(VALUES.values())
-    table[list(_UNLABELLED)] = IGNORED
-    ids, counts = np.unique(values, return_counts=True)
-    if odd := {int(i): int(n) for i, n in zip(ids, counts, strict=True) if i not in VALUES and i not in _UNLABELLED}:
-        raise DataError(path, f"mask holds unknown ids {list(odd)[:8]} ({sum(odd.values())} such pixels)", _REMEDY)
-    return np.asarray(cv2.LUT(values, table), dtype=np.uint8)
-
-
-def _of_colours(path: Path) -> np.ndarray:
-    """Read a mask of colours as uint8 (H, W) of classes."""
-    rgb = read_colours(path).astype(np.int32)
-    codes = rgb[..., 0] << 16 | rgb[..., 1] << 8 | rgb[..., 2]  # (H, W, 3) -> (H, W)
-    known = [(r << 16 | g << 8 | b, place) for place, (r, g, b) in enumerate(COLOURS)]
-    classes = np.full(codes.shape, IGNORED, np.uint8)
-    unknown = (codes != 0) & (codes != 0xFFFFFF)
-    for code, place in known:
-        here = codes == code
-        classes[here] = place
-        unknown &= ~here
-    if unknown.any():
-        row, column = np.argwhere(unknown)[0]
-        colour = tuple(rgb[row, column].tolist())
-        what = f"holds the unknown colour {colour} at row {row}, column {column} ({unknown.sum()} such pixels)"
-        raise DataError(path, what, _REMEDY)
-    return classes

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import cv2
 import numpy as np
 
-from shared_components.data.files import DataError, by_number, read_colours, video_folders
+from shared_components.data.files import by_number, map_colours, read_colours, video_folders
 from shared_components.data.readers import Listing, Reader, paired
 
 _COLOURS: tuple[tuple[int, int, int], ...] = (
@@ -34,6 +33,7 @@ _COLOURS: tuple[tuple[int, int, int], ...] = (
     (12, 255, 141),  # ultrasound probe
 )
 """Of the classes `scene`, in their order."""
+_OF_COLOURS = {colour: place for place, colour in enumerate(_COLOURS)}
 
 
 class EndoVis2018(Reader):
@@ -59,20 +59,5 @@ class EndoVis2018(Reader):
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (path,) = files
-        colours = read_colours(path)
-        canonical = np.zeros(colours.shape[:2], dtype=np.uint8)
-        known = np.zeros_like(canonical)
-        for class_id, value in enumerate(_COLOURS):
-            here = np.asarray(cv2.inRange(colours, value, value), dtype=np.uint8)  # 255 where it is this colour
-            known |= here
-            canonical |= here & np.uint8(class_id)
-        if not known.all():
-            row, column = np.argwhere(known == 0)[0]
-            colour = tuple(colours[row, column].tolist())
-            raise DataError(
-                path,
-                f"holds the unknown colour {colour} at row {row}, column {column} ({(known == 0).sum()} such pixels)",
-                "export the label again without compression or resizing: EndoVis 2018 has the twelve colours of "
-                "its labels.json",
-            )
-        return canonical
+        allowed = "EndoVis 2018 has the twelve colours of its labels.json"
+        return map_colours(read_colours(path), _OF_COLOURS, path=path, allowed=allowed)
