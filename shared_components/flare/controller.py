@@ -251,8 +251,7 @@ class FederationController(Controller):
             now, waiting = time.monotonic(), exchange.pending
             for site in [site for site in list(exchange.replies) if site not in seen]:
                 seen.add(site)
-                if report is not None:
-                    exchange.useless += not report(site, exchange.replies[site])
+                exchange.useful += report is None or report(site, exchange.replies[site])
             if not waiting:
                 break
             if now - checked > 1:

@@ -25,7 +25,7 @@ class Exchange:
         self.late: list[str] = []  # sites that were given up and may still be at work
         self._pending = set(sites)
         self._lock = threading.Lock()
-        self.useless = 0  # how many replies do not count among those that are enough
+        self.useful = 0  # how many replies count among those that are enough; who reads them says so
         self._started, self._needed, self._grace, self._longest = started, needed, grace, longest
         self._enough_since: float | None = None
 
@@ -55,7 +55,7 @@ class Exchange:
 
     def expire(self, now: float) -> None:
         """Count the sites as absent that have taken too long."""
-        if self._enough_since is None and len(self.replies) - self.useless >= self._needed:
+        if self._enough_since is None and self.useful >= self._needed:
             self._enough_since = now
         if self._enough_since is not None and now - self._enough_since > self._grace:
             self.close(f"it had not answered {self._grace:g} s after enough others had (grace_seconds)")

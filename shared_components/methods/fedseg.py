@@ -40,7 +40,7 @@ PROTOTYPES = "prototypes"
 BACKGROUND = 0  # the class of every class map that holds what a site has not labelled
 EPSILON = 1e-7
 WIDEST = 4096  # a prototype is a class's mean feature, not a map of the frame
-LONGEST = 1 + 1e-3  # of unit length, but for rounding, which bfloat16 on the wire has too
+LONGEST = 1 + 2**-8  # of unit length, but for bfloat16's rounding on the wire
 
 
 def build(*, temperature: float = 0.07, weight: float = 1.0, anchors: int = 4096, prototype_images: int = 16) -> Method:
@@ -198,10 +198,10 @@ def check_prototypes(group: Pieces, shared: Pieces) -> None:
         raise ValueError(f"it holds {sorted(group)}; prototypes are 'mean' and 'present'")
     mean, present = group["mean"], group["present"]
     due = tuple(shared["head_global.weight"].shape[:2]) if "head_global.weight" in shared else tuple(mean.shape)
-    if mean.dim() != 2 or mean.shape[1] > WIDEST or mean.shape != due or present.shape != due[:1]:
+    if mean.dim() != 2 or not len(mean) or mean.shape[1] > WIDEST or mean.shape != due or present.shape != due[:1]:
         raise ValueError(f"mean is {tuple(mean.shape)} and present {tuple(present.shape)}; {due} and {due[:1]} are due")
     if not bool((longest := torch.linalg.vector_norm(mean, dim=1).max()) <= LONGEST):
-        raise ValueError(f"it has a prototype of length {longest:.3g}; each is of length 1 or 0")
+        raise ValueError(f"it has a prototype of length {longest:.4g}; each is of length 1 or 0")
 
 
 def shapes_of_prototypes(shared: Pieces, state: Pieces) -> dict[str, tuple[int, ...]]:

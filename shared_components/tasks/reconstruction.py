@@ -183,7 +183,7 @@ class Reconstruction(OneOutput):
         A pixel or a patch that the network predicts as NaN is as wrong as black for white, and as its mean colour.
         """
         true = last_frame(item)[answer.hidden].astype(np.float64) / 255
-        mse = float(np.mean(np.nan_to_num((answer.image[answer.hidden] - true) ** 2, nan=1.0)))
+        mse = float(np.mean(np.nan_to_num((answer.image[answer.hidden] - true) ** 2, nan=1.0, posinf=1.0)))
         errors = np.nan_to_num(answer.errors, nan=1.0)  # normalised: 1 is the error of a patch's mean colour
         shares = {
             name: float(np.mean(errors < limit)) if len(errors) else math.nan for name, limit in THRESHOLDS.items()

@@ -156,6 +156,9 @@ def test_a_link_to_a_site_has_the_limits_and_the_account_of_the_file(scenes, tmp
     with pytest.raises(SiteError, match=r"is a link, and .* both limit what a job may ask; remove one"):
         limits_of(load_site(link))
     real.with_name(FILE).unlink()
+    link.with_suffix(".privacy.jsonl").touch()
+    with pytest.raises(SiteError, match=r"is an account beside a link to the site; move its lines into .*data"):
+        ledgers(load_site(link))
     assert limits_of(load_site(link)).rounds == 10000
 
 

@@ -42,7 +42,12 @@ class Entry:
 
 def ledgers(site: Site) -> list[Path]:
     """Return the files in which a site's updates are entered: its own, and that of the site whose frames it adds."""
-    return [ledger_of(one) for one in owners(site)]
+    files = [ledger_of(one) for one in owners(site)]
+    for one, file in zip(owners(site), files, strict=True):
+        beside = one.path.with_suffix(ENDING)
+        if beside.is_file() and beside.resolve() != file.resolve():
+            raise SiteError(f"{beside}: is an account beside a link to the site; move its lines into {file}")
+    return files
 
 
 def owners(site: Site) -> list[Site]:
@@ -73,6 +78,9 @@ def enter(site: Site, entry: Entry, *, check: Callable[[Path, list[Entry]], None
 
     ``check`` is given each ledger and its entries while no other job can enter, and may raise.
     """
+    for path in ledgers(site):  # of all of them before anything is entered
+        with alone(path):
+            check(path, read_ledger(path))
     for path in ledgers(site):
         with alone(path):
             check(path, entries := read_ledger(path))

@@ -32,7 +32,7 @@ from shared_components.federation.privacy.ledger import (
     read_ledger,
     releases,
 )
-from shared_components.federation.site.limits import FILE, limits_of
+from shared_components.federation.site.limits import limits_file, limits_of
 from shared_components.federation.store import DamagedState, RoundFiles, hash_of, named_groups
 from shared_components.federation.wire_format import pack_change
 
@@ -114,7 +114,7 @@ class Release:
             raise SiteError(
                 f"site {self.name}: {rounds} more updates would spend an epsilon of "
                 f"{epsilon(after, demand.delta):.4g} of its data, and it allows {demand.epsilon:g} "
-                f"({owner.path.with_name(FILE)}); {spent:.4g} is spent already ({path})"
+                f"({limits_file(owner)}); {spent:.4g} is spent already ({path})"
             )
 
     def _refuse_if_forgotten(self, path: Path, entries: list[Entry]) -> None:

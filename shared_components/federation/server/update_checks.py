@@ -58,9 +58,9 @@ def check_pieces(
             )
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise RejectedUpdate(f"piece {name} has values that are not finite")
-    weights = {name: value.double() for name, value in sent.items() if value.is_floating_point()}
-    change = math.sqrt(sum(_squared(pieces[name].double() - value) for name, value in weights.items()))
-    limit = noise + largest_change * (1 + math.sqrt(sum(map(_squared, weights.values()))))
+    weights = [name for name, value in sent.items() if value.is_floating_point()]
+    change = math.sqrt(sum(_squared(pieces[name].double() - sent[name].double()) for name in weights))
+    limit = noise + largest_change * (1 + math.sqrt(sum(_squared(sent[name].double()) for name in weights)))
     if not change <= limit:
         raise RejectedUpdate(f"it moved the weights by {change:.3g}; the job allows {limit:.3g} (largest_change)")
 

@@ -90,7 +90,13 @@ def limits_of(site: Site) -> Limits:
     file, beside = site.path.resolve().with_name(FILE), site.path.with_name(FILE)
     if file.is_file() and beside.is_file() and not beside.samefile(file):
         raise SiteError(f"{site.path} is a link, and {beside} and {file} both limit what a job may ask; remove one")
-    return read_limits(file if file.is_file() else beside)
+    return read_limits(limits_file(site))
+
+
+def limits_file(site: Site) -> Path:
+    """Return where a site's limits are: beside its file, or, where none are there, beside the link that leads to it."""
+    file, beside = site.path.resolve().with_name(FILE), site.path.with_name(FILE)
+    return beside if beside.is_file() and not file.is_file() else file
 
 
 def read_limits(path: Path) -> Limits:
@@ -122,7 +128,7 @@ def check_limits(job: Job, bundle: Bundle, task: Task, site: Site, *, sites: int
         if value > allowed[limit]:
             raise SiteError(
                 f"site {site.name}: the job's {key} is {value}, and the site allows at most {allowed[limit]}; make it "
-                f"less, or write '{limit}: {value}' in {site.path.with_name(FILE)}"
+                f"less, or write '{limit}: {value}' in {limits_file(site)}"
             )
     for owner in filter(None, (site, site.added)):  # whose frames are trained on
         if (demand := limits_of(owner).privacy) is not None:
@@ -131,7 +137,7 @@ def check_limits(job: Job, bundle: Bundle, task: Task, site: Site, *, sites: int
 
 def _check_noise(job: Job, demand: Demand, site: Site) -> None:
     """Refuse a job with less noise than a site demands; `noisy_updates.Release` checks what it may spend."""
-    who, file, noise = f"site {site.name}", site.path.with_name(FILE), job.noise
+    who, file, noise = f"site {site.name}", limits_file(site), job.noise
     if noise is None:
         raise SiteError(f"{who}: the job has no 'privacy', and the site demands noise; add it, or see {file}")
     if noise.noise_multiplier < demand.noise_multiplier:

@@ -4,6 +4,7 @@ import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -24,7 +25,7 @@ from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 from nvflare.fuel.hci.client import file_transfer
 from nvflare.fuel.hci.client.api_status import APIStatus
 from nvflare.fuel.hci.client.file_transfer import FileTransferModule
-from nvflare.fuel.hci.proto import ProtoKey
+from nvflare.fuel.hci.proto import MetaKey, ProtoKey
 from nvflare.private.fed.app.simulator import simulator_runner
 from nvflare.private.fed.app.simulator.simulator_runner import SimulatorClientRunner
 from nvflare.private.fed.client.admin import FedAdminAgent
@@ -276,7 +277,7 @@ def test_each_worker_is_told_its_own_name(monkeypatch, tmp_path):
 @pytest.fixture
 def downloads(tmp_path, monkeypatch):
     """Return FLARE's module that downloads into a folder, and what it would write."""
-    for name in ("_tx_path", "pull_binary_file"):
+    for name in ("_tx_path", "pull_binary_file", "pull_folder"):
         own = getattr(FileTransferModule, name)
         monkeypatch.setattr(FileTransferModule, name, getattr(own, REPLACES, own))
     written: list[str] = []
@@ -306,3 +307,15 @@ def test_a_download_stays_in_its_folder_whatever_the_server_calls_it(tx, file, d
     assert written == []
     pull(module, "t-1", "models/site-1.zip")
     assert written == [str(tmp_path / "transfer" / "job__t-1" / "models/site-1.zip")]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_server_without_files_cannot_say_where_the_download_lies(there, downloads, tmp_path):
+    module, _ = downloads
+    place = tmp_path / ("transfer/job" if there else "papers")
+    meta = {ProtoKey.STATUS: APIStatus.SUCCESS, ProtoKey.META: {MetaKey.LOCATION: str(place)}}
+    context = Mock(get_api=lambda: Mock(server_execute=lambda command: meta), get_command_entry=Mock())
+    context.get_command_entry().full_command_name.return_value = "download_job"
+    keep_in_place()
+    with nullcontext() if there else pytest.raises(ValueError, match="the server has the download at "):
+        assert module.pull_folder(["download_job", "job"], context) == meta
