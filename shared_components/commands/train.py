@@ -50,7 +50,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train and print scores and files; 130: interrupted. After a ValueError no new model was written."""
     path = args.folder / FILE
-    described_here = args.folder.is_dir() and not path.exists()
+    # answers that were typed are kept
+    described_here = args.folder.is_dir() and not path.exists() and any(getattr(args, name) for name in DESCRIPTION)
     asked = settings(args)
     try:
         site = described(args)
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             outcome = fine_tune(site, out, asked, say=board.say)
     except SiteError:  # which names what to correct in site.yaml
         raise
-    except (KeyboardInterrupt, ValueError, OSError) as error:
+    except BaseException as error:
         if described_here:  # the same command, corrected, begins again
             path.unlink(missing_ok=True)
         if not isinstance(error, KeyboardInterrupt):

@@ -33,6 +33,7 @@ IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 VIDEOS = (".mp4", ".avi", ".mkv", ".mov", ".mpg", ".mpeg", ".ts", ".m4v", ".webm", ".wmv")
 """Endings by which a folder of videos is known; a file of any other may be a video as well."""
 VOLUMES = (".nii.gz", ".nii")
+_NO_DATA = ("__MACOSX", "lost+found")  # folders that archives and disks bring
 MOST_YAML = 1 << 20  # bytes
 Axes = Literal["header", "stored"]
 """Which way a volume's axes point: as its header says, or x, y, t as they are stored, whatever it says."""
@@ -224,16 +225,13 @@ def video_folders(root: Path, holds_video: Callable[[Path], bool]) -> dict[str, 
     """
     found: dict[str, Path] = {}
     try:
-        children = sorted(
-            path
-            for path in root.iterdir()
-            if path.is_dir() and path.name != "__MACOSX" and os.access(path, os.R_OK | os.X_OK)  # not lost+found
-        )
+        children = sorted(path for path in root.iterdir() if path.is_dir() and path.name not in _NO_DATA)
+        holds = {child: holds_video(child) for child in children}
+        folders = [child for child in children if not holds[child]]
+        below = [path for folder in folders for path in sorted(folder.iterdir()) if path.is_dir() and holds_video(path)]
     except OSError as error:
-        raise DataError(root, f"cannot be listed ({error.strerror})", "mount it or correct 'root'") from error
-    holds = {child: holds_video(child) for child in children}
-    folders = [child for child in children if not holds[child]]
-    below = [path for folder in folders for path in sorted(folder.iterdir()) if path.is_dir() and holds_video(path)]
+        where, remedy = Path(error.filename or root), "mount it or correct 'root', and check its rights"
+        raise DataError(where, f"cannot be listed ({error.strerror})", remedy) from error
     for path in [*filter(holds.get, children), *below]:
         if path.name in found:
             raise DataError(
@@ -257,7 +255,10 @@ def folders_below(root: Path, deepest: int | None = None) -> Iterator[tuple[Path
             below.clear()
             continue
         seen.add(real)
-        below[:] = [] if last else sorted((name for name in below if not name.startswith(".")), key=natural_order)
+        shown = [name for name in below if not name.startswith(".")]
+        # a folder before a link to it, which may lead elsewhere tomorrow
+        shown.sort(key=lambda name: (os.path.islink(os.path.join(folder, name)), natural_order(name)))
+        below[:] = [] if last else shown
         yield Path(folder), sorted((name for name in files if not name.startswith(".")), key=natural_order)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -154,8 +155,17 @@ def _shared(site: Site, other: Site) -> str:
     here, there = site.root.resolve(), other.root.resolve()  # a data set's folder, or the one above it
     if not (here.is_relative_to(there) or there.is_relative_to(here)):
         return ""
+    same = here == there and site.dataset == other.dataset
     for split, ranges in site.split.items():
         for part in ranges:
-            if any(part.overlaps(added) for added in other.split["train"]):
+            shared = any(part.overlaps(added) for added in other.split["train"])
+            if shared and (same or _images(site, part.video) & _images(other, part.video)):
                 return f"which trains on {part}, a part of this site's own split {split!r}; take it out of one of them"
     return ""
+
+
+def _images(site: Site, video: str) -> set[Path]:
+    """Return the images of a video; none where it cannot be listed, which whoever reads it says."""
+    with suppress(ValueError, OSError, KeyError):
+        return {path.resolve() for path in site.source.reader.images(site.root, video).values()}
+    return set()

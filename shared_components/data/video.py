@@ -27,7 +27,7 @@ MOST_OPEN = 4
 """Videos that a thread keeps open; a decoder of 1080p takes some 50 MB."""
 FORMATS = ",".join((
     "mov", "matroska", "avi", "asf", "flv", "ogg", "mpeg", "mpegts", "mpegvideo", "m4v", "h264", "hevc", "mxf", "dv",
-    "gif",
+    "gif", "apng", "mjpeg", "yuv4mpegpipe", "ivf", "nut", "wtv", "rm", "vc1", "obu", "gxf",
 ))  # fmt: skip
 """The containers of FFmpeg's that are opened: a playlist would have it read other files, or wait for them."""
 CHECK = f"check it with another player, or {CONVERT}"
@@ -45,7 +45,7 @@ def opened(path: Path) -> Iterator[Any]:
         # an absolute path, since FFmpeg takes "case:1.mp4" for a protocol
         container = av.open(str(path.absolute()), metadata_errors="ignore", options={"format_whitelist": FORMATS})
     except (av.error.FFmpegError, OSError) as error:
-        reason = "it is no video, or is cut off or damaged"
+        reason = "it is no video, or is cut off or damaged, or its container is not read here"
         if isinstance(error, OSError):
             reason = error.strerror or reason
         raise DataError(path, f"cannot be read ({reason})", CHECK) from error

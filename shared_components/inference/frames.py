@@ -159,7 +159,7 @@ def videos_in(folder: Path) -> dict[str, Path]:
     if images and films:
         raise InferenceError(
             f"{folder} holds {len(images)} images, such as {images[0]}, and {len(films)} videos, such as {films[0]}; "
-            "name one of the videos, or move one kind away"
+            "name the folder of the images or one of the videos, or move one kind away"
         )
     videos: dict[str, Path] = {}
     for path in films:

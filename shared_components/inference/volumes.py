@@ -28,12 +28,20 @@ class Volumes:
     """Writes volumes below a folder, frame by frame.
 
     Files: `labels/<video>.nii.gz` with class ids, `frames/<video>.nii` with colours, and `labels.txt`, the names and
-    colours of the classes as ITK-SNAP reads them. A sub-folder of images is a video of its own. A video with more
+    colours of the classes as ITK-SNAP reads them. A sub-folder of images is a video of its own. A live stream of more
     frames than a volume takes goes on in `<video>-2`, and so on.
-    `classes` begin with the background.
+    `classes` begin with the background. An InferenceError names a video with more frames than a volume takes.
     """
 
     def __init__(self, folder: Path, stream: FrameStream, classes: Sequence[str]) -> None:
+        from shared_components.data.nifti import MOST_FRAMES
+
+        if stream.is_video and (stream.total or 0) > MOST_FRAMES:  # parts of one operation would be taken for several
+            least = -(-(stream.total or 0) // MOST_FRAMES) * stream.every
+            raise InferenceError(
+                f"{stream.source} has {stream.total:,} frames to segment, and a NIfTI volume takes {MOST_FRAMES:,}; "
+                f"take fewer with --every {least}"
+            )
         self._folder, self._classes = folder, tuple(classes)
         self._names: list[str] = []
         self._alone = stream.stem  # the name of what lies in no sub-folder
@@ -64,7 +72,7 @@ class Volumes:
 
         self._finish()
         if name in self._names:
-            raise InferenceError(f"two volumes would be called {name!r}, after a folder and another in it; rename one")
+            raise InferenceError(f"two volumes would be called {name!r}; rename one of the folders")
         self._names.append(name)
         labels, frames = self._folder / LABELS / f"{name}.nii.gz", self._folder / FRAMES / f"{name}.nii"
         self._open = LabelWriter(labels), PictureWriter(frames)
@@ -87,9 +95,16 @@ class Volumes:
 
 
 def label_hashes(folder: Path) -> dict[str, str]:
-    """Return the hash of every file in a folder of volumes, by its relative path; frames, which are large, apart."""
-    found = sorted(path for path in folder.rglob("*") if path.is_file() and folder / FRAMES not in path.parents)
-    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in found}
+    """Return the hash of every file in a folder of volumes, by its relative path, and of frames the size.
+
+    Those are large; hidden files do not count.
+    """
+    found = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    large = folder / FRAMES
+    return {
+        path.relative_to(folder).as_posix(): str(path.stat().st_size) if large in path.parents else sha256_of(path)
+        for path in found
+    }
 
 
 def refuse_corrected(folder: Path, hashes: Any) -> None:

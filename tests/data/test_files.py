@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
+from unittest.mock import Mock
 
 import av
 import cv2
@@ -64,13 +64,15 @@ def test_frames_of_more_than_8_bits_are_refused_and_not_cut(tmp_path):
         read_rgb(tmp_path / "a.png")
 
 
-def test_what_a_disk_or_a_zip_of_macos_leaves_is_not_entered(tmp_path, monkeypatch):
-    for name in ("release/video", "lost+found/video", "__MACOSX/release/video"):  # root may enter all
+def test_what_a_disk_or_a_zip_of_macos_leaves_is_not_entered_and_other_folders_must_be_readable(tmp_path):
+    for name in ("release/video", "lost+found/video", "__MACOSX/release/video"):
         (tmp_path / name).mkdir(parents=True)
-    monkeypatch.setattr(os, "access", lambda path, mode: path.name != "lost+found")
     seen = []
     assert list(video_folders(tmp_path, lambda path: seen.append(path.name) or path.name == "video")) == ["video"]
     assert seen == ["release", "video"]
+    closed = Mock(side_effect=PermissionError(13, "Permission denied", str(tmp_path / "release")))
+    with pytest.raises(DataError, match=r"release: cannot be listed \(Permission denied\)"):
+        video_folders(tmp_path, closed)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.results import PredictionFolder
 from shared_components.inference.video import frames_of, look_at
-from shared_components.inference.volumes import label_names
+from shared_components.inference.volumes import Volumes, label_names
 from tests.common.test_atomic import full_disk
 from tests.inference.conftest import PARTS, SEGMENTATION, grey, write_image, write_video
 
@@ -250,8 +250,19 @@ def test_images_of_several_sizes_are_no_volume_and_leave_nothing(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_video_that_fits_in_no_volume_goes_on_in_another(tmp_path, monkeypatch):
+def test_a_video_that_fits_in_no_volume_is_refused_before_a_frame_is_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(nifti, "MOST_FRAMES", 3)
+    stream = FrameStream(write_video(tmp_path / "a.mp4", grey(10)), height=32, width=64, every=2)
+    with pytest.raises(InferenceError, match=r"a\.mp4 has 5 frames to segment, .* takes 3; .* --every 4"):
+        Volumes(tmp_path / "out", stream, PARTS)
+
+
+def test_what_is_of_unknown_length_and_fits_in_no_volume_goes_on_in_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(nifti, "MOST_FRAMES", 3)
+    init = FrameStream.__init__
+    monkeypatch.setattr(
+        FrameStream, "__init__", lambda self, *a, **k: init(self, *a, **k) or vars(self).update(total=None)
+    )
     folder = segment(write_video(tmp_path / "a.mp4", grey(7)), tmp_path / "out")
     found = [array(folder / "labels" / f"{name}.nii.gz") for name in ("a", "a-2", "a-3")]
     assert [len(one) for one in found] == [3, 3, 1]
@@ -288,10 +299,12 @@ def test_labels_that_were_corrected_are_never_replaced(tmp_path):
     assert (array(path) == 2).all()
 
 
-@pytest.mark.parametrize("name", ["labels/frames.nii", "site.yaml", "labels/notes.txt"])
+@pytest.mark.parametrize("name", ["labels/frames.nii", "site.yaml", "labels/notes.txt", "frames/corrected.nii"])
 def test_what_a_person_has_added_to_the_volumes_is_not_lost(name, tmp_path):
     write_image(tmp_path / "frames" / "a.png")
     folder = segment(tmp_path / "frames", tmp_path / "out")
+    (folder / "labels" / ".DS_Store").touch()
+    segment(tmp_path / "frames", tmp_path / "out")
     (folder / name).write_text("mine")
     with pytest.raises(InferenceError, match=f"{name} was added to what a model wrote, and would be lost"):
         segment(tmp_path / "frames", tmp_path / "out")

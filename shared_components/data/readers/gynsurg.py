@@ -60,7 +60,7 @@ class GynSurg(Reader):
         if name != kind:
             what = f"has labels of {kind}, and {name!r} is asked for of {stem}"
             raise DataError(folder, what, f"name clips of {name} in the split")
-        labels = _labels(folder)
+        labels = _labels(folder, _dated(folder))
         if stem not in labels:
             raise DataError(folder, f"has no label of the clip {stem} in its tables", "add it, or take the clip out")
         return np.array(_class(folder, kind, labels[stem]), np.int64)
@@ -113,26 +113,31 @@ def _clips(folder: Path, stamp: int) -> Mapping[str, Path]:
     return {stem: found[stem] for stem in sorted(found, key=natural_order)}
 
 
-def _labels(folder: Path) -> dict[str, str]:
-    """Return the label of every clip of a kind, read again where the folder was changed."""
-    return _labelled(folder, changed(folder))
-
-
-@lru_cache(maxsize=16)
-def _labelled(folder: Path, stamp: int) -> dict[str, str]:
-    return {one["vids"]: one["labels"] for one in _rows(folder)}
-
-
 def _rows(folder: Path) -> tuple[Mapping[str, str], ...]:
     """Return the rows of all tables of a kind, `vids` without folder and ending.
 
     Raises:
         DataError: there are none, or a clip has two labels.
     """
-    tables = [path for path in sorted(folder.rglob("*.csv")) if not path.name.startswith(".")]
-    if not tables:
+    return _joined(folder, _dated(folder))
+
+
+def _dated(folder: Path) -> tuple[tuple[Path, int], ...]:
+    return tuple((path, changed(path)) for path in _tables(folder, changed(folder)))
+
+
+@lru_cache(maxsize=16)
+def _tables(folder: Path, stamp: int) -> list[Path]:
+    found = [path for path in sorted(folder.rglob("*.csv")) if not path.name.startswith(".")]
+    if not found:
         raise DataError(folder, "holds no table of labels (.csv)", "put the tables of the folds beside the clips")
-    return _joined(folder, tuple((path, changed(path)) for path in tables))
+    return found
+
+
+@lru_cache(maxsize=16)
+def _labels(folder: Path, tables: tuple[tuple[Path, int], ...]) -> dict[str, str]:
+    """Return the label of every clip of a kind."""
+    return {one["vids"]: one["labels"] for one in _joined(folder, tables)}
 
 
 @lru_cache(maxsize=16)

@@ -17,6 +17,7 @@ from shared_components.cli import main
 from shared_components.data.custom.guess_layout import known_layout, look_at
 from shared_components.data.custom.survey import propose_split
 from shared_components.data.samples import read_sample, samples
+from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from tests.data.conftest import WRITERS, write
 from tests.data.custom import conftest
@@ -164,6 +165,33 @@ def test_videos_that_are_links_are_found(tmp_path):
     (tmp_path / "here" / "op_1" / "img" / "round").symlink_to(tmp_path / "here")
     assert init(tmp_path / "here", *NAMED) == 0
     assert sum(len(samples(load_site(tmp_path / "here"), split)) for split in ("train", "validation", "test")) == 16
+
+
+def test_a_link_to_a_video_beside_it_is_no_other_video(tmp_path):
+    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
+    (tmp_path / "latest").symlink_to(tmp_path / "op_2")
+    assert init(tmp_path, *NAMED) == 0
+    assert [part.video for part in load_site(tmp_path).split["train"]] == ["op_1", "op_2"]
+
+
+def test_videos_of_one_name_are_shared_by_two_sites_where_their_images_are_the_same(tmp_path):
+    """A second file may read the same folders otherwise; another data set may lie below one's own."""
+    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
+    assert init(tmp_path, *NAMED) == 0
+    own = load_site(tmp_path).path
+    config = yaml.safe_load(own.read_text())
+    for name in ("again", "public"):
+        lay(tmp_path / name, "{v}/img/{n}.png", "{v}.nii.gz")
+        for video in ("op_1", "op_2", "op_10", "op_11") if name == "again" else ():
+            shutil.rmtree(tmp_path / name / video)
+            (tmp_path / name / video).symlink_to(tmp_path / video)
+        assert init(tmp_path / name, *NAMED) == 0
+        own.write_text(yaml.safe_dump(config | {"also_trains_on": f"{name}/site.yaml"}))
+        if name == "again":
+            with pytest.raises(SiteError, match="which trains on op_1, a part of this site's own split 'train'"):
+                load_site(own)
+        else:
+            assert load_site(own).added.name == "public"
 
 
 def test_masks_of_a_video_that_count_from_one_are_seen(tmp_path, capsys):

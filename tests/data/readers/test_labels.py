@@ -229,6 +229,21 @@ def test_gynsurg_folds_part_patients(tmp_path):
         folds(tmp_path, "action")
 
 
+def test_gynsurg_labels_are_read_again_where_a_table_was_corrected(tmp_path):
+    site = site_of(tmp_path, "gynsurg")
+    sample = samples(site, "train", SampleSpec(("action",)))[0]
+    before = int(read_sample(sample).targets["action"])
+    for table in (tmp_path / "data").rglob("*.csv"):
+        rows = [line.split(",") for line in table.read_text().splitlines()]
+        place = rows[0].index("labels")
+        text = "\n".join(
+            ",".join([*row[:place], "1" if row[place] == "0" else "0", *row[place + 1 :]]) for row in rows[1:]
+        )
+        table.write_text(",".join(rows[0]) + "\n" + text + "\n")
+        os.utime(table, ns=(1, 1))
+    assert int(read_sample(sample).targets["action"]) != before
+
+
 def test_gynsurg_labels_are_names_too_and_of_one_kind_of_clips(tmp_path):
     site = site_of(tmp_path, "gynsurg")
     for table in (tmp_path / "data/GynSurg_Action_3sec/GynSurg_action_dataset").glob("*.csv"):

@@ -91,7 +91,6 @@ def test_an_interruption_says_that_nothing_was_written(folder, tmp_path, capsys,
     for _ in range(2):  # the same command begins again
         assert main(["train", str(folder()), *NAMED, *SMALL]) == 130
         assert "interrupted; no model was written" in capsys.readouterr().out
-    monkeypatch.undo()
 
 
 @pytest.mark.parametrize("odd", [("--size", "64"), ("--batch-size", "0"), ("--start", "nowhere.safetensors")])
