@@ -50,8 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train and print scores and files; 130: interrupted. After a ValueError no new model was written."""
     path = args.folder / FILE
-    # answers that were typed are kept
-    described_here = args.folder.is_dir() and not path.exists() and any(getattr(args, name) for name in DESCRIPTION)
+    described_here = args.folder.is_dir() and not path.exists() and bool(_description(args))  # typed answers are kept
     asked = settings(args)
     try:
         site = described(args)
@@ -90,7 +89,7 @@ def described(args: argparse.Namespace) -> Site:
     """
     path = args.folder / FILE if args.folder.is_dir() else args.folder
     if path.is_file() or not args.folder.is_dir():
-        if given := [name for name in DESCRIPTION if getattr(args, name) not in (None, [])]:
+        if given := _description(args):
             raise SiteError(
                 f"{path}: describes the folder already, and --{given[0].replace('_', '-')} would change nothing; leave "
                 f"it out, or describe it anew with `surgfl site init {quote(str(path.parent))} --force`"
@@ -105,6 +104,11 @@ def described(args: argparse.Namespace) -> Site:
         write_site(path, config | {"split": split})
         site = load_site(path)
     return site
+
+
+def _description(args: argparse.Namespace) -> list[str]:
+    """Return the options by which a folder is to be described."""
+    return [name for name in DESCRIPTION if getattr(args, name) not in (None, [])]
 
 
 def described_quietly(path: Path, options: Sequence[str]) -> Site:
