@@ -200,8 +200,6 @@ def _sites(
     """
     needs = [row.variant.label for row in table if row.variant.needs_server]
     server = sites.server_file(args.server) if args.server else None
-    if server is not None and not needs:
-        raise ValueError(f"--server {args.server}: no row here uses frames of the server's own; leave it out")
     if args.sites:
         if needs and server is None:
             raise ValueError(

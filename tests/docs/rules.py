@@ -138,6 +138,11 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         r"^(kits/\S+/startup/start\.sh)$", r"test -x \1",
         "parties that stay until they are stopped; evidence/production starts them",
     ),
+    (
+        r"^python3\.11 -m venv .*$|^pip install --require-hashes .*$",
+        "true",
+        "gigabytes of a network; the image of deployment/docker is made of the same file",
+    ),
     (r"^python -m pip wheel .* && (cp .*)$", r"\1", "a quarter of a minute; tests/test_wheel.py makes it"),
     (
         r"^docker build .*$|^SURGFL_KIT=\S+ SURGFL_DATA=\S+ docker compose .*$",
