@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -131,16 +132,15 @@ def own_classes(names: Iterable[str], given: Any) -> tuple[tuple[str, ...], tupl
         ValueError: a sentence that begins with `'classes'`.
     """
     due = set(names) - {BACKGROUND, IGNORE}
-    many = 1 + max(len(due), len(set(given) - {BACKGROUND}) if isinstance(given, list) else 0)
-    if many > IGNORED:
-        raise ValueError(f"'classes' has {many} names; there may be {IGNORED}, background included")
     if given is None:
         known = [classes for classes in CLASS_MAPS.values() if set(classes[1:]) == due]
         classes = known[0] if known else (BACKGROUND, *sorted(due))
-        return classes, classes
-    if isinstance(given, str):
+    elif isinstance(given, str):
         return _of_map(due, given)
-    classes = _listed(given)
+    else:
+        classes = _listed(given)
+    if len(classes) > IGNORED:
+        raise ValueError(f"'classes' has {len(classes)} names; there may be {IGNORED}, background included")
     if missing := sorted(due - set(classes)):
         raise ValueError(f"'classes' has no {missing[0]!r}, which 'ids' names; add it, or correct 'ids'")
     return classes, classes
@@ -169,7 +169,7 @@ def _listed(given: Any) -> tuple[str, ...]:
     if IGNORE in names:
         raise ValueError(f"'classes' lists {IGNORE!r}, which is no class; leave it out")
     classes = (BACKGROUND, *(name for name in names if name != BACKGROUND))
-    if repeated := [name for name in classes if classes.count(name) > 1]:
+    if repeated := [name for name, count in Counter(classes).items() if count > 1]:
         raise ValueError(f"'classes' has {repeated[0]!r} twice; keep one of them")
     return classes
 

@@ -107,6 +107,7 @@ def test_a_wrong_table_is_refused(given, sentence):
         (["a", "a"], "'classes' has 'a' twice"),
         (["a", "ignore"], "lists 'ignore', which is no class"),
         (["a", 3], "'classes' lists 3; a class's name"),
+        ([["a"]], r"'classes' lists \['a'\]; a class's name"),
         ([], r"'classes' is \[\]; write a list"),
         (["a", *map(str, range(255))], "'classes' has 257 names; there may be 255"),
         (5, "'classes' is 5; write a list"),
