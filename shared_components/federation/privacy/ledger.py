@@ -42,22 +42,21 @@ class Entry:
 
 def ledgers(site: Site) -> list[Path]:
     """Return the files in which a site's updates are entered: its own, and that of the site whose frames it adds."""
-    files = [ledger_of(one) for one in owners(site)]
-    for one, file in zip(owners(site), files, strict=True):
-        beside = one.path.with_suffix(ENDING)
+    return list(owners(site))
+
+
+def owners(site: Site) -> dict[Path, Site]:
+    """Return for each of the `ledgers` the site whose frames it accounts for.
+
+    It is one file by whatever link a site is found; SiteError: there is another one beside the link.
+    """
+    found = {}
+    for owner in filter(None, (site, site.added)):
+        file, beside = owner.path.resolve().with_suffix(ENDING), owner.path.with_suffix(ENDING)
         if beside.is_file() and beside.resolve() != file.resolve():
             raise SiteError(f"{beside}: is an account beside a link to the site; move its lines into {file}")
-    return files
-
-
-def owners(site: Site) -> list[Site]:
-    """Return the sites whose frames a site trains on: itself, and the one that it adds."""
-    return [site, *([site.added] if site.added else [])]
-
-
-def ledger_of(site: Site) -> Path:
-    """Return the file in which updates by a site's own frames are entered; one, by whatever link the site is found."""
-    return site.path.resolve().with_suffix(ENDING)
+        found[file] = owner
+    return found
 
 
 def read_ledger(path: Path) -> list[Entry]:

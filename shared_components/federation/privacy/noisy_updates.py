@@ -22,16 +22,7 @@ from shared_components.data.site import Site, SiteError
 from shared_components.federation.message_schema import leaves_with_noise
 from shared_components.federation.messages import Job, Message
 from shared_components.federation.privacy.gaussian import Privacy, Randomness, clip_and_noise, epsilon
-from shared_components.federation.privacy.ledger import (
-    Entry,
-    alone,
-    enter,
-    ledger_of,
-    ledgers,
-    owners,
-    read_ledger,
-    releases,
-)
+from shared_components.federation.privacy.ledger import Entry, alone, enter, ledgers, owners, read_ledger, releases
 from shared_components.federation.site.limits import limits_file, limits_of
 from shared_components.federation.store import DamagedState, RoundFiles, hash_of, named_groups
 from shared_components.federation.wire_format import pack_change
@@ -103,7 +94,7 @@ class Release:
             self._refuse_overspending(path, entries, rounds)
 
     def _refuse_overspending(self, path: Path, entries: list[Entry], rounds: int = 1) -> None:
-        owner = next(one for one in owners(self.site) if ledger_of(one) == path)
+        owner = owners(self.site)[path]
         demand = limits_of(owner).privacy
         if demand is None or math.isinf(demand.epsilon):
             return

@@ -141,7 +141,6 @@ def write_models(
     ``delivered`` are the models that the sites were sent at the finish, ``replies`` the answers to it, and ``file`` the
     first weights of a job with ``start: file``, if the server has them.
     """
-
     shutil.rmtree(folder / SINGLE, ignore_errors=True)  # an earlier finish's: a site may no longer consent
     for path in folder.glob("model*.safetensors"):
         path.unlink()

@@ -82,21 +82,22 @@ class Limits(Schema, frozen=True):
 
 
 def limits_of(site: Site) -> Limits:
-    """Return a site's limits, see `read_limits`; those beside the file itself where its path is a link.
-
-    Raises:
-        SiteError: As `read_limits`; or another file of limits lies beside the link.
-    """
-    file, beside = site.path.resolve().with_name(FILE), site.path.with_name(FILE)
-    if file.is_file() and beside.is_file() and not beside.samefile(file):
-        raise SiteError(f"{site.path} is a link, and {beside} and {file} both limit what a job may ask; remove one")
+    """Return a site's limits, see `read_limits` and `limits_file`."""
     return read_limits(limits_file(site))
 
 
 def limits_file(site: Site) -> Path:
-    """Return where a site's limits are: beside its file, or, where none are there, beside the link that leads to it."""
+    """Return where a site's limits are: beside its file, or, where none are there, beside the link that leads to it.
+
+    Raises:
+        SiteError: They lie at both places.
+    """
     file, beside = site.path.resolve().with_name(FILE), site.path.with_name(FILE)
-    return beside if beside.is_file() and not file.is_file() else file
+    if not beside.is_file() or not file.is_file():
+        return beside if beside.is_file() else file
+    if not beside.samefile(file):
+        raise SiteError(f"{site.path} is a link, and {beside} and {file} both limit what a job may ask; remove one")
+    return file
 
 
 def read_limits(path: Path) -> Limits:
