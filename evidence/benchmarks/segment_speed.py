@@ -1,9 +1,10 @@
 """How fast `surgfl segment` is, beside what it was: `python -m evidence.benchmarks.segment_speed`.
 
 Before: one thread reads, predicts by the network as it was trained and writes, a frame after the other, and PyTorch
-shares each operation among the cores. Now: fused decoders, and threads that read, predict and write at once. All ways
-take turns in one run; the fastest turn of each counts, and all write the same masks. Beside frames a second on the
-clock stands processor time, which other work on the machine changes less.
+shares each operation among the cores. Now: fused decoders, and threads that read, predict and write at once; once more
+with `--precision bf16` where the processor computes in it. All ways take turns in one run; the fastest turn of each
+counts, and the masks are compared. Beside frames a second on the clock stands processor time, which other work on the
+machine changes less.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import partial
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 import cv2
 import numpy as np
 import torch
-from torch import nn
 
 from evidence.benchmarks.streams import resident_bytes
 from evidence.benchmarks.turns import fastest
+from shared_components.common import machine
 from shared_components.common.progress import Step, heard
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.task import make_task
@@ -58,18 +60,20 @@ def main() -> None:
 def compare(folder: Path, model: Trained, size: tuple[int, int], video: tuple[int, int, int]) -> None:
     """Segment a video by all ways in turn, and print frames a second, processor time and how masks agree."""
     stream = FrameStream(_video(folder / "surgery.mp4", *video), height=size[0], width=size[1])
-    ways: dict[str, tuple[nn.Module, Way]] = {"before": (model.network.eval(), one_after_the_other)}
-    for backend in ("torch", "openvino"):
+    ways: dict[str, tuple[Predictor, Way]] = {
+        "before": (Predictor(model.network.eval(), model.task), one_after_the_other)
+    }
+    for backend, precision in product(("torch", "openvino"), ("float32", "bf16")[: 1 + machine.fast_bf16()]):
         if all(map(find_spec, PACKAGES[backend])):
             fast = fuse(copy.deepcopy(model.network))
-            fast, _ = on_backend(fast, stream, backend=backend, precision="float32", where=torch.device("cpu"))
-            ways[backend] = (fast, predict_all)
+            fast, _ = on_backend(fast, stream, backend=backend, precision=precision, where=torch.device("cpu"))
+            ways[f"{backend}, {precision}"] = (Predictor(fast, model.task, precision=precision), predict_all)
     best = {name: (float("inf"), float("inf")) for name in ways}
     for _ in range(TURNS):
-        for name, (network, way) in ways.items():
+        for name, (predictor, way) in ways.items():
             out = PredictionFolder(folder / name, stream, model.task, alone=True)
             clock, spent = time.perf_counter(), time.process_time()
-            count = way(Predictor(network, model.task), stream, out).count
+            count = way(predictor, stream, out).count
             taken = (time.perf_counter() - clock) / count, (time.process_time() - spent) / count
             best[name] = (min(best[name][0], taken[0]), min(best[name][1], taken[1]))
     print(f"{size[0]}x{size[1]}, {count} frames of {video[0]}x{video[1]}; {alone(ways, size)}")
@@ -77,19 +81,19 @@ def compare(folder: Path, model: Trained, size: tuple[int, int], video: tuple[in
         of = best["before"]
         ratios = f"{of[0] / seconds:.2f} times, in processor time {of[1] / processor:.2f}"
         print(
-            f"  {name:9} {1 / seconds:6.2f} frames/s, {1000 * processor:6.1f} ms of processor time a frame; {ratios}; "
+            f"  {name:17} {1 / seconds:6.2f} frames/s, {1000 * processor:6.1f} ms of processor time a frame; {ratios}; "
             f"masks agree on {agreement(folder / 'before', folder / name):.3%}",
             flush=True,
         )
 
 
-def alone(ways: Mapping[str, tuple[nn.Module, Way]], size: tuple[int, int]) -> str:
-    """Say how much processor time each network takes of itself: the fastest of some frames, in turns."""
+def alone(ways: Mapping[str, tuple[Predictor, Way]], size: tuple[int, int]) -> str:
+    """Say how much processor time each prediction takes of itself: the fastest of some frames, in turns."""
     image = torch.rand(1, 3, *size)
     with torch.no_grad():
-        best = fastest({name: partial(network, image) for name, (network, _way) in ways.items()}, FRAMES)
+        best = fastest({name: partial(predictor, image, size) for name, (predictor, _way) in ways.items()}, FRAMES)
     took = [f"{name} {1000 * one:.1f} ms ({best['before'] / one:.2f} times)" for name, one in best.items()]
-    return f"the network alone, in processor time: {', '.join(took)}"
+    return f"a prediction alone, in processor time: {', '.join(took)}"
 
 
 def print_memory(folder: Path) -> None:
