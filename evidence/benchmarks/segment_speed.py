@@ -37,6 +37,7 @@ from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import FrameCount, Predictor, predict_all
 from shared_components.inference.results import PredictionFolder
 from shared_components.inference.video import H264Video
+from shared_components.networks.bundle_config import PRECISIONS
 from shared_components.networks.fused_fpn import fuse
 from shared_components.networks.tiny import Tiny
 
@@ -60,13 +61,12 @@ def main() -> None:
 def compare(folder: Path, model: Trained, size: tuple[int, int], video: tuple[int, int, int]) -> None:
     """Segment a video by all ways in turn, and print frames a second, processor time and how masks agree."""
     stream = FrameStream(_video(folder / "surgery.mp4", *video), height=size[0], width=size[1])
-    ways: dict[str, tuple[Predictor, Way]] = {
-        "before": (Predictor(model.network.eval(), model.task), one_after_the_other)
-    }
-    for backend, precision in product(("torch", "openvino"), ("float32", "bf16")[: 1 + machine.fast_bf16()]):
+    ways: dict[str, tuple[Predictor, Way]] = {"before": (Predictor(model.network, model.task), one_after_the_other)}
+    fused, where = fuse(copy.deepcopy(model.network)), torch.device("cpu")
+    precisions = PRECISIONS if machine.fast_bf16(where) else ("float32",)
+    for backend, precision in product(("torch", "openvino"), precisions):
         if all(map(find_spec, PACKAGES[backend])):
-            fast = fuse(copy.deepcopy(model.network))
-            fast, _ = on_backend(fast, stream, backend=backend, precision=precision, where=torch.device("cpu"))
+            fast, _ = on_backend(fused, stream, backend=backend, precision=precision, where=where)
             ways[f"{backend}, {precision}"] = (Predictor(fast, model.task, precision=precision), predict_all)
     best = {name: (float("inf"), float("inf")) for name in ways}
     for _ in range(TURNS):
@@ -90,8 +90,7 @@ def compare(folder: Path, model: Trained, size: tuple[int, int], video: tuple[in
 def alone(ways: Mapping[str, tuple[Predictor, Way]], size: tuple[int, int]) -> str:
     """Say how much processor time each prediction takes of itself: the fastest of some frames, in turns."""
     image = torch.rand(1, 3, *size)
-    with torch.no_grad():
-        best = fastest({name: partial(predictor, image, size) for name, (predictor, _way) in ways.items()}, FRAMES)
+    best = fastest({name: partial(predictor, image, size) for name, (predictor, _way) in ways.items()}, FRAMES)
     took = [f"{name} {1000 * one:.1f} ms ({best['before'] / one:.2f} times)" for name, one in best.items()]
     return f"a prediction alone, in processor time: {', '.join(took)}"
 
