@@ -4,16 +4,20 @@ torch wraps some of their functions so that torch.compile passes them by, and th
 costs 1.7 s of a process whether or not anything is compiled: a simulator without ``-t`` starts a process per task. Here
 the wrapped functions stand by themselves; numbers and states are the same.
 
-``fused`` stays off: on a CPU torch's fused kernels read a gradient in the order of its weight's memory, and gradients
-that `torch.autograd.grad` returns may have other strides.
+AdamW is fused, a quarter of the time of torch's loop over tensors on a CPU (43 and 11 ms for 6.8 million weights in 238
+tensors). Such kernels read a gradient in the order of its weight's memory, and gradients that `torch.autograd.grad`
+returns may have other strides: those are laid out first.
 """
 
 from __future__ import annotations
 
 from inspect import unwrap
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
+
+_step = unwrap(torch.optim.AdamW.step)
 
 
 class _Eager(Optimizer):
@@ -24,9 +28,18 @@ class _Eager(Optimizer):
 
 
 class AdamW(_Eager, torch.optim.AdamW):
-    """`torch.optim.AdamW`."""
+    """`torch.optim.AdamW`, fused."""
 
-    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, fused=True, **settings)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """Take a step by the gradients that are there, which come to lie in memory as their weights do."""
+        for weight in (w for group in self.param_groups for w in group["params"] if w.grad is not None):
+            if weight.grad.stride() != weight.stride():
+                weight.grad = torch.empty_like(weight).copy_(weight.grad)
+        return _step(self, closure)
 
 
 class SGD(_Eager, torch.optim.SGD):

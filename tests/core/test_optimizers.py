@@ -31,7 +31,7 @@ def stepped(kind, steps=3, **options):
 @pytest.mark.parametrize("name, options", CHOSEN)
 def test_numbers_and_states_are_torchs(name, options):
     ours, own = stepped(getattr(optimizers, name), **options)
-    torchs, others = stepped(getattr(torch.optim, name), **options)
+    torchs, others = stepped(getattr(torch.optim, name), **options, **({"fused": True} if name == "AdamW" else {}))
     assert torch.equal(ours, torchs) and own["param_groups"] == others["param_groups"]
     assert own["state"][0].keys() == others["state"][0].keys()
     assert all(torch.equal(own["state"][0][key], value) for key, value in others["state"][0].items())
@@ -42,6 +42,19 @@ def test_dynamo_is_not_imported_which_torchs_own_do(name, options, without_dynam
     stepped(getattr(optimizers, name), **options)
     with pytest.raises(ImportError, match="_dynamo"):
         stepped(getattr(torch.optim, name), **options)
+
+
+def test_a_gradient_of_other_strides_moves_the_weight_that_it_is_of():
+    """As `torch.autograd.grad` returns it of a transposed weight; torch's own fused step takes it for another's."""
+    moved = []
+    for kind, fused in ((optimizers.AdamW, {}), (torch.optim.AdamW, {"fused": False})):
+        weight = torch.nn.Parameter(torch.zeros(2, 3))
+        optimizer = kind([weight], lr=0.1, **fused)
+        for _ in range(2):
+            weight.grad = torch.tensor([[1.0, -1.0], [0.0, 1.0], [-1.0, 0.0]]).t()
+            optimizer.step()
+        moved.append(weight.detach())
+    assert torch.allclose(*moved) and moved[0].sign().tolist() == [[-1, 0, 1], [1, -1, 0]]
 
 
 def test_hooks_of_a_step_are_called():
