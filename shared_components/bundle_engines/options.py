@@ -163,7 +163,7 @@ def _refuse_amp(parser: ConfigParser) -> None:
     if value is not None and value is not False:
         raise ConfigError(
             f"--train#trainer#amp {value} would change nothing, since the training step is ours; "
-            "mixed precision is --training#precision bf16"
+            "mixed precision is --training#precision bf16, or auto"
         )
 
 

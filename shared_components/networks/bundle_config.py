@@ -48,9 +48,9 @@ class Training:
     have seen rendered scenes only (`rendered`), or a file that each site names itself (`file`).
 
     With `precision: bf16` the forward pass and the losses of every local step run under bfloat16 autocast, on
-    a CPU and a GPU alike. Weights, gradients and the optimizer stay float32, and with them all that is sent;
-    validation, what a method measures or trains outside of local steps, evaluation and inference stay float32,
-    so that scores are those of the weights that are saved.
+    a CPU and a GPU alike; with `auto` where the machine computes in it. Weights, gradients and the optimizer stay
+    float32, and with them all that is sent; validation, what a method measures or trains outside of local steps,
+    evaluation and inference stay float32, so that scores are those of the weights that are saved.
 
     The learning rates of a step follow from its place in all rounds, see `core.schedules`, and weight decay and the
     rates of layers from `parameter_groups`.
@@ -79,7 +79,7 @@ class Training:
     rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 200  # of a bundle alone; a federation's job has its own
     fixed: tuple[str, ...] = ()  # parts of the network that neither train nor leave the site
     learning_rates: Mapping[str, Rate] = field(default_factory=dict)  # of parts, instead of learning_rate
-    precision: Precision = "float32"
+    precision: Literal[Precision, "auto"] = "float32"
     start: Annotated[Start, Meta(description=f"use one of {', '.join(STARTS)} ({_FILE})")] = "random"
     colour: Annotated[float, Meta(ge=0, le=1)] = 0.0  # strength of changed colours, hue and light; 0: none
     rotation: Annotated[float, Meta(ge=0, le=180)] = 0.0  # at most, of training frames, in degrees either way; 0: none

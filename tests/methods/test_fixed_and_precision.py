@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.common import machine
 from shared_components.core.method import Context, load_method, method_names
 from shared_components.core.partition import Role, cut, fixed_hash, partition_network
 from shared_components.core.training import make_context as context_of
@@ -80,6 +81,10 @@ def test_feddps_teachers_have_the_networks_own_fixed_part():
 # ---- precision
 
 
+def in_context(precision):
+    return context_of(Training(precision=precision), SEGMENTATION, round=0, rounds=1, site=0).precision
+
+
 NOT_IN_BF16 = 1 + 2**-8  # between 1 and the next bfloat16, 1 + 2**-7; rounds to even
 
 
@@ -106,12 +111,18 @@ def test_the_forward_pass_rounds_to_bfloat16_and_weights_stay_float32(precision,
 def test_float32_is_the_default_of_bundles_and_contexts():
     assert Training().precision == make_context().precision == "float32"
     assert {load_bundle(bundle).training.precision for bundle in ("pfedsis", "pvt_fpn")} == {"float32"}
-    assert context_of(Training(precision="bf16"), SEGMENTATION, round=0, rounds=1, site=0).precision == "bf16"
+    assert in_context("bf16") == "bf16"
+
+
+@pytest.mark.parametrize(("fast", "precision"), [(True, "bf16"), (False, "float32")])
+def test_auto_is_bfloat16_where_the_machine_computes_in_it(monkeypatch, fast, precision):
+    monkeypatch.setattr(machine, "fast_bf16", lambda: fast)
+    assert in_context("auto") == precision and in_context("float32") == "float32"
 
 
 @pytest.mark.parametrize("precision", ["fp16", "BF16", None])
 def test_an_unknown_precision_is_named(precision):
-    with pytest.raises(ValueError, match=f"precision is {precision!r}; use one of float32, bf16"):
+    with pytest.raises(ValueError, match=f"precision is {precision!r}; use one of float32, bf16, auto"):
         load_bundle("pvt_fpn", {"precision": precision})
 
 
