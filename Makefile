@@ -2,7 +2,6 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN = $(VENV)/bin
 OUT ?= demo
-CORES := $(shell nproc 2>/dev/null || echo 2)
 TESTS_AT_ONCE ?= 2
 
 export OMP_NUM_THREADS ?= 1
@@ -48,7 +47,7 @@ demo: install  ## three synthetic hospitals train PFedSIS together; prints table
 	nvflare simulator nvflare_jobs/pfedsis -w $(OUT)/ws -n 3 -t 3
 	rm -rf $(OUT)/evaluations
 	@echo "scoring what the sites received, what each made of it alone, and together, on their test videos"
-	@$(MAKE) --no-print-directory -j $(CORES) score-received score-alone score-together
+	@$(MAKE) --no-print-directory -j 3 score-received score-alone score-together
 	surgfl report $(RUN) --evaluations "as received=$(OUT)/evaluations/received" \
 	  --evaluations "trained alone=$(OUT)/evaluations/alone" \
 	  --evaluations "together=$(OUT)/evaluations/together" --out $(OUT)/ws/report/index.html
