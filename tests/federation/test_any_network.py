@@ -45,7 +45,7 @@ def test_with_one_site_fedavg_is_a_plain_loop_that_never_heard_of_a_federation(f
     settings = make_job("fedavg").open_bundle().training
     torch.manual_seed(settings.seed)
     network = own.Small(num_classes=len(site.classes), width=8).train()
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=settings.weight_decay)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=settings.weight_decay, fused=True)
     data = SampleDataset(samples(site, "train"), height=32, width=64, site=site)
     task = make_task("segmentation", classes=site.classes)
     for round in range(2):

@@ -182,7 +182,7 @@ def test_the_sites_own_consent_and_limits_count(scenes, tmp_path, capsys):  # no
     assert not told["round", "metrics"]["leaves"] and not told["enrol", "style"]["leaves"]
     site.with_name("limits.yaml").write_text("iterations: 5\n")
     code, text = preflight(capsys, JOBS / "fedavg", "--site", site)
-    assert code == 1 and "training.iterations is 26, and the site allows at most 5" in text
+    assert code == 1 and "training.iterations is 16, and the site allows at most 5" in text
 
 
 def test_a_kit_whose_processes_would_take_whatever_is_sent_is_noticed(job, tmp_path, capsys):
