@@ -98,7 +98,7 @@ def settings(args: argparse.Namespace) -> Settings:
         objects=args.objects,
         learning_rate=args.learning_rate,
         colour=args.colour,
-        precision=args.precision or ("bf16" if machine.fast_bf16() else "float32"),
+        precision=args.precision or machine.fast_precision(),
         start=_start(args.start, args.bundle),
         numbers=tuple(_number(text) for text in args.number),
         looks=tuple(look for look in args.looks.split(",") if look),

@@ -7,7 +7,7 @@ import platform
 import re
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import torch
@@ -43,6 +43,11 @@ def fast_bf16(where: torch.device | None = None) -> bool:
     if (where or device()).type != "cpu":
         return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
     return not {"avx512_bf16", "amx_bf16"}.isdisjoint(_text_of("/proc/cpuinfo").split())
+
+
+def fast_precision(where: torch.device | None = None) -> Literal["float32", "bf16"]:
+    """Return what a device computes training steps in fastest, see `fast_bf16`."""
+    return "bf16" if fast_bf16(where) else "float32"
 
 
 def cores() -> int:

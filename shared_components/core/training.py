@@ -28,7 +28,7 @@ from shared_components.core.schedules import pace_of, set_rates
 from shared_components.core.streams import prompted
 from shared_components.core.task import Task
 from shared_components.networks.adapter import check_outputs
-from shared_components.networks.bundle_config import Precision, Training
+from shared_components.networks.bundle_config import Training
 from shared_components.networks.parameter_groups import parameter_groups
 from shared_components.networks.parts import trained_parameters
 from shared_components.networks.protocols import require
@@ -64,20 +64,13 @@ def make_context(
         round=round,
         site=site,
         iterations=training.iterations,
-        precision=precision_of(training),
+        precision=machine.fast_precision() if training.precision == "auto" else training.precision,
         pace=pace_of(training, round=round, rounds=rounds, rate=rate),
         accumulate=training.accumulate,
         task=task,
         generator=torch.Generator().manual_seed(seed),
         **known,
     )
-
-
-def precision_of(training: Training) -> Precision:
-    """Return what local steps are computed in: for ``auto`` bf16 where the machine's device has it in hardware."""
-    if training.precision == "auto":
-        return "bf16" if machine.fast_bf16() else "float32"
-    return training.precision
 
 
 def round_seed(seed: int, site: int, round: int) -> int:

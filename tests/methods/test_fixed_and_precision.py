@@ -116,7 +116,7 @@ def test_float32_is_the_default_of_bundles_and_contexts():
 
 @pytest.mark.parametrize(("fast", "precision"), [(True, "bf16"), (False, "float32")])
 def test_auto_is_bfloat16_where_the_machine_computes_in_it(monkeypatch, fast, precision):
-    monkeypatch.setattr(machine, "fast_bf16", lambda: fast)
+    monkeypatch.setattr(machine, "fast_bf16", lambda where: fast)
     assert in_context("auto") == precision and in_context("float32") == "float32"
 
 

@@ -162,7 +162,7 @@ class _Training:
     def set_up(self, size: tuple[int, int], steps: int) -> tuple[SiteSetup, LocalRound]:
         """Build the network, as it begins, and what trains it."""
         numbers = {"height": size[0], "width": size[1], "batch_size": self.batch, "iterations": steps}
-        precision = "bf16" if machine.fast_bf16(self.device) else "float32"
+        precision = machine.fast_precision(self.device)
         job = Job(
             name="train", bundle=self.settings.bundle, method="local", rounds=1,
             training={**numbers, "seed": self.settings.seed, "start": self.start, "precision": precision},
