@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain
-from typing import cast
 
 import torch
 from monai.networks.nets import FlexibleUNet
@@ -82,13 +81,13 @@ def table(device: torch.device, *, size: tuple[int, int], batch: int, product: i
 
 def faster_predictions(network: nn.Module, image: Tensor) -> Iterator[str]:
     """Yield a line for each faster way to predict a frame, beside float32 as it was trained and the paper's time."""
-    plain, fused = network.eval(), fuse(copy.deepcopy(network))
-    ways: list[tuple[str, nn.Module]] = [("fused", fused)]
+    fused = fuse(copy.deepcopy(network))
+    ways: dict[str, nn.Module] = {"fused": fused}
     if image.is_cuda:  # of the host's processor, `surgfl segment` takes OpenVINO
-        ways.append(("fused and compiled", cast(nn.Module, torch.compile(fused, mode="reduce-overhead"))))
-    first = prediction(plain, image, torch.float32)
+        ways["fused and compiled"] = torch.compile(fused, mode="reduce-overhead")
+    first = prediction(network, image, torch.float32)
     mask = first().argmax(1)
-    for name, way in ways:
+    for name, way in ways.items():
         for precision, kind in PRECISIONS.items():
             predict = prediction(way, image, kind)
             agree = float((predict().argmax(1) == mask).float().mean())
