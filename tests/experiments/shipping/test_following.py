@@ -64,7 +64,7 @@ def test_tracking_weights_are_shipped_with_their_controls_and_earlier_stage(runs
     card = (root / "docs" / "README.md").read_text()
     for due in (
         "trained on rendered scenes alone", "| Which began from | random weights |",
-        "| Began from | `surgfl pretrain surgfed --out encoder`: 1.5 hours, 24,000 frames in 3 steps |",
+        "| Began from | `surgfl pretrain surgfed --out encoder`: 1.50 hours, 24,000 frames in 3 steps |",
         "| random | filled box | 0.40 | 0.12 |", "| random | frozen own mask | 0.50 | 0.20 |",
         "| random | network | 0.50 | 0.25 |", "| random | objects | 36 | 33 |",
     ):  # fmt: skip

@@ -114,7 +114,7 @@ def test_the_card_and_metadata_say_which_weights_and_the_check_compares_them(toy
     assert shipped(pretrained) == 0
     text = card.read_text()
     assert "The bundle brings no weights." not in text and "without a frame of any patient" in text
-    for due in ("surgfl pretrain one --out run7", "abc1234, 2022", "| Hours | 1.5 |", "24,000", "64x96:3"):
+    for due in ("surgfl pretrain one --out run7", "abc1234, 2022", "| Hours | 1.50 |", "24,000", "64x96:3"):
         assert due in text
     assert sha256_of(toy_bundles / "one" / MODEL) in text and "| rose | parts | 2 | shaft " in text
     assert not (toy_bundles / "one" / KEEPER).exists()
@@ -123,7 +123,7 @@ def test_the_card_and_metadata_say_which_weights_and_the_check_compares_them(toy
     assert sha256_of(toy_bundles / "one" / MODEL) in metadata["weights"]
     assert outdated_files("one", toy_bundles) == [] and main(["bundles", "--check"]) == 0
 
-    card.write_text(text.replace("| Hours | 1.5 |", "| Hours | 0.1 |"))
+    card.write_text(text.replace("| Hours | 1.50 |", "| Hours | 0.10 |"))
     assert main(["bundles", "--check"]) == 2
     card.write_text(text)
     save_weights(toy_bundles / "two" / MODEL, {"a": torch.ones(1)})
