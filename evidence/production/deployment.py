@@ -40,7 +40,7 @@ from tests.federation.conftest import SMALL, TINY
 from tests.flare.simulator import JOBS, SERVER, edit
 
 MARK = "SURGFL_TEST_DEPLOYMENT"  # by which a deployment knows its own processes
-OF_START = {"MALLOC_ARENA_MAX": "4"}  # what a kit's start.sh sets
+OF_START = {"MALLOC_ARENA_MAX": "4", "PYTHONSAFEPATH": "1"}  # what a kit's start.sh sets
 ASKING = 0.5  # seconds between questions to the server, each of which it spends milliseconds on
 MODULES = {
     "server": "nvflare.private.fed.app.server.server_train",

@@ -1,6 +1,8 @@
 """FLARE's own agent at a site obeys any message of the server; ours what is listed, as the site's own file allows."""
 
+import io
 import uuid
+import zipfile
 from types import SimpleNamespace
 
 import pytest
@@ -39,6 +41,13 @@ POLICY = {
     },
 }  # fmt: skip
 TOPICS = sorted({topic for one in ClientRequestProcessors.request_processors for topic in one.get_topics()})
+
+
+def app_zip():
+    """Return a zipped app without files."""
+    buffer = io.BytesIO()
+    zipfile.ZipFile(buffer, "w").close()
+    return buffer.getvalue()
 
 
 @pytest.fixture
@@ -106,7 +115,8 @@ def test_what_a_job_needs_passes_and_a_job_that_is_a_path_does_not(agent, topic)
         return {RequestHeader.JOB_ID: job, RequestHeader.JOB_META: {"job_id": job}}
 
     keep_commands()
-    assert ask(agent, topic, **described(JOB)) == "ok" and agent.seen == [topic]
+    body = app_zip() if topic == TrainingTopic.DEPLOY else ""
+    assert ask(agent, topic, body, **described(JOB)) == "ok" and agent.seen == [topic]
     for job in ("..", "local", "../..", "/etc", f"{JOB}/..", JOB.upper().replace("0", "A"), f"{{{JOB}}}", 7, ["x"]):
         assert "which is no job's id" in ask(agent, topic, **described(job)), job
     if topic in WITH_THE_JOB:

@@ -13,7 +13,8 @@ from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.schema import check_keys
 from shared_components.core.method import method_names
 from shared_components.federation.messages import Job
-from shared_components.flare.deployment.job_folder import CLIENT_CONFIG, CUSTOM, MARK, META, SERVER_CONFIG
+from shared_components.flare.deployment.app_files import CLIENT_CONFIG, CUSTOM, META, SERVER_CONFIG
+from shared_components.flare.deployment.job_folder import MARK
 
 DESCRIPTION = "jobs.yaml"
 CARD = "README.md"

@@ -5,18 +5,17 @@ A job here is two JSON files and a `meta.json`: names and numbers. Whatever else
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from shared_components.common.reject_code import refuse_code
+from shared_components.common.strict_json import parse_object
 from shared_components.federation.messages import Job
+from shared_components.flare.deployment.app_files import CUSTOM, LARGEST_FILE, META, PAPERS
 from shared_components.networks import bundle_config
 
-META, CUSTOM = "meta.json", "custom"
-SERVER_CONFIG, CLIENT_CONFIG = "config_fed_server.json", "config_fed_client.json"
 SIDES = ("server", "client")
 CONTROLLER = "shared_components.flare.controller.FederationController"
 META_KEYS = frozenset({"name", "resource_spec", "deploy_map", "min_clients", "mandatory_clients", "scope"})
@@ -28,9 +27,7 @@ CONFIG_KEYS = {
 SETTINGS = {"server": {"heart_beat_timeout", "task_request_interval"}}
 RESUME = "resume"  # of the controller, beside its job: a submission's own
 COMPONENT_KEYS = frozenset({"id", "path", "args"})
-PAPERS = frozenset({"README.md", "LICENSE"})  # of a job folder; they reach no party
 MARK = ".gitkeep"  # in app/custom, which the simulator needs
-LARGEST_FILE = 1_000_000  # bytes of a config
 
 
 def jobs_folder() -> Path:
@@ -192,14 +189,11 @@ def _mapping(path: Path) -> dict[str, Any]:
             raise JobFolderError(f"{path} does not exist, or is no plain file; a job has this file as JSON")
         if (size := path.stat().st_size) > LARGEST_FILE:
             raise JobFolderError(f"{path} has {size} bytes; a job's is no larger than {LARGEST_FILE}")
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, JobFolderError):
-            raise
+        return parse_object(path.read_bytes())
+    except JobFolderError:
+        raise
+    except (OSError, ValueError) as error:
         raise JobFolderError(f"{path} is no JSON that can be read ({error!s:.200}); correct it") from error
-    if not isinstance(value, dict):
-        raise JobFolderError(f"{path} holds {type(value).__name__}; write an object with names and values")
-    return value
 
 
 def _list(config: Mapping[str, Any], key: str) -> list[dict[str, Any]]:

@@ -33,6 +33,10 @@ STORAGE = "storage"
 CODE = ("byoc", "server-predeployed-flwr")
 RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate", "shell_commands", *CODE)
 CODE_ROLES = ("project_admin", "lead")
+FLARES_PATH = "export PYTHONPATH=/local/custom:$PYTHONPATH"
+SAFE_PATH = 'export PYTHONPATH="/local/custom${PYTHONPATH:+:$PYTHONPATH}"'
+"""Without an empty entry, which Python takes for the working folder."""
+SAFE_START = "export PYTHONSAFEPATH=1  # import nothing from the working folder, in which jobs lie"
 TEMPLATE = """\
 # What this hospital's data are. Until it is filled in, this site refuses every job.
 # A command looks at a folder, asks what cannot be seen, and writes this file:
@@ -100,7 +104,7 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
     """Write the restricting files of a kit; the party's other settings stay.
 
     Args:
-        kit: Any party's; an administrator's needs no files.
+        kit: Any party's; an administrator's gets only the safe start script.
         allow_custom_code: Let a job bring code, which this kit then runs.
 
     Returns:
@@ -109,8 +113,9 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
     Raises:
         KitError: A file of the kit cannot be read; nothing was written.
     """
+    scripts = list(_start_scripts(kit))
     if kit.part == "administrator":
-        return []
+        return [_write_script(path, text) for path, text in scripts]
     if kit.part == "site":
         _refuse_reserved(kit.folder / "startup" / PARTS["site"])
     changes = [
@@ -123,7 +128,26 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
     for name, text, words in _templates() if kit.part == "site" else ():
         if not (path := kit.local / name).exists():
             said.append(_write(path, text, words))
-    return said
+    return said + [_write_script(path, text) for path, text in scripts]
+
+
+def _start_scripts(kit: Kit) -> Iterator[tuple[Path, str]]:
+    """Yield each script that starts Python and does not set `SAFE_START` yet, with its new text."""
+    for path in sorted((kit.folder / "startup").glob("*.sh")):
+        text = path.read_text(encoding="utf-8")
+        if "python3 " not in text or SAFE_START in text:
+            continue
+        first, _, rest = text.partition("\n")
+        if not first.startswith("#!") or (path.name == "sub_start.sh") != (FLARES_PATH in rest):
+            raise KitError(f"{path}: is not the script of FLARE's kits; provision the kit again")
+        yield path, f"{first}\n{SAFE_START}\n{rest.replace(FLARES_PATH, SAFE_PATH)}"
+
+
+def _write_script(path: Path, text: str) -> str:
+    mode = path.stat().st_mode
+    write_text(path, text)
+    path.chmod(mode)
+    return f"{path}: Python imports nothing from the working folder"
 
 
 def _templates() -> Iterator[tuple[str, str, str]]:

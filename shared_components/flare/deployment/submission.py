@@ -12,16 +12,8 @@ from typing import Any
 from shared_components.common.atomic import write_json
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.federation.messages import Job
-from shared_components.flare.deployment.job_folder import (
-    CUSTOM,
-    MARK,
-    META,
-    RESUME,
-    SERVER_CONFIG,
-    JobFolderError,
-    apps_of,
-    jobs_folder,
-)
+from shared_components.flare.deployment.app_files import CLIENT_CONFIG, CUSTOM, META, SERVER_CONFIG, is_app_file
+from shared_components.flare.deployment.job_folder import MARK, RESUME, JobFolderError, apps_of, jobs_folder
 
 LATEST = "latest"
 
@@ -105,7 +97,13 @@ def _files_of(job: Path) -> list[Path]:
                 raise JobFolderError(f"{path}: is a link or a special file, which FLARE refuses; put a file there")
             if path.is_dir():
                 continue
-            if CUSTOM not in path.relative_to(job).parts[:-1]:
+            own = path.relative_to(job / app).parts
+            if not is_app_file(own):
+                raise JobFolderError(
+                    f"{path}: every party refuses a job with this file; remove it. An app has {SERVER_CONFIG} and "
+                    f"{CLIENT_CONFIG} in its config folder"
+                )
+            if own[0] != CUSTOM:
                 files.append(path)
             elif path.name != MARK or path.stat().st_size:
                 raise JobFolderError(

@@ -37,7 +37,7 @@ def replace(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]], *,
 
     Args:
         owner: The module or the class.
-        name: The function's name there; a static method stays one.
+        name: The function's name there; the replacement of a static method or a class method is a static method.
         make: Returns the replacement, given FLARE's own function, whose name and documentation it takes.
         sha256: Hash of the source of FLARE's own function, see `source_hash`.
     """
@@ -46,7 +46,7 @@ def replace(owner: Any, name: str, make: Callable[[Any], Callable[..., Any]], *,
     own = expect(owner, name, sha256=sha256)
     replacement = functools.wraps(own)(make(own))
     setattr(replacement, REPLACES, own)
-    static = isinstance(inspect.getattr_static(owner, name), staticmethod)
+    static = isinstance(inspect.getattr_static(owner, name), staticmethod | classmethod)
     setattr(owner, name, staticmethod(replacement) if static else replacement)
 
 

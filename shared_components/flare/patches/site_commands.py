@@ -27,6 +27,7 @@ from nvflare.private.fed.client.admin import FedAdminAgent
 from nvflare.private.fed.utils.app_authz import AppAuthzService
 
 from shared_components.common.sanitise import one_line
+from shared_components.flare.deployment.app_files import JobFileError, check_app_zip
 from shared_components.flare.message_filters import Refusals
 from shared_components.flare.patches.replace import replace
 
@@ -99,6 +100,15 @@ def _why_no_job(command: Message) -> str | None:
         return None
     if not isinstance(described, Mapping) or described.get(JobMetaKey.JOB_ID.value) != job:
         return f"{one_line(command.topic)} of job {job} describes another"
+    return _why_no_app(command.body) if command.topic == TrainingTopic.DEPLOY else None
+
+
+def _why_no_app(body: Any) -> str | None:
+    """Return why the app that a server deploys is refused, before FLARE unpacks it to verify its signatures."""
+    try:
+        check_app_zip(body)
+    except JobFileError as error:
+        return str(error)
     return None
 
 

@@ -102,7 +102,16 @@ def test_every_job_here_has_a_copy_of_three_files_that_differ_in_nothing(tmp_pat
     assert not (copy / "app" / "custom").exists() and os.listdir(tmp_path / "to") == [name]
 
 
-@pytest.mark.parametrize("file", ["custom/net.py", "custom/deep/er.txt", "config/custom/a.py", "custom/.gitkeep"])
+@pytest.mark.parametrize("file", ["config/custom/a.py", "config/config_fed_client.conf", "README.md", "x/y.json"])
+def test_a_job_with_a_file_that_every_party_refuses_has_no_copy(job, tmp_path, file):
+    (job / "app" / file).parent.mkdir(parents=True, exist_ok=True)
+    (job / "app" / file).write_text("1")
+    with pytest.raises(JobFolderError, match=rf"{file}: every party refuses a job with this file; remove it"):
+        production_copy(job, tmp_path / "to")
+    assert not (tmp_path / "to").exists()
+
+
+@pytest.mark.parametrize("file", ["custom/net.py", "custom/deep/er.txt", "custom/.gitkeep"])
 def test_a_job_that_brings_code_has_no_copy(job, tmp_path, file):
     (job / "app" / file).parent.mkdir(parents=True, exist_ok=True)
     (job / "app" / file).write_text("1")
@@ -126,7 +135,9 @@ def test_links_and_special_files_are_refused(job, tmp_path):
     [
         (None, "meta.json does not exist"),
         ("{", "is no JSON that can be read"),
-        ("[]", "holds list; write an object"),
+        ("[]", "it is a JSON list, not an object"),
+        ('{"name": NaN}', "it contains NaN"),
+        ('{"name": "a", "name": "b"}', "it has the key 'name' twice"),
         ('{"deploy_map": 3}', "has no deploy_map"),
         ('{"deploy_map": {"other": ["@ALL"]}}', "names 'other', no folder of the job"),
         ('{"deploy_map": {"../pfedsis/app": ["@ALL"]}}', "no folder of the job"),

@@ -5,6 +5,8 @@ import json
 import shutil
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -23,7 +25,18 @@ from shared_components.federation.site.limits import Limits, read_limits
 from shared_components.flare import admin
 from shared_components.flare.deployment.certificates import ends, why_anothers, why_outside, why_refused
 from shared_components.flare.deployment.federation_file import parse_federation
-from shared_components.flare.deployment.kits import ALLOW_LIST, CODE, FILTER, RIGHTS, KitError, find_kit, secure
+from shared_components.flare.deployment.kits import (
+    ALLOW_LIST,
+    CODE,
+    FILTER,
+    FLARES_PATH,
+    RIGHTS,
+    SAFE_PATH,
+    SAFE_START,
+    KitError,
+    find_kit,
+    secure,
+)
 from shared_components.flare.provision import provision
 from tests.flare.deployment.conftest import NAMES
 from tests.flare.simulator import edit
@@ -64,6 +77,47 @@ def test_a_kit_of_flare_is_made_strict_once(kits, name):
     for rights in read(kits, name, "authorization.json")["permissions"].values():
         assert rights["byoc"] == "none" and rights["get_job_log"] == "any"
         assert rights.get("shell_commands", "none") in ("none", "o:site" if name == "localhost" else "none")
+
+
+SHOWS_ITS_PATH = """\
+#!/bin/sh
+exec {python} -c "import json, sys; print(json.dumps([sys.flags.safe_path, sys.path]))"
+"""
+
+
+@pytest.mark.parametrize("given", [None, "", "/opt/more"])
+@pytest.mark.parametrize("name", ["hospital-a", "localhost", "anna@example.org"])
+def test_a_start_script_imports_nothing_from_the_working_folder(kits, name, given, tmp_path):
+    """An empty entry in PYTHONPATH, which FLARE's own script leaves, is the working folder for Python, too."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").write_text(SHOWS_ITS_PATH.format(python=sys.executable))
+    (tmp_path / "bin" / "python3").chmod(0o755)
+    environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"} | ({} if given is None else {"PYTHONPATH": given})
+    kit = kits / name
+    script = kit / "startup" / ("sub_start.sh" if name != "anna@example.org" else "fl_admin.sh")
+    before, mode = script.read_text(), script.stat().st_mode
+    assert mode & 0o100 and secure(find_kit(kit)) == []
+    done = subprocess.run(["bash", script, "--once"], cwd=kit, env=environment, capture_output=True, text=True)
+    safe, path = json.loads(done.stdout.splitlines()[-1])
+    assert safe and not {"", str(kit), "."} & set(path), path
+    assert (given in path) == (given == "/opt/more")
+    flares = before.replace(f"{SAFE_START}\n", "").replace(SAFE_PATH, FLARES_PATH)
+    script.write_text(flares)
+    done = subprocess.run(["bash", script, "--once"], cwd=kit, env=environment, capture_output=True, text=True)
+    safe, path = json.loads(done.stdout.splitlines()[-1])
+    assert not safe and {"", str(kit)} & set(path), "FLARE's own"
+    (said,) = secure(find_kit(kit))
+    assert said == f"{script}: Python imports nothing from the working folder"
+    assert script.read_text() == before and script.stat().st_mode == mode
+
+
+def test_a_start_script_that_is_not_flares_is_refused_and_nothing_is_written(kits):
+    script = kits / "hospital-a" / "startup" / "sub_start.sh"
+    script.write_text("#!/bin/sh\npython3 -m nvflare\n")
+    kit = bare(kits, "hospital-a")
+    with pytest.raises(KitError, match=r"sub_start\.sh: is not the script of FLARE's kits"):
+        secure(kit)
+    assert not (kit.local / "resources.json").exists()
 
 
 def test_a_server_keeps_all_in_its_own_kit_and_notices_soon_who_is_gone_and_no_log_leaves_a_site(kits):
@@ -180,7 +234,7 @@ def test_the_command_says_what_it_changed_and_what_was_in_place(kits, capsys):
     assert main(["secure-kit", str(kits / "localhost")]) == 0
     assert capsys.readouterr().out.startswith(f"{kits / 'localhost'}: all is in place\nIts certificate holds until 2")
     assert main(["secure-kit", str(kits / "anna@example.org")]) == 0
-    assert "runs no job; nothing to do" in capsys.readouterr().out
+    assert ": all is in place" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("party", ["localhost", "hospital-a"])

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -26,12 +27,18 @@ from nvflare.fuel.hci.client import file_transfer
 from nvflare.fuel.hci.client.api_status import APIStatus
 from nvflare.fuel.hci.client.file_transfer import FileTransferModule
 from nvflare.fuel.hci.proto import MetaKey, ProtoKey
+from nvflare.fuel.utils.config import ConfigFormat
+from nvflare.fuel.utils.config_factory import ConfigFactory
+from nvflare.fuel.utils.json_config_loader import JsonConfigLoader
+from nvflare.private.fed.app import default_app_validator
 from nvflare.private.fed.app.simulator import simulator_runner
 from nvflare.private.fed.app.simulator.simulator_runner import SimulatorClientRunner
 from nvflare.private.fed.client.admin import FedAdminAgent
+from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 from nvflare.private.fed.server.server_commands import SubmitUpdateCommand
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 from nvflare.private.fed.utils.app_authz import AppAuthzService
+from nvflare.private.fed.utils.app_deployer import AppDeployer
 
 from shared_components.flare.controller import FederationController
 from shared_components.flare.executor import SiteExecutor
@@ -46,11 +53,16 @@ from shared_components.flare.peers import KeepToTheServer
 
 MESSAGES = (CoreCell, "_process_received_msg")
 EVERYWHERE = {(CoreCell, "_add_adhoc_connector"), (TxTask, "handle_ack"), (byte_streamer, "gen_stream_id")}
+JOBS = {
+    (ConfigFormat, "config_ext_formats"), (ConfigFactory, "get_config_loader"), (JsonConfigLoader, "_from_file"),
+    (JsonConfigLoader, "load_config_from_str"), (default_app_validator, "_config_exists"), (AppDeployer, "deploy"),
+    (JobMetaValidator, "_validate_zf"),
+}  # fmt: skip
 COMMANDS = {(FedAdminAgent, "_dispatch_request"), (AppAuthzService, "authorize_app_info")}
 OF_A_CONTROLLER = {
     (cell, "_is_server_job_cell"), (SubmitUpdateCommand, "process"), (SimulatorClientRunner, "do_one_task")
 }  # fmt: skip
-ALL = {MESSAGES} | COMMANDS | EVERYWHERE | OF_A_CONTROLLER
+ALL = {MESSAGES} | COMMANDS | EVERYWHERE | OF_A_CONTROLLER | JOBS
 
 
 @pytest.fixture(autouse=True)
@@ -59,13 +71,16 @@ def as_installed(monkeypatch):
     for owner, name in {*ALL, (BaseDriver, "add_connection")}:
         present = getattr(owner, name)
         own = getattr(present, REPLACES, present)
-        monkeypatch.setattr(owner, name, staticmethod(own) if owner is AppAuthzService else own)
+        static = owner in (AppAuthzService, ConfigFormat, ConfigFactory)
+        monkeypatch.setattr(owner, name, staticmethod(own) if static else own)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
 
 
 @pytest.mark.parametrize(
     ("component", "replaced"),
     [
-        (KeepToTheServer, EVERYWHERE | COMMANDS | {MESSAGES}),
+        (KeepToTheServer, EVERYWHERE | COMMANDS | JOBS | {MESSAGES}),
         (LostSites, {MESSAGES}),
         (FederationController, EVERYWHERE | OF_A_CONTROLLER),
         (SiteExecutor, EVERYWHERE),

@@ -1,0 +1,34 @@
+"""Parse JSON as names, texts and finite numbers, without what Python's parser accepts besides."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+
+def parse_object(text: str | bytes) -> dict[str, Any]:
+    """Parse one JSON object.
+
+    Raises:
+        ValueError: The text is no JSON object, repeats a key, or contains NaN or Infinity.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"it is a JSON {type(value).__name__}, not an object with names and values")
+    return value
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"it has the key {repeated!r:.80} twice")
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"it contains {name}, which is no number of JSON")

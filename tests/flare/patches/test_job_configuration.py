@@ -1,0 +1,304 @@
+"""FLARE reads HOCON and YAML of a job in a party's main process; with the patches a party reads two JSON files."""
+
+import io
+import json
+import os
+import sys
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from nvflare.apis.fl_constant import SiteType
+from nvflare.fuel.sec.authz import AuthorizationService, Authorizer
+from nvflare.fuel.utils.config import ConfigFormat
+from nvflare.fuel.utils.config_factory import ConfigFactory
+from nvflare.fuel.utils.json_config_loader import JsonConfigLoader
+from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
+from nvflare.private.admin_defs import Message
+from nvflare.private.defs import RequestHeader, TrainingTopic
+from nvflare.private.fed.app import default_app_validator
+from nvflare.private.fed.app.default_app_validator import DefaultAppValidator
+from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
+from nvflare.private.fed.utils.app_authz import AppAuthzService
+from nvflare.private.fed.utils.app_deployer import AppDeployer
+from nvflare.private.privacy_manager import PrivacyService
+from nvflare.security.security import COMMAND_CATEGORIES
+
+from shared_components.flare.deployment.app_files import LARGEST_CODE, LARGEST_FILE
+from shared_components.flare.patches.job_configuration import NOT_DEPLOYED, import_only_installed, read_only_json
+from shared_components.flare.patches.replace import REPLACES
+from shared_components.flare.patches.site_commands import keep_commands, why_not
+
+REPLACED = (
+    (ConfigFormat, "config_ext_formats"), (ConfigFactory, "get_config_loader"), (JsonConfigLoader, "_from_file"),
+    (JsonConfigLoader, "load_config_from_str"), (default_app_validator, "_config_exists"), (AppDeployer, "deploy"),
+    (JobMetaValidator, "_validate_zf"), (AppAuthzService, "authorize_app_info"),
+)  # fmt: skip
+STATIC = (ConfigFormat, ConfigFactory, AppAuthzService)
+JOB = "0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f0"
+CLIENT, SERVER = "config/config_fed_client.json", "config/config_fed_server.json"
+META = {"name": "job", "deploy_map": {"app": ["@ALL"]}, "min_clients": 1}
+
+
+@pytest.fixture(autouse=True)
+def as_installed(monkeypatch):
+    """Let each test begin with FLARE's own functions, whoever has replaced them in this process."""
+    for owner, name in REPLACED:
+        present = getattr(owner, name)
+        own = getattr(present, REPLACES, present)
+        monkeypatch.setattr(owner, name, staticmethod(own) if owner in STATIC else own)
+    monkeypatch.setattr(PrivacyService, "is_scope_allowed", lambda scope: True)
+    authorizer = Authorizer("hospital_a", COMMAND_CATEGORIES)
+    assert not authorizer.load_policy({"format_version": "1.0", "permissions": {"lead": {"submit_job": "any"}}})
+    monkeypatch.setattr(AuthorizationService, "the_authorizer", authorizer)
+    monkeypatch.setattr(AppAuthzService, "app_validator", DefaultAppValidator(SiteType.CLIENT))
+
+
+@pytest.fixture
+def canary(tmp_path, monkeypatch):
+    """Return the name of a package that can be imported, and a function that says whether it was."""
+    package = tmp_path / "importable" / "canary_of_a_job"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(f"open({str(tmp_path / 'sung')!r}, 'w').close()\n")
+    monkeypatch.syspath_prepend(str(package.parent))
+    monkeypatch.delitem(sys.modules, package.name, raising=False)
+    return package.name, (tmp_path / "sung").exists
+
+
+@pytest.fixture
+def web():
+    """Serve HTTP on loopback; return the URL and the list of paths that were asked for."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(404)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/x.conf", asked
+    server.shutdown()
+    thread.join(10)
+
+
+def zipped(files):
+    """Return a zip archive of these texts by name; a list of pairs may repeat a name."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in files.items() if isinstance(files, dict) else files:
+            archive.writestr(name, text)
+    return buffer.getvalue()
+
+
+def app(**more):
+    """Return the files of an app: both configurations, and others."""
+    return {"config/": "", CLIENT: "{}", SERVER: "{}", **more}
+
+
+def job(files, meta=META):
+    return zipped({"job/meta.json": json.dumps(meta), **{f"job/app/{name}": text for name, text in files.items()}})
+
+
+def deploy(tmp_path, data, *, role="lead"):
+    """Let FLARE deploy a zipped app of a submitter with this role; return its answer."""
+    run = tmp_path / "kit" / JOB
+    workspace = SimpleNamespace(
+        get_run_dir=lambda _: str(run), get_app_dir=lambda _: str(run / "app_site"), site_name="site",
+        get_job_meta_path=lambda _: str(run / "meta.json"),
+    )  # fmt: skip
+    submitter = {"submitter_name": "lena@example.org", "submitter_org": "consortium", "submitter_role": role}
+    return AppDeployer().deploy(
+        workspace=workspace, job_id=JOB, job_meta=submitter, app_name="app", app_data=data, fl_ctx=None
+    )
+
+
+HOCON = {
+    "package": 'include package("{package}.inner:x.conf")',
+    "url": 'include url("{url}")',
+    "file": 'include required(file("{secret}"))',
+}
+
+
+def written(kind, *, canary="canary", url="http://127.0.0.1:1/x", secret="/no/such/file"):
+    return HOCON[kind].format(package=canary, url=url, secret=secret)
+
+
+def test_flare_itself_runs_code_connects_and_tells_of_files(tmp_path, canary, web):
+    """When this fails, FLARE reads only JSON itself."""
+    name, sung = canary
+    url, asked = web
+    files = {"config/config_fed_server.json": "{}"}
+    conf = "config/config_fed_client.conf"
+    answers = []
+    for kind in HOCON:
+        for secret in (__file__, "/no/such/file"):
+            text = written(kind, canary=name, url=url, secret=secret)
+            try:
+                answers.append(deploy(tmp_path, zipped({**files, conf: text}), role="nobody"))
+            except Exception as error:
+                answers.append(str(error))
+    assert sung() and asked and answers[4] != answers[5]
+
+
+@pytest.mark.parametrize("kind", HOCON)
+@pytest.mark.parametrize("place", ["instead", "beside", "below"])
+@pytest.mark.parametrize("extension", [".conf", ".conf.default", ".yml", ".yaml", ".json.default"])
+def test_a_party_reads_nothing_but_the_two_json_files(kind, place, extension, tmp_path, canary, web):
+    read_only_json()
+    name, sung = canary
+    url, asked = web
+    folder = "config/deeper" if place == "below" else "config"
+    files = app(**{f"{folder}/config_fed_client{extension}": written(kind, canary=name, url=url, secret=__file__)})
+    if place == "instead":
+        del files[CLIENT]
+    answer = deploy(tmp_path, zipped(files))
+    assert answer.startswith(f"the job contains {folder}/config_fed_client{extension}; a job consists of meta.json")
+    assert not (tmp_path / "kit").exists()
+    valid, said, _ = JobMetaValidator().validate("job", job(files))
+    assert not valid and said.startswith(f"the job contains job/app/{folder}/config_fed_client{extension};")
+    keep_commands()
+    command = Message(TrainingTopic.DEPLOY, zipped(files))
+    command.set_headers({RequestHeader.JOB_ID: JOB, RequestHeader.JOB_META: {"job_id": JOB}})
+    assert why_not(command, "server") == answer
+    assert not sung() and not asked
+
+
+@pytest.mark.parametrize("extension", [".conf", ".yml", ".yaml", ".conf.default"])
+def test_the_meta_of_a_submission_is_json(extension, canary):
+    read_only_json()
+    name, sung = canary
+    files = {f"job/meta{extension}": written("package", canary=name), **{f"job/app/{k}": v for k, v in app().items()}}
+    valid, said, _ = JobMetaValidator().validate("job", zipped(files))
+    assert not valid and f"job/meta{extension}" in said and not sung()
+
+
+def test_a_job_of_two_json_files_is_accepted_and_may_be_signed(tmp_path):
+    read_only_json()
+    keep_commands()
+    assert deploy(tmp_path, zipped(app())) is None
+    assert (tmp_path / "kit" / JOB / "app_site" / CLIENT).read_text() == "{}"
+    names = [NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE]
+    signed = {**app(), **{f"{folder}{name}": "{}" for folder in ("", "config/") for name in names}}
+    assert JobMetaValidator().validate("job", job(signed)) == (True, "", META)
+    papers = zipped([("job/README.md", "x"), ("job/meta.json", json.dumps(META)), ("job/app/config/", ""),
+                     (f"job/app/{SERVER}", "{}"), (f"job/app/{CLIENT}", "{}")])  # fmt: skip
+    assert JobMetaValidator().validate("job", papers)[0]
+
+
+def test_the_submitters_role_is_checked_before_anything_is_parsed(tmp_path, monkeypatch):
+    read_only_json()
+    keep_commands()
+    monkeypatch.setattr(json, "loads", None)
+    answer = deploy(tmp_path, zipped({**app(), CLIENT: "this is no JSON"}), role="member")
+    assert answer == "lena@example.org (member) may not submit jobs here"
+    assert not (tmp_path / "kit" / JOB).exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config/evil/__init__.py", "config/evil.py", "evil.py", "README.md", "config/comm_config.json", "x/y.json",
+        "config/Config_fed_client.json", "./config/config_fed_client.json", "config//config_fed_client.json",
+        "custom", "config/custom/x.py", "log_config.json", "config/config_fed_client.json.default", "resources.json",
+    ],
+)  # fmt: skip
+def test_any_other_file_is_refused_by_name_before_it_is_unpacked(name, tmp_path):
+    read_only_json()
+    answer = deploy(tmp_path, zipped([*app().items(), (name, "{}")]))
+    assert name in answer and "remove the file" in answer and not (tmp_path / "kit").exists()
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", None, "text", zipped(app())[:-30]])
+def test_what_is_no_archive_is_refused(data, tmp_path):
+    read_only_json()
+    assert deploy(tmp_path, data) == "the app is no zip archive that can be read"
+
+
+def test_a_file_twice_and_files_that_unpack_to_too_much_are_refused(tmp_path):
+    read_only_json()
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        twice = zipped([*app().items(), (CLIENT, "{}")])
+    assert deploy(tmp_path, twice) == f"the job contains {CLIENT} twice"
+    large = zipped({**app(), CLIENT: " " * (LARGEST_FILE + 1)})
+    assert deploy(tmp_path, large) == f"{CLIENT} has {LARGEST_FILE + 1} bytes; a file of a job has at most 1000000"
+    bomb = zipped(
+        {**app(), "custom/a.bin": b"\0" * (LARGEST_CODE // 2), "custom/b.bin": b"\0" * (LARGEST_CODE // 2 + 1)}
+    )
+    assert "custom folders have 100000001 bytes" in deploy(tmp_path, bomb)
+
+
+def test_an_unpacked_app_is_checked_again_and_its_code_is_still_noticed(tmp_path):
+    read_only_json()
+    for name, text in app().items():
+        (tmp_path / "app" / name).parent.mkdir(parents=True, exist_ok=True)
+        if text:
+            (tmp_path / "app" / name).write_text(text)
+    validate = DefaultAppValidator(SiteType.CLIENT).validate
+    assert validate(str(tmp_path / "app")) == ("", {})
+    (tmp_path / "app" / "custom").mkdir()
+    assert validate(str(tmp_path / "app")) == ("", {"byoc": True})
+    (tmp_path / "app" / "config" / "x.conf").symlink_to("/etc/passwd")
+    assert validate(str(tmp_path / "app"))[0] == "the job contains config/x.conf, which is no file of a job"
+    (tmp_path / "app" / "config" / "x.conf").unlink()
+    (tmp_path / "app" / CLIENT).unlink()
+    assert validate(str(tmp_path / "app"))[0] == f"the job has no {CLIENT}"
+
+
+def test_a_reply_to_a_deployment_carries_no_exception_and_nothing_stays(tmp_path, monkeypatch, caplog):
+    read_only_json()
+
+    def fail(*_):
+        (tmp_path / "kit" / JOB / "half").touch()
+        raise FileNotFoundError("/data/ours/patients.csv")
+
+    monkeypatch.setattr(AppAuthzService, "validate_app", fail)
+    assert deploy(tmp_path, zipped(app())) == NOT_DEPLOYED
+    assert "/data/ours/patients.csv" in caplog.text and not (tmp_path / "kit" / JOB).exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"a": NaN}', "contains NaN"), ('{"a": [-Infinity]}', "contains -Infinity"), ("[1]", "a JSON list"),
+        ('{"a": {"b": 1, "b": 2}}', "has the key 'b' twice"), ("include x", "Expecting value"),
+        ("[" * 100_000 + "]" * 100_000, "nested too deeply"), ("", "Expecting value"),
+        ('{"a": ' + "1" * 5000 + "}", "4300 digits"), (" " * (LARGEST_FILE + 1), "larger than 1000000 bytes"),
+    ],
+)  # fmt: skip
+def test_json_is_read_strictly_and_not_repeated_in_logs(text, why, tmp_path, caplog):
+    read_only_json()
+    path = tmp_path / "config_fed_client.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=why):
+        ConfigFactory.load_config(str(path))
+    with pytest.raises(ValueError, match=why):
+        ConfigFactory.get_config_loader(ConfigFormat.JSON).load_config_from_str(text)
+    assert len(caplog.text) < 1000
+
+
+def test_json_of_a_party_is_read_and_other_formats_have_no_loader(tmp_path):
+    read_only_json()
+    (tmp_path / "resources.json.default").write_text('{"a": "é"}')
+    assert ConfigFactory.load_config("resources.json", [str(tmp_path)]).to_dict() == {"a": "é"}
+    assert ConfigFactory.load_config("comm_config.json", [str(tmp_path)]) is None
+    for other in (ConfigFormat.PYHOCON, ConfigFormat.OMEGACONF):
+        with pytest.raises(ValueError, match="only JSON"):
+            ConfigFactory.get_config_loader(other)
+
+
+def test_nothing_is_imported_from_the_working_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
+    monkeypatch.setattr(sys, "path", ["", str(tmp_path), str(tmp_path / "x" / ".."), *sys.path])
+    import_only_installed()
+    assert not any(Path(folder).resolve() == tmp_path for folder in sys.path) and "" not in sys.path
+    assert os.environ["PYTHONSAFEPATH"] == "1"
