@@ -2,7 +2,7 @@
 
 A job, a message or a checkpoint's header holds names and numbers. MONAI evaluates texts that begin with ``$``, resolves
 ``@`` and ``%``, imports what ``_target_`` names and evaluates a ``logging_file``; FLARE builds what ``path`` names and
-substitutes environment variables for ``{$NAME}``.
+passes every text to `str.format` with the environment's variables: ``{$NAME}``, ``{SITE_NAME:>100}``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DEEPEST = 32
 
 def is_expression(text: str) -> bool:
     """Return whether MONAI or FLARE would evaluate or substitute a text."""
-    return text.lstrip().startswith(EXPRESSIONS) or "{$" in text or "${" in text
+    return text.lstrip().startswith(EXPRESSIONS) or "{" in text or "}" in text
 
 
 def names_code(key: str) -> bool:

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,6 @@ from shared_components.common.atomic import NotWritten
 from shared_components.common.progress import Step, report_progress
 from shared_components.common.sanitise import one_line
 from shared_components.core.initial_weights import start_weights
-from shared_components.core.method import load_method
-from shared_components.core.task import check_tasks
 from shared_components.data.site import Site
 from shared_components.federation import step_file
 from shared_components.federation.find_site import SERVER, find_site
@@ -42,12 +40,14 @@ from shared_components.federation.store import RESUME_VARIABLE
 from shared_components.federation.stored import HELD
 from shared_components.flare import console, memory, processes, wire
 from shared_components.flare.exchange import Exchange
+from shared_components.flare.job_settings import read_job, refuse_substituted
 from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.patches import final_message, sanitise_submissions, survive_bad_messages, worker_names
 from shared_components.flare.patches.lost_sites import read_lost
 from shared_components.flare.patches.peer_connections import keep_to_the_server
 from shared_components.flare.patches.stream_ids import count_streams
 from shared_components.flare.paths import (
+    app_config,
     is_simulator,
     job_folder,
     last_error,
@@ -58,7 +58,6 @@ from shared_components.flare.paths import (
 from shared_components.flare.receiving import receive_in_files
 from shared_components.flare.results import build_page
 from shared_components.flare.workspaces import Unusable, Workspace, held, leave
-from shared_components.networks.bundle_config import weightless
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +136,7 @@ class FederationController(Controller):
         with ExitStack() as stack:
             if is_simulator(fl_ctx):
                 self._workspace = stack.enter_context(held(workspace_root(fl_ctx).parent, sys.argv))
+                refuse_substituted(app_config(fl_ctx), self.settings)
             self.server = server = self._open(read_job(self.settings), fl_ctx)
             stack.enter_context(working_on(server.folder))
             drive(server, lambda ask: self._exchange(ask, fl_ctx, abort_signal), told=self._after_round)
@@ -341,24 +341,6 @@ class FederationController(Controller):
                 build_page(self.server.folder, fl_ctx)
         except OSError as error:  # such as a full disk, which may be the reason itself
             logger.error("the run's folder does not say why it ended: %s", error)
-
-
-def read_job(settings: Mapping[str, Any]) -> Job:
-    """Parse and check the job's settings before any site is asked.
-
-    Raises:
-        FederationError: A key or value is wrong; the sentence names the file and the key.
-    """
-    try:
-        job = Job.from_json(settings)
-        bundle = job.open_bundle()
-        check_tasks(bundle.tasks)
-        if bundle.chosen:
-            weightless(bundle.network)  # its constructor checks them
-        load_method(job.method, **job.arguments)
-    except (TypeError, ValueError) as error:
-        raise FederationError(f"config_fed_server.json: {error}") from error
-    return job
 
 
 def present_sites(fl_ctx: FLContext) -> list[str]:

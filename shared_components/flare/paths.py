@@ -9,6 +9,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.private.fed.simulator.simulator_const import SimulatorConstants
 
 from shared_components.federation.store import state_root
+from shared_components.flare.deployment.app_files import SERVER_CONFIG
 
 ERROR_LENGTH = 400  # characters of a log's last line that are quoted
 
@@ -27,6 +28,11 @@ def workspace_root(fl_ctx: FLContext) -> Path:
 def job_folder(fl_ctx: FLContext) -> Path:
     """Return FLARE's own folder of the job, which it archives when the job's process has ended."""
     return Path(fl_ctx.get_engine().get_workspace().get_run_dir(fl_ctx.get_job_id()))
+
+
+def app_config(fl_ctx: FLContext) -> Path:
+    """Return the server's configuration of the job."""
+    return Path(fl_ctx.get_engine().get_workspace().get_app_config_dir(fl_ctx.get_job_id())) / SERVER_CONFIG
 
 
 def runs_folder(fl_ctx: FLContext) -> Path:

@@ -11,10 +11,12 @@ from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.signal import Signal
 from nvflare.fuel.utils import fobs
 
+from shared_components.common.atomic import write_json
 from shared_components.flare.console import LogConsole
 from shared_components.flare.controller import FederationController
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.patches import final_message
+from shared_components.flare.paths import app_config
 from shared_components.reporting import report
 from tests.federation.conftest import job_on_toy, narrow, no_pictures, scenes, toy_bundle  # noqa: F401 (fixtures)
 from tests.flare.simulator import SERVER
@@ -56,6 +58,9 @@ class Place:
     def get_run_dir(self, job):
         return str(self.workspace / self.name / job)
 
+    def get_app_config_dir(self, job):
+        return f"{self.get_run_dir(job)}/app_{self.name}/config"
+
     def get_clients(self):
         return [Client(name, "") for name in self.sites]
 
@@ -95,7 +100,9 @@ class ByHand(FederationController):
         self.panics.append(reason)
 
     def start(self, signal=None, sites=SITES):
-        self.control_flow(signal or Signal(), Place(self.workspace, "server", sites=sites))
+        place = Place(self.workspace, "server", sites=sites)
+        write_json(app_config(place), {"workflows": [{"args": self.settings}]})
+        self.control_flow(signal or Signal(), place)
         return self
 
 

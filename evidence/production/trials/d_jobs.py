@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from evidence.production.deployment import Deployment
@@ -21,6 +22,7 @@ from evidence.production.trials import Deploy, trial
 from tests.flare.simulator import CLIENT, SERVER
 
 PROGRAM = "subprocess.Popen"
+PATH = os.environ["PATH"]
 
 
 @trial("jobs with code, unlisted classes and expressions; and good ones, altered or unsigned at the server")
@@ -69,10 +71,13 @@ def refused_by_class(deployment: Deployment, marker: Path) -> int:
 
 
 def refused_by_key(deployment: Deployment, expression: str) -> int:
-    """Submit jobs whose settings hold an expression, at once; return how many were refused."""
+    """Submit jobs whose settings contain an expression, at once; return how many were refused."""
+    small = {"height": 32, "width": 64, "batch_size": 2, "iterations": 1}
     cases = {
+        "width": {"training": {**small, "start": "x{SITE_NAME:>300000000}"}},
+        "environment": {"training": {**small, "start": "{$PATH}"}},
         "bundle": {"bundle": expression},
-        "start": {"training": {"height": 32, "width": 64, "batch_size": 2, "iterations": 1, "start": expression}},
+        "start": {"training": {**small, "start": expression}},
         "arguments": {"arguments": {"share": expression}},
     }
     folders = {
@@ -82,7 +87,9 @@ def refused_by_key(deployment: Deployment, expression: str) -> int:
     for key, job in submitted.items():
         assert deployment.wait(job) != "FINISHED:COMPLETED", key
         said = failure(deployment, f"expression-{key}")
-        assert key in said, (key, said)
+        assert next(iter(cases[key])) in said and PATH not in said, (key, said)
+    written = sum(path.stat().st_size for path in deployment.server.kit.rglob("*.txt"))
+    assert written < 10_000_000, f"{written} bytes of logs"
     return len(cases)
 
 

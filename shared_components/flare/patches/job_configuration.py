@@ -5,6 +5,9 @@ submitter's role. There `include package("a.b:c")` of HOCON imports `a`, which r
 left on the disk; `include url(...)` opens a connection; `include file(...)` reads a file, and FLARE's reply says
 whether it exists.
 
+FLARE also passes every text of a configuration to `str.format`, with the variables of the environment:
+``{SITE_NAME:>300000000}`` becomes a text of 300 MB, and a text with ``{$NAME}`` returns a variable in an error message.
+
 Here a party looks only at the names of a job's files, refuses every other file before it unpacks the job, and parses
 nothing of the job in its main process. A job's own process parses the two files as JSON. The reply to a deployment
 carries no exception.
@@ -25,6 +28,7 @@ from nvflare.apis.fl_constant import JobConstants, SiteType
 from nvflare.fuel.utils.config import ConfigFormat
 from nvflare.fuel.utils.config_factory import ConfigFactory
 from nvflare.fuel.utils.json_config_loader import JsonConfig, JsonConfigLoader
+from nvflare.private import json_configer
 from nvflare.private.fed.app import default_app_validator
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 from nvflare.private.fed.utils.app_deployer import AppDeployer
@@ -44,6 +48,7 @@ SHA256_EXTENSIONS = "a6963f7c85b07ec11a81bbb0e120ea1b054752b4b8aa52979ad3f925c54
 SHA256_LOADER = "2409f7ee771af5fb16bf71ae52a6e3e854fc660c1dc1b82d8b60c9a3b65e5c63"
 SHA256_FILE = "d216f7fb1d0fbe8c6ebde41e7afea8eaa7881cf69c8dc3197b951bc8e9856521"
 SHA256_TEXT = "965342d78f74e4844410e8a8e14be4b42f56c1b88b9d9a2e33ec5d8806cbe08b"
+SHA256_SUBSTITUTE = "4bed79dbc238201c5029feabd50146c646207204e85895d46cb9f0914e465ac6"
 SHA256_EXISTS = "4f46fe80a29448e5d8fa9630e50c5561c645a3100fff2dec8a27662924e45e7e"
 SHA256_DEPLOY = "27ffc08a0a99803e5fe8590923689883059377dc6877370a4b91bf1ccfd00407"
 SHA256_SUBMISSION = "7e8e89f529a119149e5c6e3b555fecac7ed5d486b618acb6e72aba1705a3f703"
@@ -61,6 +66,7 @@ def read_only_json() -> None:
     replace(ConfigFactory, "get_config_loader", _json_loader, sha256=SHA256_LOADER)
     replace(JsonConfigLoader, "_from_file", lambda _: _read_file, sha256=SHA256_FILE)
     replace(JsonConfigLoader, "load_config_from_str", lambda _: _read_text, sha256=SHA256_TEXT)
+    replace(json_configer, "resolve_var_refs", lambda _: _substitute_nothing, sha256=SHA256_SUBSTITUTE)
     replace(default_app_validator, "_config_exists", lambda _: _why_incomplete, sha256=SHA256_EXISTS)
     replace(AppDeployer, "deploy", _deploy_known_files, sha256=SHA256_DEPLOY)
     replace(JobMetaValidator, "_validate_zf", _validate_known_files, sha256=SHA256_SUBMISSION)
@@ -102,6 +108,10 @@ def _parse(data: bytes, where: str) -> dict[str, Any]:
         return parse_object(data)
     except ValueError as error:
         raise ValueError(f"{where} cannot be read as JSON: {one_line(error, 200)}") from None
+
+
+def _substitute_nothing(scanner: Any, var_values: dict[str, Any]) -> None:
+    """Leave every text as it is written."""
 
 
 def _why_incomplete(app_root: str, config_folder: str, site_type: str) -> str:

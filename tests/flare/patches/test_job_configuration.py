@@ -17,6 +17,7 @@ from nvflare.fuel.utils.config import ConfigFormat
 from nvflare.fuel.utils.config_factory import ConfigFactory
 from nvflare.fuel.utils.json_config_loader import JsonConfigLoader
 from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_FILE
+from nvflare.private import json_configer
 from nvflare.private.admin_defs import Message
 from nvflare.private.defs import RequestHeader, TrainingTopic
 from nvflare.private.fed.app import default_app_validator
@@ -24,6 +25,7 @@ from nvflare.private.fed.app.default_app_validator import DefaultAppValidator
 from nvflare.private.fed.server.job_meta_validator import JobMetaValidator
 from nvflare.private.fed.utils.app_authz import AppAuthzService
 from nvflare.private.fed.utils.app_deployer import AppDeployer
+from nvflare.private.json_configer import JsonConfigurator
 from nvflare.private.privacy_manager import PrivacyService
 from nvflare.security.security import COMMAND_CATEGORIES
 
@@ -36,6 +38,7 @@ REPLACED = (
     (ConfigFormat, "config_ext_formats"), (ConfigFactory, "get_config_loader"), (JsonConfigLoader, "_from_file"),
     (JsonConfigLoader, "load_config_from_str"), (default_app_validator, "_config_exists"), (AppDeployer, "deploy"),
     (JobMetaValidator, "_validate_zf"), (AppAuthzService, "authorize_app_info"),
+    (json_configer, "resolve_var_refs"),
 )  # fmt: skip
 STATIC = (ConfigFormat, ConfigFactory, AppAuthzService)
 JOB = "0f1e2d3c-4b5a-4978-8695-a4b3c2d1e0f0"
@@ -293,6 +296,30 @@ def test_json_of_a_party_is_read_and_other_formats_have_no_loader(tmp_path):
     for other in (ConfigFormat.PYHOCON, ConfigFormat.OMEGACONF):
         with pytest.raises(ValueError, match="only JSON"):
             ConfigFactory.get_config_loader(other)
+
+
+TEXTS = {
+    "environment": "{$SURGFL_TEST_SECRET}", "inside": "x{$SURGFL_TEST_SECRET}y", "width": "x{SITE_NAME:>100000}",
+    "reference": "{other}", "plain": "{}", "repeated": ["{SITE_NAME}{SITE_NAME}"], "other": "value",
+}  # fmt: skip
+
+
+def configured(path):
+    """Return what FLARE makes of a configuration's texts."""
+    made = JsonConfigurator(str(path), base_pkgs=[], module_names=[], sys_vars={"SITE_NAME": "hospital-a"})
+    made.configure()
+    return made.config_data
+
+
+def test_no_text_between_braces_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.setenv("SURGFL_TEST_SECRET", "secret")
+    path = tmp_path / "config_fed_server.json"
+    path.write_text(json.dumps(TEXTS))
+    flares = configured(path)
+    assert flares["environment"] == "secret" and flares["inside"] == "xsecrety" and flares["reference"] == "value"
+    assert len(flares["width"]) == 100_001 and flares["repeated"] == ["hospital-ahospital-a"], "FLARE's own"
+    read_only_json()
+    assert configured(path) == TEXTS
 
 
 def test_nothing_is_imported_from_the_working_folder(monkeypatch, tmp_path):

@@ -30,6 +30,7 @@ from nvflare.fuel.hci.proto import MetaKey, ProtoKey
 from nvflare.fuel.utils.config import ConfigFormat
 from nvflare.fuel.utils.config_factory import ConfigFactory
 from nvflare.fuel.utils.json_config_loader import JsonConfigLoader
+from nvflare.private import json_configer
 from nvflare.private.fed.app import default_app_validator
 from nvflare.private.fed.app.simulator import simulator_runner
 from nvflare.private.fed.app.simulator.simulator_runner import SimulatorClientRunner
@@ -56,7 +57,7 @@ EVERYWHERE = {(CoreCell, "_add_adhoc_connector"), (TxTask, "handle_ack"), (byte_
 JOBS = {
     (ConfigFormat, "config_ext_formats"), (ConfigFactory, "get_config_loader"), (JsonConfigLoader, "_from_file"),
     (JsonConfigLoader, "load_config_from_str"), (default_app_validator, "_config_exists"), (AppDeployer, "deploy"),
-    (JobMetaValidator, "_validate_zf"),
+    (JobMetaValidator, "_validate_zf"), (json_configer, "resolve_var_refs"),
 }  # fmt: skip
 COMMANDS = {(FedAdminAgent, "_dispatch_request"), (AppAuthzService, "authorize_app_info")}
 OF_A_CONTROLLER = {

@@ -1,0 +1,52 @@
+"""The settings of a job, as its controller receives them from FLARE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shared_components.common.strict_json import parse_object
+from shared_components.core.method import load_method
+from shared_components.core.task import check_tasks
+from shared_components.federation.messages import FederationError, Job
+from shared_components.flare.deployment.app_files import SERVER_CONFIG
+from shared_components.networks.bundle_config import weightless
+
+
+def read_job(settings: Mapping[str, Any]) -> Job:
+    """Parse and check the job's settings before any site is asked.
+
+    Raises:
+        FederationError: A key or value is wrong; the sentence names the file and the key.
+    """
+    try:
+        job = Job.from_json(settings)
+        bundle = job.open_bundle()
+        check_tasks(bundle.tasks)
+        if bundle.chosen:
+            weightless(bundle.network)  # its constructor checks them
+        load_method(job.method, **job.arguments)
+    except (TypeError, ValueError) as error:
+        raise FederationError(f"config_fed_server.json: {error}") from error
+    return job
+
+
+def refuse_substituted(config: Path, settings: Mapping[str, Any]) -> None:
+    """Check that FLARE's simulator has passed the settings as they stand in the job's file.
+
+    The simulator replaces text between braces by `str.format`, with variables of the environment. A deployment does
+    not, see `patches.job_configuration`.
+
+    Raises:
+        FederationError: A setting differs, or the file cannot be read.
+    """
+    try:
+        written = parse_object(config.read_bytes())["workflows"][0]["args"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise FederationError(f"{config}: cannot be read as JSON ({error!s:.200}); correct it") from error
+    for key, value in settings.items():
+        if key not in written or written[key] != value:
+            raise FederationError(
+                f"{SERVER_CONFIG}: {key} contains braces, whose text the simulator replaces; write it without braces"
+            )
