@@ -7,6 +7,7 @@ file, one frame a second is listed and decoded in place.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from shared_components.data.readers import Listing, Reader
 _DIGITS = 6
 _PER_SECOND = 25  # frames of all of these parts' video files
 Found = dict[str, dict[int, Path]]
+Used = Callable[[Path, list[Path]], list[Path]]
 
 
 class Unlabelled(Reader):
@@ -27,8 +29,19 @@ class Unlabelled(Reader):
     """Globs below the root; the first that matches a folder with files says where they lie."""
 
     FILE: str = ""
-    """What a file's path below the root matches, whole. Its group "video" names the video, or else "folder" does, and
-    "number" the frame; without the latter, images are counted in natural order of their paths."""
+    """What a file's path below the root matches, whole. Its group "video" names the video, and "number" the frame;
+    without the latter, images are counted in natural order of their paths."""
+
+    FIRST: int = 0
+    """The first frame that is listed of a video file, and the place in each second of the later ones."""
+
+    def used(self, folder: Path, files: list[Path]) -> list[Path]:
+        """Return the files of a folder, given in natural order, that a pre-training uses: by default all of them.
+
+        Raises:
+            DataError: the folder does not say which.
+        """
+        return files
 
     def videos(self, root: Path) -> list[str]:
         return sorted(self._found(root), key=natural_order)
@@ -39,25 +52,25 @@ class Unlabelled(Reader):
     def images(self, root: Path, video: str) -> dict[int, Path]:
         found = self._found(root).get(video, {})
         (only, *more) = found.values() or [root]
-        return found if more or not _is_video(only) else frames_of(only)
+        return found if more or not _is_video(only) else frames_of(only, self.FIRST)
 
     def _found(self, root: Path) -> Found:
         return next(filter(None, (self._in(root, pattern) for pattern in self.FOLDERS)), {})
 
     def _in(self, root: Path, pattern: str) -> Found:
         folders = [path for path in sorted(root.glob(pattern)) if path.is_dir()]
-        return _listed(root, self.FILE, tuple((path, path.stat().st_mtime_ns) for path in folders))
+        return _listed(root, self.FILE, tuple((path, path.stat().st_mtime_ns) for path in folders), self.used)
 
 
-def frames_of(video: Path) -> dict[int, Path]:
-    """List one frame a second of a video file by number: video.mp4/000025.
+def frames_of(video: Path, first: int = 0) -> dict[int, Path]:
+    """List one frame a second of a video file by number, from the first one on: video.mp4/000025.
 
     Raises:
         DataError: it is missing, damaged or no video.
     """
     from shared_components.data.video import frame_count  # late: few sites read videos
 
-    return {number: video / f"{number:0{_DIGITS}d}" for number in range(0, frame_count(video), _PER_SECOND)}
+    return {number: video / f"{number:0{_DIGITS}d}" for number in range(first, frame_count(video), _PER_SECOND)}
 
 
 def _is_video(path: Path) -> bool:
@@ -65,17 +78,28 @@ def _is_video(path: Path) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _listed(root: Path, pattern: str, folders: tuple[tuple[Path, int], ...]) -> Found:
+def _listed(root: Path, pattern: str, folders: tuple[tuple[Path, int], ...], used: Used) -> Found:
     """Group the files of folders by video; read again where a folder was changed."""
     found: Found = {}
-    paths = (path for folder, _ in folders for path in folder.iterdir() if not path.name.startswith("."))
-    for path in sorted(paths, key=lambda path: natural_order(path.relative_to(root).as_posix())):
-        match = re.fullmatch(pattern, path.relative_to(root).as_posix())
-        if match is None:
-            continue
-        images = found.setdefault(match["video"] or match["folder"], {})
+    matches = {path: match for folder, _ in folders for path, match in _files(root, pattern, folder, used)}
+    for path in sorted(matches, key=_natural):
+        match = matches[path]
+        images = found.setdefault(match["video"], {})
         number = int(match.groupdict().get("number") or len(images))
         if number in images:
             raise DataError(path, f"has the same frame number as {images[number]}", "remove one of them")
         images[number] = path
     return found
+
+
+def _files(root: Path, pattern: str, folder: Path, used: Used) -> Iterator[tuple[Path, re.Match[str]]]:
+    """Yield the files of one folder that match a layout and are used."""
+    there = (path for path in folder.iterdir() if not path.name.startswith("."))
+    matches = {path: re.fullmatch(pattern, path.relative_to(root).as_posix()) for path in there}
+    found = {path: match for path, match in matches.items() if match}
+    for path in used(folder, sorted(found, key=_natural)) if found else ():
+        yield path, found[path]
+
+
+def _natural(path: Path) -> tuple[tuple[str, int], ...]:
+    return natural_order(path.as_posix())

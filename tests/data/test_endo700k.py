@@ -15,7 +15,7 @@ from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site_sets import IMAGES
 from tests.data.conftest import frame_image, run_command, write
 from tests.data.test_unlabelled import PARTS as LAYOUTS
-from tests.data.test_unlabelled import VIDEOS, encode
+from tests.data.test_unlabelled import VIDEOS, encode, write_boxes
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +25,12 @@ def folder(tmp_path_factory):
     for site, dataset in PARTS.items():
         for number, file in enumerate(LAYOUTS.get(dataset, ({},))[0]):
             write(root / site / file, frame_image(number))
+            if dataset == "glenda":  # whose last frame of a stretch is not used
+                write((root / site / file).with_stem("f_99"), frame_image(number))
         if dataset in VIDEOS and site != "cholec80":
             first = encode(root / site / VIDEOS[dataset][0], 30)
             first.with_stem(f"{first.stem}2").write_bytes(first.read_bytes())
+    write_boxes(root / "esad")
     for number in (1, 12, 13, 40, 41, 80):
         write(root / "cholec80" / f"frames/video{number:02d}/video{number:02d}_000001.png", frame_image(1))
     return root

@@ -1,8 +1,9 @@
 """DSAD, the Dresden surgical anatomy dataset (Carstens et al., Scientific Data 2023): its images alone.
 
-    root/<organ, or multilabel>/01/image00.png
+    root/<organ>/01/image00.png
 
-A video is a surgery, with the images of all organs.
+A video is a surgery, with the images of all organs. The folder multilabel is not read: its images are those of
+stomach.
 """
 
 from __future__ import annotations
@@ -11,6 +12,5 @@ from shared_components.data.unlabelled import Unlabelled
 
 
 class Dsad(Unlabelled):
-    PUBLISHED = 13_195
     FOLDERS = ("*/*",)
-    FILE = r"[^/]+/(?P<video>\d+)/image\d+\.png"
+    FILE = r"(?!multilabel/)[^/]+/(?P<video>\d+)/image\d+\.png"

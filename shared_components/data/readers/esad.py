@@ -1,16 +1,28 @@
 """ESAD, robotic prostatectomy (Bawa et al., arXiv 2104.03178): its images alone.
 
     root/{train/set1,train/set2,val/obj,test}/RARP1_frame_12.jpg     one a second
+    root/{train/set1,train/set2,val/obj,test_labels}/RARP1_frame_12.txt     boxes; empty where there are none
 
-A video is an operation, with the images of all sets.
+A video is an operation, with the images of all sets. Of each set those from the first frame with a box to the last one
+are used, as by EndoViT: the others were filmed before and after the operation.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from shared_components.data.files import DataError, frame_number
 from shared_components.data.unlabelled import Unlabelled
 
 
 class Esad(Unlabelled):
-    PUBLISHED = 43_456
     FOLDERS = ("[!.]*/**/",)
     FILE = r"(?:train/set\d|val/obj|test)/(?P<video>RARP\d+)_frame_\d+\.jpg"
+
+    def used(self, folder: Path, files: list[Path]) -> list[Path]:
+        labels = folder.with_name("test_labels") if folder.name == "test" else folder
+        boxed = [frame_number(path) for path in labels.glob("RARP*_frame_*.txt") if path.stat().st_size]
+        if not boxed:
+            what = "holds no annotation with a box (RARP<n>_frame_<n>.txt), and the first and the last one say which "
+            raise DataError(labels, f"{what}images are of the operation", "unpack the annotations there")
+        return [path for path in files if min(boxed) <= frame_number(path) <= max(boxed)]

@@ -2,7 +2,7 @@
 
     root/{Proctocolectomy,Rectal Resection,Sigmoid Resection}/1/Proctocolectomy_1.avi      25 frames a second
 
-Names of files have no spaces.
+Names of files have no spaces. The middle frame of each second is used, as FFmpeg's `fps=1` of EndoViT chooses it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,6 @@ from shared_components.data.unlabelled import Unlabelled
 
 class Heico(Unlabelled):
     RATE = 25.0
-    PUBLISHED = 350_539
+    FIRST = 12
     FOLDERS = ("*/*",)
     FILE = r"[^/]+/\d+/(?P<video>[A-Za-z]+_\d+)\.avi"

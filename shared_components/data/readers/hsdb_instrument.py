@@ -1,8 +1,9 @@
-"""hSDB-instrument, laparoscopic and robotic surgery (Yoon et al., MICCAI 2021): its images alone.
+"""hSDB-instrument, laparoscopic and robotic surgery (Yoon et al., MICCAI 2021): images of its gastrectomies alone.
 
     root/gastric_real_{train,val}/0000000012.jpg
 
-Whose operation an image shows is not said: a video is a folder.
+Whose operation an image shows is not said: a video is a folder. The folders of cholecystectomies are not read: their
+videos are Cholec80's, and EndoViT leaves them out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,5 @@ from shared_components.data.unlabelled import Unlabelled
 
 
 class HsdbInstrument(Unlabelled):
-    PUBLISHED = 35_576
     FOLDERS = ("*",)
-    FILE = r"(?P<video>\w+_real_(?:train|val))/(?P<number>\d+)\.jpg"
+    FILE = r"(?P<video>gastric_real_(?:train|val))/(?P<number>\d+)\.jpg"

@@ -2,7 +2,7 @@
 
     root/01_abdominal_access/01_02.mp4               25 frames a second
 
-A video is a clip.
+A video is a clip. The middle frame of each second is used, as FFmpeg's `fps=1` of EndoViT chooses it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,6 @@ from shared_components.data.unlabelled import Unlabelled
 
 class SurgicalActions160(Unlabelled):
     RATE = 25.0
-    PUBLISHED = 761
+    FIRST = 12
     FOLDERS = ("*",)
     FILE = r"\d+_[^/]+/(?P<video>\d+_\d+)\.mp4"
