@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from shared_components.commands import add_clip
 from shared_components.common.progress_display import shown
 from shared_components.core.task import make_task
 from shared_components.data.check import Problem, check_site
+from shared_components.data.files import DataError
+from shared_components.data.published import compared
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site, without_site
@@ -56,9 +59,9 @@ def check(path: Path, clip: SampleSpec, *, full: bool) -> bool:
     print(f"  {'split':<12}{'videos':>8}{'frames':>8}{'problems':>10}{'set aside':>11}")
     for split in dict.fromkeys([*site.split, "train"]):
         print(_row(site, split, spec, [problem for problem in problems if problem.split == split]))
-    if published := site.source.reader.PUBLISHED:
-        found = sum(_count(site, split, spec) for split in site.split)
-        print(f"  {found} images in use; published of {site.dataset}: {published}")
+    if site.public:
+        with suppress(DataError):  # which is among the problems
+            print("".join(f"  {line}\n" for line in compared(site.dataset, site.root)), end="")
     if site.added is not None:
         print(f"  its training frames include those of {site.added.path}")
     for problem in dict.fromkeys(map(str, problems)):  # several clips may show one bad file

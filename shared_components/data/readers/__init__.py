@@ -48,9 +48,6 @@ class Reader(ABC):
     ALLOWED: str = ""
     """What a mask may hold, in words, for its refusal."""
 
-    PUBLISHED: int = 0
-    """Images that a publication counts in it, beside which `surgfl check-data` prints what is used; 0: not known."""
-
     def folders(self, root: Path) -> dict[str, Path]:
         """Find the folder of every video under a root, in natural order of their names."""
         raise NotImplementedError(f"{type(self).__name__} has no folder of a video; override `videos`")

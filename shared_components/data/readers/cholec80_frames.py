@@ -14,7 +14,6 @@ from shared_components.data.unlabelled import Found, Unlabelled
 
 
 class Cholec80Frames(Unlabelled):
-    PUBLISHED = 178_129
     FILE = r"(?:videos/(?=.*\.mp4)|frames/)(?P<video>video\d+)(?:\.mp4|/(?:.*_)?(?P<number>\d+)\.(?:png|jpg))"
 
     def _found(self, root: Path) -> Found:

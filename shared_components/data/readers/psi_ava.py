@@ -12,6 +12,5 @@ from shared_components.data.unlabelled import Unlabelled
 
 class PsiAva(Unlabelled):
     RATE = 1.0
-    PUBLISHED = 73_618
     FOLDERS = ("keyframes/CASE*",)
     FILE = r"keyframes/(?P<video>CASE\d+)/(?P<number>\d+)\.jpg"

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from shared_components.data.endo700k import PARTS
+from shared_components.data.published import FL_ENDOVIT
 from shared_components.data.synthetic.site import write_site
 
-IMAGES: dict[str, int] = {
-    "heico": 350_539, "cholec80": 178_129, "psi_ava": 73_618, "esad": 43_456, "lapgyn4": 38_192, "hsdb": 35_576,
-    "dsad": 13_195, "glenda": 1_083, "actions160": 761,
-}  # fmt: skip
-"""Images of Endo700k's parts as FL-EndoViT's Table 8 counts them."""
+IMAGES: dict[str, int] = {site: FL_ENDOVIT[dataset] for site, dataset in PARTS.items()}
+"""Images of Endo700k's parts by their sites."""
 _LONGEST = 10  # times the shortest video
 UNSEEN = "unseen"  # the site of a set that is not of the federation
 _CENTRES = {"centre-1": ("rose", 40), "centre-2": ("amber", 36), "centre-3": ("ivory", 44), UNSEEN: ("violet", 24)}

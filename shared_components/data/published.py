@@ -1,0 +1,158 @@
+"""How many images, videos or clips publications count in the public data sets: the one place with these numbers.
+
+`surgfl check-data` compares a site's folder with them. There is no number of CholecT50 (published as 100.9 thousand),
+SCARED and StereoMIS.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared_components.data.files import DataError
+from shared_components.data.readers import Reader, find_reader
+
+FL_ENDOVIT: Mapping[str, int] = {
+    "heico": 350_539, "cholec80_frames": 178_129, "psi_ava": 73_618, "esad": 43_456, "lapgyn4": 38_192,
+    "hsdb_instrument": 35_576, "dsad": 13_195, "glenda": 1_083, "surgical_actions160": 761,
+}  # fmt: skip
+"""Images of Endo700k's parts by FL-EndoViT's Table 8, from the largest to the smallest; of Cholec80 those without the
+videos 12, 17, 27 and 52."""
+_TABLE_8 = "FL-EndoViT, Table 8"
+_ENDOVIT = "EndoViT's list of Endo700k"
+_PFEDSIS = "PFedSIS, section IV-A"
+_SISVSE = "Yoon et al., 2022"
+_SPLIT = "clips 1 to 170, 171 to 227 and 228 to 300, six frames each (Wang et al., MICCAI 2022)"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published number.
+
+    Attributes:
+        counts: The number, or several where publications differ or a release comes in parts, and the source of each.
+        split: The official split that it is of; empty: the whole data set.
+        of: Says whether a frame, by the name of its video and its number, is of the split.
+        unit: images, or "videos" or "clips", which are counted as the reader's videos.
+    """
+
+    counts: Mapping[int, str]
+    split: str = ""
+    of: Callable[[str, int], bool] = lambda video, number: True
+    unit: str = "images"
+
+    def __str__(self) -> str:
+        return " or ".join(f"{count:,} ({source})" for count, source in self.counts.items())
+
+
+def _videos(numbers: Collection[int]) -> Callable[[str, int], bool]:
+    """Return what says whether a video's number is one of these."""
+    return lambda video, number: any(int(digits) in numbers for digits in re.findall(r"\d+", video)[-1:])
+
+
+def _named(*starts: str) -> Callable[[str, int], bool]:
+    return lambda video, number: video.startswith(starts)
+
+
+def _of_training_2017(video: str, number: int) -> bool:
+    """Say whether a frame is of EndoVis 2017's training release; its test release goes on in the same folders."""
+    return number < 225 and _videos(range(1, 9))(video, number)
+
+
+def _endo700k(dataset: str, other: int = 0) -> tuple[Published, ...]:
+    return (Published({FL_ENDOVIT[dataset]: _TABLE_8, **({other: _ENDOVIT} if other else {})}),)
+
+
+PUBLISHED: Mapping[str, tuple[Published, ...]] = {
+    "appendix300": (Published({330: "Kolbinger et al., 2025"}, unit="videos"),),
+    "autolaparo": (
+        Published({1_020: _SPLIT}, "train", _videos(range(1, 171))),
+        Published({342: _SPLIT}, "validation", _videos(range(171, 228))),
+        Published({438: _SPLIT}, "test", _videos(range(228, 301))),
+    ),
+    "cholec80": (Published({184_498: _ENDOVIT}),),
+    "cholec80_frames": (
+        Published({184_498: _ENDOVIT}),
+        Published(
+            {FL_ENDOVIT["cholec80_frames"]: _TABLE_8}, "before segmentation", _videos(set(range(81)) - {12, 17, 27, 52})
+        ),
+    ),
+    "cholecseg8k": (
+        Published({8_080: "Hong et al., 2020"}),
+        Published({1_040: "FL-EndoViT, Figure 2"}, "FL-EndoViT's test", _videos({12, 27})),
+    ),
+    "cholect45": (Published({90_489: "README of CholecT45"}),),
+    "dsad": _endo700k("dsad"),
+    "endovis2015_rigid": (Published({160: "training release: four surgeries of 40 frames"}),),
+    "endovis2017": (
+        Published({1_800: _PFEDSIS}, "train", _of_training_2017),
+        Published(
+            {1_200: "Allan et al., 2019: eight parts of 75 frames and two of 300"}, "test",
+            lambda video, number: not _of_training_2017(video, number),
+        ),
+    ),
+    "endovis2018": (Published({2_235: f"training release, {_PFEDSIS}", 997: f"test release, {_PFEDSIS}"}),),
+    "esad": _endo700k("esad", 49_544),
+    "glenda": _endo700k("glenda"),
+    "grasp": (Published({3_490: "FedST, section 4"}),),
+    "gynsurg": (Published({7_518: "files of the release", 17_377: "Table 1 of GynSurg's README"}, unit="clips"),),
+    "heico": _endo700k("heico", 347_257),
+    "hsdb_instrument": _endo700k("hsdb_instrument"),
+    "lapgyn4": _endo700k("lapgyn4"),
+    "pfedsis_npy": (
+        Published({1_800: "site 1", 2_235: "site 2", 4_710: f"site 3, {_PFEDSIS}"}, "train", _named("train/")),
+        Published({600: "site 1", 997: "site 2", 1_138: f"site 3, {_PFEDSIS}"}, "test", _named("test/")),
+    ),
+    "psi_ava": _endo700k("psi_ava"),
+    "sar_rarp50": (
+        Published({13_043: "training videos", 3_252: "test videos", 16_295: "both; lists of a team of the challenge"}),
+    ),
+    "sisvse": (
+        Published({3_400: _SISVSE}, "manual_syn", _named("manual_syn")),
+        Published({1_246: _SISVSE}, "domain_random_syn", _named("domain_random_syn")),
+        *(Published({4_510: _SISVSE}, f"real sets {k}", _named(f"real_train_{k}", f"real_val_{k}")) for k in (1, 2, 3)),
+    ),
+    "surgical_actions160": _endo700k("surgical_actions160"),
+}  # fmt: skip
+"""By the data set's name."""
+
+
+def compared(dataset: str, root: Path) -> Iterator[str]:
+    """Yield a line for each published number of a data set: what lies under a root, and what is published.
+
+    A split of which nothing is there has none. What cannot be counted is named.
+
+    Raises:
+        DataError: the root is not a folder of the data set.
+    """
+    if dataset not in PUBLISHED:
+        return
+    numbers, reader = PUBLISHED[dataset], find_reader(dataset)
+    videos = reader.videos(root)
+    images = any(one.unit == "images" for one in numbers)
+    listed, errors = _frames(reader, root, videos) if images else ([(video, 0) for video in videos], [])
+    for one in numbers:
+        if there := sum(one.of(video, number) for video, number in listed):
+            yield _line(dataset, one, there)
+    yield from errors
+
+
+def _line(dataset: str, one: Published, there: int) -> str:
+    of = f"{dataset}, {one.split}" if one.split else dataset
+    found = f"{of}: found {there:,} {one.unit if there > 1 else one.unit[:-1]}"
+    if there in one.counts:
+        return f"{found}, as published ({one.counts[there]})"
+    return f"warning: {found}, but published are {one}"
+
+
+def _frames(reader: Reader, root: Path, videos: list[str]) -> tuple[list[tuple[str, int]], list[str]]:
+    """List the frames by video and number, and say what could not be listed."""
+    listed, errors = [], []
+    for video in videos:
+        try:
+            listed += [(video, frame[0]) for frame in reader.frames(root, video)]
+        except DataError as error:
+            errors.append(f"warning: {video} is not counted: {error}")
+    return listed, errors
