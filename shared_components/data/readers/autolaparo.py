@@ -4,20 +4,28 @@
     root[/AutoLaparo_Task3]/masks/001001.png     grey ids, in one channel or in three equal ones
 
 A video is a clip, named by its three digits: 300 clips of 6 frames, one a second, all labelled. The official split is
-by clips, as of task 2: 001 to 170 train, 171 to 227 validation, 228 to 300 test; a site.yaml lists them. A frame's
-number is the whole name's, 1001, whether a clip's first one is called 000 or 001, which no source confirms.
+by clips, as of task 2: 001 to 170 train, 171 to 227 validation, 228 to 300 test; a site.yaml lists them.
+
+One list of the release counts a clip's frames 001 to 006, another one 001, 025, 050, 075, 100, 125, as 25 a second
+have them. Which it is, the usual distance between two frames says. A frame's number is the clip's times 1000 and the
+second: 1001 of 001001 by the first list, and of 001025 by the second one.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
+from statistics import median_low
 from types import MappingProxyType
 
 from shared_components.data.files import DataError
-from shared_components.data.readers import Listing, Reader, paired
+from shared_components.data.readers import Listing, Reader
 
 _PER_CLIP = 1000  # numbers
+_FRAMES = 6  # of a clip; where two of them are not further apart, frames are counted and not timed
+Stems = dict[int, str]
+"""Names of frames, without ending, by their numbers."""
 
 
 class AutoLaparo(Reader):
@@ -27,22 +35,18 @@ class AutoLaparo(Reader):
     ALLOWED = "AutoLaparo ids are 0, 20, 40, ... 180: manipulators and shafts of four tools, and the uterus"
 
     def videos(self, root: Path) -> list[str]:
-        base = _base(root)
-        numbers = {*_files(base / "imgs", ".jpg"), *_files(base / "masks", ".png")}
-        return sorted({f"{number // _PER_CLIP:03d}" for number in numbers})
+        return sorted({stem[:3] for stem in _stems(_base(root)).values()})
 
     def frames(self, root: Path, video: str) -> Listing:
         base = _base(root)
-        return paired(
-            "label",
-            self.images(root, video),
-            _of_clip(_files(base / "masks", ".png"), video),
-            image=lambda number: base / "imgs" / f"{number:06d}.jpg",
-            file=lambda number: base / "masks" / f"{number:06d}.png",
-        )
+        return [
+            (number, base / "imgs" / f"{stem}.jpg", {"label": (base / "masks" / f"{stem}.png",)})
+            for number, stem in _stems(base).items()
+            if stem[:3] == video
+        ]
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        return _of_clip(_files(_base(root) / "imgs", ".jpg"), video)
+        return {number: image for number, image, _ in self.frames(root, video) if image.is_file()}
 
 
 def _base(root: Path) -> Path:
@@ -53,11 +57,23 @@ def _base(root: Path) -> Path:
     raise DataError(root, "holds no imgs/ of AutoLaparo's task 3", "set 'root' to the folder AutoLaparo_Task3")
 
 
-def _files(folder: Path, ending: str) -> dict[int, Path]:
-    """List the files whose names are six digits, by number; others are none of the data set's."""
-    names = (path for path in sorted(folder.glob(f"*{ending}")) if re.fullmatch(r"\d{6}", path.stem))
-    return {int(path.stem): path for path in names}
+def _stems(base: Path) -> Stems:
+    """List the frames that have an image or a mask, in order; names that are not six digits are none of the data set's.
 
-
-def _of_clip(files: dict[int, Path], video: str) -> dict[int, Path]:
-    return {number: path for number, path in files.items() if number // _PER_CLIP == int(video)}
+    Raises:
+        DataError: two frames are of one second.
+    """
+    files = [*(base / "imgs").glob("*.jpg"), *(base / "masks").glob("*.png")]
+    stems = sorted({path.stem for path in files if re.fullmatch(r"\d{6}", path.stem)})
+    numbers = [int(stem) for stem in stems]
+    distances = [b - a for a, b in pairwise(numbers) if a // _PER_CLIP == b // _PER_CLIP]
+    usual = median_low(distances) if distances else 1
+    a_second = usual if usual > _FRAMES else 1
+    found: Stems = {}
+    for stem, number in zip(stems, numbers, strict=True):
+        second = number - number % _PER_CLIP + round(number % _PER_CLIP / a_second)
+        if second in found:
+            what = f"is of the same second as {found[second]}.jpg, at {a_second} frame numbers a second"
+            raise DataError(base / "imgs" / f"{stem}.jpg", what, "remove one of them; a clip has six frames")
+        found[second] = stem
+    return found

@@ -1,22 +1,61 @@
-"""What is particular to the layouts of EndoVis, SCARED, SAR-RARP50 (also how it is unpacked) and Sisvse."""
+"""What is particular to the layouts of AutoLaparo, EndoVis, SCARED, SAR-RARP50 (also how it is unpacked) and Sisvse."""
 
 from __future__ import annotations
 
 import shutil
+from itertools import pairwise
 
 import cv2
 import numpy as np
 import pytest
 
 from shared_components.commands import unpack_sar_rarp50
+from shared_components.data.check import check_site
 from shared_components.data.classes import CLASS_MAPS, merge_classes
 from shared_components.data.files import DataError
 from shared_components.data.readers import find_reader
 from shared_components.data.readers.sar_rarp50 import unpack
+from shared_components.data.samples import SampleSpec, samples
+from shared_components.data.site_file import load_site
 from tests.data import conftest as layouts
-from tests.data.conftest import COLOURS_2018, H, W, canonical_mask, frame_image, run_command, write
+from tests.data.conftest import COLOURS_2018, H, W, canonical_mask, frame_image, run_command, write, write_yaml
 
 SAR_RARP50, SISVSE = find_reader("sar_rarp50"), find_reader("sisvse")
+
+
+@pytest.mark.parametrize(
+    ("frames", "numbers"),
+    [
+        ((1, 2, 3, 4, 5, 6), (1001, 1002, 1003, 1004, 1005, 1006)),
+        ((1, 25, 50, 75, 100, 125), (1000, 1001, 1002, 1003, 1004, 1005)),
+        ((0, 25, 50, 75, 100, 125), (1000, 1001, 1002, 1003, 1004, 1005)),
+        ((1, 3, 5), (1001, 1003, 1005)),
+    ],
+)
+def test_autolaparos_frames_are_a_second_apart_by_either_numbering(frames, numbers, tmp_path):
+    for clip in (1, 2):
+        for index, frame in enumerate(frames):
+            write(tmp_path / f"imgs/{clip:03d}{frame:03d}.jpg", frame_image(index))
+            write(tmp_path / f"masks/{clip:03d}{frame:03d}.png", np.full((H, W), 20, np.uint8))
+    reader = find_reader("autolaparo")
+    assert reader.videos(tmp_path) == ["001", "002"] and tuple(reader.images(tmp_path, "001")) == numbers
+    split = {"train": ["001"], "validation": ["002"]}
+    site = load_site(write_yaml(tmp_path / "site.yaml", {"dataset": "autolaparo", "root": ".", "split": split}))
+    interval = float(numbers[1] - numbers[0])
+    listed = samples(site, "train", SampleSpec(frames=2, interval=interval, targets_of="all"))
+    assert [[int(image.stem[3:]) for image in sample.images] for sample in listed[1:]] == [
+        [before, after] for before, after in pairwise(frames)
+    ]
+    missing = tmp_path / f"imgs/001{frames[2]:03d}.jpg"
+    missing.unlink()
+    assert [problem.file for problem in check_site(site)] == [missing]
+
+
+def test_autolaparos_frames_of_one_second_are_refused(tmp_path):
+    for frame in (1, 5, 25, 50, 75, 100, 125):
+        write(tmp_path / f"imgs/007{frame:03d}.jpg", frame_image(0))
+    with pytest.raises(DataError, match=r"007005.jpg: is of the same second as 007001.jpg, at 25 frame numbers"):
+        find_reader("autolaparo").videos(tmp_path)
 
 
 def test_two_videos_of_one_name_are_refused(tmp_path):
