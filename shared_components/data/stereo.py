@@ -22,7 +22,7 @@ import numpy as np
 from shared_components.common.atomic import write_bytes
 from shared_components.common.drawing.pictures import encoded
 from shared_components.data.files import DataError, Size, depth_values, read_text, refuse_special
-from shared_components.data.readers.stereomis import CALIBRATION, DEPTH, LEFT, StereoMis
+from shared_components.data.readers.stereomis import CALIBRATION, DEPTH, LEFT, StereoMis, is_used, stretches
 
 NEAREST, FARTHEST = 25.0, 250.0  # mm; a file of 16 bits holds less than 256
 _BLOCK, _AGREE = 5, 1.0  # pixels: side of a block; by how much the two directions may differ
@@ -148,13 +148,15 @@ def _match(left: Array, right: Array, count: int) -> Array:
 
 def sequences(root: Path) -> list[Path]:
     """List the folders of StereoMIS's sequences under a root, unpacked or not."""
-    return [path for path in StereoMis().folders(root).values() if (path / CALIBRATION).is_file()]
+    folders = dict.fromkeys(StereoMis().folders(root).values())  # one with two videos once
+    return [path for path in folders if (path / CALIBRATION).is_file()]
 
 
 def unpack(folder: Path, *, every: int = 25, size: Size | None = None) -> tuple[int, float]:
     """Write the rectified left image and the depth of every n-th frame of one sequence's video.
 
-    The video has the left image above the right one; it is decoded from its start. What is there is kept.
+    The video has the left image above the right one; it is decoded from its start. What is there is kept. Frames that
+    the sequence's tables leave out are not written.
 
     Args:
         size: (height, width) that both images are shrunk to first; None: as they are.
@@ -165,7 +167,7 @@ def unpack(folder: Path, *, every: int = 25, size: Size | None = None) -> tuple[
     Raises:
         DataError: the video or the calibration is missing, damaged, or does not fit the other.
     """
-    calibration = read_calibration(folder / CALIBRATION)
+    calibration, wanted = read_calibration(folder / CALIBRATION), stretches(folder)
     videos = sorted(path for path in folder.glob("*.mp4") if not path.name.startswith("."))
     if len(videos) != 1:
         raise DataError(folder, f"holds {len(videos)} .mp4 files", "put the one video of the sequence there")
@@ -175,7 +177,8 @@ def unpack(folder: Path, *, every: int = 25, size: Size | None = None) -> tuple[
         number = 0
         while capture.grab():
             files = [folder / below / f"{number:06d}.png" for below in (LEFT, DEPTH)]
-            if number % every == 0 and not all(file.is_file() for file in files):
+            due = number % every == 0 and is_used(number, wanted)
+            if due and not all(file.is_file() for file in files):
                 left, right = _pair(capture, videos[0], size)
                 camera = camera or _camera(calibration, folder, left)
                 _write(files, camera, left, right)

@@ -12,9 +12,10 @@ from shared_components.commands import check_data, unpack_stereomis
 from shared_components.data.files import DataError
 from shared_components.data.readers import find_reader
 from shared_components.data.samples import SampleSpec, read_sample, samples
+from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.stereo import StereoCamera, disparity, read_calibration, unpack
-from tests.data.conftest import run_command, write_yaml
+from shared_components.data.stereo import StereoCamera, disparity, read_calibration, sequences, unpack
+from tests.data.conftest import frame_image, run_command, write, write_yaml
 
 HEIGHT, WIDTH, FOCAL = 120, 160, 150.0
 PLANE = 50.0  # mm from the left camera
@@ -126,6 +127,70 @@ def test_a_sequence_that_cannot_be_unpacked_is_refused_by_one_sentence(spoil, wo
         unpack(tmp_path / "P1")
     with pytest.raises(ValueError, match=words):
         run_command(unpack_stereomis, tmp_path)
+
+
+def table(folder: Path, part: str, *rows: tuple[object, object]) -> None:
+    (folder / f"{part}_split.csv").write_text("start,end\n" + "".join(f"{start},{end}\n" for start, end in rows))
+
+
+def unpacked(folder: Path, numbers: range) -> None:
+    for number in numbers:
+        write(folder / f"rectified/left/{number:06d}.png", frame_image(0))
+        write(folder / f"rectified/depth/{number:06d}.png", np.full((64, 80), 256 * 50, np.uint16))
+
+
+def test_frames_outside_the_published_stretches_are_neither_unpacked_nor_read(tmp_path):
+    folder = published(tmp_path / "P1", 9)
+    table(folder, "train", (1, 3), (6, 8))
+    assert unpack(folder, every=1) == (4, 25.0)
+    unpacked(folder, range(9))
+    reader = find_reader("stereomis")
+    assert reader.videos(tmp_path) == ["P1"]
+    assert (
+        [number for number, _, _ in reader.frames(tmp_path, "P1")] == [1, 2, 6, 7] == [*reader.images(tmp_path, "P1")]
+    )
+    table(folder, "train")  # without a row it says nothing
+    assert len(reader.frames(tmp_path, "P1")) == 9
+
+
+def test_a_sequence_with_stretches_of_both_kinds_is_two_videos(tmp_path):
+    for name in ("P1", "P2_0", "P3"):
+        unpacked(tmp_path / name, range(8))
+    table(tmp_path / "P1", "train", (0, 3))
+    table(tmp_path / "P1", "test", (5, 7))
+    table(tmp_path / "P2_0", "test", (2, 4))
+    reader = find_reader("stereomis")
+    assert {video: [*reader.images(tmp_path, video)] for video in reader.videos(tmp_path)} == {
+        "P1/train": [0, 1, 2], "P1/test": [5, 6], "P2_0": [2, 3], "P3": [0, 1, 2, 3, 4, 5, 6, 7],
+    }  # fmt: skip
+    calibration(tmp_path / "P1")
+    assert sequences(tmp_path) == [tmp_path / "P1"]
+    config = {
+        "dataset": "stereomis",
+        "root": ".",
+        "task": "depth",
+        "split": {"train": ["P1/train"], "test": ["P1/test"]},
+    }
+    site = load_site(write_yaml(tmp_path / "site.yaml", config))
+    assert [len(samples(site, split, SampleSpec(("depth",)))) for split in ("train", "test")] == [3, 2]
+    with pytest.raises(SiteError, match="unknown video in split 'train' 'P1'; 'root' holds: P1/train, P1/test"):
+        load_site(write_yaml(tmp_path / "site.yaml", config | {"split": {"train": ["P1"]}}))
+    table(tmp_path / "P2_0", "test", (9, 12))
+    with pytest.raises(
+        DataError, match="has no frames in rectified/left/, in the stretches of its tables; run 'surgfl"
+    ):
+        reader.images(tmp_path, "P2_0")
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [([(3, 3)], "from '3' to '3'"), ([(0, 2), (-1, 4)], "from '-1' to '4'"), ([("a", "b")], "from 'a' to 'b'")],
+)
+def test_a_row_that_is_no_stretch_is_refused(rows, words, tmp_path):
+    unpacked(tmp_path / "P1", range(3))
+    table(tmp_path / "P1", "test", *rows)
+    with pytest.raises(DataError, match=rf"test_split.csv: says that a stretch goes {words}; copy the file again"):
+        find_reader("stereomis").videos(tmp_path)
 
 
 def test_images_of_another_shape_than_the_calibrations_are_refused(tmp_path):
