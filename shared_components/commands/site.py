@@ -1,6 +1,6 @@
 """`surgfl site init FOLDER`: examine a hospital's folder, ask for the rest, and write a checked site.yaml.
 
-`surgfl site endo700k FOLDER` writes those of FL-EndoViT's nine data sets.
+`surgfl site endo700k FOLDER` writes those of FL-EndoViT's nine data sets, `surgfl site gynsurg FOLDER` GynSurg's folds.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-import yaml
-
 from shared_components.commands.check_data import check
-from shared_components.common.atomic import atomically
+from shared_components.common.arguments import between
 from shared_components.data.custom.description import KINDS
 from shared_components.data.custom.guess_layout import Found, known_layout, look_at
 from shared_components.data.custom.ids import (
@@ -39,12 +37,14 @@ from shared_components.data.custom.survey import (
     video_rate,
 )
 from shared_components.data.endo700k import BEFORE, PARTS, left_out, part_of
+from shared_components.data.gynsurg_folds import fold_sites
+from shared_components.data.readers import gynsurg
 from shared_components.data.samples import SampleSpec
 from shared_components.data.site import PUBLISHABLE, SPLITS, SiteError, Source, source_names
-from shared_components.data.site_file import load_site
+from shared_components.data.site_file import write_site, write_sites
 from shared_components.inference.volumes import FOLDER as VOLUMES
 
-HELP = "write the site.yaml of a hospital's own data, or of Endo700k's parts: surgfl site init FOLDER"
+HELP = "write the site.yaml of a hospital's own data, Endo700k's parts or GynSurg's folds: surgfl site init FOLDER"
 FILE = "site.yaml"
 DESCRIPTION = (
     "dataset", "images", "masks", "id", "name", *SPLITS, "frame_interval", "rate", "first_frame", "partly_labelled",
@@ -65,6 +65,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parts.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="gets <site>/site.yaml")
     parts.add_argument("--before", choices=BEFORE, required=True, help="the task whose test videos are left out")
     parts.add_argument("--validation", type=int, default=1, metavar="N", help="videos of each to validate; default: 1")
+    folds = verbs.add_parser("gynsurg", help="write a site.yaml for each fold of GynSurg's clips")
+    folds.add_argument("folder", type=Path, metavar="FOLDER", help="GynSurg_Action_3sec")
+    folds.add_argument(
+        "--tables", type=Path, required=True, metavar="FOLDER", help="holds df_action.csv and the others"
+    )
+    folds.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="gets <kind>-fold-<n>/site.yaml")
+    folds.add_argument("--kind", choices=gynsurg.KINDS, help="default: those that are there")
+    folds.add_argument(
+        "--validation", type=float, default=0.2, metavar="SHARE", help="training patients to validate; default: 0.2"
+    )
 
 
 def add_description(parser: argparse._ActionsContainer) -> None:
@@ -96,24 +106,30 @@ def add_description(parser: argparse._ActionsContainer) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the file and check it; 1: correct the site, 130: interrupted. A ValueError writes nothing."""
-    return _parts(args) if args.verb == "endo700k" else _init(args)
+    return {"endo700k": _parts, "gynsurg": _folds, "init": _init}[args.verb](args)
 
 
 def _parts(args: argparse.Namespace) -> int:
     there = [site for site in PARTS if (args.folder / site).is_dir()]
     if not there:
         raise SiteError(f"{args.folder}: holds none of the folders {', '.join(PARTS)}; name each data set's folder so")
-    files = [args.out / site / FILE for site in there]
-    if old := [file for file in files if file.exists()]:
-        raise SiteError(f"{old[0]}: is there already; give --out another folder")
     parts = [part_of(site, args.folder / site, before=args.before, validation=args.validation) for site in there]
-    for file, part in zip(files, parts, strict=True):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_site(file, part)
+    for file, part in zip(write_sites(args.out, parts), parts, strict=True):
         print(f"{file}: {part['dataset']}, {len(part['split']['train'])} videos to train on")
     if missing := [site for site in PARTS if site not in there]:
         print(f"not there: {', '.join(missing)}")
     print(f"next: surgfl check-data {args.out}; of Cholec80 are left out: {', '.join(left_out(args.before))}")
+    return 0
+
+
+def _folds(args: argparse.Namespace) -> int:
+    between("site gynsurg", "--validation", args.validation, 0, 0.9)
+    sites = list(fold_sites(args.folder, args.kind, args.tables, validation=args.validation))
+    for file, (site, missing) in zip(write_sites(args.out, [site for site, _ in sites]), sites, strict=True):
+        print(f"{file}: {', '.join(f'{split} {len(videos)}' for split, videos in site['split'].items())} clips")
+        if missing:
+            print(f"  left out, since they are not on the disk: {len(missing)} of the table's, such as {missing[0]}")
+    print(f"next: surgfl check-data {args.out}")
     return 0
 
 
@@ -377,14 +393,3 @@ def _refuse_own(args: argparse.Namespace, public: str) -> None:
                 f"--{option.replace('_', '-')} is for data of one's own, and this is {public}; leave it out, or add "
                 "--dataset frames"
             )
-
-
-def write_site(out: Path, config: Mapping[str, Any]) -> None:
-    """Write a site.yaml; SiteError where it would not be one, and the old file stays."""
-    text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
-    try:
-        with atomically(out) as beside:
-            beside.write_text(text, encoding="utf-8")
-            load_site(beside)
-    except SiteError as error:
-        raise SiteError(str(error).replace(str(beside), str(out))) from error

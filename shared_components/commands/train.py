@@ -10,13 +10,13 @@ from pathlib import Path
 from shlex import quote
 
 from shared_components.commands import add_device, parsed
-from shared_components.commands.site import DESCRIPTION, FILE, add_description, describe, write_site
+from shared_components.commands.site import DESCRIPTION, FILE, add_description, describe
 from shared_components.common.arguments import height_and_width
 from shared_components.common.progress_display import shown
 from shared_components.core.task import Scores
 from shared_components.data.samples import SampleSpec
 from shared_components.data.site import Site, SiteError
-from shared_components.data.site_file import load_site
+from shared_components.data.site_file import load_site, write_site
 from shared_components.experiments.fine_tuning.frames import with_test
 from shared_components.experiments.fine_tuning.plan import Settings
 from shared_components.experiments.fine_tuning.train import Outcome, fine_tune

@@ -34,14 +34,16 @@ A key or value that is not understood is an error, never a default.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, overload
 
+import yaml
 from msgspec import Meta
 
+from shared_components.common.atomic import atomically
 from shared_components.common.schema import check_keys, check_values, nearest, shown
 from shared_components.data.classes import CLASS_MAPS, LABELS, name_of, readable_as
 from shared_components.data.custom.description import KEYS as OWN_KEYS
@@ -110,6 +112,28 @@ def load_site(path: Path | str, *, name: str | None = None) -> Site:
         raise
     except ValueError as error:
         raise SiteError(f"{path}: {error}") from error
+
+
+def write_site(out: Path, config: Mapping[str, Any]) -> None:
+    """Write a site.yaml; SiteError where it would not be one, and the old file stays."""
+    text = yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+    try:
+        with atomically(out) as beside:
+            beside.write_text(text, encoding="utf-8")
+            load_site(beside)
+    except SiteError as error:
+        raise SiteError(str(error).replace(str(beside), str(out))) from error
+
+
+def write_sites(out: Path, configs: Sequence[Mapping[str, Any]]) -> list[Path]:
+    """Write ``out/<name>/site.yaml`` of each, by its name, and return the files; SiteError where one is there."""
+    files = [out / config["name"] / "site.yaml" for config in configs]
+    if old := [file for file in files if file.exists()]:
+        raise SiteError(f"{old[0]}: is there already; give --out another folder")
+    for file, config in zip(files, configs, strict=True):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_site(file, config)
+    return files
 
 
 def _site(path: Path, config: Mapping[Any, Any], name: str | None) -> Site:

@@ -1,11 +1,15 @@
 """GynSurg, gynaecologic laparoscopy: clips of actions, bleeding and smoke (Nasirihaghighi et al., arXiv 2506.11356).
 
-    root[/GynSurg_Action_3sec]/GynSurg_{action,bleeding,smoke}_dataset/**/<clip>.mp4     3 s, 30 frames a second
+    root[/GynSurg_Action_3sec]/GynSurg_{action,bleeding,smoke}_dataset/<class>/<clip>.mp4     3 s, 30 frames a second
     root[/GynSurg_Action_3sec]/GynSurg_{...}_dataset/**/<any>.csv     split,set_type,case_id,vids,labels
 
 A video is a clip, "bleeding/<clip>", and its one target is of the data set that it lies in. Clips are decoded in place.
-The root of the download was not seen. Ours, and guarded: that the tables lie below the folder of their clips, that
-`vids` ends in the clip's file name, and that `labels` are names or numbers in the order of `classes.LABELS`.
+A clip's class is the name of its folder, as in the release, or what the tables say where some lie below the clips:
+a name or a number in the order of `classes.LABELS`.
+
+The folds are tables of FL-EndoViT's repository, fine_tuning_gynsurg/<kind>/df_<kind>.csv: folds 0 to 3, each with
+training and test clips. `vids` ends in the clip's file name. Its times are written with :, %3A or _, whatever the file
+has: a clip's name here has _.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -38,7 +43,9 @@ class GynSurg(Reader):
     RATE = 30.0
 
     def videos(self, root: Path) -> list[str]:
-        return [f"{kind}/{stem}" for kind, folder in _folders(root).items() for stem in _clips(folder, changed(folder))]
+        return [
+            f"{kind}/{stem}" for kind, folder in _folders(root).items() for stem in _clips(folder, _touched(folder))
+        ]
 
     def frames(self, root: Path, video: str) -> Listing:
         kind, stem = video.split("/")
@@ -50,7 +57,7 @@ class GynSurg(Reader):
 
         kind, stem = video.split("/")
         folder = _folders(root)[kind]
-        clip = _clips(folder, changed(folder))[stem]
+        clip = _clips(folder, _touched(folder))[stem]
         return {number: clip / f"{number:06d}" for number in range(frame_count(clip))}
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
@@ -60,21 +67,35 @@ class GynSurg(Reader):
         if name != kind:
             what = f"has labels of {kind}, and {name!r} is asked for of {stem}"
             raise DataError(folder, what, f"name clips of {name} in the split")
-        labels = _labels(folder, _dated(folder))
+        tables = _dated(folder)
+        labels = _labels(folder, tables) if tables else _class_folders(folder, _touched(folder))
         if stem not in labels:
             raise DataError(folder, f"has no label of the clip {stem} in its tables", "add it, or take the clip out")
         return np.array(_class(folder, kind, labels[stem]), np.int64)
 
 
-def folds(root: Path, kind: str) -> dict[str, dict[str, tuple[str, ...]]]:
+def folds(root: Path, kind: str, tables: Path | None = None) -> dict[str, dict[str, tuple[str, ...]]]:
     """Return the videos of each official fold by our names of its sets: {"1": {"train": ..., "test": ...}, ...}.
+
+    Args:
+        tables: holds the tables, called *<kind>*.csv; None: those below the folder of the clips.
 
     Raises:
         DataError: the tables are missing, or a case is in two sets of a fold.
     """
-    folder = _folders(root)[kind]
+    every = fold_cases(root, kind, tables)
+    return {fold: {name: tuple(videos) for name, videos in sets.items()} for fold, sets in every.items()}
+
+
+def fold_cases(root: Path, kind: str, tables: Path | None = None) -> dict[str, dict[str, dict[str, str]]]:
+    """Return what `folds` does, with the case (patient) of each video."""
+    folder = _folders(root)[kind] if tables is None else tables
+    listed = _tables(folder, _touched(folder), "*.csv" if tables is None else f"*{kind}*.csv")
+    if not listed:
+        what = f"holds no table of the folds of {kind} (.csv)"
+        raise DataError(folder, what, "name the folder fine_tuning_gynsurg of FL-EndoViT's repository")
     found: dict[str, dict[str, dict[str, str]]] = {}
-    for one in _rows(folder):
+    for one in _joined(folder, tuple((path, changed(path)) for path in listed)):
         if one["set_type"].lower() not in SETS:
             raise DataError(folder, f"has the set_type {one['set_type']!r}", f"write one of {', '.join(SETS)}")
         split = found.setdefault(one["split"], {}).setdefault(SETS[one["set_type"].lower()], {})
@@ -84,7 +105,12 @@ def folds(root: Path, kind: str) -> dict[str, dict[str, tuple[str, ...]]]:
         if twice := sorted({case for case in cases if cases.count(case) > 1}):
             what = f"has the case {twice[0]} in two sets of fold {fold}"
             raise DataError(folder, what, "correct its tables: a patient is in one set of a fold")
-    return {fold: {name: tuple(videos) for name, videos in sets.items()} for fold, sets in sorted(found.items())}
+    return dict(sorted(found.items()))
+
+
+def kinds(root: Path) -> list[str]:
+    """List the kinds of clips that are there."""
+    return list(_folders(root))
 
 
 def _folders(root: Path) -> dict[str, Path]:
@@ -107,31 +133,36 @@ def _clips(folder: Path, stamp: int) -> Mapping[str, Path]:
     for path in sorted(folder.rglob("*.mp4")):
         if path.name.startswith("."):
             continue
-        if path.stem in found:
-            raise DataError(path, f"has the name of {found[path.stem]}", "rename one of them, and in the tables")
-        found[path.stem] = path
+        stem = _plain(path.name)
+        if stem in found:
+            raise DataError(path, f"has the name of {found[stem]}", "rename one of them, and in the tables")
+        found[stem] = path
     return {stem: found[stem] for stem in sorted(found, key=natural_order)}
 
 
-def _rows(folder: Path) -> tuple[Mapping[str, str], ...]:
-    """Return the rows of all tables of a kind, `vids` without folder and ending.
-
-    Raises:
-        DataError: there are none, or a clip has two labels.
-    """
-    return _joined(folder, _dated(folder))
+def _touched(folder: Path) -> int:
+    """Return when a folder or one directly below it was changed, in ns."""
+    return max(changed(path) for path in (folder, *folder.iterdir()) if path.is_dir())
 
 
-def _dated(folder: Path) -> tuple[tuple[Path, int], ...]:
-    return tuple((path, changed(path)) for path in _tables(folder, changed(folder)))
+def _plain(name: str) -> str:
+    """Return the name of a clip by its file, without ending."""
+    return Path(unquote(name)).stem.replace(":", "_")
 
 
 @lru_cache(maxsize=16)
-def _tables(folder: Path, stamp: int) -> list[Path]:
-    found = [path for path in sorted(folder.rglob("*.csv")) if not path.name.startswith(".")]
-    if not found:
-        raise DataError(folder, "holds no table of labels (.csv)", "put the tables of the folds beside the clips")
-    return found
+def _class_folders(folder: Path, stamp: int) -> dict[str, str]:
+    """Return the name of each clip's folder."""
+    return {stem: path.parent.name for stem, path in _clips(folder, stamp).items()}
+
+
+def _dated(folder: Path) -> tuple[tuple[Path, int], ...]:
+    return tuple((path, changed(path)) for path in _tables(folder, _touched(folder), "*.csv"))
+
+
+@lru_cache(maxsize=16)
+def _tables(folder: Path, stamp: int, pattern: str) -> list[Path]:
+    return [path for path in sorted(folder.rglob(pattern)) if not path.name.startswith(".")]
 
 
 @lru_cache(maxsize=16)
@@ -142,7 +173,8 @@ def _labels(folder: Path, tables: tuple[tuple[Path, int], ...]) -> dict[str, str
 
 @lru_cache(maxsize=16)
 def _joined(folder: Path, tables: tuple[tuple[Path, int], ...]) -> tuple[Mapping[str, str], ...]:
-    rows = [{**one, "vids": Path(one["vids"]).stem} for path, _ in tables for one in records(path, columns=_COLUMNS)]
+    """Return the rows of tables, `vids` without folder and ending; DataError: a clip has two labels."""
+    rows = [{**one, "vids": _plain(one["vids"])} for path, _ in tables for one in records(path, columns=_COLUMNS)]
     labels: dict[str, str] = {}
     for one in rows:
         if labels.setdefault(one["vids"], one["labels"]) != one["labels"]:
@@ -156,7 +188,7 @@ def _class(folder: Path, kind: str, label: str) -> int:
     names = LABELS[f"gynsurg_{kind}"]
     if label.isdecimal() and int(label) < len(names):
         return int(label)
-    plain = [re.sub(r"[^a-z]", "", name.lower()) for name in (*names, label)]
+    plain = [re.sub(r"[^a-z]|and", "", name.lower()) for name in (*names, label)]
     if plain[-1] in plain[:-1]:
         return plain.index(plain[-1])
     raise DataError(folder, f"has the label {label!r}", f"write 0 to {len(names) - 1} or one of {', '.join(names)}")
