@@ -73,7 +73,7 @@ def check(path: Path, clip: SampleSpec, *, full: bool) -> bool:
 def _targets(site: Site) -> tuple[str, ...]:
     """Return what the site's task learns from, or what the dataset has; ValueError where there is no such task."""
     if not site.task:
-        return site.source.reader.TARGETS
+        return site.source.reader.targets_under(site.root)
     try:
         return make_task(site.task, classes=site.classes).spec.targets
     except ValueError as error:

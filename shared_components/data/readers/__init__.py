@@ -67,6 +67,10 @@ class Reader(ABC):
     def images(self, root: Path, video: str) -> dict[int, Path]:
         """List every image on disk by its number, with targets or without; needs no targets' files."""
 
+    def targets_under(self, root: Path) -> tuple[str, ...]:
+        """Return those of `TARGETS` that a copy of the dataset has, where copies differ: by default all."""
+        return self.TARGETS
+
     def native_targets(self, video: str) -> bool:
         """Say whether the targets of a video may have another size than its images."""
         return False

@@ -1,12 +1,15 @@
 """CholecT45, laparoscopic cholecystectomy: action triplets (Nwoye et al., Medical Image Analysis 2022).
 
     root/data/VID01/000000.png                                          one frame a second, counted from 0
-    root/{triplet,instrument,verb,target,phase}/VID01.txt               0,0,1,0,...: frame, then 0 or 1 per class
-    root/dict/{triplet,instrument,verb,target,phase,maps}.txt           names, which are not asked for
+    root/{triplet,instrument,verb,target}/VID01.txt                     0,0,1,0,...: frame, then 0 or 1 per class
+    root/dict/{triplet,instrument,verb,target,maps}.txt                 names, which are not asked for
 
-There are 100 triplets, 6 instruments, 10 verbs, 15 targets ("anatomy" here) and 7 phases; a phase may also be its
-number. The version of 2020 has 94 triplets and is refused. Frames may lie in videos/ and be JPEG, and the tables in
-cholect45_style_txt/, as in the copy of the challenge's validation set. Frames without a row have no target.
+There are 100 triplets, 6 instruments, 10 verbs and 15 targets ("anatomy" here). The version of 2020 has 94 triplets and
+is refused. Frames may lie in videos/ and be JPEG, and the tables in cholect45_style_txt/, as in the copy of the
+challenge's validation set. Frames without a row have no target.
+
+The release has no phases: Cholec80 and CholecT50 have those of the same operations. Copies with phases, such as the
+challenge's and the rendered one, have phase/VID01.txt: frame, then 0 or 1 for each of 7 phases, or the phase's number.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ _TABLES = {
     "phase": ("phase", (1, PHASES), "its 7 phases or the number of one"),
 }
 """Of each target the folder of its tables, how many labels a row has, and these in words."""
+_OTHERS = "take those of Cholec80 ('dataset: cholec80') or of CholecT50 ('dataset: cholect50')"
 _BESIDE = ("", "cholect45_style_txt")
 
 
@@ -43,6 +47,10 @@ class CholecT45(Reader):
             if base.is_dir():
                 return video_folders(base, lambda path: path.name.startswith("VID"))
         raise DataError(root, "holds no data/ or videos/ of CholecT45", "set 'root' to its folder")
+
+    def targets_under(self, root: Path) -> tuple[str, ...]:
+        without = {"phase"} if not any((root / beside / "phase").is_dir() for beside in _BESIDE) else set()
+        return tuple(name for name in self.TARGETS if name not in without)
 
     def frames(self, root: Path, video: str) -> Listing:
         tables = {name: _table(root, name, video) for name in _TABLES}
@@ -59,6 +67,8 @@ class CholecT45(Reader):
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (address,) = files
+        if name == "phase" and not address.parent.is_file():
+            raise DataError(address.parent, "is missing: CholecT45 is published without phases", _OTHERS)
         values = of_row(_rows(name, address.parent), address, address.parent.stem)
         return number_of_one(values, address, PHASES) if name == "phase" else zeros_and_ones(values, address)
 

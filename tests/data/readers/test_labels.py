@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from shared_components.commands import check_data
 from shared_components.data.check import check_site, readable_samples
 from shared_components.data.classes import LABELS
 from shared_components.data.files import DataError
@@ -18,7 +20,7 @@ from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.data.targets import FORMS
-from tests.data.conftest import WRITERS, assert_frame, write_yaml
+from tests.data.conftest import WRITERS, assert_frame, run_command, write_yaml
 from tests.data.label_layouts import LABEL_WRITERS, lines, write_cholec80, write_video
 
 every_reader = pytest.mark.parametrize("dataset", LABEL_WRITERS)
@@ -92,6 +94,18 @@ def test_every_frame_has_its_labels(dataset, target, expected, tmp_path):
 )
 def test_a_site_has_the_labels_of_its_task_or_those_it_names(dataset, task, classes, expected, tmp_path):
     assert site_of(tmp_path, dataset, task=task, classes=classes).classes == LABELS[expected]
+
+
+def test_the_release_of_cholect45_without_phases_gives_the_rest_and_says_who_has_them(tmp_path):
+    site = site_of(tmp_path, "cholect45")
+    shutil.rmtree(tmp_path / "data/phase")
+    assert check_site(site, SampleSpec(("triplets", "anatomy"))) == []
+    assert run_command(check_data, site.path) == 0
+    problem = next(one for one in check_site(site, SampleSpec(("phase",))) if one.split == "train")
+    assert problem.file == tmp_path / "data/phase/VID01.txt"
+    assert "CholecT45 is published without phases; take those of Cholec80 ('dataset: cholec80') or" in str(problem)
+    with pytest.raises(SiteError, match="published without phases"):
+        read_sample(samples(site, "train", SampleSpec(("phase",)))[0])
 
 
 @pytest.mark.parametrize("dataset", ["cholect45", "cholect50", "cholec80", "appendix300"])
