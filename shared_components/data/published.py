@@ -1,7 +1,6 @@
 """How many images, videos or clips publications count in the public data sets: the one place with these numbers.
 
-`surgfl check-data` compares a site's folder with them. There is no number of CholecT50 (published as 100.9 thousand),
-SCARED and StereoMIS.
+`surgfl check-data` compares a site's folder with them.
 """
 
 from __future__ import annotations
@@ -84,6 +83,7 @@ PUBLISHED: Mapping[str, tuple[Published, ...]] = {
         Published({1_040: "FL-EndoViT, Figure 2"}, "FL-EndoViT's test", _videos({12, 27})),
     ),
     "cholect45": (Published({90_489: "README of CholecT45"}),),
+    "cholect50": (),  # published as 100.9 thousand
     "dsad": _endo700k("dsad"),
     "endovis2015_rigid": (Published({160: "training release: four surgeries of 40 frames"}),),
     "endovis2017": (
@@ -109,14 +109,16 @@ PUBLISHED: Mapping[str, tuple[Published, ...]] = {
     "sar_rarp50": (
         Published({13_043: "training videos", 3_252: "test videos", 16_295: "both; lists of a team of the challenge"}),
     ),
+    "scared": (),
     "sisvse": (
         Published({3_400: _SISVSE}, "manual_syn", _named("manual_syn")),
         Published({1_246: _SISVSE}, "domain_random_syn", _named("domain_random_syn")),
         *(Published({4_510: _SISVSE}, f"real sets {k}", _named(f"real_train_{k}", f"real_val_{k}")) for k in (1, 2, 3)),
     ),
+    "stereomis": (),
     "surgical_actions160": _endo700k("surgical_actions160"),
 }  # fmt: skip
-"""By the data set's name."""
+"""By the data set's name; none where no exact number is known."""
 
 
 def compared(dataset: str, root: Path) -> Iterator[str]:
@@ -127,9 +129,9 @@ def compared(dataset: str, root: Path) -> Iterator[str]:
     Raises:
         DataError: the root is not a folder of the data set.
     """
-    if dataset not in PUBLISHED:
+    if not (numbers := PUBLISHED.get(dataset)):
         return
-    numbers, reader = PUBLISHED[dataset], find_reader(dataset)
+    reader = find_reader(dataset)
     videos = reader.videos(root)
     images = any(one.unit == "images" for one in numbers)
     listed, errors = _frames(reader, root, videos) if images else ([(video, 0) for video in videos], [])

@@ -1,7 +1,7 @@
 """Official splits, few-shot lists and leave-outs of cholecystectomies, by the videos' numbers; and who has seen which.
 
-Cholec80, CholecT45, CholecT50 and CholecSeg8k show the same operations under the same numbers: video68 is VID68.
-GynSurg's four folds stand in its own tables, see `readers.gynsurg.folds`.
+Cholec80, CholecT45, CholecT50 and CholecSeg8k show the same operations under the same numbers: video68 is VID68. So do
+PSI-AVA and GraSP. GynSurg's four folds stand in tables, see `gynsurg_folds`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ LEFT_OUT = {"segmentation": (12, 17, 27, 52), "triplets": CHOLECT45_FOLDS[4], "p
 """Videos of Cholec80 that pre-training leaves out, by the task that comes after it (EndoViT's three variants)."""
 SEEN = "seen_videos"
 """In a checkpoint's header: the videos that its weights have seen, by dataset, as JSON."""
-_SAME = {name: "cholec80" for name in ("cholec80", "cholec80_frames", "cholect45", "cholect50", "cholecseg8k")}
+_SAME = {name: "cholec80" for name in ("cholec80", "cholec80_frames", "cholect45", "cholect50", "cholecseg8k")} | {
+    "psi_ava": "grasp"  # whose cases 1 to 21 are PSI-AVA's
+}
 
 
 def named(dataset: str, videos: Iterable[int]) -> list[str]:
@@ -72,7 +74,7 @@ def few(videos: Sequence[str], count: int, seed: int, *, dataset: str = "", task
     """
     if not 1 <= count <= len(videos):
         raise ValueError(f"trains on {len(videos)} videos, and {count} of them are asked for; give it more videos")
-    published = FEW_SHOT.get(task, {}).get(count, ()) if dataset in _SAME else ()
+    published = FEW_SHOT.get(task, {}).get(count, ()) if _SAME.get(dataset) == "cholec80" else ()
     listed = named(dataset, published[seed - 1]) if 1 <= seed <= len(published) else []
     ranked = sorted(videos, key=lambda video: hashlib.sha256(f"{seed}/{video}".encode()).digest())
     chosen = listed if listed and set(listed) <= set(videos) else ranked[:count]

@@ -87,6 +87,17 @@ def test_a_test_that_the_start_has_seen_is_refused_under_any_datasets_name():
         refuse_seen({SEEN: "[1]"}, "cholect50", [], start="vit.safetensors")
 
 
+def test_grasp_shows_the_operations_of_psi_ava():
+    header = seen_note({"psi_ava": ["CASE001", "CASE021"]})
+    refuse_seen(header, "grasp", ["CASE041", "CASE002"], start="vit.safetensors")
+    with pytest.raises(ValueError, match=r"has seen 1 of the test's videos of grasp \(CASE021\)"):
+        refuse_seen(header, "grasp", ["CASE041", "CASE021"], start="vit.safetensors")
+    assert few([f"video{n:02d}" for n in range(1, 81)], 2, 1, dataset="psi_ava", task="phases") != [
+        "video01",
+        "video25",
+    ]
+
+
 def site(tmp_path, *, dataset="cholect45", rendered=False, own=None, added=None):
     split = {"train": (VideoRange("VID01"), VideoRange("VID02", 3, 9)), "test": (VideoRange("VID68"),)}
     if rendered:
