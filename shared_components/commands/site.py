@@ -1,6 +1,6 @@
 """`surgfl site init FOLDER`: examine a hospital's folder, ask for the rest, and write a checked site.yaml.
 
-`surgfl site endo700k FOLDER` writes those of FL-EndoViT's nine data sets, `surgfl site gynsurg FOLDER` GynSurg's folds.
+`surgfl site endo700k FOLDER` writes nine files for FL-EndoViT's data sets; `surgfl site gynsurg` one file for each fold.
 """
 
 from __future__ import annotations

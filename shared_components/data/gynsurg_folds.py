@@ -29,7 +29,7 @@ def fold_sites(
 
     Args:
         root: As of `dataset: gynsurg`.
-        kind: One of `readers.gynsurg.KINDS`; None: each of which clips are there.
+        kind: One of `readers.gynsurg.KINDS`; None: all kinds that are there.
         tables: Folder with the tables, such as fine_tuning_gynsurg.
         validation: Share of the training patients whose clips are for validation, at least one patient.
 

@@ -1,4 +1,4 @@
-"""How many images, videos or clips publications count in the public data sets: the one place with these numbers.
+"""Published numbers of images, videos and clips in the public data sets, with their sources.
 
 `surgfl check-data` compares a site's folder with them.
 """
@@ -23,7 +23,7 @@ _TABLE_8 = "FL-EndoViT, Table 8"
 _ENDOVIT = "EndoViT's list of Endo700k"
 _PFEDSIS = "PFedSIS, section IV-A"
 _SISVSE = "Yoon et al., 2022"
-_SPLIT = "clips 1 to 170, 171 to 227 and 228 to 300, six frames each (Wang et al., MICCAI 2022)"
+_SPLIT = "six frames of each clip, Wang et al., MICCAI 2022"
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Published:
 
     Attributes:
         counts: The number, or several where publications differ or a release comes in parts, and the source of each.
-        split: The official split that it is of; empty: the whole data set.
-        of: Says whether a frame, by the name of its video and its number, is of the split.
+        split: The official split; empty: the whole data set.
+        of: Whether a frame, given its video's name and its number, belongs to the split.
         unit: images, or "videos" or "clips", which are counted as the reader's videos.
     """
 
@@ -47,7 +47,7 @@ class Published:
 
 
 def _videos(numbers: Collection[int]) -> Callable[[str, int], bool]:
-    """Return what says whether a video's number is one of these."""
+    """Return a test for the number in a video's name."""
     return lambda video, number: any(int(digits) in numbers for digits in re.findall(r"\d+", video)[-1:])
 
 
@@ -56,7 +56,7 @@ def _named(*starts: str) -> Callable[[str, int], bool]:
 
 
 def _of_training_2017(video: str, number: int) -> bool:
-    """Say whether a frame is of EndoVis 2017's training release; its test release goes on in the same folders."""
+    """Return whether a frame belongs to EndoVis 2017's training release; the test release uses the same folders."""
     return number < 225 and _videos(range(1, 9))(video, number)
 
 
@@ -122,9 +122,9 @@ PUBLISHED: Mapping[str, tuple[Published, ...]] = {
 
 
 def compared(dataset: str, root: Path) -> Iterator[str]:
-    """Yield a line for each published number of a data set: what lies under a root, and what is published.
+    """Yield a line for each published number of a data set, with the number of images or videos under a root.
 
-    A split of which nothing is there has none. What cannot be counted is named.
+    A split without any image on the disk has no line. A video that cannot be listed has a line of its own.
 
     Raises:
         DataError: the root is not a folder of the data set.
@@ -150,7 +150,7 @@ def _line(dataset: str, one: Published, there: int) -> str:
 
 
 def _frames(reader: Reader, root: Path, videos: list[str]) -> tuple[list[tuple[str, int]], list[str]]:
-    """List the frames by video and number, and say what could not be listed."""
+    """List the frames by video and number, and a warning for each video that cannot be listed."""
     listed, errors = [], []
     for video in videos:
         try:

@@ -155,8 +155,8 @@ def sequences(root: Path) -> list[Path]:
 def unpack(folder: Path, *, every: int = 25, size: Size | None = None) -> tuple[int, float]:
     """Write the rectified left image and the depth of every n-th frame of one sequence's video.
 
-    The video has the left image above the right one; it is decoded from its start. What is there is kept. Frames that
-    the sequence's tables leave out are not written.
+    The video has the left image above the right one; it is decoded from its start. Files that exist are kept. Frames
+    outside the stretches of the sequence's tables are not written.
 
     Args:
         size: (height, width) that both images are shrunk to first; None: as they are.

@@ -29,8 +29,8 @@ class Unlabelled(Reader):
     """Globs below the root; the first that matches a folder with files says where they lie."""
 
     FILE: str = ""
-    """What a file's path below the root matches, whole. Its group "video" names the video, and "number" the frame;
-    without the latter, images are counted in natural order of their paths."""
+    """Pattern for a file's whole path below the root. Its group "video" names the video, and "number" the frame;
+    without "number", images are counted in natural order of their paths."""
 
     FIRST: int = 0
     """The first frame that is listed of a video file, and the place in each second of the later ones."""
@@ -39,7 +39,7 @@ class Unlabelled(Reader):
         """Return the files of a folder, given in natural order, that a pre-training uses: by default all of them.
 
         Raises:
-            DataError: the folder does not say which.
+            DataError: the folder lacks the files that decide this.
         """
         return files
 
@@ -93,7 +93,7 @@ def _listed(root: Path, pattern: str, folders: tuple[tuple[Path, int], ...], use
 
 
 def _files(root: Path, pattern: str, folder: Path, used: Used) -> Iterator[tuple[Path, re.Match[str]]]:
-    """Yield the files of one folder that match a layout and are used."""
+    """Yield the files in a folder that match a layout and that a pre-training uses."""
     there = (path for path in folder.iterdir() if not path.name.startswith("."))
     matches = {path: re.fullmatch(pattern, path.relative_to(root).as_posix()) for path in there}
     found = {path: match for path, match in matches.items() if match}

@@ -1,4 +1,4 @@
-"""The published numbers stand in one place, are those of the papers, and are compared with what lies on the disk."""
+"""The published numbers stand in one place, equal the papers', and are compared with the files on the disk."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def test_a_whole_release_is_as_published_split_by_split(tmp_path):
     assert [line.split(" (")[0] for line in compared("autolaparo", root)] == [
         "autolaparo, train: found 1,020 images, as published",
         "autolaparo, test: found 438 images, as published",
-    ]  # of a split of which nothing is there, nothing is said
+    ]  # the validation split has no file
     (root / "imgs/300006.jpg").unlink()
     assert list(compared("autolaparo", root))[1].startswith(
-        "warning: autolaparo, test: found 437 images, but published are 438 (clips 1 to 170"
+        "warning: autolaparo, test: found 437 images, but published are 438 (six frames of each clip"
     )
 
 

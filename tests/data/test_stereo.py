@@ -149,7 +149,7 @@ def test_frames_outside_the_published_stretches_are_neither_unpacked_nor_read(tm
     assert (
         [number for number, _, _ in reader.frames(tmp_path, "P1")] == [1, 2, 6, 7] == [*reader.images(tmp_path, "P1")]
     )
-    table(folder, "train")  # without a row it says nothing
+    table(folder, "train")  # a table without rows cuts nothing
     assert len(reader.frames(tmp_path, "P1")) == 9
 
 

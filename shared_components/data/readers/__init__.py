@@ -68,7 +68,7 @@ class Reader(ABC):
         """List every image on disk by its number, with targets or without; needs no targets' files."""
 
     def targets_under(self, root: Path) -> tuple[str, ...]:
-        """Return those of `TARGETS` that a copy of the dataset has, where copies differ: by default all."""
+        """Return the targets that this copy of the dataset has, by default all `TARGETS`; copies may differ."""
         return self.TARGETS
 
     def native_targets(self, video: str) -> bool:

@@ -6,9 +6,9 @@
 A video is a clip, named by its three digits: 300 clips of 6 frames, one a second, all labelled. The official split is
 by clips, as of task 2: 001 to 170 train, 171 to 227 validation, 228 to 300 test; a site.yaml lists them.
 
-One list of the release counts a clip's frames 001 to 006, another one 001, 025, 050, 075, 100, 125, as 25 a second
-have them. Which it is, the usual distance between two frames says. A frame's number is the clip's times 1000 and the
-second: 1001 of 001001 by the first list, and of 001025 by the second one.
+Two inventories of the release differ: a clip's frames are 001 to 006, or 001, 025, 050, 075, 100 and 125 (25 a
+second). The reader finds the rate from the usual distance between two frames. A frame's number here is 1000 times the
+clip and the second: 001001 of the first inventory and 001025 of the second inventory have the number 1001.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _stems(base: Path) -> Stems:
     """List the frames that have an image or a mask, in order; names that are not six digits are none of the data set's.
 
     Raises:
-        DataError: two frames are of one second.
+        DataError: two frames have the same second.
     """
     files = [*(base / "imgs").glob("*.jpg"), *(base / "masks").glob("*.png")]
     stems = sorted({path.stem for path in files if re.fullmatch(r"\d{6}", path.stem)})

@@ -3,7 +3,7 @@
     root/videos/video01.mp4                          25 frames a second, or
     root/frames/video01/video01_000001.png           extracted, one frame a second
 
-What is published of Endo700k leaves out the videos 12, 17, 27 and 52, by which segmentation is tested.
+FL-EndoViT's number of images leaves out the videos 12, 17, 27 and 52, which test segmentation.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ There are 100 triplets, 6 instruments, 10 verbs and 15 targets ("anatomy" here).
 is refused. Frames may lie in videos/ and be JPEG, and the tables in cholect45_style_txt/, as in the copy of the
 challenge's validation set. Frames without a row have no target.
 
-The release has no phases: Cholec80 and CholecT50 have those of the same operations. Copies with phases, such as the
-challenge's and the rendered one, have phase/VID01.txt: frame, then 0 or 1 for each of 7 phases, or the phase's number.
+The release has no phases; Cholec80 and CholecT50 label the phases of the same operations. The challenge's copy and
+the rendered copy have phase/VID01.txt: frame, then 0 or 1 for each of 7 phases, or the phase's number.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""DSAD, the Dresden surgical anatomy dataset (Carstens et al., Scientific Data 2023): its images alone.
+"""DSAD, the Dresden surgical anatomy dataset (Carstens et al., Scientific Data 2023): only its images.
 
     root/<organ>/01/image00.png
 
-A video is a surgery, with the images of all organs. The folder multilabel is not read: its images are those of
+A video is a surgery, with the images of all organs. The folder multilabel is not read: it repeats the images in
 stomach.
 """
 

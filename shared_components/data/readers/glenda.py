@@ -1,10 +1,10 @@
-"""GLENDA, gynaecologic laparoscopy with endometriosis (Leibetseder et al., MMM 2020): its images alone.
+"""GLENDA, gynaecologic laparoscopy with endometriosis (Leibetseder et al., MMM 2020): only its images.
 
     root/DS/no_pathology/frames/v_1_s_10-20/f_12.jpg
     root/DS/pathology/frames/v_2_s_10-20/f_12.jpg
 
-A video is an operation, with all of its stretches, of which there is every frame: as EndoViT counts them, every 25th is
-used, from the first one on. EndoViT leaves a stretch's last frame out, and with it the stretches of a single frame.
+A video is an operation, with all of its stretches. The release has every frame; as in EndoViT, every 25th frame of a
+stretch is used, from the first one on. EndoViT leaves out a stretch's last frame, and so the stretches of one frame.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     root[/GynSurg_Action_3sec]/GynSurg_{...}_dataset/**/<any>.csv     split,set_type,case_id,vids,labels
 
 A video is a clip, "bleeding/<clip>", and its one target is of the data set that it lies in. Clips are decoded in place.
-A clip's class is the name of its folder, as in the release, or what the tables say where some lie below the clips:
-a name or a number in the order of `classes.LABELS`.
+A clip's class is the name of its folder, as in the release. Tables below the clips replace it by their label: a name,
+or a number in the order of `classes.LABELS`.
 
 The folds are tables of FL-EndoViT's repository, fine_tuning_gynsurg/<kind>/df_<kind>.csv: folds 0 to 3, each with
 training and test clips. `vids` ends in the clip's file name. Its times are written with :, %3A or _, whatever the file

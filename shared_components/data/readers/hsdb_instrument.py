@@ -1,8 +1,8 @@
-"""hSDB-instrument, laparoscopic and robotic surgery (Yoon et al., MICCAI 2021): images of its gastrectomies alone.
+"""hSDB-instrument, laparoscopic and robotic surgery (Yoon et al., MICCAI 2021): images of its gastrectomies.
 
     root/gastric_real_{train,val}/0000000012.jpg
 
-Whose operation an image shows is not said: a video is a folder. The folders of cholecystectomies are not read: their
+The release does not tell operations apart: a video is a folder. The folders of cholecystectomies are not read: their
 videos are Cholec80's, and EndoViT leaves them out.
 """
 

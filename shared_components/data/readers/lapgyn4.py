@@ -1,9 +1,9 @@
-"""LapGyn4, gynaecologic laparoscopy (Leibetseder et al., MMSys 2018): its images alone.
+"""LapGyn4, gynaecologic laparoscopy (Leibetseder et al., MMSys 2018): only its images.
 
     root/{Actions_on_Anatomy,Anatomical_Structures,Surgical_Actions}/<class>/c_1_v_2_f_12.jpg
 
-A video is a case. The fourth folder, Instrument_Count, is not read: it holds images of Cholec80 and does not say which,
-and EndoViT leaves it out.
+A video is a case. The fourth folder, Instrument_Count, is not read: some of its images come from Cholec80, no name
+tells which, and EndoViT leaves the folder out.
 """
 
 from __future__ import annotations

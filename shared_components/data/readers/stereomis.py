@@ -10,7 +10,7 @@ The data set holds no depth: it is computed from the stereo pairs, see `shared_c
 sequence's folder, P1, P2_0, ...; numbers are those of the video's frames, whose rate the unpacking prints: site.yaml
 says it (`rate`) where clips are asked for. SurgFed trains on P1 and tests on the other sequences, of other pigs.
 
-Where a sequence has a table, only its stretches are used: the rest shows the set-up and the teardown. A sequence with
+If a sequence has a table, only its stretches are used: the rest shows the set-up and the teardown. A sequence with
 both tables is two videos, P1/train and P1/test.
 """
 

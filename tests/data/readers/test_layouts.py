@@ -1,4 +1,4 @@
-"""What is particular to the layouts of AutoLaparo, EndoVis, SCARED, SAR-RARP50 (also how it is unpacked) and Sisvse."""
+"""Particulars of the layouts of AutoLaparo, EndoVis, SCARED, SAR-RARP50 (also how it is unpacked) and Sisvse."""
 
 from __future__ import annotations
 
