@@ -141,7 +141,9 @@ def _clips(folder: Path, stamp: int) -> Mapping[str, Path]:
 
 
 def _touched(folder: Path) -> int:
-    """Return when a folder or one directly below it was changed, in ns."""
+    """Return when a folder or one directly below it was changed, in ns; DataError: it is no folder."""
+    if not folder.is_dir():
+        raise DataError(folder, "is no folder", "correct the path")
     return max(changed(path) for path in (folder, *folder.iterdir()) if path.is_dir())
 
 
