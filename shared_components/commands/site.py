@@ -1,6 +1,6 @@
 """`surgfl site init FOLDER`: examine a hospital's folder, ask for the rest, and write a checked site.yaml.
 
-`surgfl site endo700k FOLDER` writes nine files for FL-EndoViT's data sets; `surgfl site gynsurg` one file for each fold.
+`surgfl site endo700k FOLDER` writes a file for each of nine data sets; `surgfl site gynsurg FOLDER` for each fold.
 """
 
 from __future__ import annotations

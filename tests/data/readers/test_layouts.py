@@ -58,6 +58,41 @@ def test_autolaparos_frames_of_one_second_are_refused(tmp_path):
         find_reader("autolaparo").videos(tmp_path)
 
 
+def write_scared(root, scale, *, z=80.0, depth=80.0):
+    """Write a keyframe whose depth map is `z` mm deep, and two exports of `depth` mm."""
+    data = root / "dataset_1/keyframe_1/data"
+    points = np.full((H, W, 3), np.nan, np.float32)
+    points[2:] = 5, -7, z  # X, Y, Z in the file
+    write(data.parent / "left_depth_map.tiff", points)
+    for number in (0, 1):
+        write(data / f"left_undistorted/{number:06d}.png", frame_image(number))
+        exported = np.full((H, W), round(depth * scale), np.uint16)
+        exported[:2] = 0
+        write(data / f"depthmap_undistorted/{number:06d}.png", exported)
+
+
+@pytest.mark.parametrize("scale", [256, 128])
+def test_scareds_depth_is_in_millimetres_by_either_scale_of_the_export(scale, tmp_path):
+    write_scared(tmp_path, scale, depth=88.0)
+    reader = find_reader("scared")
+    for _, _, files in reader.frames(tmp_path, "dataset_1/keyframe_1"):
+        depth = reader.read_target("depth", files["depth"])
+        assert depth.dtype == np.float32 and not depth[:2].any()
+        np.testing.assert_allclose(depth[2:], 88.0)
+
+
+def test_scareds_depth_of_another_scale_is_refused_and_without_the_keyframe_it_is_256(tmp_path):
+    write_scared(tmp_path, 64)
+    reader = find_reader("scared")
+    ((_, _, files), _) = reader.frames(tmp_path, "dataset_1/keyframe_1")
+    with pytest.raises(
+        DataError, match=r"000000.png: has a depth of 20 mm in the middle, and left_depth_map.tiff of 80"
+    ):
+        reader.read_target("depth", files["depth"])
+    (tmp_path / "dataset_1/keyframe_1/left_depth_map.tiff").unlink()
+    assert reader.read_target("depth", files["depth"]).max() == 20
+
+
 def test_two_videos_of_one_name_are_refused(tmp_path):
     for release in ("release_1", "release_2"):
         write(tmp_path / release / "seq_1/left_frames/frame000.png", frame_image(0))
