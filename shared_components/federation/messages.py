@@ -110,8 +110,8 @@ class Job:
             allows (`network_class`), and its arguments.
         rounds: Communication rounds.
         min_sites: Updates that a round needs; 0: of all its sites.
-        client_fraction: Share of the sites that take part in a round, sampled for each; at least one, and as many as
-            the method needs.
+        client_fraction: Share of the sites that take part in a round, sampled for each. Their number is rounded to the
+            nearest, halves up; it is at least one, and as many as the method needs.
         grace_seconds: How long a round still waits once it has ``min_sites`` updates.
         longest_wait_seconds: How long a task may take at most; then its site counts as absent.
         largest_change: Updates that move further than this times (1 + norm of what was sent) are rejected.
@@ -185,7 +185,8 @@ class Job:
 
         ``seed`` is the training's, ``least`` how many sites the method needs.
         """
-        count = min(len(sites), max(least, math.ceil(self.client_fraction * len(sites) - 1e-9)))
+        nearest = math.floor(self.client_fraction * len(sites) + 0.5 + 1e-9)  # 0.35 x 10 is a half, too
+        count = min(len(sites), max(1, least, nearest))
         if count == len(sites):
             return list(sites)
         draw = random.Random(f"{seed} {round}")  # nosec B311 # a draw that can be repeated, no secret
