@@ -199,6 +199,34 @@ class Job:
         return cls(**check_keys(kinds_of(Job), values, "job", required_by(Job)))
 
 
+def with_changes(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job's settings with some changed; a section keeps the entries that the changes do not name.
+
+    Null, in place of a setting or of an entry of ``training``, means its default. In ``training`` each of
+    ``iterations`` and ``epochs`` replaces the other.
+    """
+    found = _merged(settings, changes)
+    old, new, training = (one.get("training") for one in (settings, changes, found))
+    if isinstance(old, Mapping) and isinstance(new, Mapping) and isinstance(training, dict):
+        if new.get("epochs") and "iterations" not in new:
+            training.pop("iterations", None)
+        if new.get("iterations") and "epochs" not in new and old.get("epochs"):
+            training["epochs"] = 0
+    if isinstance(training, Mapping):
+        found["training"] = {name: value for name, value in training.items() if value is not None}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _merged(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping with some entries changed, at any depth."""
+    merged = dict(own)
+    for key, value in changes.items():
+        inner = merged.get(key)
+        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merged(inner, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
 def _check_section(who: str, section: str, given: object, *, values: bool) -> None:
     """Refuse, by ValueError, what is no mapping of names to plain values: texts, numbers, truth values, null, lists.
 
