@@ -28,7 +28,7 @@ NARROW = {"channels": [4, 8, 16], "strides": [2, 2]}
 MONAI = {
     "AttentionUnet": NARROW,
     "BasicUNet": {"features": [4, 4, 8, 8, 8, 4]},
-    "MedNeXt": {"init_filters": 4, "encoder_expansion_ratio": 2, "blocks_down": [1, 1, 1, 1], "blocks_up": [1, 1, 1, 1]},
+    "MedNeXt": {"init_filters": 4, "blocks_down": [1, 1, 1, 1], "blocks_up": [1, 1, 1, 1]},
     "SegResNet": {"init_filters": 8, "blocks_down": [1, 1, 1], "blocks_up": [1, 1]},
     "SegResNetDS": {"init_filters": 8, "blocks_down": [1, 1], "blocks_up": [1]},
     "SwinUNETR": {"feature_size": 12, "depths": [1, 1, 1, 1]},

@@ -88,7 +88,7 @@ def test_a_fraction_of_the_sites_is_rounded_to_the_nearest_number_with_halves_up
 def test_the_log_says_how_many_sites_a_round_asks(federate, job_on_toy, caplog):
     with caplog.at_level("INFO"):
         federate(job_on_toy("fedavg", rounds=1, client_fraction=0.67)).run()
-    assert "round 1 asks 2 of 3 sites (client_fraction 0.67): " in caplog.text
+    assert "round 1 asks 2 of 3 sites (client_fraction)" in caplog.text
     caplog.clear()
     with caplog.at_level("INFO"):
         federate(job_on_toy("fedavg", rounds=1)).run()
