@@ -3,7 +3,7 @@
     python -m evidence.following
 
 The selection was trained with an indicator of zeros. A network with `text: none` begins from the same file without it.
-The videos are those of the card's table: looks that no training draws, and named ones.
+The card's table has the same videos: looks that no training draws, and named looks.
 """
 
 from __future__ import annotations

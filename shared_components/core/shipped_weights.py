@@ -148,7 +148,7 @@ def mean_scores(facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def mean_of_real(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the means of a card's scores over all real sites, one for each choice of classes.
 
-    Its name says how many of the sites are of `chosen_by`.
+    Each name has the number of sites that chose the weights.
     """
     chosen = chosen_by(facts)
     found: dict[str, list[Mapping[str, Any]]] = {}
@@ -169,9 +169,10 @@ def steps_text(facts: Mapping[str, Any]) -> str:
 
 
 def chosen_by(facts: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the sites in a card's scores by whose frames the weights were chosen, too."""
+    """Return the real sites in a card's scores that chose the weights among the candidates."""
     real = {record["name"] for record in facts["scores"] if record["where"] == "real"}
-    return frozenset(real.intersection(*facts.get("choice", {}).get("scores", {"": ()}).values()))
+    scores = facts.get("choice", {}).get("scores", {})
+    return frozenset(real.intersection(*scores.values())) if scores else frozenset()
 
 
 def score_head(facts: Mapping[str, Any]) -> tuple[str, ...]:

@@ -128,6 +128,6 @@ def visible_first(masked: Tensor) -> Tensor:
     """
     counts = masked.sum(1)
     if bool((counts != counts[:1]).any()):
-        counted = sorted([int(count) for count in counts])
-        raise ValueError(f"MaeVit: pictures of a batch have {counted} hidden patches; hide as many in each")
+        few, many = int(counts.min()), int(counts.max())
+        raise ValueError(f"MaeVit: pictures of a batch have [{few}, {many}] hidden patches; hide as many in each")
     return torch.argsort(masked.int(), dim=1, stable=True)

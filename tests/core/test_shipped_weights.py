@@ -1,30 +1,27 @@
-"""What a card says of a training that was stopped, and of frames by which the weights were chosen."""
+"""Cards mark stopped trainings and real sites that chose the weights."""
 
 import pytest
 
 from shared_components.core.shipped_weights import chosen_by, mean_of_real, score_rows, steps_text
+from shared_components.core.task import make_task
 
 
 def score(name, where, value):
     return {"name": name, "where": where, "classes": "parts", "frames": 3, "dice": {"mean": value}}
 
 
+METRIC = make_task("segmentation", {}, classes=("background", "tool")).metrics[0].to_json()
+
+
 @pytest.fixture
-def facts(metric):
+def facts():
     scores = [score("rose", "named look", 0.5), score("A, 1", "real", 0.25), score("B", "real", 0.75)]
     by = {"x": {"A, 1": 0.2, "unseen look": 0.6, "mean": 0.4}, "y": {"A, 1": 0.1, "unseen look": 0.5, "mean": 0.3}}
     return {
-        "metric": metric,
+        "metric": METRIC,
         "scores": scores,
         "choice": {"by": "8 unseen looks of each of random, A, 1", "scores": by},
     }
-
-
-@pytest.fixture
-def metric():
-    from shared_components.core.task import make_task
-
-    return make_task("segmentation", {}, classes=("background", "tool")).metrics[0].to_json()
 
 
 @pytest.mark.parametrize(
@@ -47,7 +44,7 @@ def test_real_sites_that_chose_the_weights_are_marked_though_their_names_have_co
 
 
 def test_nothing_is_marked_where_nothing_was_chosen(facts):
-    for choice in ({}, {"choice": {"by": "A, 1"}}):
+    for choice in ({}, {"choice": {"by": "A, 1"}}, {"choice": {"by": "", "scores": {}}}):
         plain = {key: value for key, value in facts.items() if key != "choice"} | choice
         assert chosen_by(plain) == frozenset()
         assert [mean["name"] for mean in mean_of_real(plain)] == ["mean of 2 real sites, parts"]

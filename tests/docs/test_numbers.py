@@ -116,7 +116,7 @@ def chosen(bundle: str, *candidates: str) -> tuple[float, ...]:
 
 
 def domain_rows(column: int) -> str:
-    """Return the pattern of the cards' tables by domain: the numbers of one column."""
+    """Return the pattern for one column of numbers in the cards' tables by domain."""
     before = r"[^|]*\|" * column
     rows = [*map(re.escape, LABELS), r"EndoVis 2015, four surgeries[^|]*", r"EndoVis 2017[^|]*"]
     counts = (1, 1, 1, 1, 1, 2, 4)
@@ -131,7 +131,7 @@ class Fact(NamedTuple):
 
 
 def n(template: str) -> str:
-    """Return a pattern of a sentence in which # is a number."""
+    """Return a pattern for a sentence; # stands for a number."""
     return re.escape(template).replace(r"\#", NUMBER)
 
 

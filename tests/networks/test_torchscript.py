@@ -16,7 +16,7 @@ def network_of(bundle):
 
 
 def inputs(network):
-    """Return pictures of two sizes, one of which is not the size for which positions are made, and a clip."""
+    """Return pictures of the size that positions are made for, pictures of another size, and a clip."""
     found = [torch.rand(2, 3, 64, 64), torch.rand(1, 3, 64, 96)]
     return [*found, torch.rand(1, 4, 3, 64, 64)] if getattr(network, "takes_clips", False) else found
 
