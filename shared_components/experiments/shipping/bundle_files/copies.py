@@ -115,11 +115,11 @@ def hub_metadata(description: Description, facts: Mapping[str, Any]) -> dict[str
     for record in shown_scores(facts):
         if (mean := record[metric.name].get("mean")) is not None:
             frames = "real-frames" if record["where"] == "real" else "rendered-scenes"
-            chose = "chose the weights" if record["name"] in chosen else ""
-            name = ", ".join(filter(None, (record["name"], record["classes"], chose)))
+            name = ", ".join(filter(None, (record["name"], record["classes"])))
+            marked = {"args": {"chose_the_weights": True}} if record["name"] in chosen else {}
             results.append({
                 "task": {"type": pipeline, "name": description.metadata["task"]},
-                "dataset": {"type": frames, "config": name, "name": name},  # the hub merges those of one config
+                "dataset": {"type": frames, "config": name, "name": name, **marked},  # the hub merges equal configs
                 "metrics": [{"type": metric.name, "name": metric.label, "value": round(mean, 4)}],
             })  # fmt: skip
     return {
