@@ -28,7 +28,7 @@ SHIPPING = [name for name in bundle_names() if shipped_facts(name)]
 RESULTS, PVT, FEDST = "docs/results.md", "bundles/pvt_fpn/docs/README.md", "bundles/fedst/docs/README.md"
 PFEDSIS, SURGFED = "bundles/pfedsis/docs/README.md", "bundles/surgfed/docs/README.md"
 ENDOVIT = "bundles/fl_endovit/docs/README.md"
-ENDOVIT_JOB, SURGFED_JOB = "nvflare_jobs/fl_endovit/README.md", "nvflare_jobs/surgfed/README.md"
+ENDOVIT_JOB = "nvflare_jobs/fl_endovit/README.md"
 NUMBER = r"([0-9][0-9,]*(?:\.[0-9]+)?)"
 MADE = re.compile(r"<!-- begin of .*?<!-- end of \w+ -->", re.DOTALL)
 
@@ -42,17 +42,16 @@ def numbers_in(text: str) -> list[float]:
 
 
 class Row(NamedTuple):
-    document: str
     head: tuple[str, ...]
     cells: tuple[str, ...]
 
 
-def tables_of(document: str, text: str) -> list[list[Row]]:
-    """Return a document's tables; a row is its cells without emphasis, and knows its table's head."""
+def tables_of(text: str) -> list[list[Row]]:
+    """Return the tables of a text; a row is its cells without emphasis, and knows its table's head."""
     found = []
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         rows = [tuple(cell.strip(" *\\") for cell in line.strip().strip("|").split("|")) for line in block.splitlines()]
-        found += [[Row(document, rows[0], row) for row in rows[2:]]] if rows[2:] else []
+        found += [[Row(rows[0], row) for row in rows[2:]]] if rows[2:] else []
     return found
 
 
@@ -65,7 +64,7 @@ def under(document: str, heading: str) -> str:
 
 def cells(document: str, heading: str, *names: str) -> tuple[float, ...]:
     """Return the first number of all cells but the first, of the row that begins with names below a heading."""
-    rows = [row for table in tables_of(document, under(document, heading)) for row in table]
+    rows = [row for table in tables_of(under(document, heading)) for row in table]
     (found,) = [row.cells for row in rows if row.cells[: len(names)] == names][:1]
     return tuple(numbers_in(cell)[0] for cell in found[len(names) :] if numbers_in(cell))
 
@@ -82,11 +81,8 @@ def dice(bundle: str, where: str, classes: str = "", name: str = "") -> dict[str
         if one["where"] == where and one["classes"] == (classes or one["classes"]) and one["name"].startswith(name)
     ]  # fmt: skip
     metric = record(bundle)["metric"]["name"]
-    return {
-        key: mean(values)
-        for key in some[0][metric]
-        if (values := [v for s in some if (v := s[metric][key]) is not None])
-    }
+    values = {key: [one[metric][key] for one in some if one[metric][key] is not None] for key in some[0][metric]}
+    return {key: mean(found) for key, found in values.items() if found}
 
 
 KINDS = ("named look", "unseen look", "unseen surgery look", "unseen microscope look", "unseen flexible look")
@@ -105,10 +101,8 @@ def real(bundle: str) -> tuple[float, ...]:
 
 
 def real_2017(bundle: str) -> tuple[float, ...]:
-    parts = dice(bundle, "real", "parts", "EndoVis 2017")
-    return *(parts[name] for name in ("shaft", "wrist", "clasper")), dice(bundle, "real", "foreground", "EndoVis 2017")[
-        "mean"
-    ]
+    parts, whole = (dice(bundle, "real", classes, "EndoVis 2017") for classes in ("parts", "foreground"))
+    return parts["shaft"], parts["wrist"], parts["clasper"], whole["mean"]
 
 
 def chosen(bundle: str, *candidates: str) -> tuple[float, ...]:
@@ -179,7 +173,7 @@ FACTS = {
         lambda: tuple(
             number for name in ("PFedSIS", "Local only", "FedAvg")
             for number in numbers_in(next(
-                row.cells[1] for table in tables_of(RESULTS, under(RESULTS, "Every method")) for row in table
+                row.cells[1] for table in tables_of(under(RESULTS, "Every method")) for row in table
                 if row.cells[0] == name
             ))
         ),
@@ -245,10 +239,10 @@ def test_numbers_agree_to_the_digits_that_they_are_written_with():
 
 def test_a_table_of_results_that_a_card_repeats_is_the_same_there():
     """A table that is written by hand is the same in a card and in the document of results, row by row."""
-    known = tables_of(RESULTS, text_of(RESULTS))
+    known = tables_of(text_of(RESULTS))
     repeated = 0
     for document in DOCUMENTS:
-        for table in tables_of(document, MADE.sub("", text_of(document))) if document != RESULTS else ():
+        for table in tables_of(MADE.sub("", text_of(document))) if document != RESULTS else ():
             same = [[row.cells for row in one] for one in known if one[0].head == table[0].head]
             assert not same or [row.cells for row in table] in same, f"{document}: a table differs from {RESULTS}"
             repeated += bool(same)
@@ -296,7 +290,7 @@ OLDER = re.compile(r"\b(older|before|then|earlier)\b")
 def test_a_document_names_the_weights_that_ship_or_says_that_they_are_older():
     """The document of results lists all weights that documents name."""
     current = {record(name)["sha256"][:8] for name in SHIPPING}
-    rows = [row.cells for table in tables_of(RESULTS, under(RESULTS, "Weights")) for row in table]
+    rows = [row.cells for table in tables_of(under(RESULTS, "Weights")) for row in table]
     assert {row[0] for row in rows if row[2] == "now"} <= current
     for document in DOCUMENTS:
         flat = " ".join(text_of(document).split())

@@ -116,10 +116,12 @@ def hub_metadata(description: Description, facts: Mapping[str, Any]) -> dict[str
         if (mean := record[metric.name].get("mean")) is not None:
             frames = "real-frames" if record["where"] == "real" else "rendered-scenes"
             name = ", ".join(filter(None, (record["name"], record["classes"])))
-            marked = {"args": {"chose_the_weights": True}} if record["name"] in chosen else {}
+            dataset: dict[str, Any] = {"type": frames, "config": name, "name": name}  # the hub merges equal configs
+            if record["name"] in chosen:
+                dataset["args"] = {"chose_the_weights": True}
             results.append({
                 "task": {"type": pipeline, "name": description.metadata["task"]},
-                "dataset": {"type": frames, "config": name, "name": name, **marked},  # the hub merges equal configs
+                "dataset": dataset,
                 "metrics": [{"type": metric.name, "name": metric.label, "value": round(mean, 4)}],
             })  # fmt: skip
     return {
