@@ -231,8 +231,8 @@ def simulate(
         sites: By name what `site` returned or its site.yaml; or a folder with ``<site>/site.yaml``.
         out: Folder of all runs; an unfinished one of the same job is continued.
         server: site.yaml of the server's own frames, for methods that train there, such as ``fedst``.
-        settings: Replace the job's own, such as ``rounds=2`` or ``training={"iterations": 10}``, whose other entries
-            stay, but the epochs that iterations replace.
+        settings: Change the job's own, such as ``rounds=2`` or ``training={"iterations": 10}``. Other entries of a
+            section stay, but iterations replace epochs, and epochs iterations; None means the default.
 
     Raises:
         ValueError: There is no such job, setting or site, a site refuses the job, or ``start`` is ``file`` and
@@ -264,18 +264,11 @@ def simulate(
 
 
 def _job(job: str | Path | Job, settings: Mapping[str, Any]) -> Job:
-    from shared_components.federation.messages import Job
+    from shared_components.federation.messages import Job, with_changes
     from shared_components.flare.deployment.job_folder import read_job_folder
     from shared_components.flare.deployment.submission import find_job
-    from shared_components.networks.bundle_config import with_settings
 
     found = job if isinstance(job, Job) else read_job_folder(find_job(str(job))).job
     if found is None:
         raise ValueError(f"{job}: is no job of SurgFL's; name one of nvflare_jobs/, or give a Job")
-    values = found.to_json()
-    merged = {
-        key: {**(values.get(key) or {}), **new} if isinstance(new, Mapping) else new for key, new in settings.items()
-    }
-    if isinstance(new := settings.get("training"), Mapping):
-        merged["training"] = with_settings(values.get("training") or {}, new)
-    return Job.from_json(values | merged)
+    return Job.from_json(with_changes(found.to_json(), settings))

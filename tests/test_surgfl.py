@@ -114,3 +114,11 @@ def test_iterations_replace_the_epochs_of_a_job_and_leave_its_other_settings():
     own = surgfl._job("fedsurg", {}).training
     changed = surgfl._job("fedsurg", {"training": {"iterations": 3}}).training
     assert own["epochs"] == 2 and changed == {**own, "epochs": 0, "iterations": 3}
+
+
+def test_epochs_replace_the_iterations_of_a_job_and_sections_within_sections_keep_their_entries():
+    own = surgfl._job("fedavg", {}).training
+    changed = surgfl._job("fedavg", {"training": {"epochs": 2}}).training
+    assert own["iterations"] == 16 and changed == {k: v for k, v in own.items() if k != "iterations"} | {"epochs": 2}
+    job = surgfl._job("fedsurg", {"synthetic": {"height": 96}, "tasks": {"classification": {"interval": 1.0}}})
+    assert job.synthetic["width"] == 96 and job.tasks == {"classification": {"frames": 2, "interval": 1.0}}

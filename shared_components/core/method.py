@@ -235,7 +235,7 @@ class Local:
         gradients: Called in every step with (network, backward, context); ``backward()`` sets every
             parameter's ``.grad`` and returns the loss terms. None: one such call.
         measure: What a site measures after its local iterations, sent as extras.
-        measure_images: Unaugmented training frames that ``measure`` sees per round; None: each once.
+        measure_images: Unaugmented training frames that ``measure`` sees per round; 0: none, None: each once.
         extras: Groups that ``measure`` returns, by which site and server check each, with their shapes.
         items: Profile items that the method computes itself of what is known of the site, by name.
         condition_on_site: Called with (network, what is known of the site) whenever the network holds the weights

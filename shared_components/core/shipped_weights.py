@@ -146,13 +146,33 @@ def mean_scores(facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def mean_of_real(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the means of a card's scores over all real sites, one for each choice of classes."""
+    """Return the means of a card's scores over all real sites, one for each choice of classes.
+
+    Each name has the number of sites that chose the weights.
+    """
+    chosen = chosen_by(facts)
     found: dict[str, list[Mapping[str, Any]]] = {}
     for record in facts["scores"]:
         if record["where"] == "real":
             found.setdefault(record["classes"] or DASH, []).append(record)
     means = {classes: _mean(records, "real site", metric_of(facts).name) for classes, records in found.items()}
-    return [mean | {"name": f"{mean['name']}, {classes}"} for classes, mean in means.items()]
+    many = {classes: sum(record["name"] in chosen for record in records) for classes, records in found.items()}
+    said = {classes: f" of which {count} chose the weights," * bool(count) for classes, count in many.items()}
+    return [mean | {"name": f"{mean['name']},{said[classes]} {classes}"} for classes, mean in means.items()]
+
+
+def steps_text(facts: Mapping[str, Any]) -> str:
+    """Return the steps of a training, and how many its command asks for if it was stopped before its end."""
+    planned = sum(int(size.rpartition(":")[2]) for size in facts["sizes"])
+    of_more = f" of {planned:,}" if facts["steps"] < planned else ""
+    return f"{facts['steps']:,}{of_more} steps" + (", where it was stopped" if of_more else "")
+
+
+def chosen_by(facts: Mapping[str, Any]) -> frozenset[str]:
+    """Return the real sites in a card's scores that chose the weights among the candidates."""
+    real = {record["name"] for record in facts["scores"] if record["where"] == "real"}
+    scores = facts.get("choice", {}).get("scores", {})
+    return frozenset(real.intersection(*scores.values())) if scores else frozenset()
 
 
 def score_head(facts: Mapping[str, Any]) -> tuple[str, ...]:
@@ -168,8 +188,10 @@ def shown_scores(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def score_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return `shown_scores` as rows of text."""
-    return [_row(record, metric_of(facts)) for record in shown_scores(facts)]
+    """Return `shown_scores` as rows of text; a star marks sites of `chosen_by`."""
+    chosen = chosen_by(facts)
+    rows = [_row(record, metric_of(facts)) for record in shown_scores(facts)]
+    return [(name + r" \*" * (name in chosen), *rest) for name, *rest in rows]
 
 
 def track_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:

@@ -110,8 +110,8 @@ class Job:
             allows (`network_class`), and its arguments.
         rounds: Communication rounds.
         min_sites: Updates that a round needs; 0: of all its sites.
-        client_fraction: Share of the sites that take part in a round, sampled for each; at least one, and as many as
-            the method needs.
+        client_fraction: Share of the sites that take part in a round, sampled for each. Their number is rounded to the
+            nearest, halves up; it is at least one, and as many as the method needs.
         grace_seconds: How long a round still waits once it has ``min_sites`` updates.
         longest_wait_seconds: How long a task may take at most; then its site counts as absent.
         largest_change: Updates that move further than this times (1 + norm of what was sent) are rejected.
@@ -185,7 +185,8 @@ class Job:
 
         ``seed`` is the training's, ``least`` how many sites the method needs.
         """
-        count = min(len(sites), max(least, math.ceil(self.client_fraction * len(sites) - 1e-9)))
+        nearest = math.floor(self.client_fraction * len(sites) + 0.5 + 1e-9)  # 0.35 x 10 is a half, too
+        count = min(len(sites), max(1, least, nearest))
         if count == len(sites):
             return list(sites)
         draw = random.Random(f"{seed} {round}")  # nosec B311 # a draw that can be repeated, no secret
@@ -196,6 +197,34 @@ class Job:
     def from_json(cls, values: Mapping[str, Any]) -> Job:
         """Build a job; ValueError names a key that is unknown, missing or out of its range."""
         return cls(**check_keys(kinds_of(Job), values, "job", required_by(Job)))
+
+
+def with_changes(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job's settings with some changed; a section keeps the entries that the changes do not name.
+
+    Null, in place of a setting or of an entry of ``training``, means its default. In ``training`` each of
+    ``iterations`` and ``epochs`` replaces the other.
+    """
+    found = _merged(settings, changes)
+    old, new, training = (one.get("training") for one in (settings, changes, found))
+    if isinstance(old, Mapping) and isinstance(new, Mapping) and isinstance(training, dict):
+        if new.get("epochs") and "iterations" not in new:
+            training.pop("iterations", None)
+        if new.get("iterations") and "epochs" not in new and old.get("epochs"):
+            training["epochs"] = 0
+    if isinstance(training, Mapping):
+        found["training"] = {name: value for name, value in training.items() if value is not None}
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _merged(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping with some entries changed, at any depth."""
+    merged = dict(own)
+    for key, value in changes.items():
+        inner = merged.get(key)
+        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merged(inner, value) if both else value  # type: ignore[arg-type]
+    return merged
 
 
 def _check_section(who: str, section: str, given: object, *, values: bool) -> None:

@@ -94,13 +94,12 @@ class MaeVit(Vit):
 
     def _encode(self, image: Tensor, order: Tensor, masked: Tensor) -> Tensor:
         """Encode the class token and the V visible patches: (B, 1 + V, C)."""
-        with self.learns():
-            patches = self.embed(image)
-            kept = order[:, : int((~masked[0]).sum()), None].expand(-1, -1, patches.shape[2])
-            found = self.with_class_token(patches.gather(1, kept))
-            for block in self.blocks:
-                found = block(found)
-            return self.norm(found)
+        patches = self.embed(image)
+        kept = order[:, : int((~masked[0]).sum()), None].expand(-1, -1, patches.shape[2])
+        found = self.with_class_token(patches.gather(1, kept))
+        for block in self.blocks:
+            found = block(found)
+        return self.learnt(self.norm(found))
 
     def _decode(self, encoded: Tensor, order: Tensor, grid: tuple[int, int]) -> Tensor:
         """Put mask tokens where patches are hidden, and predict every patch: (B, L, 3 p^2)."""
@@ -118,10 +117,8 @@ class MaeVit(Vit):
     def _picture(self, patches: Tensor, rows: int, columns: int) -> Tensor:
         """(B, rows * columns, p * p * 3) -> (B, 3, H, W); in a patch the colour is last, as in MAE."""
         B, p = len(patches), self.patch
-        grid = patches.reshape(B, rows, columns, p, p, CHANNELS).permute(
-            0, 5, 1, 3, 2, 4
-        )  # (B, 3, rows, p, columns, p)
-        return grid.reshape(B, CHANNELS, rows * p, columns * p)
+        grid = patches.reshape(B, rows, columns, p, p, 3).permute(0, 5, 1, 3, 2, 4)  # (B, 3, rows, p, columns, p)
+        return grid.reshape(B, 3, rows * p, columns * p)
 
 
 def visible_first(masked: Tensor) -> Tensor:
@@ -129,6 +126,8 @@ def visible_first(masked: Tensor) -> Tensor:
 
     Raises ValueError for pictures with different counts of masked patches.
     """
-    if len(counts := masked.sum(1).unique()) > 1:
-        raise ValueError(f"MaeVit: pictures of a batch have {counts.tolist()} hidden patches; hide as many in each")
+    counts = masked.sum(1)
+    if bool((counts != counts[:1]).any()):
+        few, many = int(counts.min()), int(counts.max())
+        raise ValueError(f"MaeVit: pictures of a batch have [{few}, {many}] hidden patches; hide as many in each")
     return torch.argsort(masked.int(), dim=1, stable=True)

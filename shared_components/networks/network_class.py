@@ -27,7 +27,7 @@ VARIABLE = "SURGFL_NETWORKS"
 MONAI = "monai"  # in the variable: all of MONAI_NETWORKS
 _NETS = "monai.networks.nets"
 MONAI_NETWORKS = (
-    "AttentionUnet", "BasicUNet", "DynUNet", "MedNeXt", "SegResNet", "SegResNetDS", "SwinUNETR", "UNet", "UNETR",
+    "AttentionUnet", "BasicUNet", "MedNeXt", "SegResNet", "SegResNetDS", "SwinUNETR", "UNet", "UNETR",
 )  # fmt: skip
 """Those that take frames (B, 3, H, W) and return one map (B, classes, H, W), and neither read files nor download."""
 

@@ -151,6 +151,13 @@ class Sam2Clips(nn.Module):
         twin.objects, twin.is_depth = max(1, out_channels - 1), out_channels == 1
         return twin
 
+    def __prepare_scriptable__(self) -> Sam2Clips:
+        """Refuse `torch.jit.script`, which calls this first, by ValueError."""
+        raise ValueError(
+            "Sam2Clips remembers from frame to frame and is not exported to TorchScript; use `surgfl segment` or the "
+            "bundle's inference.yaml"
+        )
+
     def set_indicator(self, indicator: Tensor) -> None:
         """Set the indicator of a site's text, (D,), a part of the state that is initially zero.
 

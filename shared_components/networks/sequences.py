@@ -71,8 +71,9 @@ class CausalTcn(nn.Module):
 
     def forward(self, sequence: Tensor) -> Tensor:
         """(B, T, D) -> logits of every stage (S, B, T, out_channels), the last stage's last."""
-        found, x = [], sequence.transpose(1, 2)  # (B, T, D) -> (B, D, T)
-        for stage, head in zip(self.stages, self.heads, strict=True):
+        found = []
+        x = sequence.transpose(1, 2)  # (B, T, D) -> (B, D, T)
+        for stage, head in zip(self.stages, self.heads):  # noqa: B905 # TorchScript does not know strict
             logits = head(stage(x))
             found.append(logits.transpose(1, 2))  # (B, C, T) -> (B, T, C)
             x = logits.softmax(1)

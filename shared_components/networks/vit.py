@@ -8,6 +8,7 @@ Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021; initial values a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -56,13 +57,14 @@ class Vit(nn.Module):
         ValueError: An argument is unknown or out of its range; one sentence.
     """
 
-    mean: Tensor
-    deviation: Tensor
+    if TYPE_CHECKING:  # TorchScript reads what stands here, and knows no text such as 'Tensor'
+        mean: Tensor
+        deviation: Tensor
 
     def __init__(self, *, architecture: str, size: int, drop_path: float, trained_encoders: bool) -> None:
         super().__init__()
         self._check(architecture, size, drop_path, trained_encoders)
-        self.architecture, self.sizes = architecture, ARCHITECTURES[architecture]
+        self.kind, self.architecture, self.sizes = type(self).__name__, architecture, ARCHITECTURES[architecture]
         self.patch = self.stride = self.sizes.patch  # a picture's sides are multiples
         self.side = (size or self.sizes.side) // self.patch  # patches
         self.trained_encoders = trained_encoders
@@ -100,9 +102,9 @@ class Vit(nn.Module):
         """Return the layers by depth, for rates that decay, see `parameter_groups`."""
         return vit_layers(len(self.blocks))
 
-    def learns(self) -> torch.autograd.grad_mode.set_grad_enabled:
-        """Return the context of the encoder's pass: without gradients where it is not trained."""
-        return torch.set_grad_enabled(self.trained_encoders and torch.is_grad_enabled())
+    def learnt(self, tokens: Tensor) -> Tensor:
+        """Let no gradient reach the encoder through its outputs if it is not trained."""
+        return tokens if self.trained_encoders else tokens.detach()
 
     def embed(self, image: Tensor) -> Tensor:
         """Return the patches (B, L, C) of pictures (B, 3, H, W) in 0..1, with their positions, row by row.
@@ -120,20 +122,25 @@ class Vit(nn.Module):
 
     def grid(self, image: Tensor) -> tuple[int, int]:
         """Return rows and columns of patches; ValueError as `embed`."""
-        if image.dim() != 4 or image.shape[1] != 3 or image.shape[2] % self.patch or image.shape[3] % self.patch:
+        p = self.patch
+        if image.dim() != 4 or image.shape[1] != 3 or image.shape[2] % p != 0 or image.shape[3] % p != 0:
             raise ValueError(
-                f"{type(self).__name__} takes images (B, 3, H, W), height and width multiples of {self.patch}, and "
+                f"{self.kind} takes images (B, 3, H, W), height and width multiples of {self.patch}, and "
                 f"got {list(image.shape)}"
             )
         return image.shape[2] // self.patch, image.shape[3] // self.patch
 
     def tokens(self, image: Tensor) -> Tensor:
         """Return the last block's tokens (B, 1 + L, C), the class token first, without the last normalisation."""
-        with self.learns():
-            found = self.with_class_token(self.embed(image))
-            for block in self.blocks:
-                found = block(found)
-        return found
+        found = self.with_class_token(self.embed(image))
+        for block in self.blocks:
+            found = block(found)
+        return self.learnt(found)
+
+    def pooled(self, image: Tensor, pool: str) -> Tensor:
+        """Return the normalised class ``token``, or the normalised ``mean`` of patches: (B, 3, H, W) -> (B, C)."""
+        tokens = self.tokens(image)
+        return self.learnt(self.norm(tokens[:, 0] if pool == "token" else tokens[:, 1:].mean(1)))
 
 
 class PatchEmbed(nn.Module):
@@ -185,7 +192,7 @@ class Attention(nn.Module):
         """(B, N, C) -> (B, N, C)."""
         B, N, C = x.shape
         parts = self.qkv(x).reshape(B, N, 3, self.heads, C // self.heads)
-        q, k, v = parts.permute(2, 0, 3, 1, 4)  # (B, N, 3, heads, c) -> (3, B, heads, N, c)
+        q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)  # (B, N, 3, heads, c) -> (3, B, heads, N, c)
         found = F.scaled_dot_product_attention(q, k, v)
         return self.proj(found.transpose(1, 2).reshape(B, N, C))  # (B, heads, N, c) -> (B, N, heads * c)
 
@@ -238,7 +245,7 @@ def sine_positions(width: int, rows: int, columns: int) -> Tensor:
 
 def positions_at(positions: Tensor, side: int, rows: int, columns: int) -> Tensor:
     """Interpolate position embeddings (1, 1 + side^2, C) bilinearly for another grid: (1, 1 + rows * columns, C)."""
-    if (rows, columns) == (side, side):
+    if rows == side and columns == side:
         return positions
     C = positions.shape[2]
     grid = positions[:, 1:].reshape(1, side, side, C).permute(0, 3, 1, 2)  # (1, side^2, C) -> (1, C, side, side)

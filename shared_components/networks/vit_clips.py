@@ -6,7 +6,6 @@ stage, whose encoder is fixed: `trained_encoders: false`, with which the feature
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -16,7 +15,7 @@ from torch import Tensor
 from shared_components.common.arguments import between, one_of
 from shared_components.networks.sequences import CausalTcn, FeatureLstm
 from shared_components.networks.vit import ENCODER, Vit
-from shared_components.networks.vit_frames import POOLS, pooled
+from shared_components.networks.vit_frames import POOLS
 
 CHUNK = 32  # frames that are encoded at once: a whole video's would not fit into memory
 SEQUENCES = {"lstm": FeatureLstm, "tcn": CausalTcn}
@@ -56,7 +55,7 @@ class VitClips(Vit):
             VitClips, architecture=architecture, size=size, sequence=sequence, pool=pool, drop_path=drop_path,
             trained_encoders=trained_encoders,
         )  # fmt: skip
-        self.pool = pool
+        self.pool, self.chunk = pool, CHUNK
         self.sequence = SEQUENCES[sequence](features=self.sizes.width, out_channels=out_channels)
         head = {"lstm": "sequence.head", "tcn": "sequence.heads"}[sequence]
         self.parts = {
@@ -76,11 +75,11 @@ class VitClips(Vit):
     def encode(self, clip: Tensor) -> tuple[Tensor]:
         """Return the features (B, T, C) of clips (B, T, 3, H, W) in 0..1, frame by frame; ValueError as `Vit.embed`."""
         B, T = clip.shape[:2]
-        frames = clip.flatten(0, 1).split(CHUNK)  # (B, T, 3, H, W) -> (B*T, 3, H, W), a few at once
-        found = torch.cat([pooled(self, few, self.pool) for few in frames])
+        frames = clip.flatten(0, 1).split(self.chunk)  # (B, T, 3, H, W) -> (B*T, 3, H, W), a few at once
+        found = torch.cat([self.pooled(few, self.pool) for few in frames])
         return (found.unflatten(0, (B, T)),)  # (B*T, C) -> (B, T, C)
 
-    def forward(self, clip: Tensor | None, features: Sequence[Tensor] | None = None) -> Tensor:
+    def forward(self, clip: Tensor | None, features: tuple[Tensor] | None = None) -> Tensor:
         """Predict clips (B, T, 3, H, W) in 0..1, or pictures (B, 3, H, W) as clips of one frame.
 
         Args:
@@ -95,9 +94,12 @@ class VitClips(Vit):
             ValueError: Another shape, or neither is given.
         """
         if features is None:
-            if clip is None or clip.dim() not in (4, 5):
-                got = "nothing" if clip is None else list(clip.shape)
-                raise ValueError(f"VitClips takes clips (B, T, 3, H, W) or pictures (B, 3, H, W), and got {got}")
+            if clip is None:
+                raise ValueError("VitClips takes clips (B, T, 3, H, W) or pictures (B, 3, H, W), and got nothing")
+            if clip.dim() != 4 and clip.dim() != 5:
+                raise ValueError(
+                    f"VitClips takes clips (B, T, 3, H, W) or pictures (B, 3, H, W), and got {list(clip.shape)}"
+                )
             features = self.encode(clip if clip.dim() == 5 else clip[:, None])
         found = self.sequence(features[0])
         if clip is not None and clip.dim() == 4 and found.dim() == 4:

@@ -56,7 +56,7 @@ class VitDpt(Vit):
         del self.norm
         width = self.sizes.width
         channels = features or WIDTH.get(architecture, width // 3)
-        self.hooks = hooks(self.sizes.blocks)
+        self.hooks = list(hooks(self.sizes.blocks))
         self.readout = nn.ModuleList(Readout(width) for _ in range(LEVELS))
         self.reassemble = nn.ModuleList(reassemble(width, level) for level in range(LEVELS))
         self.fusion = nn.ModuleList(
@@ -84,17 +84,19 @@ class VitDpt(Vit):
     def forward(self, image: Tensor) -> Tensor:
         """Return logits (B, out_channels, H, W) of pictures (B, 3, H, W) in 0..1; ValueError as `vit.Vit.embed`."""
         maps = self._maps(image)
-        found: Tensor | None = None
-        for fuse, level in zip(reversed(self.fusion), reversed(maps), strict=True):
-            found = fuse(level, found)
+        found = self.fusion[3](maps[3], None)  # one by one: TorchScript takes no modules in reverse
+        found = self.fusion[2](maps[2], found)
+        found = self.fusion[1](maps[1], found)
+        found = self.fusion[0](maps[0], found)
         return F.interpolate(self.head(self.neck(found)), size=image.shape[-2:], mode="bilinear", align_corners=False)
 
     def _maps(self, image: Tensor) -> list[Tensor]:
         """Return the maps of four blocks, of strides p/4, p/2, p and 2p, the finest first."""
         rows, columns = self.grid(image)
-        maps = []
-        for tokens, readout, layers in zip(self._taken(image), self.readout, self.reassemble, strict=True):
-            patches = readout(tokens)
+        maps: list[Tensor] = []
+        taken = self._taken(image)
+        for readout, layers in zip(self.readout, self.reassemble):  # noqa: B905 # TorchScript does not know strict
+            patches = readout(taken[len(maps)])
             grid = patches.transpose(1, 2).unflatten(2, (rows, columns))  # (B, L, C) -> (B, C, rows, columns)
             maps.append(layers(grid))
         return maps
@@ -102,12 +104,11 @@ class VitDpt(Vit):
     def _taken(self, image: Tensor) -> list[Tensor]:
         """Return the tokens (B, 1 + L, C) after each of the hooked blocks."""
         taken = []
-        with self.learns():
-            tokens = self.with_class_token(self.embed(image))
-            for number, block in enumerate(self.blocks):
-                tokens = block(tokens)
-                if number in self.hooks:
-                    taken.append(tokens)
+        tokens = self.with_class_token(self.embed(image))
+        for number, block in enumerate(self.blocks):
+            tokens = block(tokens)
+            if number in self.hooks:
+                taken.append(self.learnt(tokens))
         return taken
 
 

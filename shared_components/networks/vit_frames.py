@@ -57,15 +57,8 @@ class VitFrames(Vit):
 
     def features(self, image: Tensor) -> Tensor:
         """Return what the head reads, (B, C), of pictures (B, 3, H, W) in 0..1; ValueError as `vit.Vit.embed`."""
-        return pooled(self, image, self.pool)
+        return self.pooled(image, self.pool)
 
     def forward(self, image: Tensor) -> Tensor:
         """Return logits (B, out_channels) of pictures (B, 3, H, W) in 0..1; ValueError as `vit.Vit.embed`."""
         return self.head(self.features(image))
-
-
-def pooled(network: Vit, image: Tensor, pool: str) -> Tensor:
-    """Return the normalised class token, or the normalised mean of the patches: (B, 3, H, W) -> (B, C)."""
-    tokens = network.tokens(image)
-    with network.learns():
-        return network.norm(tokens[:, 0] if pool == "token" else tokens[:, 1:].mean(1))

@@ -47,6 +47,8 @@ def test_the_model_card_holds_the_scores_of_the_weights_by_domain(published):
         assert len(found) == len(expected) + len(kinds) == len(data.eval_results)  # a mean of each kind of look
         real = {result.dataset_name for result in data.eval_results if result.dataset_type == "real-frames"}
         assert real == {name for name in expected if name.startswith(("EndoVis 2015 OP", "EndoVis 2017"))}
+        marked = {result.dataset_name for result in data.eval_results if result.dataset_args}
+        assert marked == {name for name in expected if name.startswith(("EndoVis 2015 OP1", "EndoVis 2015 OP2"))}
     assert "](../" not in card.content and "bundles/pfedsis/configs" not in card.content
     assert f"--config_file {NAME}/configs/train.yaml" in card.content and "# PFedSIS" in card.content
 

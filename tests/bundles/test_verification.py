@@ -24,7 +24,7 @@ from shared_components.core.trained_model import load_trained
 from shared_components.experiments.shipping.bundle_files.make import read_description
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle, training_from
 from shared_components.networks.checkpoints import export_pt, load_metadata, save_weights
-from tests.bundles.conftest import BUNDLES, PROMPTED, SEGMENTING, SHIPPING, UNPROMPTED, export
+from tests.bundles.conftest import BUNDLES, PROMPTED, SEGMENTING, SHIPPING, export
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 SCHEMA = Path(__file__).with_name("metadata_schema.json")
 EACH = pytest.mark.parametrize("bundle", bundle_names())
 WITH_WEIGHTS = pytest.mark.parametrize("bundle", SEGMENTING)
-EXPORTED_TO_TORCHSCRIPT = pytest.mark.parametrize("bundle", UNPROMPTED)
+EXPORTED_TO_TORCHSCRIPT = pytest.mark.parametrize("bundle", [name for name in SHIPPING if name not in PROMPTED])
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """A network of another library in a federation: equivalences, what stays at a site, refusals before the first step."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,18 +15,27 @@ from shared_components.data.dataset import SampleDataset, batches
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError
-from shared_components.networks.checkpoints import load_metadata, load_weights
-from shared_components.networks.network_class import VARIABLE
+from shared_components.networks.adapter import check_outputs
+from shared_components.networks.bundle_config import build_network
+from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
+from shared_components.networks.network_class import MONAI_NETWORKS, VARIABLE
 from tests.federation.conftest import SITES, TINY, make_job, same
 from tests.networks import own
 
 SMALL = {"class": f"{own.HERE}.Small"}
 PLANE = {"spatial_dims": 2, "in_channels": 3}
+NARROW = {"channels": [4, 8, 16], "strides": [2, 2]}
 MONAI = {
+    "AttentionUnet": NARROW,
     "BasicUNet": {"features": [4, 4, 8, 8, 8, 4]},
+    "MedNeXt": {"init_filters": 4, "blocks_down": [1, 1, 1, 1], "blocks_up": [1, 1, 1, 1]},
     "SegResNet": {"init_filters": 8, "blocks_down": [1, 1, 1], "blocks_up": [1, 1]},
+    "SegResNetDS": {"init_filters": 8, "blocks_down": [1, 1], "blocks_up": [1]},
     "SwinUNETR": {"feature_size": 12, "depths": [1, 1, 1, 1]},
+    "UNet": NARROW,
+    "UNETR": {"img_size": [64, 96], "feature_size": 4, "hidden_size": 24, "mlp_dim": 24, "num_heads": 4},
 }
+TRAINED = ("BasicUNet", "SegResNet", "SwinUNETR")  # by every method below
 METHODS = ("fedavg", "fedper", "fedbn", "ditto", "fedrep")
 
 
@@ -121,8 +132,24 @@ def test_a_site_whose_owner_has_not_allowed_the_class_takes_no_part(federate, mo
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", MONAI_NETWORKS)
+def test_every_network_of_monais_that_is_listed_can_be_built_run_and_saved(name, tmp_path):
+    network = build_network({"_target_": name, **PLANE, **MONAI[name]}, out_channels=3)
+    check_outputs(network, channels=3, size=(64, 96))
+    save_weights(tmp_path / "model.safetensors", network.state_dict(), {})
+    assert same(load_weights(tmp_path / "model.safetensors"), network.state_dict())
+    assert set(MONAI) == set(MONAI_NETWORKS)
+
+
+def test_the_document_lists_the_networks_of_monais_that_may_be_named():
+    text = (Path(__file__).parents[2] / "docs/add-a-network.md").read_text()
+    listed = re.search(r"leave it out\. (`AttentionUnet`.*?) may be named", text, re.DOTALL)
+    assert listed and tuple(re.findall(r"`(\w+)`", listed[1])) == MONAI_NETWORKS
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("name", MONAI)
+@pytest.mark.parametrize("name", TRAINED)
 def test_monais_networks_train_with(federate, name, method):
     federation = trained(federate, method, {"class": name, **PLANE, **MONAI[name]}, rounds=1).finish()
     path = federation.files("site-1").folder / "model.safetensors"

@@ -43,6 +43,31 @@ def test_memory_and_broadcast_reach_the_next_round_and_a_resume_and_steps_are_co
     assert again.resumed and again.server.state.models.broadcast["count"]["rounds"] == 2
 
 
+@pytest.mark.parametrize(("images", "frames"), [(0, 0), (1, 1), (3, 4), (None, 4), (1000, 4)])
+def test_a_measure_sees_as_many_frames_as_the_method_says_in_whole_batches(play, federate, images, frames):
+    seen = []
+
+    def measure(network, batches, context, partition):
+        seen.append(sum(len(batch["image"]) for batch in batches))
+        return {}
+
+    play(local_measure=measure, local_measure_images=images)
+    federation = federate(make_job("fedavg", rounds=1), names=["a"])
+    assert federation.run().server.state.round == 1 and seen == [frames]
+
+
+def test_a_method_may_ask_for_no_training_frames_at_all(play, federate):
+    found = []
+
+    def update(work):
+        found.append([sum(1 for _ in work.frames(count)) for count in (0, 1, None)])
+        return work.train()
+
+    play(local_update=update)
+    federate(make_job("fedavg", rounds=1), names=["a"]).run()
+    assert found == [[0, 1, 2]]
+
+
 def test_another_local_update_may_train_a_second_network_with_an_optimizer_of_its_own(play, federate):
     steps = []
 

@@ -53,7 +53,7 @@ def test_a_round_asks_a_fraction_of_the_sites_and_the_same_ones_after_a_resume(f
     job = job_on_toy("fedavg", rounds=4, client_fraction=0.5)
     straight = federate(job, folder=tmp_path / "a").run_leaving(tmp_path / "b", round=2, trained=())
     drawn = [record["drawn"] for record in straight.server.records if record["kind"] == "aggregation"]
-    assert all(len(sites) == 2 for sites in drawn) and len(set(map(tuple, drawn))) > 1  # ceil(0.5 x 3)
+    assert all(len(sites) == 2 for sites in drawn) and len(set(map(tuple, drawn))) > 1  # 0.5 x 3, halves up
     again = federate(job, folder=tmp_path / "b", resume=True).run()
     assert same(straight.weights(), again.weights())
     asked = [r["site"] for r in straight.server.records if r["kind"] == "site" and r["round"] == 0]
@@ -67,10 +67,32 @@ def test_a_draw_asks_everybody_of_the_whole_as_many_as_a_method_needs_and_each_i
         return make_job("fedavg", client_fraction=fraction).drawn(names, round, seed=2022, **known)
 
     names = [f"s{i}" for i in range(8)]
-    assert draw(1, names, 3) == draw(0.9, names, 3) == names
+    assert draw(1, names, 3) == draw(0.94, names, 3) == names
     assert len(draw(0.01, names, 0)) == 1 and len(draw(0.01, names, 0, least=4)) == 4
     turns = [name for round in range(200) for name in draw(0.25, names, round)]
     assert all(30 <= turns.count(name) <= 75 for name in names)  # 50 each on average
+
+
+@pytest.mark.parametrize(
+    ("fraction", "sites", "asked"),
+    [
+        (0.67, 3, 2), (0.66, 3, 2), (0.34, 3, 1), (0.33, 3, 1), (0.5, 3, 2), (0.49, 3, 1), (0.1, 3, 1), (0.84, 3, 3),
+        (0.35, 10, 4), (0.34, 10, 3), (0.01, 1000, 10), (0.0149, 1000, 15), (0.5, 1, 1),
+    ],
+)  # fmt: skip
+def test_a_fraction_of_the_sites_is_rounded_to_the_nearest_number_with_halves_up(fraction, sites, asked):
+    names = [f"s{i}" for i in range(sites)]
+    assert len(make_job("fedavg", client_fraction=fraction).drawn(names, 0, seed=2022)) == asked
+
+
+def test_the_log_says_how_many_sites_a_round_asks(federate, job_on_toy, caplog):
+    with caplog.at_level("INFO"):
+        federate(job_on_toy("fedavg", rounds=1, client_fraction=0.67)).run()
+    assert "round 1 asks 2 of 3 sites (client_fraction)" in caplog.text
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        federate(job_on_toy("fedavg", rounds=1)).run()
+    assert "sites (client_fraction" not in caplog.text
 
 
 # ---- profile items

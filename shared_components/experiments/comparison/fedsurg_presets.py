@@ -22,7 +22,7 @@ _TRAINING = {
     "warmup_rounds": 1,
     "learning_rate": 2e-4,
 }
-_TASK = {"classification": {"frames": 2}}
+TASK = {"classification": {"frames": 2}}
 FEDSURG_SCALES = {
     "quick": Scale(
         2, {**_TRAINING, "height": 32, "width": 32, "iterations": 2}, 2, 64, 64,
@@ -34,7 +34,7 @@ FEDSURG_SCALES = {
 
 
 def _row(label: str, method: str, **more: Any) -> Variant:
-    return Variant(label, method, bundle=BUNDLE, tasks=_TASK, **more)
+    return Variant(label, method, bundle=BUNDLE, tasks=TASK, **more)
 
 
 _FEDAVG = _row("FedAvg", "fedavg")

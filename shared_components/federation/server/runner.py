@@ -205,6 +205,8 @@ class ServerRunner:
         self._open_round = OpenRound(self._sampled())
         self._inbox.empty()  # what a killed server has left
         sites, samples = self._open_round.sites, {site: p.samples for site, p in self.state.profiles.items()}
+        if (asked := len(sites)) < (everyone := len(self.state.sites)):
+            logger.info("round %d asks %d of %d sites (client_fraction)", self.state.round + 1, asked, everyone)
         messages = self._deliveries(sites, pack_models(self.state.models, self.job.wire))
         more = self.upload.begin(self.state.round, sites, samples)
         for message in messages.values():

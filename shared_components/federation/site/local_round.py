@@ -114,7 +114,7 @@ class LocalRound:
     def _few(self, images: int) -> Iterator[Batch]:
         """Yield about this many random frames, in whole batches, unaugmented."""
         count = min(images, len(self.dataset))
-        size = min(self.settings.batch_size, count)
+        size = max(1, min(self.settings.batch_size, count))
         iterations = -(-count // size)
         stream = batches(
             self.dataset, batch_size=size, iterations=iterations, generator=self.context.generator, augment=False

@@ -12,7 +12,7 @@ from shared_components.common.atomic import differing, write_text
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.schema import check_keys
 from shared_components.core.method import method_names
-from shared_components.federation.messages import Job
+from shared_components.federation.messages import Job, with_changes
 from shared_components.flare.deployment.app_files import CLIENT_CONFIG, CUSTOM, META, SERVER_CONFIG
 from shared_components.flare.deployment.job_folder import MARK
 
@@ -65,7 +65,7 @@ def described_jobs(folder: Path) -> dict[str, dict[str, Any]]:
     Raises:
         ValueError: The file cannot be read, a row has a key that no job has, or a method has no row or a row no method.
 
-    A row that names its ``method`` may have a name of its own.
+    A row changes what all jobs have, see `with_changes`. A row that names its ``method`` may have a name of its own.
     """
     path = folder / DESCRIPTION
     try:
@@ -85,7 +85,7 @@ def described_jobs(folder: Path) -> dict[str, dict[str, Any]]:
     settings = [setting.name for setting in fields(Job) if setting.name != "name"]
     for name, row in rows.items():
         check_keys(settings, row, f"{path}: {name}")
-    return {name: {"name": name, "method": name} | common | row for name, row in rows.items()}
+    return {name: {"name": name, "method": name} | with_changes(common, row) for name, row in rows.items()}
 
 
 def job_files(folder: Path) -> dict[Path, str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from shared_components.common.atomic import write_json
 from shared_components.common.plain_yaml import YamlError, read_yaml
-from shared_components.federation.messages import Job
+from shared_components.federation.messages import Job, with_changes
 from shared_components.flare.deployment.app_files import CLIENT_CONFIG, CUSTOM, META, SERVER_CONFIG, is_app_file
 from shared_components.flare.deployment.job_folder import MARK, RESUME, JobFolderError, apps_of, jobs_folder
 
@@ -121,7 +121,7 @@ def write_submission(
     Args:
         job: A job folder; it stays as it is.
         to: The folder that the copy is put into.
-        settings: Replace or add to the job's own, key by key.
+        settings: Change the job's own, see `with_changes`.
         resume: ``latest``, a run's name, or FLARE's id of the job that worked on it; None begins a new run.
 
     Raises:
@@ -138,17 +138,8 @@ def write_submission(
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise JobFolderError(f"{job}: its {SERVER_CONFIG} is none of SurgFL's ({error!r})") from error
     own = {key: value for key, value in arguments.items() if key != RESUME}
-    described = Job.from_json(_merged(own, settings or {}))
+    described = Job.from_json(with_changes(own, settings or {}))
     described.open_bundle()
     config["workflows"][0]["args"] = described.to_json() | ({RESUME: resume} if resume else {})
     write_json(path, config)
     return copy
-
-
-def _merged(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(own)
-    for key, value in changes.items():
-        inner = merged.get(key)
-        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merged(inner, value) if both else value  # type: ignore[arg-type]
-    return merged

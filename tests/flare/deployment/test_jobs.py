@@ -12,7 +12,8 @@ from nvflare.app_common.widgets.component_path_authorizer import ComponentPathAu
 
 from shared_components.cli import main
 from shared_components.commands import jobs as command
-from shared_components.federation.messages import Job
+from shared_components.core.method import method_names
+from shared_components.federation.messages import Job, with_changes
 from shared_components.flare.deployment.job_files import described_jobs, outdated_files
 from shared_components.flare.deployment.job_folder import JobFolderError, jobs_folder
 from shared_components.flare.deployment.kits import ALLOW_LIST
@@ -51,6 +52,44 @@ def test_a_changed_file_is_refused_and_written_anew(folder, capsys):
         "fedavg/meta.json: written", f"pfedsis/{SERVER}: written",
     ]  # fmt: skip
     assert path.read_text() == before and main(["jobs", "--check"]) == 0
+
+
+COMMON = {
+    "training": {"height": 192, "iterations": 16, "learning_rate": 0.0005, "precision": "auto"},
+    "arguments": {"swa": {"start": 2, "end": 3}}, "rounds": 4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("row", "changed"),
+    [
+        ({}, {}),
+        ({"training": {}}, {}),
+        ({"training": {"height": 64}}, {"training": COMMON["training"] | {"height": 64}}),
+        ({"arguments": {"swa": {"start": 1}}}, {"arguments": {"swa": {"start": 1, "end": 3}}}),
+        ({"arguments": {"swa": None, "mu": 1}}, {"arguments": {"swa": None, "mu": 1}}),
+        ({"training": {"epochs": 2, "precision": None}},
+         {"training": {"height": 192, "learning_rate": 0.0005, "epochs": 2}}),
+        ({"training": {"epochs": 0}}, {"training": COMMON["training"] | {"epochs": 0}}),
+        ({"tasks": {"depth": {"frames": 1}}}, {"tasks": {"depth": {"frames": 1}}}),
+    ],
+)  # fmt: skip
+def test_a_jobs_section_changes_the_entries_that_it_names_and_keeps_the_others(tmp_path, row, changed):
+    rows = {name: {} for name in method_names()} | {"fedavg": row}
+    (tmp_path / "jobs.yaml").write_text(json.dumps({"all": COMMON, "jobs": rows}))
+    found = described_jobs(tmp_path)
+    assert found["fedavg"] == {"name": "fedavg", "method": "fedavg", **COMMON, **changed}
+    assert found["fedprox"] == {"name": "fedprox", "method": "fedprox", **COMMON}
+
+
+def test_a_null_setting_means_its_default_and_iterations_replace_epochs():
+    own = {"rounds": 4, "training": {"epochs": 2, "height": 64}}
+    assert with_changes(own, {"rounds": None, "training": {"height": None}}) == {"training": {"epochs": 2}}
+    changed = with_changes(own, {"training": {"iterations": 3}})
+    assert changed["training"] == {"epochs": 0, "height": 64, "iterations": 3} and own["training"]["epochs"] == 2
+    assert with_changes({}, {"training": {"epochs": 1}}) == {"training": {"epochs": 1}}
+    with pytest.raises(ValueError, match="training is 3"):
+        Job("a", "pvt_fpn", "fedavg", **with_changes(own, {"training": 3}))
 
 
 @pytest.mark.parametrize(

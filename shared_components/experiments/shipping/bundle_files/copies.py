@@ -21,6 +21,7 @@ from shared_components.core.shipped_weights import (
     EXPORTED,
     FACTS,
     MODEL,
+    chosen_by,
     exported_state,
     metric_of,
     shipped_facts,
@@ -110,14 +111,17 @@ def hub_metadata(description: Description, facts: Mapping[str, Any]) -> dict[str
     """Return what heads a model card of the hub: licence, tags, and the mean scores of the weights by domain."""
     metric, kind = metric_of(facts), facts["header"]["task"]
     pipeline = "mask-generation" if follows_boxes(description) else PIPELINES[kind]
-    results = []
+    results, chosen = [], chosen_by(facts)
     for record in shown_scores(facts):
         if (mean := record[metric.name].get("mean")) is not None:
             frames = "real-frames" if record["where"] == "real" else "rendered-scenes"
             name = ", ".join(filter(None, (record["name"], record["classes"])))
+            dataset: dict[str, Any] = {"type": frames, "config": name, "name": name}  # the hub merges equal configs
+            if record["name"] in chosen:
+                dataset["args"] = {"chose_the_weights": True}
             results.append({
                 "task": {"type": pipeline, "name": description.metadata["task"]},
-                "dataset": {"type": frames, "config": name, "name": name},  # the hub merges those of one config
+                "dataset": dataset,
                 "metrics": [{"type": metric.name, "name": metric.label, "value": round(mean, 4)}],
             })  # fmt: skip
     return {

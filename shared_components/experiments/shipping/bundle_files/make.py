@@ -33,6 +33,7 @@ from shared_components.core.shipped_weights import (
     KEEPER,
     MODEL,
     SAME_AS,
+    chosen_by,
     control_head,
     control_rows,
     mean_of_real,
@@ -42,6 +43,7 @@ from shared_components.core.shipped_weights import (
     score_rows,
     shipped_facts,
     shipped_weights,
+    steps_text,
     track_rows,
 )
 from shared_components.data.samples import WHOLE
@@ -156,6 +158,8 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
         "begun": _begun(facts or {}),
         "ships": facts is not None or (description.weights_of and shipped_facts(description.weights_of, folder)),
         "seconds_apart": INTERVAL,
+        "steps_text": steps_text,
+        "chosen_by": chosen_by,
         "score_head": score_head,
         "score_rows": score_rows,
         "control_head": control_head,

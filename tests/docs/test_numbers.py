@@ -1,0 +1,320 @@
+"""Numbers that stand in more than one place are equal: in documents, cards, the records of weights and their headers.
+
+`FACTS` names what is quoted. Each fact has a source, which is a record or a table, and every place that quotes it. A
+place is a pattern with a group for each number; a number agrees with its source to the digits that it is written with.
+"""
+
+import re
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from statistics import mean
+from typing import NamedTuple
+
+import pytest
+
+from shared_components.core.method import method_names
+from shared_components.core.shipped_weights import chosen_by, shipped_facts, shipped_weights
+from shared_components.flare.deployment.job_files import described_jobs
+from shared_components.flare.deployment.job_folder import jobs_folder
+from shared_components.networks.bundle_config import bundle_names
+from shared_components.networks.checkpoints import load_metadata
+
+ROOT = Path(__file__).resolve().parents[2]
+GLOBS = ("*.md", "docs/*.md", "bundles/*.md", "bundles/*/docs/*.md", "nvflare_jobs/*/*.md", "evidence/*.md")
+DOCUMENTS = sorted(path.relative_to(ROOT).as_posix() for pattern in GLOBS for path in ROOT.glob(pattern))
+SHIPPING = [name for name in bundle_names() if shipped_facts(name)]
+RESULTS, PVT, FEDST = "docs/results.md", "bundles/pvt_fpn/docs/README.md", "bundles/fedst/docs/README.md"
+PFEDSIS, SURGFED = "bundles/pfedsis/docs/README.md", "bundles/surgfed/docs/README.md"
+ENDOVIT = "bundles/fl_endovit/docs/README.md"
+ENDOVIT_JOB = "nvflare_jobs/fl_endovit/README.md"
+NUMBER = r"([0-9][0-9,]*(?:\.[0-9]+)?)"
+MADE = re.compile(r"<!-- begin of .*?<!-- end of \w+ -->", re.DOTALL)
+
+
+def text_of(document: str) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+def numbers_in(text: str) -> list[float]:
+    return [float(one.replace(",", "")) for one in re.findall(NUMBER, text)]
+
+
+class Row(NamedTuple):
+    head: tuple[str, ...]
+    cells: tuple[str, ...]
+
+
+def tables_of(text: str) -> list[list[Row]]:
+    """Return the tables of a text; a row is its cells without emphasis, and knows its table's head."""
+    found = []
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        rows = [tuple(cell.strip(" *\\") for cell in line.strip().strip("|").split("|")) for line in block.splitlines()]
+        found += [[Row(rows[0], row) for row in rows[2:]]] if rows[2:] else []
+    return found
+
+
+def under(document: str, heading: str) -> str:
+    """Return the text below a heading, to the next one of its level."""
+    found = re.search(rf"^(#+) {re.escape(heading)}\n(.*?)(?=^\1 |\Z)", text_of(document), re.MULTILINE | re.DOTALL)
+    assert found, f"{document} has no heading {heading!r}"
+    return found[2]
+
+
+def cells(document: str, heading: str, *names: str) -> tuple[float, ...]:
+    """Return the first number of all cells but the first, of the row that begins with names below a heading."""
+    rows = [row for table in tables_of(under(document, heading)) for row in table]
+    (found,) = [row.cells for row in rows if row.cells[: len(names)] == names][:1]
+    return tuple(numbers_in(cell)[0] for cell in found[len(names) :] if numbers_in(cell))
+
+
+@cache
+def record(bundle: str) -> dict:
+    return shipped_facts(bundle) or {}
+
+
+def dice(bundle: str, where: str, classes: str = "", name: str = "") -> dict[str, float]:
+    """Return the mean over some of a record's scores, by class."""
+    some = [
+        one for one in record(bundle)["scores"]
+        if one["where"] == where and one["classes"] == (classes or one["classes"]) and one["name"].startswith(name)
+    ]  # fmt: skip
+    metric = record(bundle)["metric"]["name"]
+    values = {key: [one[metric][key] for one in some if one[metric][key] is not None] for key in some[0][metric]}
+    return {key: mean(found) for key, found in values.items() if found}
+
+
+KINDS = ("named look", "unseen look", "unseen surgery look", "unseen microscope look", "unseen flexible look")
+LABELS = ("11 named looks", "8 unseen random looks", "8 unseen operations, laparoscopic and robotic",
+          "8 unseen eyes under a microscope", "8 unseen hollow organs")  # fmt: skip
+
+
+def by_kind(bundle: str) -> tuple[float, ...]:
+    return tuple(dice(bundle, kind)["mean"] for kind in KINDS)
+
+
+def real(bundle: str) -> tuple[float, ...]:
+    """Return the means over the four surgeries: parts, instrument."""
+    names = ("shaft_manipulator", "foreground")
+    return tuple(dice(bundle, "real", classes, "EndoVis 2015")["mean"] for classes in names)
+
+
+def real_2017(bundle: str) -> tuple[float, ...]:
+    parts, whole = (dice(bundle, "real", classes, "EndoVis 2017") for classes in ("parts", "foreground"))
+    return parts["shaft"], parts["wrist"], parts["clasper"], whole["mean"]
+
+
+def chosen(bundle: str, *candidates: str) -> tuple[float, ...]:
+    return tuple(record(bundle)["choice"]["scores"][name]["mean"] for name in candidates)
+
+
+def domain_rows(column: int) -> str:
+    """Return the pattern for one column of numbers in the cards' tables by domain."""
+    before = r"[^|]*\|" * column
+    rows = [*map(re.escape, LABELS), r"EndoVis 2015, four surgeries[^|]*", r"EndoVis 2017[^|]*"]
+    counts = (1, 1, 1, 1, 1, 2, 4)
+    return ".*?".join(
+        rf"\| {row} \|{before} {'[;,] '.join([NUMBER] * count)} \|" for row, count in zip(rows, counts, strict=True)
+    )
+
+
+class Fact(NamedTuple):
+    source: Callable[[], tuple[float, ...]]
+    places: tuple[tuple[str, str], ...]  # document, and a pattern with a group for each number
+
+
+def n(template: str) -> str:
+    """Return a pattern for a sentence; # stands for a number."""
+    return re.escape(template).replace(r"\#", NUMBER)
+
+
+DEMO = "The demo"
+FACTS = {
+    "scores of pvt_fpn's weights": Fact(
+        lambda: (*by_kind("pvt_fpn"), *real("pvt_fpn"), *real_2017("pvt_fpn")),
+        ((PVT, domain_rows(1)), (FEDST, domain_rows(2))),
+    ),
+    "scores of pvt_fpn's weights on rendered frames": Fact(
+        lambda: (
+            *by_kind("pvt_fpn")[:3], dice("pvt_fpn", "named look", name="narrowband")["mean"], *by_kind("pvt_fpn")[3:],
+        ),
+        (("README.md", r"eight operations \| #, #, # \|.*?hollow organs \| #; #, # \|".replace("#", NUMBER)),),
+    ),
+    "scores of pvt_fpn's weights on real frames": Fact(
+        lambda: tuple(reversed(real("pvt_fpn"))), (("README.md", r"\| real: [^|]*\| # \(#\) \|".replace("#", NUMBER)),),
+    ),
+    "wrists in hollow organs": Fact(
+        lambda: (dice("pvt_fpn", "unseen flexible look")["wrist"],), ((PVT, n("Their # of wrists")),),
+    ),
+    "scores of FedST's weights": Fact(
+        lambda: (*by_kind("fedst"), *real("fedst"), *real_2017("fedst")), ((FEDST, domain_rows(1)),),
+    ),
+    "the choice of pvt_fpn's weights": Fact(
+        lambda: chosen("pvt_fpn", "774536d0", "0.7 of 24000 steps + 0.3 of 774536d0", "24000 steps", "7000 more"),
+        ((PVT, n("the weights before have #, their mean with the 24,000 steps #, the 24,000 steps #, and these #.")),),
+    ),
+    "the choice of FedST's weights": Fact(
+        lambda: chosen("fedst", "4a540172", "frames", "clips"),
+        ((FEDST, n("the weights before have #, the single frames alone # and these #.")),),
+    ),
+    "the demo, mean": Fact(
+        lambda: cells(RESULTS, DEMO, "mean"),
+        (("README.md", n("on average # as received, # trained alone, # together")),),
+    ),
+    "the demo, worst site": Fact(
+        lambda: cells(RESULTS, DEMO, "worst site"), (("README.md", n("at the worst site #, #, #)")),),
+    ),
+    "the demo, together and alone": Fact(
+        lambda: (*cells(RESULTS, DEMO, "mean")[:0:-1], *cells(RESULTS, DEMO, "worst site")[:0:-1]),
+        ((PFEDSIS, n("on average (# and #) and at the worst site (# and #)")),),
+    ),
+    "every method": Fact(
+        lambda: tuple(
+            number for name in ("PFedSIS", "Local only", "FedAvg")
+            for number in numbers_in(next(
+                row.cells[1] for table in tables_of(under(RESULTS, "Every method")) for row in table
+                if row.cells[0] == name
+            ))
+        ),
+        ((PFEDSIS, n("# ± # % over two seeds beside # ± # alone and # ± # for FedAvg")),),
+    ),
+    "PFedSIS on real frames": Fact(
+        lambda: cells(RESULTS, "The four real surgeries", "PFedSIS")[:1], ((FEDST, n("PFedSIS has # ±")),),
+    ),
+    "FedST and its controls": Fact(
+        lambda: tuple(
+            cells(RESULTS, "FedST's components", row)[place] for place in (0, -1)
+            for row in ("SERQ (FedST)", "plain fine-tuning at the server")
+        ),
+        ((FEDST, n("(# and # at the sites, # and # outside)")),),
+    ),
+    "rounds and steps of FL-EndoViT's weights": Fact(
+        lambda: (record("fl_endovit")["job"]["rounds"], record("fl_endovit")["steps"]),
+        ((ENDOVIT_JOB, n("(# rounds of this job, # steps)")),),
+    ),
+    "rounds of FL-EndoViT's weights": Fact(
+        lambda: (record("fl_endovit")["job"]["rounds"],), ((ENDOVIT, n("9 sites together in # rounds")),),
+    ),
+    "rounds of FL-EndoViT's job": Fact(
+        lambda: (described_jobs(jobs_folder())["fl_endovit"]["rounds"],),
+        ((ENDOVIT_JOB, n("| rounds, epochs, batch | #,")),),
+    ),
+    "MSE of FL-EndoViT's weights": Fact(
+        lambda: (dice("fl_endovit", "unseen look")["mean"],), ((ENDOVIT_JOB, n("| Shipped | # |")),),
+    ),
+    "steps of SurgFed's stages": Fact(
+        lambda: (record("surgfed")["before"][0]["steps"], 13_500),
+        ((SURGFED, n("20,048 frames in # of # steps, where it was stopped")),),
+    ),
+    "methods and jobs": Fact(
+        lambda: (len(method_names()), len(described_jobs(jobs_folder()))),
+        (("CHANGELOG.md", n("**Methods**: #, in # jobs")),),
+    ),
+}  # fmt: skip
+
+
+def agrees(written: str, value: float) -> bool:
+    """Return whether a number, as it is written, is a value that was rounded, or a share in percent."""
+    own = len(repr(value).partition(".")[2])
+    slack = 0.5 * 10**-own if own <= 4 else 0  # of a source that is rounded itself: a table
+    number, half = float(written.replace(",", "")), 0.5 * 10 ** -len(written.partition(".")[2]) + 1e-9
+    return any(abs(number - value * unit) <= half + slack * unit for unit in (1, 100))
+
+
+@pytest.mark.parametrize(("fact", "document", "pattern"), [(f, *place) for f in FACTS for place in FACTS[f].places])
+def test_a_number_is_the_same_wherever_it_stands(fact, document, pattern):
+    flat = " ".join(text_of(document).split())
+    (found,) = re.findall(pattern, flat) or [()]
+    written, values = (found,) if isinstance(found, str) else found, FACTS[fact].source()
+    assert written, f"{document} does not quote {fact} any more: {pattern}"
+    assert len(written) == len(values)
+    assert [w for w, value in zip(written, values, strict=True) if not agrees(w, value)] == [], f"{values}"
+
+
+def test_numbers_agree_to_the_digits_that_they_are_written_with():
+    assert agrees("0.74", 0.743) and agrees("74.3", 0.743) and agrees("0.79", 0.795) and agrees("13,524", 13524)
+    assert not agrees("0.75", 0.743) and not agrees("50.7", 0.50649) and not agrees("4", 14)
+
+
+def test_a_table_of_results_that_a_card_repeats_is_the_same_there():
+    """A table that is written by hand is the same in a card and in the document of results, row by row."""
+    known = tables_of(text_of(RESULTS))
+    repeated = 0
+    for document in DOCUMENTS:
+        for table in tables_of(MADE.sub("", text_of(document))) if document != RESULTS else ():
+            same = [[row.cells for row in one] for one in known if one[0].head == table[0].head]
+            assert not same or [row.cells for row in table] in same, f"{document}: a table differs from {RESULTS}"
+            repeated += bool(same)
+    assert repeated >= 3
+
+
+@pytest.mark.parametrize("bundle", SHIPPING)
+def test_the_header_of_shipped_weights_their_record_and_their_card_say_the_same(bundle):
+    facts, header = record(bundle), load_metadata(shipped_weights(bundle))
+    card = text_of(f"bundles/{bundle}/docs/README.md")
+    assert facts["header"] == header
+    if "steps" in header:
+        done, planned = map(int, header["steps"].split(" of "))
+        assert (facts["steps"], sum(map(steps_of, facts["sizes"]))) == (done, planned)
+    if "job" in facts:
+        assert int(header["round"]) == facts["job"]["rounds"]
+        assert f"in {facts['job']['rounds']} rounds" in card
+        assert header["method"] == facts["job"]["method"]
+    for stage in (facts, *facts.get("before", [])):
+        planned = sum(map(steps_of, stage["sizes"]))
+        assert stage["steps"] <= planned
+        stopped = f"{stage['steps']:,} of {planned:,} steps, where it was stopped"
+        assert (stopped if stage["steps"] < planned else f"in {planned:,} steps") in card
+        if "pretrain" in stage["command"]:
+            assert re.findall(r"--size (\S+)", stage["command"]) == stage["sizes"]
+    assert facts["sha256"] in card and header["height"] + " x " + header["width"] in card
+
+
+def steps_of(size: str) -> int:
+    return int(size.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("bundle", SHIPPING)
+def test_scores_of_frames_that_chose_the_weights_are_marked(bundle):
+    card = text_of(f"bundles/{bundle}/docs/README.md")
+    marked = set(re.findall(r"^\| ([^|*]+) \\\* \|", card, re.MULTILINE))
+    chose = {name for name in record(bundle).get("choice", {}).get("by", "").split(", ") if name.startswith("EndoVis")}
+    assert marked == chose == chosen_by(record(bundle))
+    assert ("chose the weights among the candidates" in card) == bool(chose)
+
+
+OLDER = re.compile(r"\b(older|before|then|earlier)\b")
+
+
+def test_a_document_names_the_weights_that_ship_or_says_that_they_are_older():
+    """The document of results lists all weights that documents name."""
+    current = {record(name)["sha256"][:8] for name in SHIPPING}
+    rows = [row.cells for table in tables_of(under(RESULTS, "Weights")) for row in table]
+    assert {row[0] for row in rows if row[2] == "now"} <= current
+    for document in DOCUMENTS:
+        flat = " ".join(text_of(document).split())
+        for found in re.finditer(r"\bweights(?: of \w+| before)?,? ([0-9a-f]{8})\b", flat):
+            assert found[1] in {row[0] for row in rows}, f"{document}: {found[0]}"
+            around = flat[max(0, found.start() - 60) : found.end()]
+            assert found[1] in current or OLDER.search(around), f"{document}: say that they are older: {found[0]}"
+
+
+OTHER_REPOSITORY = ("6e543bc",)  # the released code of PFedSIS
+
+
+def test_every_commit_that_a_document_names_exists():
+    def git(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+
+    if git("rev-parse", "--is-shallow-repository").stdout.strip() != "false":
+        pytest.skip("no repository with its history")
+    named = {}
+    for document in DOCUMENTS:
+        flat = " ".join(text_of(document).split())
+        for listed in re.findall(r"\b[Cc]ommits? ((?:[0-9a-f]{7,40}(?:-dirty)?(?:, | and | to )?)+)", flat):
+            named |= dict.fromkeys(re.findall(r"[0-9a-f]{7,40}", listed), document)
+    for name in OTHER_REPOSITORY:
+        del named[name]
+    missing = {name: where for name, where in named.items() if git("cat-file", "-e", f"{name}^{{commit}}").returncode}
+    assert len(named) > 30 and missing == {}
