@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shared_components.flare.deployment.certificates import SOON, ends, why_outside
-from shared_components.flare.deployment.kits import Kit, find_kit, secure
+from shared_components.flare.deployment.kits import REMEDY, Kit, KitError, find_kit, secure, why_open
 
 HELP = "let a startup kit run SurgFL's jobs and nothing else: its lists of classes and rights, what may leave"
 
@@ -17,11 +17,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let jobs bring code of their own, which then runs here with this account's rights",
     )
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; refuse a kit whose files do not restrict its processes"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Write what is missing and list the changes; 1 if the certificate is invalid. A ValueError writes nothing."""
     kit = find_kit(args.kit)
+    if args.check:
+        if why := why_open(kit):
+            raise KitError(f"{why}; {REMEDY.format(kit.folder)}")
+        return 0
     outside = why_outside(kit)
     if kit.part == "administrator":
         print(f"{kit.folder}: an administrator's kit runs no job; nothing to do")

@@ -7,6 +7,7 @@ beside them, which allows some ninety of FLARE's classes and lets administrators
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -23,11 +24,13 @@ PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator"
 """The kinds of kits, and the file by which the `startup` folder of each is recognised."""
 FILTER = "shared_components.flare.filters.DeclaredPiecesOnly"
 GUARD = "shared_components.flare.peers.KeepToTheServer"  # everywhere: restricts the messages of others
+BOUNDARY = "shared_components.flare.boundary.RequireBoundary"  # everywhere: no start without the restricting files
 LOST_SITES = "shared_components.flare.lost_sites.LostSites"  # at the server: a lost site does not end the job
 ALLOW_LIST = Path(__file__).with_name("allow_list.json")
 """The classes that a job may name at the `server` and at a `client`: FLARE builds no others."""
 PRIVACY = "privacy.json"
 FLARES_HEART_BEAT = 600
+CHECK = 'python3 -P -m shared_components.cli secure-kit --check "$KIT_WORKSPACE" || exit 1'
 HEART_BEAT_SECONDS = 30  # a site counts as gone after this and another minute of silence
 STORAGE = "storage"
 CODE = ("byoc", "server-predeployed-flwr")
@@ -51,6 +54,10 @@ split:
 LIMITS = """\
 # What this machine does for a job at most; a job that asks for more is refused. docs/your-data.md explains the keys.
 """
+
+
+REMEDY = "run surgfl secure-kit {}, and start it again"
+"""What to do about what `why_open` returns, for a kit's folder."""
 
 
 class KitError(ValueError):
@@ -111,14 +118,19 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
     """
     if kit.part == "administrator":
         return []
+    startup = kit.folder / "startup"
     if kit.part == "site":
-        _refuse_reserved(kit.folder / "startup" / PARTS["site"])
+        _refuse_reserved(startup / PARTS["site"])
     changes = [
         _change(kit, "resources.json", partial(_resources, kit)),
         _change(kit, "authorization.json", partial(_authorization, kit, allow_custom_code)),
     ]
     if kit.part == "site":
         changes.append(_change(kit, PRIVACY, partial(_privacy, kit)))
+    if not (startup / "signature.json").exists():  # of FLARE's kits with encryption, in which nothing may change
+        changes.append(_changed(startup / PARTS[kit.part], startup / PARTS[kit.part], _require_boundary))
+    if (script := startup / "sub_start.sh").is_file():
+        changes.append(_check_at_start(script))
     said = [_write(path, text, words) for path, text, words in changes if _differs(path, text)]
     for name, text, words in _templates() if kit.part == "site" else ():
         if not (path := kit.local / name).exists():
@@ -149,6 +161,31 @@ def _refuse_reserved(path: Path) -> None:
 Made = tuple[dict[str, Any], str]  # the new values of a file, and their meaning in words
 
 
+def why_open(kit: Kit) -> str:
+    """Return why a kit's files do not restrict its processes; empty if they do, or if it is an administrator's.
+
+    They do as long as `secure` would change nothing in them that restricts.
+    """
+    makes: dict[str, list[Callable[[dict[str, Any]], Made]]] = {
+        "resources.json": [partial(_restrict, kit)],
+        "authorization.json": [partial(_authorization, kit, code) for code in (False, True)],
+        PRIVACY: [partial(_privacy, kit)],
+    }
+    if kit.part != "site":
+        del makes[PRIVACY]
+    for name, ways in makes.items() if kit.part != "administrator" else ():
+        try:
+            if not (path := kit.local / name).is_file():
+                raise KitError(f"{path}: no such file, so that FLARE's own defaults would hold")
+            before, made = read_json(path), [json.loads(_changed(path, path, way)[1]) for way in ways]
+        except KitError as error:
+            return str(error)
+        if before not in made:
+            keys = ", ".join(key for key in made[0] if made[0][key] != before.get(key))
+            return f"{path}: {keys} would not restrict jobs and messages"
+    return ""
+
+
 def _change(kit: Kit, name: str, make: Callable[[dict[str, Any]], Made]) -> tuple[Path, str, str]:
     """Return a file's path, new text and its meaning; ``make`` changes the values of the file or of FLARE's default."""
     path = kit.local / name
@@ -156,6 +193,10 @@ def _change(kit: Kit, name: str, make: Callable[[dict[str, Any]], Made]) -> tupl
     source = path if path.exists() else default
     if name != PRIVACY and not source.exists():
         raise KitError(f"{source}: no such file; provision the kit again")
+    return _changed(path, source, make)
+
+
+def _changed(path: Path, source: Path, make: Callable[[dict[str, Any]], Made]) -> tuple[Path, str, str]:
     try:
         values, words = make(read_json(source) if source.exists() else {})
     except (AttributeError, KeyError, TypeError) as error:
@@ -179,23 +220,33 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _differs(path: Path, text: str) -> bool:
-    return not path.exists() or json.loads(path.read_text(encoding="utf-8")) != json.loads(text)
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    return before != text and not (before and path.suffix == ".json" and json.loads(before) == json.loads(text))
 
 
 def _write(path: Path, text: str, words: str) -> str:
+    mode = path.stat().st_mode if path.exists() else None
     write_text(path, text)
+    if mode is not None:
+        path.chmod(stat.S_IMODE(mode))  # of scripts, and of files that are private
     return f"{path}: {words}"
 
 
-def _resources(kit: Kit, values: dict[str, Any]) -> Made:
+def _restrict(kit: Kit, values: dict[str, Any]) -> Made:
+    """Change what of a party's resources restricts its processes."""
     allowed = read_json(ALLOW_LIST)
     values["class_list_enforcement_mode"] = allowed["class_list_enforcement_mode"]
     values["class_allow_list"] = allowed["client" if kit.part == "site" else "server"]["class_allow_list"]
     names = " and ".join(name.rpartition(".")[2] for name in values["class_allow_list"])
-    words = f"a job may name {names}, and no other class"
     _stand(values, GUARD)
     if kit.part == "site":
         values["allow_log_streaming"] = False
+    return values, f"a job may name {names}, and no other class"
+
+
+def _resources(kit: Kit, values: dict[str, Any]) -> Made:
+    values, words = _restrict(kit, values)
+    if kit.part == "site":
         return values, f"{words}; no log leaves the site"
     for server in values["servers"]:
         if server.get("heart_beat_timeout") == FLARES_HEART_BEAT:
@@ -206,10 +257,24 @@ def _resources(kit: Kit, values: dict[str, Any]) -> Made:
 
 
 def _stand(values: dict[str, Any], component: str) -> None:
-    """Add one of our components, which the party's process builds at its start, if it is missing."""
-    components = values.setdefault("components", [])
-    if not any(one.get("path") == component for one in components):
-        components.append({"id": component.split(".")[-2], "path": component, "args": {}})
+    """Add one of our components, which the party's process builds at its start, unless it is there and not disabled."""
+    ours = {"id": component.split(".")[-2], "path": component, "args": {}}
+    if ours not in (components := values.setdefault("components", [])):
+        values["components"] = [*(one for one in components if one.get("path") != component), ours]
+
+
+def _require_boundary(values: dict[str, Any]) -> Made:
+    _stand(values, BOUNDARY)
+    return values, "every process ends at its start if the files in local/ no longer restrict it"
+
+
+def _check_at_start(script: Path) -> tuple[Path, str, str]:
+    """Let FLARE's start script check the kit first: FLARE names no file that it cannot read."""
+    text, place = script.read_text(encoding="utf-8"), 'echo "WORKSPACE set to $WORKSPACE"\n'
+    if CHECK not in text and place not in text:
+        raise KitError(f"{script}: is not FLARE's; provision the kit again")
+    new = text if CHECK in text else text.replace(place, f"{CHECK}\n{place}")
+    return script, new, "checks the kit before it starts a process"
 
 
 def _own_storage(values: dict[str, Any]) -> None:
