@@ -123,3 +123,29 @@ def test_kits_that_allow_code_run_it_and_their_own_filter_still_guards_what_leav
     assert deployment.wait(deployment.submit(job)) != "FINISHED:COMPLETED"
     assert [path.name for path in marker.iterdir()] == ["hospital-a"]
     assert "nothing was sent" in deployment.sites["hospital-a"].log
+
+
+@pytest.mark.parametrize("name", ["localhost", "hospital-a"])
+def test_no_party_starts_without_what_restricts_it(deploy, tmp_path, name):
+    """Not from a kit that `nvflare deploy prepare` has made, which has no resources.json, nor by its own script."""
+    deployment = deploy("hospital-a")
+    (party,) = (one for one in deployment.parties if one.name == name)
+    prepared = tmp_path / "prepared" / name
+    (tmp_path / "docker.yaml").write_text(yaml.safe_dump({"runtime": "docker", "parent": {"docker_image": "surgfl"}}))
+    words = ["deploy", "prepare", party.kit, "--output", prepared, "--config", tmp_path / "docker.yaml"]
+    variables = {**party.variables, "HOME": str(tmp_path)}
+    subprocess.run([NVFLARE, *words], env=variables, check=True, capture_output=True, timeout=120)
+    assert not (prepared / "local" / "resources.json").exists()
+    own, party.kit = party.kit, prepared
+    party.start()
+    assert party.process.wait(60) == 1
+    assert f"{prepared}/local/resources.json: no such file, so that FLARE's own defaults would hold" in party.log
+    assert main(["secure-kit", str(prepared)]) == main(["secure-kit", "--check", str(prepared)]) == 0
+    (own / "local" / "resources.json").write_text("")
+    path = f"{NVFLARE.parent}{os.pathsep}{party.variables['PATH']}"
+    done = subprocess.run(
+        [own / "startup" / "sub_start.sh"], cwd=own, env={**party.variables, "PATH": path}, timeout=60,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert f"{own}/local/resources.json: cannot be read" in done.stderr
