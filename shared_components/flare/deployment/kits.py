@@ -107,7 +107,7 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
     """Write the restricting files of a kit; the party's other settings stay.
 
     Args:
-        kit: Any party's; an administrator's needs no files.
+        kit: Any party's.
         allow_custom_code: Let a job bring code, which this kit then runs.
 
     Returns:
@@ -116,19 +116,16 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
     Raises:
         KitError: A file of the kit cannot be read; nothing was written.
     """
-    if kit.part == "administrator":
-        return []
-    startup = kit.folder / "startup"
+    startup, changes = kit.folder / "startup", []
     if kit.part == "site":
         _refuse_reserved(startup / PARTS["site"])
-    changes = [
-        _change(kit, "resources.json", partial(_resources, kit)),
-        _change(kit, "authorization.json", partial(_authorization, kit, allow_custom_code)),
-    ]
-    if kit.part == "site":
         changes.append(_change(kit, PRIVACY, partial(_privacy, kit)))
+    if kit.part != "administrator":
+        changes.append(_change(kit, "resources.json", partial(_resources, kit)))
+        changes.append(_change(kit, "authorization.json", partial(_authorization, kit, allow_custom_code)))
     if not (startup / "signature.json").exists():  # of FLARE's kits with encryption, in which nothing may change
-        changes.append(_changed(startup / PARTS[kit.part], startup / PARTS[kit.part], _require_boundary))
+        own = startup / PARTS[kit.part]
+        changes.append(_changed(own, own, _ask_no_name if kit.part == "administrator" else _require_boundary))
     if (script := startup / "sub_start.sh").is_file():
         changes.append(_check_at_start(script))
     said = [_write(path, text, words) for path, text, words in changes if _differs(path, text)]
@@ -266,6 +263,11 @@ def _stand(values: dict[str, Any], component: str) -> None:
 def _require_boundary(values: dict[str, Any]) -> Made:
     _stand(values, BOUNDARY)
     return values, "every process ends at its start if the files in local/ no longer restrict it"
+
+
+def _ask_no_name(values: dict[str, Any]) -> Made:
+    values["admin"]["uid_source"] = "cert"
+    return values, "FLARE's console logs in by the name in the certificate, and asks for none"
 
 
 def _check_at_start(script: Path) -> tuple[Path, str, str]:
