@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shared_components.flare.deployment.certificates import SOON, ends, why_outside
-from shared_components.flare.deployment.kits import REMEDY, Kit, KitError, find_kit, secure, why_open
+from shared_components.flare.deployment.kits import Kit, find_kit, refuse_open, secure
 
 HELP = "let a startup kit run SurgFL's jobs and nothing else: its lists of classes and rights, what may leave"
 
@@ -26,8 +26,7 @@ def run(args: argparse.Namespace) -> int:
     """Write what is missing and list the changes; 1 if the certificate is invalid. A ValueError writes nothing."""
     kit = find_kit(args.kit)
     if args.check:
-        if why := why_open(kit):
-            raise KitError(f"{why}; {REMEDY.format(kit.folder)}")
+        refuse_open(kit)
         return 0
     outside = why_outside(kit)
     changed = secure(kit, allow_custom_code=args.allow_custom_code)

@@ -30,7 +30,7 @@ ALLOW_LIST = Path(__file__).with_name("allow_list.json")
 """The classes that a job may name at the `server` and at a `client`: FLARE builds no others."""
 PRIVACY = "privacy.json"
 FLARES_HEART_BEAT = 600
-CHECK = 'python3 -P -m shared_components.cli secure-kit --check "$KIT_WORKSPACE" || exit 1'
+CHECK = 'python3 -P -m shared_components.flare.deployment.check "$KIT_WORKSPACE" || exit 1'
 HEART_BEAT_SECONDS = 30  # a site counts as gone after this and another minute of silence
 STORAGE = "storage"
 CODE = ("byoc", "server-predeployed-flwr")
@@ -181,6 +181,12 @@ def why_open(kit: Kit) -> str:
             keys = ", ".join(key for key in made[0] if made[0][key] != before.get(key))
             return f"{path}: {keys} would not restrict jobs and messages"
     return ""
+
+
+def refuse_open(kit: Kit) -> None:
+    """Raise KitError if a kit's files do not restrict its processes; the sentence says what to do."""
+    if why := why_open(kit):
+        raise KitError(f"{why}; {REMEDY.format(kit.folder)}")
 
 
 def _change(kit: Kit, name: str, make: Callable[[dict[str, Any]], Made]) -> tuple[Path, str, str]:
