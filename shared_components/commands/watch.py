@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Follow the run to its end; without a terminal print one frame. The exit code says how the run has ended."""
+    """Follow the run to its end; without a terminal print one frame. Return an exit code for the run's status."""
     try:
         found = run_cleanup.find_runs(args.place)
     except FederationError as error:

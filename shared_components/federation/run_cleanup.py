@@ -41,7 +41,7 @@ class KeptRun:
 
     folder: Path  # <state>/<job>/<when>
     method: str  # empty where the run never began
-    done: int  # rounds that have ended, at a site of a deployment those that it has trained; 0 if unknown
+    done: int  # ended rounds; at a site of a deployment, rounds that the site has trained; 0 if unknown
     rounds: int  # of the job; 0 if unknown
     sites: int
     size: int  # bytes

@@ -105,7 +105,7 @@ def add(federation: Federation, out: Path, *, renew: tuple[str, ...] = (), passp
         passphrase: The authority key's; it encrypts a key that was not encrypted.
 
     Raises:
-        KitError: There is no such authority, the passphrase is wrong or, where it is new, easy to guess, a party has
+        KitError: There is no such authority, the passphrase is wrong, a new passphrase is easy to guess, a party has
             changed, or a kit exists already; nothing was written.
     """
     out = Path(out).resolve()

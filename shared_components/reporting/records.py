@@ -23,7 +23,7 @@ from typing import Any
 from shared_components.core.card import Card, Metric
 
 EARLY = {"error": "failed", "stopped": "stopped"}
-"""How a run ended early, by the key of run.json that says why."""
+"""Status of a run that ended early, by the key of run.json with the reason."""
 _NAMED = 6  # a heading counts more names than this
 
 

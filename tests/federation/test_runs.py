@@ -162,7 +162,7 @@ def test_what_a_site_alone_keeps_of_a_run_is_known_as_one(federate, toy_bundle, 
 
 
 def test_a_run_that_ended_early_is_unfinished_at_a_site_which_knows_how_far_it_came(federate, toy_bundle, tmp_path):
-    """In a deployment the server alone writes run.json: a site reads what it has enrolled with, and its own states."""
+    """In a deployment only the server writes run.json: a site reads its enrolment and its own states."""
     federate(make_job("fedavg", bundle="toy", rounds=5)).run(until=2)
     (run,) = run_cleanup.find_runs(tmp_path)
     (run.folder / "run.json").unlink()

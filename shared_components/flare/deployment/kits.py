@@ -57,7 +57,7 @@ LIMITS = """\
 
 
 REMEDY = "run surgfl secure-kit {}, and start it again"
-"""What to do about what `why_open` returns, for a kit's folder."""
+"""The remedy for any reason that `why_open` returns, with a place for the kit's folder."""
 
 
 class KitError(ValueError):
@@ -123,7 +123,9 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
     if kit.part != "administrator":
         changes.append(_change(kit, "resources.json", partial(_resources, kit)))
         changes.append(_change(kit, "authorization.json", partial(_authorization, kit, allow_custom_code)))
-    if not (startup / "signature.json").exists():  # of FLARE's kits with encryption, in which nothing may change
+    if not (
+        startup / "signature.json"
+    ).exists():  # a kit that FLARE signs must not change
         own = startup / PARTS[kit.part]
         changes.append(_changed(own, own, _ask_no_name if kit.part == "administrator" else _require_boundary))
     if (script := startup / "sub_start.sh").is_file():
@@ -184,7 +186,7 @@ def why_open(kit: Kit) -> str:
 
 
 def refuse_open(kit: Kit) -> None:
-    """Raise KitError if a kit's files do not restrict its processes; the sentence says what to do."""
+    """Raise KitError if a kit's files do not restrict its processes; the message names the remedy."""
     if why := why_open(kit):
         raise KitError(f"{why}; {REMEDY.format(kit.folder)}")
 

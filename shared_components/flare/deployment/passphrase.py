@@ -76,7 +76,7 @@ def _words(name: str) -> list[str]:
 
 
 def estimate_bits(passphrase: str, known: frozenset[str] = WORDS | YEARS) -> float:
-    """Estimate the logarithm of the guesses that find a passphrase, of which the first `LONGEST` letters count."""
+    """Estimate the bits of a passphrase: the binary logarithm of the guesses that find its first `LONGEST` letters."""
     text = unicodedata.normalize("NFKC", passphrase)[:LONGEST]
     letter = math.log2(sum(size for kind, size in POOLS if re.search(kind, text)))
     lower = "".join(c.lower()[:1] for c in text)  # of the same length

@@ -112,7 +112,7 @@ def test_a_kit_that_lost_what_restricts_it_is_refused_until_it_is_secured(
 
 
 def ended(monkeypatch, kit):
-    """Return what a process of a kit says as it ends at the building of its first component; empty if it goes on."""
+    """Return the sentence with which a process ends as it builds its first component; empty if it goes on."""
     words = []
     monkeypatch.setattr(boundary, "end_process", lambda why, remedy: words.append(f"{why}: {remedy}"))
     monkeypatch.setattr(
