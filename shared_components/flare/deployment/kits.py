@@ -123,9 +123,7 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
     if kit.part != "administrator":
         changes.append(_change(kit, "resources.json", partial(_resources, kit)))
         changes.append(_change(kit, "authorization.json", partial(_authorization, kit, allow_custom_code)))
-    if not (
-        startup / "signature.json"
-    ).exists():  # a kit that FLARE signs must not change
+    if not (startup / "signature.json").exists():  # a kit that FLARE signs must not change
         own = startup / PARTS[kit.part]
         changes.append(_changed(own, own, _ask_no_name if kit.part == "administrator" else _require_boundary))
     if (script := startup / "sub_start.sh").is_file():
