@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     issued = flare.read_issued(args.out)["parties"]
     key = "Its key is encrypted." if flare.needs_passphrase(args.out) else "Its key is not encrypted (--encrypt)."
     if why := flare.weakness(federation, passphrase):  # of a key that an older version encrypted
-        key += f" Its passphrase is weak, and would be refused for a new key: {why}."
+        key += f" For a new key its passphrase would be refused: it {why}."
     print("\n".join(_next_steps(federation, args.out.resolve(), kits, issued, key=key)))
     return 0
 

@@ -336,7 +336,7 @@ class FederationController(Controller):
         final_message.say(f"surgfl: job {self.settings.get('name', '?')} {how}{reason}", first=self._console.close)
         self.system_panic(reason, fl_ctx)
         try:
-            if self.server is not None and self.server.note_failure(reason, stopped=stopped):
+            if self.server is not None and self.server.note_failure(reason, *["stopped"] * stopped):
                 build_page(self.server.folder, fl_ctx)
         except OSError as error:  # such as a full disk, which may be the reason itself
             logger.error("the run's folder does not say why it ended: %s", error)

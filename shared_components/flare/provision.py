@@ -140,7 +140,7 @@ def weakness(federation: Federation, passphrase: str | None) -> str:
 
 def _refuse_weak(federation: Federation, passphrase: str | None) -> None:
     if why := weakness(federation, passphrase):
-        raise KitError(f"the passphrase of the authority's key: {why}")
+        raise KitError(f"the passphrase {why}")
 
 
 def needs_passphrase(out: Path) -> bool:

@@ -374,9 +374,9 @@ class ServerRunner:
         self.round_log.close(*finals, record)
         self.round_log.write()
 
-    def note_failure(self, reason: str, *, stopped: bool = False) -> bool:
-        """Write why the run failed or was stopped into its run.json; return whether the file exists."""
-        return change_description(self.folder, **{"stopped" if stopped else "error": reason})
+    def note_failure(self, reason: str, key: str = "error") -> bool:
+        """Write why the run failed, or with the key `stopped` why it was stopped, into run.json if it exists."""
+        return change_description(self.folder, **{key: reason})
 
     # ---- state
 
