@@ -188,7 +188,7 @@ def test_an_administrators_console_asks_for_no_name_also_with_a_kit_of_flare(kit
     edit(file, lambda kept: kept["admin"].update(uid_source="user_input"))  # as `nvflare provision` writes it
     assert main(["secure-kit", str(kit)]) == 0
     assert f"{file}: FLARE's console logs in by the name in the certificate" in capsys.readouterr().out
-    assert main(["secure-kit", str(kit)]) == 0 and "runs no job; nothing to do" in capsys.readouterr().out
+    assert main(["secure-kit", str(kit)]) == 0 and ": all is in place" in capsys.readouterr().out
     described = json.loads(file.read_text())["admin"]
     assert (described["uid_source"], described["username"]) == ("cert", "anna@example.org")
 
