@@ -1,6 +1,7 @@
 """`surgfl job`: submit a job to a provisioned federation, watch it, stop it and fetch its result."""
 
 import argparse
+import shlex
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
             with connect(args.admin) as administrator:
                 job_id = administrator.submit(job)
                 print(job_id, flush=True)
-                return _watch(administrator, job_id) if args.watch else 0
+                return _watch(administrator, job_id, args.admin) if args.watch else 0
     with connect(args.admin) as administrator:
         return _ACTIONS[args.verb](administrator, args)
 
@@ -88,18 +89,20 @@ def _fetch(administrator: "Administrator", args: argparse.Namespace) -> int:
 WHAT = ("report/index.html", "run.json", "models/*/*.safetensors")
 
 
-def _watch(administrator: "Administrator", job: str) -> int:
+def _watch(administrator: "Administrator", job: str, kit: Path) -> int:
     for line in administrator.watch(job):
         print(printable(line), flush=True)
     state = administrator.job(job).state
     why = LOST if state == "lost" else administrator.why(job) if state == "failed" else ""
+    if state == "finished":
+        print(f"result  surgfl job fetch {job} --admin {shlex.quote(str(kit))} --out results")
     print(f"surgfl: job {job} {state}{f': {printable(why)}' if why else ''}")
     return CODES[state]
 
 
 _ACTIONS = {
     "list": _list,
-    "watch": lambda administrator, args: _watch(administrator, args.job),
+    "watch": lambda administrator, args: _watch(administrator, args.job, args.admin),
     "stop": _stop,
     "fetch": _fetch,
 }

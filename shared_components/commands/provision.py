@@ -61,10 +61,13 @@ def run(args: argparse.Namespace) -> int:
         passphrase = _passphrase(args, encrypted=flare.needs_passphrase(args.out))
         kits = flare.add(federation, args.out, renew=tuple(args.renew), passphrase=passphrase)
     else:
-        kits = flare.provision(federation, args.out, passphrase=_passphrase(args, encrypted=False))
+        passphrase = _passphrase(args, encrypted=False)
+        kits = flare.provision(federation, args.out, passphrase=passphrase)
     issued = flare.read_issued(args.out)["parties"]
-    encrypted = flare.needs_passphrase(args.out)
-    print("\n".join(_next_steps(federation, args.out.resolve(), kits, issued, encrypted=encrypted)))
+    key = "Its key is encrypted." if flare.needs_passphrase(args.out) else "Its key is not encrypted (--encrypt)."
+    if why := flare.weakness(federation, passphrase):  # of a key that an older version encrypted
+        key += f" For a new key its passphrase would be refused: it {why}."
+    print("\n".join(_next_steps(federation, args.out.resolve(), kits, issued, key=key)))
     return 0
 
 
@@ -108,8 +111,7 @@ def _write_example(path: Path) -> int:
     return 0
 
 
-def _next_steps(federation: Federation, out: Path, kits: Sequence[Kit], issued: dict, *, encrypted: bool) -> list[str]:
-    key = "Its key is encrypted." if encrypted else "Its key is not encrypted (--encrypt)."
+def _next_steps(federation: Federation, out: Path, kits: Sequence[Kit], issued: dict, *, key: str) -> list[str]:
     if not kits:
         said = [f"{out}: everybody in the file has a kit; no kit was written", f"{out / 'ca'}: {key}"]
         return [*said, *_gone(federation, issued)]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shared_components.flare.deployment.certificates import SOON, ends, why_outside
-from shared_components.flare.deployment.kits import Kit, find_kit, secure
+from shared_components.flare.deployment.kits import Kit, find_kit, refuse_open, secure
 
 HELP = "let a startup kit run SurgFL's jobs and nothing else: its lists of classes and rights, what may leave"
 
@@ -17,11 +17,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let jobs bring code of their own, which then runs here with this account's rights",
     )
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; refuse a kit whose files do not restrict its processes"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Write what is missing and list the changes; 1 if the certificate is invalid. A ValueError writes nothing."""
     kit = find_kit(args.kit)
+    if args.check:
+        refuse_open(kit)
+        return 0
     outside = why_outside(kit)
     changed = secure(kit, allow_custom_code=args.allow_custom_code)
     print("\n".join(changed) or f"{kit.folder}: all is in place")

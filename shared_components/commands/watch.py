@@ -16,6 +16,7 @@ from shared_components.reporting.records import load_run
 from shared_components.reporting.watched import frame
 
 HELP = "follow a run: rounds, sites that answered or are missing, scores so far, time left"
+CODES = {"running": 0, "finished": 0, "stopped": 3}  # as of `surgfl job watch`; 1 for any other end
 _EVERY = 2.0  # seconds between two looks
 
 
@@ -24,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Follow the run to its end; without a terminal print one frame. 1 where the run failed or stopped early."""
+    """Follow the run to its end; without a terminal print one frame. Return an exit code for the run's status."""
     try:
         found = run_cleanup.find_runs(args.place)
     except FederationError as error:
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         print(_drawn(now))
     else:
         now = _followed(chosen.folder)
-    return 0 if now.status in ("running", "finished") else 1
+    return CODES.get(now.status, 1)
 
 
 def _followed(folder: Path) -> KeptRun:
@@ -49,7 +50,7 @@ def _followed(folder: Path) -> KeptRun:
     def look() -> KeptRun:
         now = run_cleanup.read_run(folder)
         text = Text(_drawn(now), no_wrap=True, overflow="ellipsis")
-        text.highlight_regex(r"missing.*|failed.*", "red")
+        text.highlight_regex(r"missing.*|failed.*|stopped.*", "red")
         text.highlight_regex("━+", "cyan")
         live.update(text, refresh=True)
         return now

@@ -23,6 +23,9 @@ from shared_components.federation.runs import (
     point_latest_to,
     working_on,
 )
+from shared_components.federation.site.agreed_job import ENROLLED
+from shared_components.federation.store import rounds_in
+from shared_components.reporting.records import EARLY
 
 _PLACES = ("{}-state", "{}/runs", "{}/surgfl")  # state of a simulator's workspace, a comparison, a startup kit
 _FOLDERS_OF_A_SITE = {FOLDER, "overlays", "sent", "tensorboard"}
@@ -37,13 +40,13 @@ class KeptRun:
     """One run on this disk."""
 
     folder: Path  # <state>/<job>/<when>
-    method: str  # empty at a site of a deployment, and where the run never began
-    done: int  # rounds that have ended; 0 if unknown
+    method: str  # empty where the run never began
+    done: int  # ended rounds; at a site of a deployment, rounds that the site has trained; 0 if unknown
     rounds: int  # of the job; 0 if unknown
     sites: int
     size: int  # bytes
     latest: bool  # whether the link `latest` names it
-    status: str  # running, finished, failed, unfinished or never began
+    status: str  # running, finished, failed, stopped, unfinished or never began
 
     @property
     def name(self) -> str:
@@ -91,9 +94,9 @@ def is_run(folder: Path) -> bool:
 def read_run(folder: Path) -> KeptRun:
     """Read a run's method, rounds, size and status from its files."""
     running = is_worked_on(folder)  # before the records: a run that ends while they are read is finished by them
-    description = _read_json(folder / DESCRIPTION)
+    description = _read_json(folder / DESCRIPTION) or _enrolled(folder)
     records = _records(folder / "server" / "rounds.jsonl")
-    done = sum(record.get("kind") == "aggregation" for record in records)
+    done = sum(record.get("kind") == "aggregation" for record in records) or description.get("trained", 0)
     ended = any(record.get("kind") == "outsider" for record in records)
     latest = folder.with_name(LATEST)
     sites = description.get("sites") or [path for path in folder.glob("*/quarantine.json")]
@@ -101,7 +104,7 @@ def read_run(folder: Path) -> KeptRun:
         folder,
         description.get("method", ""),
         done,
-        description.get("rounds", 0),
+        max(done, description.get("rounds", 0)),  # a resume may have more than a site enrolled with
         len(sites),
         sum(_sizes(folder).values()),
         latest.is_symlink() and os.readlink(latest) == folder.name,
@@ -109,11 +112,22 @@ def read_run(folder: Path) -> KeptRun:
     )
 
 
+def _enrolled(folder: Path) -> dict[str, Any]:
+    """Describe a run by the jobs that sites here have enrolled with, as a site of a deployment keeps it; else empty."""
+    for path in sorted(folder.glob(f"*/{ENROLLED}")):
+        job = _read_json(path).get("job")
+        if isinstance(job, dict) and isinstance(job.get("method"), str) and isinstance(job.get("rounds"), int):
+            last = rounds_in(path.parent)[-1:] or [-1]
+            return {"method": job["method"], "rounds": job["rounds"], "trained": last[0] + 1}
+    return {}
+
+
 def _status(description: dict[str, Any], ended: bool) -> str:
     if ended:
         return "finished"
-    if description.get("error"):
-        return "failed"
+    for key, how in EARLY.items():
+        if description.get(key):
+            return how
     return "unfinished" if description else "never began"
 
 

@@ -24,7 +24,7 @@ from shared_components.common.sanitise import printable
 
 CONFIG = "log_config_sites.json"  # in the workspace: the logging configuration of its sites' processes
 LOG, RECORDS = "log.txt", "log.json"  # of a party, in its folder of the workspace
-FAILED = "FAILED: "  # begins the line of a log that says why a job has ended early
+FAILED, STOPPED = "FAILED: ", "STOPPED: "  # begin the log's line with the reason of an early end
 OURS = "shared_components"
 SERVER = "server"
 _LONGEST = 400  # characters of one of FLARE's errors that are shown

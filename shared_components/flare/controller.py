@@ -39,7 +39,7 @@ from shared_components.federation.server.update_checks import RejectedUpdate
 from shared_components.federation.store import RESUME_VARIABLE
 from shared_components.federation.stored import HELD
 from shared_components.flare import console, memory, processes, wire
-from shared_components.flare.exchange import Exchange
+from shared_components.flare.exchange import Exchange, Stopped
 from shared_components.flare.job_settings import read_job, refuse_substituted
 from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.patches import final_message, sanitise_submissions, survive_bad_messages, worker_names
@@ -111,7 +111,7 @@ class FederationController(Controller):
             try:
                 self._run(abort_signal, fl_ctx)
             except (FederationError, NotWritten) as error:
-                self._give_up(str(error), fl_ctx)
+                self._give_up(str(error), fl_ctx, stopped=isinstance(error, Stopped))
                 if isinstance(error, Unusable):
                     leave()
             except Exception as error:
@@ -158,6 +158,7 @@ class FederationController(Controller):
             start_weights=start_weights(),
             project=Project(startup) if job.secure_sums and not is_simulator(fl_ctx) else None,
         )
+        shown = folder if is_simulator(fl_ctx) else folder.name  # an administrator has no such folder
         if server.resume():
             if missing := [site for site in server.state.sites if site not in present]:
                 why = "".join(f"; {site}: {lost[site]}" for site in missing if site in lost)
@@ -167,9 +168,9 @@ class FederationController(Controller):
                 )
             done = server.state.round == job.rounds
             where = f"after its {job.rounds} rounds" if done else f"at round {server.state.round + 1} of {job.rounds}"
-            self._console.say(f"resuming {folder} {where}")
+            self._console.say(f"resuming run {shown} {where}")
         else:
-            self._console.say(f"{job.name}: {len(server.state.sites)} sites, {job.rounds} rounds; state in {folder}")
+            self._console.say(f"{job.name}: {len(server.state.sites)} sites, {job.rounds} rounds; run {shown}")
         return server
 
     def _what_to_resume(self, fl_ctx: FLContext) -> bool | str:
@@ -207,7 +208,7 @@ class FederationController(Controller):
         """Send each site its own message; wait for all answers, or for enough of them and the grace time.
 
         Raises:
-            FederationError: FLARE aborted the job meanwhile.
+            FederationError: FLARE ended the job meanwhile; `Stopped` in production.
         """
         assert self.server is not None
         job, folder = self.server.job, self.server.folder
@@ -234,7 +235,7 @@ class FederationController(Controller):
         for one in tasks.values():
             self.cancel_task(one, fl_ctx=fl_ctx)
         if abort_signal.triggered:
-            raise FederationError(self._why_ended(title, exchange, folder, fl_ctx))
+            raise self._ended(title, exchange, folder, fl_ctx)
         return Answers(exchange.hand_over(), exchange.failures)
 
     def _wait(
@@ -272,19 +273,16 @@ class FederationController(Controller):
         if self._job_folder is not None:
             self._lost |= read_lost(self._job_folder)
 
-    def _why_ended(self, title: str, exchange: Exchange, folder: Path, fl_ctx: FLContext) -> str:
+    def _ended(self, title: str, exchange: Exchange, folder: Path, fl_ctx: FLContext) -> FederationError:
         """Return which sites had failed when FLARE ended the job, and which were still at work."""
         note_dead(exchange, folder)
         if not is_simulator(fl_ctx):
             found = Answers({}, exchange.failures).reasons() or "no site had failed"
-            at_work = ", ".join(exchange.pending) or "none"
-            return (
-                f"FLARE ended the job in {title}: an administrator stopped it, or the server ends; "
-                f"{found}; still at work: {at_work}"
-            )
+            why = f"FLARE ended the job in {title}: an administrator stopped it, or the server ends"
+            return Stopped(f"{why}; {found}; still at work: {', '.join(exchange.pending) or 'none'}")
         hint = last_error(exchange.pending[0], fl_ctx) if exchange.pending else ""
         exchange.close("no answer")
-        return f"FLARE ended task {title!r}: {Answers({}, exchange.failures).reasons()}{hint}"
+        return FederationError(f"FLARE ended task {title!r}: {Answers({}, exchange.failures).reasons()}{hint}")
 
     def _task(self, name: str, message: Message, exchange: Exchange) -> Task:
         def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
@@ -323,21 +321,22 @@ class FederationController(Controller):
             models = workspace_root(fl_ctx).parent / "models"
             leave_models(server.folder, server.state.sites, models)
             left = f"models {models}, {left}"
-            self._console.say(f"models  {models}/<site>/model.safetensors, and best.safetensors")
-        self._console.say(f"report  {page}\nstate   {server.folder}")
+            found = f"models  {models}/<site>/model.safetensors, and best.safetensors\nreport  {page}"
+            self._console.say(f"{found}\nstate   {server.folder}")
         self._console.end()
         final_message.say(
             f"surgfl: {server.job.name} finished {server.job.rounds} rounds; {left}", first=self._console.close
         )
 
-    def _give_up(self, reason: str, fl_ctx: FLContext) -> None:
+    def _give_up(self, reason: str, fl_ctx: FLContext, *, stopped: bool = False) -> None:
+        how = console.STOPPED if stopped else console.FAILED
         if not is_simulator(fl_ctx):  # a simulator prints the final message only
-            self._console.say(f"{console.FAILED}{reason}")
+            self._console.say(f"{how}{reason}")
         self._console.end()
-        final_message.say(f"surgfl: job {self.settings.get('name', '?')} FAILED: {reason}", first=self._console.close)
+        final_message.say(f"surgfl: job {self.settings.get('name', '?')} {how}{reason}", first=self._console.close)
         self.system_panic(reason, fl_ctx)
         try:
-            if self.server is not None and self.server.note_failure(reason):
+            if self.server is not None and self.server.note_failure(reason, "stopped" if stopped else "error"):
                 build_page(self.server.folder, fl_ctx)
         except OSError as error:  # such as a full disk, which may be the reason itself
             logger.error("the run's folder does not say why it ended: %s", error)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from shared_components.federation.messages import Message
+from shared_components.federation.messages import FederationError, Message
+
+
+class Stopped(FederationError):
+    """FLARE has ended a job in production, for an administrator or since the server ends."""
 
 
 class Exchange:

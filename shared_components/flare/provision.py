@@ -30,6 +30,7 @@ from shared_components.flare.deployment.certificates import (
 )
 from shared_components.flare.deployment.federation_file import Federation
 from shared_components.flare.deployment.kits import Kit, KitError, find_kit, make_private, refuse_spaces, secure
+from shared_components.flare.deployment.passphrase import why_weak
 from shared_components.flare.patches.replace import expect
 
 AUTHORITY = "ca"
@@ -77,10 +78,12 @@ def provision(federation: Federation, out: Path, *, passphrase: str | None = Non
     A passphrase encrypts the authority's key.
 
     Raises:
-        KitError: The folder is not empty, or has a space in its path; nothing was written.
+        KitError: The folder is not empty, or has a space in its path, or the passphrase is easy to guess; nothing was
+            written.
     """
     out = Path(out).resolve()
     refuse_spaces(out)
+    _refuse_weak(federation, passphrase)
     if os.path.lexists(out) and (not out.is_dir() or any(out.iterdir())):
         raise KitError(
             f"{out}: is there already and not empty; give another folder, or add what is new in the file to its kits "
@@ -102,12 +105,14 @@ def add(federation: Federation, out: Path, *, renew: tuple[str, ...] = (), passp
         passphrase: The authority key's; it encrypts a key that was not encrypted.
 
     Raises:
-        KitError: There is no such authority, the passphrase is wrong, a party has changed, or a kit exists already;
-            nothing was written.
+        KitError: There is no such authority, the passphrase is wrong, a new passphrase is easy to guess, a party has
+            changed, or a kit exists already; nothing was written.
     """
     out = Path(out).resolve()
     refuse_spaces(out)
     issued = read_issued(out)
+    if not needs_passphrase(out):  # the passphrase of an older key may be weaker, and still opens it
+        _refuse_weak(federation, passphrase)
     everybody = parties_of(federation)
     _refuse_changes(federation, issued, everybody)
     if odd := [name for name in renew if name not in everybody]:
@@ -124,6 +129,18 @@ def add(federation: Federation, out: Path, *, renew: tuple[str, ...] = (), passp
         write_json(out / AUTHORITY / ISSUED, json.loads((made / AUTHORITY / ISSUED).read_text("utf-8")))
         os.replace(_state(federation.name, made), _state(federation.name, out))
     return [find_kit(out / name) for name in wanted]
+
+
+def weakness(federation: Federation, passphrase: str | None) -> str:
+    """Return why a passphrase of the authority's key is easy to guess; empty if it is not, or if there is none."""
+    parties = parties_of(federation)
+    organisations = [party["organisation"] for party in parties.values()]
+    return "" if passphrase is None else why_weak(passphrase, [federation.name, *parties, *organisations])
+
+
+def _refuse_weak(federation: Federation, passphrase: str | None) -> None:
+    if why := weakness(federation, passphrase):
+        raise KitError(f"the passphrase {why}")
 
 
 def needs_passphrase(out: Path) -> bool:

@@ -22,6 +22,8 @@ from typing import Any
 
 from shared_components.core.card import Card, Metric
 
+EARLY = {"error": "failed", "stopped": "stopped"}
+"""Status of a run that ended early, by the key of run.json with the reason."""
 _NAMED = 6  # a heading counts more names than this
 
 

@@ -6,17 +6,18 @@ from typing import Any
 
 from shared_components.core.card import DASH, Metric, fixed
 from shared_components.reporting.costs import bytes_by_round, rejections, round_bytes, round_seconds, server_seconds
-from shared_components.reporting.records import Group, Run, curves, mean, round_number, score
+from shared_components.reporting.records import EARLY, Group, Run, curves, mean, round_number, score
 
 _NAMED = 6  # with more sites than this a sentence gives the range instead of every site
 
 
 def state(run: Run) -> tuple[str, str]:
-    """Return "complete", "unfinished" or "failed", and a sentence on the rounds that were aggregated."""
+    """Return "complete", "unfinished", "stopped" or "failed", and a sentence on the rounds that were aggregated."""
     done = len(run.aggregations)
     reached = f"{done} of {run.rounds} rounds were aggregated"
-    if run.info.get("error"):
-        return "failed", f"This run failed after {reached}: {run.info['error']}"
+    for key, how in EARLY.items():
+        if run.info.get(key):
+            return how, f"This run {'was ' * (how == 'stopped')}{how} after {reached}: {run.info[key]}"
     final = [site for site in run.sites if run.rounds in run.rows[site] or site in run.finals]
     if final and done >= run.rounds:
         return "complete", f"{reached[0].upper()}{reached[1:]}."

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from shared_components.common.progress import duration
 from shared_components.core.card import DASH
 from shared_components.reporting.costs import rejections
-from shared_components.reporting.records import Group, Run, score
+from shared_components.reporting.records import EARLY, Group, Run, score
 from shared_components.reporting.tables import Table, as_text
 
 _BAR, _NAMED = 32, 5  # letters of the bar; updates that are named
@@ -21,11 +21,10 @@ def frame(name: str, status: str, run: Run | None, steps: Mapping[str, str], *, 
     number of seconds since the last record.
     """
     if run is None:
-        rows = tuple(steps.items()) or ((DASH, "waiting for its first round"),)
+        rows = tuple(steps.items()) or ((DASH, "waiting for its first round" if status == "running" else DASH),)
         return f"{name}: {status}\n\n{as_text(Table('No rounds are recorded here', ('site', 'now'), rows, labels=2))}"
     done, parts = len(run.aggregations), [f"{run.said['label']}, {name}: {status}"]
-    if run.info.get("error"):
-        parts.append(f"failed: {run.info['error']}")
+    parts += [f"{how}: {run.info[key]}" for key, how in EARLY.items() if run.info.get(key)]
     full = _BAR * done // max(run.rounds, 1)
     left = time_left(run, since) if status == "running" else ""
     parts += [f"{'━' * full}{'·' * (_BAR - full)}  {done} of {run.rounds} rounds done{left}", ""]

@@ -148,6 +148,10 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
         r"^docker build .*$|^SURGFL_KIT=\S+ SURGFL_DATA=\S+ docker compose .*$",
         r"test -f $docker/Dockerfile -a -f $docker/compose.yaml", "no test has containers",
     ),
+    (
+        r"^(?:SURGFL_SITE_CONFIG=\S+ )?nvflare poc .*$|^for party in .* \$POC.*$|^surgfl job submit .* \$POC.*$",
+        "true", "FLARE's own ports and folder; tests/production/test_kits.py runs the whole block in others",
+    ),
     (r"^chown -R 10001 ", r"chown -R $(id -u) ", "root's"),
     (r"^(surgfl train .*)$", r"\1 --steps 1 --size 32x64 --batch-size 1", "minutes"),
     (r"--height 192 --width 256 --seed 587$", r"--height 64 --width 96 --seed 587", "half a minute"),

@@ -161,6 +161,23 @@ def test_what_a_site_alone_keeps_of_a_run_is_known_as_one(federate, toy_bundle, 
     assert names(run_cleanup.find_runs(tmp_path)) == [run.name]
 
 
+def test_a_run_that_ended_early_is_unfinished_at_a_site_which_knows_how_far_it_came(federate, toy_bundle, tmp_path):
+    """In a deployment only the server writes run.json: a site reads its enrolment and its own states."""
+    federate(make_job("fedavg", bundle="toy", rounds=5)).run(until=2)
+    (run,) = run_cleanup.find_runs(tmp_path)
+    (run.folder / "run.json").unlink()
+    shutil.rmtree(run.folder / "server")
+    kept = run_cleanup.read_run(run.folder)
+    assert (kept.status, kept.method, kept.done, kept.rounds) == ("unfinished", "fedavg", 2, 5)
+
+
+def test_a_stopped_run_is_not_a_failed_one(state):
+    stopped = make_run(
+        state, "fedavg", "20260104-100000", finished=False, done=1, stopped="an administrator stopped it"
+    )
+    assert run_cleanup.read_run(stopped).status == "stopped"
+
+
 def test_a_run_is_described_by_its_files_and_one_that_ends_meanwhile_by_its_end(state, monkeypatch):
     first, second, third = run_cleanup.find_runs(state)
     assert (first.method, first.done, first.rounds, first.sites) == ("fedavg", 2, 2, 2)

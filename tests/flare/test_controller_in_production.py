@@ -6,6 +6,8 @@ import pytest
 from nvflare.apis.signal import Signal
 
 from shared_components.common.atomic import write_json
+from shared_components.federation.run_cleanup import read_run
+from shared_components.flare import console
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.patches.lost_sites import LOST
 from tests.flare.conftest import SITES, ByHand, Place, copied
@@ -61,15 +63,36 @@ def test_a_job_that_needs_all_its_sites_ends_where_one_did_not_take_it_and_so_do
     assert f"was begun with site-2, not here now; site-2: {NOT_GIVEN}; start all of its sites" in panic
 
 
-def test_outside_a_simulator_the_end_by_flare_blames_nobody_who_was_at_work(by_hand, workspace, monkeypatch):
+@pytest.mark.pictures
+def test_outside_a_simulator_the_end_by_flare_is_a_stop_and_blames_nobody_who_was_at_work(
+    by_hand, workspace, monkeypatch, said, caplog
+):
     monkeypatch.setenv("SURGFL_STATE", str(workspace / "state"))
     signal = Signal()
     controller = by_hand(answer=but("round", "site-3", lambda *_: signal.trigger(True)))
-    controller.control_flow(signal, Place(workspace, "server", simulator=False))
-    assert controller.panics == [
+    with caplog.at_level("INFO", console.__name__):
+        controller.control_flow(signal, Place(workspace, "server", simulator=False))
+    (reason,) = controller.panics
+    assert reason == (
         "FLARE ended the job in round 1/1: an administrator stopped it, or the server ends; no site had failed; "
         "still at work: site-3"
-    ]
+    )
+    assert said == [f"surgfl: job test-fedavg STOPPED: {reason}"]
+    assert f"STOPPED: {reason}" in caplog.messages and "FAILED" not in caplog.text
+    run = controller.server.folder
+    described = json.loads((run / "run.json").read_text())
+    assert described["stopped"] == reason and "error" not in described
+    assert read_run(run).status == "stopped" and "This run was stopped after" in (run / "report/index.html").read_text()
+
+
+@pytest.mark.pictures
+def test_what_an_administrator_watches_names_the_run_and_no_folder_of_the_server(hospital, caplog):
+    with caplog.at_level("INFO", console.__name__):
+        controller = hospital().start()
+    assert not controller.panics
+    lines = "".join(record.getMessage() for record in caplog.records if record.name == console.__name__)
+    assert f"run {controller.server.folder.name}" in lines and "finished" in lines
+    assert str(controller.workspace) not in lines
 
 
 class Hospital(ByHand):

@@ -1,12 +1,17 @@
 """`surgfl job` against a real server: submit, list, watch, stop, fetch, and all that an administrator can do wrong."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from evidence.production.deployment import until
 from evidence.production.prepared import CHIEF
 from shared_components.cli import main
+from shared_components.federation.run_cleanup import find_runs
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +41,9 @@ def test_an_administrator_submits_watches_lists_stops_and_fetches(deploy_quick, 
     code, out, err = surgfl(deployment, "submit", job, "--set", "rounds=2", "--watch")
     first, *lines = out.splitlines()
     assert code == 0, out + err
-    assert lines[-1] == f"surgfl: job {first} finished"
+    assert lines[-1] == f"surgfl: job {first} finished" and str(deployment.server.kit) not in out
+    kit = deployment.kits / CHIEF
+    assert lines[-2] == f"result  surgfl job fetch {first} --admin {kit} --out results"
     expected = {f"round {number}/2  {site}  loss " for number in (1, 2) for site in deployment.sites}
     assert all(sum(line.startswith(begin) for line in lines) == 1 for begin in expected), out
 
@@ -58,10 +65,17 @@ def test_an_administrator_submits_watches_lists_stops_and_fetches(deploy_quick, 
     code, second, err = surgfl(deployment, "submit", job, "--set", "rounds=500")
     assert code == 0, err
     until(lambda: " running " in surgfl(deployment, "list")[1], 60, "the second job runs")
+    until(lambda: [run.done > 0 for run in find_runs(deployment.server.kit)] == [True, True], 60, "a round of it ends")
     assert surgfl(deployment, "fetch", second)[0] == 2
     assert surgfl(deployment, "stop", second) == (0, f"{second} is being stopped", "")
     code, out, err = surgfl(deployment, "watch", second)
     assert code == 3 and out.splitlines()[-1] == f"surgfl: job {second} stopped", out
+    assert "STOPPED: " in out and "FAILED" not in out
+    until(lambda: all(not party.job_pids(second) for party in deployment.parties), 60, "its processes have ended")
+    for party in deployment.parties:
+        newest = find_runs(party.kit)[-1]
+        assert newest.status == ("stopped" if party is deployment.server else "unfinished")
+        assert newest.method == "pfedsis" and 1 <= newest.done < 500 == newest.rounds
     assert "has ended already: stopped" in surgfl(deployment, "stop", second)[2]
 
     code, third, err = surgfl(deployment, "submit", job, "--resume", "another")
@@ -76,3 +90,14 @@ def test_an_administrator_submits_watches_lists_stops_and_fetches(deploy_quick, 
         assert (code, out) == (2, "") and f"there is no job {wrong}" in err, err
     code, out, err = surgfl(deployment, "list", who=deployment.kits / "hospital-a")
     assert code == 2 and "is the kit of a site" in err
+
+
+def test_flares_console_opens_as_the_kits_owner_and_asks_for_no_name(deploy_quick):
+    deployment = deploy_quick("hospital-a")
+    deployment.start()
+    path = f"{Path(sys.executable).parent}{os.pathsep}{deployment.variables['PATH']}"
+    console = subprocess.run(
+        [deployment.kits / CHIEF / "startup" / "fl_admin.sh"], input="check_status server\nlist_jobs\nbye\n",
+        env={**deployment.variables, "PATH": path}, capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert "User Name" not in console.stdout and "hospital-a" in console.stdout, console.stdout + console.stderr

@@ -1,6 +1,7 @@
 """What strict kits refuse: code that a job brings, unlisted classes; and FLARE's own rehearsal, `nvflare poc`."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,17 +15,18 @@ from evidence.production.hostile_jobs import UNLISTED, WORKFLOW, deployed, namin
 from evidence.production.prepared import free_ports
 from shared_components.cli import main
 from shared_components.flare.deployment.kits import find_kit, secure
+from tests.docs.rules import blocks_of
 from tests.flare.simulator import CLIENT, ROOT, SERVER, edit
 
 pytestmark = pytest.mark.slow
 
 NVFLARE = Path(sys.executable).with_name("nvflare")
-SITES = ("hospital-a", "hospital-b")
+SITES = ("site-1", "site-2")
 
 
 @pytest.fixture
 def poc(tmp_path):
-    """Return a function that runs `nvflare poc` with a home and a workspace of its own; nothing of it stays."""
+    """Return a function that runs bash with a home and a workspace of `nvflare poc` of its own; nothing of it stays."""
     mark = tmp_path.name + str(os.getpid())
     variables = {
         **os.environ, MARK: mark, "HOME": str(tmp_path / "home"), "NVFLARE_POC_WORKSPACE": str(tmp_path / "poc"),
@@ -33,9 +35,10 @@ def poc(tmp_path):
     (tmp_path / "home").mkdir()
 
     def run(*arguments, **more):
-        words = {"cwd": tmp_path, "env": {**variables, **more}, "capture_output": True, "text": True, "timeout": 120}
-        done = subprocess.run([NVFLARE, "poc", *arguments], **words)
+        words = {"cwd": tmp_path, "env": {**variables, **more}, "capture_output": True, "text": True, "timeout": 400}
+        done = subprocess.run(["bash", *arguments], check=False, **words)
         assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     run.mark = mark
     yield run
@@ -44,17 +47,23 @@ def poc(tmp_path):
     psutil.wait_procs(marked(mark), timeout=10)
 
 
-def test_a_rehearsal_starts_with_kits_that_one_command_makes_strict(poc, tmp_path):
-    port, admin_port = free_ports(2)
-    (tmp_path / "project.yml").write_text(yaml.safe_dump(project(port, admin_port)))
-    poc("prepare", "-i", "project.yml")
-    kits = tmp_path / "poc" / "rehearsal" / "prod_00"
-    for name in ("localhost", *SITES):
-        assert main(["secure-kit", str(kits / name)]) == 0
-    poc("start", PYTHONPATH=str(ROOT))  # waits until the server sees the sites
+SMALL = "--set rounds=1 --set training.iterations=1 --set training.height=32 --set training.width=64"
+
+
+def test_a_rehearsal_of_the_guide_trains(poc, tmp_path):
+    """The block of docs/deploy.md, with ports and a folder of its own and a job as small as can be."""
+    (block,) = (one for one in blocks_of(ROOT / "docs" / "deploy.md", "deploy") if "nvflare poc start" in one.text)
+    (tmp_path / "project.yml").write_text(yaml.safe_dump(project(*free_ports(2))))
+    commands = block.text.replace("/tmp/nvflare/poc/", f"{tmp_path}/poc/").replace("-n 2", "-i project.yml")
+    commands = commands.replace("--watch", f"{SMALL} --watch").replace(
+        "--videos 1,1,1", "--videos 1,1,1 --width 96 --height 64"
+    )
+    kits = tmp_path / "poc" / "example_project" / "prod_00"
+    done = poc("-euo", "pipefail", "-c", commands, PYTHONPATH=str(ROOT))
+    assert re.search(r"^surgfl: job \S+ finished$", done, re.M), done
     for name in SITES:
-        assert "Successfully registered" in (kits / name / "log.txt").read_text()
-    poc("stop")
+        assert "a template; fill it in" in done and (kits / name / "local" / "site.yaml").is_file()
+        assert (kits / name / "surgfl" / "fedavg").is_dir()
     until(lambda: not marked(poc.mark), 30, "the rehearsal has not ended")
 
 
@@ -64,11 +73,19 @@ def project(port, admin_port):
     organisation = {"org": "consortium"}
     return {
         "api_version": 3,
-        "name": "rehearsal",
+        "name": "example_project",
         "participants": [
-            {"name": "localhost", "type": "server", "fed_learn_port": port, "admin_port": admin_port, **organisation},
+            {
+                "name": "server",
+                "type": "server",
+                "default_host": "localhost",
+                "fed_learn_port": port,
+                "admin_port": admin_port,
+                **organisation,
+            },
             *({"name": name, "type": "client", **organisation} for name in SITES),
-            {"name": "chief@example.org", "type": "admin", "role": "project_admin", **organisation},
+            {"name": "admin@nvidia.com", "type": "admin", "role": "project_admin", **organisation},
+            {"name": "lead@nvidia.com", "type": "admin", "role": "lead", **organisation},
         ],
         "builders": [{"path": f"nvflare.lighter.impl.{name}"} for name in builders],
     }
@@ -123,3 +140,29 @@ def test_kits_that_allow_code_run_it_and_their_own_filter_still_guards_what_leav
     assert deployment.wait(deployment.submit(job)) != "FINISHED:COMPLETED"
     assert [path.name for path in marker.iterdir()] == ["hospital-a"]
     assert "nothing was sent" in deployment.sites["hospital-a"].log
+
+
+@pytest.mark.parametrize("name", ["localhost", "hospital-a"])
+def test_no_party_starts_without_what_restricts_it(deploy, tmp_path, name):
+    """Not from a kit that `nvflare deploy prepare` has made, which has no resources.json, nor by its own script."""
+    deployment = deploy("hospital-a")
+    (party,) = (one for one in deployment.parties if one.name == name)
+    prepared = tmp_path / "prepared" / name
+    (tmp_path / "docker.yaml").write_text(yaml.safe_dump({"runtime": "docker", "parent": {"docker_image": "surgfl"}}))
+    words = ["deploy", "prepare", party.kit, "--output", prepared, "--config", tmp_path / "docker.yaml"]
+    variables = {**party.variables, "HOME": str(tmp_path)}
+    subprocess.run([NVFLARE, *words], env=variables, check=True, capture_output=True, timeout=120)
+    assert not (prepared / "local" / "resources.json").exists()
+    own, party.kit = party.kit, prepared
+    party.start()
+    assert party.process.wait(60) == 1
+    assert f"{prepared}/local/resources.json: no such file, so that FLARE's own defaults would hold" in party.log
+    assert main(["secure-kit", str(prepared)]) == main(["secure-kit", "--check", str(prepared)]) == 0
+    (own / "local" / "resources.json").write_text("")
+    path = f"{NVFLARE.parent}{os.pathsep}{party.variables['PATH']}"
+    done = subprocess.run(
+        [own / "startup" / "sub_start.sh"], cwd=own, env={**party.variables, "PATH": path}, timeout=60,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert f"{own}/local/resources.json: cannot be read" in done.stderr

@@ -59,11 +59,15 @@ def test_missed_rounds_are_named_and_refused_updates_counted() -> None:
     assert missing <= set(sentences(run)) and ("updates missing", "1") in tiles(run)
 
 
-def test_state_is_complete_unfinished_or_failed() -> None:
+def test_state_is_complete_unfinished_stopped_or_failed() -> None:
     assert state(dice_run({"a": (0.1, 0.2)})) == ("complete", "1 of 1 rounds were aggregated.")
     assert state(dice_run({"a": (0.1, 0.2)}, rounds=5))[0] == "unfinished"
     failed = state(dice_run({"a": (0.1, 0.2)}, rounds=5, error="site-2: no training data"))
     assert failed == ("failed", "This run failed after 1 of 5 rounds were aggregated: site-2: no training data")
+    stopped = state(dice_run({"a": (0.1, 0.2)}, rounds=5, stopped="an administrator stopped it"))
+    assert stopped == (
+        "stopped", "This run was stopped after 1 of 5 rounds were aggregated: an administrator stopped it"
+    )  # fmt: skip
 
 
 def test_bytes_are_written_in_a_unit_that_suits_them() -> None:

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from shared_components.cli import main
-from shared_components.commands import watch
+from shared_components.commands import job, watch
 from shared_components.federation import run_cleanup
 from shared_components.reporting.records import load_run
 from shared_components.reporting.watched import frame, time_left
@@ -74,3 +74,16 @@ def test_before_the_first_record_and_after_a_failure_it_says_so(state, capsys, t
     assert "site-1  training 3/26" in capsys.readouterr().out
     assert main(["watch", str(tmp_path / "nowhere")]) == 2
     assert "there are no runs" in capsys.readouterr().err
+
+
+def test_a_stopped_run_is_said_to_be_stopped_with_the_exit_status_of_job_watch(state, capsys):
+    change_info(state, stopped="an administrator stopped it")
+    assert main(["watch", str(state.parents[1])]) == job.CODES["stopped"] == 3
+    out = capsys.readouterr().out
+    assert "stopped: an administrator stopped it" in out and "failed" not in out
+
+
+def test_a_sites_own_folder_of_an_ended_run_waits_for_no_round():
+    shown = frame("fedavg/x", "unfinished", None, {}, since=1.0)
+    assert shown.startswith("fedavg/x: unfinished") and "waiting" not in shown
+    assert "waiting for its first round" in frame("fedavg/x", "running", None, {}, since=1.0)

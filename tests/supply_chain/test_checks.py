@@ -1,5 +1,6 @@
 """The checks of the supply chain find what they look for, and say so where they could not look."""
 
+import configparser
 import json
 import os
 import pickle
@@ -95,6 +96,11 @@ def test_containers_run_as_nobody_special_with_data_that_cannot_be_written():
     """Read as YAML, whatever a linter says; `make supply-chain` lints both files."""
     services = yaml.safe_load((checks.DOCKER / "compose.yaml").read_text())["services"]
     for name, service in services.items():
+        mounts = [volume.rpartition("}")[2] for volume in service["volumes"]]
+        assert mounts[:3] == [":/kit", "/local:/kit/local:ro", "/startup:/kit/startup:ro"], name
+        assert all(mount.endswith(":ro") for mount in mounts[1:]), name
+        assert service["mem_limit"] == "${SURGFL_MEMORY:-8g}" and 0 < service["pids_limit"] <= 4096, name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
         assert service["user"] == "10001:10001" and service["read_only"] and service["cap_drop"] == ["ALL"], name
         assert "ports" not in service or name == "server"
     profiles = [service["profiles"] for service in services.values() if "extends" not in service]  # would add to them
@@ -103,6 +109,29 @@ def test_containers_run_as_nobody_special_with_data_that_cannot_be_written():
     image = (checks.DOCKER / "Dockerfile").read_text()
     assert "--require-hashes --requirement requirements.lock" in image
     assert image.index("USER 10001") < image.index("CMD")
+
+
+def test_a_service_of_systemd_may_write_to_its_kit_alone_and_reach_a_gpu():
+    """Read from the guide; tests/docs finds the script that the unit starts."""
+    (text,) = re.findall(r"```ini\n(.*?)```", (checks.ROOT / "docs" / "deploy.md").read_text("utf-8"), re.S)
+    unit = configparser.ConfigParser()
+    unit.optionxform = str
+    unit.read_string(text)
+    service = unit["Service"]
+    kit = service["ExecStart"].removesuffix("/startup/sub_start.sh")
+    assert service["ReadWritePaths"] == kit and service["ReadOnlyPaths"].split() == [f"{kit}/startup", f"{kit}/local"]
+    assert (service["ProtectSystem"], service["CapabilityBoundingSet"], service["User"]) == ("strict", "", "surgfl")
+    for on in (
+        "NoNewPrivileges",
+        "PrivateTmp",
+        "ProtectKernelModules",
+        "ProtectKernelTunables",
+        "ProtectControlGroups",
+    ):
+        assert service[on] == "yes", on
+    assert {"MemoryMax", "TasksMax", "SystemCallFilter", "RestrictAddressFamilies"} < set(service)
+    hides_the_gpu = {"PrivateDevices", "ProtectClock", "DeviceAllow", "DevicePolicy", "MemoryDenyWriteExecute"}
+    assert not hides_the_gpu & set(service)
 
 
 def test_a_container_starts_although_the_one_before_was_killed(tmp_path):

@@ -178,17 +178,18 @@ def full_disk_of_the_server(deploy: Deploy) -> str:
 
 
 NAMESPACE = ("unshare", "--mount", "--propagation", "private", "sh", "-c")
-CONTAINER = """mount -t tmpfs -o size=64m tmpfs /dev/shm && mount -t tmpfs tmpfs /var/tmp &&
-mount --bind "$0" "$0" && mount -o remount,bind,ro / && exec "$@"
+CONTAINER = """mount -t tmpfs -o size=64m tmpfs /dev/shm && mount -t tmpfs tmpfs /var/tmp && mount --bind "$0" "$0" &&
+for part in startup local; do mount --bind "$0/$part" "$0/$part" && mount -o remount,bind,ro "$0/$part" || exit; done &&
+mount -o remount,bind,ro / && exec "$@"
 """
 
 
 def in_container(party: Party) -> None:
-    """Let a party meet the file systems of a container from its next start on: it may write to its kit alone."""
+    """Let a party meet the file systems of a container from its next start on: two folders of its kit are read-only."""
     party.prefix = (*NAMESPACE, CONTAINER, str(party.kit))
 
 
-@trial("64 MB of shared memory and a disk that is read-only outside the kit, as in a container")
+@trial("64 MB of shared memory, and a disk that is read-only outside the kit and in its startup/ and local/")
 def little_room(deploy: Deploy) -> str:
     """A network of 27 MB with LOCAL pieces goes its rounds all the same, and leaves nothing in the memory."""
     deployment = deploy()
@@ -202,6 +203,9 @@ def little_room(deploy: Deploy) -> str:
     disks = [shutil.disk_usage(root / "dev/shm") for root in seen]
     assert all(disk.total == 64 << 20 for disk in disks), disks
     assert all(os.statvfs(root / "etc").f_flag & os.ST_RDONLY for root in seen)
+    kits = [root / party.kit.relative_to("/") for root, party in zip(seen, deployment.parties, strict=True)]
+    assert all(os.statvfs(kit / part).f_flag & os.ST_RDONLY for kit in kits for part in ("startup", "local"))
+    assert not any(os.statvfs(kit).f_flag & os.ST_RDONLY for kit in kits)
     sizes = [personal_model(deployment, "fedper", site).stat().st_size for site in deployment.sites]
     left, all_of_it = (sum(getattr(disk, what) for disk in disks) for what in ("used", "total"))
     return (

@@ -376,9 +376,9 @@ class ServerRunner:
         self.round_log.close(*finals, record)
         self.round_log.write()
 
-    def note_failure(self, reason: str) -> bool:
-        """Write why the run ended early into its run.json; return whether the file exists."""
-        return change_description(self.folder, error=reason)
+    def note_failure(self, reason: str, key: str = "error") -> bool:
+        """Write why the run failed, or with the key `stopped` why it was stopped, into run.json if it exists."""
+        return change_description(self.folder, **{key: reason})
 
     # ---- state
 
@@ -388,7 +388,7 @@ class ServerRunner:
             return False
         last, tensors, values = found
         self.state, self.round_log.records = ServerState.unpack(tensors, values, round=last + 1)
-        change_description(self.folder, rounds=self.job.rounds, error=None)
+        change_description(self.folder, rounds=self.job.rounds, error=None, stopped=None)
         return True
 
     def _save(self) -> None:

@@ -15,25 +15,18 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import NameOID
 
 from shared_components.common.atomic import write_json
 from shared_components.common.sanitise import printable
+from shared_components.flare.deployment.encrypted_key import LABEL, encrypt_key
 from shared_components.flare.deployment.kits import Kit, KitError
 
 SOON = timedelta(days=30)
 ANSWER = 3.0  # seconds in which a server rejects a certificate, or else has accepted it
 EXPIRED = 10  # OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED
 CERTIFICATE, KEY = "root_cert", "root_pri_key"  # FLARE's names in its cert.json
-LEAST_LETTERS = 12  # of a passphrase
-_ENCRYPTED = "BEGIN ENCRYPTED PRIVATE KEY"
 
 
 def ends(kit: Kit) -> datetime:
@@ -146,7 +139,7 @@ def _read(path: Path) -> x509.Certificate:
 
 def is_encrypted(path: Path) -> bool:
     """Return whether the key in an authority's cert.json is encrypted; raise KitError if the file cannot be read."""
-    return _ENCRYPTED in _read_authority(path)[KEY]
+    return LABEL in _read_authority(path)[KEY]
 
 
 def load_authority(path: Path, passphrase: str | None) -> tuple[bytes, Any]:
@@ -156,7 +149,7 @@ def load_authority(path: Path, passphrase: str | None) -> tuple[bytes, Any]:
         KitError: The file cannot be read, or the passphrase is missing or wrong.
     """
     kept = _read_authority(path)
-    encrypted = _ENCRYPTED in kept[KEY]
+    encrypted = LABEL in kept[KEY]
     if encrypted and passphrase is None:
         raise KitError(f"{path}: the authority's key is encrypted; give its passphrase")
     try:
@@ -174,14 +167,11 @@ def save_authority(path: Path, certificate: bytes, key: Any, passphrase: str | N
     """Write FLARE's cert.json with the authority's certificate (PEM) and private key alone.
 
     A passphrase encrypts the key (PKCS #8); without one it is written unencrypted.
-
-    Raises:
-        KitError: The passphrase is too short.
     """
-    if passphrase is not None and len(passphrase) < LEAST_LETTERS:
-        raise KitError(f"the passphrase has {len(passphrase)} letters; give at least {LEAST_LETTERS}")
-    encryption = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase.encode())
-    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption).decode()
+    if passphrase is None:
+        text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    else:
+        text = encrypt_key(key, passphrase)
     write_json(path, {CERTIFICATE: certificate.decode(), KEY: text})
     path.chmod(0o600)
 

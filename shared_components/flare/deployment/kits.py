@@ -7,6 +7,7 @@ beside them, which allows some ninety of FLARE's classes and lets administrators
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -23,11 +24,14 @@ PARTS = {"server": "fed_server.json", "site": "fed_client.json", "administrator"
 """The kinds of kits, and the file by which the `startup` folder of each is recognised."""
 FILTER = "shared_components.flare.filters.DeclaredPiecesOnly"
 GUARD = "shared_components.flare.peers.KeepToTheServer"  # everywhere: restricts the messages of others
+BOUNDARY = "shared_components.flare.boundary.RequireBoundary"  # everywhere: no start without the restricting files
 LOST_SITES = "shared_components.flare.lost_sites.LostSites"  # at the server: a lost site does not end the job
 ALLOW_LIST = Path(__file__).with_name("allow_list.json")
 """The classes that a job may name at the `server` and at a `client`: FLARE builds no others."""
 PRIVACY = "privacy.json"
 FLARES_HEART_BEAT = 600
+CHECK = 'python3 -P -m shared_components.flare.deployment.check "$KIT_WORKSPACE" || exit 1'
+CHECKED_BEFORE = 'echo "WORKSPACE set to $WORKSPACE"\n'
 HEART_BEAT_SECONDS = 30  # a site counts as gone after this and another minute of silence
 STORAGE = "storage"
 CODE = ("byoc", "server-predeployed-flwr")
@@ -55,6 +59,10 @@ split:
 LIMITS = """\
 # What this machine does for a job at most; a job that asks for more is refused. docs/your-data.md explains the keys.
 """
+
+
+REMEDY = "run surgfl secure-kit {}, and start it again"
+"""Remedy for every reason that `why_open` returns, with a place for the kit's folder."""
 
 
 class KitError(ValueError):
@@ -104,7 +112,7 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
     """Write the restricting files of a kit; the party's other settings stay.
 
     Args:
-        kit: Any party's; an administrator's gets only the safe start script.
+        kit: Any party's.
         allow_custom_code: Let a job bring code, which this kit then runs.
 
     Returns:
@@ -113,41 +121,41 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
     Raises:
         KitError: A file of the kit cannot be read; nothing was written.
     """
-    scripts = list(_start_scripts(kit))
-    if kit.part == "administrator":
-        return [_write_script(path, text) for path, text in scripts]
+    startup, changes = kit.folder / "startup", []
     if kit.part == "site":
-        _refuse_reserved(kit.folder / "startup" / PARTS["site"])
-    changes = [
-        _change(kit, "resources.json", partial(_resources, kit)),
-        _change(kit, "authorization.json", partial(_authorization, kit, allow_custom_code)),
-    ]
-    if kit.part == "site":
+        _refuse_reserved(startup / PARTS["site"])
         changes.append(_change(kit, PRIVACY, partial(_privacy, kit)))
+    if kit.part != "administrator":
+        changes.append(_change(kit, "resources.json", partial(_resources, kit)))
+        changes.append(_change(kit, "authorization.json", partial(_authorization, kit, allow_custom_code)))
+    if not (startup / "signature.json").exists():  # a kit that FLARE signs must not change
+        own = startup / PARTS[kit.part]
+        changes.append(_changed(own, own, _ask_no_name if kit.part == "administrator" else _require_boundary))
+    changes += _start_scripts(kit)
     said = [_write(path, text, words) for path, text, words in changes if _differs(path, text)]
     for name, text, words in _templates() if kit.part == "site" else ():
         if not (path := kit.local / name).exists():
             said.append(_write(path, text, words))
-    return said + [_write_script(path, text) for path, text in scripts]
+    return said
 
 
-def _start_scripts(kit: Kit) -> Iterator[tuple[Path, str]]:
-    """Yield each script that starts Python and does not set `SAFE_START` yet, with its new text."""
+def _start_scripts(kit: Kit) -> Iterator[tuple[Path, str, str]]:
+    """Yield each script that starts Python with its new text: `SAFE_START`, and in sub_start.sh `CHECK`."""
     for path in sorted((kit.folder / "startup").glob("*.sh")):
         text = path.read_text(encoding="utf-8")
-        if "python3 " not in text or SAFE_START in text:
+        if "python3 " not in text:
             continue
-        first, _, rest = text.partition("\n")
-        if not first.startswith("#!") or (path.name == "sub_start.sh") != (FLARES_PATH in rest):
-            raise KitError(f"{path}: is not the script of FLARE's kits; provision the kit again")
-        yield path, f"{first}\n{SAFE_START}\n{rest.replace(FLARES_PATH, SAFE_PATH)}"
-
-
-def _write_script(path: Path, text: str) -> str:
-    mode = path.stat().st_mode
-    write_text(path, text)
-    path.chmod(mode)
-    return f"{path}: Python imports nothing from the working folder"
+        starts = path.name == "sub_start.sh"
+        if SAFE_START not in text:
+            first, _, rest = text.partition("\n")
+            if not first.startswith("#!") or starts != (FLARES_PATH in rest):
+                raise KitError(f"{path}: is not the script of FLARE's kits; provision the kit again")
+            text = f"{first}\n{SAFE_START}\n{rest.replace(FLARES_PATH, SAFE_PATH)}"
+        if starts:  # FLARE names no file that it cannot read
+            if CHECK not in text and CHECKED_BEFORE not in text:
+                raise KitError(f"{path}: is not the script of FLARE's kits; provision the kit again")
+            text = text if CHECK in text else text.replace(CHECKED_BEFORE, f"{CHECK}\n{CHECKED_BEFORE}")
+        yield path, text, "Python imports nothing from the working folder" + ", and the kit is checked first" * starts
 
 
 def _templates() -> Iterator[tuple[str, str, str]]:
@@ -173,6 +181,37 @@ def _refuse_reserved(path: Path) -> None:
 Made = tuple[dict[str, Any], str]  # the new values of a file, and their meaning in words
 
 
+def why_open(kit: Kit) -> str:
+    """Return why a kit's files do not restrict its processes; empty if they do, or if it is an administrator's.
+
+    They do as long as `secure` would change nothing in them that restricts.
+    """
+    makes: dict[str, list[Callable[[dict[str, Any]], Made]]] = {
+        "resources.json": [partial(_restrict, kit)],
+        "authorization.json": [partial(_authorization, kit, code) for code in (False, True)],
+        PRIVACY: [partial(_privacy, kit)],
+    }
+    if kit.part != "site":
+        del makes[PRIVACY]
+    for name, ways in makes.items() if kit.part != "administrator" else ():
+        try:
+            if not (path := kit.local / name).is_file():
+                raise KitError(f"{path}: no such file, so that FLARE's own defaults would hold")
+            before, made = read_json(path), [json.loads(_changed(path, path, way)[1]) for way in ways]
+        except KitError as error:
+            return str(error)
+        if before not in made:
+            keys = ", ".join(key for key in made[0] if made[0][key] != before.get(key))
+            return f"{path}: {keys} would not restrict jobs and messages"
+    return ""
+
+
+def refuse_open(kit: Kit) -> None:
+    """Raise KitError if a kit's files do not restrict its processes; the message names the remedy."""
+    if why := why_open(kit):
+        raise KitError(f"{why}; {REMEDY.format(kit.folder)}")
+
+
 def _change(kit: Kit, name: str, make: Callable[[dict[str, Any]], Made]) -> tuple[Path, str, str]:
     """Return a file's path, new text and its meaning; ``make`` changes the values of the file or of FLARE's default."""
     path = kit.local / name
@@ -180,6 +219,10 @@ def _change(kit: Kit, name: str, make: Callable[[dict[str, Any]], Made]) -> tupl
     source = path if path.exists() else default
     if name != PRIVACY and not source.exists():
         raise KitError(f"{source}: no such file; provision the kit again")
+    return _changed(path, source, make)
+
+
+def _changed(path: Path, source: Path, make: Callable[[dict[str, Any]], Made]) -> tuple[Path, str, str]:
     try:
         values, words = make(read_json(source) if source.exists() else {})
     except (AttributeError, KeyError, TypeError) as error:
@@ -203,23 +246,33 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _differs(path: Path, text: str) -> bool:
-    return not path.exists() or json.loads(path.read_text(encoding="utf-8")) != json.loads(text)
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    return before != text and not (before and path.suffix == ".json" and json.loads(before) == json.loads(text))
 
 
 def _write(path: Path, text: str, words: str) -> str:
+    mode = path.stat().st_mode if path.exists() else None
     write_text(path, text)
+    if mode is not None:
+        path.chmod(stat.S_IMODE(mode))  # of scripts, and of files that are private
     return f"{path}: {words}"
 
 
-def _resources(kit: Kit, values: dict[str, Any]) -> Made:
+def _restrict(kit: Kit, values: dict[str, Any]) -> Made:
+    """Change what of a party's resources restricts its processes."""
     allowed = read_json(ALLOW_LIST)
     values["class_list_enforcement_mode"] = allowed["class_list_enforcement_mode"]
     values["class_allow_list"] = allowed["client" if kit.part == "site" else "server"]["class_allow_list"]
     names = " and ".join(name.rpartition(".")[2] for name in values["class_allow_list"])
-    words = f"a job may name {names}, and no other class"
     _stand(values, GUARD)
     if kit.part == "site":
         values["allow_log_streaming"] = False
+    return values, f"a job may name {names}, and no other class"
+
+
+def _resources(kit: Kit, values: dict[str, Any]) -> Made:
+    values, words = _restrict(kit, values)
+    if kit.part == "site":
         return values, f"{words}; no log leaves the site"
     for server in values["servers"]:
         if server.get("heart_beat_timeout") == FLARES_HEART_BEAT:
@@ -230,10 +283,20 @@ def _resources(kit: Kit, values: dict[str, Any]) -> Made:
 
 
 def _stand(values: dict[str, Any], component: str) -> None:
-    """Add one of our components, which the party's process builds at its start, if it is missing."""
-    components = values.setdefault("components", [])
-    if not any(one.get("path") == component for one in components):
-        components.append({"id": component.split(".")[-2], "path": component, "args": {}})
+    """Add one of our components, which the party's process builds at its start, unless it is there and not disabled."""
+    ours = {"id": component.split(".")[-2], "path": component, "args": {}}
+    if ours not in (components := values.setdefault("components", [])):
+        values["components"] = [*(one for one in components if one.get("path") != component), ours]
+
+
+def _require_boundary(values: dict[str, Any]) -> Made:
+    _stand(values, BOUNDARY)
+    return values, "every process ends at its start if the files in local/ no longer restrict it"
+
+
+def _ask_no_name(values: dict[str, Any]) -> Made:
+    values["admin"]["uid_source"] = "cert"
+    return values, "FLARE's console logs in by the name in the certificate, and asks for none"
 
 
 def _own_storage(values: dict[str, Any]) -> None:

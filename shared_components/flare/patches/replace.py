@@ -81,9 +81,9 @@ def or_end(what: str) -> Iterator[None]:
         end_process(f"{what} cannot be put in place ({type(error).__name__}: {error})")
 
 
-def end_process(why: str) -> NoReturn:
+def end_process(why: str, remedy: str = f"install nvflare=={VERSION}") -> NoReturn:
     """Write the reason to the log and to standard error, and end the process, whoever has called."""
-    sentence = f"{why}; this process ends, for it would run unprotected: install nvflare=={VERSION}"
+    sentence = f"{why}; this process ends, for it would run unprotected: {remedy}"
     if handlers := logging.getLogger().handlers:  # without any, logging writes to standard error, too
         logger.critical("%s", sentence)
     for handler in handlers:

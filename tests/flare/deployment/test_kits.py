@@ -107,7 +107,7 @@ def test_a_start_script_imports_nothing_from_the_working_folder(kits, name, give
     safe, path = json.loads(done.stdout.splitlines()[-1])
     assert not safe and {"", str(kit)} & set(path), "FLARE's own"
     (said,) = secure(find_kit(kit))
-    assert said == f"{script}: Python imports nothing from the working folder"
+    assert said.startswith(f"{script}: Python imports nothing from the working folder")
     assert script.read_text() == before and script.stat().st_mode == mode
 
 
@@ -235,6 +235,18 @@ def test_the_command_says_what_it_changed_and_what_was_in_place(kits, capsys):
     assert capsys.readouterr().out.startswith(f"{kits / 'localhost'}: all is in place\nIts certificate holds until 2")
     assert main(["secure-kit", str(kits / "anna@example.org")]) == 0
     assert ": all is in place" in capsys.readouterr().out
+
+
+def test_an_administrators_console_asks_for_no_name_also_with_a_kit_of_flare(kits, capsys):
+    kit = kits / "anna@example.org"
+    file = kit / "startup" / "fed_admin.json"
+    assert json.loads(file.read_text())["admin"]["uid_source"] == "cert"
+    edit(file, lambda kept: kept["admin"].update(uid_source="user_input"))  # as `nvflare provision` writes it
+    assert main(["secure-kit", str(kit)]) == 0
+    assert f"{file}: FLARE's console logs in by the name in the certificate" in capsys.readouterr().out
+    assert main(["secure-kit", str(kit)]) == 0 and ": all is in place" in capsys.readouterr().out
+    described = json.loads(file.read_text())["admin"]
+    assert (described["uid_source"], described["username"]) == ("cert", "anna@example.org")
 
 
 @pytest.mark.parametrize("party", ["localhost", "hospital-a"])

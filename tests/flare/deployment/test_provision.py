@@ -3,12 +3,19 @@
 import json
 import shutil
 import stat
+import subprocess
 from datetime import timedelta
 
+import msgspec
 import pytest
 import yaml
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from nvflare.lighter.provisioner import Provisioner
 
 from shared_components.cli import main
@@ -270,10 +277,55 @@ def test_a_key_that_was_plain_is_encrypted_when_somebody_is_added(kits, larger):
     assert numbers(kits) == before and plain_keys((kits / STATE).read_bytes()) == []
 
 
-def test_a_short_passphrase_makes_nothing(described, tmp_path):
-    with pytest.raises(KitError, match="the passphrase has 11 letters; give at least 12"):
-        provision(parse_federation(described), tmp_path / "kits", passphrase="eleven words"[:11])
-    assert list(tmp_path.iterdir()) == []
+def rounds_of(pem):
+    """Return how many rounds OpenSSL reads that a PKCS #8 key's PBKDF2 has, and its function."""
+    words = ["openssl", "asn1parse"]
+    lines = subprocess.run(words, input=pem, capture_output=True, text=True, check=True).stdout.splitlines()
+    after = next(number for number, line in enumerate(lines) if line.endswith(":PBKDF2"))
+    rounds = next(line for line in lines[after:] if "INTEGER" in line)
+    (function,) = (line.rpartition(":")[2] for line in lines if "hmacWith" in line)
+    return int(rounds.rpartition(":")[2], 16), function
+
+
+def test_the_key_is_derived_from_the_passphrase_by_600_000_rounds(encrypted):
+    assert rounds_of(key_of(encrypted)) == (600_000, "hmacWithSHA256")
+
+
+def older(kits, passphrase):
+    """Encrypt the authority's key as SurgFL 0.1 did; return it."""
+    path = kits / STATE
+    kept = json.loads(path.read_text())
+    key = load_pem_private_key(kept["root_pri_key"].encode(), None)
+    encryption = BestAvailableEncryption(passphrase.encode())
+    kept["root_pri_key"] = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption).decode()
+    path.write_text(json.dumps(kept))
+    return key
+
+
+def test_an_older_key_with_a_weak_passphrase_still_opens_is_said_to_be_weak_and_gets_the_rounds(
+    kits, larger, tmp_path, capsys
+):
+    key = older(kits, "aaaaaaaaaaaa")
+    assert rounds_of(key_of(kits))[0] == 2048
+    (tmp_path / "passphrase").write_text("aaaaaaaaaaaa")
+    (tmp_path / "federation.yaml").write_text(yaml.safe_dump(msgspec.to_builtins(larger)))
+    words = ["provision", str(tmp_path / "federation.yaml"), "--out", str(kits), "--add"]
+    assert main([*words, "--passphrase-file", str(tmp_path / "passphrase")]) == 0
+    assert "For a new key its passphrase would be refused: it is easy to guess" in capsys.readouterr().out
+    again = load_pem_private_key(key_of(kits).encode(), b"aaaaaaaaaaaa")
+    assert again.private_numbers() == key.private_numbers() and rounds_of(key_of(kits))[0] == 600_000
+
+
+@pytest.mark.parametrize(
+    ("passphrase", "words"), [("eleven word", "has 11 letters; give at least 12"), ("a" * 12, "is easy to guess")]
+)
+@pytest.mark.parametrize("later", [False, True])
+def test_a_weak_passphrase_makes_nothing(kits, described, passphrase, words, later):
+    out = kits if later else kits.parent / "new"
+    before = contents(kits)
+    with pytest.raises(KitError, match=f"the passphrase {words}"):
+        (add if later else provision)(parse_federation(described), out, passphrase=passphrase)
+    assert contents(kits) == before and [path.name for path in kits.parent.iterdir()] == ["kits"]
 
 
 @pytest.fixture

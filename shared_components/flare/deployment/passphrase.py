@@ -1,0 +1,116 @@
+"""Refuse a passphrase that a list of words, keyboard rows or repetitions would guess.
+
+The estimate follows zxcvbn (Wheeler, USENIX Security 2016): the cheapest way to spell a passphrase by known words,
+copies of earlier parts, and single characters, in bits.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, pairwise
+
+LEAST_LETTERS = 12
+LEAST_BITS = 50.0  # 36 years at a million guesses a second, each of 600,000 rounds
+LONGEST = 128  # letters that count
+WORD_BITS, COPY_BITS = 8.0, 5.0
+Piece = tuple[int, int, float]  # begin, end and bits of a part of a passphrase
+LEAST_WORD = 3  # letters
+ROWS = ((0, "1234567890-="), (0, "!@#$%^&*()_+"), (1, "qwertyuiop[]"), (2, "asdfghjkl;'"), (3, "zxcvbnm,./"))
+KEYS = {key: 100 * row + column for row, keys in ROWS for column, key in enumerate(keys)}
+"""Place of each key on a keyboard, by row and column."""
+POOLS = ((r"[a-z]", 26), (r"[A-Z]", 26), (r"[0-9]", 10), (r"[ -/:-@\[-`{-~]", 33), (r"[^ -~]", 100))
+"""Kinds of characters, and how many characters each has for a guesser."""
+LEET = str.maketrans("013457@$!", "oieastasi")
+DATE, DATE_BITS = re.compile(r"\d{1,4}([-./ ])\d{1,2}\1\d{1,4}"), 15.0
+YEARS = frozenset(map(str, range(1940, 2041)))
+WORDS = frozenset(
+    """
+    abc abcd access admin administrator alexander alpha america amanda andrew angel animal apple april august autumn
+    azerty baby bailey banana baseball basketball batman battery beach bear beautiful berlin birthday black blue bond
+    boss boston buster butterfly camera cat change changeme charlie cheese chelsea chicken chocolate christmas church
+    clinic cloud coffee college company computer consortium cookie cool correct country cowboy cream dallas daniel data
+    david december default demo diamond doctor dog dragon eagle earth easy elephant emergency england enter example
+    family father february federated federation ferrari fire fish flare flower football forever freedom friday friend
+    garden george ginger girl god gold golf good google guest hallo happy harley health heart hello hidden hockey
+    home honey horse hospital house hunter ice iloveyou internet jackson january jennifer jesus jordan joshua july june
+    justin key keyword killer king kitten lake learning letmein liverpool london lord love lucky machine maggie magic
+    manchester march marina martin master matrix matthew maverick medical medicine merlin michael michelle mickey
+    miller model moderator monday money monitor monkey morning mother mountain music mustang nascar network never new
+    nicole ninja november nvflare nvidia ocean october office orange oscar panther paris party pass passphrase passwd
+    password passwort patient peace peanut pepper phoenix player please pokemon porsche power prince princess private
+    project purple qazwsx qwer qwert qwerty qwertz rabbit rainbow ranger red river robert robot rock root running
+    sample samsung saturday school secret secure security september server service shadow silver simple site smith
+    soccer sophie spring staple star starwars steelers student summer sun sunday sunshine super superman surgeon
+    surgery surgfl surgical system taylor team tennis test tester testing thank the this thomas thunder thursday tiger
+    tigger time trust trustno1 tuesday united university user victory video vision wednesday welcome whatever white
+    william windows winner winter wizard wonder word world yankees yellow you zaq
+    """.split()
+)
+
+
+def why_weak(passphrase: str, names: Iterable[str] = ()) -> str:
+    """Return why a passphrase is refused, without its subject; empty if it is strong enough.
+
+    Args:
+        passphrase: The passphrase.
+        names: Names of the federation and its parties, whose words count as known.
+    """
+    if len(passphrase) < LEAST_LETTERS:
+        return f"has {len(passphrase)} letters; give at least {LEAST_LETTERS}"
+    known = WORDS | YEARS | {word for name in names for word in _words(name) if len(word) >= LEAST_WORD}
+    if (bits := estimate_bits(passphrase, known)) >= LEAST_BITS:
+        return ""
+    return (
+        f"is easy to guess ({bits:.0f} bits of {LEAST_BITS:.0f}): common words, names of the federation, keyboard "
+        "rows, sequences and repetitions count little; take one of openssl rand -base64 24, or six unrelated words"
+    )
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of a name, and the name without what separates them."""
+    parts = "".join(c if c.isalnum() else " " for c in name.casefold()).split()
+    return [*parts, "".join(parts)]
+
+
+def estimate_bits(passphrase: str, known: frozenset[str] = WORDS | YEARS) -> float:
+    """Estimate the bits of a passphrase: the binary logarithm of the guesses that find its first `LONGEST` letters."""
+    text = unicodedata.normalize("NFKC", passphrase)[:LONGEST]
+    letter = math.log2(sum(size for kind, size in POOLS if re.search(kind, text)))
+    lower = "".join(c.lower()[:1] for c in text)  # of the same length
+    dates = ((*found.span(), DATE_BITS) for found in DATE.finditer(text))
+    pieces = [*_known_words(lower, known), *_copies(lower), *dates]
+    least = [0.0]  # bits of the first letters, by their count
+    for end in range(1, len(text) + 1):
+        ways = [least[begin] + bits for begin, stop, bits in pieces if stop == end]
+        least.append(min([least[-1] + letter, *ways]))
+    return least[-1]
+
+
+def _known_words(text: str, known: frozenset[str]) -> Iterator[Piece]:
+    """Yield known words, backwards or with digits for letters, too."""
+    for plain in (text, text.translate(LEET)):
+        for begin, end in combinations(range(len(plain) + 1), 2):
+            part = plain[begin:end]
+            if part in known or part[::-1] in known:
+                yield begin, end, WORD_BITS
+
+
+def _copies(text: str) -> Iterator[Piece]:
+    """Yield parts whose steps, in the alphabet or on a keyboard, repeat earlier steps: 123, qwe, abcabc, aabbcc."""
+    keys = [KEYS.get(c, (1000 + place) ** 2) for place, c in enumerate(text)]  # no two steps beside a key are equal
+    for places in ([ord(c) for c in text], keys):
+        steps = [after - before for before, after in pairwise(places)]
+        for begin in range(1, len(steps)):
+            longest = max(_shared(steps, earlier, begin) for earlier in range(begin))
+            yield from ((begin + 1, begin + 1 + length, COPY_BITS) for length in range(2, longest + 1))
+
+
+def _shared(steps: Sequence[int], first: int, second: int) -> int:
+    """Return for how many steps two parts agree; the first may run into the second."""
+    count = 0
+    while second + count < len(steps) and steps[first + count] == steps[second + count]:
+        count += 1
+    return count

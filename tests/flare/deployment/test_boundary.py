@@ -1,0 +1,174 @@
+"""A kit that has lost what restricts it is refused with a sentence; tests/production/test_kits.py starts such kits."""
+
+import json
+import sys
+
+import pytest
+
+from shared_components.cli import main
+from shared_components.flare import boundary
+from shared_components.flare.boundary import RequireBoundary
+from shared_components.flare.deployment.kits import BOUNDARY, CHECK, CODE, GUARD, PARTS, KitError, find_kit, secure
+from tests.flare.simulator import edit
+
+RESOURCES, RIGHTS, PRIVACY = "resources.json", "authorization.json", "privacy.json"
+
+
+def gone(path):
+    path.unlink()
+
+
+def holding(text):
+    return lambda path: path.write_text(text)
+
+
+def changed(**values):
+    return lambda path: edit(path, lambda kept: kept.update(values))
+
+
+def without(key):
+    return lambda path: edit(path, lambda kept: kept.pop(key))
+
+
+def guard(change):
+    """Return what changes the entry of our guard, or removes it where ``change`` is None."""
+
+    def apply(kept):
+        (ours,) = (one for one in kept["components"] if one["path"] == GUARD)
+        kept["components"].remove(ours)
+        if change is not None:
+            kept["components"].append(ours | change)
+
+    return lambda path: edit(path, apply)
+
+
+def right(**rights):
+    return lambda path: edit(path, lambda kept: kept["permissions"]["member"].update(rights))
+
+
+def unfiltered(path):
+    edit(path, lambda kept: kept["scopes"].append({"name": "other"}))
+
+
+def disabled(path):
+    edit(path, lambda kept: kept["scopes"][0]["task_result_filters"][0].update(disabled=True))
+
+
+OPEN = {
+    "only FLARE's default": (RESOURCES, gone, "no such file"),
+    "empty": (RESOURCES, holding(""), "cannot be read"),
+    "no JSON": (RESOURCES, holding('{"class_allow_list": ['), "cannot be read"),
+    "no text": (RESOURCES, lambda path: path.write_bytes(b"\xff\xfe"), "cannot be read"),
+    "another value": (RESOURCES, holding("[]"), "holds no mapping"),
+    "nothing in it": (RESOURCES, holding("{}"), "class_list_enforcement_mode, class_allow_list, components"),
+    "no list": (RESOURCES, without("class_allow_list"), "class_allow_list"),
+    "a list of all": (RESOURCES, changed(class_allow_list=["*"]), "class_allow_list"),
+    "a list of packages": (RESOURCES, changed(class_allow_list=["nvflare.", "shared_components."]), "class_allow_list"),
+    "an empty list": (RESOURCES, changed(class_allow_list=[]), "class_allow_list"),
+    "a list that only warns": (RESOURCES, changed(class_list_enforcement_mode="warn"), "class_list_enforcement_mode"),
+    "no components": (RESOURCES, without("components"), "components"),
+    "components of another kind": (RESOURCES, changed(components={}), "is not what FLARE reads"),
+    "components that are null": (RESOURCES, changed(components=None), "is not what FLARE reads"),
+    "no guard": (RESOURCES, guard(None), "components"),
+    "a guard that is disabled": (RESOURCES, guard({"disabled": True}), "components"),
+    "a guard of another class": (RESOURCES, guard({"path": "nvflare.widgets.widget.Widget"}), "components"),
+    "FLARE's default rights": (RIGHTS, gone, "no such file"),
+    "empty rights": (RIGHTS, holding(""), "cannot be read"),
+    "no rights": (RIGHTS, holding("{}"), "is not what FLARE reads"),
+    "code of anybody": (RIGHTS, right(**dict.fromkeys(CODE, "any")), "permissions"),
+}
+OPEN_AT_A_SITE = {
+    "logs are streamed": (RESOURCES, changed(allow_log_streaming=True), "allow_log_streaming"),
+    "no filter": (PRIVACY, gone, "no such file"),
+    "a scope without our filter": (PRIVACY, unfiltered, "scopes"),
+    "a filter that is disabled": (PRIVACY, disabled, "scopes"),
+    "no scope": (PRIVACY, holding("{}"), None),
+}
+WAYS = [(name, party, *how) for name, how in OPEN.items() for party in ("localhost", "hospital-a")]
+WAYS += [(name, "hospital-a", *how) for name, how in OPEN_AT_A_SITE.items()]
+
+
+@pytest.mark.parametrize(("name", "party", "file", "change", "words"), WAYS)
+def test_a_kit_that_lost_what_restricts_it_is_refused_until_it_is_secured(
+    kits, capsys, monkeypatch, name, party, file, change, words
+):
+    kit = find_kit(kits / party)
+    change(kit.local / file)
+    command = ["secure-kit", "--check", str(kit.folder)]
+    before = {path: path.read_bytes() for path in kit.folder.rglob("*") if path.is_file()}
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and str(kit.local / file) in said and (words or "scopes") in said, said
+    assert f"run surgfl secure-kit {kit.folder}" in said
+    assert {path: path.read_bytes() for path in kit.folder.rglob("*") if path.is_file()} == before
+    assert f"run surgfl secure-kit {kit.folder}" in ended(monkeypatch, kit)
+    try:
+        secure(kit)
+    except KitError as error:
+        assert "correct it, or move it away" in str(error)
+        (kit.local / file).unlink()
+        secure(kit)
+    assert main(command) == 0 and ended(monkeypatch, kit) == ""
+
+
+def ended(monkeypatch, kit):
+    """Return the sentence with which a process ends as it builds its first component; empty if it goes on."""
+    words = []
+    monkeypatch.setattr(boundary, "end_process", lambda why, remedy: words.append(f"{why}: {remedy}"))
+    monkeypatch.setattr(
+        sys, "argv", ["client_train.py", "-m", str(kit.folder), "-s", "fed_client.json", "--set", "a=1"]
+    )
+    RequireBoundary()
+    return "".join(words)
+
+
+@pytest.mark.parametrize("party", ["localhost", "hospital-a"])
+def test_flare_builds_the_check_before_anything_else_of_a_kit(kits, party):
+    """It reads the file in `startup` first, and lets no other file replace its components."""
+    kit = find_kit(kits / party)
+    (first,) = json.loads((kit.folder / "startup" / PARTS[kit.part]).read_text())["components"]
+    assert first == {"id": "boundary", "path": BOUNDARY, "args": {}}
+    script = (kit.folder / "startup" / "sub_start.sh").read_text()
+    assert script.count(CHECK) == 1 and script.index(CHECK) < script.index("exec python3 -u -m nvflare")
+
+
+@pytest.mark.parametrize("party", ["localhost", "hospital-a"])
+def test_what_restricts_nothing_is_the_partys_own(kits, party):
+    kit = find_kit(kits / party)
+    edit(kit.local / RESOURCES, lambda kept: kept["components"].append({"id": "own", "path": "a.B", "args": {}}))
+    edit(kit.local / RIGHTS, lambda kept: kept["permissions"]["lead"].update(submit_job="none"))
+    if kit.part == "site":
+        noise = {"path": "a.Noise", "args": {}}
+        edit(kit.local / PRIVACY, lambda kept: kept["scopes"][0]["task_result_filters"].insert(0, noise))
+        (kit.local / "site.yaml").unlink()
+    assert main(["secure-kit", "--check", str(kit.folder)]) == 0
+    secure(kit, allow_custom_code=True)
+    assert main(["secure-kit", "--check", str(kit.folder)]) == 0
+
+
+def test_a_kit_that_flare_has_signed_gets_no_other_file_in_startup_but_the_script(kits):
+    """FLARE ends where a signed file has changed, and does not look at scripts."""
+    kit = find_kit(kits / "hospital-a")
+    startup = kit.folder / "startup"
+    edit(startup / PARTS["site"], lambda kept: kept.pop("components"))
+    before = (startup / PARTS["site"]).read_bytes()
+    (startup / "signature.json").write_text("{}")
+    secure(kit)
+    assert (startup / PARTS["site"]).read_bytes() == before and CHECK in (startup / "sub_start.sh").read_text()
+
+
+def test_scripts_stay_executable_and_private(kits):
+    kit = find_kit(kits / "hospital-a")
+    script = kit.folder / "startup" / "sub_start.sh"
+    script.write_text(script.read_text().replace(f"{CHECK}\n", ""))
+    assert secure(kit) == [f"{script}: Python imports nothing from the working folder, and the kit is checked first"]
+    assert script.stat().st_mode & 0o777 == 0o700 and secure(kit) == []
+
+
+def test_a_script_that_is_not_flares_is_named_and_nothing_is_written(kits, capsys):
+    kit = find_kit(kits / "hospital-a")
+    (kit.folder / "startup" / "sub_start.sh").write_text("#!/bin/sh\nexec python3 own.py\n")
+    (kit.local / RESOURCES).unlink()
+    assert main(["secure-kit", str(kit.folder)]) == 2
+    assert "sub_start.sh: is not the script of FLARE's kits; provision the kit again" in capsys.readouterr().err
+    assert not (kit.local / RESOURCES).exists()
