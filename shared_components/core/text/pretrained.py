@@ -21,6 +21,7 @@ from torch.nn.functional import normalize
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.text.vectors import TextError, Vector, one_line, require_finite
 from shared_components.networks.checkpoints import load_weights, require_equal
+from shared_components.networks.network_class import without_memory
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 OLDEST = 5  # major version of `transformers`; older tokenizers do not list their merges
@@ -197,7 +198,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise TextError(f"{path} does not exist; give the whole folder of the encoder") from None
-    except (OSError, ValueError) as error:
+    except (OSError, RecursionError, ValueError) as error:
         raise TextError(f"{path}: cannot be read ({error}); copy the encoder's folder again") from error
     if not isinstance(found, dict):
         raise TextError(f"{path}: holds no JSON object; copy the encoder's folder again")
@@ -235,13 +236,18 @@ def _with_weights(make: Callable[[], nn.Module], folder: Path, what: str, parts:
     CheckpointError where the weights are damaged or another network's.
     """
     path = _weights_in(folder)
-    with torch.random.fork_rng(devices=[]):
-        network = make().float().eval()
-    own = network.state_dict()
+    try:
+        with without_memory():  # config.json may name a network of any size
+            own = make().state_dict()
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise TextError(f"{folder}: config.json describes no network ({reason:.200}); copy the folder again") from error
     counted = {name: value for name, value in load_weights(path).items() if name.startswith(parts)}
     # older files hold position_ids, 0, 1, 2 and so on, which are no weights
     found = {n: value for n, value in counted.items() if n in own or not n.endswith("position_ids")}
     require_equal(own, found, path, what)
+    with torch.random.fork_rng(devices=[]):
+        network = make().float().eval()
     network.load_state_dict(found)
     return network.requires_grad_(False)
 
