@@ -59,6 +59,7 @@ from shared_components.flare.receiving import receive_in_files
 from shared_components.flare.results import build_page
 from shared_components.flare.workspaces import Unusable, Workspace, held, leave
 from shared_components.networks.bundle_config import weightless
+from shared_components.networks.network_class import check_numbers
 
 logger = logging.getLogger(__name__)
 
@@ -354,7 +355,7 @@ def read_job(settings: Mapping[str, Any]) -> Job:
         bundle = job.open_bundle()
         check_tasks(bundle.tasks)
         if bundle.chosen:
-            weightless(bundle.network)  # its constructor checks them
+            check_numbers(weightless(bundle.network))  # and its constructor checks them
         load_method(job.method, **job.arguments)
     except (TypeError, ValueError) as error:
         raise FederationError(f"config_fed_server.json: {error}") from error

@@ -23,6 +23,8 @@ from torch.overrides import TorchFunctionMode
 from shared_components.common.schema import shown
 
 OURS = "shared_components.networks."
+MOST_NUMBERS = 2**31
+"""Numbers in a network that a server builds for a job."""
 MOST_STEPS = 50_000
 """Calls of torch by which a network is built; SAM2 small takes 4,524."""
 VARIABLE = "SURGFL_NETWORKS"
@@ -119,6 +121,15 @@ def numbers_in(network: nn.Module) -> int:
     for module in network.modules():
         tensors |= {id(one): one for one in vars(module).values() if isinstance(one, Tensor)}
     return sum(one.numel() for one in tensors.values())
+
+
+def check_numbers(network: nn.Module) -> None:
+    """Refuse, by ValueError, a job's network that is too large for a server, which has no limits.yaml of its own."""
+    if (numbers := numbers_in(network)) > MOST_NUMBERS:
+        raise ValueError(
+            f"network: it has {numbers} numbers, and a server builds at most {MOST_NUMBERS} (a site less, by the "
+            "parameters of its limits.yaml); make its arguments smaller"
+        )
 
 
 class _ShapesAlone(TorchFunctionMode):
