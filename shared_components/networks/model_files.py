@@ -127,7 +127,7 @@ def _read_old(path: Path) -> dict[str, Tensor]:
     with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as file:
         pickles = [read_pickle(file) for _ in range(_PARTS)]
         (magic, protocol, machine, saved, keys), types = (one for one, _ in pickles), pickles[3][1]
-        if (magic, protocol) != (_MAGIC, _PROTOCOL):
+        if (magic, protocol) != (_MAGIC, _PROTOCOL) or not all(isinstance(key, str) for key in keys):
             raise ValueError("no file of torch.save")
         _check_byte_order(machine["little_endian"])
         places = {}

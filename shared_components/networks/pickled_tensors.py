@@ -196,7 +196,7 @@ def _called(path: str, arguments: tuple[Any, ...]) -> Any:
 
 def _dtype(named: Any) -> torch.dtype:
     name = named.path.removeprefix("torch.") if isinstance(named, _Named) else ""
-    found = getattr(torch, name, None) if name.isidentifier() else None
+    found = vars(torch).get(name)
     if not isinstance(found, torch.dtype):
         raise ValueError("a tensor has no type")
     return found

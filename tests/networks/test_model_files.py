@@ -132,10 +132,14 @@ FOUR = {"data/0": struct.pack("<4f", 1, 2, 3, 4)}
 HUGE = 6_000_000_000
 
 
+def doubled(depth):
+    """Return steps that put the top of the stack into a tuple twice, and that tuple again, and so on."""
+    return b"".join(b"q" + bytes([n]) + b"h" + bytes([n]) + b"\x86" for n in range(depth))
+
+
 def laughs(depth):
     """Return a mapping whose key is a tuple that has twice a tuple, and so on: 2^depth parts in a few bytes."""
-    doubled = b"".join(b"q" + bytes([n]) + b"h" + bytes([n]) + b"\x86" for n in range(depth))
-    return b"\x80\x02})" + doubled + b"K\x01s."
+    return b"\x80\x02})" + doubled(depth) + b"K\x01s."
 
 
 def write_hostile(folder):
@@ -163,6 +167,8 @@ def write_hostile(folder):
     zipped(folder / "hollow.pt", program_of({"a": dense((10**12, 0), (1, 1))}), FOUR)
     zipped(folder / "deep.pt", program_of({"a": dense((1,) * 60, (1,) * 60)}), FOUR)
     zipped(folder / "laughs.pt", laughs(100), FOUR)
+    old = (pickle.dumps(one, 2) for one in (model_files._MAGIC, 1001, {"little_endian": True}, {}))
+    (folder / "laughs-old.pt").write_bytes(b"".join(old) + b"\x80\x02])" + doubled(100) + b"a.")
     zipped(folder / "steps.pt", b"\x80\x02" + b"]" * (pickled_tensors.MOST_OPCODES + 2) + b".", FOUR)
     zipped(folder / "machine.pt", program_of({"a": dense((4,), (1,))}), {**FOUR, "byteorder": b"big"})
     with zipfile.ZipFile(folder / "twice.pt", "w") as archive:
@@ -221,6 +227,7 @@ WORDS = {
     "hollow.pt": "'a' of the shape [1000000000000, 0], and has",
     "deep.pt": "60 dimensions",
     "laughs.pt": "no state dict",
+    "laughs-old.pt": "damaged",
     "steps.pt": "more than 2000000 steps",
     "machine.pt": "another byte order",
     "twice.pt": "damaged",

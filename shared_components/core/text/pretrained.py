@@ -100,7 +100,7 @@ def open_clip(folder: Path) -> Pretrained:
     folder = Path(folder)
     whole = _read_config(folder, ("clip", "clip_text_model"))["model_type"] == "clip"
     library = _transformers()
-    config = (library.CLIPConfig if whole else library.CLIPTextConfig).from_pretrained(folder, local_files_only=True)
+    config = _library_config(library.CLIPConfig if whole else library.CLIPTextConfig, folder)
     if whole:
         config.text_config.projection_dim = config.projection_dim  # a whole CLIP is built by its own
         config = config.text_config
@@ -137,7 +137,7 @@ def open_sentence(folder: Path | None = None) -> Pretrained:
             "use another encoder of sentences"
         )
     library = _transformers()
-    config = library.BertConfig.from_pretrained(place, local_files_only=True)
+    config = _library_config(library.BertConfig, place)
     network = _with_weights(
         lambda: library.BertModel(config, add_pooling_layer=False), place, "a sentence encoder",
         ("embeddings.", "encoder."),
@@ -218,6 +218,18 @@ def _read_config(folder: Path, kinds: Collection[str]) -> dict[str, Any]:
     return config
 
 
+def _library_config(kind: Any, folder: Path) -> Any:
+    try:
+        return kind.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # of any kind: the library divides by what it has not checked
+        raise _no_network(folder, error) from error
+
+
+def _no_network(folder: Path, error: Exception) -> TextError:
+    reason = str(error).strip().partition("\n")[0]
+    return TextError(f"{folder}: config.json describes no network ({reason:.200}); copy the folder again")
+
+
 def _weights_in(folder: Path) -> Path:
     for name in WEIGHTS:
         if (folder / name).is_file():
@@ -240,8 +252,7 @@ def _with_weights(make: Callable[[], nn.Module], folder: Path, what: str, parts:
         with without_memory():  # config.json may name a network of any size
             own = make().state_dict()
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise TextError(f"{folder}: config.json describes no network ({reason:.200}); copy the folder again") from error
+        raise _no_network(folder, error) from error
     counted = {name: value for name, value in load_weights(path).items() if name.startswith(parts)}
     # older files hold position_ids, 0, 1, 2 and so on, which are no weights
     found = {n: value for n, value in counted.items() if n in own or not n.endswith("position_ids")}
