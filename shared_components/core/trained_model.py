@@ -33,7 +33,7 @@ from shared_components.networks.protocols import provides
 
 logger = logging.getLogger(__name__)
 MOST_SIDE = 4096  # pixels of a side of a network's input by a checkpoint's header
-MOST_CONSTANTS = 2**26  # numbers that a network has beside those of its checkpoint, such as positions
+MOST_CONSTANTS = 2**26  # constants of a network that its checkpoint lacks, such as positions
 
 
 class Remade(Protocol):

@@ -1,4 +1,4 @@
-"""Measure what a network computes of an input, and stop before a tensor is made that is too large.
+"""Measure the tensors that a network computes, and stop before a tensor is made that is too large.
 
 The size of a tensor is asked of torch without memory, operation by operation, before the operation runs. So a network
 whose arguments multiply to more than a machine has is refused, whatever the arguments are.
@@ -45,7 +45,7 @@ def forward_numbers(definition: str, channels: int, shape: tuple[int, ...], *, l
         largest, total: The limits.
 
     Raises:
-        ValueError: One of our networks does not take this input. What others raise, `adapter.check_outputs` reports.
+        ValueError: One of our networks does not take this input. Others: see `adapter.check_outputs`.
     """
     with torch.random.fork_rng(devices=[]):
         network = build_network(json.loads(definition), out_channels=channels).eval()
@@ -73,7 +73,7 @@ class _Counted(TorchDispatchMode):
 
 
 def _numbers(function: Callable[..., Any], args: Any, options: Any) -> list[int]:
-    """Return the sizes of an operation's results; 0 where they depend on values, such as those of `unique`."""
+    """Return the sizes of an operation's results; 0 if a size depends on values, such as the result of `unique`."""
     try:
         args, options = tree_map_only(Tensor, lambda one: one.to("meta"), (args, options))
         if options.get("device") is not None:

@@ -1,7 +1,7 @@
 """Read model files that come from anybody: only this file opens a `.safetensors`, `.pt` or `.pth` file for weights.
 
-Whatever a file says of itself, reading it takes memory in proportion to its size: what it describes is compared with
-the bytes that it has before a tensor is made, and no object of a pickle is made at all (`pickled_tensors`).
+Reading takes memory in proportion to the file's size. A tensor's shape is compared with the file's bytes before the
+tensor is made, and no object of a pickle is made at all (`pickled_tensors`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
     Raises:
         ModelFileError: It holds something else than named dense tensors, or more numbers than bytes.
-        Exception: It is damaged, see `checkpoints.DAMAGES`.
+        Exception: It is damaged, which `checkpoints` reports.
     """
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
@@ -156,7 +156,7 @@ def _state(found: object, path: Path) -> dict[str, Described]:
 
 
 def _made(state: Mapping[str, Described], read: Callable[[str], bytearray]) -> dict[str, Tensor]:
-    """Make the tensors of a state, those of one storage in the same memory; ``read`` returns a storage's bytes."""
+    """Make the tensors of a state; ``read`` returns a storage's bytes, which the tensors of that storage share."""
     blocks = {key: read(key) for key in {of.storage.key for of in state.values() if of.bytes}}
     return {
         name: _tensor(of, blocks) if of.bytes else torch.empty(of.size, dtype=of.dtype) for name, of in state.items()

@@ -26,7 +26,7 @@ OURS = "shared_components.networks."
 MOST_NUMBERS = 2**31
 """Numbers in a network that a server builds for a job."""
 MOST_STEPS = 50_000
-"""Calls of torch by which a network is built; SAM2 small takes 4,524."""
+"""Maximum number of torch calls while a network is built; SAM2 small makes 4,524."""
 VARIABLE = "SURGFL_NETWORKS"
 MONAI = "monai"  # in the variable: all of MONAI_NETWORKS
 _NETS = "monai.networks.nets"

@@ -31,11 +31,11 @@ BESIDE = frozenset({
     "_codecs.encode", "__builtin__.set", "argparse.Namespace", "builtins.complex", "builtins.set",
     "collections.Counter", "torch.Size", "torch.device",
 })  # fmt: skip
-"""What may stand beside weights, such as a training's settings; of such an object nothing is kept."""
+"""Classes that may stand beside weights, such as a training's settings; their objects are not kept."""
 
 
 class PickleError(ValueError):
-    """A pickle that does not describe tensors; the message says what it holds instead."""
+    """A pickle that does not describe tensors; the message names its other contents."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ _SPARSE = "holds more than dense tensors: one is sparse, quantised, empty or of 
 
 
 def read_pickle(stream: Any) -> tuple[Any, dict[str, torch.dtype]]:
-    """Return the plain values of one pickle with a `Described` for each tensor, and the types of its storages.
+    """Return a pickle's plain values, with a `Described` for each tensor, and the types of its storages.
 
     The stream has `read` and `readline`, which return no more than is there, and is left behind the pickle's end.
 
@@ -93,7 +93,7 @@ def read_pickle(stream: Any) -> tuple[Any, dict[str, torch.dtype]]:
 
 
 class _Machine:
-    """The stack, the memo and the storages of one pickle."""
+    """The stack, the memo and the storages of a pickle."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []

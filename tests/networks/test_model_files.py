@@ -111,7 +111,7 @@ class Call:
 
 
 def program_of(value):
-    """Return a pickle as torch writes it, in which ``Call`` names any function and ``Place`` is a storage."""
+    """Return a pickle as torch writes it; a ``Call`` names any function and a ``Place`` a storage."""
     written = io.BytesIO()
     pickler = pickle._Pickler(written, 2)
     pickler.persistent_id = lambda one: one.said if isinstance(one, Place) else None

@@ -221,7 +221,7 @@ def _read_config(folder: Path, kinds: Collection[str]) -> dict[str, Any]:
 def _library_config(kind: Any, folder: Path) -> Any:
     try:
         return kind.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # of any kind: the library divides by what it has not checked
+    except Exception as error:  # of any kind: the library divides by unchecked numbers
         raise _no_network(folder, error) from error
 
 
