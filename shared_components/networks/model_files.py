@@ -102,6 +102,8 @@ def _read_zip(path: Path) -> dict[str, Tensor]:
         _refuse_packed(archive, path)
         names = archive.namelist()
         (top,) = (name.removesuffix("/data.pkl") for name in names if name.endswith("/data.pkl"))
+        if not all(name.startswith(f"{top}/") for name in names):
+            raise ValueError("a record lies outside the file's own folder")
         if f"{top}/byteorder" in names:
             _check_byte_order(archive.read(f"{top}/byteorder") == b"little")
         described, _ = read_pickle(io.BytesIO(archive.read(f"{top}/data.pkl")))
