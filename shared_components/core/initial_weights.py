@@ -35,7 +35,7 @@ from shared_components.networks.parts import inside, parts_of
 from shared_components.networks.sam2_checkpoint import is_published, load_sam2, refuse_other_size
 from shared_components.networks.sam2_video import Sam2Clips
 from shared_components.networks.vit import Vit
-from shared_components.networks.vit_checkpoint import SETTINGS, in_timm_layout, is_another, load_vit
+from shared_components.networks.vit_checkpoint import in_timm_layout, is_another, load_vit
 
 START_VARIABLE = "SURGFL_START_WEIGHTS"
 RANDOM, RENDERED, FILE = "random", "rendered", "file"
@@ -143,7 +143,7 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
             f"training: start is 'rendered', and what {bundle!r} ships is not of {type(network).__name__}; "
             "write start: random, or file to name weights of its own"
         )
-    state = load_weights(path, allowed=SETTINGS if isinstance(network, Vit) else ())
+    state = load_weights(path)
     if isinstance(network, Sam2Clips):
         refuse_other_size(network, state, path)
     if isinstance(network, Vit):

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from shared_components.common.arguments import between
 from shared_components.common.schema import fits
 from shared_components.core.method import Method, SiteFacts, load_method
 from shared_components.core.partition import Partition, Pieces, Role, cut, partition_network
@@ -22,6 +23,7 @@ from shared_components.data.profile_items import LONGEST_NAME, EncoderName
 from shared_components.data.site import Site, SiteError
 from shared_components.networks.checkpoints import CheckpointError, header_of
 
+MOST_SITES = 10_000  # of a header
 TOLD, ARGUMENTS, SITES = "told", "arguments", "sites"  # keys of a header
 # the last bits of an encoder's vector differ from machine to machine
 _NEARLY = partial(torch.allclose, rtol=1e-3, atol=1e-5, equal_nan=True)
@@ -140,6 +142,7 @@ def describe_site(network: nn.Module, path: Path, site: Site) -> str:
     try:
         method = load_method(notes["method"], **json.loads(notes[ARGUMENTS]))
         partition, sites = partition_network(network, method.partition), int(notes[SITES])
+        between(method.name, SITES, sites, 1, MOST_SITES, whole=True)  # vectors of numbered sites are as long
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"checkpoint {path} knows no site, and its header does not say how to tell it of one ({error}); use the "

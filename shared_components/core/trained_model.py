@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from shared_components.common.schema import shown
 from shared_components.core.calibration import Calibration, calibration_of
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.site_conditioning import describe_site, knows_no_site
@@ -25,12 +26,14 @@ from shared_components.data.classes import coarser_ids
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
 from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
-from shared_components.networks.checkpoints import CheckpointError, header_of, load_into, load_weights
+from shared_components.networks.checkpoints import CheckpointError, header_of, load_into, load_weights, tensors_of
+from shared_components.networks.network_class import numbers_in, without_memory
 from shared_components.networks.parts import parts_of
 from shared_components.networks.protocols import provides
 
 logger = logging.getLogger(__name__)
-MOST_SIDE = 16_384  # pixels of a side of a network's input by a checkpoint's header
+MOST_SIDE = 4096  # pixels of a side of a network's input by a checkpoint's header
+MOST_CONSTANTS = 2**26  # constants of a network that its checkpoint lacks, such as positions
 
 
 class Remade(Protocol):
@@ -122,21 +125,34 @@ def network_of(definition: Remade, path: Path, *, bundle: str, channels: int | N
     """
     named, state = header_of(path).get("bundle", bundle), load_weights(path)
     try:
-        definition = _as_learnt(definition, path, bundle)
-        network = cast(nn.Module, definition)
-        if channels is None and (found := channels_of(network, state)) != channels_of(network, network.state_dict()):
-            channels = found
-        channels = channels or len(_outputs_of(header_of(path))) or None
-        if channels is not None:
-            network = definition.with_classes(channels)
+        build = _builder(definition, path, bundle)
+        with without_memory():  # a file's header may name a network of any size
+            network = build(None)
+            if channels is None and (found := channels_of(network, state)) != channels_of(
+                network, network.state_dict()
+            ):
+                channels = found
+            channels = channels or len(_outputs_of(header_of(path))) or None
+            network = build(channels)
+        tensors_of(network, state, path)
+        _check_size(network, state, path)
+        network = build(channels)
         load_into(network, path)
-    except CheckpointError as error:
-        if named in bundle_names():
-            raise
-        raise CheckpointError(
-            f"{error}; it is of bundle {named!r}, which is not among those here ({', '.join(bundle_names())})"
-        ) from None
+    except ValueError as error:
+        said = str(error) if isinstance(error, CheckpointError) else f"checkpoint {path}: {error}"
+        if named not in bundle_names():
+            said += f"; it is of bundle {named!r:.80}, which is not among those here ({', '.join(bundle_names())})"
+        raise CheckpointError(said) from None
     return network
+
+
+def _check_size(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse a network that has many more numbers than its file: constants that are computed when it is built."""
+    given, built = sum(value.numel() for value in state.values()), numbers_in(network)
+    if built > given + MOST_CONSTANTS:
+        raise CheckpointError(
+            f"checkpoint {path} has {given} numbers, and its header describes a network of {built}; save it again"
+        )
 
 
 def chosen_for(path: Path | None) -> Mapping[str, Any]:
@@ -154,19 +170,17 @@ def chosen_for(path: Path | None) -> Mapping[str, Any]:
         ) from None
 
 
-def _as_learnt(definition: Remade, path: Path, bundle: str) -> Remade:
-    """Return the definition, or the one that the checkpoint's header is of."""
+def _builder(definition: Remade, path: Path, bundle: str) -> Callable[[int | None], nn.Module]:
+    """Return what builds the checkpoint's network with a number of channels; None: as the network has them itself."""
     named, chosen = _own_bundle(header_of(path), bundle), chosen_for(path)
     if named == bundle and chosen == {}:
-        return definition
+        return lambda channels: definition.with_classes(channels) if channels else cast(nn.Module, definition)
     if named != bundle:
         logger.info("checkpoint %s is of bundle %s: that bundle's network is built", path, named)
     if chosen:
-        logger.info("checkpoint %s is of a network with %s, which is built", path, chosen)
-    try:
-        return cast(Remade, build_network(load_bundle(named, network=chosen).network))
-    except ValueError as error:
-        raise CheckpointError(f"checkpoint {path}: {error}") from None
+        logger.info("checkpoint %s is of a network with %s, which is built", path, shown(chosen))
+    known = load_bundle(named, network=chosen).network
+    return lambda channels: build_network(known, **({"out_channels": channels} if channels else {}))
 
 
 def told_as_asked(network: nn.Module, path: Path, site: Site | None) -> nn.Module:
@@ -237,7 +251,7 @@ def with_learnt_numbers(own: Mapping[str, Any] | None, notes: Mapping[str, str],
 def channels_of(network: nn.Module, state: Mapping[str, Tensor]) -> int | None:
     """Return how many channels the last layer has in a state of the network; None where it is not there."""
     found = (state.get(f"{head}.weight") for head in parts_of(network).get("head", ()))
-    return next((len(weight) for weight in found if weight is not None), None)
+    return next((len(weight) for weight in found if weight is not None and weight.dim()), None)
 
 
 def _outputs_of(notes: Mapping[str, str]) -> list[str]:

@@ -154,8 +154,7 @@ def read_npy(path: Path) -> np.ndarray:
     """Read one uint8 array; arrays of objects (pickles) are refused."""
     try:
         refuse_special(path)
-        with path.open("rb") as file:
-            array = np.lib.format.read_array(file, allow_pickle=False)
+        array = np.array(np.lib.format.open_memmap(path, mode="r"))  # no more than the file has
     except FileNotFoundError:
         raise DataError(path, *MISSING) from None
     except DataError:

@@ -13,6 +13,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from shared_components.common.arguments import between
+from shared_components.common.plain_values import check_amount
 from shared_components.common.reject_code import refuse_code
 from shared_components.common.schema import Schema, check_keys, check_values, kinds_of, parse, required_by, shown
 from shared_components.core.partition import Pieces
@@ -30,7 +31,6 @@ FLOAT32: Wire = "float32"
 BF16: Wire = "bf16"
 LARGEST = 1_000_000_000  # of any number but a seed
 LARGEST_SEED = 2**63 - 1
-MOST_VALUES, LONGEST_TEXT, DEEPEST = 1000, 1000, 4  # of a section
 Side = Annotated[int, Meta(ge=1, le=4096)]
 Videos = Annotated[int, Meta(ge=0, le=1000)]
 SYNTHETIC: Mapping[str, Any] = {
@@ -230,31 +230,25 @@ def _merged(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 def _check_section(who: str, section: str, given: object, *, values: bool) -> None:
     """Refuse, by ValueError, what is no mapping of names to plain values: texts, numbers, truth values, null, lists.
 
-    Without ``values`` ranges and the number of values are not checked, but the form, and that it holds no code.
+    Without ``values`` ranges are not checked, but the form, the number of values, and that it holds no code.
     """
     if not isinstance(given, Mapping):
         raise ValueError(f"{who}: {section} is {shown(given)}; write its settings as 'name: value'")
-    if values and (count := _plain_values(who, section, given, 1)) > MOST_VALUES:
-        raise ValueError(f"{who}: {section} has {count} values; at most {MOST_VALUES} are read")
+    check_amount(f"{who}: {section}", given)
+    if values:
+        _check_numbers(who, section, given)
     refuse_code(given, f"{who}: {section}")
 
 
-def _plain_values(who: str, key: str, value: object, depth: int) -> int:
-    """Return how many plain values there are."""
-    if isinstance(value, Mapping | list | tuple) and depth > DEEPEST:
-        raise ValueError(f"{who}: {key} is nested deeper than {DEEPEST} levels")
+def _check_numbers(who: str, key: str, value: object) -> None:
     if isinstance(value, Mapping):
-        if odd := [name for name in value if not isinstance(name, str) or len(name) > LONGEST_TEXT]:
-            raise ValueError(f"{who}: {key} has the key {odd[0]!r:.80}; a key is a short text")
-        return sum(_plain_values(who, f"{key}.{name}", item, depth + 1) for name, item in value.items())
-    if isinstance(value, list | tuple):
-        return sum(_plain_values(who, key, item, depth + 1) for item in value)
-    if isinstance(value, str):
-        if len(value) > LONGEST_TEXT:
-            raise ValueError(f"{who}: {key} is a text of {len(value)} characters; at most {LONGEST_TEXT}")
+        for name, item in value.items():
+            _check_numbers(who, f"{key}.{name}", item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_numbers(who, key, item)
     elif isinstance(value, float) and not math.isfinite(value):
-        return 1  # no method or task takes it: refused where it is read, with its range
-    elif value is not None and not isinstance(value, bool):
+        return  # no method or task takes it: refused where it is read, with its range
+    elif value is not None and not isinstance(value, bool | str):
         most = LARGEST_SEED if key.rpartition(".")[2] == "seed" else LARGEST
         between(who, key, value, -most, most)
-    return 1

@@ -12,6 +12,7 @@ from shared_components.core.task import check_tasks
 from shared_components.federation.messages import FederationError, Job
 from shared_components.flare.deployment.app_files import SERVER_CONFIG
 from shared_components.networks.bundle_config import weightless
+from shared_components.networks.network_class import check_numbers
 
 
 def read_job(settings: Mapping[str, Any]) -> Job:
@@ -25,7 +26,7 @@ def read_job(settings: Mapping[str, Any]) -> Job:
         bundle = job.open_bundle()
         check_tasks(bundle.tasks)
         if bundle.chosen:
-            weightless(bundle.network)  # its constructor checks them
+            check_numbers(weightless(bundle.network))  # and its constructor checks them
         load_method(job.method, **job.arguments)
     except (TypeError, ValueError) as error:
         raise FederationError(f"config_fed_server.json: {error}") from error

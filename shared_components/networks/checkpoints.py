@@ -1,34 +1,36 @@
-"""Weights on disk: safetensors written atomically; `.pt` and `.pth` files read without running their code."""
+"""Weights on disk: written atomically as safetensors or `.pt`, and read by `model_files`."""
 
 import io
 import json
 import os
-import pickle  # nosec B403 # for the name of its error alone
 import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from shared_components.common.atomic import atomically, write_bytes
 from shared_components.common.reject_code import is_expression
 from shared_components.common.sanitise import is_plain
+from shared_components.networks.model_files import NOTES, ModelFileError, read_notes, read_tensors
+
+T = TypeVar("T")
 
 _DAMAGES = (
-    SafetensorError, RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, LookupError, TypeError,
+    SafetensorError, RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError,
     AttributeError, ArithmeticError, AssertionError, zipfile.BadZipFile, zlib.error, struct.error,
 )  # fmt: skip
 """Exceptions of reading a file that is truncated or has a changed byte."""
+_REMEDY = "save the network's state_dict alone, its tensors dense and contiguous"
 MOST_OUTPUTS = 256  # classes that a mask of uint8 can hold
 SHOWN = 3  # keys of each kind that an error names; a checkpoint of another network differs in hundreds
-NOTES = "extra/surgfl.json"  # the header of a `.pt` file, which is a zip archive; `torch.load` ignores it
 
 
 class CheckpointError(ValueError):
@@ -91,35 +93,21 @@ def save_pt(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]
     write_bytes(path, written.getvalue())
 
 
-def load_weights(path: Path, *, allowed: Sequence[type] = ()) -> dict[str, Tensor]:
-    """Read a state dict from safetensors, or from a `torch.save` file that holds tensors only.
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """Read a state dict from safetensors, or from a `torch.save` file of tensors.
 
     Half precision, in which bundles ship their weights, becomes float32. A `.pt` or `.pth` file has the state dict
-    alone or under one of the usual keys "state_dict", "model" or "network"; beside them it may hold objects of the
-    ``allowed`` classes, such as a training's settings, whose attributes are set and whose code is not run. Raises
-    CheckpointError for a file that is missing, damaged, or holds anything else.
+    alone or under one of the usual keys "state_dict", "model" or "network"; beside them it may hold plain values and a
+    training's settings, which are not kept. Raises CheckpointError for a file that is missing, damaged, holds anything
+    else, or describes more than it holds.
     """
     halves = (torch.float16, torch.bfloat16)
-    stored = stored_weights(path, allowed=allowed)
-    return {name: value.float() if value.dtype in halves else value for name, value in stored.items()}
+    return {name: value.float() if value.dtype in halves else value for name, value in stored_weights(path).items()}
 
 
-def stored_weights(path: Path, *, allowed: Sequence[type] = ()) -> dict[str, Tensor]:
+def stored_weights(path: Path) -> dict[str, Tensor]:
     """Read a state dict as `load_weights` does, in the precision of the file."""
-    path = Path(path)
-    if not path.is_file():
-        raise CheckpointError(f"checkpoint {path} does not exist; give the path of a model.safetensors or model.pt")
-    try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        _refuse_packed(path)
-        with torch.serialization.safe_globals(list(allowed)):
-            loaded = torch.load(path, map_location="cpu", weights_only=True)
-    except _DAMAGES as error:
-        raise CheckpointError(
-            f"checkpoint {path} is damaged or holds more than tensors; save the network's state_dict alone"
-        ) from error
-    return _only_tensors(path, loaded)
+    return _read(read_tensors, path, "is damaged or holds more than tensors")
 
 
 def load_metadata(path: Path) -> dict[str, str]:
@@ -127,35 +115,19 @@ def load_metadata(path: Path) -> dict[str, str]:
 
     Raises CheckpointError for a file that is missing or damaged.
     """
-    if not Path(path).is_file():
+    return _read(read_notes, path, "is damaged")
+
+
+def _read(read: Callable[[Path], T], path: Path, damaged: str) -> T:
+    path = Path(path)
+    if not path.is_file():
         raise CheckpointError(f"checkpoint {path} does not exist; give the path of a model.safetensors or model.pt")
     try:
-        if Path(path).suffix != ".safetensors":
-            return _notes_in_zip(path)
-        with safe_open(path, framework="pt") as file:
-            return dict(file.metadata() or {})
+        return read(path)
+    except ModelFileError as error:
+        raise CheckpointError(f"checkpoint {path} {error}; {_REMEDY}") from error
     except _DAMAGES as error:
-        raise CheckpointError(f"checkpoint {path} is damaged; copy it again") from error
-
-
-def _notes_in_zip(path: Path) -> dict[str, str]:
-    if not zipfile.is_zipfile(path):  # the format of torch before version 1.6
-        return {}
-    _refuse_packed(path)
-    with zipfile.ZipFile(path) as archive:
-        found = [name for name in archive.namelist() if name.endswith(f"/{NOTES}")]
-        notes = json.loads(archive.read(found[0])) if found else {}
-    if not isinstance(notes, dict):
-        raise ValueError(f"{NOTES} is no mapping")
-    return {str(name): str(value) for name, value in notes.items()}
-
-
-def _refuse_packed(path: Path) -> None:
-    """Refuse a zip of compressed records, by a ValueError: torch writes none, and one may unpack a thousandfold."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            if sum(one.file_size for one in archive.infolist()) > path.stat().st_size:
-                raise ValueError("its records are compressed")
+        raise CheckpointError(f"checkpoint {path} {damaged}; copy it again, or {_REMEDY}") from error
 
 
 def header_of(path: Path | None) -> dict[str, str]:
@@ -180,20 +152,26 @@ def header_of(path: Path | None) -> dict[str, str]:
 
 
 def load_into(network: nn.Module, path: Path) -> None:
-    """Load a checkpoint into a network of the same names and shapes.
-
-    Modules that the network's class declares as `training_only` (a tuple of names) may be missing on either side: what
-    the file lacks keeps its weights, what the network lacks is ignored.
+    """Load a checkpoint into a network of the same names and shapes, see `tensors_of`.
 
     Raises CheckpointError where another name or shape differs, and for NaN or infinity; the network keeps its weights.
     """
-    own, state = network.state_dict(), load_weights(path)
-    helpers = tuple(f"{module}." for module in getattr(type(network), "training_only", ()))
+    found = tensors_of(network, load_weights(path), path)
+    require_finite(found, path)
+    network.load_state_dict(network.state_dict() | found)
+
+
+def tensors_of(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Return what a network takes of a checkpoint's state; CheckpointError where a name or a shape differs.
+
+    Modules that the network's class declares as `training_only` (a tuple of names) may be missing on either side: what
+    the file lacks keeps its weights, what the network lacks is ignored.
+    """
+    own, helpers = network.state_dict(), tuple(f"{one}." for one in getattr(type(network), "training_only", ()))
     needed = {name: own[name] for name in own if name in state or not name.startswith(helpers)}
     found = {name: state[name] for name in state if name in own or not name.startswith(helpers)}
     require_equal(needed, found, Path(path), type(network).__name__)
-    require_finite(found, path)
-    network.load_state_dict(own | found)
+    return found
 
 
 def load_encoder(network: nn.Module, path: Path) -> None:
@@ -206,22 +184,6 @@ def load_encoder(network: nn.Module, path: Path) -> None:
     require_equal(encoder.state_dict(), state, Path(path), "PVTv2-b0 encoder")
     require_finite(state, path)
     encoder.load_state_dict(state)
-
-
-def _only_tensors(path: Path, loaded: Any) -> dict[str, Tensor]:
-    for key in ("state_dict", "model", "network"):
-        if isinstance(loaded, Mapping) and isinstance(loaded.get(key), Mapping):
-            loaded = loaded[key]
-    if not isinstance(loaded, Mapping) or not all(
-        isinstance(name, str) and isinstance(value, Tensor) for name, value in loaded.items()
-    ):
-        raise CheckpointError(f"checkpoint {path} holds no state dict; save the network's state_dict alone")
-    for name, value in loaded.items():
-        if value.layout is not torch.strided or value.is_quantized or value.is_meta:
-            raise CheckpointError(
-                f"checkpoint {path} holds {name} as a sparse, quantised or empty tensor; save dense ones"
-            )
-    return dict(loaded)
 
 
 def require_equal(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path, what: str) -> None:

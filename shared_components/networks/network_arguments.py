@@ -17,6 +17,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from msgspec import Meta
 from torch import nn
 
+from shared_components.common.plain_values import check_amount
 from shared_components.common.reject_code import is_expression, refuse_code
 from shared_components.common.schema import fits, nearest, shown
 from shared_components.networks.adapter import channels_argument, definition_of
@@ -56,6 +57,7 @@ def chosen_arguments(given: object, network: type[nn.Module]) -> dict[str, Any]:
     kinds = _hints(network)
     for name, value in given.items():
         _check_name(name, network)
+        check_amount(f"network: {name}", value)
         _check_plain(name, value, nested=not is_ours(network))
         kind = kinds.get(name)
         if not _fits(value, kind):

@@ -23,6 +23,10 @@ from torch.overrides import TorchFunctionMode
 from shared_components.common.schema import shown
 
 OURS = "shared_components.networks."
+MOST_NUMBERS = 2**31
+"""Numbers in a network that a server builds for a job."""
+MOST_STEPS = 50_000
+"""Maximum number of torch calls while a network is built; SAM2 small makes 4,524."""
 VARIABLE = "SURGFL_NETWORKS"
 MONAI = "monai"  # in the variable: all of MONAI_NETWORKS
 _NETS = "monai.networks.nets"
@@ -96,14 +100,36 @@ def make(kind: type[nn.Module], arguments: Mapping[str, Any]) -> nn.Module:
         return kind(**arguments)
     except known as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ValueError(f"network_def: {kind.__name__} cannot be made with {dict(arguments)}: {reason}") from error
+        raise ValueError(
+            f"network_def: {kind.__name__} cannot be made with {dict(arguments)!s:.300}: {reason:.300}"
+        ) from error
 
 
 @contextmanager
 def without_memory() -> Iterator[None]:
-    """Give every tensor that is made in this context a shape and no memory."""
+    """Give every tensor that is made in this context a shape and no memory.
+
+    Building takes a bounded time, too: ValueError after `MOST_STEPS`.
+    """
     with torch.device("meta"), _ShapesAlone():
         yield
+
+
+def numbers_in(network: nn.Module) -> int:
+    """Return how many numbers a network has: parameters, buffers, and tensors that its modules hold otherwise."""
+    tensors = {id(one): one for one in (*network.parameters(), *network.buffers())}
+    for module in network.modules():
+        tensors |= {id(one): one for one in vars(module).values() if isinstance(one, Tensor)}
+    return sum(one.numel() for one in tensors.values())
+
+
+def check_numbers(network: nn.Module) -> None:
+    """Refuse, by ValueError, a job's network that is too large for a server, which has no limits.yaml of its own."""
+    if (numbers := numbers_in(network)) > MOST_NUMBERS:
+        raise ValueError(
+            f"network: it has {numbers} numbers, and a server builds at most {MOST_NUMBERS} (a site less, by the "
+            "parameters of its limits.yaml); make its arguments smaller"
+        )
 
 
 class _ShapesAlone(TorchFunctionMode):
@@ -112,8 +138,16 @@ class _ShapesAlone(TorchFunctionMode):
     And keep ``torch.linspace`` on the CPU: SwinUNETR reads its rates of stochastic depth from it when it is made.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = {**kwargs} if kwargs else {}
+        length = int(options.get("steps", (*args, 1, 1, 1)[2])) if function is torch.linspace else 1
+        self.steps += length
+        if self.steps > MOST_STEPS:
+            raise ValueError(f"it has too many layers: building it takes more than {MOST_STEPS} steps")
         if getattr(function, "__module__", "") == nn.init.__name__ or function.__name__ in ("normal_", "uniform_"):
             drawn: Tensor = args[0] if args else options["tensor"]
             if drawn.is_meta:

@@ -7,7 +7,6 @@ were fine-tuned on the mean of their patches.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,8 +21,6 @@ WRAPPED, COUNT = "module.", "n_averaged"
 OF_ENCODER = (*ENCODER, "pos_embed")
 ELSEWHERE = (*DECODER, "decoder_pos_embed", "decoder_pred", "head")
 """What else a file of MAE or of its fine-tuning holds, and an encoder does not need."""
-SETTINGS = (argparse.Namespace,)
-"""What stands beside the weights in files of MAE and EndoViT."""
 
 
 def is_another(network: Vit, state: Mapping[str, Tensor]) -> bool:
@@ -48,7 +45,7 @@ def load_vit(network: Vit, path: Path) -> list[str]:
         CheckpointError: The file is damaged, holds more than tensors and settings, lacks a tensor, or has another,
             one of another shape, NaN or infinity; the network keeps its weights.
     """
-    own, state = network.state_dict(), in_timm_layout(load_weights(path, allowed=SETTINGS), path)
+    own, state = network.state_dict(), in_timm_layout(load_weights(path), path)
     whole = isinstance(network, MaeVit) and any(inside(name, DECODER) for name in state)
     expected = {name: value for name, value in own.items() if whole or inside(name, OF_ENCODER)}
     unread = [*(["head"] if whole else ELSEWHERE), *([] if "norm.weight" in own else ["norm"])]

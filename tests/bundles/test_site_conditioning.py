@@ -145,7 +145,15 @@ def test_a_site_without_a_text_of_use_is_refused(evaluate, for_unseen, own, scen
     assert evaluate(own, bad)["dice"]  # the site's own model asks for none
 
 
-@pytest.mark.parametrize("changed", [{"method": "fedsgd"}, {"arguments": "[]"}, {"arguments": "{"}, {"sites": "many"}])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"method": "fedsgd"},
+        {"arguments": "[]"},
+        {"arguments": "{"},
+        *({"sites": n} for n in ("many", "-1", "10001", "1" * 12)),
+    ],
+)
 def test_a_header_without_the_methods_arguments_is_refused(for_unseen, scenes, tmp_path, changed):
     save_weights(tmp_path / "m.safetensors", load_file(for_unseen), load_metadata(for_unseen) | changed)
     with pytest.raises(CheckpointError, match=r"m\.safetensors knows no site, and its header does not say how"):

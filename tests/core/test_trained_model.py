@@ -1,14 +1,19 @@
 """A model is what its checkpoint's header says: network, task, numbers, size; classes merge and never come apart."""
 
+import json
+import resource
+
 import pytest
 import torch
 from torch import nn
 
+from shared_components.core import trained_model
 from shared_components.core.task import checkpoint_notes, make_task
 from shared_components.core.trained_model import MergedClasses, chosen_for, load_trained, merged_logits, read_as
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
+from shared_components.networks.network_class import numbers_in
 from tests.federation.conftest import narrow, same  # noqa: F401
 
 PARTS, MANIPULATOR, FOREGROUND = (CLASS_MAPS[n] for n in ("parts", "shaft_manipulator", "foreground"))
@@ -112,6 +117,48 @@ def test_a_header_is_trusted_no_more_than_a_job(saved, said, sentence):
     with pytest.raises(CheckpointError, match=sentence) as error:
         load_trained(path, bundle="fedst")
     assert str(error.value).startswith(f"checkpoint {path}") and "\n" not in str(error.value)
+
+
+HUGE = [
+    ({"class": "BasicUNet", "features": [10_000] * 6}, "is a checkpoint of another network than BasicUNet"),
+    ({"class": "SegResNet", "init_filters": 40_000}, "is a checkpoint of another network than SegResNet"),
+    ({"class": "SegResNet", "blocks_down": [100_000]}, "too many layers: building it takes more than 50000 steps"),
+    ({"class": "SwinUNETR", "depths": [10**8] * 4}, "too many layers"),
+    ({"class": "BasicUNet", "features": [32] * 1001}, "network: features has 1001 values; at most 1000 are read"),
+    ({"class": "BasicUNet", "features": [10**30] * 6}, "BasicUNet cannot be made with"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("chosen", "words"), HUGE)
+def test_a_network_that_a_header_describes_is_compared_with_the_file_before_it_takes_memory(chosen, words, tmp_path):
+    path = tmp_path / "model.safetensors"
+    said = {"spatial_dims": 2, "in_channels": 3, **chosen}
+    save_weights(path, {"conv_0.conv_0.conv.bias": torch.zeros(32)}, {"bundle": "pvt_fpn", "network": json.dumps(said)})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CheckpointError, match=words) as error:
+        load_trained(path, bundle="pvt_fpn")
+    assert str(error.value).startswith(f"checkpoint {path}") and "\n" not in str(error.value)
+    assert len(str(error.value)) < 1000 and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 900_000
+
+
+def test_constants_of_a_network_count_though_no_file_holds_them(saved, monkeypatch):
+    path, network = saved(bundle="fl_endovit_segmentation", chosen={"size": 72}, notes=None)
+    assert numbers_in(network) > sum(value.numel() for value in network.state_dict().values())
+    load_trained(path, bundle="fl_endovit_segmentation")
+    monkeypatch.setattr(trained_model, "MOST_CONSTANTS", 1)
+    with pytest.raises(CheckpointError, match="and its header describes a network of"):
+        load_trained(path, bundle="fl_endovit_segmentation")
+
+
+def test_more_outputs_than_a_file_has_numbers_are_refused(saved):
+    path, network = saved()
+    state = network.state_dict() | {"head_global.weight": torch.zeros(10**6, 0, 1, 1)}
+    save_weights(path, state, {"bundle": "pvt_fpn"})
+    with pytest.raises(CheckpointError, match=r"head_global\.weight is .* and should be"):
+        load_trained(path, bundle="pvt_fpn")
+    save_weights(path, state | {"head_global.weight": torch.tensor(1.0)}, {"bundle": "pvt_fpn"})
+    with pytest.raises(CheckpointError, match=r"head_global\.weight is \[\] and should be"):
+        load_trained(path, bundle="pvt_fpn")
 
 
 @pytest.mark.parametrize("said", ["{", "[1]", "3", "[" * 100_000])

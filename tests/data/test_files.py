@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
@@ -75,6 +76,20 @@ def test_what_a_disk_or_a_zip_of_macos_leaves_is_not_entered_and_other_folders_m
         video_folders(tmp_path, closed)
 
 
+HUGE_NPY = b"\x93NUMPY\x01\x00\x76\x00" + (
+    b"{'descr': '|u1', 'fortran_order': False, 'shape': (60000, 100000), }".ljust(117) + b"\n"
+)
+
+
+def test_an_array_takes_no_more_memory_than_its_file_has(tmp_path):
+    (tmp_path / "a.npy").write_bytes(HUGE_NPY)
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"cannot be read as \.npy .mmap length is greater than file size"):
+        read_npy(tmp_path / "a.npy")
+    assert tracemalloc.get_traced_memory()[1] < 10**7
+    tracemalloc.stop()
+
+
 @pytest.mark.parametrize(
     ("read", "content", "sentence"),
     [
@@ -88,6 +103,7 @@ def test_what_a_disk_or_a_zip_of_macos_leaves_is_not_entered_and_other_folders_m
         (read_npy, b"PK\x03\x04 not a zip", r"cannot be read as \.npy"),
         (read_npy, np.array([{"a": 1}], object), r"cannot be read as \.npy"),  # never unpickled
         (read_npy, np.zeros((2, 2)), "holds float64 values"),
+        (read_npy, HUGE_NPY, r"cannot be read as \.npy"),
         (read_depth, np.array([[255]], np.uint8), "holds uint.* export the depth again: one channel of 16 bits"),
         (read_depth, np.full((1, 1, 3), 255, np.uint16), "holds uint.* export the depth again: one channel of 16 bits"),
     ],

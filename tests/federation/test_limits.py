@@ -1,7 +1,9 @@
 """What a site refuses to do for a job, and what no job may say on either side: by the name of the key."""
 
 import dataclasses
+import json
 import math
+import resource
 
 import pytest
 
@@ -12,6 +14,7 @@ from shared_components.federation.messages import FederationError
 from shared_components.federation.privacy.ledger import ledgers
 from shared_components.federation.site.limits import FILE, Limits, check_limits, limits_of
 from shared_components.networks.bundle_config import load_bundle
+from shared_components.networks.forward_limits import forward_numbers
 from tests.federation.conftest import TINY, Federation, make_job, rewritten
 
 
@@ -63,6 +66,103 @@ def test_a_network_is_measured_before_it_is_built(site):
     job = make_job("fedst", network={"indicator": 90_000, "expansion": 90_000}, tasks={})
     with pytest.raises(SiteError, match=r"the job's network, in parameters, is .* at most 500000000; "):
         check(job, site)
+
+
+MANY = [1] * 20_000
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        ({"receptive_fields": MANY, "kernels": MANY}, "job .*: network has 40000 values; at most 1000 are read"),
+        ({"receptive_fields": [[]] * 20_000}, "job .*: network has 20000 values"),
+        ({"text": "x" * 1001}, "job .*: network.text is a text of 1001 characters"),
+        ({"levels": [[[[[16]]]]]}, "job .*: network.levels is nested deeper than 4 levels"),
+        ({f"a{n}": 1 for n in range(1001)}, "job .*: network has 1001 values"),
+    ],
+)
+def test_a_long_network_section_is_refused_before_anything_is_built(network, words):
+    with pytest.raises(ValueError, match=words):
+        make_job("fedst", network=network, tasks={})
+
+
+@pytest.fixture
+def wide(site):
+    """Return a function that checks a job of some network, at the size of the bundle's frames."""
+
+    def wide(bundle="fedst", tasks=None, training=None, **network):
+        sizes = {"height": 64, "width": 64, "batch_size": 2} | (training or {})
+        check(make_job("fedavg", bundle=bundle, network=network, tasks=tasks or {}, training=sizes, arguments={}), site)
+
+    return wide
+
+
+FOUR = {"kernels": [1] * 4}
+
+
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        # (heads, window^2, field^2) numbers: 5 x 100^2 x 300^2 for the first view, twice
+        (
+            {"window": 100, "receptive_fields": [300] * 4, **FOUR},
+            "of the largest tensor of a batch, is 9000000000, .*'largest_tensor: 9",
+        ),
+        (
+            {"window": 50, "receptive_fields": [150] * 4, **FOUR},
+            "network, in numbers of the largest tensor of a batch, is",
+        ),
+        (
+            {"window": 8, "receptive_fields": [8000, 8, 8, 8], **FOUR},
+            "largest tensor of a batch, is|network, in parameters, is",
+        ),
+        (
+            {"window": 1, "receptive_fields": [1] * 65, "kernels": [1] * 65},
+            "network, in frames of a clip, is 65, .* at most 64",
+        ),
+        ({"receptive_fields": [100_001, 1, 1, 7]}, "network.receptive_fields is 100001, .* at most 100000"),
+        (
+            {
+                "bundle": "fl_endovit_segmentation",
+                "features": 128,
+                "training": {"batch_size": 256, "height": 1024, "width": 1024},
+            },
+            "of the largest tensor of a batch, is",
+        ),
+        ({"bundle": "fl_endovit", "size": 80_000}, "network, in parameters, is"),
+    ],
+)
+def test_products_of_a_networks_arguments_are_refused_before_they_take_memory(wide, site, network, words):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(SiteError, match=words) as refused:
+        wide(**network)
+    assert f"in {site.path.with_name(FILE)}" in str(refused.value) and "\n" not in str(refused.value)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 700_000  # kilobytes
+
+
+def test_a_site_may_allow_less_of_a_network(wide, site):
+    wide(dropout=0.1)
+    for limit, value in {
+        "arguments": 3,
+        "frames": 3,
+        "parameters": 1000,
+        "largest_tensor": 1000,
+        "activations": 100_000,
+    }.items():
+        site.path.with_name(FILE).write_text(f"{limit}: {value}\n")
+        with pytest.raises(SiteError, match=rf"at most {value}; make it less, or write '{limit}: \d+' in"):
+            wide(receptive_fields=[21, 20, 6, 7])
+    site.path.with_name(FILE).write_text("largest_tensor: 1000\n")
+    wide()  # the bundle's own network was chosen by whoever installed it
+
+
+def test_what_is_counted_of_a_pass_is_what_its_layers_compute():
+    definition = {"_target_": "shared_components.networks.tiny.Tiny", "width": 8, "dropout": 0.0}
+    found = forward_numbers(json.dumps(definition), 3, (1, 3, 16, 24), largest=10**6, total=10**6)
+    half, quarter = 8 * 8 * 12, 8 * 4 * 6
+    assert found.largest == 3 * 16 * 24  # the input's zeros are made before, the logits are as many
+    layers = 3 * half + 3 * quarter + quarter + quarter + 3 * quarter + 3 * 4 * 6 + 3 * 16 * 24
+    assert layers <= found.total <= 1.3 * layers
 
 
 def test_a_site_writes_its_own_limits(site):

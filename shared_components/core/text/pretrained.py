@@ -21,6 +21,7 @@ from torch.nn.functional import normalize
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.text.vectors import TextError, Vector, one_line, require_finite
 from shared_components.networks.checkpoints import load_weights, require_equal
+from shared_components.networks.network_class import without_memory
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 OLDEST = 5  # major version of `transformers`; older tokenizers do not list their merges
@@ -99,7 +100,7 @@ def open_clip(folder: Path) -> Pretrained:
     folder = Path(folder)
     whole = _read_config(folder, ("clip", "clip_text_model"))["model_type"] == "clip"
     library = _transformers()
-    config = (library.CLIPConfig if whole else library.CLIPTextConfig).from_pretrained(folder, local_files_only=True)
+    config = _library_config(library.CLIPConfig if whole else library.CLIPTextConfig, folder)
     if whole:
         config.text_config.projection_dim = config.projection_dim  # a whole CLIP is built by its own
         config = config.text_config
@@ -136,7 +137,7 @@ def open_sentence(folder: Path | None = None) -> Pretrained:
             "use another encoder of sentences"
         )
     library = _transformers()
-    config = library.BertConfig.from_pretrained(place, local_files_only=True)
+    config = _library_config(library.BertConfig, place)
     network = _with_weights(
         lambda: library.BertModel(config, add_pooling_layer=False), place, "a sentence encoder",
         ("embeddings.", "encoder."),
@@ -197,7 +198,7 @@ def _read_json(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise TextError(f"{path} does not exist; give the whole folder of the encoder") from None
-    except (OSError, ValueError) as error:
+    except (OSError, RecursionError, ValueError) as error:
         raise TextError(f"{path}: cannot be read ({error}); copy the encoder's folder again") from error
     if not isinstance(found, dict):
         raise TextError(f"{path}: holds no JSON object; copy the encoder's folder again")
@@ -215,6 +216,18 @@ def _read_config(folder: Path, kinds: Collection[str]) -> dict[str, Any]:
             f"give a folder of {' or '.join(kinds)}"
         )
     return config
+
+
+def _library_config(kind: Any, folder: Path) -> Any:
+    try:
+        return kind.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # of any kind: the library divides by unchecked numbers
+        raise _no_network(folder, error) from error
+
+
+def _no_network(folder: Path, error: Exception) -> TextError:
+    reason = str(error).strip().partition("\n")[0]
+    return TextError(f"{folder}: config.json describes no network ({reason:.200}); copy the folder again")
 
 
 def _weights_in(folder: Path) -> Path:
@@ -235,13 +248,17 @@ def _with_weights(make: Callable[[], nn.Module], folder: Path, what: str, parts:
     CheckpointError where the weights are damaged or another network's.
     """
     path = _weights_in(folder)
-    with torch.random.fork_rng(devices=[]):
-        network = make().float().eval()
-    own = network.state_dict()
+    try:
+        with without_memory():  # config.json may name a network of any size
+            own = make().state_dict()
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
+        raise _no_network(folder, error) from error
     counted = {name: value for name, value in load_weights(path).items() if name.startswith(parts)}
     # older files hold position_ids, 0, 1, 2 and so on, which are no weights
     found = {n: value for n, value in counted.items() if n in own or not n.endswith("position_ids")}
     require_equal(own, found, path, what)
+    with torch.random.fork_rng(devices=[]):
+        network = make().float().eval()
     network.load_state_dict(found)
     return network.requires_grad_(False)
 

@@ -29,8 +29,8 @@ from shared_components.data.synthetic.drawn_looks import FAMILIES
 from shared_components.data.synthetic.looks import LOOKS
 from shared_components.data.synthetic.site import layouts_for, write_site
 from shared_components.experiments.shipping.job_runs import SERVER, facts_of_job, is_job_run
-from shared_components.networks.bundle_config import build_network, load_bundle
-from shared_components.networks.checkpoints import CheckpointError, load_into, load_metadata, load_weights
+from shared_components.networks.bundle_config import build_network, load_bundle, weightless
+from shared_components.networks.checkpoints import CheckpointError, load_into, load_metadata, load_weights, tensors_of
 
 LARGEST = float(torch.finfo(torch.float16).max)  # 65504
 HEAVIEST = 14_000_000  # bytes of a file that a repository of code still carries
@@ -153,6 +153,7 @@ def network_with(weights: Path, bundle: str, channels: int) -> nn.Module:
         ValueError: there is no such bundle, or the weights are of another network.
     """
     definition = load_bundle(bundle, network=chosen_for(weights)).network
+    tensors_of(weightless(definition, out_channels=channels), load_weights(weights), weights)  # before it takes memory
     network = build_network(definition, out_channels=channels)
     load_into(network, weights)
     return network.eval()

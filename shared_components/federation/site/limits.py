@@ -9,6 +9,7 @@ A key that is left out keeps its default, and without the file all do.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,11 +20,14 @@ from msgspec.structs import asdict
 
 from shared_components.common.schema import Schema, parse, shown
 from shared_components.core.task import Task
+from shared_components.core.training import check_frames
 from shared_components.data.files import read_yaml_file
 from shared_components.data.site import Site, SiteError
 from shared_components.federation.messages import LARGEST, Job
 from shared_components.federation.privacy.gaussian import DELTA, Clip, Delta, Multiplier
-from shared_components.networks.bundle_config import Bundle, weightless
+from shared_components.networks.bundle_config import Bundle, check_size, weightless
+from shared_components.networks.forward_limits import forward_numbers
+from shared_components.networks.network_class import numbers_in
 
 FILE = "limits.yaml"
 Count = Annotated[int, Meta(ge=1, le=10**15)]
@@ -58,10 +62,12 @@ class Limits(Schema, frozen=True):
         height, width: Pixels of the network's input.
         frames: Of a clip.
         batch_pixels: ``batch_size`` x ``frames`` x ``height`` x ``width``.
-        parameters: Numbers in a network whose arguments the job changes.
+        parameters: Numbers in a network whose arguments the job changes, its constants included.
+        largest_tensor: Numbers in the largest tensor that such a network computes of a batch.
+        activations: Numbers in all tensors that it computes of a batch, in one forward pass.
         feature_cache_gb: Of its disk, 10^9 bytes each, for the features of frozen encoders; 0: none.
         arguments: Any whole number among the arguments of the method, of its task and of the network, seeds apart:
-            images that it measures, batches, anchors.
+            images that it measures, batches, anchors; and how many values one of their lists has.
         privacy: What it demands of the noise on its updates; None: nothing.
     """
 
@@ -76,6 +82,8 @@ class Limits(Schema, frozen=True):
     frames: Count = 64
     batch_pixels: Count = 2**28
     parameters: Count = 500_000_000
+    largest_tensor: Count = 2**29
+    activations: Count = 2**35
     feature_cache_gb: Annotated[float, Meta(ge=0, le=10**6)] = 20
     arguments: Count = 100_000
     privacy: Demand | None = None
@@ -125,7 +133,7 @@ def check_limits(job: Job, bundle: Bundle, task: Task, site: Site, *, sites: int
     """
     limits = limits_of(site)
     allowed = asdict(limits)
-    for limit, key, value in _demanded(job, bundle, task, sites):
+    for limit, key, value in _demanded(job, bundle, task, sites, limits):
         if value > allowed[limit]:
             raise SiteError(
                 f"site {site.name}: the job's {key} is {value}, and the site allows at most {allowed[limit]}; make it "
@@ -153,7 +161,7 @@ def _check_noise(job: Job, demand: Demand, site: Site) -> None:
         )
 
 
-def _demanded(job: Job, bundle: Bundle, task: Task, sites: int) -> Iterator[tuple[str, str, float]]:
+def _demanded(job: Job, bundle: Bundle, task: Task, sites: int, limits: Limits) -> Iterator[tuple[str, str, float]]:
     """Yield limits, keys of the job and their values, the network's size last, as it takes the longest."""
     training, frames = bundle.training, task.spec.frames
     yield "rounds", "rounds", job.rounds
@@ -168,16 +176,32 @@ def _demanded(job: Job, bundle: Bundle, task: Task, sites: int) -> Iterator[tupl
         for key, value in _whole_numbers(section, getattr(job, section)):
             yield "arguments", key, value
     if bundle.chosen:  # the bundle's own network is installed here
-        network = weightless(bundle.network, out_channels=task.channels)
-        yield "parameters", "network, in parameters,", sum(value.numel() for value in network.parameters())
+        yield from _demanded_by_network(bundle, task, limits)
+
+
+def _demanded_by_network(bundle: Bundle, task: Task, limits: Limits) -> Iterator[tuple[str, str, float]]:
+    """Yield what the network itself asks for; the caller refuses each before the next one is measured."""
+    network = weightless(bundle.network, out_channels=task.channels)
+    if type(clip := getattr(network, "frames", 1)) is int:
+        yield "frames", "network, in frames of a clip,", clip
+    yield "parameters", "network, in parameters,", numbers_in(network)
+    batch, height, width = bundle.training.batch_size, bundle.training.height, bundle.training.width
+    check_frames(network, task)
+    check_size(network, height, width)
+    shape = [1, *([task.spec.frames] if task.spec.frames > 1 else []), 3, height, width]
+    largest, total = limits.largest_tensor // batch, limits.activations // batch
+    computed = forward_numbers(json.dumps(bundle.network), task.channels, tuple(shape), largest=largest, total=total)
+    yield "largest_tensor", "network, in numbers of the largest tensor of a batch,", computed.largest * batch
+    yield "activations", "network, in numbers that it computes of a batch,", computed.total * batch
 
 
 def _whole_numbers(key: str, value: Any) -> Iterator[tuple[str, int]]:
-    """Yield the whole numbers in a section by their keys, seeds apart."""
+    """Yield the whole numbers in a section by their keys, seeds apart, and the lengths of its lists."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from _whole_numbers(f"{key}.{name}", item)
     elif isinstance(value, list | tuple):
+        yield f"{key}, in values,", len(value)
         for item in value:
             yield from _whole_numbers(key, item)
     elif type(value) is int and not key.endswith(".seed"):

@@ -1,0 +1,174 @@
+"""Read model files that come from anybody: only this file opens a `.safetensors`, `.pt` or `.pth` file for weights.
+
+Reading takes memory in proportion to the file's size. A tensor's shape is compared with the file's bytes before the
+tensor is made, and no object of a pickle is made at all (`pickled_tensors`).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import mmap
+import os
+import struct
+import sys
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from shared_components.networks.pickled_tensors import Described, PickleError, read_pickle
+
+NOTES = "extra/surgfl.json"  # the header of a `.pt` file, which is a zip archive; torch ignores it
+MOST_HEADER = 10_000_000  # bytes of a safetensors header
+MOST_TENSORS = 100_000
+MOST_SHARED = 4  # times that tensors may have the numbers of a file: weights that two layers share count twice
+WRAPPERS = ("state_dict", "model", "network")  # keys that a training puts its state dict under
+_MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # of torch.save before version 1.6
+_PARTS = 5  # pickles of such a file: magic number, protocol, machine, weights, keys of the storages
+
+
+class ModelFileError(ValueError):
+    """A file that holds something else than weights; the message ends a sentence about the file."""
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file by name, in its precision.
+
+    Raises:
+        ModelFileError: It holds something else than named dense tensors, or more numbers than bytes.
+        Exception: It is damaged, which `checkpoints` reports.
+    """
+    if path.suffix == ".safetensors":
+        return _read_safetensors(path)
+    try:
+        return _read_zip(path) if zipfile.is_zipfile(path) else _read_old(path)
+    except PickleError as error:
+        raise ModelFileError(str(error)) from error
+
+
+def read_notes(path: Path) -> dict[str, str]:
+    """Return the strings of a file's header; empty for files of other programs. Errors as of `read_tensors`."""
+    if path.suffix == ".safetensors":
+        _check_header_size(path)
+        with safe_open(path, framework="pt") as file:
+            return dict(file.metadata() or {})
+    if not zipfile.is_zipfile(path):  # the format of torch before version 1.6
+        return {}
+    with zipfile.ZipFile(path) as archive:
+        _refuse_packed(archive, path)
+        found = [name for name in archive.namelist() if name.endswith(f"/{NOTES}")]
+        notes = json.loads(archive.read(found[0])) if found else {}
+    if not isinstance(notes, dict):
+        raise ValueError(f"{NOTES} is no mapping")
+    return {str(name): str(value) for name, value in notes.items()}
+
+
+def _check_header_size(path: Path) -> None:
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+    if MOST_HEADER < size < path.stat().st_size:  # a longer one the library refuses
+        raise ModelFileError(f"has a header of {size} bytes; at most {MOST_HEADER} are read")
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    """The library itself compares types, shapes and places with the file's bytes."""
+    _check_header_size(path)
+    with safe_open(path, framework="pt") as file:
+        names = list(file.keys())
+        _check_count(len(names))
+        for name in names:
+            _check_sides(name, file.get_slice(name).get_shape(), path)
+        return {name: file.get_tensor(name) for name in names}
+
+
+def _check_sides(name: str, shape: Sequence[int], path: Path) -> None:
+    """Refuse a tensor with a side longer than its file has bytes: one without numbers may have any."""
+    if max(shape, default=0) > path.stat().st_size:
+        raise ModelFileError(f"holds {name[:80]!r} of the shape {list(shape)}, and has {path.stat().st_size} bytes")
+
+
+def _check_count(count: int) -> None:
+    if count > MOST_TENSORS:
+        raise ModelFileError(f"holds {count} tensors; at most {MOST_TENSORS} are read")
+
+
+def _read_zip(path: Path) -> dict[str, Tensor]:
+    """Read what `torch.save` writes: `data.pkl`, and each storage as a record."""
+    with zipfile.ZipFile(path) as archive:
+        _refuse_packed(archive, path)
+        names = archive.namelist()
+        (top,) = (name.removesuffix("/data.pkl") for name in names if name.endswith("/data.pkl"))
+        if not all(name.startswith(f"{top}/") for name in names):
+            raise ValueError("a record lies outside the file's own folder")
+        if f"{top}/byteorder" in names:
+            _check_byte_order(archive.read(f"{top}/byteorder") == b"little")
+        described, _ = read_pickle(io.BytesIO(archive.read(f"{top}/data.pkl")))
+        return _made(_state(described, path), lambda key: bytearray(archive.read(f"{top}/data/{key}")))
+
+
+def _refuse_packed(archive: zipfile.ZipFile, path: Path) -> None:
+    """Refuse records that are compressed or share bytes: torch writes none, and they may unpack a thousandfold."""
+    records = archive.infolist()
+    if len({record.filename for record in records}) < len(records):
+        raise ValueError("two records have one name")
+    if sum(record.file_size for record in records) > path.stat().st_size:
+        raise ValueError("its records are compressed")
+
+
+def _check_byte_order(little: bool) -> None:
+    if little is not (sys.byteorder == "little"):
+        raise ModelFileError("is of a machine with another byte order than this one; save it again on one like this")
+
+
+def _read_old(path: Path) -> dict[str, Tensor]:
+    """Read what torch before version 1.6 wrote: five pickles, and then each storage behind its length."""
+    with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as file:
+        pickles = [read_pickle(file) for _ in range(_PARTS)]
+        (magic, protocol, machine, saved, keys), types = (one for one, _ in pickles), pickles[3][1]
+        if (magic, protocol) != (_MAGIC, _PROTOCOL) or not all(isinstance(key, str) for key in keys):
+            raise ValueError("no file of torch.save")
+        _check_byte_order(machine["little_endian"])
+        places = {}
+        for key in keys:
+            (numel,) = struct.unpack("<q", file.read(8))
+            places[key] = file.tell(), numel * types[key].itemsize
+            file.seek(max(0, numel) * types[key].itemsize, os.SEEK_CUR)  # ValueError behind the file's end
+        return _made(_state(saved, path), lambda key: bytearray(file[places[key][0] : sum(places[key])]))
+
+
+def _state(found: object, path: Path) -> dict[str, Described]:
+    """Return the state dict of a file, alone or under one of the usual keys, after a look at its sizes."""
+    for key in WRAPPERS:
+        if isinstance(found, dict) and isinstance(found.get(key), dict):
+            found = found[key]
+    if not isinstance(found, dict) or not all(
+        isinstance(name, str) and isinstance(value, Described) for name, value in found.items()
+    ):
+        raise ModelFileError("holds no state dict")
+    _check_count(len(found))
+    for name, value in found.items():
+        _check_sides(name, value.size, path)
+    if sum(value.bytes for value in found.values()) > MOST_SHARED * path.stat().st_size:
+        raise ModelFileError(f"holds tensors that share their numbers more than {MOST_SHARED} times")
+    return found
+
+
+def _made(state: Mapping[str, Described], read: Callable[[str], bytearray]) -> dict[str, Tensor]:
+    """Make the tensors of a state; ``read`` returns a storage's bytes, which the tensors of that storage share."""
+    blocks = {key: read(key) for key in {of.storage.key for of in state.values() if of.bytes}}
+    return {
+        name: _tensor(of, blocks) if of.bytes else torch.empty(of.size, dtype=of.dtype) for name, of in state.items()
+    }
+
+
+def _tensor(of: Described, blocks: Mapping[str, bytearray]) -> Tensor:
+    begin, numel = of.storage.first * of.storage.dtype.itemsize, of.storage.numel * of.storage.dtype.itemsize
+    block = blocks[of.storage.key]
+    if begin + numel > len(block):
+        raise ValueError("a storage is shorter than the file says")
+    numbers = torch.frombuffer(block, dtype=of.dtype, count=numel // of.dtype.itemsize, offset=begin)
+    return numbers.as_strided(of.size, of.stride, of.offset)

@@ -1,0 +1,272 @@
+"""Read the pickle of a `torch.save` file without unpickling it: descriptions of tensors, and no other object.
+
+A pickle is a program. :func:`read_pickle` follows only the opcodes that `torch.save` writes, calls nothing that the
+pickle names and allocates nothing for a tensor. So a small file cannot ask for memory, time or code.
+"""
+
+from __future__ import annotations
+
+import math
+import pickletools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+MOST_OPCODES = 2_000_000
+"""Steps of a pickle; a network of 600 tensors with its optimizer's state has 60,000."""
+MOST_DIMENSIONS = 16
+STORAGES = {
+    "DoubleStorage": torch.float64, "FloatStorage": torch.float32, "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16, "LongStorage": torch.int64, "IntStorage": torch.int32,
+    "ShortStorage": torch.int16, "CharStorage": torch.int8, "ByteStorage": torch.uint8, "BoolStorage": torch.bool,
+    "ComplexFloatStorage": torch.complex64, "ComplexDoubleStorage": torch.complex128, "UntypedStorage": torch.uint8,
+}  # fmt: skip
+DENSE = ("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2")
+TYPED = "torch._utils._rebuild_tensor_v3"  # names its type beside the storage's
+PARAMETERS = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
+MAPPING = "collections.OrderedDict"
+BESIDE = frozenset({
+    "_codecs.encode", "__builtin__.set", "argparse.Namespace", "builtins.complex", "builtins.set",
+    "collections.Counter", "torch.Size", "torch.device",
+})  # fmt: skip
+"""Classes that may stand beside weights, such as a training's settings; their objects are not kept."""
+
+
+class PickleError(ValueError):
+    """A pickle that does not describe tensors; the message names its other contents."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """``numel`` numbers of the memory block ``key``, from number ``first`` on."""
+
+    key: str
+    dtype: torch.dtype
+    numel: int
+    first: int = 0
+
+
+@dataclass(frozen=True)
+class Described:
+    """A dense tensor that lies in a storage whole; offset and strides count its own numbers."""
+
+    storage: Storage
+    dtype: torch.dtype
+    offset: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its own numbers."""
+        return math.prod(self.size) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A function, a class or a type that the pickle names; it is never looked up."""
+
+    path: str
+
+
+class _Beside:
+    """An object that is not kept."""
+
+
+_MARK = object()
+_SPARSE = "holds more than dense tensors: one is sparse, quantised, empty or of another library"
+
+
+def read_pickle(stream: Any) -> tuple[Any, dict[str, torch.dtype]]:
+    """Return a pickle's plain values, with a `Described` for each tensor, and the types of its storages.
+
+    The stream has `read` and `readline`, which return no more than is there, and is left behind the pickle's end.
+
+    Raises:
+        PickleError: It holds something else, or too much.
+        ValueError: It is damaged.
+    """
+    machine = _Machine()
+    return machine.run(stream), machine.storages
+
+
+class _Machine:
+    """The stack, the memo and the storages of a pickle."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+        self.storages: dict[str, torch.dtype] = {}
+
+    def run(self, stream: Any) -> Any:
+        for step, (opcode, argument, _) in enumerate(pickletools.genops(stream)):
+            if opcode.name == "STOP":
+                return self.pop()
+            if step > MOST_OPCODES:
+                raise PickleError(f"has more than {MOST_OPCODES} steps")
+            if opcode.name in _LITERALS:
+                self.stack.append(_LITERALS[opcode.name](argument))
+            elif opcode.name in _STEPS:
+                _STEPS[opcode.name](self, argument)
+            else:
+                raise PickleError(f"has the step {opcode.name}, which torch.save does not write")
+        raise ValueError("the pickle has no end")
+
+    def pop(self) -> Any:
+        found = self.stack.pop()
+        if found is _MARK:
+            raise ValueError("the pickle takes a mark for a value")
+        return found
+
+    def top(self, kind: type) -> Any:
+        if not self.stack or type(self.stack[-1]) is not kind:
+            raise ValueError(f"the pickle fills something that is no {kind.__name__}")
+        return self.stack[-1]
+
+    def since_mark(self) -> list[Any]:
+        place = len(self.stack) - 1
+        while self.stack[place] is not _MARK:
+            place -= 1
+        found = self.stack[place + 1 :]
+        del self.stack[place:]
+        return found
+
+    def put(self, place: Any) -> None:
+        self.memo[place] = self.stack[-1]
+
+    def get(self, place: Any) -> None:
+        self.stack.append(self.memo[place])
+
+    def join(self, count: int) -> None:
+        found = [self.pop() for _ in range(count)]
+        self.stack.append(tuple(reversed(found)))
+
+    def append(self, values: Sequence[Any]) -> None:
+        self.top(list).extend(values)
+
+    def set_items(self, values: Sequence[Any]) -> None:
+        _fill(self.top(dict), zip(values[::2], values[1::2], strict=True))
+
+    def call(self, _: Any) -> None:
+        arguments, named = self.pop(), self.pop()
+        if not isinstance(arguments, tuple) or not isinstance(named, _Named):
+            raise ValueError("the pickle calls something that is no function")
+        self.stack.append(_called(named.path, arguments))
+
+    def build(self, _: Any) -> None:
+        """Leave out what is set on an object: the metadata of a state dict, the values of settings."""
+        self.pop()
+        if not isinstance(self.stack[-1], dict | _Beside):
+            raise ValueError("the pickle sets attributes of something that has none")
+
+    def load_storage(self, _: Any) -> None:
+        found = _storage(self.pop())
+        self.storages[found.key] = found.dtype
+        self.stack.append(found)
+
+
+def _fill(mapping: dict[Any, Any], pairs: Iterable[Sequence[Any]]) -> None:
+    """Add pairs by their names; all other keys become one, since hashing a nested tuple can take for ever."""
+    for key, value in pairs:
+        mapping[key if isinstance(key, str) else _Beside] = value
+
+
+def _called(path: str, arguments: tuple[Any, ...]) -> Any:
+    """Return what a call of the pickle stands for."""
+    if path in DENSE:
+        storage, offset, size, stride = arguments[:4]
+        return _described(storage, offset, size, stride)
+    if path == TYPED:
+        storage, offset, size, stride, _, _, dtype = arguments[:7]
+        return _described(storage, offset, size, stride, _dtype(dtype))
+    if path in PARAMETERS and arguments and isinstance(arguments[0], Described):
+        return arguments[0]
+    if path == MAPPING:
+        mapping: dict[Any, Any] = {}
+        _fill(mapping, arguments[0] if arguments else ())
+        return mapping
+    if path in BESIDE:
+        return _Beside()
+    if path.startswith("torch._utils._rebuild_"):
+        raise PickleError(_SPARSE)
+    raise PickleError(f"holds more than tensors ({path[:80]!r})")
+
+
+def _dtype(named: Any) -> torch.dtype:
+    name = named.path.removeprefix("torch.") if isinstance(named, _Named) else ""
+    found = vars(torch).get(name)
+    if not isinstance(found, torch.dtype):
+        raise ValueError("a tensor has no type")
+    return found
+
+
+def _storage(said: Any) -> Storage:
+    """Return the storage that a persistent id names: its kind, type, key, place, length and part."""
+    if not isinstance(said, tuple) or len(said) not in (5, 6) or said[0] != "storage":
+        raise PickleError("holds more than tensors")
+    _, kind, key, _, numel = said[:5]
+    name = kind.path.rpartition(".")[2] if isinstance(kind, _Named) else ""
+    if name not in STORAGES:
+        raise PickleError(_SPARSE)
+    part = said[5] if len(said) == 6 else None
+    first, numel = (part[1], part[2]) if isinstance(part, tuple) and len(part) == 3 else (0, numel)
+    if not isinstance(key, str) or not _counts((numel, first)):
+        raise ValueError("a storage has no name or no length")
+    return Storage(key, STORAGES[name], numel, first)
+
+
+def _described(storage: Any, offset: Any, size: Any, stride: Any, dtype: torch.dtype | None = None) -> Described:
+    """Return a tensor; PickleError where its numbers do not all lie in its storage, each once."""
+    if not isinstance(storage, Storage) or not _counts((offset,)) or not _counts(size) or not _counts(stride):
+        raise ValueError("a tensor has no storage or no shape")
+    if len(size) != len(stride) or len(size) > MOST_DIMENSIONS:
+        raise PickleError(f"holds a tensor of {len(size)} dimensions and {len(stride)} strides")
+    dtype = dtype or storage.dtype
+    room = storage.numel * storage.dtype.itemsize // dtype.itemsize
+    reach = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True)) + 1
+    numel = math.prod(size)
+    if numel > room or (numel and reach > room):
+        raise PickleError(f"holds a tensor of the shape {list(size)}, and only {room} numbers of it")
+    return Described(storage, dtype, offset, tuple(size), tuple(stride))
+
+
+def _counts(values: Any) -> bool:
+    return isinstance(values, tuple | list) and all(type(value) is int and 0 <= value < 2**62 for value in values)
+
+
+def _named(argument: str) -> _Named:
+    module, _, name = argument.partition(" ")
+    return _Named(f"{module}.{name}")
+
+
+_PLAIN = ("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINSTRING")
+_LITERALS: Mapping[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_PLAIN, lambda argument: argument),
+    "NONE": lambda _: None,
+    "NEWTRUE": lambda _: True,
+    "NEWFALSE": lambda _: False,
+    "EMPTY_TUPLE": lambda _: (),
+    "EMPTY_LIST": lambda _: [],
+    "EMPTY_DICT": lambda _: {},
+    "MARK": lambda _: _MARK,
+    "GLOBAL": _named,
+}  # fmt: skip
+_STEPS: Mapping[str, Callable[[_Machine, Any], None]] = {
+    "PROTO": lambda machine, _: None,
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), _Machine.put),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), _Machine.get),
+    "TUPLE1": lambda machine, _: machine.join(1),
+    "TUPLE2": lambda machine, _: machine.join(2),
+    "TUPLE3": lambda machine, _: machine.join(3),
+    "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.since_mark())),
+    "APPEND": lambda machine, _: machine.append([machine.pop()]),
+    "APPENDS": lambda machine, _: machine.append(machine.since_mark()),
+    "SETITEM": lambda machine, _: machine.set_items(list(reversed([machine.pop(), machine.pop()]))),
+    "SETITEMS": lambda machine, _: machine.set_items(machine.since_mark()),
+    "REDUCE": _Machine.call,
+    "NEWOBJ": _Machine.call,
+    "BUILD": _Machine.build,
+    "BINPERSID": _Machine.load_storage,
+}
