@@ -209,7 +209,8 @@ def _name_of(folder: Path) -> str:
 def _own(args: argparse.Namespace, folder: Path, talk: Talk) -> tuple[dict[str, Any], list[str], int]:
     found = _found(args, folder)
     videos = list(found.videos) or own_videos(folder, found)
-    values = values_of(folder, found, videos)
+    known = {*_given_ids(args.id, coloured=False), *label_names(folder)}
+    values = values_of(folder, found, videos, known=known)
     what = "label volumes" if found.kind == "nifti" else "masks"
     print(f"{args.folder}: {len(videos)} videos at {found.images!r}, {what} at {found.masks!r}")
     described: dict[str, Any] = {

@@ -13,6 +13,7 @@ import numpy as np
 
 from shared_components.common.progress import follow
 from shared_components.data.files import MISSING, DataError, Size, is_there, refuse_other_size
+from shared_components.data.orientation import turn_of
 from shared_components.data.samples import LABELLED, Sample, SampleSpec, list_samples, samples, target_noun
 from shared_components.data.site import Site, SiteError
 from shared_components.data.targets import is_map, refuse_other_form
@@ -206,8 +207,8 @@ def _errors_of_target(
     size, errors = found
     if image_size is None or size is None or sample.source.reader.native_targets(sample.video):
         return errors
-    same = partial(refuse_other_size, noun, size, file, image_size=image_size, image_path=image)
-    return errors + _attempt(same)[1]
+    fits = partial(turn_of, noun, size, file, image_size=image_size, image_path=image)
+    return errors + _attempt(fits)[1]
 
 
 def _attempt(read: Callable[[], T]) -> tuple[T | None, list[DataError]]:

@@ -237,5 +237,5 @@ def _read(path: Path) -> np.ndarray:
         return read_rgb(path)
     except DataError as error:
         raise InferenceError(
-            f"image {path} cannot be read ({error.what}); replace it or move it out of the folder"
+            f"image {path} cannot be read ({error.what}); {error.what_to_do}, or move it out of the folder"
         ) from None

@@ -170,5 +170,5 @@ def test_a_rate_of_a_video_and_a_missing_input_are_errors_that_name_the_option(v
 def test_a_damaged_image_is_named(tmp_path, keep):
     write_image(tmp_path / "whole.png")
     (tmp_path / "broken.png").write_bytes((tmp_path / "whole.png").read_bytes()[:keep])
-    with pytest.raises(InferenceError, match=r"broken\.png cannot be read .*; replace it or move it out"):
+    with pytest.raises(InferenceError, match=r"broken\.png cannot be read .*; copy the file again, or move it out"):
         list(stream_of(tmp_path))
