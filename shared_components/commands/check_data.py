@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shared_components.commands import add_clip
+from shared_components.common.counted import counted
 from shared_components.common.progress_display import shown
 from shared_components.core.task import make_task
 from shared_components.data.check import Problem, check_site
@@ -29,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     """Check the sites, print a table and the problems, and return 1 if a site may not start."""
     clip = SampleSpec(frames=args.frames, interval=args.interval)
     broken = [check(path, clip, full=not args.fast) for given in args.paths for path in _site_files(given)]
-    print(f"{len(broken) - sum(broken)} of {len(broken)} sites are ready")
+    print(f"{len(broken) - sum(broken)} of {counted(len(broken), 'site')} ready")
     return int(any(broken))
 
 
@@ -58,7 +59,7 @@ def check(path: Path, clip: SampleSpec, *, full: bool) -> bool:
         print(_row(site, split, spec, [problem for problem in problems if problem.split == split]))
     if published := site.source.reader.PUBLISHED:
         found = sum(_count(site, split, spec) for split in site.split)
-        print(f"  {found} images in use; published of {site.dataset}: {published}")
+        print(f"  {counted(found, 'image')} in use; published of {site.dataset}: {published}")
     if site.added is not None:
         print(f"  its training frames include those of {site.added.path}")
     for problem in dict.fromkeys(map(str, problems)):  # several clips may show one bad file

@@ -13,6 +13,7 @@ import torch
 from shared_components import __version__
 from shared_components.commands import add_device, add_model, open_model
 from shared_components.common.arguments import height_and_width
+from shared_components.common.counted import counted
 from shared_components.common.machine import device
 from shared_components.common.progress import duration
 from shared_components.common.progress_display import shown
@@ -109,7 +110,7 @@ def _segment_each(
         except (ValueError, OSError) as error:
             failed.append(f"{video}: {error}")
         print()
-    print(f"{len(videos) - len(failed)} of {len(videos)} videos are done, in {out}")
+    print(f"{len(videos) - len(failed)} of {counted(len(videos), 'video')} done, in {out}")
     print(*(printable(f"failed: {line}") for line in failed), sep="\n", end="\n" * bool(failed), file=sys.stderr)
     return 1 if failed else 0
 
@@ -159,7 +160,7 @@ def _refuse_other_tasks(path: Path, kind: str) -> None:
 
 
 def _report(folder: PredictionFolder, out: Path, done: FrameCount, missed: Iterable[str]) -> Iterator[str]:
-    yield f"{done.count:,} frames in {duration(done.seconds)}, {done.count / done.seconds:.1f} a second"
+    yield f"{counted(done.count, 'frame')} in {duration(done.seconds)}, {done.count / done.seconds:.1f} a second"
     if folder.likeness is not None and folder.likeness.warning:
         yield folder.likeness.warning
     tables = folder.tables

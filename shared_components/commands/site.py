@@ -16,6 +16,7 @@ import yaml
 
 from shared_components.commands.check_data import check
 from shared_components.common.atomic import atomically
+from shared_components.common.counted import counted
 from shared_components.data.custom.description import KINDS
 from shared_components.data.custom.guess_layout import Found, known_layout, look_at
 from shared_components.data.custom.ids import (
@@ -110,7 +111,7 @@ def _parts(args: argparse.Namespace) -> int:
     for file, part in zip(files, parts, strict=True):
         file.parent.mkdir(parents=True, exist_ok=True)
         write_site(file, part)
-        print(f"{file}: {part['dataset']}, {len(part['split']['train'])} videos to train on")
+        print(f"{file}: {part['dataset']}, {counted(len(part['split']['train']), 'video')} to train on")
     if missing := [site for site in PARTS if site not in there]:
         print(f"not there: {', '.join(missing)}")
     print(f"next: surgfl check-data {args.out}; of Cholec80 are left out: {', '.join(left_out(args.before))}")
@@ -212,7 +213,7 @@ def _own(args: argparse.Namespace, folder: Path, talk: Talk) -> tuple[dict[str, 
     known = {*_given_ids(args.id, coloured=False), *label_names(folder)}
     values = values_of(folder, found, videos, known=known)
     what = "label volumes" if found.kind == "nifti" else "masks"
-    print(f"{args.folder}: {len(videos)} videos at {found.images!r}, {what} at {found.masks!r}")
+    print(f"{args.folder}: {counted(len(videos), 'video')} at {found.images!r}, {what} at {found.masks!r}")
     described: dict[str, Any] = {
         "dataset": found.kind,
         "images": found.images,
@@ -264,7 +265,9 @@ def _ids(args: argparse.Namespace, talk: Talk, values: Values, described: Mappin
         named = " ".join(f"--id '{written(value)}=NAME'" for value in unnamed)
         raise SiteError(f"the masks hold values that nobody has named; add {named} (or {IGNORE}, {BACKGROUND})")
     for value in unnamed:
-        where = f"in {values.masks[value]} of {values.count} masks, {values.share(value):.2g} % of their pixels"
+        where = (
+            f"in {values.masks[value]} of {counted(values.count, 'mask')}, {values.share(value):.2g} % of their pixels"
+        )
         question = f"{written(value)} ({where}) is (a name, {BACKGROUND} or {IGNORE})"
         table[value] = talk.get("--id", None, question, None, class_name)
     parse_ids(table)

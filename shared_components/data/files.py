@@ -18,6 +18,7 @@ from typing import Any, Literal
 import cv2
 import numpy as np
 
+from shared_components.common.counted import counted
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.data.image_headers import JPEG, PNG, is_transparent, read_header
 
@@ -213,7 +214,8 @@ def map_colours(
     if not known.all():
         row, column = np.argwhere(known == 0)[0]
         found = tuple(label[row, column].tolist())
-        what = f"holds the unknown colour {found} at row {row}, column {column} ({(known == 0).sum()} such pixels)"
+        pixels = counted(int((known == 0).sum()), "such pixel")
+        what = f"holds the unknown colour {found} at row {row}, column {column} ({pixels})"
         raise DataError(path, what, f"correct the mask: {allowed}")
     return canonical
 

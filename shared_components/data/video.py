@@ -1,8 +1,8 @@
 """Videos by PyAV: opened with a sentence where that fails, and any frame of one read by its number.
 
-Frames are counted from 0 in the order in which players show them: without those that an edit list hides, or that decoders
-leave out. To read one, the video is sought to the last key frame before it and decoded from there, so that it has the
-very pixels that it has when the video is decoded from its start.
+Frames are counted from 0 in the order in which players show them, without frames that an edit list hides or that
+decoders leave out. To read one, the video is sought to the last key frame before it and decoded from there, so that it
+has the very pixels that it has when the video is decoded from its start.
 A thread keeps the videos open that it read last.
 """
 

@@ -22,6 +22,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from shared_components.common.atomic import NotWritten
+from shared_components.common.counted import counted
 from shared_components.common.progress import Step, report_progress
 from shared_components.common.sanitise import one_line
 from shared_components.core.initial_weights import start_weights
@@ -166,10 +167,17 @@ class FederationController(Controller):
                     "or begin anew, without resume"
                 )
             done = server.state.round == job.rounds
-            where = f"after its {job.rounds} rounds" if done else f"at round {server.state.round + 1} of {job.rounds}"
+            where = (
+                f"after {counted(job.rounds, 'round')}"
+                if done
+                else f"at round {server.state.round + 1} of {job.rounds}"
+            )
             self._console.say(f"resuming {folder} {where}")
         else:
-            self._console.say(f"{job.name}: {len(server.state.sites)} sites, {job.rounds} rounds; state in {folder}")
+            self._console.say(
+                f"{job.name}: {counted(len(server.state.sites), 'site')}, {counted(job.rounds, 'round')}; "
+                f"state in {folder}"
+            )
         return server
 
     def _what_to_resume(self, fl_ctx: FLContext) -> bool | str:
@@ -327,7 +335,8 @@ class FederationController(Controller):
         self._console.say(f"report  {page}\nstate   {server.folder}")
         self._console.end()
         final_message.say(
-            f"surgfl: {server.job.name} finished {server.job.rounds} rounds; {left}", first=self._console.close
+            f"surgfl: {server.job.name} finished {counted(server.job.rounds, 'round')}; {left}",
+            first=self._console.close,
         )
 
     def _give_up(self, reason: str, fl_ctx: FLContext) -> None:

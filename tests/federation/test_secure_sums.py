@@ -115,7 +115,9 @@ def test_too_few_that_upload_or_open_end_the_job_by_a_sentence(toy_bundle, feder
         federation.send(federation.replies(["site-1"]), failing(federation, "site-2", "site-3"))
     federation = federate(secure_job(), folder=tmp_path / "b").enrol()
     federation.send(federation.replies())
-    with pytest.raises(FederationError, match=r"no secure sum: 1 sites have opened .* threshold is 2; site-2: .*gone"):
+    with pytest.raises(
+        FederationError, match=r"no secure sum: shares were opened by 1 site; .*threshold is 2; site-2: .*gone"
+    ):
         federation.send(federation.replies(["site-1"]), failing(federation, "site-2", "site-3"))
 
 

@@ -106,7 +106,7 @@ def test_a_video_is_streamed_with_its_rate_and_times(video):
 def test_a_folder_of_images_and_videos_is_refused(tmp_path):
     write_image(tmp_path / "stills" / "thumb.png")
     write_video(tmp_path / "a.mp4", grey(2))
-    with pytest.raises(InferenceError, match=r"holds 1 images, such as .*thumb\.png, and 1 videos, such as .*a\.mp4;"):
+    with pytest.raises(InferenceError, match=r"holds 1 image, such as .*thumb\.png, and 1 video, such as .*a\.mp4;"):
         videos_in(tmp_path)
 
 

@@ -13,6 +13,7 @@ from threading import Lock
 
 import numpy as np
 
+from shared_components.common.counted import counted
 from shared_components.data.custom.ids import Ids, Value, counts, unknown_values
 from shared_components.data.files import DAMAGED, Axes, DataError, Size, decode_label
 from shared_components.data.image_headers import JPEG
@@ -97,7 +98,7 @@ def _opaque(mask: np.ndarray, path: Path) -> np.ndarray:
         return mask
     alpha, mask = mask[:, :, -1], mask[:, :, :-1]
     if soft := int(((alpha > 0) & (alpha < 255)).sum()):
-        what = f"has {soft:,} half-transparent pixels, of which nobody can say what they are"
+        what = f"has {counted(soft, 'half-transparent pixel')}, of which nobody can say what they are"
         raise DataError(path, what, f"{_AGAIN} with hard edges (no anti-aliasing)")
     if not alpha.any() and (mask != mask[0, 0]).any():
         raise DataError(path, "is transparent everywhere, and holds several values", f"{_AGAIN} without transparency")
@@ -156,7 +157,7 @@ class Volume:
         known = {value for value, _ in ids.table}
         if odd := {value: count for value, count in self.pixels.items() if value not in known}:
             most = max(self.frames_with[value] for value in odd)
-            raise unknown_values(self.path, odd, f" (in {most} of {len(self.packed)} frames)")
+            raise unknown_values(self.path, odd, f" (in {most} of {counted(len(self.packed), 'frame')})")
 
 
 def packed_volume(path: Path, *, axes: Axes) -> Volume:

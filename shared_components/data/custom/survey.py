@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shared_components.common.counted import counted
 from shared_components.data.custom.guess_layout import Found
 from shared_components.data.custom.ids import Value, counts
 from shared_components.data.custom.layout import files_of, images_of, is_volume, placed, video_names
@@ -62,7 +63,7 @@ def values_of(root: Path, found: Found, videos: Sequence[str], *, known: Collect
     """
     surveyed = _of_volumes(root, found, videos) if found.kind == "nifti" else _of_files(root, found, videos, known)
     if len(surveyed.pixels) > _MOST:
-        what = f"{'colours' if surveyed.coloured else 'values'} in {surveyed.count} masks"
+        what = f"{'colours' if surveyed.coloured else 'values'} in {counted(surveyed.count, 'mask')}"
         raise DataError(
             placed(root, found.masks, videos[0]),
             f"is of masks with {len(surveyed.pixels)} {what}, too many to name",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shared_components.common.counted import counted
 from shared_components.data.check import check_site, readable_samples
 from shared_components.data.classes import IGNORED
 from shared_components.data.samples import Sample, SampleSpec, read_sample, samples
@@ -54,8 +55,8 @@ def _refuse_few(site: Site, spec: SampleSpec) -> None:
     total = sum(len(samples(site, split, spec)) for split in site.split)
     if total < FEWEST:
         raise SiteError(
-            f"site {site.name}: has {total} labelled frames, and {FEWEST} are needed, one each to train, to validate "
-            "and to test; label more, at other moments or in other videos (docs/train.md)"
+            f"site {site.name}: has {counted(total, 'labelled frame')}, and {FEWEST} are needed, one each to train, to "
+            "validate and to test; label more, at other moments or in other videos (docs/train.md)"
         )
     raise SiteError(
         f"{site.path}: 'split' names no video under {' and '.join(map(repr, missing))}; name one there, or cut one by "
