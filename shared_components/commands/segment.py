@@ -21,6 +21,7 @@ from shared_components.common.sanitise import printable
 from shared_components.core.trained_model import Trained
 from shared_components.inference import InferenceError
 from shared_components.inference.backends import BACKENDS, on_backend
+from shared_components.inference.doubtful import DoubtWatch, warnings
 from shared_components.inference.frames import FrameStream, videos_in
 from shared_components.inference.live import is_live
 from shared_components.inference.objects import objects_in, recorded, task_of
@@ -126,9 +127,10 @@ def _segment(
     facts = {"surgfl": __version__, "model": str(path), "height": height, "width": width, "precision": args.precision}
     facts |= recorded(objects)
     watch = Watch(model, stream.rate, early=stream.live is not None)
+    doubt = None if objects else DoubtWatch(model, (height, width), stream.rate)
     folder = PredictionFolder(
         out, stream, task, masks=args.masks, pictures=args.pictures, volumes=args.nifti, alone=True, facts=facts,
-        watch=watch,
+        watch=watch, doubt=doubt,
     )  # fmt: skip
     network = shown_frames(model.network, task, stream, objects).eval()
     fast, backend = on_backend(network, stream, backend=args.backend, precision=args.precision, where=where)
@@ -163,6 +165,7 @@ def _report(folder: PredictionFolder, out: Path, done: FrameCount, missed: Itera
     yield f"{counted(done.count, 'frame')} in {duration(done.seconds)}, {done.count / done.seconds:.1f} a second"
     if folder.likeness is not None and folder.likeness.warning:
         yield folder.likeness.warning
+    yield from warnings(folder.doubtful)
     tables = folder.tables
     yield from summary(tables.parts, tables.stretches.all(), tables.frames)
     yield from missed
