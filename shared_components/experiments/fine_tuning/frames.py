@@ -16,6 +16,8 @@ from shared_components.data.site import SPLITS, Site, SiteError
 MOST = {"validation": 32, "test": 64}
 """Frames that are scored at most: equally spaced ones of a split."""
 FEWEST = len(SPLITS)
+FEW = 10
+"""Number of frames below which a score is announced as one of few frames."""
 _DOES = {"train": "learnt", "validation": "validated", "test": "scored"}
 
 Frames = Mapping[str, Sequence[Sample]]
@@ -117,6 +119,12 @@ def remarks(site: Site, found: Frames) -> Iterator[str]:
         yield (
             f"labelled frames in no split, and not used: {unused}; add them under 'split' in {site.path}, or describe "
             "the folder anew (surgfl site init --force)"
+        )
+    tests, validates = len(found["test"]), len(found["validation"])
+    if min(tests, validates) < FEW:
+        yield (
+            f"{counted(tests, 'frame')} will score the model, and {counted(validates, 'frame')} will choose its best "
+            f"step: other frames may give another score; label more, until each has at least {FEW}"
         )
 
 
