@@ -52,7 +52,8 @@ def judged(model: Trained, pairs: Iterator[Pair]) -> tuple[list[Judged], int]:
         mask = predictor(network_input(image[None], height, width), image.shape[:2])[1]
         watch.add(Shot(f"frame_{number:06d}", image, seconds=Fraction(number)), mask)
         seen, true = mask > 0, label > 0
-        tissue, dice = (seen & ~true).mean(), 2 * (seen & true).sum() / max(1, seen.sum() + true.sum())
+        tissue, both = (seen & ~true).mean(), seen.sum() + true.sum()
+        dice = 2 * (seen & true).sum() / both if both else 1.0
         wrong = tissue > max(LEAST, TISSUE * seen.mean())
         found.append(Judged(watch.changed(image, mask), bool(wrong), float(dice)))
     return found, len(watch.found())

@@ -51,7 +51,7 @@ class DataError(ValueError):
 
 
 class SeveralPictures(DataError):
-    """An image file holds several pages or frames, of which a reader would take the first."""
+    """An image file holds several pages or frames, and a reader would take only the first."""
 
     def __init__(self, file: Path, pictures: int) -> None:
         remedy = f"export every one as an image of its own, such as with `magick {file.name} {file.stem}_%04d.png`"
@@ -76,7 +76,7 @@ def read_yaml_file(path: Path, *, error: type[Exception]) -> Any:
 
 
 def read_rgb(path: Path) -> np.ndarray:
-    """Read a colour frame as uint8 (H, W, 3) RGB, turned as its EXIF orientation says."""
+    """Read a colour frame as uint8 (H, W, 3) RGB, turned by its EXIF orientation."""
     data, image = decode(path, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
     if image.dtype != np.uint8:  # OpenCV would keep the upper bits: of 12 in 16 nearly nothing
         raise DataError(path, f"holds {image.dtype} values", "export the frames with 8 bits per channel")

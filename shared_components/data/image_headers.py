@@ -1,4 +1,4 @@
-"""What the bytes of an image file say before they are decoded: size, completeness, pages, orientation, polarity."""
+"""Read the header of an image file: size, completeness, pages, orientation, polarity."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Header:
     """Facts from an image's header.
 
     Attributes:
-        size: (H, W); None if the header does not say.
+        size: (H, W); None if the header has none.
         complete: Whether the file reaches the end of its picture; what follows the end does not matter.
         pictures: Number of frames or pages; reduced copies of a TIFF page do not count.
         min_is_white: Whether a grey TIFF stores white as 0.
@@ -153,7 +153,7 @@ def _other(data: bytes) -> Header:
 
 
 def _pictures(image: Any, tags: dict[int, Any]) -> int:
-    """Count frames; of a TIFF also those that only its description, or its depth, tells of."""
+    """Count frames, and pages of a TIFF that only its description or its depth counts."""
     count, values = getattr(image, "n_frames", 1), image.width * image.height * int(tags.get(_SAMPLES, 1))
     if not tags:
         return count
@@ -167,7 +167,7 @@ def _pictures(image: Any, tags: dict[int, Any]) -> int:
 
 
 def _described_pictures(text: str, values: int) -> int:
-    """Return the number of pictures, of so many values each, by what ImageJ or tifffile writes about a file; else 1."""
+    """Return the number of pictures by the description of ImageJ or tifffile, else 1; a picture has so many values."""
     if text.startswith("ImageJ=") and (found := re.search(r"^images=(\d{1,9})$", text, re.MULTILINE)):
         return int(found[1])
     if found := re.match(r'\{"shape": \[([\d, ]{1,99})\]', text):

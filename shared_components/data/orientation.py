@@ -10,14 +10,14 @@ from shared_components.data.files import IMAGES, DataError, Size, refuse_other_s
 from shared_components.data.image_headers import UPRIGHT, orientation
 
 _TIFF = (".tif", ".tiff")
-_FIRST_TRANSPOSED = 5  # orientation from which on height and width change places
+_FIRST_TRANSPOSED = 5  # this and later orientations swap height and width
 _REMEDY = (
     "turn the images for good (`magick mogrify -auto-orient`), export the masks of the turned images, and look at them"
 )
 
 
 def turn_of(what: str, size: Size, path: Path, *, image_size: Size, image_path: Path) -> int:
-    """Return the EXIF orientation by which to turn a mask or depth of (H, W) so that it lies upon its upright image.
+    """Return the EXIF orientation that turns a mask or depth of (H, W) to lie upon its upright image.
 
     Programs that apply the image's orientation store masks upright: `UPRIGHT`. Others store them as the image's pixels
     lie in the file; then the image's orientation is returned. The sizes tell which.
@@ -28,7 +28,7 @@ def turn_of(what: str, size: Size, path: Path, *, image_size: Size, image_path: 
         image_size: (H, W) of the upright image.
 
     Raises:
-        DataError: the sizes do not fit, or both ways fit and nobody can say which is meant.
+        DataError: the sizes do not fit, or both ways fit and nobody can know the right one.
     """
     turn, own = _of_image(image_path), _of_label(path)
     as_stored = image_size[::-1] if turn >= _FIRST_TRANSPOSED else image_size

@@ -1,6 +1,6 @@
 """Videos by PyAV: opened with a sentence where that fails, and any frame of one read by its number.
 
-Frames are counted from 0 in the order in which players show them, without frames that an edit list hides or that
+Frames are counted from 0 as players show them, without frames that an edit list hides or that
 decoders leave out. To read one, the video is sought to the last key frame before it and decoded from there, so that it
 has the very pixels that it has when the video is decoded from its start.
 A thread keeps the videos open that it read last.
@@ -271,7 +271,7 @@ def _indexed(path: Path, changed: int, size: int) -> _Index:
 
 @dataclass(frozen=True)
 class _Packets:
-    """Packets that are shown: their times, those of key frames in order, and how many the header has besides.
+    """Packets that players show: their times, the times of key frames in order, and how many the header has besides.
 
     `in_order` is whether the clock of decoding never goes back, as it does in recordings that were joined.
     """

@@ -1,7 +1,7 @@
-"""Find stretches of a video whose masks are in doubt: the mask of the mirrored frame is another one.
+"""Find stretches of a video with masks in doubt: the mirrored frame gives a different mask.
 
-A network that has learnt what an instrument is finds it in a mirrored frame as well. Where it takes tissue for an
-instrument, it often does so in one of the two only. This needs no calibration and no threshold of its own certainty.
+A network that knows an instrument finds it in the mirrored frame as well. A network that takes tissue for an instrument
+often does so in only one of both frames. This needs no calibration and no threshold of the network's certainty.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAMED = 5  # stretches in the output of a command
 
 
 class DoubtWatch:
-    """Looks at one frame a second, as `unlike.Watch` does, and compares its mask with that of the mirrored frame.
+    """Looks at one frame a second, as `unlike.Watch` does, and compares its mask with the mask of the mirrored frame.
 
     Only models of segmentation that predict single frames are looked at.
 
@@ -48,7 +48,7 @@ class DoubtWatch:
         self._count = self._looked = 0
 
     def add(self, shot: Shot, mask: np.ndarray) -> None:
-        """Look at the next frame and its mask of class ids, uint8 (H, W), if it is the turn of one."""
+        """Take the next frame and its mask of class ids, uint8 (H, W); look at one a second."""
         due, self._count = self._count % self._step == 0, self._count + 1
         if self._able and due:
             share = self.changed(shot.image, mask)
@@ -56,7 +56,7 @@ class DoubtWatch:
             self._stretches.add(shot, {PART: 100 * share if share > LIMIT else 0.0})
 
     def found(self) -> list[Stretch]:
-        """Return the stretches so far, in the order in which they begin."""
+        """Return the stretches so far, in order."""
         fewest = 1 if self._looked < FEW else FEWEST
         return [stretch for stretch in self._stretches.all() if stretch.frames >= fewest]
 

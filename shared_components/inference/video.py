@@ -146,7 +146,7 @@ def _warn_of_missing(video: Video, count: int, broken: int, end: Fraction) -> No
 
 
 def _promised(path: Path, announced: int) -> int:
-    """Return how many frames a video should show: an edit list may hide some of those that its header counts."""
+    """Return how many frames a video should show: an edit list may hide frames that its header counts."""
     try:
         return frame_count(path)
     except DataError:  # damaged, so that nothing else is known

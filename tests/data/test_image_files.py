@@ -248,7 +248,7 @@ def test_an_array_is_turned_as_pillow_turns_an_image(turn):
 
 @pytest.fixture
 def site_of(tmp_path):
-    """Write a site of one frame and its mask, and load it."""
+    """Write a site with a single frame and its mask, and load it."""
 
     def make(frame: bytes, mask: bytes, frame_name="f_0.jpg", mask_name="f_0.png"):
         for folder, name, data in (("images", frame_name, frame), ("masks", mask_name, mask)):

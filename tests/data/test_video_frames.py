@@ -1,4 +1,4 @@
-"""Frames of a video are those that players show, with their numbers, whatever its container counts or hides."""
+"""Players and this library show the same frames of a video, whatever its container counts or hides."""
 
 from __future__ import annotations
 

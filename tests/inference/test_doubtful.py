@@ -24,7 +24,7 @@ SIZE = (32, 64)
 
 
 class Sided(nn.Module):
-    """Finds what is bright, and only in the left half of what it is shown."""
+    """Finds bright pixels, and only in the left half of its input."""
 
     def __init__(self):
         super().__init__()

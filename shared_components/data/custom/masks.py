@@ -68,7 +68,7 @@ def _palette_numbers(places: np.ndarray, palette: np.ndarray, path: Path, known:
 
     Image optimisers and `quantize` write grey ids with a palette: the grey values are the ids. Label editors write ids
     as places, beside greys that a person can tell apart. If the known ids do not decide, the greys do: they are ids if
-    they are out of order, or too close to be told apart.
+    they are out of order, or too close for a person to tell apart.
 
     Raises:
         DataError: nothing decides.
