@@ -159,6 +159,7 @@ class FederationController(Controller):
             start_weights=start_weights(),
             project=Project(startup) if job.secure_sums and not is_simulator(fl_ctx) else None,
         )
+        rounds = counted(job.rounds, "round")
         if server.resume():
             if missing := [site for site in server.state.sites if site not in present]:
                 why = "".join(f"; {site}: {lost[site]}" for site in missing if site in lost)
@@ -167,17 +168,10 @@ class FederationController(Controller):
                     "or begin anew, without resume"
                 )
             done = server.state.round == job.rounds
-            where = (
-                f"after {counted(job.rounds, 'round')}"
-                if done
-                else f"at round {server.state.round + 1} of {job.rounds}"
-            )
+            where = f"after {rounds}" if done else f"at round {server.state.round + 1} of {job.rounds}"
             self._console.say(f"resuming {folder} {where}")
         else:
-            self._console.say(
-                f"{job.name}: {counted(len(server.state.sites), 'site')}, {counted(job.rounds, 'round')}; "
-                f"state in {folder}"
-            )
+            self._console.say(f"{job.name}: {counted(len(server.state.sites), 'site')}, {rounds}; state in {folder}")
         return server
 
     def _what_to_resume(self, fl_ctx: FLContext) -> bool | str:
@@ -334,10 +328,8 @@ class FederationController(Controller):
             self._console.say(f"models  {models}/<site>/model.safetensors, and best.safetensors")
         self._console.say(f"report  {page}\nstate   {server.folder}")
         self._console.end()
-        final_message.say(
-            f"surgfl: {server.job.name} finished {counted(server.job.rounds, 'round')}; {left}",
-            first=self._console.close,
-        )
+        rounds = counted(server.job.rounds, "round")
+        final_message.say(f"surgfl: {server.job.name} finished {rounds}; {left}", first=self._console.close)
 
     def _give_up(self, reason: str, fl_ctx: FLContext) -> None:
         if not is_simulator(fl_ctx):  # a simulator prints the final message only
