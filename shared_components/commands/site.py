@@ -298,11 +298,11 @@ def _is_partly_labelled(args: argparse.Namespace, talk: Talk, found: Found, valu
     """Return whether frames without a mask are left out; a volume's frame without a label may also show nothing."""
     given = args.partly_labelled
     if found.kind == "frames":
-        question = f"{values.unlabelled} images have no mask; leave them out"
+        question = f"leave out {counted(values.unlabelled, 'image')} without a mask"
         return talk.get("--partly-labelled", given, question, "yes", _yes_or_no)
     question = (
-        f"{values.unlabelled} of {values.count} frames have no label: are they still to be labelled (yes), or is "
-        "there nothing to see in them (no)"
+        f"{values.unlabelled} of {counted(values.count, 'frame')} without a label: still to be labelled (yes), or with "
+        "nothing to see (no)"
     )
     return talk.get("--partly-labelled or --no-partly-labelled", given, question, None, _yes_or_no)
 

@@ -25,6 +25,8 @@ _REDUCED_OR_MASK = 1 | 4  # kinds of TIFF pages that are no frame: a small copy,
 _MARKER = re.compile(rb"\xff+([^\x00\xff])")  # in JPEG; \xff\x00 is a pixel's byte
 _END, _BEGIN = 0xD9, 0xD8
 _TABLES = (0xC4, 0xC8, 0xCC)  # of the codes that else begin a frame
+_COLOUR_TYPE, _ALPHA = 25, 4  # place of a PNG's colour type, and its bit for an alpha channel
+_EXIF, _EXIF_STARTS = b"Exif\0\0", 1 << 20  # all segments before a JPEG's pixels lie in its first megabyte
 _OTHERS = ("BMP", "TIFF", "GIF", "WEBP")
 _UNREADABLE = (OSError, ValueError, SyntaxError, LookupError, ArithmeticError, TypeError)
 
@@ -61,33 +63,47 @@ def read_header(data: bytes) -> Header:
 
 def orientation(path: Path) -> int:
     """Return the EXIF orientation, 1 to 8, of an image file; `UPRIGHT` of any other file, or without one."""
-    from PIL import Image
-
     try:
         with path.open("rb") as file:
-            if file.read(len(PNG)) == PNG:  # Pillow would decode its pixels first
-                found = _png_orientation(PNG + file.read())
+            start = file.read(_EXIF_STARTS)
+            if start.startswith(PNG):  # Pillow would decode its pixels first
+                found = _png_orientation(start + file.read())
+            elif start.startswith(JPEG) and _EXIF not in start:
+                return UPRIGHT
             else:
-                with Image.open(file) as image:
-                    found = image.getexif().get(_ORIENTATION)
-    except (*_UNREADABLE, Image.DecompressionBombError):
+                found = _pillow_orientation(path)
+    except OSError:
         return UPRIGHT
     return int(found) if found in range(1, 9) else UPRIGHT
 
 
+def _pillow_orientation(path: Path) -> Any:
+    from PIL import Image  # late: nearly all frames have no orientation
+
+    try:
+        with Image.open(path) as image:
+            return image.getexif().get(_ORIENTATION)
+    except (*_UNREADABLE, Image.DecompressionBombError):
+        return None
+
+
 def _png_orientation(data: bytes) -> Any:
+    content = [data[start:end] for name, start, end in _chunks(data) if name == b"eXIf"]
+    if not content:
+        return None
     from PIL import Image
 
     exif = Image.Exif()
-    for name, start, end in _chunks(data):
-        if name == b"eXIf":
-            exif.load(data[start:end])
+    try:
+        exif.load(content[-1])
+    except _UNREADABLE:
+        return None
     return exif.get(_ORIENTATION)
 
 
 def is_transparent(data: bytes) -> bool:
     """Return whether some pixel of an image file is not opaque; JPEG has no transparency."""
-    if data.startswith(JPEG):
+    if data.startswith(JPEG) or (data.startswith(PNG) and not _has_alpha(data)):
         return False
     from PIL import Image
 
@@ -97,6 +113,10 @@ def is_transparent(data: bytes) -> bool:
             return min(alpha) < 255
     except _UNREADABLE:
         return False  # the decoder knows no transparency of such a file
+
+
+def _has_alpha(data: bytes) -> bool:
+    return bool(data[_COLOUR_TYPE] & _ALPHA) or any(name == b"tRNS" for name, _, _ in _chunks(data))
 
 
 def _jpeg(data: bytes) -> Header:
