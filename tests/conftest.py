@@ -124,3 +124,11 @@ def quick_python(programs):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", str(programs / "python"))
         yield
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """Folder that holds endovis2015_rigid and endovis2017; real frames are never part of this repository."""
+    if "SURGFL_REAL_DATA" not in os.environ:
+        pytest.skip("SURGFL_REAL_DATA names no folder of real frames")
+    return Path(os.environ["SURGFL_REAL_DATA"])

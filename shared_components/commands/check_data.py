@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shared_components.commands import add_clip
+from shared_components.common.counted import counted
 from shared_components.common.progress_display import shown
 from shared_components.core.task import make_task
 from shared_components.data.check import Problem, check_site
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """Check the sites, print a table and the problems, and return 1 if a site may not start."""
     clip = SampleSpec(frames=args.frames, interval=args.interval)
     broken = [check(path, clip, full=not args.fast) for given in args.paths for path in _site_files(given)]
-    print(f"{len(broken) - sum(broken)} of {len(broken)} sites are ready")
+    print(f"{len(broken) - sum(broken)} of {counted(len(broken), 'site')} ready")
     return int(any(broken))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from shared_components.commands import parsed
 from shared_components.common.arguments import between, height_and_width
+from shared_components.common.counted import counted
 from shared_components.common.extras import require_federation
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.progress_display import shown
@@ -99,7 +100,7 @@ def compared(args: argparse.Namespace) -> tuple[Comparison, list[Path], Mapping[
     _ = _comparison(args, preset, runs, {}).groups  # refuses runs of an older version before others are added
     alone = preset.layout == "costs"  # times are what it is about
     root, jobs = args.out / "runs", args.jobs or (1 if alone else min(map(side_by_side, runs)))
-    print(f"{preset.title}: {len(runs)} runs, {jobs} side by side, logs in {root}/*/log.txt", flush=True)
+    print(f"{preset.title}: {counted(len(runs), 'run')}, {jobs} side by side, logs in {root}/*/log.txt", flush=True)
     try:
         reasons = carry_out_all(runs, root, jobs=jobs)
     except KeyboardInterrupt:

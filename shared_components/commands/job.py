@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shared_components.common.counted import counted
 from shared_components.common.sanitise import printable
 from shared_components.flare.deployment.submission import LATEST, find_job, parse_settings, write_submission
 from shared_components.reporting.tables import Table, as_text
@@ -111,5 +112,5 @@ _ACTIONS = {
 def table(jobs: "list[Listed]") -> Table:
     """Tabulate jobs, one a row."""
     rows = tuple((job.id, job.name, job.state, job.submitted, job.submitter) for job in jobs)
-    count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    count = counted(len(jobs), "job")
     return Table(count, ("id", "job", "state", "submitted", "by"), rows, labels=5)

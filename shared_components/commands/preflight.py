@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shared_components.common.counted import counted
 from shared_components.common.sanitise import printable
 from shared_components.core.method import load_method, method_names
 from shared_components.core.task import choose_task
@@ -144,5 +145,5 @@ def _print(report: WhatLeaves) -> None:
     print(as_text(Table("What leaves the site", head, parts, labels=6)))
     print(
         f"megabytes: {report.bytes_of('round') / 1e6:.2f} per round, at most {report.bytes_in_all / 1e6:.2f} in "
-        f"{report.rounds} rounds; plain values are a few kilobytes"
+        f"{counted(report.rounds, 'round')}; plain values are a few kilobytes"
     )

@@ -9,6 +9,7 @@ import cv2
 import torch
 
 from shared_components.common import machine
+from shared_components.common.counted import counted
 from shared_components.core.initial_weights import chosen_start, source_of
 from shared_components.experiments.pretraining.plan import Settings, read_sizes
 from shared_components.experiments.pretraining.train import Pretraining
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     if not training.run():
         print(f"stopped after step {training.done}; the same command goes on from there (state in {args.out})")
         return 130
-    print(f"{args.out / 'model.safetensors'}: the averaged weights of {training.done} steps")
+    print(f"{args.out / 'model.safetensors'}: the averaged weights of {counted(training.done, 'step')}")
     return 0
 
 

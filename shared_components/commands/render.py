@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from shared_components.commands import parsed
+from shared_components.common.counted import counted
 from shared_components.common.progress import under
 from shared_components.common.progress_display import Board, shown
 from shared_components.data.synthetic.drawn_looks import FAMILIES
@@ -105,7 +106,10 @@ def _write_set(args: argparse.Namespace) -> int:
             with under(site.name):
                 write_set_site(args.out, args.set, place, frames=args.frames, **size)
             count = sum(site.videos.values())
-            board.say(f"{path}: look {site.look}, {site.task}, {count} videos of {site.frames_per_video} frames")
+            board.say(
+                f"{path}: look {site.look}, {site.task}, {counted(count, 'video')} of "
+                f"{counted(site.frames_per_video, 'frame')}"
+            )
     return 0
 
 
@@ -126,7 +130,7 @@ def _write(args: argparse.Namespace, site: SitePlan, videos: Mapping[str, int], 
             interval=args.interval,
             dense=args.dense,
         )
-    facts = f"{sum(videos.values())} videos of {args.frames} frames"
+    facts = f"{counted(sum(videos.values()), 'video')} of {counted(args.frames, 'frame')}"
     board.say(f"{path}: look {site.look}, layout {site.layout}, {site.task}, {facts}")
 
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from shared_components.commands import add_place
+from shared_components.common.counted import counted
 from shared_components.federation import run_cleanup
 from shared_components.federation.messages import FederationError
 from shared_components.federation.run_cleanup import KeptRun
@@ -82,7 +83,7 @@ def table(runs: Sequence[KeptRun]) -> Table:
     )
     total = megabytes(sum(one.size for one in runs))
     head = ("run", "method", "status", "begun (UTC)", "rounds", "sites", "size")
-    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    count = counted(len(runs), "run")
     return Table(f"{count}, {total}", head, rows, labels=4)
 
 

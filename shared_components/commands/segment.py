@@ -13,6 +13,7 @@ import torch
 from shared_components import __version__
 from shared_components.commands import add_device, add_model, open_model
 from shared_components.common.arguments import height_and_width
+from shared_components.common.counted import counted
 from shared_components.common.machine import device
 from shared_components.common.progress import duration
 from shared_components.common.progress_display import shown
@@ -20,6 +21,7 @@ from shared_components.common.sanitise import printable
 from shared_components.core.trained_model import Trained
 from shared_components.inference import InferenceError
 from shared_components.inference.backends import BACKENDS, on_backend
+from shared_components.inference.doubtful import DoubtWatch, warnings
 from shared_components.inference.frames import FrameStream, videos_in
 from shared_components.inference.live import is_live
 from shared_components.inference.objects import objects_in, recorded, task_of
@@ -109,7 +111,7 @@ def _segment_each(
         except (ValueError, OSError) as error:
             failed.append(f"{video}: {error}")
         print()
-    print(f"{len(videos) - len(failed)} of {len(videos)} videos are done, in {out}")
+    print(f"{len(videos) - len(failed)} of {counted(len(videos), 'video')} done, in {out}")
     print(*(printable(f"failed: {line}") for line in failed), sep="\n", end="\n" * bool(failed), file=sys.stderr)
     return 1 if failed else 0
 
@@ -125,9 +127,10 @@ def _segment(
     facts = {"surgfl": __version__, "model": str(path), "height": height, "width": width, "precision": args.precision}
     facts |= recorded(objects)
     watch = Watch(model, stream.rate, early=stream.live is not None)
+    doubt = None if objects else DoubtWatch(model, (height, width), stream.rate)
     folder = PredictionFolder(
         out, stream, task, masks=args.masks, pictures=args.pictures, volumes=args.nifti, alone=True, facts=facts,
-        watch=watch,
+        watch=watch, doubt=doubt,
     )  # fmt: skip
     network = shown_frames(model.network, task, stream, objects).eval()
     fast, backend = on_backend(network, stream, backend=args.backend, precision=args.precision, where=where)
@@ -159,9 +162,10 @@ def _refuse_other_tasks(path: Path, kind: str) -> None:
 
 
 def _report(folder: PredictionFolder, out: Path, done: FrameCount, missed: Iterable[str]) -> Iterator[str]:
-    yield f"{done.count:,} frames in {duration(done.seconds)}, {done.count / done.seconds:.1f} a second"
+    yield f"{counted(done.count, 'frame')} in {duration(done.seconds)}, {done.count / done.seconds:.1f} a second"
     if folder.likeness is not None and folder.likeness.warning:
         yield folder.likeness.warning
+    yield from warnings(folder.doubtful)
     tables = folder.tables
     yield from summary(tables.parts, tables.stretches.all(), tables.frames)
     yield from missed

@@ -14,6 +14,7 @@ from typing import Any
 
 from shared_components.commands.check_data import check
 from shared_components.common.arguments import between
+from shared_components.common.counted import counted
 from shared_components.data.custom.description import KINDS
 from shared_components.data.custom.guess_layout import Found, known_layout, look_at
 from shared_components.data.custom.ids import (
@@ -115,7 +116,7 @@ def _parts(args: argparse.Namespace) -> int:
         raise SiteError(f"{args.folder}: holds none of the folders {', '.join(PARTS)}; name each data set's folder so")
     parts = [part_of(site, args.folder / site, before=args.before, validation=args.validation) for site in there]
     for file, part in zip(write_sites(args.out, parts), parts, strict=True):
-        print(f"{file}: {part['dataset']}, {len(part['split']['train'])} videos to train on")
+        print(f"{file}: {part['dataset']}, {counted(len(part['split']['train']), 'video')} to train on")
     if missing := [site for site in PARTS if site not in there]:
         print(f"not there: {', '.join(missing)}")
     print(f"next: surgfl check-data {args.out}; of Cholec80 are left out: {', '.join(left_out(args.before))}")
@@ -225,9 +226,10 @@ def _name_of(folder: Path) -> str:
 def _own(args: argparse.Namespace, folder: Path, talk: Talk) -> tuple[dict[str, Any], list[str], int]:
     found = _found(args, folder)
     videos = list(found.videos) or own_videos(folder, found)
-    values = values_of(folder, found, videos)
+    known = {*_given_ids(args.id, coloured=False), *label_names(folder)}
+    values = values_of(folder, found, videos, known=known)
     what = "label volumes" if found.kind == "nifti" else "masks"
-    print(f"{args.folder}: {len(videos)} videos at {found.images!r}, {what} at {found.masks!r}")
+    print(f"{args.folder}: {counted(len(videos), 'video')} at {found.images!r}, {what} at {found.masks!r}")
     described: dict[str, Any] = {
         "dataset": found.kind,
         "images": found.images,
@@ -279,7 +281,9 @@ def _ids(args: argparse.Namespace, talk: Talk, values: Values, described: Mappin
         named = " ".join(f"--id '{written(value)}=NAME'" for value in unnamed)
         raise SiteError(f"the masks hold values that nobody has named; add {named} (or {IGNORE}, {BACKGROUND})")
     for value in unnamed:
-        where = f"in {values.masks[value]} of {values.count} masks, {values.share(value):.2g} % of their pixels"
+        where = (
+            f"in {values.masks[value]} of {counted(values.count, 'mask')}, {values.share(value):.2g} % of their pixels"
+        )
         question = f"{written(value)} ({where}) is (a name, {BACKGROUND} or {IGNORE})"
         table[value] = talk.get("--id", None, question, None, class_name)
     parse_ids(table)
@@ -310,11 +314,11 @@ def _is_partly_labelled(args: argparse.Namespace, talk: Talk, found: Found, valu
     """Return whether frames without a mask are left out; a volume's frame without a label may also show nothing."""
     given = args.partly_labelled
     if found.kind == "frames":
-        question = f"{values.unlabelled} images have no mask; leave them out"
+        question = f"leave out {counted(values.unlabelled, 'image')} without a mask"
         return talk.get("--partly-labelled", given, question, "yes", _yes_or_no)
     question = (
-        f"{values.unlabelled} of {values.count} frames have no label: are they still to be labelled (yes), or is "
-        "there nothing to see in them (no)"
+        f"{values.unlabelled} of {counted(values.count, 'frame')} without a label: still to be labelled (yes), or with "
+        "nothing to see (no)"
     )
     return talk.get("--partly-labelled or --no-partly-labelled", given, question, None, _yes_or_no)
 

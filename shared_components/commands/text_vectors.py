@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from shared_components.common.counted import counted
 from shared_components.core.text.site_text import KINDS, READERS, known_texts
 from shared_components.core.text.vectors import SHIPPED, TextError, Vectors, add_vectors, read_vectors
 
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 def _headline(path: Path, vectors: Vectors) -> str:
     count, width = vectors.values.shape
     made = f"{vectors.kind}: {vectors.model}, SHA-256 {vectors.sha256[:8]}"
-    return f"{path}: {count} vectors of {width} numbers ({made})"
+    return f"{path}: {counted(count, 'vector')} of {counted(width, 'number')} ({made})"
 
 
 def _list(path: Path, vectors: Vectors) -> None:

@@ -12,6 +12,7 @@ from shlex import quote
 from shared_components.commands import add_device, parsed
 from shared_components.commands.site import DESCRIPTION, FILE, add_description, describe
 from shared_components.common.arguments import height_and_width
+from shared_components.common.counted import counted
 from shared_components.common.progress_display import shown
 from shared_components.core.task import Scores
 from shared_components.data.samples import SampleSpec
@@ -124,9 +125,7 @@ def said(outcome: Outcome) -> Iterator[str]:
     before, after = outcome.before[name], outcome.after[name]
     texts = {key: f"{_text(outcome, before, key)} before, {_text(outcome, after, key)} after" for key in after}
     frames = outcome.after["frames"]
-    yield (
-        f"test {metric.label} {texts.pop('mean')} ({outcome.steps} steps; {frames} frame{'' if frames == 1 else 's'})"
-    )
+    yield (f"test {metric.label} {texts.pop('mean')} ({counted(outcome.steps, 'step')}; {counted(frames, 'frame')})")
     for key, text in texts.items():
         yield f"  {key} {text}"
     if not outcome.chosen:

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from shared_components.commands import add_clip
+from shared_components.common.counted import counted
 from shared_components.data.readers.sar_rarp50 import unpack, video_paths
 
 HELP = "write the labelled frames of SAR-RARP50's videos as images, once"
@@ -22,5 +23,5 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"{args.root}: holds no video_* folders with segmentation/; correct the path")
     for folder in folders:
         written = unpack(folder, frames=args.frames, interval=args.interval)
-        print(f"{folder.name}: {written} frames written")
+        print(f"{folder.name}: {counted(written, 'frame')} written")
     return 0

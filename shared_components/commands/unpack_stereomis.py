@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from shared_components.common.arguments import between, height_and_width
+from shared_components.common.counted import counted
 from shared_components.data.stereo import sequences, unpack
 
 HELP = "write rectified images of StereoMIS and the depth of its stereo pairs, once"
@@ -25,5 +26,5 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"{args.root}: holds no sequences with StereoCalibration.ini; correct the path")
     for folder in folders:
         written, rate = unpack(folder, every=args.every, size=size)
-        print(f"{folder.name}: {written} frames written, of a video of {rate:g} a second (rate: {rate:g})")
+        print(f"{folder.name}: {counted(written, 'frame')} written, of a video of {rate:g} a second (rate: {rate:g})")
     return 0

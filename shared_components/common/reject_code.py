@@ -18,8 +18,8 @@ DEEPEST = 32
 
 
 def is_expression(text: str) -> bool:
-    """Return whether MONAI or FLARE would evaluate or substitute a text."""
-    return text.lstrip().startswith(EXPRESSIONS) or "{" in text or "}" in text
+    """Return whether MONAI or FLARE would evaluate a text."""
+    return text.lstrip().startswith(EXPRESSIONS) or "{$" in text or "${" in text
 
 
 def names_code(key: str) -> bool:
@@ -48,6 +48,6 @@ def refuse_code(value: Any, where: str, *, level: int = 1) -> None:
 
 
 def refuse_expression(text: str, where: str) -> None:
-    """Refuse a text that is an expression; ValueError as in :func:`refuse_code`."""
-    if is_expression(text):
+    """Refuse an expression and a text with braces, which FLARE substitutes; ValueError as in :func:`refuse_code`."""
+    if is_expression(text) or set(text) & {"{", "}"}:
         raise ValueError(f"{where} is the expression {text!r:.80}; only plain values are read")

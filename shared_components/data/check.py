@@ -11,8 +11,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from shared_components.common.counted import counted
 from shared_components.common.progress import follow
 from shared_components.data.files import MISSING, DataError, Size, is_there, refuse_other_size
+from shared_components.data.orientation import turn_of
 from shared_components.data.samples import LABELLED, Sample, SampleSpec, list_samples, samples, target_noun
 from shared_components.data.site import Site, SiteError
 from shared_components.data.targets import is_map, refuse_other_form
@@ -89,7 +91,7 @@ def readable_samples(
     for problem in bad.values():
         if not problem.quarantined:
             raise SiteError(
-                f"{problem} ({len(bad)} of {len(listed)} frames of split {split!r} cannot be used, the "
+                f"{problem} ({len(bad)} of {counted(len(listed), 'frame')} of split {split!r} cannot be used, the "
                 f"quarantine allows a share of {site.quarantine}; 'surgfl check-data' lists them)"
             )
     return [sample for sample in listed if sample not in bad], [sample for sample in listed if sample in bad]
@@ -187,7 +189,7 @@ def _errors_of_length(sample: Sample, spec: SampleSpec) -> list[DataError]:
     count = len(set(sample.images))
     if spec.targets_of != "video" or count == spec.frames:
         return []
-    what = f"{sample.video} has {count} frames, and {spec.frames} are taken of each video"
+    what = f"{sample.video} has {counted(count, 'frame')}, and {spec.frames} are taken of each video"
     return [DataError(sample.images[0].parent, what, "take the video out of the split, or ask for fewer frames")]
 
 
@@ -206,8 +208,8 @@ def _errors_of_target(
     size, errors = found
     if image_size is None or size is None or sample.source.reader.native_targets(sample.video):
         return errors
-    same = partial(refuse_other_size, noun, size, file, image_size=image_size, image_path=image)
-    return errors + _attempt(same)[1]
+    fits = partial(turn_of, noun, size, file, image_size=image_size, image_path=image)
+    return errors + _attempt(fits)[1]
 
 
 def _attempt(read: Callable[[], T]) -> tuple[T | None, list[DataError]]:

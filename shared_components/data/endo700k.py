@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from shared_components.common.counted import counted
 from shared_components.data.files import DataError, natural_order
 from shared_components.data.readers import find_reader
 from shared_components.data.splits import LEFT_OUT, named, without_tested
@@ -57,7 +58,9 @@ def part_of(site: str, root: Path, *, before: str, validation: int = 1) -> dict[
     found = sorted(every, key=natural_order)
     if len(found) <= validation:
         raise DataError(
-            root, f"has {len(found)} videos of {dataset} to train on", f"put more than {validation} there, as published"
+            root,
+            f"has {counted(len(found), 'video')} of {dataset} to train on",
+            f"put more than {validation} there, as published",
         )
     train = found[: len(found) - validation]
     split = {"train": train, **({"validation": found[len(train) :]} if validation else {})}

@@ -18,15 +18,14 @@ from typing import Any, Literal
 import cv2
 import numpy as np
 
+from shared_components.common.counted import counted
 from shared_components.common.plain_yaml import YamlError, read_yaml
+from shared_components.data.image_headers import JPEG, PNG, is_transparent, read_header
 
 Size = tuple[int, int]  # height, width
 
 DEPTH_SCALE = 256  # of a depth file's values, per millimetre
 _UNKNOWN = 254  # 255 are pixels of no class
-# The last marker of a complete file; decoders return the top half of a cut file without complaint.
-_ENDINGS = {b"\x89PNG": b"IEND", b"\xff\xd8\xff": b"\xff\xd9"}
-_TAIL_BYTES = 1024
 MOST_PIXELS = 1 << 26
 """Of an image or of a frame of a volume, 8192 x 8192: twice as many as 8K has. A file of 100 kB can hold a billion."""
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
@@ -51,6 +50,14 @@ class DataError(ValueError):
         self.what_to_do = what_to_do
 
 
+class SeveralPictures(DataError):
+    """An image file holds several pages or frames, and a reader would take only the first."""
+
+    def __init__(self, file: Path, pictures: int) -> None:
+        remedy = f"export every one as an image of its own, such as with `magick {file.name} {file.stem}_%04d.png`"
+        super().__init__(file, f"holds {pictures} pages or frames in one image file", remedy)
+
+
 def read_yaml_file(path: Path, *, error: type[Exception]) -> Any:
     """Read a YAML file of any origin, see `read_yaml`; ``error`` names the file and what to do.
 
@@ -69,16 +76,19 @@ def read_yaml_file(path: Path, *, error: type[Exception]) -> Any:
 
 
 def read_rgb(path: Path) -> np.ndarray:
-    """Read a colour frame as uint8 (H, W, 3) RGB."""
-    image = decode(path, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)[1]
+    """Read a colour frame as uint8 (H, W, 3) RGB, turned by its EXIF orientation."""
+    data, image = decode(path, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH)
     if image.dtype != np.uint8:  # OpenCV would keep the upper bits: of 12 in 16 nearly nothing
         raise DataError(path, f"holds {image.dtype} values", "export the frames with 8 bits per channel")
+    if is_transparent(data):
+        what = "has transparent pixels, which one program shows black, another white and a third as they are stored"
+        raise DataError(path, what, "export the frames without transparency")
     return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
 
 
 def read_colours(path: Path) -> np.ndarray:
     """Read a colour-coded label as uint8 (H, W, 3) RGB; an alpha channel is left out."""
-    label = decode(path)[1]
+    label = decode_label(path)[1]
     if label.ndim != 3 or label.shape[2] < 3 or label.dtype != np.uint8:
         raise DataError(path, "is not an 8-bit RGB or RGBA label", "export the colour-coded label again")
     return np.ascontiguousarray(label[:, :, 2::-1])
@@ -86,7 +96,7 @@ def read_colours(path: Path) -> np.ndarray:
 
 def read_ids(path: Path) -> np.ndarray:
     """Read a label of grey ids, in one channel or in three equal ones, as uint8 (H, W)."""
-    label = decode(path)[1]
+    label = decode_label(path)[1]
     if label.dtype != np.uint8:
         raise DataError(path, f"holds {label.dtype} values", "export the mask with 8 bits per pixel")
     if label.ndim == 2:
@@ -203,7 +213,8 @@ def map_colours(
     if not known.all():
         row, column = np.argwhere(known == 0)[0]
         found = tuple(label[row, column].tolist())
-        what = f"holds the unknown colour {found} at row {row}, column {column} ({(known == 0).sum()} such pixels)"
+        pixels = counted(int((known == 0).sum()), "such pixel")
+        what = f"holds the unknown colour {found} at row {row}, column {column} ({pixels})"
         raise DataError(path, what, f"correct the mask: {allowed}")
     return canonical
 
@@ -321,9 +332,7 @@ def decode(path: Path, flags: int = cv2.IMREAD_UNCHANGED) -> tuple[bytes, np.nda
         raise DataError(path, *MISSING) from None
     except OSError as error:
         raise DataError(path, f"cannot be opened ({error.strerror})", "check its rights") from error
-    if not _is_complete(data):
-        raise DataError(path, *DAMAGED)
-    _refuse_bomb(path, data)
+    _refuse_header(path, data)
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error:  # it has a bound of its own, of files that Pillow does not know
@@ -333,52 +342,33 @@ def decode(path: Path, flags: int = cv2.IMREAD_UNCHANGED) -> tuple[bytes, np.nda
     return data, image
 
 
+def decode_label(path: Path) -> tuple[bytes, np.ndarray]:
+    """Read a label file as `decode` does; refuse a TIFF whose numbers programs read in two ways."""
+    data, label = decode(path)
+    if not data.startswith((JPEG, PNG)) and read_header(data).min_is_white:
+        what = (
+            "is a TIFF with the photometric interpretation MinIsWhite: one program reads 0 as 0, another as the maximum"
+        )
+        raise DataError(
+            path, what, "export the label again as PNG from the program that made it, and compare its values"
+        )
+    return data, label
+
+
 def is_there(path: Path) -> bool:
     """Say whether a file is there, or the file that a frame is in: video.mp4/000012."""
     return path.is_file() or path.parent.is_file()
 
 
-def _refuse_bomb(path: Path, data: bytes) -> None:
-    if data.startswith(b"\x89PNG"):
-        W, H = (int.from_bytes(data[start : start + 4], "big") for start in (16, 20))
-        refuse_large(path, (H, W))
-    elif data.startswith(b"\xff\xd8\xff"):
-        if (size := _jpeg_size(data)) is None:
-            raise DataError(path, *DAMAGED)
-        refuse_large(path, size)
-    else:
-        _refuse_other_bomb(path, data)
-
-
-def _jpeg_size(data: bytes) -> Size | None:
-    """Return (H, W) as the header of a JPEG file says; None where it has no frame.
-
-    As libjpeg does, it goes over what stands between the segments and is none.
-    """
-    place = 2
-    while (place := data.find(b"\xff", place)) >= 0 and place + 9 <= len(data):
-        marker, length = data[place + 1], int.from_bytes(data[place + 2 : place + 4], "big")
-        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):  # a frame begins; those are tables
-            H, W = (int.from_bytes(data[place + at : place + at + 2], "big") for at in (5, 7))
-            return H, W
-        alone = marker in (0x00, 0x01, 0xFF) or 0xD0 <= marker <= 0xD8  # without a segment
-        place += 1 if alone else 2 + length
-    return None
-
-
-def _refuse_other_bomb(path: Path, data: bytes) -> None:
-    from PIL import Image  # late: nearly all frames are PNG or JPEG
-
+def _refuse_header(path: Path, data: bytes) -> None:
+    """Refuse a file that is cut off, too large or of several pictures; decoders return a part without complaint."""
     try:
-        with Image.open(io.BytesIO(data), formats=("BMP", "TIFF", "GIF", "WEBP")) as image:
-            size = image.height, image.width
-    except Image.DecompressionBombError as error:
+        header = read_header(data)
+    except ValueError as error:
         raise DataError(path, f"is too large to be read ({error})", "export it smaller") from error
-    except (OSError, ValueError, SyntaxError, LookupError, ArithmeticError, TypeError):
-        return  # what Pillow cannot tell, the decoder will
-    refuse_large(path, size)
-
-
-def _is_complete(data: bytes) -> bool:
-    tail = data[-_TAIL_BYTES:]
-    return bool(data) and all(ending in tail for start, ending in _ENDINGS.items() if data.startswith(start))
+    if not header.complete or (header.size is None and data.startswith((JPEG, PNG))):
+        raise DataError(path, *DAMAGED)
+    if header.size is not None:
+        refuse_large(path, header.size)
+    if header.pictures > 1:
+        raise SeveralPictures(path, header.pictures)

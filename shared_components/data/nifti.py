@@ -25,6 +25,7 @@ from nibabel.nifti1 import Nifti1Pair
 from nibabel.spatialimages import HeaderDataError
 
 from shared_components.common.atomic import atomically
+from shared_components.common.counted import counted
 from shared_components.data.files import MISSING, VOLUMES, Axes, DataError, Size, refuse_large, refuse_special
 
 _LARGEST = np.iinfo(np.uint16).max
@@ -77,7 +78,7 @@ def refuse_other_shape(
     """Raise a DataError where a volume's (T, H, W) are not its video's frames and (H, W); None: any will do."""
     T, H, W = shape
     if frames is not None and frames != T:
-        raise DataError(path, f"holds {T} frames, but its video has {frames}", _AGAIN)
+        raise DataError(path, f"holds {counted(T, 'frame')}, but its video has {frames}", _AGAIN)
     if size is not None and tuple(size) != (H, W):
         what = f"holds frames of {W}x{H}, but its video is {size[1]}x{size[0]}"
         turned = ", with the width as its first axis" if tuple(size) == (W, H) else ""

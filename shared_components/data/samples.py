@@ -31,6 +31,7 @@ from shared_components.data.files import (
     whole_steps,
     with_number,
 )
+from shared_components.data.orientation import turn_of, turned
 from shared_components.data.readers import Listing, Targets
 from shared_components.data.site import Site, SiteError, Source, VideoRange, source_names, targets_of
 from shared_components.data.targets import is_map, over_time, refuse_other_form
@@ -287,8 +288,8 @@ def read_target(sample: Sample, name: str, files: tuple[Path, ...], *, image: Pa
         target = reader.read_target(name, files)
         refuse_other_form(name, target, files[0])
         if is_map(name) and not reader.native_targets(sample.video):
-            size = target.shape[:2]
-            refuse_other_size(target_noun(name), size, files[0], image_size=image_size, image_path=image)
+            size, noun = target.shape[:2], target_noun(name)
+            target = turned(target, turn_of(noun, size, files[0], image_size=image_size, image_path=image))
     return merge_classes(target, sample.source.classes, sample.classes) if name == "label" else target
 
 

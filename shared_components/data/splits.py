@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from shared_components.common.counted import counted
 from shared_components.data.site import Site
 
 CHOLECT45_FOLDS: tuple[tuple[int, ...], ...] = (
@@ -73,7 +74,9 @@ def few(videos: Sequence[str], count: int, seed: int, *, dataset: str = "", task
         ValueError: There are fewer videos.
     """
     if not 1 <= count <= len(videos):
-        raise ValueError(f"trains on {len(videos)} videos, and {count} of them are asked for; give it more videos")
+        raise ValueError(
+            f"trains on {counted(len(videos), 'video')}, and {count} of them are asked for; give it more videos"
+        )
     published = FEW_SHOT.get(task, {}).get(count, ()) if _SAME.get(dataset) == "cholec80" else ()
     listed = named(dataset, published[seed - 1]) if 1 <= seed <= len(published) else []
     ranked = sorted(videos, key=lambda video: hashlib.sha256(f"{seed}/{video}".encode()).digest())

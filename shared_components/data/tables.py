@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shared_components.common.counted import counted
 from shared_components.data.files import MISSING, DataError, read_text
 
 MOST_BYTES = 64 << 20
@@ -48,7 +49,9 @@ def _numbered(file: Path, stamp: int, columns: tuple[int, ...], what: str) -> Ro
         except ValueError:
             raise DataError(file, f"holds no whole numbers in line {line} ({text[:40]!r})", "copy it again") from None
         if len(values) not in columns:
-            raise DataError(file, f"has {len(values)} labels in line {line}, not {what}", "copy that version's files")
+            raise DataError(
+                file, f"has {counted(len(values), 'label')} in line {line}, not {what}", "copy that version's files"
+            )
         if number in found:
             raise DataError(file, f"has frame {number} twice", "copy it again")
         found[number] = tuple(values)
@@ -104,7 +107,7 @@ def of_row(found: Mapping[int, Any], address: Path, video: str = "the video") ->
     """
     number = int(address.name)
     if number not in found:
-        what = f"has no row of frame {number}, but {len(found)} rows"
+        what = f"has no row of frame {number}, but {counted(len(found), 'row')}"
         raise DataError(address.parent, what, f"complete it, or take the frame out of {video}")
     return found[number]
 

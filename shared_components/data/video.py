@@ -1,7 +1,8 @@
 """Videos by PyAV: opened with a sentence where that fails, and any frame of one read by its number.
 
-Frames are counted from 0 in the order in which they are shown. To read one, the video is sought to the last key frame
-before it and decoded from there, so that it has the very pixels that it has when the video is decoded from its start.
+Frames are counted from 0 as players show them, without frames that an edit list hides or that
+decoders leave out. To read one, the video is sought to the last key frame before it and decoded from there, so that it
+has the very pixels that it has when the video is decoded from its start.
 A thread keeps the videos open that it read last.
 """
 
@@ -23,6 +24,7 @@ import numpy as np
 from shared_components.data.files import DataError, refuse_large, refuse_special
 
 CONVERT = "convert it to H.264 MP4 or to a folder of images"
+_COMPARED = 16  # first frames that are decoded and compared with the packets
 MOST_OPEN = 4
 """Videos that a thread keeps open; a decoder of 1080p takes some 50 MB."""
 FORMATS = ",".join((
@@ -34,8 +36,8 @@ CHECK = f"check it with another player, or {CONVERT}"
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
-    """Open a container.
+def opened(path: Path, **options: str) -> Iterator[Any]:
+    """Open a container, with options of FFmpeg's.
 
     Raises:
         DataError: it is none, is damaged, or cannot be opened.
@@ -43,7 +45,8 @@ def opened(path: Path) -> Iterator[Any]:
     try:
         refuse_special(path)
         # an absolute path, since FFmpeg takes "case:1.mp4" for a protocol
-        container = av.open(str(path.absolute()), metadata_errors="ignore", options={"format_whitelist": FORMATS})
+        options = {"format_whitelist": FORMATS, **options}
+        container = av.open(str(path.absolute()), metadata_errors="ignore", options=options)
     except (av.error.FFmpegError, OSError) as error:
         reason = "it is no video, or is cut off or damaged, or its container is not read here"
         if isinstance(error, OSError):
@@ -98,9 +101,9 @@ def upright(frame: av.VideoFrame) -> np.ndarray:
 
 
 def frame_count(path: Path) -> int:
-    """Return how many frames a video has by its packets, or, where it ends early, how many it announces.
+    """Return how many frames players show of a video, or, if it ends early, how many it announces.
 
-    Those that are missing are refused when they are read.
+    Frames that are missing are refused when they are read.
 
     Raises:
         DataError: it is missing, damaged or no video.
@@ -136,10 +139,10 @@ def _reading(path: Path, index: _Index) -> _Reading:
 
 @dataclass(frozen=True, eq=False)
 class _Index:
-    """When a video's frames are shown, in the stream's ticks and in order, and which of them are key frames.
+    """The times of a video's frames, in the stream's ticks and in order, and of its key frames.
 
     Without times of their own (`seekable` false) frames can only be counted from the start. `announced` is the number
-    of frames by the container's header where the video ends earlier, else 0.
+    of frames by the container's header if the video ends earlier, else 0.
     """
 
     count: int
@@ -148,10 +151,10 @@ class _Index:
     seekable: bool
     announced: int
 
-    def key_of(self, number: int) -> int:
-        """Return the time of the last key frame not after a frame."""
+    def key_of(self, number: int) -> float:
+        """Return the time of the last key frame not after a frame; -inf: it is decoded from the video's start."""
         place = bisect_right(self.keys, self.times[number])
-        return self.keys[max(place - 1, 0)]
+        return self.keys[place - 1] if place else -np.inf
 
 
 _OPEN = threading.local()  # the videos that a thread read last, still open
@@ -174,7 +177,7 @@ class _Reading:
         """Read one frame: go on where that is near, seek where it is not, and count from the start where that fails."""
         if self.index.seekable:
             if not self._is_ahead(number):
-                self._seek(self.index.key_of(number))
+                self._go_to(self.index.key_of(number))
             found = self._until_time(number)
         else:
             found = self._until_number(number)
@@ -189,27 +192,32 @@ class _Reading:
         self._frames = decoded(self._container, self._stream, [])
         self._next = 0
         self._time = -np.inf  # of the frame read last
+        self._at_start = True  # no frame was read yet
 
     def _reopen(self) -> None:
         self.close()
         self.__init__(self.path, self.index)  # type: ignore[misc]  # a container that met its end does not go on
 
     def _is_ahead(self, number: int) -> bool:
-        """Say whether decoding comes to a frame, and no key frame is nearer."""
+        """Return whether decoding comes to a frame, and no key frame is nearer."""
         return self.index.key_of(number) <= self._time < self.index.times[number]
 
-    def _seek(self, key: int) -> None:
+    def _go_to(self, key: float) -> None:
+        if key == -np.inf:
+            if not self._at_start:
+                self._reopen()
+            return
         try:
-            self._container.seek(key, stream=self._stream, backward=True)
+            self._container.seek(int(key), stream=self._stream, backward=True)
         except av.error.FFmpegError:
             self._reopen()
         self._frames = decoded(self._container, self._stream, [])
-        self._time = -np.inf
+        self._time, self._at_start = -np.inf, False
 
     def _until_time(self, number: int) -> av.VideoFrame | None:
         """Decode to a frame by its time; None where it, or the key frame that it needs, does not come."""
         wanted, key = self.index.times[number], self.index.key_of(number)
-        passed = self._time >= key
+        passed, self._at_start = self._time >= key, False
         for frame in self._frames:
             if frame.pts is None:
                 return None
@@ -222,6 +230,7 @@ class _Reading:
     def _until_number(self, number: int) -> av.VideoFrame | None:
         if self._next > number:
             self._reopen()
+        self._at_start = False
         for frame in self._frames:
             self._next += 1
             self._time = np.inf
@@ -240,33 +249,88 @@ def _index(path: Path) -> _Index:
 
 @lru_cache(maxsize=256)
 def _indexed(path: Path, changed: int, size: int) -> _Index:
-    """Look at a video's packets without decoding them."""
+    """Look at a video's packets, and decode its first frames; decode all of them if these are not the packets'."""
+    packets = _read_packets(path)
+    if not packets.times:
+        raise DataError(path, "has no frames", CHECK)
+    keys = packets.keys
+    first, broken = _decode_times(path, most=_COMPARED, until=keys[0] if keys else -np.inf)
+    # leading pictures of a cut video lack the frames that they need, and decoders leave them out
+    times = [time for time in packets.times if not keys or time is None or time >= keys[0] or time in first]
+    shown = sorted(time for time in times if time is not None)
+    in_order = len(set(shown)) == len(times) and packets.in_order
+    if not (in_order and (broken or first == shown[: len(first)])):
+        every, broken = _decode_times(path)
+        if broken:
+            raise DataError(path, "cannot be decoded to its end (cut off or damaged)", CHECK)
+        shown = [time for time in every if time is not None]
+        in_order, times = shown == sorted(set(shown)) and len(shown) == len(every), every
+    announced = len(times) + packets.missing if packets.missing else 0
+    return _Index(len(times), array("q", shown), array("q", keys), in_order, announced)
+
+
+@dataclass(frozen=True)
+class _Packets:
+    """Packets that players show: their times, the times of key frames in order, and how many the header has besides.
+
+    `in_order` is whether the clock of decoding never goes back, as it does in recordings that were joined.
+    """
+
+    times: list[int | None]
+    keys: list[int]
+    in_order: bool
+    missing: int
+
+
+def _read_packets(path: Path) -> _Packets:
     times: list[int | None] = []
-    keys = []
+    keys, clock = [], []
     with opened(path) as container:
         stream = shown_stream(container, path)
-        try:
-            for packet in container.demux(stream):
-                if packet.size and not packet.is_discard:  # what an edit list cuts away is not shown
-                    times.append(packet.pts)
-                    if packet.is_keyframe and packet.pts is not None:
-                        keys.append(packet.pts)
-        except av.error.FFmpegError as error:
-            raise DataError(path, "cannot be read to its end (cut off or damaged)", CHECK) from error
-        if not times:
-            raise DataError(path, "has no frames", CHECK)
-        known = sorted(time for time in times if time is not None)
-        announced = _announced(stream, len(times), known)
-    seekable = bool(keys) and len(known) == len(set(known)) == len(times) and min(keys) == known[0]
-    return _Index(len(times), array("q", known), array("q", sorted(keys)), seekable, announced)
+        for packet in _sized(container, stream, path):
+            if packet.is_discard:  # an edit list cuts it away
+                continue
+            times.append(packet.pts)
+            clock += [] if packet.dts is None else [packet.dts]
+            if packet.is_keyframe and packet.pts is not None:
+                keys.append(packet.pts)
+        known = [time for time in times if time is not None]
+        span = _span(stream, known)
+        lacks = stream.frames > max(len(times), span) + 1
+    missing = stream.frames - max(_count_unedited(path), span) if lacks else 0
+    return _Packets(times, sorted(keys), clock == sorted(clock), missing if missing > 1 else 0)
 
 
-def _announced(stream: Any, packets: int, times: list[int]) -> int:
-    """Return the header's number of frames where a video ends before it, else 0.
+def _sized(container: Any, stream: Any, path: Path) -> Iterator[Any]:
+    """Yield the packets of a stream that hold something."""
+    try:
+        yield from (packet for packet in container.demux(stream) if packet.size)
+    except av.error.FFmpegError as error:
+        raise DataError(path, "cannot be read to its end (cut off or damaged)", CHECK) from error
 
-    A header counts frames that repeat the one before and have no packet (AVI), and may be wrong by one.
-    """
-    rate, spanned = stream.average_rate, 0
-    if rate and times and stream.time_base:
-        spanned = round((times[-1] - times[0]) * stream.time_base * rate) + 1
-    return stream.frames if stream.frames > max(packets, spanned) + 1 else 0
+
+def _count_unedited(path: Path) -> int:
+    """Count the packets of a video as if it had no edit list, which may hide frames that the header counts."""
+    with opened(path, ignore_editlist="1") as container:
+        return sum(1 for _ in _sized(container, shown_stream(container, path), path))
+
+
+def _span(stream: Any, times: list[int]) -> int:
+    """Return how many frames fit between the first and the last; a header counts repeated ones without a packet."""
+    if not (stream.average_rate and times and stream.time_base):
+        return 0
+    return round((max(times) - min(times)) * stream.time_base * stream.average_rate) + 1
+
+
+def _decode_times(
+    path: Path, *, most: float = np.inf, until: float = -np.inf
+) -> tuple[list[int | None], list[Exception]]:
+    """Decode a video; return the times of its first ``most`` frames, and of more ``until`` a time, and the errors."""
+    times: list[int | None] = []
+    broken: list[Exception] = []
+    with opened(path) as container:
+        for frame in decoded(container, shown_stream(container, path), broken):
+            times.append(frame.pts)
+            if len(times) >= most and (frame.pts is None or frame.pts >= until):
+                break
+    return times, broken

@@ -17,6 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from shared_components.common.atomic import atomically, try_lock, write_json
+from shared_components.common.counted import counted
 from shared_components.core.method import Method
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.store import RECORDS, DamagedState, RoundFiles, rounds_in
@@ -161,8 +162,8 @@ def state_to_resume(run: Path, rounds: int) -> tuple[int, dict[str, Tensor], dic
         )
     if found is not None and found[0] + 1 > rounds:
         raise FederationError(
-            f"{run} has done {found[0] + 1} rounds and the job's 'rounds' is {rounds}; give at least as many to "
-            "resume, or start a new run"
+            f"{run} has done {counted(found[0] + 1, 'round')} and the job's 'rounds' is {rounds}; give at least as "
+            "many to resume, or start a new run"
         )
     return found
 

@@ -22,6 +22,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
 from shared_components.common.atomic import NotWritten
+from shared_components.common.counted import counted
 from shared_components.common.progress import Step, report_progress
 from shared_components.common.sanitise import one_line
 from shared_components.core.initial_weights import start_weights
@@ -159,6 +160,7 @@ class FederationController(Controller):
             project=Project(startup) if job.secure_sums and not is_simulator(fl_ctx) else None,
         )
         shown = folder if is_simulator(fl_ctx) else folder.name  # an administrator has no such folder
+        rounds = counted(job.rounds, "round")
         if server.resume():
             if missing := [site for site in server.state.sites if site not in present]:
                 why = "".join(f"; {site}: {lost[site]}" for site in missing if site in lost)
@@ -167,10 +169,10 @@ class FederationController(Controller):
                     "or begin anew, without resume"
                 )
             done = server.state.round == job.rounds
-            where = f"after its {job.rounds} rounds" if done else f"at round {server.state.round + 1} of {job.rounds}"
+            where = f"after {rounds}" if done else f"at round {server.state.round + 1} of {job.rounds}"
             self._console.say(f"resuming run {shown} {where}")
         else:
-            self._console.say(f"{job.name}: {len(server.state.sites)} sites, {job.rounds} rounds; run {shown}")
+            self._console.say(f"{job.name}: {counted(len(server.state.sites), 'site')}, {rounds}; run {shown}")
         return server
 
     def _what_to_resume(self, fl_ctx: FLContext) -> bool | str:
@@ -324,9 +326,8 @@ class FederationController(Controller):
             found = f"models  {models}/<site>/model.safetensors, and best.safetensors\nreport  {page}"
             self._console.say(f"{found}\nstate   {server.folder}")
         self._console.end()
-        final_message.say(
-            f"surgfl: {server.job.name} finished {server.job.rounds} rounds; {left}", first=self._console.close
-        )
+        rounds = counted(server.job.rounds, "round")
+        final_message.say(f"surgfl: {server.job.name} finished {rounds}; {left}", first=self._console.close)
 
     def _give_up(self, reason: str, fl_ctx: FLContext, *, stopped: bool = False) -> None:
         how = console.STOPPED if stopped else console.FAILED

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shared_components.common.arguments import between
+from shared_components.common.counted import counted
 from shared_components.core.evaluation import network_input
 from shared_components.data.files import IMAGES, VIDEOS, DataError, folders_below, natural_order, read_rgb
 from shared_components.inference import InferenceError
@@ -158,7 +159,8 @@ def videos_in(folder: Path) -> dict[str, Path]:
     images, films = (sorted(path for path in files if path.suffix.lower() in kind) for kind in (IMAGES, VIDEOS))
     if images and films:
         raise InferenceError(
-            f"{folder} holds {len(images)} images, such as {images[0]}, and {len(films)} videos, such as {films[0]}; "
+            f"{folder} holds {counted(len(images), 'image')}, such as {images[0]}, and "
+            f"{counted(len(films), 'video')}, such as {films[0]}; "
             "name the folder of the images or one of the videos, or move one kind away"
         )
     videos: dict[str, Path] = {}
@@ -237,5 +239,5 @@ def _read(path: Path) -> np.ndarray:
         return read_rgb(path)
     except DataError as error:
         raise InferenceError(
-            f"image {path} cannot be read ({error.what}); replace it or move it out of the folder"
+            f"image {path} cannot be read ({error.what}); {error.what_to_do}, or move it out of the folder"
         ) from None

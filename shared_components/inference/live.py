@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import av
 import numpy as np
 
+from shared_components.common.counted import counted
 from shared_components.data.files import DataError
 from shared_components.data.video import decoded, shown_stream, upright
 from shared_components.inference import InferenceError
@@ -142,7 +143,7 @@ class LiveVideo:
                 if self._stopped:
                     break
                 if size not in (None, (frame.width, frame.height)):
-                    self.problem = f"{self.name} changed its size after {number} frames; begin again"
+                    self.problem = f"{self.name} changed its size after {counted(number, 'frame')}; begin again"
                     break
                 if size is None:
                     self.aspect = shown_aspect(self._stream, frame)
@@ -168,9 +169,9 @@ class LiveVideo:
         """Return why a container gave no more; empty at its end. Damaged packets are none of these errors."""
         error = broken[-1] if broken else None
         if isinstance(error, av.error.ExitError):
-            what = f"gave nothing for {STALL:g} s, after {self.count} frames ({float(seconds):.1f} s)"
+            what = f"gave nothing for {STALL:g} s, after {counted(self.count, 'frame')} ({float(seconds):.1f} s)"
         elif isinstance(error, OSError):
-            what = f"broke off after {self.count} frames ({float(seconds):.1f} s)"
+            what = f"broke off after {counted(self.count, 'frame')} ({float(seconds):.1f} s)"
         else:
             return ""
         return f"{self.name} {what}; {self._remedy}, and begin again"

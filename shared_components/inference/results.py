@@ -15,11 +15,12 @@ from shared_components.common.atomic import NotWritten, not_written
 from shared_components.core.evaluation import write_picture
 from shared_components.core.task import Answer, Task
 from shared_components.inference import InferenceError
+from shared_components.inference.doubtful import DoubtWatch
 from shared_components.inference.folder import ResultFolder
 from shared_components.inference.frames import FrameStream, Shot
 from shared_components.inference.unlike import Likeness, Watch
 from shared_components.inference.video import H264Video
-from shared_components.inference.visible import FRAMES, INTERVALS, VisibleTables
+from shared_components.inference.visible import FRAMES, INTERVALS, Stretch, VisibleTables
 from shared_components.inference.volumes import FOLDER as VOLUMES
 from shared_components.inference.volumes import Volumes, label_hashes, refuse_corrected
 
@@ -49,6 +50,7 @@ class PredictionFolder:
         alone: Refuse a folder with any files that are not of an earlier result.
         facts: More of the record; may be added to until the folder is closed.
         watch: Is shown the frames; what it finds is in the record, and a warning in the first row of `intervals.csv`.
+        doubt: Is shown the frames and masks; the stretches that it finds are in the record and in `intervals.csv`.
 
     Raises:
         InferenceError: The folder holds something that is not of an earlier result, or lies in the input; the task has
@@ -67,6 +69,7 @@ class PredictionFolder:
         alone: bool = False,
         facts: Mapping[str, Any] | None = None,
         watch: Watch | None = None,
+        doubt: DoubtWatch | None = None,
     ) -> None:
         if masks not in KEEP:
             raise InferenceError(f"masks is {masks!r}; use one of {', '.join(KEEP)}")
@@ -78,7 +81,7 @@ class PredictionFolder:
         self._folder.refuse_foreign(None if alone else (VIDEO, FRAMES, INTERVALS, VOLUMES))
         refuse_corrected(self._folder.path / VOLUMES, self._folder.earlier.get(LABEL_HASHES))
         self._stream, self._task, self.facts = stream, task, dict(facts or {})
-        self._watch = watch
+        self._watch, self._doubt = watch, doubt
         self._masks = masks == "png"
         self._pictures = not stream.is_video if pictures is None else pictures
         self._volumes = self._make_volumes() if volumes else None
@@ -114,12 +117,19 @@ class PredictionFolder:
             self.tables.add(shot, self._task.visible(answer))
         if self._watch is not None:
             self._watch.add(shot.image)
+        if self._doubt is not None:
+            self._doubt.add(shot, answer)
         self.count += 1
 
     @property
     def likeness(self) -> Likeness | None:
         """How unlike the frames so far are what the model has learnt; None where nobody looked."""
         return None if self._watch is None else self._watch.found()
+
+    @property
+    def doubtful(self) -> list[Stretch]:
+        """The stretches so far whose masks are in doubt."""
+        return [] if self._doubt is None else self._doubt.found()
 
     def close(self) -> None:
         """Finish all files and move them to their names.
@@ -141,6 +151,12 @@ class PredictionFolder:
         if self.likeness is not None:
             self.facts["unlike"] = {**asdict(self.likeness), "warning": self.likeness.warning}
             self.tables.remark = self.likeness.warning
+        if self._doubt is not None:
+            self.tables.doubtful = self.doubtful
+            self.facts["doubtful"] = [
+                {"first_frame": one.first, "last_frame": one.last, "largest_percent": round(one.largest, 3)}
+                for one in self.doubtful
+            ]
         for writer in self._writers():
             writer.close()
         if self._volumes is not None:

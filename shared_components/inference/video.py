@@ -16,7 +16,7 @@ import torch
 from av.video.reformatter import ColorRange, Colorspace
 
 from shared_components.data.files import DataError
-from shared_components.data.video import CHECK, decoded, opened, shown_stream, upright
+from shared_components.data.video import CHECK, decoded, frame_count, opened, shown_stream, upright
 from shared_components.inference import InferenceError
 
 logger = logging.getLogger(__name__)
@@ -139,10 +139,18 @@ def _warn_of_missing(video: Video, count: int, broken: int, end: Fraction) -> No
     if broken:
         logger.warning("video %s: damaged frames that were left out: %d", video.path, broken)
     if video.frames is not None:
-        if count + broken < video.frames:
-            logger.warning("video %s ends after %d of the %d frames that it announces", video.path, count, video.frames)
+        if count + broken < video.frames and count + broken < (promised := _promised(video.path, video.frames)):
+            logger.warning("video %s ends after %d of the %d frames that it announces", video.path, count, promised)
     elif video.seconds is not None and end < (1 - _SLACK) * video.seconds - 1 / video.rate:
         logger.warning("video %s ends after %.1f of the %.1f seconds that it announces", video.path, end, video.seconds)
+
+
+def _promised(path: Path, announced: int) -> int:
+    """Return how many frames a video should show: an edit list may hide frames that its header counts."""
+    try:
+        return frame_count(path)
+    except DataError:  # damaged, so that nothing else is known
+        return announced
 
 
 CODEC = "libx264"

@@ -83,7 +83,7 @@ class VisibleTables:
     """Writes `visible.csv` row by row, and at the end `intervals.csv`; nothing where a task names no parts.
 
     `rate`: frames per second; None where frames have no times. A `remark` on the whole stands in the first row of
-    `intervals.csv`, in the place of a part, without times.
+    `intervals.csv`, in the place of a part, without times; `doubtful` stretches stand in the next rows.
     """
 
     def __init__(self, folder: Path, rate: Fraction | None) -> None:
@@ -91,6 +91,7 @@ class VisibleTables:
         self.frames = 0
         self.parts: tuple[str, ...] = ()
         self.remark = ""
+        self.doubtful: Sequence[Stretch] = ()
         self._folder = folder
         self._file: Any = None
 
@@ -118,7 +119,7 @@ class VisibleTables:
             writer.writerow(["from", "to", "part", "first_frame", "last_frame", "largest_percent"])
             if self.remark:
                 writer.writerow(table_cells(["", "", self.remark, "", "", ""]))
-            writer.writerows(table_cells(_row(stretch)) for stretch in self.stretches.all())
+            writer.writerows(table_cells(_row(stretch)) for stretch in (*self.doubtful, *self.stretches.all()))
 
     def abandon(self) -> None:
         """Close the file as it is."""

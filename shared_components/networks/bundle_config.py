@@ -20,6 +20,7 @@ from msgspec import Meta
 from torch import nn
 
 from shared_components.common.arguments import require_list
+from shared_components.common.counted import counted
 from shared_components.common.plain_yaml import read_own_yaml
 from shared_components.common.reject_code import refuse_expression
 from shared_components.common.schema import check_keys, check_values, kinds_of, shown
@@ -114,8 +115,8 @@ class Training:
         few = samples < self.batch_size
         if few and self.few_samples == "refuse":
             raise ValueError(
-                f"has {samples} training samples, fewer than a batch of {self.batch_size}, and few_samples is "
-                f"'refuse'; make batch_size {samples} at most, or write few_samples: shrink"
+                f"has {counted(samples, 'training sample')}, fewer than a batch of {self.batch_size}, and few_samples "
+                f"is 'refuse'; make batch_size {samples} at most, or write few_samples: shrink"
             )
         size = max(1, samples) if few and self.few_samples == "shrink" else self.batch_size
         if not self.epochs and size == self.batch_size:

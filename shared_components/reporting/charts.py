@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
 
+from shared_components.common.counted import counted
 from shared_components.reporting.axes import (
     SMALL_WIDTH,
     Axes,
@@ -196,7 +197,7 @@ def _curve(axes: Axes, series: Series, *, dots: bool, received: bool) -> str:
 
 
 def _when(r: int, *, received: bool) -> str:
-    return f"after {r} round{'' if r == 1 else 's'}" if received else f"round {round_number(r)}"
+    return f"after {counted(r, 'round')}" if received else f"round {round_number(r)}"
 
 
 def _bar(axes: Axes, r: int, column: Mapping[str, float], parts: Sequence[str]) -> str:

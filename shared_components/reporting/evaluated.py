@@ -100,6 +100,8 @@ class Evaluation:
         missing = f" Without a score of every model, and left out: {', '.join(self.left_out)}." if self.left_out else ""
         if not counts:
             return f"No intervals: no score is known by video.{missing}"
+        if counts == [1]:
+            return f"No intervals: every site has one {self.split} video.{missing}"
         of = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
         what = f"of each site's {of} {self.split} video{'s' if counts[-1] > 1 else ''}"
         if counts[-1] < FEWEST_VIDEOS:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import cv2
 import numpy as np
 
+from shared_components.common.counted import counted
 from shared_components.common.drawing.palette import CLASSES, MISSED, RGB, Entry, colour
 from shared_components.common.drawing.pictures import GAP, INK, PAPER, legend, resized, write
 from shared_components.common.drawing.sheets import Panel, Sheet
@@ -74,7 +75,7 @@ def several_sheet(image: Array, truth: Array, scores: Array, names: Sequence[str
     left = np.concatenate([image, strip(rows or [("none", None, GREY)], width=_PANEL, lines=shown)])
     colours = [RIGHT if known else GREY for known in truth]
     panels = (
-        Panel("truth", left, f"{len(there)} labels, with their scores"),
+        Panel("truth", left, f"{counted(len(there), 'label')}, with scores"),
         Panel("prediction", surest(image, scores, names, shown=shown, colours=colours), "the surest"),
     )
     return Sheet(panels, legend=(("is there", RIGHT), ("is there, score below 0.5", MISSED), ("is not there", GREY)))
@@ -104,7 +105,7 @@ def timeline(truth: Array, prediction: Array, names: Sequence[str], *, title: st
     """Draw a video's course: ribbons of truth (N,), of prediction (N,) and of what is wrong, with a legend."""
     wrong = np.where(truth == prediction, np.array([PALE]).T, np.array([MISSED]).T).T.astype(np.uint8)  # (N, 3)
     columns = np.minimum(np.arange(width) * len(truth) // width, len(truth) - 1)
-    share = f"{100 * np.mean(truth == prediction):.1f} % of {len(truth)} frames right"
+    share = f"{100 * np.mean(truth == prediction):.1f} % of {counted(len(truth), 'frame')} right"
     rows = [
         _line(f"{title}: {share}" if title else share, width),
         _line("truth", width),

@@ -7,6 +7,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shared_components.common.atomic import write_text
+from shared_components.common.counted import counted
 from shared_components.core.initial_weights import said
 from shared_components.reporting import figures
 from shared_components.reporting.costs import cost_table, privacy_table, rejections, server_table, traffic_table
@@ -159,8 +160,8 @@ def _unfinished(run: Run, group: Group) -> str:
 
 
 def _title(run: Run) -> str:
-    sites = "1 site" if len(run.sites) == 1 else f"{len(run.sites)} sites"
-    rounds = "1 round" if run.rounds == 1 else f"{run.rounds} rounds"
+    sites = counted(len(run.sites), "site")
+    rounds = counted(run.rounds, "round")
     return f"{run.said['label']}: {sites}, {rounds}"
 
 

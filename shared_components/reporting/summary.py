@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shared_components.common.counted import counted
 from shared_components.core.card import DASH, Metric, fixed
 from shared_components.reporting.costs import bytes_by_round, rejections, round_bytes, round_seconds, server_seconds
 from shared_components.reporting.records import EARLY, Group, Run, curves, mean, round_number, score
@@ -14,7 +15,7 @@ _NAMED = 6  # with more sites than this a sentence gives the range instead of ev
 def state(run: Run) -> tuple[str, str]:
     """Return "complete", "unfinished", "stopped" or "failed", and a sentence on the rounds that were aggregated."""
     done = len(run.aggregations)
-    reached = f"{done} of {run.rounds} rounds were aggregated"
+    reached = f"{done} of {counted(run.rounds, 'round')} {'was' if run.rounds == 1 else 'were'} aggregated"
     for key, how in EARLY.items():
         if run.info.get(key):
             return how, f"This run {'was ' * (how == 'stopped')}{how} after {reached}: {run.info[key]}"
@@ -105,7 +106,7 @@ def _opening(metric: Metric, improved: int, known: int, sites: int) -> str:
         return f"The site's {metric.label} " + (f"{verb}{hint}" if improved else f"did not {base}")
     if improved == known == sites:
         return f"Every site's {metric.label} {verb}{hint}"
-    return f"{metric.label} {verb}{hint} at {improved} of {sites} sites"
+    return f"{metric.label} {verb}{hint} at {improved} of {counted(sites, 'site')}"
 
 
 def _change(metric: Metric, first: float, last: float) -> str:
@@ -143,7 +144,7 @@ def _draws(run: Run) -> str:
     counts = [len(run.drawn(r)) for r in run.aggregations]
     few, many = min(counts), max(counts)
     drawn = str(few) if few == many else f"{few} to {many}"
-    return f"Every round asked {drawn} of the {len(run.sites)} sites, drawn at random."
+    return f"Every round asked {drawn} of the {counted(len(run.sites), 'site')}, drawn at random."
 
 
 def _cost(run: Run) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shared_components.common.counted import counted
 from shared_components.common.progress import duration
 from shared_components.core.card import DASH
 from shared_components.reporting.costs import rejections
@@ -27,7 +28,7 @@ def frame(name: str, status: str, run: Run | None, steps: Mapping[str, str], *, 
     parts += [f"{how}: {run.info[key]}" for key, how in EARLY.items() if run.info.get(key)]
     full = _BAR * done // max(run.rounds, 1)
     left = time_left(run, since) if status == "running" else ""
-    parts += [f"{'━' * full}{'·' * (_BAR - full)}  {done} of {run.rounds} rounds done{left}", ""]
+    parts += [f"{'━' * full}{'·' * (_BAR - full)}  {done} of {counted(run.rounds, 'round')} done{left}", ""]
     now = steps if status == "running" else {}
     parts.append("\n\n".join(as_text(_sites(run, group, now)) for group in run.groups))
     return "\n".join([*parts, *_missing(run)])
@@ -53,7 +54,7 @@ def _sites(run: Run, group: Group, steps: Mapping[str, str]) -> Table:
         answered = sum(r in run.rows[site] for r in asked)
         first = run.rows[site].get(run.first_round(site), {}).get("metrics") or {}
         scores = (metric.plain_text(score(one, metric.name)) for one in (first, run.last_metrics(site)))
-        rows.append((site, f"{answered} of {len(asked)} rounds", steps.get(site, DASH), *scores))
+        rows.append((site, f"{answered} of {counted(len(asked), 'round')}", steps.get(site, DASH), *scores))
     title = f"{group.title}, on validation" if len(run.groups) > 1 else "On validation"
     return Table(title, ("site", "answered", "now", f"{metric.plain_heading} first", "last"), tuple(rows), labels=3)
 
@@ -63,5 +64,5 @@ def _missing(run: Run) -> list[str]:
     newest, every = rejections(run)[-_NAMED:], len(rejections(run))
     out = [f"missing: {site}, left out at enrolment: {reason}" for site, reason in run.info.get("left_out", {}).items()]
     late = [f"missing in round {number}: {site}, {reason}" for number, site, reason in newest]
-    more = [f"missing before that: {every - _NAMED} updates"] if every > _NAMED else []
+    more = [f"missing before that: {counted(every - _NAMED, 'update')}"] if every > _NAMED else []
     return ["", *out, *more, *late] if out or late else []

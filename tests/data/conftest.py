@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
@@ -291,11 +290,3 @@ def make_site(tmp_path: Path) -> Callable[..., Path]:
         return write_yaml(tmp_path / "site.yaml", config)
 
     return make
-
-
-@pytest.fixture
-def real_data() -> Path:
-    """Folder that holds endovis2015_rigid and endovis2017; real frames are never part of this repository."""
-    if "SURGFL_REAL_DATA" not in os.environ:
-        pytest.skip("SURGFL_REAL_DATA names no folder of real frames")
-    return Path(os.environ["SURGFL_REAL_DATA"])

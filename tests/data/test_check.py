@@ -29,7 +29,7 @@ def test_good_data_have_no_problem(dataset, make_site, capsys):
     assert check_site(site, spec) == []
     assert readable_samples(site, "train", spec) == (samples(site, "train", spec), [])
     assert run_command(check_data, path) == 0
-    assert "1 of 1 sites are ready" in capsys.readouterr().out
+    assert "1 of 1 site ready" in capsys.readouterr().out
 
 
 def test_all_bad_files_of_a_frame_are_listed(make_site):

@@ -111,11 +111,13 @@ def test_a_site_that_sends_a_misshapen_vector_is_left_out(toy_bundle, federate):
 
 def test_too_few_that_upload_or_open_end_the_job_by_a_sentence(toy_bundle, federate, tmp_path):
     federation = federate(secure_job(min_sites=1), folder=tmp_path / "a").enrol()
-    with pytest.raises(FederationError, match="round 1 has 1 valid updates and needs 2"):
+    with pytest.raises(FederationError, match="round 1 has 1 valid update and needs 2"):
         federation.send(federation.replies(["site-1"]), failing(federation, "site-2", "site-3"))
     federation = federate(secure_job(), folder=tmp_path / "b").enrol()
     federation.send(federation.replies())
-    with pytest.raises(FederationError, match=r"no secure sum: 1 sites have opened .* threshold is 2; site-2: .*gone"):
+    with pytest.raises(
+        FederationError, match=r"no secure sum: shares were opened by 1 site; .*threshold is 2; site-2: .*gone"
+    ):
         federation.send(federation.replies(["site-1"]), failing(federation, "site-2", "site-3"))
 
 

@@ -95,7 +95,7 @@ def test_too_few_updates_end_the_job_with_every_reason(federate, toy_bundle, fai
 
 def test_more_updates_than_there_are_sites_are_refused_before_anybody_is_asked(federate):
     assert federate(make_job("fedavg", min_sites=3)).asked.task == "enrol"
-    with pytest.raises(FederationError, match="min_sites is 4, and there are 3 sites; add sites, or give"):
+    with pytest.raises(FederationError, match="min_sites is 4, and the job has 3 sites; add sites, or give"):
         federate(make_job("fedavg", min_sites=4))
 
 

@@ -60,7 +60,7 @@ def test_a_run_leaves_models_records_and_a_page(by_hand, workspace, said):
     assert all((folder / f"site-{i}" / "model.safetensors").is_file() for i in (1, 2, 3))
     models, page = workspace / "models", workspace / "report" / "index.html"
     assert page.is_file()
-    assert said == [f"surgfl: test-pfedsis finished 1 rounds; models {models}, report {page}"]
+    assert said == [f"surgfl: test-pfedsis finished 1 round; models {models}, report {page}"]
 
 
 def test_every_task_has_a_timeout_and_one_site(by_hand):

@@ -179,7 +179,7 @@ def run_script(folder, python, root):
 
 def test_a_dead_client_ends_the_job_and_is_named(killed):
     assert killed.code not in (0, None)
-    assert killed.last_line.startswith("surgfl: job pfedsis FAILED: round 2 has 1 valid updates and needs 2")
+    assert killed.last_line.startswith("surgfl: job pfedsis FAILED: round 2 has 1 valid update and needs 2")
     assert "site-2: its process died" in killed.last_line
 
 
@@ -194,7 +194,7 @@ def test_a_site_that_sends_more_than_its_task_may_is_stopped_at_its_own_door(tmp
     with launch(job, tmp_path / "ws", *AT_ONCE) as simulator:
         assert simulator.wait() not in (0, None)
     assert simulator.last_line.endswith(
-        "FAILED: round 2 has 1 valid updates and needs 2: site-2: FLARE reports TASK_RESULT_FILTER_ERROR; "
+        "FAILED: round 2 has 1 valid update and needs 2: site-2: FLARE reports TASK_RESULT_FILTER_ERROR; "
         "the site's log says why"
     )
     log = (tmp_path / "ws" / "site-2" / "log.txt").read_text()

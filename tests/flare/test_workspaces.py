@@ -83,4 +83,4 @@ def test_of_two_launches_in_one_workspace_the_emptied_one_says_why_it_ends_and_t
             assert second.wait() == 0, second.output[-4000:]
         assert first.wait() != 0
     assert f"{tmp_path / 'ws'} was emptied while this job ran in it" in first.output
-    assert "fedavg finished 1 rounds" in second.last_line
+    assert "fedavg finished 1 round" in second.last_line

@@ -106,7 +106,7 @@ def test_a_video_is_streamed_with_its_rate_and_times(video):
 def test_a_folder_of_images_and_videos_is_refused(tmp_path):
     write_image(tmp_path / "stills" / "thumb.png")
     write_video(tmp_path / "a.mp4", grey(2))
-    with pytest.raises(InferenceError, match=r"holds 1 images, such as .*thumb\.png, and 1 videos, such as .*a\.mp4;"):
+    with pytest.raises(InferenceError, match=r"holds 1 image, such as .*thumb\.png, and 1 video, such as .*a\.mp4;"):
         videos_in(tmp_path)
 
 
@@ -170,5 +170,5 @@ def test_a_rate_of_a_video_and_a_missing_input_are_errors_that_name_the_option(v
 def test_a_damaged_image_is_named(tmp_path, keep):
     write_image(tmp_path / "whole.png")
     (tmp_path / "broken.png").write_bytes((tmp_path / "whole.png").read_bytes()[:keep])
-    with pytest.raises(InferenceError, match=r"broken\.png cannot be read .*; replace it or move it out"):
+    with pytest.raises(InferenceError, match=r"broken\.png cannot be read .*; copy the file again, or move it out"):
         list(stream_of(tmp_path))

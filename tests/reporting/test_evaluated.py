@@ -109,3 +109,11 @@ def test_rows_are_read_beside_the_metrics_and_a_table_without_videos_is_named(tm
     write("frame,dice\n0,0.5\n")
     with pytest.raises(RecordError, match=r"metrics\.csv: is not as an evaluation writes it"):
         load_evaluations(tmp_path)
+
+
+def test_a_note_speaks_of_brackets_only_if_there_are_some() -> None:
+    for by_video, has in (({"v1": 0.2}, False), ({"v1": 0.2, "v2": 0.4}, True)):
+        run = run_of({"a": record(by_video), "b": record(by_video)})
+        found = evaluation_of(run, run.groups[0])
+        assert found is not None
+        assert (" to 0." in found.sentence()) == ("brackets" in found.note()) == has

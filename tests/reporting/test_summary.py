@@ -60,7 +60,7 @@ def test_missed_rounds_are_named_and_refused_updates_counted() -> None:
 
 
 def test_state_is_complete_unfinished_stopped_or_failed() -> None:
-    assert state(dice_run({"a": (0.1, 0.2)})) == ("complete", "1 of 1 rounds were aggregated.")
+    assert state(dice_run({"a": (0.1, 0.2)})) == ("complete", "1 of 1 round was aggregated.")
     assert state(dice_run({"a": (0.1, 0.2)}, rounds=5))[0] == "unfinished"
     failed = state(dice_run({"a": (0.1, 0.2)}, rounds=5, error="site-2: no training data"))
     assert failed == ("failed", "This run failed after 1 of 5 rounds were aggregated: site-2: no training data")

@@ -12,7 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from shared_components.data.custom.description import KINDS, VIDEO, Kind
-from shared_components.data.files import IMAGES, VIDEOS, VOLUMES, DataError, decode, folders_below, natural_order
+from shared_components.data.files import (
+    IMAGES,
+    VIDEOS,
+    VOLUMES,
+    DataError,
+    SeveralPictures,
+    decode,
+    folders_below,
+    natural_order,
+)
 from shared_components.data.nifti import holds_colours
 from shared_components.data.readers import find_reader, reader_names
 
@@ -126,6 +135,8 @@ def _are_masks(path: Path, names: Sequence[str]) -> bool:
 def _is_mask(path: Path) -> bool:
     try:
         data, image = decode(path)
+    except SeveralPictures:  # such a file has to be taken apart before anybody can tell
+        raise
     except DataError:
         return False
     if data.startswith(b"\xff\xd8\xff"):

@@ -13,6 +13,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from shared_components.common.counted import counted
 from shared_components.data.classes import CLASS_MAPS, IGNORED, readable_as
 from shared_components.data.files import DataError, read_text
 
@@ -61,7 +62,7 @@ class Ids:
 def unknown_values(path: Path, found: Mapping[Value, int], where: str = "") -> DataError:
     """Return the error of a mask or volume that holds values (with their pixel counts) which `ids` does not name."""
     most = sorted(found, key=lambda value: -found[value])
-    listed = ", ".join(f"{written(value)} ({found[value]:,} pixels)" for value in most[:_NAMED])
+    listed = ", ".join(f"{written(value)} ({counted(found[value], 'pixel')})" for value in most[:_NAMED])
     more = f" and {len(most) - _NAMED} more" if len(most) > _NAMED else ""
     hint = "export the masks again without smoothing or compression, or " if len(most) > _NAMED else ""
     what = f"holds {listed}{more}{where}, which 'ids' of site.yaml does not name"

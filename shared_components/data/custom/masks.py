@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zlib
 from collections import Counter
+from collections.abc import Collection, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,22 +13,23 @@ from threading import Lock
 
 import numpy as np
 
+from shared_components.common.counted import counted
 from shared_components.data.custom.ids import Ids, Value, counts, unknown_values
-from shared_components.data.files import DAMAGED, Axes, DataError, Size, decode
+from shared_components.data.files import DAMAGED, Axes, DataError, Size, decode_label
+from shared_components.data.image_headers import JPEG
 from shared_components.data.nifti import label_frames, label_shape
 
 _AGAIN = "export the mask again as PNG"
-_PNG, _JPEG = b"\x89PNG", b"\xff\xd8\xff"
-_PNG_COLOUR_TYPE = 25  # its place in a PNG file
-_PALETTE = 3
+_TOLD_APART = 8  # steps of grey that a person can tell apart
 
 
-def read_mask(path: Path, *, coloured: bool) -> np.ndarray:
+def read_mask(path: Path, *, coloured: bool, known: Collection[Value] = ()) -> np.ndarray:
     """Read a mask.
 
     Args:
-        coloured: as colours; of a palette its colours are meant then, and its places otherwise. What is fully
-            transparent is black.
+        coloured: as colours; what is fully transparent is black. Else as numbers: of a palette of colours the places in
+            it, of a palette of greys see `_palette_numbers`.
+        known: numbers that a mask may hold besides 0, as far as they are known.
 
     Returns:
         uint8 (H, W, 3) RGB, or unsigned whole numbers (H, W) of 8 or 16 bits.
@@ -35,29 +37,59 @@ def read_mask(path: Path, *, coloured: bool) -> np.ndarray:
     Raises:
         DataError: the file is missing or damaged, is JPEG, or holds other values than are asked for.
     """
-    data, mask = decode(path)
-    if data.startswith(_JPEG):
+    data, mask = decode_label(path)
+    if data.startswith(JPEG):
         what = "is JPEG, which blurs values and colours along every edge"
         raise DataError(path, what, f"{_AGAIN} from the program that made it; converting it does not bring them back")
     if mask.dtype not in (np.uint8, np.uint16) or (mask.ndim == 3 and mask.dtype != np.uint8):
         what = f"holds {mask.dtype} values" + (" in colours" if mask.ndim == 3 else "")
         raise DataError(path, what, f"{_AGAIN} with 8 bits per pixel and channel")
-    if not coloured and data.startswith(_PNG) and data[_PNG_COLOUR_TYPE] == _PALETTE:
-        return _places(data, path)
+    if not coloured and (found := _palette(data, path)) is not None:
+        return _palette_numbers(*found, path, {0, *known})
     mask = _opaque(mask, path)
     return _colours(mask, path) if coloured else _numbers(mask, path)
 
 
-def _places(data: bytes, path: Path) -> np.ndarray:
-    """Return each pixel's index in the PNG's palette, uint8 (H, W); OpenCV would return colours."""
-    import av
+def _palette(data: bytes, path: Path) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return each pixel's place in the palette, uint8 (H, W), and the palette (N, 3); None if the image has none."""
+    from PIL import Image
 
     try:
-        with av.open(io.BytesIO(data), mode="r", format="png_pipe") as container:
-            places, _ = next(container.decode(video=0)).to_ndarray()
-    except (av.error.FFmpegError, StopIteration):  # OpenCV is content with less
+        with Image.open(io.BytesIO(data)) as image:
+            if image.mode != "P":
+                return None
+            return np.array(image), np.array(image.getpalette("RGB"), np.uint8).reshape(-1, 3)
+    except (OSError, ValueError, SyntaxError):  # OpenCV is content with less
         raise DataError(path, *DAMAGED) from None
-    return places
+
+
+def _palette_numbers(places: np.ndarray, palette: np.ndarray, path: Path, known: Set[Value]) -> np.ndarray:
+    """Return the numbers that a palette image means: the places in a palette of colours, else places or grey values.
+
+    Image optimisers and `quantize` write grey ids with a palette: the grey values are the ids. Label editors write ids
+    as places, beside greys that a person can tell apart. If the known ids do not decide, the greys do: they are ids if
+    they are out of order, or too close for a person to tell apart.
+
+    Raises:
+        DataError: nothing decides.
+    """
+    if (palette != palette[:, :1]).any():
+        return places
+    used = np.flatnonzero(np.bincount(places.ravel(), minlength=len(palette)))
+    if used[-1] >= len(palette):
+        raise DataError(path, *DAMAGED)
+    greys = palette[used, 0]
+    steps = np.diff(greys.astype(int))
+    fits = known >= set(greys.tolist()), known >= set(used.tolist())
+    if np.array_equal(greys, used) or fits == (True, False):
+        return palette[places, 0]
+    if fits == (False, True):
+        return places
+    in_order = (steps > 0).all() or (steps < 0).all()
+    if not in_order or np.abs(steps).min() < _TOLD_APART:
+        return palette[places, 0]
+    what = f"has a palette of greys, and its ids may be the places {used.tolist()} or the greys {greys.tolist()}"
+    raise DataError(path, what, f"{_AGAIN} in grey without a palette (mode L), or name one kind in 'ids' (--id)")
 
 
 def _opaque(mask: np.ndarray, path: Path) -> np.ndarray:
@@ -66,8 +98,10 @@ def _opaque(mask: np.ndarray, path: Path) -> np.ndarray:
         return mask
     alpha, mask = mask[:, :, -1], mask[:, :, :-1]
     if soft := int(((alpha > 0) & (alpha < 255)).sum()):
-        what = f"has {soft:,} half-transparent pixels, of which nobody can say what they are"
+        what = f"has {counted(soft, 'half-transparent pixel')}, of which nobody can say what they are"
         raise DataError(path, what, f"{_AGAIN} with hard edges (no anti-aliasing)")
+    if not alpha.any() and (mask != mask[0, 0]).any():
+        raise DataError(path, "is transparent everywhere, and holds several values", f"{_AGAIN} without transparency")
     return np.where(alpha[:, :, None] > 0, mask, 0).astype(np.uint8)
 
 
@@ -123,7 +157,7 @@ class Volume:
         known = {value for value, _ in ids.table}
         if odd := {value: count for value, count in self.pixels.items() if value not in known}:
             most = max(self.frames_with[value] for value in odd)
-            raise unknown_values(self.path, odd, f" (in {most} of {len(self.packed)} frames)")
+            raise unknown_values(self.path, odd, f" (in {most} of {counted(len(self.packed), 'frame')})")
 
 
 def packed_volume(path: Path, *, axes: Axes) -> Volume:

@@ -59,7 +59,8 @@ class FramesReader(_Own):
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (path,) = files
-        return self.own.ids.apply(read_mask(path, coloured=self.own.ids.coloured), path)
+        ids = self.own.ids
+        return ids.apply(read_mask(path, coloured=ids.coloured, known=[value for value, _ in ids.table]), path)
 
     def _of_folder(self, images: Images, masks: dict[str, Path], where: Path) -> list[tuple[int, Path, Path]]:
         refuse_missing(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shared_components.common.counted import counted
 from shared_components.data.custom.guess_layout import Found
 from shared_components.data.custom.ids import Value, counts
 from shared_components.data.custom.layout import files_of, images_of, is_volume, placed, video_names
@@ -54,15 +55,15 @@ def own_videos(root: Path, found: Found) -> list[str]:
     return video_names(root, found.images)
 
 
-def values_of(root: Path, found: Found, videos: Sequence[str]) -> Values:
-    """Read all masks of the videos.
+def values_of(root: Path, found: Found, videos: Sequence[str], *, known: Collection[Value] = ()) -> Values:
+    """Read all masks of the videos; ``known`` are values that somebody has named already.
 
     Raises:
         DataError: a mask cannot be read, there are none, or they hold too many values to be a table's.
     """
-    surveyed = _of_volumes(root, found, videos) if found.kind == "nifti" else _of_files(root, found, videos)
+    surveyed = _of_volumes(root, found, videos) if found.kind == "nifti" else _of_files(root, found, videos, known)
     if len(surveyed.pixels) > _MOST:
-        what = f"{'colours' if surveyed.coloured else 'values'} in {surveyed.count} masks"
+        what = f"{'colours' if surveyed.coloured else 'values'} in {counted(surveyed.count, 'mask')}"
         raise DataError(
             placed(root, found.masks, videos[0]),
             f"is of masks with {len(surveyed.pixels)} {what}, too many to name",
@@ -140,7 +141,7 @@ def _of_volumes(root: Path, found: Found, videos: Sequence[str]) -> Values:
     return Values(False, pixels, masks, count, count - labelled, turned)
 
 
-def _of_files(root: Path, found: Found, videos: Sequence[str]) -> Values:
+def _of_files(root: Path, found: Found, videos: Sequence[str], known: Collection[Value]) -> Values:
     paths, unlabelled = [], 0
     for video in videos:
         images, masks = images_of(root, found.images, video), files_of(root, found.masks, video)
@@ -151,7 +152,7 @@ def _of_files(root: Path, found: Found, videos: Sequence[str]) -> Values:
         raise DataError(where, "holds no masks", "put them there (PNG), or correct --masks")
     with ThreadPoolExecutor(_THREADS) as threads:
         coloured = not all(threads.map(_is_numbers, paths[:: max(1, len(paths) // 32)]))
-        counted = list(threads.map(partial(_counts, coloured=coloured), paths))
+        counted = list(threads.map(partial(_counts, coloured=coloured, known=known), paths))
     pixels, masks_with = Counter[Value](), Counter[Value]()
     for one in counted:
         pixels.update(one)
@@ -172,5 +173,5 @@ def _has_8_bits(path: Path) -> bool:
         return True  # in colours
 
 
-def _counts(path: Path, *, coloured: bool) -> Mapping[Value, int]:
-    return counts(read_mask(path, coloured=coloured), coloured=coloured)
+def _counts(path: Path, *, coloured: bool, known: Collection[Value]) -> Mapping[Value, int]:
+    return counts(read_mask(path, coloured=coloured, known=known), coloured=coloured)

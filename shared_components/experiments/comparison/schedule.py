@@ -17,6 +17,7 @@ import torch
 
 from shared_components.common import machine
 from shared_components.common.atomic import write_json
+from shared_components.common.counted import counted
 from shared_components.common.progress import Step
 from shared_components.common.progress_display import Board
 from shared_components.experiments.comparison.plan import Run, finished
@@ -73,7 +74,7 @@ def carry_out_all(runs: Sequence[Run], root: Path, *, jobs: int) -> dict[str, st
     board = Board(read=lambda: _steps(working))
     waiting = [run for run in runs if not finished(run, root)]
     if len(waiting) < len(runs):
-        board.say(f"{len(runs) - len(waiting)} of {len(runs)} runs are done already")
+        board.say(f"{len(runs) - len(waiting)} of {counted(len(runs), 'run')} done already")
     reasons: dict[str, str] = {}
     seconds: list[float] = []
     with _termination_interrupts(), board:

@@ -9,6 +9,7 @@ from functools import partial
 from operator import methodcaller
 from typing import Any
 
+from shared_components.common.counted import counted
 from shared_components.core.card import DASH, Metric, fixed
 from shared_components.core.initial_weights import said
 from shared_components.experiments.comparison.delta import DELTA, delta_of
@@ -319,7 +320,7 @@ def facts(comparison: Comparison) -> dict[str, str]:
 
 
 def _steps(training: Training) -> str:
-    return f"{training.epochs} epochs" if training.epochs else str(training.iterations)
+    return counted(training.epochs, "epoch") if training.epochs else str(training.iterations)
 
 
 def _each(values: Iterable[object]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shared_components.common.counted import counted
 from shared_components.data.check import check_site, readable_samples
 from shared_components.data.classes import IGNORED
 from shared_components.data.samples import Sample, SampleSpec, read_sample, samples
@@ -15,6 +16,8 @@ from shared_components.data.site import SPLITS, Site, SiteError
 MOST = {"validation": 32, "test": 64}
 """Frames that are scored at most: equally spaced ones of a split."""
 FEWEST = len(SPLITS)
+FEW = 10
+"""Number of frames below which a score is announced as one of few frames."""
 _DOES = {"train": "learnt", "validation": "validated", "test": "scored"}
 
 Frames = Mapping[str, Sequence[Sample]]
@@ -54,8 +57,8 @@ def _refuse_few(site: Site, spec: SampleSpec) -> None:
     total = sum(len(samples(site, split, spec)) for split in site.split)
     if total < FEWEST:
         raise SiteError(
-            f"site {site.name}: has {total} labelled frames, and {FEWEST} are needed, one each to train, to validate "
-            "and to test; label more, at other moments or in other videos (docs/train.md)"
+            f"site {site.name}: has {counted(total, 'labelled frame')}, and {FEWEST} are needed, one each to train, to "
+            "validate and to test; label more, at other moments or in other videos (docs/train.md)"
         )
     raise SiteError(
         f"{site.path}: 'split' names no video under {' and '.join(map(repr, missing))}; name one there, or cut one by "
@@ -116,6 +119,12 @@ def remarks(site: Site, found: Frames) -> Iterator[str]:
         yield (
             f"labelled frames in no split, and not used: {unused}; add them under 'split' in {site.path}, or describe "
             "the folder anew (surgfl site init --force)"
+        )
+    tests, validates = len(found["test"]), len(found["validation"])
+    if min(tests, validates) < FEW:
+        yield (
+            f"{counted(tests, 'frame')} will score the model, and {counted(validates, 'frame')} will choose its best "
+            f"step: other frames may give another score; label more, until each has at least {FEW}"
         )
 
 

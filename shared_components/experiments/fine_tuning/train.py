@@ -22,6 +22,7 @@ from torch import nn
 
 from shared_components import __version__
 from shared_components.common import machine
+from shared_components.common.counted import counted
 from shared_components.common.progress import Step, changed, duration, report_progress
 from shared_components.core import evaluation
 from shared_components.core.card import Metric
@@ -254,10 +255,11 @@ def _announced(training: _Training, plan: Plan) -> tuple[str, str]:
     frames, begun = training.frames, training.settings.start
     height, width = plan.size
     return (
-        f"{training.site.name}: {len(frames['train'])} frames to train on, {len(frames['validation'])} to validate, "
+        f"{training.site.name}: {counted(len(frames['train']), 'frame')} to train on, "
+        f"{len(frames['validation'])} to validate, "
         f"{len(frames['test'])} to test; {', '.join(training.site.classes[1:]) or training.task.card.kind}",
         f"from {begun if begun != 'rendered' else f'the shipped weights of {training.settings.bundle}'}, at "
-        f"{height}x{width}, in batches of {plan.batch_size}, at most {plan.steps} steps: about "
+        f"{height}x{width}, in batches of {plan.batch_size}, at most {counted(plan.steps, 'step')}: about "
         f"{duration(plan.seconds)} on this machine",
     )
 

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from shared_components.common import machine
+from shared_components.common.counted import counted
 from shared_components.common.progress import follow, heard, report_progress, speed
 from shared_components.common.progress_display import Board
 from shared_components.core.evaluation import BATCH, quick_scores
@@ -169,7 +170,7 @@ class Pretraining:
     def _run(self, signals: list[int]) -> bool:
         self._restore()
         if self.done == self.settings.steps:
-            self._board.say(f"{self.folder.path}: all {self.done} steps are done")
+            self._board.say(f"{self.folder.path}: {counted(self.done, 'step')} done, which are all")
             return True
         if self.done:
             self._board.say(f"{self.folder.path}: goes on after step {self.done}")

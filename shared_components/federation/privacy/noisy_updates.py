@@ -16,6 +16,7 @@ from pathlib import Path
 from torch import nn
 
 from shared_components.common.atomic import write_json
+from shared_components.common.counted import counted
 from shared_components.core.method import Method
 from shared_components.core.partition import Partition, Pieces
 from shared_components.data.site import Site, SiteError
@@ -103,7 +104,7 @@ class Release:
         if epsilon(after, demand.delta) > demand.epsilon:
             spent = epsilon(before, demand.delta)
             raise SiteError(
-                f"site {self.name}: {rounds} more updates would spend an epsilon of "
+                f"site {self.name}: {counted(rounds, 'more update')} would spend an epsilon of "
                 f"{epsilon(after, demand.delta):.4g} of its data, and it allows {demand.epsilon:g} "
                 f"({limits_file(owner)}); {spent:.4g} is spent already ({path})"
             )

@@ -20,6 +20,7 @@ from itertools import combinations, islice
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
+from shared_components.common.counted import counted
 from shared_components.federation.secure_sums.keys import NONCE, TAG, Keys, seal, unseal
 from shared_components.federation.secure_sums.shares import SECRET, SHARE, join, split
 
@@ -108,7 +109,9 @@ def unmask(attempt: Attempt, keys: Keys, sealed: Mapping[str, bytes]) -> dict[st
     if odd := sorted(set(sealed) - set(attempt.sites)):
         raise ValueError(f"{odd[0]} was not asked in round {attempt.round + 1}")
     if len(sealed) < attempt.threshold:
-        raise ValueError(f"the server asks to open a sum of {len(sealed)} sites; the threshold is {attempt.threshold}")
+        raise ValueError(
+            f"the server asks to open a sum of {counted(len(sealed), 'site')}; the threshold is {attempt.threshold}"
+        )
     if keys.site not in sealed:
         raise ValueError("the server asks to open a sum without this site")
     opened = {}
@@ -133,7 +136,7 @@ def take_off(
         ValueError: Fewer than the threshold have opened, or the shares of a site's masks do not fit together.
     """
     if len(opened) < attempt.threshold:
-        raise ValueError(f"{len(opened)} sites have opened their shares; the threshold is {attempt.threshold}")
+        raise ValueError(f"shares were opened by {counted(len(opened), 'site')}; the threshold is {attempt.threshold}")
     total = np.zeros_like(next(iter(masked.values())).vector)
     for sent in masked.values():
         total += sent.vector

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from shared_components.common.counted import counted
 from shared_components.common.sanitise import one_line
 from shared_components.core.method import Method, Profile
 from shared_components.federation.messages import FederationError, Job, Message
@@ -19,17 +20,17 @@ def check_possible(job: Job, method: Method, sites: Sequence[str]) -> None:
     """Refuse a job that needs more sites than there are, or whose method needs more rounds, by FederationError."""
     if job.rounds < method.requires.min_rounds:
         raise FederationError(
-            f"{job.method} needs at least {method.requires.min_rounds} rounds with these arguments, and the job "
-            f"has {job.rounds}; change 'rounds' or the arguments"
+            f"{job.method} needs at least {counted(method.requires.min_rounds, 'round')} with these arguments, and the "
+            f"job has {job.rounds}; change 'rounds' or the arguments"
         )
     if job.min_sites > len(sites):
         raise FederationError(
-            f"job {job.name}: min_sites is {job.min_sites}, and there are {len(sites)} sites; add sites, or give a "
-            "smaller min_sites"
+            f"job {job.name}: min_sites is {job.min_sites}, and the job has {counted(len(sites), 'site')}; add sites, "
+            "or give a smaller min_sites"
         )
     if len(sites) < method.requires.min_sites:
         raise FederationError(
-            f"{job.method} needs at least {method.requires.min_sites} sites with these arguments, "
+            f"{job.method} needs at least {counted(method.requires.min_sites, 'site')} with these arguments, "
             f"and there are {len(sites)}; add sites or choose another method"
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from shared_components.common.counted import counted
 from shared_components.core.card import Card
 from shared_components.core.initial_weights import FILE, said
 from shared_components.core.method import Method, Models, Profile
@@ -279,7 +280,7 @@ _OTHERWISE = {
 def _vector_of(profile: Profile) -> str:
     """Return the encoder and the length of a published text vector; empty where there is none."""
     item = profile.items.get(TEXT_VECTOR)
-    return f"{item['encoder']}, {len(item['values'])} numbers" if item else ""
+    return f"{item['encoder']}, {counted(len(item['values']), 'number')}" if item else ""
 
 
 def _in_full(start: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.common.atomic import write_json
+from shared_components.common.counted import counted
 from shared_components.common.progress import report_progress
 from shared_components.core.card import Metric
 from shared_components.core.method import Aggregation, Method, Models, Update, load_method, site_order
@@ -323,7 +324,8 @@ class ServerRunner:
         if len(updates) < (needed := self.needed(asked)):
             reasons = "; ".join(f"{site}: {reason}" for site, reason in rejected.items())
             raise FederationError(
-                f"round {self.state.round + 1} has {len(updates)} valid updates and needs {needed}: {reasons}"
+                f"round {self.state.round + 1} has {counted(len(updates), 'valid update')} and needs {needed}: "
+                f"{reasons}"
             )
         return updates, rejected
 

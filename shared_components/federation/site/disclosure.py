@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from shared_components.common.counted import counted
 from shared_components.core.partition import Pieces, Role
 from shared_components.data.profile_items import ITEMS
 from shared_components.federation.allowed_payload import Expected
@@ -81,7 +82,9 @@ class WhatLeaves:
     def sentence(self) -> str:
         """Summarise in one line what a round sends and what stays."""
         sent = [
-            f"{w.tensors} {w.role} tensors ({w.bytes / 1e6:.2f} MB)" for w in self.weights if w.leaves and w.tensors
+            f"{counted(w.tensors, f'{w.role} tensor')} ({w.bytes / 1e6:.2f} MB)"
+            for w in self.weights
+            if w.leaves and w.tensors
         ]
         stay = [f"{w.tensors} {w.role}" for w in self.weights if not w.leaves and w.tensors]
         extras = [part.name for part in self.parts if part.kind == "extra"]
@@ -124,7 +127,7 @@ def _round(due: Expected, wire: Wire) -> Iterator[Leaving]:
 
 
 def _finish(due: Expected, publish: Collection[str] | None) -> Iterator[Leaving]:
-    form, size = f"{len(due.state)} tensors", total_bytes(due.state)
+    form, size = counted(len(due.state), "tensor"), total_bytes(due.state)
     why = "the whole model, for hospitals outside of the federation"
     yield _consented("finish", outsider.GROUP, form, size, publish, why)
     why = "the whole model, by itself, for whoever may download the job's result"
@@ -135,7 +138,7 @@ def _pieces(task: str, due: Expected, why: str, wire: Wire = FLOAT32) -> Iterato
     for role in SENT:
         if pieces := pack(due.pieces(role), wire):
             yield Leaving(
-                task, "weights", f"{role.value} pieces", f"{len(pieces)} tensors", total_bytes(pieces), True, why
+                task, "weights", f"{role.value} pieces", counted(len(pieces), "tensor"), total_bytes(pieces), True, why
             )
 
 
@@ -186,5 +189,5 @@ def _form(shapes: Mapping[str, tuple[int, ...]]) -> str:
     if shapes == {"value": ()}:
         return "one number"
     if len(shapes) > 4:
-        return f"{len(shapes)} tensors"
+        return counted(len(shapes), "tensor")
     return ", ".join(f"{name} {' x '.join(map(str, shape)) or 'one number'}" for name, shape in shapes.items())

@@ -16,6 +16,7 @@ import torch
 
 from shared_components.common import machine
 from shared_components.common.atomic import NotWritten, write_json
+from shared_components.common.counted import counted
 from shared_components.common.progress import report_progress
 from shared_components.core import evaluation
 from shared_components.core import training as local
@@ -193,7 +194,10 @@ class SiteRunner:
         """Name a site with fewer samples than a batch, or refuse it by ValueError, see `Training.for_samples`."""
         training = bench.bundle.training
         if samples < training.batch_size:
-            size, said = training.for_samples(samples).batch_size, f"{samples} training samples, fewer than a batch of"
+            size, said = (
+                training.for_samples(samples).batch_size,
+                f"{counted(samples, 'training sample')}, fewer than a batch of",
+            )
             how = f"batches of {size}" if size < training.batch_size else "some come twice in it"
             logger.warning("site %s has %s %d: %s", self.name, said, training.batch_size, how)
 
@@ -373,7 +377,7 @@ def _check_data(bench: SiteSetup) -> list[tuple]:
 
     problems = check_site(bench.site, spec=bench.task.spec, required=("train", "validation"))
     if fatal := [problem for problem in problems if not problem.quarantined]:
-        more = f" (and {len(fatal) - 1} more problems; see `surgfl check-data`)" if len(fatal) > 1 else ""
+        more = f" (and {counted(len(fatal) - 1, 'more problem')}; see `surgfl check-data`)" if len(fatal) > 1 else ""
         raise SiteRefusal(f"{fatal[0]}{more}")
     for problem in problems:
         logger.warning("%s", problem)

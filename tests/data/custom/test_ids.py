@@ -122,7 +122,7 @@ def test_unknown_values_are_named_by_how_many_pixels_they_have():
     with pytest.raises(DataError) as error:
         applied({1: "a"}, [[3, 3, 2], [3, 0, 1]])
     assert str(error.value) == (
-        "m.png: holds 3 (3 pixels), 2 (1 pixels), which 'ids' of site.yaml does not name; name every value there, such "
+        "m.png: holds 3 (3 pixels), 2 (1 pixel), which 'ids' of site.yaml does not name; name every value there, such "
         "as '3: ignore', or correct the mask"
     )
 

@@ -238,7 +238,7 @@ def test_five_sites_of_five_kinds_are_rendered_with_labels_on_every_frame_of_a_c
     sheet = ("--preview", tmp_path / "five.png", "--looks", "rose,amber,ivory")
     assert run("--out", tmp_path, "--sites", "5", "--layout", ",".join(FIVE), *clips, "--dense", *sheet) == 0
     assert run_command(check_data, tmp_path, "--frames", "3", "--interval", "0.2") == 0
-    assert "5 of 5 sites are ready" in capsys.readouterr().out
+    assert "5 of 5 sites ready" in capsys.readouterr().out
     sites = [load_site(tmp_path / f"site-{number}") for number in range(1, 6)]
     assert [len(site.classes) for site in sites] == [4, 12, 10, 0, 0]
     for site in sites:
@@ -320,7 +320,7 @@ def test_the_command_renders_a_layout_that_is_asked_for_and_check_data_finds_it_
     clips = ("--clip", "4", "--interval", "0.2")
     assert run("--out", tmp_path, "--sites", "1", "--layout", layout, "--looks", "simulated", *clips) == 0
     assert run_command(check_data, tmp_path, "--frames", "4", "--interval", "0.2") == 0
-    assert "1 of 1 sites are ready" in capsys.readouterr().out
+    assert "1 of 1 site ready" in capsys.readouterr().out
 
 
 def test_the_command_renders_a_site_per_task_that_check_data_finds_ready(tmp_path, capsys):
@@ -334,7 +334,7 @@ def test_the_command_renders_a_site_per_task_that_check_data_finds_ready(tmp_pat
     made = [json.loads((out / f"site-{i}/render.json").read_text())["task"] for i in (1, 2, 3)]
     assert made == tasks.split(",")
     assert run_command(check_data, out) == 0
-    assert "3 of 3 sites are ready" in capsys.readouterr().out
+    assert "3 of 3 sites ready" in capsys.readouterr().out
     picture = pixels(sheet)[..., ::-1]
     assert picture.shape == (3 * (26 + 64) + 26 + 44, 4 * 96 + 3 * 6, 3)  # captions; legend of parts; scale of depth
     assert (picture[2 * 26 + 64 : 2 * (26 + 64), 96 + 6 : 2 * 96 + 6] == 255).all()  # no labels, nothing beside

@@ -52,7 +52,7 @@ def test_all_forms_are_written_and_every_run_holds_its_origin(straight):
 def test_a_second_call_runs_nothing_again(straight, capsys):
     before = sorted(straight.glob("runs/*/*"))
     assert main(command(straight, "local", "fedavg")) == 0
-    assert "2 of 2 runs are done already" in capsys.readouterr().out
+    assert "2 of 2 runs done already" in capsys.readouterr().out
     assert sorted(straight.glob("runs/*/*")) == before
 
 
@@ -206,4 +206,4 @@ def test_the_same_command_runs_nothing_again(fedst_compared, capsys):
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(presets.PRESETS, "tiny", preset)
         assert main(["compare", "--preset", "tiny", *ONE_ROUND, "--out", str(fedst_compared)]) == 0
-    assert "2 of 2 runs are done already" in capsys.readouterr().out
+    assert "2 of 2 runs done already" in capsys.readouterr().out

@@ -8,6 +8,7 @@ import pytest
 from shared_components.data.samples import LABELLED, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
+from shared_components.experiments.fine_tuning import frames as few_frames
 from shared_components.experiments.fine_tuning.frames import MOST, evenly, frames_of, remarks, with_test
 from tests.data.conftest import write
 from tests.data.custom.conftest import own_site, values  # noqa: F401
@@ -97,7 +98,17 @@ def test_what_scores_cannot_show_is_said(site_of):
     assert same[1].startswith("labelled frames in no split, and not used: 4 of b, 4 of c; ")
     halves = {"train": ["a"], "validation": [{"b": [0, 2]}], "test": [{"b": [2, 4]}]}
     assert said(site_of(split=halves))[0].startswith("the model is chosen and tested on parts of one video (b)")
-    assert said(site_of()) == ["all frames to test are of one video (c): another may give another score"]
+    assert said(site_of())[0] == "all frames to test are of one video (c): another may give another score"
+
+
+def test_how_many_frames_will_score_is_said_while_they_are_few(site_of, monkeypatch):
+    *_, last = said(site_of(split=in_time(0, 2, 3, 4)))
+    assert last.startswith("1 frame will score the model, and 1 frame will choose its best step: ")
+    *_, last = said(site_of())
+    assert last.startswith("4 frames will score the model, and 4 frames will choose its best step: ")
+    assert last.endswith("label more, until each has at least 10")
+    monkeypatch.setattr(few_frames, "FEW", 4)
+    assert not any("will score" in line for line in said(site_of()))
 
 
 def test_frames_added_later_to_a_cut_video_are_not_passed_over_in_silence(site_of, tmp_path):

@@ -42,7 +42,7 @@ def test_a_budget_that_another_job_has_spent_during_the_training_is_not_overspen
     federation = federate(private_job()).run(until=1)
     monkeypatch.setattr(Release, "refuse_beyond_budget", lambda release, rounds: None)  # it was asked before
     enter(load_site(scenes[0]), Entry("other", "run", 0, 1.0, 0.5, True, "0" * 64, "now"))
-    with pytest.raises(SiteRefusal, match="1 more updates would spend"):
+    with pytest.raises(SiteRefusal, match="1 more update would spend"):
         federation.replies()
     assert len(entries(scenes[0])) == 2
 
@@ -95,7 +95,7 @@ def test_as_much_as_a_site_demands_is_taken_and_then_no_more(federate, scenes, t
     budget = epsilon({1.0: 2}, 1e-5)
     demand(scenes[0], f"privacy: {{noise_multiplier: 1, clip: 0.5, epsilon: {budget * 1.001}}}")
     federate(private_job(), folder=tmp_path / "a").run().finish()
-    with pytest.raises(FederationError, match="site site-1: 1 more updates would spend"):
+    with pytest.raises(FederationError, match="site site-1: 1 more update would spend"):
         federate(private_job(rounds=1), folder=tmp_path / "b").enrol()
 
 
@@ -112,7 +112,7 @@ def test_a_site_stops_in_the_middle_of_a_job_when_its_budget_is_spent(federate, 
     demand(scenes[0], f"privacy: {{epsilon: {epsilon({1.0: 2}, 1e-5) * 1.001}}}")
     federation = federate(private_job()).run(until=1)
     enter(load_site(scenes[0]), Entry("other", "run", 0, 1.0, 0.5, True, "0" * 64, "now"))
-    with pytest.raises(SiteRefusal, match="1 more updates would spend"):
+    with pytest.raises(SiteRefusal, match="1 more update would spend"):
         federation.replies()
     assert len(entries(scenes[0])) == 2
 

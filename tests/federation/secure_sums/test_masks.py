@@ -159,7 +159,7 @@ def test_one_wrong_share_is_passed_over_and_too_many_are_told():
     with pytest.raises(ValueError, match="shares of a mask of site-4 do not fit together"):
         take_off(attempt, masked, opened)
     few = {site: opened[site] for site in ("site-1", "site-5")}
-    with pytest.raises(ValueError, match="2 sites have opened their shares; the threshold is 3"):
+    with pytest.raises(ValueError, match="shares were opened by 2 sites; the threshold is 3"):
         take_off(attempt, masked, few)
 
 
