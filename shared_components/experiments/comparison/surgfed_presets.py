@@ -31,9 +31,14 @@ SURGFED_SCALES = {
     "small": Scale(
         3, {"height": 96, "width": 96, "learning_rate": 5e-4, "iterations": 24, **_CACHED}, 6, 128, 160, _VIDEOS
     ),
-    "paper": Scale(100, {}, 60, 1024, 1280, ((8, 1, 2),) * len(HOSPITALS.sites)),
+    "paper": Scale(
+        100, {}, 60, 1024, 1280, ((8, 1, 2),) * len(HOSPITALS.sites),
+        changes={"": {"network": {"architecture": "small", "size": 512}}},
+        weights="SAM 2.1's published weights of size small, such as sam2.1_hiera_small.pt",
+    ),
 }  # fmt: skip
-"""At ``paper`` the bundle's own 512 x 512, 3 epochs of single clips and 1e-4, with 100 rounds (Section IV-A)."""
+"""At ``paper`` the paper's SAM2 small, and the bundle's 512 x 512, 3 epochs of single clips and 1e-4, with 100 rounds
+(Section IV-A)."""
 
 _NO_TEXT, _PROMPT = {"text": "none"}, {"text": "prompt"}
 
