@@ -225,7 +225,7 @@ def _running_workflow() -> tuple[ConfigWorkflow | None, Mapping[str, Any]]:
     """Return the workflow that evaluates the calling expression, and the options of MONAI's runner that made it.
 
     From the callers' frames: MONAI evaluates an expression with the resolved values of other keys alone, and passes it
-    neither the workflow nor its parser, in which alone the overrides are. The runner initialises a workflow while it
+    neither the workflow nor its parser. Only the parser has the overrides. The runner initialises a workflow while it
     makes it, and runs it later.
     """
     callers = (frame for frame, _ in traceback.walk_stack(None))

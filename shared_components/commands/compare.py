@@ -203,9 +203,7 @@ def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
     square = {"width": scale.training["height"]} if squares and "height" in scale.training else {}
     training = with_settings({**scale.training, **square}, _training(args))
     if scale.weights and not args.start:
-        raise ValueError(
-            f"{preset.title}: --scale {args.scale} begins from {scale.weights}; name the file by --start"
-        )
+        raise ValueError(f"{preset.title}: --scale {args.scale} begins from {scale.weights}; name the file by --start")
     common = chosen_start(args.start or preset.start or RENDERED)
     given = starts.given_starts(args.start_of)
     numbers = seeds(args.seeds)

@@ -226,7 +226,7 @@ def of_methods(names: Sequence[str], jobs: Mapping[str, Mapping[str, Any]] | Non
     settings of the jobs by name.
 
     Raises:
-        ValueError: A name is of no method and of no job.
+        ValueError: A name belongs to no method and to no job.
     """
     rows = [_row_of(name, jobs or {}) for name in names]
     listed = ", ".join(row.label for row in rows) if len(rows) <= _NAMED else f"{len(rows)} methods"
@@ -269,23 +269,23 @@ def with_network(preset: Preset, network: Mapping[str, Any]) -> Preset:
     """Return the table with arguments of the network in all rows; a row's own take precedence, a scale's do not.
 
     Raises:
-        ValueError: Every row says such an argument itself.
+        ValueError: Every row sets such an argument itself.
     """
     if not network:
         return preset
     if own := [name for name in network if all(name in row.network for row in preset.variants)]:
-        raise ValueError(f"--network gives {own[0]}, which each row says itself; compare --methods instead")
+        raise ValueError(f"--network gives {own[0]}, which each row sets itself; compare --methods instead")
 
     def changed(row: Variant) -> Variant:
         after = changed(row.after) if row.after else None
         return replace(row, network={**network, **row.network}, after=after)
 
-    said = ", ".join(f"{name} = {value}" for name, value in network.items())
+    listed = ", ".join(f"{name} = {value}" for name, value in network.items())
     return replace(
         preset,
         variants=tuple(map(changed, preset.variants)),
         scales={name: _without_network(scale, network) for name, scale in preset.scales.items()},
-        remark=_joined(preset.remark, f"network: {said}"),
+        remark=_joined(preset.remark, f"network: {listed}"),
     )
 
 

@@ -106,9 +106,9 @@ SURGFED_TABLES = {
         _row("Control: shuffled texts", (True, True, False), texts="shuffled"),
         _row("Control: no text in LHA", (True, True, False), texts="none"),
         tick_names=("LCS", "LHA", "Prompt"),
-        remark="Prompt: the text enters the network without channel selection; LHA reads the sites' texts in every row "
-        "that says no other; the paper's row 2 has the values of (Mem), which trains only the memory modules; the "
-        "controls are ours: psi = 0 follows nobody",
+        remark="Prompt: the text enters the network without channel selection; LHA reads the sites' texts unless a row "
+        "names others; the paper's row 2 has the values of (Mem), which trains only the memory modules; the controls "
+        "are ours: psi = 0 follows nobody",
     ),
     "surgfed-table3": _of(
         "Table III: indicators of LCS", _LOCAL,

@@ -221,7 +221,7 @@ def test_an_argument_of_the_network_takes_precedence_over_a_scale_and_not_over_a
         assert {"class", "spatial_dims"} <= set(row.network) and "architecture" not in row.network
         assert row.after is None or row.after.network["class"] == "BasicUNet"
     rows = tuple(row for row in table.variants if row.label == "SurgFed w/o LCS")
-    with pytest.raises(ValueError, match="--network gives text, which each row says itself; compare --methods"):
+    with pytest.raises(ValueError, match="--network gives text, which each row sets itself; compare --methods"):
         with_network(replace(table, variants=rows), {"text": "prompt"})
 
 

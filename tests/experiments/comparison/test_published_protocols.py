@@ -34,7 +34,7 @@ STAGES = {
 CLIPS = {("VitClips", "base", LOW, 40, 16, "1 epoch", "sgd", 5e-3)}
 PROTOCOLS = {  # network, its size, input, rounds, batch, length of a round, optimiser and its rate
     "pfedsis": PFEDSIS,
-    "fl-endovit-aggregation": PFEDSIS,  # PFedSIS's network, as the title says
+    "fl-endovit-aggregation": PFEDSIS,  # PFedSIS's network, as in the title
     "fl-endovit-table1": MAE,
     "fl-endovit-table2": SEGMENTATION,
     "fl-endovit-table3": TRIPLETS,
@@ -51,8 +51,8 @@ PROTOCOLS = {  # network, its size, input, rounds, batch, length of a round, opt
     "surgfed": {("Sam2Clips", "small", (512, 512), 100, 1, "3 epochs", "adamw", 1e-4)},  # without decay: Adam
 }
 NEW_IN_2_1 = ("temporal_positional_encoding_projection_layer", "occlusion_spatial_embedding_parameter")
-OWN_ROUNDS = {"fedst-figure6"}  # whose rows differ in how often they communicate
-TWICE = {"fedst-figure5", "fedst-figure7"}  # whose rows with synthetic frames have twice the steps
+OWN_ROUNDS = {"fedst-figure6"}  # its rows communicate more or less often
+TWICE = {"fedst-figure5", "fedst-figure7"}  # rows with synthetic frames have twice the steps
 
 
 def runs_of(name):
@@ -97,7 +97,7 @@ def test_surgfeds_network_at_that_scale_is_sam2_small_for_frames_of_512(name):
     assert round(sum(n for name, n in numbers.items() if not inside(name, NEW_IN_2_1)) / 1e6, 2) == 46.04
 
 
-# ---- what it begins from
+# ---- initial weights
 
 
 @pytest.fixture
