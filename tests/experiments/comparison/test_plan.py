@@ -32,6 +32,7 @@ from shared_components.experiments.comparison.presets import (
 )
 from shared_components.experiments.comparison.run import REFUSED, TIMED, _frames_per_second
 from shared_components.experiments.comparison.sites import own_sites, synthetic_sites
+from shared_components.flare.deployment.job_folder import jobs_folder
 from tests.experiments.comparison.conftest import parsed, result
 
 
@@ -227,12 +228,13 @@ def test_an_argument_of_the_network_takes_precedence_over_a_scale_and_not_over_a
 
 def test_the_name_of_a_job_is_a_row_with_what_the_job_runs():
     preset = compare.chosen(parsed("--methods", "fedavg,multi_krum,fl_endovit,fedsurg"))
+    jobs = yaml.safe_load((jobs_folder() / "jobs.yaml").read_text())["jobs"]
     method, robust, pretraining, grading = preset.variants
     assert (method.label, method.bundle, robust.arguments) == ("FedAvg", "", {})  # a method's name is the method's
     assert (pretraining.label, pretraining.method, pretraining.bundle) == ("fl_endovit", "fedsam", "fl_endovit")
-    assert pretraining.arguments == {"adaptive": True, "rho": 0.7, "eta": 0.2, "swa": {"start": 3}}
+    assert pretraining.arguments == jobs["fl_endovit"]["arguments"] != {}
     assert (grading.method, grading.bundle) == ("fedavg", "fl_endovit_clips")
-    assert grading.tasks == {"classification": {"frames": 2}}
+    assert grading.tasks == jobs["fedsurg"]["tasks"] != {}
     assert preset.title == "Comparison of FedAvg, Multi-Krum, fl_endovit, fedsurg"
 
 
