@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 from monai.bundle import ConfigComponent, ConfigExpression, ConfigParser, ConfigWorkflow
 from monai.bundle.scripts import create_workflow
@@ -27,6 +28,8 @@ from shared_components.networks.adapter import adapted
 from shared_components.networks.network_class import is_ours
 
 T = TypeVar("T")
+_OPTIONS: WeakKeyDictionary[ConfigWorkflow, Mapping[str, Any]] = WeakKeyDictionary()
+"""Options of MONAI's runner, by the workflow that it made."""
 FREE_SECTIONS = ("training", "tasks")
 """Plain sections that need not state every key; their readers refuse an unknown one by name."""
 _OTHERS = (
@@ -219,14 +222,20 @@ def _top_level_keys(path: Path) -> set[str]:
 
 
 def _running_workflow() -> tuple[ConfigWorkflow | None, Mapping[str, Any]]:
-    """Return the workflow that evaluates the calling expression, and the options of MONAI's runner while it makes it.
+    """Return the workflow that evaluates the calling expression, and the options of MONAI's runner that made it.
 
     From the callers' frames: MONAI evaluates an expression with the resolved values of other keys alone, and passes it
-    neither the workflow nor its parser, in which alone the overrides are.
+    neither the workflow nor its parser. Only the parser has the overrides. The runner initialises a workflow while it
+    makes it, and runs it later.
     """
     callers = (frame for frame, _ in traceback.walk_stack(None))
     runner = next((frame.f_locals for frame in callers if frame.f_code is create_workflow.__code__), None)
-    return _calling(ConfigWorkflow), {} if runner is None else {**runner["_args"], "config_file": runner["config_file"]}
+    workflow = _calling(ConfigWorkflow)
+    if workflow is None:
+        return None, {}
+    if runner is not None:
+        _OPTIONS[workflow] = {**runner["_args"], "config_file": runner["config_file"]}
+    return workflow, _OPTIONS.get(workflow, {})
 
 
 def _calling(kind: type[T]) -> T | None:

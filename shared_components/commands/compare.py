@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from shared_components.commands import parsed
 from shared_components.common.arguments import between, height_and_width
@@ -16,13 +16,16 @@ from shared_components.common.extras import require_federation
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.progress_display import shown
 from shared_components.core.initial_weights import RENDERED, chosen_start
+from shared_components.core.method import method_names
 from shared_components.data.site_file import without_site
 from shared_components.experiments.comparison import plan, presets, sites, starts
 from shared_components.experiments.comparison.output import refuse_foreign, set_aside, write_all
 from shared_components.experiments.comparison.results import Comparison, read_results
 from shared_components.experiments.comparison.schedule import carry_out_all, side_by_side
 from shared_components.experiments.comparison.tables import own_tables
-from shared_components.networks.bundle_config import bundle_for, takes_squares, with_settings
+from shared_components.flare.deployment.job_files import described_jobs
+from shared_components.flare.deployment.job_folder import jobs_folder
+from shared_components.networks.bundle_config import Optimizer, bundle_for, takes_squares, with_settings
 from shared_components.reporting.tables import as_markdown
 
 MOST_SEEDS = 1000
@@ -33,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     names = ", ".join([*presets.PRESETS, "all"])
     what.add_argument("--preset", default="pfedsis-table1", help=f"{names}; default: %(default)s")
-    what.add_argument("--methods", metavar="A,B,...", help="methods by name instead of a preset")
+    what.add_argument("--methods", metavar="A,B,...", help="methods, or jobs of nvflare_jobs, instead of a preset")
     parser.add_argument("--scale", default="small", choices=plan.SCALES, help="default: %(default)s")
     parser.add_argument("--seeds", default="3", metavar="N or A,B,...", help="how many, or which; default: 3")
     parser.add_argument(
@@ -52,7 +55,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--iterations", type=int, help="local steps of a round")
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--learning-rate", type=float)
+    parser.add_argument("--optimizer", choices=get_args(Optimizer), help="of local steps; default: the bundle's")
     parser.add_argument("--size", metavar="HxW", help="of the network's input, multiples of 32")
+    parser.add_argument("--bundle", default="", metavar="NAME", help="of rows that name none; default: the method's")
+    parser.add_argument(
+        "--network", action="append", default=[], metavar="KEY=VALUE",
+        help="argument of the bundle's network, or its class; may be repeated",
+    )  # fmt: skip
     parser.add_argument(
         "--start",
         metavar="random|rendered|PATH",
@@ -112,13 +121,19 @@ def compared(args: argparse.Namespace) -> tuple[Comparison, list[Path], Mapping[
 def chosen(args: argparse.Namespace) -> plan.Preset:
     """Return the table of the command line; ValueError for an unknown name, an argument of no row, a wrong start."""
     named = args.methods is not None
-    preset = presets.of_methods(args.methods.split(",")) if named else presets.preset_named(args.preset)
+    preset = _of_methods(args.methods.split(",")) if named else presets.preset_named(args.preset)
     if args.preset == "all" and not named and args.sites and not args.server:
         preset = presets.without_server(preset)
     if args.start and all(variant.start for variant in preset.variants):
         raise ValueError("--start is given, and all rows say what they begin from; give --start-of, or leave it out")
+    preset = presets.with_network(presets.with_bundle(preset, args.bundle), network_arguments(args.network))
     preset = starts.with_starts(preset, starts.given_starts(args.start_of), plan.scale_of(args.scale, preset))
     return presets.with_arguments(preset, arguments(args.argument))
+
+
+def _of_methods(names: Sequence[str]) -> plan.Preset:
+    jobs = described_jobs(jobs_folder()) if set(names) - set(method_names()) else {}
+    return presets.of_methods(names, jobs)
 
 
 def _write(
@@ -149,11 +164,28 @@ def arguments(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
             raise ValueError(f"--argument is {text!r}; give a method's argument such as qfedavg.q=2")
         if key in found.setdefault(method, {}):
             raise ValueError(f"--argument gives {left} twice; keep one of them")
-        try:
-            found[method][key] = read_yaml(value)
-        except YamlError as error:
-            raise ValueError(f"--argument {left}: {value!r} {error}") from error
+        found[method][key] = _value(f"--argument {left}", value)
     return found
+
+
+def network_arguments(texts: Sequence[str]) -> dict[str, Any]:
+    """Read ``size=512`` as {"size": 512}; ValueError for another form, or an argument given twice."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not (equals and key):
+            raise ValueError(f"--network is {text!r}; give an argument of the network such as architecture=small")
+        if key in found:
+            raise ValueError(f"--network gives {key} twice; keep one of them")
+        found[key] = _value(f"--network {key}", value)
+    return found
+
+
+def _value(option: str, text: str) -> Any:
+    try:
+        return read_yaml(text)
+    except YamlError as error:
+        raise ValueError(f"{option}: {text!r} {error}") from error
 
 
 def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
@@ -171,6 +203,8 @@ def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
     squares = any(takes_squares(row.bundle or bundle_for(row.method)) for row in preset.variants)
     square = {"width": scale.training["height"]} if squares and "height" in scale.training else {}
     training = with_settings({**scale.training, **square}, _training(args))
+    if scale.weights and not args.start:
+        raise ValueError(f"{preset.title}: --scale {args.scale} begins from {scale.weights}; name the file by --start")
     common = chosen_start(args.start or preset.start or RENDERED)
     given = starts.given_starts(args.start_of)
     numbers = seeds(args.seeds)
@@ -183,6 +217,8 @@ def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
         row = plan.resolved(row)
         row.check()
         table[row.variant.method, row.variant.label] = row
+    if scale.weights:
+        starts.check_published(table.values())
     found = _sites(args, preset, scale, list(table.values()))
     return [
         replace(row, seed=seed, **(found if row.variant.needs_server else {**found, "server": ""}))
@@ -249,7 +285,7 @@ def _training(args: argparse.Namespace) -> dict[str, Any]:
     """Return what replaces the scale's training settings; ValueError for no size, or a learning rate of 0."""
     if args.learning_rate == 0:
         raise ValueError("--learning-rate is 0, which trains nothing; give a number above 0")
-    given = {key: getattr(args, key) for key in ("iterations", "batch_size", "learning_rate")}
+    given = {key: getattr(args, key) for key in ("iterations", "batch_size", "learning_rate", "optimizer")}
     if args.size:
         height, width = height_and_width("--size", args.size)
         given |= {"height": height, "width": width}

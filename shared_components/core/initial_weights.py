@@ -79,8 +79,8 @@ def source_of(start: str, bundle: str, file: Path | None = None) -> tuple[Path, 
         return _shipped(bundle)
     if file is None:
         raise CheckpointError(
-            f"training: start is 'file', and none is given; name it in the environment variable {START_VARIABLE}, or "
-            "write start: random or rendered"
+            f"training: start is 'file', and none is given; name it in the environment variable {START_VARIABLE} or by "
+            "--start, or write start: random or rendered"
         )
     if not file.is_file():
         raise CheckpointError(f"checkpoint {file} does not exist; name the weights to begin from, or use start: random")

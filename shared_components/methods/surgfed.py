@@ -43,9 +43,9 @@ def build(
         mode: ``corrected``, or ``as_released``: sites' changes are gated before the attention, and psi falls where the
             others' changes help.
         aggregated: What the server combines: mask ``decoder``, ``memory`` modules, or ``both``. The rest stays.
-        lha: Whether the server attends; without, these parts are averaged (Table II, row 2).
+        lha: Whether the server attends; without, these parts are averaged (Table II, row 2, and Figure 3b).
         attention: ``plain``, ``cosine`` or ``mean``, see `language_guided.LanguageGuided`.
-        texts: What the gate of LHA reads: the sites' ``own`` texts, ``shuffled`` ones or ``none`` (Table II, row 3).
+        texts: Texts that the gate of LHA reads: the sites' ``own`` texts, ``shuffled`` ones or ``none``, as controls.
         psi: What each site's weight of the others begins from; with a ``hyper_rate`` of 0 it stays, and 0 is local
             training of these parts.
         hyper_rate, weight_decay: Of the server's Adam. The decay's default is 0, and 0.99 as released.

@@ -1,5 +1,7 @@
 """Channel selection by a site's text: FedST's CS, which SurgFed prints as its LCS, and what SurgFed released.
 
+`Prompt` is both papers' ablation: the text enters the network without channel selection.
+
 Fang et al., IEEE TMI 2026 (arXiv 2506.23759), Section 3.2.2; Fang et al., "SurgFed" (arXiv 2603.09496), Section III-B.
 """
 
@@ -57,6 +59,24 @@ class ReleasedSelection(nn.Module):
         if self.adds_text:
             return features + (gate * text)[:, :, None, None]
         return features + features * gate[:, :, None, None]
+
+
+class Prompt(nn.Module):
+    """Add an embedding of the text to every pixel: the ablation without channel selection.
+
+    It is FedST's Table 4, third row, and SurgFed's Table II, fourth row. Neither paper describes how the text enters
+    the network; this is our choice. 61,440 parameters for 160 channels and an indicator of 384, initially 0; nothing is
+    added for an indicator of zeros, which stands for no text.
+    """
+
+    def __init__(self, channels: int, indicator: int) -> None:
+        super().__init__()
+        self.embedding = nn.Linear(indicator, channels, bias=False)
+        nn.init.zeros_(self.embedding.weight)
+
+    def forward(self, features: Tensor, indicator: Tensor) -> Tensor:
+        """(B, C, H, W), (D,) -> (B, C, H, W)."""
+        return features + self.embedding(indicator)[:, None, None]  # (D,) -> (C, 1, 1)
 
 
 def checked_indicator(given: Tensor, own: Tensor, network: str) -> Tensor:

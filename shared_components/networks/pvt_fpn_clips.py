@@ -14,28 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shared_components.networks.channel_selection import ChannelSelection, checked_indicator
+from shared_components.networks.channel_selection import ChannelSelection, Prompt, checked_indicator
 from shared_components.networks.pvt_fpn import SEGMENTATION, FpnDecoder
 from shared_components.networks.pvt_v2 import CHANNELS, HEADS, PvtV2B0
 from shared_components.networks.temporal import EXPANSION, KERNELS, RECEPTIVE_FIELDS, WINDOW, TemporalLayer
-
-
-class Prompt(nn.Module):
-    """Add an embedding of the indicator to every pixel: the ablation without selection (Table 4, third row).
-
-    The paper does not describe how the prompt is used; this is our choice. 61,440 parameters for 160 channels and an
-    indicator of 384, initially 0; nothing is added for an indicator of zeros, which stands for no text.
-    """
-
-    def __init__(self, channels: int, indicator: int) -> None:
-        super().__init__()
-        self.embedding = nn.Linear(indicator, channels, bias=False)
-        nn.init.zeros_(self.embedding.weight)
-
-    def forward(self, features: Tensor, indicator: Tensor) -> Tensor:
-        """(B, C, H, W), (D,) -> (B, C, H, W)."""
-        return features + self.embedding(indicator)[:, None, None]  # (D,) -> (C, 1, 1)
-
 
 STRIDES = (4, 8, 16, 32)  # pixels of the image per pixel of the encoder's maps
 TEXTS: dict[str, Callable[[int, int], nn.Module]] = {

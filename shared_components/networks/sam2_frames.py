@@ -98,7 +98,7 @@ def _decoded(network: Any, maps: Maps, boxes: Tensor | None, tracks: Sequence[Tr
         enriched = maps.coarse + network.no_memory_embedding.reshape(1, -1, 1, 1)
     else:
         enriched = attend(network.memory_attention, maps.coarse, *bank_of(tracks, now, grid.memory, network), grid)
-    if network.selection is not None:  # LCS, before the decoder; the memory encoder reads the raw map
+    if network.selection is not None:  # the text, before the decoder; the memory encoder reads the raw map
         enriched = network.selection(enriched, network.indicator)
     encoder = network.prompt_encoder
     with torch.set_grad_enabled(network.trained_encoders and torch.is_grad_enabled()):

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from shared_components.common.arguments import between, one_of, true_or_false
 from shared_components.networks.bundle_config import check_size
-from shared_components.networks.channel_selection import ChannelSelection, ReleasedSelection, checked_indicator
+from shared_components.networks.channel_selection import ChannelSelection, Prompt, ReleasedSelection, checked_indicator
 from shared_components.networks.sam2_architectures import ARCHITECTURES, CELL, build_sam2
 from shared_components.networks.sam2_boxes import check_boxes, whole_frame
 from shared_components.networks.sam2_frames import Maps, Remember, predicted
@@ -28,7 +28,7 @@ from shared_components.networks.sam2_steps import grid_of
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 INDICATOR = 384
-TEXTS = ("selection", "released", "none")
+TEXTS = ("selection", "released", "prompt", "none")
 DEPTH_STRIDES = (16, 4)
 MODULES = (
     "vision_encoder", "prompt_encoder", "mask_decoder", "memory_attention", "memory_encoder", "object_pointer_proj",
@@ -71,7 +71,8 @@ class Sam2Clips(nn.Module):
         architecture: One of `sam2_architectures.ARCHITECTURES`.
         size: Side of a frame in pixels for which SAM2's modules are made; any other multiple of 32 is taken, too.
         frames: Of a training clip; clips of any length are taken.
-        text: Use of the site's text: `selection` of channels (Eq. 2), its `released` form, or `none`.
+        text: Use of the site's text: `selection` of channels (Eq. 2), its `released` form, a `prompt` without
+            selection (Table II, row 4), or `none`.
         indicator: Length of the text's vector, see `set_indicator`.
         dropout: Of memory attention.
         depth_stride: Pixels per cell of the decoder's map from which depth is computed: 16, as released, or 4.
@@ -123,6 +124,7 @@ class Sam2Clips(nn.Module):
         self.depth_head = nn.Conv2d(width if depth_stride == CELL else width // 8, 1, 1)
         selections: dict[str, Callable[[int, int], nn.Module]] = {
             "selection": ChannelSelection, "released": partial(ReleasedSelection, adds_text=not self.is_depth),
+            "prompt": Prompt,
         }  # fmt: skip
         self.selection = selections[text](width, indicator) if text in selections else None
         if self.selection is not None:
@@ -164,7 +166,7 @@ class Sam2Clips(nn.Module):
         Raises ValueError for another shape, numbers that are not finite, or a network without text.
         """
         if self.selection is None:
-            raise ValueError("Sam2Clips was made with text 'none'; make it with 'selection'")
+            raise ValueError("Sam2Clips was made with text 'none'; make it with 'selection' or 'prompt'")
         self.indicator.copy_(checked_indicator(indicator, self.indicator, "Sam2Clips"))
 
     def encode(self, clip: Tensor) -> Features:

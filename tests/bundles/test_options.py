@@ -168,6 +168,16 @@ def test_an_override_made_by_hand_is_checked_like_the_runners(run, refusal, site
     assert sentence.startswith("unknown option --validate#key_metrics; did you mean --validate#key_metric?")
 
 
+def test_settings_of_an_overlay_are_no_overrides(train, bundles, refusal, tmp_path):
+    overlay = written(tmp_path / "paper.yaml", {"+training": {"rounds": 1, "iterations": 7, "epochs": 1}})
+    files = [str(bundles / "pvt_fpn" / "configs" / "train.yaml"), overlay]
+    alike = {"training#rounds": 1, "training#iterations": 7, "training#epochs": 1}
+    train(config_file=files, **alike)
+    assert (tmp_path / "out" / "model.safetensors").is_file()
+    said = refusal(train, config_file=files, **alike | {"training#iterations": 2})
+    assert said.startswith("--training#iterations 2 would change nothing, since epochs is 1; add --training#epochs 0")
+
+
 def test_an_argument_that_the_config_leaves_at_its_default_can_be_given(train, tmp_path):
     train(**{"network_def#drop_path": 0.0, "train#trainer#amp": False, "validate#dataloader#batch_size": 1})
     assert "head_global.weight" in load_weights(tmp_path / "out" / "model.safetensors")

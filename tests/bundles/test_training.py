@@ -4,6 +4,7 @@ import dataclasses
 import json
 from types import SimpleNamespace
 
+import monai.bundle
 import numpy as np
 import pytest
 import torch
@@ -18,17 +19,22 @@ from shared_components.bundle_engines import (
     readable_dataset,
 )
 from shared_components.core.evaluation import quick
+from shared_components.core.initial_weights import START_VARIABLE
 from shared_components.core.method import SiteFacts, load_method
 from shared_components.core.task import make_task
 from shared_components.core.trained_model import load_trained
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
+from shared_components.data.synthetic.site import write_site
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Job
 from shared_components.networks.bundle_config import Training, build_network, load_bundle
 from shared_components.networks.checkpoints import load_metadata, load_weights
 from shared_components.networks.pvt_v2 import PvtV2B0
+from shared_components.networks.sam2_architectures import ARCHITECTURES
 from tests.changed_method import changed
+from tests.networks.conftest import TOY
+from tests.networks.test_sam2_checkpoint import published
 
 CACHED = {"height": 64, "width": 64, "flips": False, "crops": False, "feature_cache_gb": 1.0}
 BOTH = pytest.mark.parametrize(("bundle", "method"), [("pfedsis", "pfedsis"), ("pvt_fpn", "fedavg")])
@@ -78,6 +84,30 @@ def test_training_starts_from_the_shipped_weights_and_by_paper_yaml_from_the_see
         network, settings = (parser.get_parsed_content(name) for name in ("network", "settings"))
         assert torch.equal(network.encoder.norm4.weight, shipped) == begun
         assert (settings.height, settings.width) == size
+
+
+def test_paper_yaml_of_surgfed_trains_sam2_small_from_published_weights_that_the_user_names(
+    bundles, refusal, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(ARCHITECTURES, "small", TOY)
+    monkeypatch.delenv(START_VARIABLE, raising=False)
+    videos = {"train": 1, "validation": 1, "test": 1}
+    site = write_site(tmp_path / "site", look="rose", seed=1, videos=videos, frames_per_video=2, height=64, width=64)
+    files = [str(bundles / "surgfed" / "configs" / f"{name}.yaml") for name in ("train", "paper")]
+    given = {"config_file": files, "site_config": str(site), "output_dir": str(tmp_path / "out")}
+    none = refusal(monai.bundle.run, **given)
+    assert none.startswith("training: start is 'file', and none is given; name it in") and "or by --start" in none
+    path = published(tmp_path)
+    monai.bundle.run(**given, start=str(path), **{"training#rounds": 1, "training#epochs": 1})
+    model = tmp_path / "out" / "model.safetensors"
+    notes, state = load_metadata(model), load_weights(model)
+    assert json.loads(notes["network"]) == {"architecture": "small", "size": 512}
+    assert (notes["height"], notes["width"]) == ("512", "512")
+    meta = torch.load(path, weights_only=True)["model"]
+    fixed = "image_encoder.trunk.patch_embed.proj.weight"
+    assert torch.equal(state["vision_encoder.backbone.patch_embed.projection.weight"], meta[fixed])
+    assert not torch.equal(state["mask_decoder.conv_s0.weight"], meta["sam_mask_decoder.conv_s0.weight"])
+    assert load_bundle("surgfed").network["architecture"] == "cpu"  # a job names its own network
 
 
 def test_training_starts_from_imagenet_weights(prepare, site_config, small, tmp_path):

@@ -389,6 +389,16 @@ def test_published_weights_of_sam2_leave_depth_head_and_selection_as_the_seed_ha
     assert facts["fresh"] == [name for name in before if name not in published]
 
 
+def test_a_network_of_sam2_with_a_prompt_begins_as_one_without_text(tmp_path):
+    selecting, prompted, plain = (Sam2Clips(size=64, text=text) for text in ("selection", "prompt", "none"))
+    save_weights(tmp_path / "selecting.safetensors", state_of(selecting))
+    facts = from_file(prompted, tmp_path / "selecting.safetensors", segmentation())
+    assert facts["fresh"] == ["selection.embedding"]
+    from_file(plain, tmp_path / "selecting.safetensors", segmentation())
+    assert same(state_of(plain), {name: state_of(prompted)[name] for name in state_of(plain)})
+    assert not state_of(prompted)["selection.embedding.weight"].any()
+
+
 def test_weights_of_our_own_for_another_size_of_sam2_are_named_by_it(tmp_path):
     save_weights(tmp_path / "large.safetensors", Sam2Clips(size=64, architecture="cpu_large").state_dict())
     with pytest.raises(

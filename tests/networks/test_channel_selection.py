@@ -23,6 +23,13 @@ def test_channel_selection_equals_its_equations_written_out():
             torch.testing.assert_close(found[sample, c], features[sample, c] * (1 + gate))
 
 
+def test_the_papers_megabytes_fit_a_text_of_256_and_not_clips_512():
+    """SAM2 has 256 channels; in float16. Fang et al., Section IV-C: 22.35 MB with LCS, 22.10 MB without."""
+    of_clip, reduced = (sum(p.numel() for p in ChannelSelection(256, text).parameters()) for text in (512, 256))
+    assert (of_clip, reduced) == (196_864, 131_328)
+    assert round(2 * of_clip / 1e6, 2) == 0.39 and round(2 * reduced / 2**20, 2) == round(22.35 - 22.10, 2) == 0.25
+
+
 @pytest.mark.parametrize("adds_text", [True, False])
 def test_the_released_forms_add_the_gated_text_or_the_gated_map(adds_text):
     torch.manual_seed(0)

@@ -5,10 +5,10 @@ import torch
 from torch import nn
 
 from shared_components.networks import pvt_v2
-from shared_components.networks.channel_selection import ChannelSelection
+from shared_components.networks.channel_selection import ChannelSelection, Prompt
 from shared_components.networks.parts import resolve
 from shared_components.networks.pvt_fpn import PvtFpn
-from shared_components.networks.pvt_fpn_clips import Memory, Prompt, PvtFpnClips
+from shared_components.networks.pvt_fpn_clips import Memory, PvtFpnClips
 
 SINGLE = {"temporal": False, "text": "none"}
 

@@ -1,5 +1,7 @@
 """Published SAM2 weights: both layouts, strictly; another size, missing, unknown and mis-shaped tensors are named."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -10,6 +12,7 @@ from shared_components.networks.checkpoints import CheckpointError
 from shared_components.networks.sam2_architectures import ARCHITECTURES, configuration
 from shared_components.networks.sam2_checkpoint import load_sam2, size_of
 from shared_components.networks.sam2_video import Sam2Clips
+from tests.networks.conftest import TOY
 
 # Meta's names, by hand from the modules of its code, beside those of transformers; both with .weight and .bias
 PAIRS = """
@@ -130,6 +133,17 @@ def of_meta(state: dict[str, Tensor]) -> dict[str, Tensor]:
     points = left.pop("prompt_encoder.point_embed.weight")
     found = {f"sam_prompt_encoder.point_embeddings.{n}.weight": points[n : n + 1].clone() for n in range(4)}
     return found | {names[name]: value for name, value in left.items()}
+
+
+def published(folder: Path, layout: str = "meta", *, without: str = "") -> Path:
+    """Write weights as SAM 2.1's are published, of `TOY` for frames of 512, perhaps without a tensor."""
+    torch.manual_seed(0)
+    state = Sam2VideoModel(configuration(TOY, side=512, dropout=0.1)).state_dict()
+    state = of_meta(state) if layout == "meta" else dict(state)
+    state.pop(without, None)
+    path = folder / f"{layout}.pt"
+    torch.save({"model": state} if layout == "meta" else state, path)
+    return path
 
 
 @pytest.fixture(scope="module")

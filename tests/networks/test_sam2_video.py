@@ -30,7 +30,8 @@ def trained(**arguments) -> Sam2Clips:
     for layer in network.memory_encoder.memory_fuser.layers:
         nn.init.constant_(layer.scale, 0.5)
     if network.selection is not None:
-        nn.init.normal_(network.selection.gate.weight)
+        for weight in (module.weight for module in network.selection.children()):
+            nn.init.normal_(weight)
         network.set_indicator(torch.linspace(-1, 1, 8))
     return network.eval()
 
@@ -194,7 +195,7 @@ def test_a_batch_that_shows_no_object_has_a_gradient_of_zero(frozen):
     assert not any(value.grad.any() for value in network.parameters() if value.grad is not None)
 
 
-@pytest.mark.parametrize("text", ["selection", "released"])
+@pytest.mark.parametrize("text", ["selection", "released", "prompt"])
 def test_names_and_shapes_are_the_same_whatever_is_learnt(text):
     states = [weightless({"_target_": SAM2, "architecture": "toy", "text": text}, out_channels=n) for n in (4, 12, 1)]
     shapes = [{name: value.shape for name, value in one.state_dict().items()} for one in states]
@@ -252,6 +253,20 @@ def test_the_text_selects_channels_before_the_decoder_and_not_what_is_remembered
         trained(text="none").set_indicator(torch.zeros(8))
 
 
+def test_a_prompt_adds_the_texts_embedding_before_the_decoder_and_selects_no_channel():
+    network, plain, frames = trained(text="prompt"), trained(text="none"), clip(1)
+    plain.load_state_dict({n: v for n, v in network.state_dict().items() if n in plain.state_dict()})
+    seen = []
+    network.selection.register_forward_hook(lambda _, given, found: seen.append((given[0], found)))
+    with torch.no_grad():
+        assert not torch.allclose(network(frames), plain(frames))
+        (given, found), text = seen[0], torch.linspace(-1, 1, 8).tolist()
+        added = [sum(w * x for w, x in zip(row, text, strict=True)) for row in network.selection.embedding.weight]
+        torch.testing.assert_close(found, given + torch.tensor(added)[:, None, None], atol=1e-4, rtol=1e-4)
+        network.set_indicator(torch.zeros(8))  # of no text
+        assert torch.equal(network(frames), plain(frames))
+
+
 def test_bfloat16_autocast_trains_and_boxes_keep_their_precision():
     network, frames = trained(dropout=0.0), clip(2)
     exact = network(frames)
@@ -279,7 +294,7 @@ def test_frames_that_do_not_fit_are_refused(shape, sentence):
     [
         ({"size": 100}, "size is 100; it is a multiple of 32, such as 96"),
         ({"architecture": "huge"}, "architecture 'huge' is unknown; use one of cpu, cpu_large, tiny, small"),
-        ({"text": "prompt"}, "text 'prompt' is unknown"),
+        ({"text": "words"}, "text 'words' is unknown"),
         ({"depth_stride": 8}, "depth_stride is 8; use 16, as released, or 4"),
         ({"dropout": 1.0}, "dropout is 1.0"),
         ({"trained_encoders": "no"}, "trained_encoders is 'no'; it is true or false"),

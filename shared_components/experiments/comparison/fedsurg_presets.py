@@ -29,7 +29,11 @@ FEDSURG_SCALES = {
         remark=SMOKE_TEST,
     ),
     "small": Scale(12, {**_TRAINING, "height": 64, "width": 64, "epochs": 2}, 2, 80, 96),
-    "paper": Scale(40, {"height": 224, "width": 224}, 20, 540, 960),
+    "paper": Scale(
+        40, {"height": 224, "width": 224}, 20, 540, 960,
+        changes={"": {"network": {"architecture": "base"}}},
+        weights="an encoder of ViT-B/16, such as EndoViT's published weights",
+    ),
 }  # fmt: skip
 
 

@@ -130,6 +130,7 @@ class Scale:
     remark: str = ""  # stands below the tables
     changes: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Entries of rows' fields, by the label of a row, or by ``""`` of all: {"FedAvg": {"training": {...}}}."""
+    weights: str = ""  # published weights that all rows begin from; the command line names the file
 
 
 AS_LONG: dict[str, tuple[str, ...]] = {"fedst": ("batches",)}

@@ -15,7 +15,7 @@ from shared_components.core.method import load_method, method_names
 from shared_components.experiments.comparison.fedsurg_presets import FEDSURG
 from shared_components.experiments.comparison.fl_endovit_downstream import DOWNSTREAM_TABLES
 from shared_components.experiments.comparison.fl_endovit_presets import PRETRAINING_TABLES
-from shared_components.experiments.comparison.plan import Preset, Variant
+from shared_components.experiments.comparison.plan import Preset, Scale, Variant
 from shared_components.experiments.comparison.surgfed_presets import SURGFED_TABLES
 from shared_components.networks.bundle_config import bundle_for, takes_squares
 
@@ -80,7 +80,7 @@ _PFEDSIS = {
 }  # fmt: skip
 _FL_ENDOVIT = {
     "fl-endovit-aggregation": Preset(
-        "The aggregation schemes of FL-EndoViT, Table 1, on segmentation",
+        "The aggregation schemes of FL-EndoViT, Table 1, on segmentation by PFedSIS's network",
         (
             Variant("Centralised", "centralised"),
             Variant("Adaptive FedSAM", "fedsam", {"adaptive": True}),
@@ -219,15 +219,25 @@ def preset_named(name: str) -> Preset:
     return PRESETS[name]
 
 
-def of_methods(names: Sequence[str]) -> Preset:
+def of_methods(names: Sequence[str], jobs: Mapping[str, Mapping[str, Any]] | None = None) -> Preset:
     """Return a table of methods by file name, with their default arguments; its title says which, or how many.
 
+    A name that only a job has is a row with the job's method, arguments, bundle, network and tasks. ``jobs`` are the
+    settings of the jobs by name.
+
     Raises:
-        ValueError: A method does not exist.
+        ValueError: A name belongs to no method and to no job.
     """
-    labels = [load_method(name).about.label for name in names]
-    listed = ", ".join(labels) if len(labels) <= _NAMED else f"{len(labels)} methods"
-    return Preset(f"Comparison of {listed}", tuple(map(Variant, labels, names)))
+    rows = [_row_of(name, jobs or {}) for name in names]
+    listed = ", ".join(row.label for row in rows) if len(rows) <= _NAMED else f"{len(rows)} methods"
+    return Preset(f"Comparison of {listed}", tuple(rows))
+
+
+def _row_of(name: str, jobs: Mapping[str, Mapping[str, Any]]) -> Variant:
+    if name in method_names() or name not in jobs:
+        return Variant(load_method(name).about.label, name)
+    own = {key: jobs[name][key] for key in ("arguments", "bundle", "network", "tasks") if key in jobs[name]}
+    return Variant(name, jobs[name]["method"], **own)
 
 
 def without_server(preset: Preset) -> Preset:
@@ -238,7 +248,61 @@ def without_server(preset: Preset) -> Preset:
     uses = "uses" if len(left) == 1 else "use"
     remark = f"without {', '.join(left)}, which {uses} frames of the server's own; name their site.yaml by --server"
     kept = tuple(variant for variant in preset.variants if not variant.needs_server)
-    return replace(preset, variants=kept, remark="; ".join(text for text in (preset.remark, remark) if text))
+    return replace(preset, variants=kept, remark=_joined(preset.remark, remark))
+
+
+def with_bundle(preset: Preset, bundle: str) -> Preset:
+    """Return the table with another bundle in the rows that name none; empty: as it is.
+
+    Raises:
+        ValueError: Every row names its own.
+    """
+    if not bundle:
+        return preset
+    if all(row.bundle for row in preset.variants):
+        raise ValueError(f"--bundle is {bundle}, and each row names its own bundle; compare --methods instead")
+    rows = tuple(replace(row, bundle=row.bundle or bundle) for row in preset.variants)
+    return replace(preset, variants=rows, remark=_joined(preset.remark, f"bundle: {bundle}"))
+
+
+def with_network(preset: Preset, network: Mapping[str, Any]) -> Preset:
+    """Return the table with arguments of the network in all rows; a row's own take precedence, a scale's do not.
+
+    Raises:
+        ValueError: Every row sets such an argument itself.
+    """
+    if not network:
+        return preset
+    if own := [name for name in network if all(name in row.network for row in preset.variants)]:
+        raise ValueError(f"--network gives {own[0]}, which each row sets itself; compare --methods instead")
+
+    def changed(row: Variant) -> Variant:
+        after = changed(row.after) if row.after else None
+        return replace(row, network={**network, **row.network}, after=after)
+
+    listed = ", ".join(f"{name} = {value}" for name, value in network.items())
+    return replace(
+        preset,
+        variants=tuple(map(changed, preset.variants)),
+        scales={name: _without_network(scale, network) for name, scale in preset.scales.items()},
+        remark=_joined(preset.remark, f"network: {listed}"),
+    )
+
+
+def _without_network(scale: Scale, network: Mapping[str, Any]) -> Scale:
+    """Return a scale that leaves some arguments of the network to the rows; all of them where its class is another."""
+    left = {
+        label: {
+            name: {k: v for k, v in entries.items() if name != "network" or not {k, "class"} & set(network)}
+            for name, entries in fields.items()
+        }
+        for label, fields in scale.changes.items()
+    }
+    return replace(scale, changes=left)
+
+
+def _joined(*remarks: str) -> str:
+    return "; ".join(text for text in remarks if text)
 
 
 def with_arguments(preset: Preset, arguments: Mapping[str, Mapping[str, Any]]) -> Preset:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from shared_components.core.card import Card
 from shared_components.core.initial_weights import FILE, RANDOM, RENDERED, begin, said, source_of
-from shared_components.experiments.comparison.plan import Preset, Scale, Variant, Versus, at_scale
-from shared_components.networks.bundle_config import load_bundle, weightless
+from shared_components.experiments.comparison.plan import Preset, Run, Scale, Variant, Versus, at_scale
+from shared_components.networks.bundle_config import Bundle, load_bundle, weightless
 from shared_components.networks.checkpoints import CheckpointError
 
 STARTS = {RANDOM: "Random", "imagenet": "ImageNet", "centralised": "CEN-EndoViT", "federated": "FL-EndoViT"}
@@ -103,13 +104,24 @@ def _fits(row: Variant, files: Files) -> bool:
         CheckpointError: They are not those of their card, or a file that was given does not fit.
     """
     kind, file = start_of(row, files) or (RANDOM, None)
-    bundle = load_bundle(row.bundle, tasks=row.tasks, network=row.network)
     _ = source_of(kind, row.bundle, file)
     try:
-        with warnings.catch_warnings(action="ignore"):  # nothing is copied into a network without memory
-            begin(weightless(bundle.network), kind, card=Card(next(iter(bundle.tasks))), bundle=row.bundle, file=file)
+        _try(load_bundle(row.bundle, tasks=row.tasks, network=row.network), kind, file)
     except CheckpointError:
         if kind == FILE:
             raise
         return False
     return True
+
+
+def _try(bundle: Bundle, kind: str, file: Path | None) -> None:
+    """Load weights into a bundle's network without memory; CheckpointError where they do not fit."""
+    with warnings.catch_warnings(action="ignore"):  # nothing is copied into a network without memory
+        begin(weightless(bundle.network), kind, card=Card(next(iter(bundle.tasks))), bundle=bundle.name, file=file)
+
+
+def check_published(rows: Iterable[Run]) -> None:
+    """Try the weights that rows begin from on each of their networks; CheckpointError where they do not fit."""
+    bundles = {json.dumps([row.bundle, row.variant.network], sort_keys=True): row for row in rows}
+    for row in bundles.values():
+        _try(row.open_bundle(), row.start, row.start_weights)

@@ -30,6 +30,20 @@ def test_equation_9_gives_the_papers_printed_improvements_and_their_average():
     assert sum(found.values()) / 5 == pytest.approx(5.93, abs=0.005)  # printed: 5.92
 
 
+@pytest.mark.parametrize(
+    ("printed", "figure_3b"),
+    [
+        ((10.91, 14.39), (-1.4, 2.4)),  # row 2: "w/o LHA (Mem)"; "w/o LHA (Dec + Mem)" has -12.3 and 1.3
+        ((8.77, 14.64), (18.5, 0.7)),  # row 3: "w/o LCS (Dec + Mem)"
+    ],
+)
+def test_rows_2_and_3_of_table_2_are_rows_of_figure_3b(printed, figure_3b):
+    """RMSE of SCARED and StereoMIS in Table II, and the improvements that Figure 3b prints."""
+    local = [TABLE_1[site][2][0] for site in ("SCARED", "StereoMIS")]
+    found = [round(improvement([(RMSE, value, alone)]), 1) for value, alone in zip(printed, local, strict=True)]
+    assert found == pytest.approx(figure_3b, abs=0.051)
+
+
 def test_what_is_missing_or_divided_by_zero_is_no_number():
     assert math.isnan(improvement([]))
     assert math.isnan(improvement([(DICE, 0.5, 0.0)]))

@@ -4,6 +4,7 @@ import io
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,12 +20,19 @@ from shared_components.core.method import load_method, method_names
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
-from shared_components.experiments.comparison import schedule
+from shared_components.experiments.comparison import plan, schedule
 from shared_components.experiments.comparison.fingerprint import fingerprint
 from shared_components.experiments.comparison.plan import SCALES, Run, Variant
-from shared_components.experiments.comparison.presets import PRESETS, of_methods, preset_named, with_arguments
+from shared_components.experiments.comparison.presets import (
+    PRESETS,
+    of_methods,
+    preset_named,
+    with_arguments,
+    with_network,
+)
 from shared_components.experiments.comparison.run import REFUSED, TIMED, _frames_per_second
 from shared_components.experiments.comparison.sites import own_sites, synthetic_sites
+from shared_components.flare.deployment.job_folder import jobs_folder
 from tests.experiments.comparison.conftest import parsed, result
 
 
@@ -159,6 +167,16 @@ def test_memory_and_cores_limit_what_runs_side_by_side(site, monkeypatch):
         (["--seeds", "1,99999999999999999999"], "a seed of --seeds is 99999999999999999999"),
         (["--methods", ""], "method '' does not exist"),
         (["--methods", "fedavg,fedsgd"], "'fedsgd' does not exist"),
+        (["--methods", "surgfed", "--network", "architecture=huge"], "architecture 'huge' is unknown; use one of cpu"),
+        (["--bundle", "pvt"], "bundle 'pvt' does not exist; there are fedst"),
+        (["--preset", "fl-endovit-table5", "--bundle", "pvt_fpn"], "--bundle is pvt_fpn, and each row names its own"),
+        (["--network", "appearance_head"], "--network is 'appearance_head'; give an argument of the network such as"),
+        (["--network", "=true"], "--network is '=true'; give an argument"),
+        (["--network", "depth=["], "--network depth: '[' is not valid YAML ("),
+        (["--network", "depth=4", "--network", "depth=5"], "--network gives depth twice; keep one of them"),
+        (["--network", "depth=4"], "network: unknown argument 'depth'; PvtFpn takes "),
+        (["--network", "appearance_head=7"], "network: appearance_head is 7; it is true or false"),
+        (["--network", "appearance_head=.nan"], "network: appearance_head is nan"),
         (["--preset", "table1"], f"'table1' does not exist; there are {', '.join([*PRESETS, 'all'])}"),
         (["--start", "/nowhere/b0.pth"], "checkpoint /nowhere/b0.pth does not exist"),
     ],
@@ -169,6 +187,55 @@ def test_what_is_impossible_is_refused_before_anything_is_rendered(words, said, 
     with pytest.raises(ValueError, match=re.escape(said)):
         compare.run(parsed(*chosen, *words, "--out", str(tmp_path / "out")))
     assert not (tmp_path / "out").exists()
+
+
+def test_bundle_network_and_optimizer_reach_every_row_and_its_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(compare, "_sites", lambda *_: {"sites": {}, "held_out": "", "server": ""})
+
+    def runs(*words):
+        args = parsed("--methods", "fedavg,local", "--seeds", "7,", "--start", "random", "--out", str(tmp_path), *words)
+        preset = compare.chosen(args)
+        return preset, compare.planned(args, preset)
+
+    _, plain = runs()
+    options = ["--bundle", "surgfed", "--network", "architecture=cpu_large", "--network", "size=96"]
+    preset, changed = runs(*options, "--optimizer", "sgd")
+    for run in changed:
+        bundle = run.open_bundle()
+        assert (bundle.name, bundle.network["architecture"], bundle.network["size"]) == ("surgfed", "cpu_large", 96)
+        assert run.job()["network"] == {"architecture": "cpu_large", "size": 96}
+        assert run.settings().optimizer == "sgd"
+    assert preset.remark == "bundle: surgfed; network: architecture = cpu_large, size = 96"
+    assert {run.name for run in plain}.isdisjoint(run.name for run in changed)
+    assert {run.settings().optimizer for run in plain} == {"adamw"}
+
+
+def test_an_argument_of_the_network_takes_precedence_over_a_scale_and_not_over_a_row():
+    table = PRESETS["surgfed-table2"]
+    given = with_network(table, {"architecture": "tiny", "text": "released"})
+    rows = {row.label: row.network for row in plan.at_scale(given, plan.scale_of("paper", given)).variants}
+    assert {network["architecture"] for network in rows.values()} == {"tiny"}
+    assert {network["size"] for network in rows.values()} == {512}
+    assert (rows["SurgFed"]["text"], rows["SurgFed w/o LCS"]["text"]) == ("released", "none")
+    other = with_network(PRESETS["fedsurg"], {"class": "BasicUNet", "spatial_dims": 2})
+    for row in plan.at_scale(other, plan.scale_of("paper", other)).variants:
+        assert {"class", "spatial_dims"} <= set(row.network) and "architecture" not in row.network
+        assert row.after is None or row.after.network["class"] == "BasicUNet"
+    rows = tuple(row for row in table.variants if row.label == "SurgFed w/o LCS")
+    with pytest.raises(ValueError, match="--network gives text, which each row sets itself; compare --methods"):
+        with_network(replace(table, variants=rows), {"text": "prompt"})
+
+
+def test_the_name_of_a_job_is_a_row_with_what_the_job_runs():
+    preset = compare.chosen(parsed("--methods", "fedavg,multi_krum,fl_endovit,fedsurg"))
+    jobs = yaml.safe_load((jobs_folder() / "jobs.yaml").read_text())["jobs"]
+    method, robust, pretraining, grading = preset.variants
+    assert (method.label, method.bundle, robust.arguments) == ("FedAvg", "", {})  # a method's name is the method's
+    assert (pretraining.label, pretraining.method, pretraining.bundle) == ("fl_endovit", "fedsam", "fl_endovit")
+    assert pretraining.arguments == jobs["fl_endovit"]["arguments"] != {}
+    assert (grading.method, grading.bundle) == ("fedavg", "fl_endovit_clips")
+    assert grading.tasks == jobs["fedsurg"]["tasks"] != {}
+    assert preset.title == "Comparison of FedAvg, Multi-Krum, fl_endovit, fedsurg"
 
 
 def test_seeds_are_a_count_or_a_list():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from shared_components.commands import compare
+from shared_components.core.aggregators.language_guided import LanguageGuided
 from shared_components.core.method import load_method, method_names
 from shared_components.core.partition import Role, partition_network
 from shared_components.data.site_file import load_site
@@ -19,7 +20,7 @@ from shared_components.networks.bundle_config import load_bundle, takes_squares,
 from shared_components.networks.parts import freeze, inside, resolve
 from tests.experiments.comparison.conftest import SITES, mixed, parsed
 
-TEXTS = ("selection", "none")
+TEXTS = ("selection", "prompt", "none")
 ROWS = {row.label: row for preset in SURGFED_TABLES.values() for row in preset.variants}
 
 
@@ -32,10 +33,34 @@ def test_the_tables_have_the_papers_rows():
         "Inference Only", "Local Train", "FedAvg", "FedAvg + Cluster", "FedRep", "FedProx", "MaT-FL", "FedHCA2",
         "Decoder alone, local", "SurgFed",
     ]  # fmt: skip
-    ticks = [row.ticks for row in PRESETS["surgfed-table2"].variants[1:6]]
-    assert ticks == [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 1, 1), (1, 1, 1)]
     assert len(rows("figure3")) == 10 and len(rows("figure3-aggregated")) == 8
     assert rows("table3") == ["Local Train", "Random of LCS", "One-hot of LCS", "SurgFed"]
+
+
+def test_the_ticks_of_table_2_are_the_papers_and_say_what_its_rows_run():
+    """LCS, LHA and a prompt: Fang et al., Table II, rows 1 to 5."""
+    table = PRESETS["surgfed-table2"].variants
+    assert [row.ticks for row in table[1:6]] == [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 1, 1), (1, 1, 0)]
+    texts = {(1, 0): "selection", (0, 1): "prompt", (0, 0): "none"}
+    for row in table[1:]:
+        lcs, lha, prompt = row.ticks
+        assert row.network.get("text", "selection") == texts[lcs, prompt], row.label
+        combines = load_method(row.method, **row.arguments).server.aggregator
+        attends = isinstance(combines, LanguageGuided) and (combines.psi, combines.rate) != (0, 0)
+        assert attends == lha, row.label
+
+
+def test_rows_without_a_part_are_those_of_figure_3():
+    """Row 3 of Table II has the values of "w/o LCS (Dec + Mem)", row 2 of "w/o LHA (Mem)"."""
+    for label in ("SurgFed w/o LCS", "SurgFed w/o LHA", "SurgFed w/o LHA (Mem)", "SurgFed"):
+        of_both = [
+            row.identity()
+            for name in ("surgfed-table2", "surgfed-figure3")
+            for row in PRESETS[name].variants
+            if row.label == label
+        ]
+        assert len(of_both) == 2 and of_both[0] == of_both[1]
+    assert load_method("surgfed", **ROWS["SurgFed w/o LCS"].arguments).requires.optional_items == {"text_vector"}
 
 
 def test_an_indicator_of_lcs_leaves_that_of_lha_and_the_other_way_round():

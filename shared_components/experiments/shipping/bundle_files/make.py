@@ -75,6 +75,8 @@ class Description:
     )
     training: Mapping[str, Any] = field(default_factory=dict)  # where it differs from `Training`
     alone: Mapping[str, Any] = field(default_factory=dict)  # where one hospital's own training differs from that
+    paper_network: Mapping[str, Any] = field(default_factory=dict)  # arguments of `network_def` in paper.yaml
+    paper_start: str = ""  # name of the published weights that the user gives paper.yaml; empty: the seed's
     metadata: Mapping[str, Any] = field(default_factory=dict)  # merged into the common metadata.json
 
     @property
