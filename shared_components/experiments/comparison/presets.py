@@ -14,7 +14,7 @@ from typing import Any
 from shared_components.core.method import load_method, method_names
 from shared_components.experiments.comparison.fedsurg_presets import FEDSURG
 from shared_components.experiments.comparison.fl_endovit_downstream import DOWNSTREAM_TABLES
-from shared_components.experiments.comparison.fl_endovit_presets import PRETRAINING_TABLES
+from shared_components.experiments.comparison.fl_endovit_presets import KRUM, KRUM_REMARK, PRETRAINING_TABLES
 from shared_components.experiments.comparison.plan import Preset, Variant
 from shared_components.experiments.comparison.surgfed_presets import SURGFED_TABLES
 from shared_components.networks.bundle_config import bundle_for, takes_squares
@@ -86,8 +86,11 @@ _FL_ENDOVIT = {
             Variant("Adaptive FedSAM", "fedsam", {"adaptive": True}),
             *_rows({"FedAvg": "fedavg", "FedMedian": "fedmedian"}),
             *(Variant(f"QFedAvg (q = {q:g})", "qfedavg", {"q": q}) for q in (2.0, 0.5)),
-            *_rows({"FedAvgM": "fedavgm", "Krum": "krum", "FedAdam": "fedadam"}),
+            Variant("FedAvgM", "fedavgm"),
+            Variant("Multi-Krum", "multi_krum", KRUM),
+            Variant("FedAdam", "fedadam"),
         ),
+        remark=KRUM_REMARK,
     )
 }
 

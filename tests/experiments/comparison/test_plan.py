@@ -42,7 +42,7 @@ def test_presets_have_the_rows_of_the_papers_tables():
     assert ticks["3"] == [(0, 0, 0), (1, 0, 0), (1, 1, 0), (1, 0, 1), (1, 1, 1)]
     assert ticks["4"] == [(0,) * 4, (1, 0, 0, 0), (1, 1, 0, 0), (1, 0, 1, 0), (1, 0, 0, 1), (1,) * 4]
     methods = {variant.method for variant in PRESETS["fl-endovit-aggregation"].variants}
-    assert methods == {"centralised", "fedsam", "fedavg", "fedmedian", "qfedavg", "fedavgm", "krum", "fedadam"}
+    assert methods == {"centralised", "fedsam", "fedavg", "fedmedian", "qfedavg", "fedavgm", "multi_krum", "fedadam"}
     assert [variant.method for variant in preset_named("all").variants] == [n for n in method_names() if n != "surgfed"]
 
 
