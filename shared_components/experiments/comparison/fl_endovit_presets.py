@@ -8,9 +8,19 @@ elsewhere, and adaptive SAM one at every batch: the row `as released` does so to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from shared_components.experiments.comparison.plan import AVERAGED, LAST, SMOKE_TEST, Preset, Scale, Variant, Versus
+from shared_components.experiments.comparison.plan import (
+    AVERAGED,
+    BEST_OF,
+    LAST,
+    SMOKE_TEST,
+    Preset,
+    Scale,
+    Variant,
+    Versus,
+)
 
 BUNDLE = "fl_endovit"
 SAM = {"adaptive": True, "rho": 0.7, "eta": 0.2}
@@ -43,9 +53,10 @@ PRETRAINING_SCALES = {
 batches of 256."""
 
 
-def _row(label: str, method: str, **more: Any) -> Variant:
+def _row(label: str, method: str, models: Sequence[str] = (LAST, AVERAGED), **more: Any) -> Variant:
     """Return the row of a method, and beside it that of its mean over rounds."""
-    return Variant(label, method, bundle=BUNDLE, shows={label: LAST, f"{label} + SWA": AVERAGED}, **more)
+    shows = dict(zip((label, f"{label} + SWA"), models, strict=True))
+    return Variant(label, method, bundle=BUNDLE, shows=shows, **more)
 
 
 _CENTRALISED, _FEDSAM = _row("Centralised", "centralised"), _row("Adaptive FedSAM", "fedsam", arguments=SAM)
@@ -87,7 +98,7 @@ PRETRAINING_TABLES = {
     "fl-endovit-table7": Preset(
         "Layout of FL-EndoViT, Table 7: pre-training before three tasks",
         tuple(
-            _row(f"{task}, {row.label}", row.method, arguments=row.arguments, leaves_out=left)
+            _row(f"{task}, {row.label}", row.method, tuple(BEST_OF), arguments=row.arguments, leaves_out=left)
             for task, left in _BEFORE.items()
             for row in (_CENTRALISED, _FEDSAM, _FEDAVG)
         ),

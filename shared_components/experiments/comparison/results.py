@@ -14,7 +14,7 @@ from typing import Any
 from shared_components.core.card import Metric
 from shared_components.core.labels import CHANCE
 from shared_components.core.paired_test import paired_test
-from shared_components.experiments.comparison.plan import AVERAGED, LAST, SCORES, Run, Versus, finished
+from shared_components.experiments.comparison.plan import AVERAGED, BEST_OF, LAST, SCORES, Run, Versus, finished
 from shared_components.reporting.records import NAN, Group, grouped, load_run, output_names, score
 from shared_components.reporting.records import Run as Records
 
@@ -97,6 +97,11 @@ class Comparison:
     @property
     def models(self) -> str:
         """Which models are scored, in words."""
+        if self.best_of_rounds:
+            return (
+                "each column's best number over the rounds, of the model after a round or, where a row says so, of its "
+                "mean over the last rounds so far (SWA)"
+            )
         if self._shows:
             return "the model after the last round or, where a row says so, its mean over the last rounds (SWA)"
         return "every site's best model on validation"
@@ -105,6 +110,11 @@ class Comparison:
     def split(self) -> str:
         """The split that scores are of: where no model is chosen by validation, that."""
         return "validation" if self._shows else "test"
+
+    @property
+    def best_of_rounds(self) -> bool:
+        """Whether numbers are the best over the rounds, see `best_round`."""
+        return any(which in BEST_OF for result in self.results for which in result.run.variant.shows.values())
 
     @property
     def _shows(self) -> bool:
@@ -147,9 +157,10 @@ def _of_row(result: Result, model: str) -> Result:
     if not model or result.scores is None:
         return result
     scores = {**result.scores, "sites": result.scores["models"][model]}
-    trained = model in (LAST, AVERAGED)
+    of = BEST_OF.get(model, model)
+    trained = of in (LAST, AVERAGED)
     return replace(
-        result, scores=scores if trained else {**scores, "costs": {}}, records=result.records if model == LAST else None
+        result, scores=scores if trained else {**scores, "costs": {}}, records=result.records if of == LAST else None
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from shared_components.core.card import DASH, Metric, fixed
 from shared_components.core.initial_weights import said
+from shared_components.experiments.comparison.best_round import rounds_table
 from shared_components.experiments.comparison.delta import DELTA, delta_of
 from shared_components.experiments.comparison.results import (
     Comparison,
@@ -72,16 +73,15 @@ def own_tables(comparison: Comparison) -> list[Table]:
     """Return the preset's own tables: costs, or of every task the ablation, the held-out site or one metric."""
     if comparison.layout == "costs":
         return [cost_table(comparison)]
-    if comparison.layout == "ablation":
-        return [ablation_table(comparison, group) for group in comparison.groups]
-    if comparison.layout == "held-out":
-        return [held_out_table(comparison, group) for group in comparison.groups]
+    by_task = {
+        "ablation": ablation_table, "held-out": held_out_table, "classes": class_table, "unseen": unseen_table,
+    }  # fmt: skip
+    if draw := by_task.get(comparison.layout):
+        return [draw(comparison, group) for group in comparison.groups]
     if comparison.layout == "patches":
-        return [patches_table(comparison, group) for group in comparison.groups] or [empty_table(comparison)]
-    if comparison.layout == "classes":
-        return [class_table(comparison, group) for group in comparison.groups]
-    if comparison.layout == "unseen":
-        return [unseen_table(comparison, group) for group in comparison.groups]
+        return [table for group in comparison.groups for table in _patches(comparison, group)] or [
+            empty_table(comparison)
+        ]
     tables = [score_table(comparison, group, group.first) for group in comparison.groups]
     shown = [*delta_tables(comparison), *delta_scores(comparison)] if comparison.layout in WITH_DELTA else tables
     return shown or tables or [empty_table(comparison)]
@@ -181,18 +181,21 @@ def ablation_table(comparison: Comparison, group: Group) -> Table:
     return _table(_title(comparison, group), comparison, columns, note)
 
 
-def patches_table(comparison: Comparison, group: Group) -> Table:
-    """Tabulate as FL-EndoViT's Table 1: shares of patches below limits and the loss, beside the optimizer steps."""
+def _patches(comparison: Comparison, group: Group) -> list[Table]:
+    """Tabulate as FL-EndoViT's Tables 1 and 7: patches below limits and the loss, beside the optimizer steps."""
     shown = [metric for metric in group.metrics if metric.name.startswith("below_")] + [
         metric for metric in group.metrics if metric.name == "normalised_mse"
     ]
     columns = [_column_of(m, m.heading, methodcaller("average", group, m)) for m in shown]
     columns.append(Column("optimizer steps", methodcaller("cost", "steps"), 0))
+    chosen = "which choose the rounds" if comparison.best_of_rounds else "nothing is chosen"
     note = (
         f"averages over the {comparison.split} videos of {', '.join(group.sites)}, a site as much as another, on which "
-        f"nobody trains and nothing is chosen; steps of all sites together; {_score_note(comparison)}"
+        f"nobody trains and {chosen}; steps of all sites together; {_score_note(comparison)}"
     )
-    return _table(_title(comparison, group), comparison, columns, note)
+    title = _title(comparison, group)
+    rounds = [rounds_table(comparison, group, shown, title)] if comparison.best_of_rounds else []
+    return [_table(title, comparison, columns, note), *rounds]
 
 
 def held_out_table(comparison: Comparison, group: Group) -> Table:

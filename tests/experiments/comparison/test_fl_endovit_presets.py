@@ -19,7 +19,7 @@ from shared_components.experiments.comparison.plan import Run, at_scale, average
 from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.results import Comparison, read_results
 from shared_components.experiments.comparison.run import carry_out
-from shared_components.experiments.comparison.tables import patches_table
+from shared_components.experiments.comparison.tables import own_tables
 from shared_components.networks.bundle_config import bundle_names
 from shared_components.networks.vit import DEVIATION
 from tests.experiments.comparison.conftest import parsed, texts
@@ -104,7 +104,7 @@ def test_one_run_has_a_row_of_its_last_model_and_one_of_the_mean(compared):
     losses = [result.average(group, group.metrics[-1]) for result in compared.results]
     assert len(set(losses)) == 4 and losses[0] < losses[3]
     assert last.records and not mean.records and (last.cost("steps"), mean.cost("steps")) == (8, 8)
-    table = patches_table(compared, group)
+    (table,) = own_tables(compared)
     assert list(table.head) == ["Method", *LIMITS, "loss", "optimizer steps"] and texts(table)[2][-1] == "–"
     assert "validation videos of a, b" in table.note and compared.split == "validation"
 
