@@ -98,7 +98,8 @@ class Preset:
 
     Its layout is ``scores``, ``costs``, ``ablation`` (averages beside ticks), ``held-out`` (the site that never
     trains), ``unseen`` (the sites' mean beside that site), ``delta`` (the improvement over local training), ``patches``
-    (restored ones), ``classes`` (each class's scores) or ``pictures``. All rows have its training, whatever their
+    (restored ones), ``classes`` (each class's scores), ``mixing`` (heat maps of the server's weights), ``pictures`` of
+    the sites or ``held-out pictures`` of the site outside. All rows have its training, whatever their
     bundle, unless scale or command line say otherwise.
     """
 

@@ -34,13 +34,17 @@ def _pfedsis(label: str, ticks: Sequence[bool], **arguments: Any) -> Variant:
 _ALL_PARTS = ("decoder", "q", "k", "v")
 _FEDAVG = Variant("FedAvg", "fedavg")
 
+_PFEDSIS_METHODS = _rows({
+    "Local Train": "local", "FedAvg": "fedavg", "FedSeg": "fedseg", "FedRep*": "fedrep", "pFedLA*": "pfedla",
+    "FedDP*": "feddp", "PFedSIS*": "pfedsis",
+})  # fmt: skip
 _PFEDSIS = {
-    "pfedsis-table1": Preset(
-        "Layout of PFedSIS, Table I (* personalised)",
-        _rows({
-            "Local Train": "local", "FedAvg": "fedavg", "FedSeg": "fedseg", "FedRep*": "fedrep", "pFedLA*": "pfedla",
-            "FedDP*": "feddp", "PFedSIS*": "pfedsis",
-        }),
+    "pfedsis-table1": Preset("Layout of PFedSIS, Table I (* personalised)", _PFEDSIS_METHODS),
+    "pfedsis-figure2": Preset("Layout of PFedSIS, Figure 2: frames by methods", _PFEDSIS_METHODS, layout="pictures"),
+    "pfedsis-figure3": Preset(
+        "Layout of PFedSIS, Figure 3: aggregation weights of the appearance head",
+        (Variant("PFedSIS*", "pfedsis"),),
+        layout="mixing",
     ),
     "pfedsis-table2": Preset(
         "Layout of PFedSIS, Table II",
@@ -130,6 +134,13 @@ _NO_TEXT, _PROMPT = {"text": "none"}, {"text": "prompt"}
 _FEDST_TABLES = {
     "fedst-table2": _of("Table 2: internal validation", *_BASELINES, _FEDST, remark=_REMARK),
     "fedst-table3": _of("Table 3: external validation", *_BASELINES, _FEDST, layout="held-out", remark=_REMARK),
+    "fedst-figure3": _of(
+        "Figure 3: the sites' frames by methods", *_BASELINES, _FEDST, layout="pictures", remark=_REMARK
+    ),
+    "fedst-figure4": _of(
+        "Figure 4: frames of the site outside by methods", *_BASELINES, _FEDST,
+        layout="held-out pictures", remark=_REMARK,
+    ),
     "fedst-table4": _of(  # temporal modelling and separation, the text as a prompt, or selecting channels, and SERQ
         "Table 4: its components",
         Variant("FedDP", "feddp", {}, (False,) * 4, **ALONE),
