@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from shared_components.experiments.comparison.plan import SMOKE_TEST, Hospitals, Preset, Scale, Variant, Versus
-from shared_components.experiments.comparison.starts import STARTS
+from shared_components.experiments.comparison.starts import NAMES, RESNET, STARTS
 
 Size = tuple[int, int]
 """Height and width in pixels, or two numbers of videos."""
@@ -21,6 +21,8 @@ LOW: dict[str, Size] = {"quick": (32, 32), "small": (64, 64), "paper": (224, 224
 HIGH: dict[str, Size] = {"quick": (40, 64), "small": (72, 128), "paper": (256, 448)}
 """Of the network's input, by scale."""
 SECOND_STAGE = "fl_endovit_tecno"
+RN50 = Variant(NAMES[RESNET], "local", bundle="resnet_clips", start=RESNET)
+"""Table 10's baseline: ResNet-50 from ImageNet's weights, trained as the other rows are."""
 _BASE: dict[str, Any] = {"network": {"architecture": "base"}}
 
 
@@ -88,12 +90,12 @@ def _scales(use: Use, rows: Sequence[Variant]) -> dict[str, Scale]:
 
     def scale(name: str, rounds: int, frames: int, size: Size, videos: Size, **training: Any) -> Scale:
         height, width = LOW[name]
-        changes: dict[str, Any] = {
-            row.label: {"training": dict(zip(("height", "width"), HIGH[name], strict=True))}
-            for row in rows
-            if ", high" in row.label
-        }
-        changes[""] = _BASE if name == "paper" else {"tasks": dict(use.tasks)}
+        changes: dict[str, Any] = {"": {} if name == "paper" else {"tasks": dict(use.tasks)}}
+        for row in rows:
+            high = (
+                {"training": dict(zip(("height", "width"), HIGH[name], strict=True))} if ", high" in row.label else {}
+            )
+            changes[row.label] = high | (_BASE if name == "paper" and row.start != RESNET else {})
         split = use.videos if name == "paper" else (most, *videos)
         return Scale(
             rounds, {"height": height, "width": width, **training}, frames, *size, (split,) * sites,
@@ -107,8 +109,16 @@ def _scales(use: Use, rows: Sequence[Variant]) -> dict[str, Scale]:
     }
 
 
-def _table(number: int, title: str, use: Use, layout: str = "ablation", remark: str = "", **rows: Any) -> Preset:
-    variants = tuple(_rows(use, **rows))
+def _table(
+    number: int,
+    title: str,
+    use: Use,
+    layout: str = "ablation",
+    remark: str = "",
+    baselines: Sequence[Variant] = (),
+    **rows: Any,
+) -> Preset:
+    variants = (*baselines, *_rows(use, **rows))
     ours, theirs = STARTS["federated"], STARTS["centralised"]
     shown = [row.label.removeprefix(ours) for row in variants if row.start == "federated"]
     pairs = {
@@ -137,6 +147,6 @@ DOWNSTREAM_TABLES = {
     "fl-endovit-table6-segmentation": _frozen("segmentation", SEGMENTATION),
     "fl-endovit-table6-triplets": _frozen("action triplets", TRIPLETS),
     "fl-endovit-table6-phases": _frozen("phases", PHASES),
-    "fl-endovit-table10": _table(10, "clips by fold", CLIPS, "scores", _FOLDS),
+    "fl-endovit-table10": _table(10, "clips by fold", CLIPS, "scores", _FOLDS, [RN50]),
     "fl-endovit-table11": _table(11, "clips by class", CLIPS, "classes", _FOLDS),
 }
