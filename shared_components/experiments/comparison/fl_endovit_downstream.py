@@ -41,6 +41,7 @@ class Use:
     tasks: tuple[tuple[str, Mapping[str, Any]], ...] = ()  # numbers below the scale `paper`, by kind of task
     quick: Size = (1, 2)  # videos to validate and to test at that scale
     small: Size = (2, 8)  # likewise; of fewer than eight no p is below 0.01
+    tested: tuple[str, ...] = ("",)  # metrics that are compared video by video, see `plan.Versus`
 
 
 SEGMENTATION = Use(
@@ -53,6 +54,7 @@ TRIPLETS = Use(
 PHASES = Use(
     "fl_endovit_phases", Hospitals("phases", (("crimson", "cholect45"),), "phases"), (40, 8, 32), 15, (2, 4, 8),
     staged=True,
+    tested=("f1", "accuracy"),
 )  # fmt: skip
 CLIPS = Use(
     "fl_endovit_clips",
@@ -92,10 +94,10 @@ def _scales(use: Use, rows: Sequence[Variant]) -> dict[str, Scale]:
         height, width = LOW[name]
         changes: dict[str, Any] = {"": {} if name == "paper" else {"tasks": dict(use.tasks)}}
         for row in rows:
-            high = (
-                {"training": dict(zip(("height", "width"), HIGH[name], strict=True))} if ", high" in row.label else {}
-            )
-            changes[row.label] = high | (_BASE if name == "paper" and row.start != RESNET else {})
+            own = dict(_BASE) if name == "paper" and row.start != RESNET else {}
+            if ", high" in row.label:
+                own["training"] = dict(zip(("height", "width"), HIGH[name], strict=True))
+            changes[row.label] = own
         split = use.videos if name == "paper" else (most, *videos)
         return Scale(
             rounds, {"height": height, "width": width, **training}, frames, *size, (split,) * sites,
@@ -126,7 +128,7 @@ def _table(
     }
     return Preset(
         f"Layout of FL-EndoViT, Table {number}: {title}", variants, layout, remark=remark, hospitals=use.hospitals,
-        versus=(Versus((ours, theirs), pairs),), scales=_scales(use, variants),
+        versus=tuple(Versus((ours, theirs), pairs, metric) for metric in use.tested), scales=_scales(use, variants),
     )  # fmt: skip
 
 

@@ -85,6 +85,7 @@ class Versus:
 
     models: tuple[str, str]
     rows: Mapping[str, tuple[str, str]]
+    metric: str = ""  # by its name; empty: the first that videos or frames are scored by
 
     @classmethod
     def of(cls, left: str, right: str) -> Versus:
