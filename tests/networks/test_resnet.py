@@ -31,7 +31,7 @@ def torchvision_name(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def reference() -> nn.Module:
-    """transformers' ResNet-50 of 1,000 classes, whose statistics are not those of a new network."""
+    """transformers' ResNet-50 with 1,000 classes and statistics unlike a new network's."""
     from transformers import ResNetConfig, ResNetForImageClassification
 
     torch.manual_seed(0)

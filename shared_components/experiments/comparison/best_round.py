@@ -1,6 +1,6 @@
 """Scores after every round, and the best of them: FL-EndoViT's Table 7 has the most patches over the rounds.
 
-Each metric has a round of its own, in which its mean over the sites is best. The validation videos choose that round
+Each metric has its own round: the round with the best mean over the sites. The validation videos choose that round
 and score it, so that the numbers are too good for other videos.
 """
 
@@ -53,7 +53,7 @@ def best_scores(
         folder: Of the run.
         rounds: How many there were.
         final: The scores after the last round, by model.
-        wanted: Kinds of models; those of `BEST_OF` count.
+        wanted: Kinds of models; others than `BEST_OF` has are left.
         metrics: Of the sites' task.
     """
     kinds = {kind: of for kind, of in BEST_OF.items() if kind in wanted}
@@ -65,9 +65,9 @@ def best_scores(
 
 
 def best_by_metric(scores: Mapping[int, Scores], metrics: Sequence[Metric]) -> dict[str, Any]:
-    """Return the last round's records with the best value over the rounds of every metric, and which round has it.
+    """Return the last round's records with every metric's best value over the rounds, and the rounds of these values.
 
-    Of equal rounds the first counts. A metric that no round has at every site stays as the last round has it.
+    The first of equal rounds counts. A metric that no round has at every site stays as the last round has it.
     """
     last = scores[max(scores)]
     found = {site: {**record, ROUNDS: {}} for site, record in last.items()}
@@ -84,7 +84,7 @@ def best_by_metric(scores: Mapping[int, Scores], metrics: Sequence[Metric]) -> d
 
 
 def rounds_table(comparison: Comparison, group: Group, metrics: Sequence[Metric], title: str) -> Table:
-    """Tabulate which round each number is of, seed by seed."""
+    """Tabulate the round of each number, seed by seed."""
     seeds = ", ".join(map(str, sorted({result.run.seed for result in comparison.results})))
     rows = tuple(
         (label, *(", ".join(_round(one, group, metric) for one in comparison.of(label)) for metric in metrics))

@@ -1,4 +1,4 @@
-"""PFedSIS's Figure 3: by which weights the sites' hypernetworks mix the appearance regulation heads."""
+"""PFedSIS's Figure 3: the weights by which the sites' hypernetworks mix the appearance regulation heads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The best of all rounds: which round each number is of, also after an interruption, and in the table."""
+"""The best of all rounds: the round of each number, also after an interruption, and in the table."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ COUNT = 5  # rounds
 
 
 def scores(**by_site):
-    """Scores of one model by site, of an MSE and a share."""
+    """Scores of one model by site: an MSE and a share."""
     return {
         site: {"mse": {"mean": mse}, BELOW.name: {"mean": share}, "pictures": [site]}
         for site, (mse, share) in by_site.items()

@@ -1,4 +1,4 @@
-"""Frames by methods: every site's row, or that of the site outside, and nothing where no run has pictures."""
+"""Frames by methods: every site's row, or the row of the site outside, and nothing without pictures."""
 
 import base64
 

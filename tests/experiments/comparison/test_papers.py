@@ -15,7 +15,7 @@ from shared_components.tasks import phases
 
 @dataclass(frozen=True)
 class Shown:
-    """What a preset shows: its name, by default the layout of its page, and of violins their pair and metric."""
+    """A preset that shows it, the layout of its page and, for violins, the pair and the metric."""
 
     preset: str
     layout: str = ""
@@ -25,7 +25,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Counted:
-    """What a program of `evidence.benchmarks`, or data of the library, has instead."""
+    """A benchmark, or data of the library, that has it."""
 
     module: str
     name: str
@@ -33,7 +33,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Nothing:
-    """No result, and what it is."""
+    """Not a result; the reason says why."""
 
     reason: str
 
@@ -45,8 +45,8 @@ def violin(preset, pair, metric=""):
     return Shown(f"fl-endovit-{preset}", violin=pair, metric=metric)
 
 
-# By hand from the papers, in their order. FL-EndoViT's captions of Figures 6 and 11 repeat those of Figures 5 and 10,
-# accuracy; the tables beside them have accuracy and F1.
+# By hand from the papers, in their order. FL-EndoViT's captions of Figures 6 and 11 repeat the captions of Figures 5 and
+# 10, accuracy; the tables beside them have accuracy and F1.
 PAPERS = {
     "PFedSIS": {
         "Figure 1": DIAGRAM,
