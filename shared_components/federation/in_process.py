@@ -37,7 +37,7 @@ def run_together(
         options: Of :func:`open_together`.
 
     Raises:
-        FederationError: The job cannot go on; the sentence says why.
+        FederationError: The job cannot go on.
     """
     server, runners = open_together(job, sites, root, **options)
 

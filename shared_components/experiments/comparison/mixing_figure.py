@@ -32,25 +32,31 @@ def mixing_panels(comparison: Comparison) -> list[Panel]:
     maps = [heat_map(rows, labels=labels, title=title, names=sites, spread=full) for title, rows in found.items()]
     text = (
         f"Aggregation weights of the layer {LAYER}, as in PFedSIS, Fig. 3. Row: the site that receives; column: the "
-        "site whose parameters it takes. No colour: an equal share. Hypernetworks begin from random weights, so that "
-        "the first round has a pattern, too: what the federation has learnt is the difference from it."
+        "site whose parameters it takes. No colour: an equal share. Hypernetworks begin from random weights, the same "
+        "for every seed, so that the first round has a pattern, too: only the difference from it is learnt."
     )
     return [Panel("How the sites' appearance heads are mixed", maps, heat_legend(sites, full), 0, text)]
 
 
 def mixing_table(comparison: Comparison, note: str) -> Table:
-    """Tabulate the weights of the last round, a row for every site that receives."""
-    by_label: dict[str, list[list[list[float]]]] = {}
+    """Tabulate the weights of the last round, a row for every site that receives, and what training has changed."""
+    by_label: dict[str, list[Run]] = {}
     for result, run in _mixed(comparison):
-        by_label.setdefault(result.run.variant.label, []).append(matrices(run)[LAYER])
-    rows = tuple(
-        (label, site, *(_text([matrix[i][j] for matrix in found]) for j in range(len(comparison.sites))))
-        for label, found in by_label.items()
-        for i, site in enumerate(comparison.sites)
-    )
-    head = ("Method", "Site that receives", *(f"from {site}" for site in comparison.sites))
-    title = f"{comparison.title}: aggregation weights of the appearance head in the last round"
-    return Table(title, head, rows, 2, note, grouped=True)
+        by_label.setdefault(result.run.variant.label, []).append(run)
+    rows = []
+    for label, runs in by_label.items():
+        for i, site in enumerate(comparison.sites):
+            first, last = ([matrices(run, mixed_rounds(run)[end])[LAYER][i] for run in runs] for end in (0, -1))
+            changes = [
+                max(abs(b - a) for a, b in zip(before, after, strict=True))
+                for before, after in zip(first, last, strict=True)
+            ]
+            rows.append((label, site, *map(_text, zip(*last, strict=True)), _text(changes)))
+    head = (
+        "Method", "Site that receives", *(f"from {site}" for site in comparison.sites),
+        "largest change since the first round",
+    )  # fmt: skip
+    return Table(f"{comparison.title}, last round", head, tuple(rows), 2, note, grouped=True)
 
 
 def _mixed(comparison: Comparison) -> list[tuple[Result, Run]]:

@@ -49,10 +49,10 @@ def test_a_map_of_the_first_and_of_the_last_round_has_each_seeds_weights():
 
 def test_the_table_has_the_mean_over_seeds_of_the_last_round():
     (table,) = own_tables(compared(mixed(1, FIRST, LAST), mixed(2, FIRST, FIRST), layout="mixing"))
-    assert table.head == ("Method", "Site that receives", "from a", "from b")
+    assert table.head[:4] == ("Method", "Site that receives", "from a", "from b") and "largest change" in table.head[4]
     assert texts(table) == [
-        ["PFedSIS*", "a", "0.6000 ± 0.1414", "0.4000 ± 0.1414"],
-        ["PFedSIS*", "b", "0.3000 ± 0.1414", "0.7000 ± 0.1414"],
+        ["PFedSIS*", "a", "0.6000 ± 0.1414", "0.4000 ± 0.1414", "0.1000 ± 0.1414"],
+        ["PFedSIS*", "b", "0.3000 ± 0.1414", "0.7000 ± 0.1414", "0.1000 ± 0.1414"],
     ]  # fmt: skip
 
 
@@ -81,7 +81,9 @@ def test_a_run_of_the_preset_draws_what_its_server_recorded(tmp_path):
     lines = [json.loads(line) for line in (folder / "server" / "rounds.jsonl").read_text().splitlines()]
     recorded = [line["mixing"] for line in lines if line["kind"] == "aggregation"]
     (table,) = own_tables(comparison)
-    for site, (_, name, *cells) in zip(files, texts(table), strict=True):
+    for site, (_, name, *cells, change) in zip(files, texts(table), strict=True):
+        first = recorded[0][site][LAYER]
+        assert change == f"{max(abs(recorded[-1][site][LAYER][other] - first[other]) for other in files):.4f}"
         weights = recorded[-1][site][LAYER]
         assert name == site and cells == [f"{weights[other]:.4f}" for other in files]
         assert sum(weights.values()) == pytest.approx(1, abs=1e-6)

@@ -33,7 +33,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class Nothing:
-    """Not a result; the reason says why."""
+    """Not a result, for a reason."""
 
     reason: str
 
@@ -45,8 +45,8 @@ def violin(preset, pair, metric=""):
     return Shown(f"fl-endovit-{preset}", violin=pair, metric=metric)
 
 
-# By hand from the papers, in their order. FL-EndoViT's captions of Figures 6 and 11 repeat the captions of Figures 5 and
-# 10, accuracy; the tables beside them have accuracy and F1.
+# By hand from the papers, in their order. FL-EndoViT's captions of Figures 6 and 11 repeat the captions of Figures 5
+# and 10, accuracy; the tables beside them have accuracy and F1.
 PAPERS = {
     "PFedSIS": {
         "Figure 1": DIAGRAM,
