@@ -4,8 +4,6 @@ The 3 x 3 convolution of a block has the stride, as in torchvision's checkpoints
 project does not depend on torchvision.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -3,7 +3,7 @@
 Nasirihaghighi et al., GynSurg, 2025 (arXiv 2506.11356); Kirchner et al., MIDL 2026 (arXiv 2504.16612).
 """
 
-from __future__ import annotations
+from typing import Final
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from shared_components.common.arguments import between
 from shared_components.networks.resnet import FEATURES, ResNet50
 from shared_components.networks.sequences import FeatureLstm
 
-CHUNK = 32  # frames that are encoded at once, except in training, where batch normalisation needs the whole batch
+CHUNK = 32  # frames that are encoded at once, except in training: batch normalisation needs the whole batch
 
 
 class ResNetClips(nn.Module):
@@ -25,7 +25,8 @@ class ResNetClips(nn.Module):
         ValueError: There is less than one class.
     """
 
-    takes_clips = True
+    takes_clips: Final = True
+    chunk: Final = CHUNK
 
     def __init__(self, *, out_channels: int = 4) -> None:
         super().__init__()
@@ -36,7 +37,7 @@ class ResNetClips(nn.Module):
             "encoder": ("encoder",), "decoder": ("sequence",), "head": ("sequence.head",), "top": ("sequence",),
         }  # fmt: skip
 
-    def with_classes(self, out_channels: int) -> ResNetClips:
+    def with_classes(self, out_channels: int) -> "ResNetClips":
         """Return a fresh, newly initialised network that differs in the number of classes only."""
         return ResNetClips(out_channels=out_channels)
 
@@ -53,6 +54,6 @@ class ResNetClips(nn.Module):
         clip = clip if clip.dim() == 5 else clip[:, None]
         B, T = clip.shape[:2]
         frames = clip.flatten(0, 1)  # (B, T, 3, H, W) -> (B*T, 3, H, W)
-        few = frames.split(len(frames) if self.training else CHUNK)
+        few = frames.split(len(frames) if self.training else self.chunk)
         features = torch.cat([self.encoder(some) for some in few])
         return self.sequence(features.unflatten(0, (B, T)))  # (B*T, C) -> (B, T, C)

@@ -135,6 +135,16 @@ def test_a_clip_is_labelled_by_its_frames_features_whole_batches_in_training():
     assert network.encoder.bn1.num_batches_tracked == 1
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_its_torchscript_gives_equal_outputs():
+    network = ResNetClips().eval()
+    exported = torch.jit.script(network)
+    with torch.no_grad():
+        for shape in [(2, 3, 64, 64), (1, 3, 3, 64, 96)]:
+            image = torch.rand(shape)
+            assert torch.equal(exported(image), network(image))
+
+
 @pytest.mark.parametrize("shape", [(3, 64, 64), (1, 2, 64, 64), (1, 2, 1, 64, 64)])
 def test_another_shape_is_refused(shape):
     with pytest.raises(ValueError, match=r"takes (clips|images) .*, and got \["):
