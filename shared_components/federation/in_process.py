@@ -23,16 +23,27 @@ def run_together(
     root: Path,
     *,
     told: Callable[[ServerRunner], None] = lambda server: None,
+    before_round: Callable[[ServerRunner], None] = lambda server: None,
     **options: Any,
 ) -> ServerRunner:
     """Run a job to its end, or go on with its newest run; sites answer one after the other.
 
-    The result is bit-equal to FLARE's, whose transport changes no number. ``told`` is called after every round; the
-    other arguments are those of :func:`open_together`. FederationError says why the job cannot go on.
+    The result is bit-equal to FLARE's, whose transport changes no number.
+
+    Args:
+        job, sites, root: See :func:`open_together`.
+        told: Called after every round.
+        before_round: Called before every round, and after a resume again before the round that was interrupted.
+        options: Of :func:`open_together`.
+
+    Raises:
+        FederationError: The job cannot go on.
     """
     server, runners = open_together(job, sites, root, **options)
 
     def exchange(ask: Ask) -> Answers:
+        if ask.task == "round":
+            before_round(server)
         with under(f"round {server.state.round + 1}/{server.job.rounds}" if ask.task == "round" else ask.task):
             return answer(ask, runners, keep=server.keep)
 

@@ -30,6 +30,7 @@ _DAMAGES = (
 """Exceptions of reading a file that is truncated or has a changed byte."""
 _REMEDY = "save the network's state_dict alone, its tensors dense and contiguous"
 MOST_OUTPUTS = 256  # classes that a mask of uint8 can hold
+_COUNTER = ".num_batches_tracked"  # of batch normalisation
 SHOWN = 3  # keys of each kind that an error names; a checkpoint of another network differs in hundreds
 
 
@@ -175,15 +176,27 @@ def tensors_of(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> d
 
 
 def load_encoder(network: nn.Module, path: Path) -> None:
-    """Load an official ImageNet checkpoint (`pvt_v2_b0.pth`) without its classifier `head.*` into `network.encoder`.
+    """Load an official ImageNet checkpoint into `network.encoder`, without its classifier.
 
-    Raises CheckpointError where another name or shape differs, and for NaN or infinity; the network keeps its weights.
+    The encoder's class names its architecture and the file's classifier in ``official``. Files of older versions of
+    PyTorch lack the counters of batch normalisation, which then keep their values.
+
+    Raises:
+        CheckpointError: A name or a shape differs, a number is NaN or infinite, or a variance is negative. The network
+            keeps its weights.
     """
-    state = {name: tensor for name, tensor in load_weights(path).items() if not name.startswith("head.")}
     encoder = network.get_submodule("encoder")
-    require_equal(encoder.state_dict(), state, Path(path), "PVTv2-b0 encoder")
+    architecture, classifier = getattr(encoder, "official", (type(encoder).__name__, "head"))
+    left = (f"{classifier}.weight", f"{classifier}.bias")
+    state = {name: tensor for name, tensor in load_weights(path).items() if name not in left}
+    own, counted = encoder.state_dict(), any(name.endswith(_COUNTER) for name in state)
+    expected = {name: tensor for name, tensor in own.items() if counted or not name.endswith(_COUNTER)}
+    require_equal(expected, state, Path(path), f"{architecture} encoder")
     require_finite(state, path)
-    encoder.load_state_dict(state)
+    for name, tensor in state.items():
+        if name.endswith("running_var") and bool((tensor < 0).any()):
+            raise CheckpointError(f"checkpoint {path} has a negative variance in {name}; copy it again")
+    encoder.load_state_dict(own | state)
 
 
 def require_equal(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path, what: str) -> None:

@@ -125,6 +125,8 @@ class PvtV2B0(nn.Module):
     `drop_path`, in [0, 1), is the probability of dropping a residual branch of the last block, growing linearly from 0.
     """
 
+    official = ("PVTv2-b0", "head")  # see `checkpoints.load_encoder`
+
     def __init__(self, *, drop_path: float = 0.1) -> None:
         super().__init__()
         if not 0 <= drop_path < 1:

@@ -89,7 +89,7 @@ def mixing_maps(run: Run) -> list[Panel]:
         f"Weights used in round {round_number(r)}, one matrix per layer, as in PFedSIS, Fig. 3. Row: the site "
         "that receives; column: the site whose parameters it takes. No colour: an equal share."
     )
-    return [Panel("How each site's personal weights are mixed", maps, _heat_legend(run, full), 0, text)]
+    return [Panel("How each site's personal weights are mixed", maps, heat_legend(run.sites, full), 0, text)]
 
 
 def mixing_panels(run: Run) -> list[Panel]:
@@ -181,12 +181,13 @@ def _losses(run: Run, term: str) -> dict[str, Curve]:
     }
 
 
-def _heat_legend(run: Run, full: float) -> Legend:
-    share = 1 / len(run.sites)
+def heat_legend(sites: Sequence[str], full: float) -> Legend:
+    """Return the legend of heat maps whose colour is full at this distance from an equal share."""
+    share = 1 / len(sites)
     low, high = max(0.0, share - full), min(1.0, share + full)
     steps = [(low, ""), (share, " (equal share)"), (high, "")]
     ends = [(shade((value - share) / full), f"{value:.2f}{note}") for value, note in steps]
-    return ends + [("", f"{i} = {site}") for i, site in enumerate(run.sites, start=1)]
+    return ends + [("", f"{i} = {site}") for i, site in enumerate(sites, start=1)]
 
 
 def _part_legend(names: list[str]) -> Legend:

@@ -21,12 +21,12 @@ _SUBJECTS = {
 
 def last_mixing(run: Run) -> tuple[int, dict[str, dict[str, dict[str, float]]]]:
     """Return the newest round that has mixing weights and these, as site -> layer -> source site -> weight."""
-    return next(((r, run.aggregations[r]["mixing"]) for r in _mixed_rounds(run)[::-1]), (-1, {}))
+    return next(((r, run.aggregations[r]["mixing"]) for r in mixed_rounds(run)[::-1]), (-1, {}))
 
 
-def matrices(run: Run) -> dict[str, list[list[float]]]:
-    """Return the newest mixing weights by layer; row i is site i's recipe, NaN where it took no part."""
-    _, mixing = last_mixing(run)
+def matrices(run: Run, round: int | None = None) -> dict[str, list[list[float]]]:
+    """Return a round's mixing weights by layer, by default the newest; row i is site i's recipe, NaN without a part."""
+    mixing = last_mixing(run)[1] if round is None else run.aggregations[round]["mixing"]
     layers = dict.fromkeys(layer for by_layer in mixing.values() for layer in by_layer)
     return {layer: [[_weight(mixing, s, layer, t) for t in run.sites] for s in run.sites] for layer in layers}
 
@@ -42,7 +42,7 @@ def own_weights(run: Run) -> dict[str, Curve]:
     return {
         site: {
             r: mean([_weight(run.aggregations[r]["mixing"], site, layer, site) for layer in layers])
-            for r in _mixed_rounds(run)
+            for r in mixed_rounds(run)
             if (layers := run.aggregations[r]["mixing"].get(site))
         }
         for site in run.sites
@@ -82,7 +82,8 @@ def _verdict(run: Run, name: str, entropy: float) -> str:
     return f"{subject} {degree} plain averaging ({measured}){tail}."
 
 
-def _mixed_rounds(run: Run) -> list[int]:
+def mixed_rounds(run: Run) -> list[int]:
+    """Return the rounds that have mixing weights, in order."""
     return [r for r, line in sorted(run.aggregations.items()) if line.get("mixing")]
 
 

@@ -11,6 +11,7 @@ from shared_components.data.synthetic.site import write_site
 from shared_components.networks.bundle_config import weights_of
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.networks.mae_vit import MaeVit
+from shared_components.networks.resnet import ResNet50
 
 SHORT = {
     f"training#{name}": value for name, value in (("batch_size", 2), ("rounds", 1), ("epochs", 0), ("iterations", 1))
@@ -44,7 +45,7 @@ def sites(tmp_path_factory):
     phases.write_text(yaml.safe_dump(config | {"task": "phases"}))
     return {
         "fl_endovit_clips": grades, "fl_endovit_segmentation": masks, "fl_endovit_triplets": labels,
-        "fl_endovit_phases": phases, "fl_endovit_tecno": phases,
+        "fl_endovit_phases": phases, "fl_endovit_tecno": phases, "resnet_clips": grades,
     }  # fmt: skip
 
 
@@ -68,6 +69,18 @@ def trained(run, sites, tmp_path):
         return out
 
     return trained
+
+
+def test_resnet_50_is_trained_from_an_imagenet_file_and_scored(run, sites, trained, tmp_path):
+    torch.manual_seed(4)
+    state = ResNet50(classes=1000).state_dict()
+    torch.save(state, tmp_path / "resnet50.pth")
+    small = {"training#iterations": 1, "training#learning_rate": 1e-6, "tasks#classification#frames": 2}
+    model = trained("resnet_clips", tmp_path / "resnet50.pth", **small) / "model.safetensors"
+    found = load_weights(model)
+    torch.testing.assert_close(found["encoder.conv1.weight"], state["conv1.weight"], rtol=0, atol=1e-3)
+    assert found["encoder.bn1.num_batches_tracked"] == 1 and found["sequence.head.weight"].shape == (6, 256)
+    assert 0 <= scores(run, "resnet_clips", sites["resnet_clips"], model, tmp_path / "out")["macro_f1"]["mean"] <= 1
 
 
 def scores(run, bundle, site, model, out):

@@ -114,7 +114,7 @@ TABLE = [
     ("krum multi_krum", "faults", [0], [-1]),
     ("mat_fl", "clusters", [1], [0, -1]),
     ("mat_fl", "threshold", [0], [-0.1]),
-    ("multi_krum", "keep", [None, 1], [0]),
+    ("multi_krum", "keep", [None, 0.01, 0.99, 1, 9], [0, -0.5, 1.0, 1.5, 2.0]),
     ("norm_bound", "times", [None, 0.1], [0, -1]),
     ("pfedla pfedsis", "hypernetwork_rate", [0], [-1]),
     ("pfedla pfedsis", "seed", [0, 2**32 - 1], [-1, 2**32]),

@@ -12,6 +12,7 @@ from shared_components.networks.mae_vit import MaeVit
 from shared_components.networks.network_arguments import arguments_of, chosen_arguments, differing
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
+from shared_components.networks.resnet_clips import ResNetClips
 from shared_components.networks.sam2_video import Sam2Clips
 from shared_components.networks.tiny import Tiny
 from shared_components.networks.vit_clips import VitClips
@@ -40,7 +41,7 @@ def test_a_bundle_has_its_own_arguments_and_those_that_are_chosen():
     assert not network.takes_clips and network.head.weight.shape[0] == 3
 
 
-NETWORKS = [MaeVit, PvtFpn, PvtFpnClips, Sam2Clips, Tiny, VitClips, VitDpt, VitFrames]
+NETWORKS = [MaeVit, PvtFpn, PvtFpnClips, ResNetClips, Sam2Clips, Tiny, VitClips, VitDpt, VitFrames]
 
 
 @pytest.mark.parametrize("network", NETWORKS)

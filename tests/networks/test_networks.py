@@ -18,6 +18,7 @@ OTHERWISE = {  # arguments that are not the defaults
     },
     "Sam2Clips": {"text": "released", "indicator": 5, "frames": 3, "size": 64, "dropout": 0.5, "depth_stride": 4},
     "MaeVit": {"size": 32, "drop_path": 0.3},
+    "ResNetClips": {},
     "Tiny": {"width": 8, "dropout": 0.5},
     "VitClips": {"size": 32, "sequence": "tcn", "pool": "token", "drop_path": 0.3},
     "VitDpt": {"size": 32, "features": 16, "dropout": 0.5, "drop_path": 0.3},
@@ -25,7 +26,7 @@ OTHERWISE = {  # arguments that are not the defaults
 }  # fmt: skip
 NO_CLASSES = {"Sam2Clips"}  # whose masks are of objects, so that no layer has a channel per class
 COLOURS = {"MaeVit"}  # which restore pictures, and have three channels alone
-LABELS = {"VitClips", "VitFrames"}  # which give a label and no map
+LABELS = {"ResNetClips", "VitClips", "VitFrames"}  # which give a label and no map
 
 
 def networks():

@@ -185,18 +185,25 @@ class Krum(StatelessStart):
 
     Attributes:
         faults: f, the number of broken or hostile sites it shall bear; it takes 2f + 3 sites.
-        keep: How many of the best sites are averaged; 1 is Krum, None is n - f.
+        keep: How many of the best sites are averaged; 1 is Krum, None is n - f, and below 1 it is a share of n.
         neighbours: ``n-f-2`` of the paper, or ``n-f-1``.
     """
 
     faults: int
-    keep: int | None = 1
+    keep: float | None = 1
     neighbours: str = "n-f-2"
 
     @property
     def min_sites(self) -> int:
         """The fewest sites it works with."""
-        return max(2 * self.faults + 3, (self.keep or 1) + self.faults)
+        return max(2 * self.faults + 3, math.ceil(self.keep or 1) + self.faults)
+
+    def kept(self, count: int) -> int:
+        """Return how many of ``count`` sites are averaged; a share is rounded, halves up, to 1 to n - f sites."""
+        honest = count - self.faults
+        if self.keep is None or self.keep >= 1:
+            return int(self.keep or honest)
+        return min(honest, max(1, math.floor(self.keep * count + 0.5)))
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Choose among the updates; the report names the chosen sites and every site's score.
@@ -216,7 +223,7 @@ class Krum(StatelessStart):
         # s(i): the sum over the n - f - 2 (or n - f - 1) nearest others
         scores = krum_scores(distances, honest - NEIGHBOURS[self.neighbours])
         best = sorted(range(len(updates)), key=scores.__getitem__)  # stable: the first site wins a tie
-        chosen = [updates[i] for i in sorted(best[: self.keep or honest])]
+        chosen = [updates[i] for i in sorted(best[: self.kept(len(updates))])]
         shared = weighted_pieces(chosen, [1 / len(chosen)] * len(chosen), models.shared)
         report = {
             "chosen": [update.site for update in chosen],

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import methodcaller
 
 from shared_components.core.card import Metric
+from shared_components.experiments.comparison.mixing_figure import mixing_panels
 from shared_components.experiments.comparison.results import Comparison, Result, mean_and_deviation
 from shared_components.experiments.comparison.versus import versus_panel
 from shared_components.reporting.axes import COLOURS, fitting
@@ -130,4 +131,4 @@ def _mean_of(comparison: Comparison, label: str, value: Callable[[Result], float
 def panels(comparison: Comparison, group: Group) -> list[Panel]:
     """Draw all charts of a task for which there are numbers."""
     drawn = [draw(comparison, group) for draw in (score_panel, versus_panel, curve_panel, cost_panel)]
-    return [panel for panel in drawn if panel.charts]
+    return [*mixing_panels(comparison), *(panel for panel in drawn if panel.charts)]

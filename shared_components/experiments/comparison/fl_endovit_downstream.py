@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from shared_components.experiments.comparison.plan import SMOKE_TEST, Hospitals, Preset, Scale, Variant, Versus
-from shared_components.experiments.comparison.starts import STARTS
+from shared_components.experiments.comparison.starts import NAMES, RESNET, STARTS
 
 Size = tuple[int, int]
 """Height and width in pixels, or two numbers of videos."""
@@ -21,6 +21,8 @@ LOW: dict[str, Size] = {"quick": (32, 32), "small": (64, 64), "paper": (224, 224
 HIGH: dict[str, Size] = {"quick": (40, 64), "small": (72, 128), "paper": (256, 448)}
 """Of the network's input, by scale."""
 SECOND_STAGE = "fl_endovit_tecno"
+RN50 = Variant(NAMES[RESNET], "local", bundle="resnet_clips", start=RESNET)
+"""Table 10's baseline: ResNet-50 from ImageNet's weights, trained as the other rows are."""
 _BASE: dict[str, Any] = {"network": {"architecture": "base"}}
 
 
@@ -39,6 +41,7 @@ class Use:
     tasks: tuple[tuple[str, Mapping[str, Any]], ...] = ()  # numbers below the scale `paper`, by kind of task
     quick: Size = (1, 2)  # videos to validate and to test at that scale
     small: Size = (2, 8)  # likewise; of fewer than eight no p is below 0.01
+    tested: tuple[str, ...] = ("",)  # metrics that are compared video by video, see `plan.Versus`
 
 
 SEGMENTATION = Use(
@@ -51,6 +54,7 @@ TRIPLETS = Use(
 PHASES = Use(
     "fl_endovit_phases", Hospitals("phases", (("crimson", "cholect45"),), "phases"), (40, 8, 32), 15, (2, 4, 8),
     staged=True,
+    tested=("f1", "accuracy"),
 )  # fmt: skip
 CLIPS = Use(
     "fl_endovit_clips",
@@ -88,12 +92,12 @@ def _scales(use: Use, rows: Sequence[Variant]) -> dict[str, Scale]:
 
     def scale(name: str, rounds: int, frames: int, size: Size, videos: Size, **training: Any) -> Scale:
         height, width = LOW[name]
-        changes: dict[str, Any] = {
-            row.label: {"training": dict(zip(("height", "width"), HIGH[name], strict=True))}
-            for row in rows
-            if ", high" in row.label
-        }
-        changes[""] = _BASE if name == "paper" else {"tasks": dict(use.tasks)}
+        changes: dict[str, Any] = {"": {} if name == "paper" else {"tasks": dict(use.tasks)}}
+        for row in rows:
+            own = dict(_BASE) if name == "paper" and row.start != RESNET else {}
+            if ", high" in row.label:
+                own["training"] = dict(zip(("height", "width"), HIGH[name], strict=True))
+            changes[row.label] = own
         split = use.videos if name == "paper" else (most, *videos)
         return Scale(
             rounds, {"height": height, "width": width, **training}, frames, *size, (split,) * sites,
@@ -107,8 +111,16 @@ def _scales(use: Use, rows: Sequence[Variant]) -> dict[str, Scale]:
     }
 
 
-def _table(number: int, title: str, use: Use, layout: str = "ablation", remark: str = "", **rows: Any) -> Preset:
-    variants = tuple(_rows(use, **rows))
+def _table(
+    number: int,
+    title: str,
+    use: Use,
+    layout: str = "ablation",
+    remark: str = "",
+    baselines: Sequence[Variant] = (),
+    **rows: Any,
+) -> Preset:
+    variants = (*baselines, *_rows(use, **rows))
     ours, theirs = STARTS["federated"], STARTS["centralised"]
     shown = [row.label.removeprefix(ours) for row in variants if row.start == "federated"]
     pairs = {
@@ -116,7 +128,7 @@ def _table(number: int, title: str, use: Use, layout: str = "ablation", remark: 
     }
     return Preset(
         f"Layout of FL-EndoViT, Table {number}: {title}", variants, layout, remark=remark, hospitals=use.hospitals,
-        versus=(Versus((ours, theirs), pairs),), scales=_scales(use, variants),
+        versus=tuple(Versus((ours, theirs), pairs, metric) for metric in use.tested), scales=_scales(use, variants),
     )  # fmt: skip
 
 
@@ -137,6 +149,6 @@ DOWNSTREAM_TABLES = {
     "fl-endovit-table6-segmentation": _frozen("segmentation", SEGMENTATION),
     "fl-endovit-table6-triplets": _frozen("action triplets", TRIPLETS),
     "fl-endovit-table6-phases": _frozen("phases", PHASES),
-    "fl-endovit-table10": _table(10, "clips by fold", CLIPS, "scores", _FOLDS),
+    "fl-endovit-table10": _table(10, "clips by fold", CLIPS, "scores", _FOLDS, [RN50]),
     "fl-endovit-table11": _table(11, "clips by class", CLIPS, "classes", _FOLDS),
 }

@@ -1,4 +1,4 @@
-"""SurgFed's Figure 4: a test frame of every site by methods, as one picture."""
+"""Test frames by methods as one picture: of every site, as SurgFed's Figure 4, or of the site outside, as FedST's."""
 
 from __future__ import annotations
 
@@ -12,24 +12,29 @@ from shared_components.common.drawing.pictures import captioned, resized, side_b
 from shared_components.experiments.comparison.pictures import OUTSIDE, Picture, gallery
 from shared_components.experiments.comparison.results import Comparison
 
+OUTSIDE_PICTURES = "held-out pictures"
+LAYOUTS = ("pictures", OUTSIDE_PICTURES)
 WIDTH, HEIGHT = 160, 128  # of a cell, in pixels
 WHITE = 255
 
 
 def grid(comparison: Comparison) -> np.ndarray | None:
-    """Draw a row per site: its first shown frame, the truth and every method's answer; uint8 RGB, None without any."""
-    rows = [side_by_side(list(_cells(site, pictures))) for site, pictures in _sites(comparison)]
+    """Draw a row per place: its first shown frame, the truth and every method's answer; uint8 RGB, None without any.
+
+    Places are the sites or, by the layout, the site outside.
+    """
+    rows = [side_by_side(list(_cells(site, pictures))) for site, pictures in _places(comparison)]
     if not rows:
         return None
     width = max(row.shape[1] for row in rows)
     return np.vstack([np.pad(r, ((0, 4), (0, width - r.shape[1]), (0, 0)), constant_values=WHITE) for r in rows])
 
 
-def _sites(comparison: Comparison) -> Iterator[tuple[str, Sequence[Picture]]]:
+def _places(comparison: Comparison) -> Iterator[tuple[str, Sequence[Picture]]]:
     for group in comparison.groups:
         found = gallery(comparison, group)
         for site, rows in found.places if found else ():
-            if site != OUTSIDE:
+            if (site == OUTSIDE) == (comparison.layout == OUTSIDE_PICTURES):
                 yield site, [*rows[0].known, *rows[0].answers]
 
 

@@ -1,7 +1,7 @@
 """The models of one run that are rows of their own: after the last round, averaged over rounds, and controls.
 
 A run trains once: its last model, from which training would go on, and the mean over its last rounds (SWA) are two
-rows. Nothing is chosen by a score, so that the validation videos may score them.
+rows. Nothing is chosen by a score, so that the validation videos may score them; but rows of `best_round` are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from torch import nn
 
 from shared_components.common import machine
 from shared_components.core import evaluation
-from shared_components.core.partition import paste
+from shared_components.core.method import Models
+from shared_components.core.partition import Pieces, paste
 from shared_components.core.patches import controls
 from shared_components.data.samples import samples
 from shared_components.data.site import Site
@@ -46,6 +47,23 @@ def _score(server: ServerRunner, site: Site, name: str, which: str) -> dict[str,
     for record in shown:
         record["files"] = [[panel, str(own / file)] for panel, file in record["files"]]
     return {"site": site.name, **scores, "pictures": shown}
+
+
+def model_after_round(server: ServerRunner, which: str) -> Models | None:
+    """Return `LAST`, or the mean over the rounds so far, `AVERAGED`, between two rounds; None before the first mean."""
+    finish, last = server.method.server.finish, server.state.models
+    if which == LAST:
+        return last
+    mean = finish(server.state.aggregator, last) if finish else last
+    return None if mean is last else mean
+
+
+def score_model(server: ServerRunner, site: Site, pieces: Pieces) -> dict[str, Any]:
+    """Score a model on a site's validation videos, without pictures."""
+    bench = set_up_site(server.job, site, start_weights=server.start_weights)
+    paste(pieces, bench.partition, bench.network.state_dict())
+    chosen = samples(site, SPLIT, bench.task.spec)
+    return evaluation.thorough(bench.network, bench.task, chosen, size=bench.size, split=SPLIT)
 
 
 def model(server: ServerRunner, bench: SiteSetup, site: str, which: str) -> nn.Module:

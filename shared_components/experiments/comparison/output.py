@@ -13,10 +13,10 @@ from pathlib import Path
 from shared_components.common.atomic import write_bytes, write_json, write_text
 from shared_components.common.drawing.pictures import encoded
 from shared_components.experiments.comparison.charts import panels
-from shared_components.experiments.comparison.grid import grid
+from shared_components.experiments.comparison.grid import LAYOUTS, grid
 from shared_components.experiments.comparison.pictures import OUTSIDE, Gallery, gallery
-from shared_components.experiments.comparison.results import Comparison, Result, mean_and_deviation
-from shared_components.experiments.comparison.tables import all_tables, facts
+from shared_components.experiments.comparison.results import Comparison, Result, facts, mean_and_deviation
+from shared_components.experiments.comparison.tables import all_tables
 from shared_components.experiments.comparison.verdict import verdict
 from shared_components.reporting.figures import Panel
 from shared_components.reporting.records import Group
@@ -44,7 +44,7 @@ def write_all(comparison: Comparison, out: Path) -> list[Path]:
     files = [out / name for name in FILES]
     for file, text in zip(files, texts, strict=True):
         write_text(file, text)
-    if comparison.layout == "pictures" and (drawn := grid(comparison)) is not None:
+    if comparison.layout in LAYOUTS and (drawn := grid(comparison)) is not None:
         files.append(out / GRID)
         write_bytes(files[-1], encoded(drawn, ".png"))
     write_json(out / RECORD, {"title": comparison.title})

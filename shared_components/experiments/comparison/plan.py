@@ -85,6 +85,7 @@ class Versus:
 
     models: tuple[str, str]
     rows: Mapping[str, tuple[str, str]]
+    metric: str = ""  # by its name; empty: the first that videos or frames are scored by
 
     @classmethod
     def of(cls, left: str, right: str) -> Versus:
@@ -98,7 +99,8 @@ class Preset:
 
     Its layout is ``scores``, ``costs``, ``ablation`` (averages beside ticks), ``held-out`` (the site that never
     trains), ``unseen`` (the sites' mean beside that site), ``delta`` (the improvement over local training), ``patches``
-    (restored ones), ``classes`` (each class's scores) or ``pictures``. All rows have its training, whatever their
+    (restored ones), ``classes`` (each class's scores), ``mixing`` (heat maps of the server's weights), ``pictures`` of
+    the sites or ``held-out pictures`` of the site outside. All rows have its training, whatever their
     bundle, unless scale or command line say otherwise.
     """
 
@@ -140,6 +142,8 @@ STILL = {"iterations": 1, "epochs": 0, "learning_rate": 0.0, "learning_rates": {
 """Training that changes no weight, of rows that do not train."""
 _CLIP_WIDTH = 512  # of CLIP ViT-B/32's texts; all others have the bundle's width
 LAST, AVERAGED = "last", "averaged"  # models of a run: after the last round, and the mean over rounds (SWA)
+BEST_OF = {"best": LAST, "best averaged": AVERAGED}
+"""Rows of the best round, see `best_round`: which model's scores after every round they choose from."""
 SCORES = "scores.json"  # of a run's folder, written when all is done
 HELD_OUT = "held-out"  # what a site that only tests is called, where its site.yaml gives it no name
 SMOKE_TEST = "a check that everything works, too short to tell methods apart"  # the remark of every scale `quick`
@@ -322,7 +326,8 @@ def apportioned(rounds: int, iterations: int, share: float) -> tuple[int, int]:
 def _arguments(variant: Variant, iterations: int, rounds: int) -> dict[str, Any]:
     trains = load_method(variant.method, **variant.arguments).server.update is not None
     as_long = AS_LONG.get(variant.method, ()) if trains else ()
-    swa = {"swa": {"start": averaged_from(rounds)}} if AVERAGED in variant.shows.values() else {}
+    averages = AVERAGED in {BEST_OF.get(which, which) for which in variant.shows.values()}
+    swa = {"swa": {"start": averaged_from(rounds)}} if averages else {}
     return {**dict.fromkeys(as_long, iterations), **swa, **variant.arguments}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from shared_components.core.method import load_method, method_names
 from shared_components.experiments.comparison.fedsurg_presets import FEDSURG
 from shared_components.experiments.comparison.fl_endovit_downstream import DOWNSTREAM_TABLES
-from shared_components.experiments.comparison.fl_endovit_presets import PRETRAINING_TABLES
+from shared_components.experiments.comparison.fl_endovit_presets import KRUM, KRUM_REMARK, PRETRAINING_TABLES
 from shared_components.experiments.comparison.plan import Preset, Scale, Variant
 from shared_components.experiments.comparison.surgfed_presets import SURGFED_TABLES
 from shared_components.networks.bundle_config import bundle_for, takes_squares
@@ -34,13 +34,17 @@ def _pfedsis(label: str, ticks: Sequence[bool], **arguments: Any) -> Variant:
 _ALL_PARTS = ("decoder", "q", "k", "v")
 _FEDAVG = Variant("FedAvg", "fedavg")
 
+_PFEDSIS_METHODS = _rows({
+    "Local Train": "local", "FedAvg": "fedavg", "FedSeg": "fedseg", "FedRep*": "fedrep", "pFedLA*": "pfedla",
+    "FedDP*": "feddp", "PFedSIS*": "pfedsis",
+})  # fmt: skip
 _PFEDSIS = {
-    "pfedsis-table1": Preset(
-        "Layout of PFedSIS, Table I (* personalised)",
-        _rows({
-            "Local Train": "local", "FedAvg": "fedavg", "FedSeg": "fedseg", "FedRep*": "fedrep", "pFedLA*": "pfedla",
-            "FedDP*": "feddp", "PFedSIS*": "pfedsis",
-        }),
+    "pfedsis-table1": Preset("Layout of PFedSIS, Table I (* personalised)", _PFEDSIS_METHODS),
+    "pfedsis-figure2": Preset("Layout of PFedSIS, Figure 2: frames by methods", _PFEDSIS_METHODS, layout="pictures"),
+    "pfedsis-figure3": Preset(
+        "Layout of PFedSIS, Figure 3: aggregation weights of the appearance head",
+        (Variant("PFedSIS*", "pfedsis"),),
+        layout="mixing",
     ),
     "pfedsis-table2": Preset(
         "Layout of PFedSIS, Table II",
@@ -86,8 +90,11 @@ _FL_ENDOVIT = {
             Variant("Adaptive FedSAM", "fedsam", {"adaptive": True}),
             *_rows({"FedAvg": "fedavg", "FedMedian": "fedmedian"}),
             *(Variant(f"QFedAvg (q = {q:g})", "qfedavg", {"q": q}) for q in (2.0, 0.5)),
-            *_rows({"FedAvgM": "fedavgm", "Krum": "krum", "FedAdam": "fedadam"}),
+            Variant("FedAvgM", "fedavgm"),
+            Variant("Multi-Krum", "multi_krum", KRUM),
+            Variant("FedAdam", "fedadam"),
         ),
+        remark=KRUM_REMARK,
     )
 }
 
@@ -127,6 +134,13 @@ _NO_TEXT, _PROMPT = {"text": "none"}, {"text": "prompt"}
 _FEDST_TABLES = {
     "fedst-table2": _of("Table 2: internal validation", *_BASELINES, _FEDST, remark=_REMARK),
     "fedst-table3": _of("Table 3: external validation", *_BASELINES, _FEDST, layout="held-out", remark=_REMARK),
+    "fedst-figure3": _of(
+        "Figure 3: the sites' frames by methods", *_BASELINES, _FEDST, layout="pictures", remark=_REMARK
+    ),
+    "fedst-figure4": _of(
+        "Figure 4: frames of the site outside by methods", *_BASELINES, _FEDST,
+        layout="held-out pictures", remark=_REMARK,
+    ),
     "fedst-table4": _of(  # temporal modelling and separation, the text as a prompt, or selecting channels, and SERQ
         "Table 4: its components",
         Variant("FedDP", "feddp", {}, (False,) * 4, **ALONE),

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
+from shared_components.common.counted import counted
 from shared_components.core.card import Metric
+from shared_components.core.initial_weights import said
 from shared_components.core.labels import CHANCE
 from shared_components.core.paired_test import paired_test
-from shared_components.experiments.comparison.plan import AVERAGED, LAST, SCORES, Run, Versus, finished
+from shared_components.experiments.comparison.plan import AVERAGED, BEST_OF, LAST, SCORES, Run, Versus, finished
+from shared_components.networks.bundle_config import Training
 from shared_components.reporting.records import NAN, Group, grouped, load_run, output_names, score
 from shared_components.reporting.records import Run as Records
 
@@ -97,6 +100,11 @@ class Comparison:
     @property
     def models(self) -> str:
         """Which models are scored, in words."""
+        if self.best_of_rounds:
+            return (
+                "each column's best number over the rounds, of the model after a round or, where a row says so, of its "
+                "mean over the last rounds so far (SWA)"
+            )
         if self._shows:
             return "the model after the last round or, where a row says so, its mean over the last rounds (SWA)"
         return "every site's best model on validation"
@@ -105,6 +113,11 @@ class Comparison:
     def split(self) -> str:
         """The split that scores are of: where no model is chosen by validation, that."""
         return "validation" if self._shows else "test"
+
+    @property
+    def best_of_rounds(self) -> bool:
+        """Whether numbers are the best over the rounds, see `best_round`."""
+        return any(which in BEST_OF for result in self.results for which in result.run.variant.shows.values())
 
     @property
     def _shows(self) -> bool:
@@ -147,9 +160,10 @@ def _of_row(result: Result, model: str) -> Result:
     if not model or result.scores is None:
         return result
     scores = {**result.scores, "sites": result.scores["models"][model]}
-    trained = model in (LAST, AVERAGED)
+    of = BEST_OF.get(model, model)
+    trained = of in (LAST, AVERAGED)
     return replace(
-        result, scores=scores if trained else {**scores, "costs": {}}, records=result.records if model == LAST else None
+        result, scores=scores if trained else {**scores, "costs": {}}, records=result.records if of == LAST else None
     )
 
 
@@ -158,6 +172,38 @@ def _scored(group: Group, scores: Mapping[str, Sequence[Mapping[str, Any]]]) -> 
     held = {name for site in group.sites for record in scores[site] for name in record}
     kept = [metric for metric in group.metrics if metric.name in held or metric is group.first]
     return replace(group, metrics=tuple(kept))
+
+
+def facts(comparison: Comparison) -> dict[str, str]:
+    """Return sizes, seeds, commits and machines of the runs; where rows differ, what each has, in their order."""
+    run = comparison.results[0].run
+    rows = [comparison.of(label)[0].run for label in comparison.labels]
+    rows = [row for row in rows if row.variant.trains] or rows
+    trainings = [row.settings() for row in rows]
+    infos = [result.info for result in comparison.results if result.info]
+    first = [result.info for result in comparison.results if result.info and not result.run.variant.after]
+    return {
+        "rounds": _each(row.rounds for row in rows),
+        "size": _each(f"{one.height}x{one.width}" for one in trainings),
+        "local steps": _each(f"{_steps(one)}, batches of {one.batch_size}" for one in trainings),
+        "learning rate": _each(f"{one.learning_rate:g}" for one in trainings),
+        "start": ", ".join(sorted({said(info["start"]) for info in first if "start" in info})) or run.start,
+        "seeds": ", ".join(str(seed) for seed in sorted({r.run.seed for r in comparison.results})),
+        "commit": ", ".join(_distinct(infos, "commit")),
+        "hardware": "; ".join(_distinct(infos, "hardware")),
+    }
+
+
+def _steps(training: Training) -> str:
+    return counted(training.epochs, "epoch") if training.epochs else str(training.iterations)
+
+
+def _each(values: Iterable[object]) -> str:
+    return " / ".join(dict.fromkeys(map(str, values)))
+
+
+def _distinct(infos: Sequence[dict[str, Any]], key: str) -> list[str]:
+    return sorted({str(info[key]) for info in infos if info.get(key)})
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:

@@ -30,12 +30,14 @@ from shared_components.data.classes import coarser_ids
 from shared_components.data.samples import samples
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
+from shared_components.experiments.comparison.best_round import best_scores, score_round
 from shared_components.experiments.comparison.models import score_models
 from shared_components.experiments.comparison.pictures import TESTED, write_pictures
-from shared_components.experiments.comparison.plan import HELD_OUT, SCORES, Run, finished
+from shared_components.experiments.comparison.plan import BEST_OF, HELD_OUT, SCORES, Run, finished
 from shared_components.experiments.comparison.sites import changed_sites
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import FederationError, Job
+from shared_components.federation.server.outsider import task_of
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.site.site_setup import set_up_site
 from shared_components.federation.step_file import StepFile
@@ -88,6 +90,7 @@ def _train_and_score(run: Run, root: Path) -> Path:
         server_data=Path(run.server) if run.server else None,
         start_weights=start_weights,
         told=say,
+        before_round=lambda server: _score_round(run, server),
         stop=lambda: os.getppid() != parent,
     )
     trained = time.perf_counter()
@@ -133,13 +136,24 @@ def _tidy(done: Path) -> None:
 
 def _score(run: Run, server: ServerRunner) -> dict[str, Any]:
     if wanted := set(run.variant.shows.values()):
-        sites = {name: load_site(path, name=name) for name, path in run.sites.items()}
-        return {"models": score_models(server, sites, wanted), "sites": {}, "held_out": None, "costs": _costs(server)}
+        models = score_models(server, _sites(run), {BEST_OF.get(which, which) for which in wanted})
+        metrics = task_of(server.job, server.state.profiles[server.state.sites[0]].card).metrics
+        models |= best_scores(server.folder, run.rounds, models, wanted, metrics)
+        return {"models": models, "sites": {}, "held_out": None, "costs": _costs(server)}
     return {
-        "sites": {name: _test_site(server, load_site(path, name=name)) for name, path in run.sites.items()},
+        "sites": {name: _test_site(server, site) for name, site in _sites(run).items()},
         "held_out": _out_of_federation(run, server),
         "costs": _costs(server),
     }
+
+
+def _score_round(run: Run, server: ServerRunner) -> None:
+    if BEST_OF.keys() & set(run.variant.shows.values()):
+        score_round(server, _sites(run))
+
+
+def _sites(run: Run) -> dict[str, Site]:
+    return {name: load_site(path, name=name) for name, path in run.sites.items()}
 
 
 def _test_site(server: ServerRunner, site: Site, name: str = "") -> dict[str, Any]:

@@ -16,7 +16,10 @@ from shared_components.networks.checkpoints import CheckpointError
 
 STARTS = {RANDOM: "Random", "imagenet": "ImageNet", "centralised": "CEN-EndoViT", "federated": "FL-EndoViT"}
 """What a row begins from, and what its label calls it."""
-GIVEN = tuple(name for name in STARTS if name != RANDOM)
+RESNET = "resnet"
+NAMES = STARTS | {RESNET: "RN50"}
+"""The same, with the start of the baseline that has another encoder."""
+GIVEN = tuple(name for name in NAMES if name != RANDOM)
 SHIPPED = "federated"  # what bundles ship, and so the one that no file is needed for
 
 Files = Mapping[str, Path]
@@ -76,14 +79,14 @@ def with_starts(preset: Preset, files: Files, scale: Scale) -> Preset:
 def _of_files(files: Files) -> str:
     """Return which file is what, such as ``CEN-EndoViT is mae.pth (1f0c22ab)``, with the first digits of its hash."""
     sources = {name: source_of(FILE, "", file) for name, file in files.items()}
-    named = [f"{STARTS[name]} is {said({'start': of[0].name, 'sha256': of[1]})}" for name, of in sources.items() if of]
+    named = [f"{NAMES[name]} is {said({'start': of[0].name, 'sha256': of[1]})}" for name, of in sources.items() if of]
     return ", ".join(named)
 
 
 def _said(names: Mapping[str, None], why: str) -> str:
     if not names:
         return ""
-    labels = " and ".join(STARTS[name] for name in names)
+    labels = " and ".join(NAMES[name] for name in names)
     files = " ".join(f"--start-of {name}=FILE" for name in names)
     return f"without rows of {labels}, whose weights are {why}: {files}"
 

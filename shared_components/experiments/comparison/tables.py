@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import methodcaller
-from typing import Any
 
-from shared_components.common.counted import counted
 from shared_components.core.card import DASH, Metric, fixed
-from shared_components.core.initial_weights import said
+from shared_components.experiments.comparison.best_round import rounds_table
 from shared_components.experiments.comparison.delta import DELTA, delta_of
+from shared_components.experiments.comparison.grid import OUTSIDE_PICTURES
+from shared_components.experiments.comparison.mixing_figure import LAYOUT, mixing_table
 from shared_components.experiments.comparison.results import (
     Comparison,
     Result,
     by_seed,
     common_means,
     contest,
+    facts,
     mean_and_deviation,
 )
 from shared_components.experiments.comparison.versus import versus_table
-from shared_components.networks.bundle_config import Training
 from shared_components.reporting.records import Group
 from shared_components.reporting.tables import Table
 
@@ -73,16 +73,18 @@ def own_tables(comparison: Comparison) -> list[Table]:
     """Return the preset's own tables: costs, or of every task the ablation, the held-out site or one metric."""
     if comparison.layout == "costs":
         return [cost_table(comparison)]
-    if comparison.layout == "ablation":
-        return [ablation_table(comparison, group) for group in comparison.groups]
-    if comparison.layout == "held-out":
-        return [held_out_table(comparison, group) for group in comparison.groups]
+    by_task = {
+        "ablation": ablation_table, "held-out": held_out_table, OUTSIDE_PICTURES: held_out_table,
+        "classes": class_table, "unseen": unseen_table,
+    }  # fmt: skip
+    if draw := by_task.get(comparison.layout):
+        return [draw(comparison, group) for group in comparison.groups]
+    if comparison.layout == LAYOUT:
+        return [mixing_table(comparison, _score_note(comparison))]
     if comparison.layout == "patches":
-        return [patches_table(comparison, group) for group in comparison.groups] or [empty_table(comparison)]
-    if comparison.layout == "classes":
-        return [class_table(comparison, group) for group in comparison.groups]
-    if comparison.layout == "unseen":
-        return [unseen_table(comparison, group) for group in comparison.groups]
+        return [table for group in comparison.groups for table in _patches(comparison, group)] or [
+            empty_table(comparison)
+        ]
     tables = [score_table(comparison, group, group.first) for group in comparison.groups]
     shown = [*delta_tables(comparison), *delta_scores(comparison)] if comparison.layout in WITH_DELTA else tables
     return shown or tables or [empty_table(comparison)]
@@ -182,18 +184,21 @@ def ablation_table(comparison: Comparison, group: Group) -> Table:
     return _table(_title(comparison, group), comparison, columns, note)
 
 
-def patches_table(comparison: Comparison, group: Group) -> Table:
-    """Tabulate as FL-EndoViT's Table 1: shares of patches below limits and the loss, beside the optimizer steps."""
+def _patches(comparison: Comparison, group: Group) -> list[Table]:
+    """Tabulate as FL-EndoViT's Tables 1 and 7: patches below limits and the loss, beside the optimizer steps."""
     shown = [metric for metric in group.metrics if metric.name.startswith("below_")] + [
         metric for metric in group.metrics if metric.name == "normalised_mse"
     ]
     columns = [_column_of(m, m.heading, methodcaller("average", group, m)) for m in shown]
     columns.append(Column("optimizer steps", methodcaller("cost", "steps"), 0))
+    chosen = "which choose the rounds" if comparison.best_of_rounds else "nothing is chosen"
     note = (
         f"averages over the {comparison.split} videos of {', '.join(group.sites)}, a site as much as another, on which "
-        f"nobody trains and nothing is chosen; steps of all sites together; {_score_note(comparison)}"
+        f"nobody trains and {chosen}; steps of all sites together; {_score_note(comparison)}"
     )
-    return _table(_title(comparison, group), comparison, columns, note)
+    title = _title(comparison, group)
+    rounds = [rounds_table(comparison, group, shown, title)] if comparison.best_of_rounds else []
+    return [_table(title, comparison, columns, note), *rounds]
 
 
 def held_out_table(comparison: Comparison, group: Group) -> Table:
@@ -297,38 +302,6 @@ def run_table(comparison: Comparison) -> Table:
         note += f"; {known['hardware']}"
     head = ("Method", "Seed", "Run", "Commit", "Training s", "Scoring s")
     return Table("Runs", head, tuple(rows), 4, note)
-
-
-def facts(comparison: Comparison) -> dict[str, str]:
-    """Return sizes, seeds, commits and machines of the runs; where rows differ, what each has, in their order."""
-    run = comparison.results[0].run
-    rows = [comparison.of(label)[0].run for label in comparison.labels]
-    rows = [row for row in rows if row.variant.trains] or rows
-    trainings = [row.settings() for row in rows]
-    infos = [result.info for result in comparison.results if result.info]
-    first = [result.info for result in comparison.results if result.info and not result.run.variant.after]
-    return {
-        "rounds": _each(row.rounds for row in rows),
-        "size": _each(f"{one.height}x{one.width}" for one in trainings),
-        "local steps": _each(f"{_steps(one)}, batches of {one.batch_size}" for one in trainings),
-        "learning rate": _each(f"{one.learning_rate:g}" for one in trainings),
-        "start": ", ".join(sorted({said(info["start"]) for info in first if "start" in info})) or run.start,
-        "seeds": ", ".join(str(seed) for seed in sorted({r.run.seed for r in comparison.results})),
-        "commit": ", ".join(_distinct(infos, "commit")),
-        "hardware": "; ".join(_distinct(infos, "hardware")),
-    }
-
-
-def _steps(training: Training) -> str:
-    return counted(training.epochs, "epoch") if training.epochs else str(training.iterations)
-
-
-def _each(values: Iterable[object]) -> str:
-    return " / ".join(dict.fromkeys(map(str, values)))
-
-
-def _distinct(infos: Sequence[dict[str, Any]], key: str) -> list[str]:
-    return sorted({str(info[key]) for info in infos if info.get(key)})
 
 
 def _score_note(comparison: Comparison) -> str:

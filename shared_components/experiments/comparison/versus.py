@@ -73,8 +73,8 @@ def _over_seeds(found: Sequence[Mapping[Key, float]]) -> dict[Key, float]:
     return {key: statistics.fmean(one[key] for one in found) for key in found[0] if all(key in one for one in found)}
 
 
-def metric_of(comparison: Comparison, group: Group) -> Metric | None:
-    """Return the first metric that videos or frames were scored by; None without any."""
+def metric_of(comparison: Comparison, group: Group, name: str = "") -> Metric | None:
+    """Return the metric of this name, or the first, that videos or frames were scored by; None without any."""
     held = {
         name
         for result in comparison.results
@@ -82,25 +82,28 @@ def metric_of(comparison: Comparison, group: Group) -> Metric | None:
         for one in (result.scores or {}).get("sites", {}).get(site, {}).get("samples", [])[:1]
         for name in one["values"]
     }
-    return next((metric for metric in group.metrics if metric.name in held), None)
+    return next((m for m in group.metrics if m.name in held and name in ("", m.name)), None)
 
 
-def versus(comparison: Comparison, group: Group) -> Iterator[tuple[Versus, dict[str, Matched]]]:
-    """Yield the preset's pairs, or the best two rows, with the matched values of each violin, by its name.
+def versus(comparison: Comparison, group: Group) -> Iterator[tuple[Versus, Metric, dict[str, Matched]]]:
+    """Yield the preset's pairs, or the best two rows, with their metric and each violin's matched values, by its name.
 
     A single pair has a violin of all sites and one of each.
     """
-    metric = metric_of(comparison, group)
-    if metric is None:
+    first = metric_of(comparison, group)
+    if first is None:
         return
-    for one in comparison.versus or _best_two(comparison, group, metric):
+    for one in comparison.versus or _best_two(comparison, group, first):
+        metric = metric_of(comparison, group, one.metric)
+        if metric is None:
+            continue
         asked = {name: (pair, group.sites) for name, pair in one.rows.items()}
         if len(one.rows) == 1 and len(group.sites) > 1:
             (pair,) = one.rows.values()
             asked = {ALL: (pair, group.sites), **{site: (pair, (site,)) for site in group.sites}}
         found = {name: matched(comparison, metric, *pair, sites) for name, (pair, sites) in asked.items()}
         if known := {name: values for name, values in found.items() if values is not None}:
-            yield one, known
+            yield one, metric, known
 
 
 def _best_two(comparison: Comparison, group: Group, metric: Metric) -> list[Versus]:
@@ -110,21 +113,18 @@ def _best_two(comparison: Comparison, group: Group, metric: Metric) -> list[Vers
 
 def versus_panel(comparison: Comparison, group: Group) -> Panel:
     """Draw the violins of all pairs."""
-    metric = metric_of(comparison, group)
-    charts = []
-    for one, found in versus(comparison, group):
-        assert metric is not None, "there is a pair"
-        charts.append(
-            violins(
-                {name: values.drawn for name, values in found.items()},
-                tested={name: values.test for name, values in found.items()},
-                title=f"{one.models[0]} and {one.models[1]}",
-                y_label=metric.plain_heading,
-                models=one.models,
-                level=LEVEL,
-                higher_is_better=metric.higher_is_better,
-            )
+    charts = [
+        violins(
+            {name: values.drawn for name, values in found.items()},
+            tested={name: values.test for name, values in found.items()},
+            title=f"{one.models[0]} and {one.models[1]}",
+            y_label=metric.plain_heading,
+            models=one.models,
+            level=LEVEL,
+            higher_is_better=metric.higher_is_better,
         )
+        for one, metric, found in versus(comparison, group)
+    ]
     seeds = len({result.run.seed for result in comparison.results})
     of = f"means of {seeds} seeds" if seeds > 1 else "one seed"
     text = (
@@ -136,20 +136,17 @@ def versus_panel(comparison: Comparison, group: Group) -> Panel:
 
 def versus_table(comparison: Comparison, group: Group) -> Table | None:
     """Tabulate the paired tests of all pairs; None where no videos were scored."""
-    metric = metric_of(comparison, group)
-    if metric is None:
-        return None
     rows = []
-    for one, found in versus(comparison, group):
+    for one, metric, found in versus(comparison, group):
         for name, values in found.items():
             test = values.test
             difference = metric.text(test.median) if math.isfinite(test.median) else ""
             numbers = str(len(values.tested[0])), difference, f"{test.p:.3g}", f"{test.least:.3g}"
-            rows.append((" / ".join(one.models), name, *numbers))
-    head = ("Left / right", "Of", "Videos", f"{metric.heading}, median difference", "Wilcoxon p", "Least possible p")
+            rows.append((" / ".join(one.models), name, metric.heading, *numbers))
+    head = ("Left / right", "Of", "Metric", "Videos", "Median difference", "Wilcoxon p", "Least possible p")
     note = (
         "paired by video, each the mean over its frames and over the seeds that both rows have; exact, two-sided, "
         "equal pairs left out; not corrected for the number of tests; videos of one hospital say nothing of another"
     )
     title = "Video by video" + (f": {group.title}" if len(comparison.groups) > 1 else "")
-    return Table(title, head, tuple(rows), 2, note) if rows else None
+    return Table(title, head, tuple(rows), 3, note) if rows else None

@@ -114,6 +114,18 @@ def test_multi_krum_averages_the_best_sites_alike():
     assert chosen(Krum(1, keep=None), updates())["chosen"] == ["site-1", "site-2", "site-3", "site-4"]
 
 
+@pytest.mark.parametrize(
+    ("faults", "share", "count", "kept"),
+    [(0, 2 / 3, 9, 6), (0, 2 / 3, 8, 5), (0, 2 / 3, 3, 2), (0, 0.5, 5, 3), (0, 0.01, 9, 1), (1, 0.99, 5, 4)],
+)
+def test_a_share_below_one_keeps_the_nearest_number_of_sites_but_one_at_least_and_no_faulty_one(
+    faults, share, count, kept
+):
+    report = chosen(Krum(faults, keep=share), updates([[float(i**2), 0.0] for i in range(count)], [1] * count))
+    best = sorted(report["scores"], key=report["scores"].__getitem__)[:kept]
+    assert report["chosen"] == sorted(best) and Krum(faults, keep=share).min_sites == 2 * faults + 3
+
+
 def test_multi_krum_of_all_sites_is_their_plain_mean():
     found = step(Krum(0, keep=None), shared(), updates()).models.shared["w"].tolist()
     assert found == pytest.approx([sum(s[i] for s in SITES) / 5 for i in (0, 1)], abs=1e-12)

@@ -1,8 +1,10 @@
 """FL-EndoViT's downstream tables: their rows, sites and sizes; one carried out."""
 
 import csv
+from dataclasses import replace
 
 import pytest
+import torch
 
 from shared_components.cli import main
 from shared_components.commands import compare
@@ -11,7 +13,10 @@ from shared_components.experiments.comparison.fl_endovit_downstream import DOWNS
 from shared_components.experiments.comparison.plan import SCALES, Run, at_scale, resolved, scale_of
 from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.starts import STARTS
-from shared_components.networks.bundle_config import load_bundle
+from shared_components.networks.bundle_config import load_bundle, weightless
+from shared_components.networks.checkpoints import CheckpointError
+from shared_components.networks.resnet import ResNet50
+from shared_components.networks.resnet_clips import ResNetClips
 from tests.experiments.comparison.conftest import DICE, SITES, compared, result, texts
 from tests.experiments.comparison.test_starts import planned  # noqa: F401  # a fixture
 
@@ -65,6 +70,47 @@ def test_every_table_can_be_planned_at_every_scale(name, planned):  # noqa: F811
             assert run.before is None or run.before.open_bundle().network["architecture"] == (
                 "base" if scale == "paper" else "tiny"
             )
+
+
+@pytest.fixture(scope="module")
+def imagenet(tmp_path_factory):
+    """A file of ResNet-50 as torchvision writes it."""
+    torch.manual_seed(5)
+    path = tmp_path_factory.mktemp("imagenet") / "resnet50.pth"
+    torch.save(ResNet50(classes=1000).state_dict(), path)
+    return path
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_table_10_has_resnet_50_from_its_file_trained_as_the_other_rows_are(scale, planned, imagenet):  # noqa: F811
+    words = ("--preset", "fl-endovit-table10", "--scale", scale)
+    preset, runs = planned(*words, "--start-of", f"resnet={imagenet}")
+    first, *others = runs
+    assert (
+        first.variant.label == "RN50" and first.start_file == str(imagenet) and "RN50 is resnet50.pth" in preset.remark
+    )
+    assert isinstance(weightless(first.open_bundle().network), ResNetClips) and first.variant.method == "local"
+    assert all(run.settings() == replace(first.settings(), start=run.settings().start) for run in others)
+    assert all(run.open_bundle().tasks == first.open_bundle().tasks for run in others)
+    preset, runs = planned(*words)
+    assert "RN50" not in {run.variant.label for run in runs} and "--start-of resnet=FILE" in preset.remark
+
+
+def test_a_file_of_another_network_is_no_start_of_resnet_50(planned, tmp_path):  # noqa: F811
+    torch.save({"conv1.weight": torch.ones(64, 3, 7, 7)}, tmp_path / "resnet18.pth")
+    with pytest.raises(CheckpointError, match="another network than ResNet-50 encoder: it lacks"):
+        planned("--preset", "fl-endovit-table10", "--start-of", f"resnet={tmp_path / 'resnet18.pth'}")
+
+
+@pytest.mark.slow
+def test_the_row_of_resnet_50_is_carried_out(tmp_path, monkeypatch, imagenet):
+    row = PRESETS["fl-endovit-table10"].variants[0]
+    monkeypatch.setitem(PRESETS, "tiny", replace(PRESETS["fl-endovit-table10"], variants=(row,)))
+    out = ["--scale", "quick", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path)]
+    assert main(["compare", "--preset", "tiny", "--start-of", f"resnet={imagenet}", *out]) == 0
+    with (tmp_path / "scores.csv").open() as file:
+        found = [float(line["value"]) for line in csv.DictReader(file) if line["metric"] == "accuracy"]
+    assert len(found) >= 4 and all(0 <= value <= 1 for value in found)
 
 
 def runs_of(name, scale):

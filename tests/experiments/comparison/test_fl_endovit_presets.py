@@ -5,8 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from shared_components.commands import compare
+from shared_components.core.method import Models, Update, load_method
+from shared_components.core.partition import Partition
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
@@ -16,7 +19,7 @@ from shared_components.experiments.comparison.plan import Run, at_scale, average
 from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.results import Comparison, read_results
 from shared_components.experiments.comparison.run import carry_out
-from shared_components.experiments.comparison.tables import patches_table
+from shared_components.experiments.comparison.tables import own_tables
 from shared_components.networks.bundle_config import bundle_names
 from shared_components.networks.vit import DEVIATION
 from tests.experiments.comparison.conftest import parsed, texts
@@ -30,10 +33,21 @@ def test_table_1_has_the_papers_rows_with_and_without_swa_the_released_steps_and
     trained = [row.label for row in TABLE1.variants if row.trains]
     assert trained == [
         "Centralised", "Adaptive FedSAM", "FedAvg", "FedMedian", "QFedAvg (q = 2)", "QFedAvg (q = 0.5)", "FedAvgM",
-        "Krum", "FedAdam", RELEASED,
+        "Multi-Krum", "FedAdam", RELEASED,
     ]  # fmt: skip
     assert labels == [f"{name}{swa}" for name in trained for swa in ("", " + SWA")] + ["Mean colour", "Untrained"]
     assert all(label in labels for one in TABLE1.versus for pair in one.rows.values() for label in pair)
+
+
+@pytest.mark.parametrize("preset", ["fl-endovit-table1", "fl-endovit-aggregation"])
+@pytest.mark.parametrize(("sites", "kept"), [(3, 2), (4, 3), (5, 3), (6, 4), (9, 6)])
+def test_krum_keeps_six_of_nine_sites_and_of_fewer_as_large_a_share(preset, sites, kept):
+    (row,) = (row for row in PRESETS[preset].variants if "Krum" in row.label)
+    given = [Update(f"site-{i}", 1, {"w": torch.tensor([float(i**2)])}) for i in range(sites)]
+    method = load_method(row.method, **row.arguments)
+    result = method.server.aggregator.apply({}, Partition(()), Models({"w": torch.zeros(1)}, {}), given)
+    chosen = [update.pieces["w"].item() for update in given if update.site in result.report["krum"]["chosen"]]
+    assert len(chosen) == kept and result.models.shared["w"].item() == pytest.approx(sum(chosen) / kept)
 
 
 @pytest.mark.parametrize("scale", ["small", "paper"])
@@ -90,7 +104,7 @@ def test_one_run_has_a_row_of_its_last_model_and_one_of_the_mean(compared):
     losses = [result.average(group, group.metrics[-1]) for result in compared.results]
     assert len(set(losses)) == 4 and losses[0] < losses[3]
     assert last.records and not mean.records and (last.cost("steps"), mean.cost("steps")) == (8, 8)
-    table = patches_table(compared, group)
+    (table,) = own_tables(compared)
     assert list(table.head) == ["Method", *LIMITS, "loss", "optimizer steps"] and texts(table)[2][-1] == "–"
     assert "validation videos of a, b" in table.note and compared.split == "validation"
 

@@ -1,4 +1,4 @@
-"""SurgFed's Figure 4: every site's row, and nothing where no run has pictures."""
+"""Frames by methods: every site's row, or the row of the site outside, and nothing without pictures."""
 
 import base64
 
@@ -8,6 +8,7 @@ from shared_components.common.drawing.pictures import encoded
 from shared_components.experiments.comparison import grid as module
 from shared_components.experiments.comparison.grid import HEIGHT, WIDTH, grid
 from shared_components.experiments.comparison.pictures import OUTSIDE, Gallery, Picture, Row
+from shared_components.experiments.comparison.presets import PRESETS
 from tests.experiments.comparison.conftest import compared, result
 
 BLUE, GREEN = (0, 0, 200), (0, 200, 0)
@@ -25,6 +26,17 @@ def test_a_row_per_site_holds_frame_truth_and_answers(monkeypatch):
     drawn = grid(compared(result("FedAvg", 1, (0.5, 0.4))))
     assert drawn.shape[1] > 3 * WIDTH and drawn.shape[0] > 2 * HEIGHT and drawn.shape[0] < 3 * HEIGHT
     assert [int((drawn == colour).all(2).sum()) for colour in (BLUE, GREEN)] == [2 * 64 * WIDTH] * 2
+
+
+def test_the_site_outside_has_a_picture_of_its_own(monkeypatch):
+    places = [(site, [Row("v", [picture("frame", colour)], [])]) for site, colour in (("a", BLUE), (OUTSIDE, GREEN))]
+    monkeypatch.setattr(module, "gallery", lambda *_: Gallery(None, (), (), 1, places, ()))
+    inside, outside = (
+        grid(compared(result("FedAvg", 1, (0.5, 0.4)), layout=PRESETS[name].layout))
+        for name in ("fedst-figure3", "fedst-figure4")
+    )
+    for drawn, expected in ((inside, (64 * WIDTH, 0)), (outside, (0, 64 * WIDTH))):
+        assert tuple(int((drawn == colour).all(2).sum()) for colour in (BLUE, GREEN)) == expected
 
 
 def test_without_pictures_there_is_none():

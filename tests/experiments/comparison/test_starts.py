@@ -88,7 +88,7 @@ def test_weights_are_read_before_anything_is_rendered(weights, tmp_path, monkeyp
     damaged.write_bytes(b"no weights")
     other = [f"--start-of=imagenet={weights['imagenet']}", *given(weights, "imagenet")]
     for words, said in (
-        (["--start-of", "imagnet=a"], "--start-of is 'imagnet=a'; give imagenet, centralised, federated and a file"),
+        (["--start-of", "imagnet=a"], "'imagnet=a'; give imagenet, centralised, federated, resnet and a file"),
         (["--start-of", "imagenet="], "--start-of is 'imagenet='"), (["--start-of", "random=a.pth"], "'random=a.pth'"),
         (other, "--start-of gives imagenet twice"),
         (["--start-of", "imagenet=/nowhere/mae.pth"], "checkpoint /nowhere/mae.pth does not exist"),

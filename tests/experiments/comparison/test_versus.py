@@ -38,7 +38,8 @@ def test_a_frame_that_one_row_lacks_is_not_paired():
 
 def test_without_a_presets_pairs_the_best_two_are_compared_at_all_sites_and_each():
     comparison = compared(row("A", 1, 0.1), row("B", 1, 0.0), result("C", 1, (0.1, 0.1)))
-    ((one, found),) = versus(comparison, comparison.groups[0])
+    ((one, metric, found),) = versus(comparison, comparison.groups[0])
+    assert metric == DICE
     assert set(one.models) == {"A", "B"} and list(found) == ["all sites", "a"]
 
 
@@ -51,11 +52,26 @@ def test_violins_and_tests_of_named_pairs_are_on_the_page_and_in_the_tables():
     assert [p.title for p in panels(comparison, group)][1] == panel.title == "Video by video"
     assert "left: FL, right: CEN" in panel.charts[0] and "p 0.25, n 3" in panel.charts[0] and ">few<" in panel.charts[0]
     assert [list(cells) for cells in table.rows] == [
-        ["FL / CEN", "few", "3", "10.00", "0.25", "0.25"], ["FL / CEN", "all", "3", "0.00", "1", "1"],
+        ["FL / CEN", "few", "Dice (%)", "3", "10.00", "0.25", "0.25"],
+        ["FL / CEN", "all", "Dice (%)", "3", "0.00", "1", "1"],
     ]  # fmt: skip
     assert table in all_tables(comparison)
-    read = [[one.test for _, found in versus(comparison, group) for one in found.values()] for _ in range(2)]
+    read = [[one.test for _, _, found in versus(comparison, group) for one in found.values()] for _ in range(2)]
     assert all(once is again for once, again in zip(*read, strict=True)), "figure and table compute it once"
+
+
+def test_a_pair_may_name_its_metric_and_one_that_nobody_scored_by_has_no_violin():
+    rows = row("A", 1, 0.1), row("B", 1, 0.0)
+    for one, more in zip(rows, (0.2, 0.0), strict=True):
+        for sample in one.scores["sites"]["a"]["samples"]:
+            sample["values"]["iou"] = sample["values"]["dice"] / 2 + more
+    pairs = {"all": ("A", "B")}
+    comparison = compared(*rows, versus=tuple(Versus(("FL", "CEN"), pairs, name) for name in ("", "iou", "assd")))
+    panel, table = versus_panel(comparison, comparison.groups[0]), versus_table(comparison, comparison.groups[0])
+    assert len(panel.charts) == 2 and "Dice" in panel.charts[0] and "IoU" in panel.charts[1]
+    differences = {(cells[1], cells[2]): cells[4] for cells in table.rows}
+    assert differences["all sites", "Dice (%)"] == "10.00" and differences["all sites", "IoU (%)"] == "25.00"
+    assert len({metric for _, metric in differences}) == 2
 
 
 def test_runs_without_such_numbers_have_none():

@@ -1,0 +1,88 @@
+"""ResNet-50 with torchvision's names of the weights: He et al., "Deep residual learning", CVPR 2016 (arXiv 1512.03385).
+
+The 3 x 3 convolution of a block has the stride, as in torchvision's checkpoints ("v1.5"). In plain PyTorch, since the
+project does not depend on torchvision.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from shared_components.common.arguments import between
+
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colours in 0..1
+STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
+"""Channels inside a block, blocks, and the first block's stride."""
+EXPANSION = 4  # of a block's output channels
+FEATURES = STAGES[-1][0] * EXPANSION
+
+
+class ResNet50(nn.Module):
+    """Label pictures, or compute 2,048 features of each; 25,557,032 parameters with 1,000 classes, 23,508,032 without.
+
+    Args:
+        classes: Outputs of the last layer `fc`; 0: without it.
+
+    Raises:
+        ValueError: The number of classes is below 0 or not whole.
+    """
+
+    official = ("ResNet-50", "fc")  # see `checkpoints.load_encoder`
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, *, classes: int = 0) -> None:
+        super().__init__()
+        between("ResNet50", "classes", classes, 0, whole=True)
+        self.conv1 = nn.Conv2d(3, 64, 7, 2, padding=3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        given = [64, *(channels * EXPANSION for channels, _, _ in STAGES)]
+        stages = [_stage(width, *stage) for width, stage in zip(given, STAGES, strict=False)]
+        self.layer1, self.layer2, self.layer3, self.layer4 = stages
+        self.fc = nn.Linear(FEATURES, classes) if classes else nn.Identity()
+        for name, values in (("mean", MEAN), ("deviation", DEVIATION)):
+            self.register_buffer(name, torch.tensor(values).reshape(3, 1, 1), persistent=False)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Return logits (B, classes), or features (B, 2048) without classes, of pictures (B, 3, H, W) in 0..1.
+
+        Raises:
+            ValueError: The pictures have another shape.
+        """
+        if image.dim() != 4 or image.shape[1] != 3:
+            raise ValueError(f"ResNet50 takes images (B, 3, H, W), and got {list(image.shape)}")
+        x = F.relu(self.bn1(self.conv1((image - self.mean) / self.deviation)))
+        x = F.max_pool2d(x, 3, 2, padding=1)  # (B, 3, H, W) -> (B, 64, H/4, W/4)
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(x.mean((2, 3)))  # (B, 2048, H/32, W/32) -> (B, 2048)
+
+
+def _stage(given: int, channels: int, blocks: int, stride: int) -> nn.Sequential:
+    """(B, given, H, W) -> (B, 4 * channels, H / stride, W / stride)."""
+    later = [Bottleneck(EXPANSION * channels, channels, 1) for _ in range(blocks - 1)]
+    return nn.Sequential(Bottleneck(given, channels, stride), *later)
+
+
+class Bottleneck(nn.Module):
+    """Convolutions of 1, 3 and 1 pixels, and a way around them, which is a convolution where shapes differ."""
+
+    def __init__(self, given: int, channels: int, stride: int) -> None:
+        super().__init__()
+        width = EXPANSION * channels
+        self.conv1 = nn.Conv2d(given, channels, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.conv3 = nn.Conv2d(channels, width, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(width)
+        around = nn.Sequential(nn.Conv2d(given, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+        self.downsample = around if given != width or stride > 1 else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, given, H, W) -> (B, 4 * channels, H / stride, W / stride)."""
+        found = F.relu(self.bn1(self.conv1(x)))
+        found = F.relu(self.bn2(self.conv2(found)))
+        return F.relu(self.bn3(self.conv3(found)) + self.downsample(x))

@@ -1,0 +1,178 @@
+"""Every table and figure of the four papers has a preset or a benchmark, or a reason why it has none."""
+
+import importlib
+from dataclasses import dataclass
+
+import pytest
+
+from shared_components.data.splits import FEW_SHOT
+from shared_components.experiments.comparison.grid import LAYOUTS
+from shared_components.experiments.comparison.mixing_figure import LAYOUT
+from shared_components.experiments.comparison.plan import BEST_OF
+from shared_components.experiments.comparison.presets import PRESETS
+from shared_components.tasks import phases
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A preset that shows it, the layout of its page and, for violins, the pair and the metric."""
+
+    preset: str
+    layout: str = ""
+    violin: str = ""
+    metric: str = ""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A benchmark, or data of the library, that has it."""
+
+    module: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Not a result, for a reason."""
+
+    reason: str
+
+
+DIAGRAM, SITES = Nothing("a diagram of the method"), Nothing("the numbers of the sites' data")
+
+
+def violin(preset, pair, metric=""):
+    return Shown(f"fl-endovit-{preset}", violin=pair, metric=metric)
+
+
+# By hand from the papers, in their order. FL-EndoViT's captions of Figures 6 and 11 repeat the captions of Figures 5
+# and 10, accuracy; the tables beside them have accuracy and F1.
+PAPERS = {
+    "PFedSIS": {
+        "Figure 1": DIAGRAM,
+        "Table I": Shown("pfedsis-table1"),
+        "Figure 2": Shown("pfedsis-figure2", "pictures"),
+        "Table II": Shown("pfedsis-table2", "costs"),
+        "Figure 3": Shown("pfedsis-figure3", LAYOUT),
+        "Table III": Shown("pfedsis-table3", "ablation"),
+        "Table IV": Shown("pfedsis-table4", "ablation"),
+    },
+    "FedST": {
+        "Figure 1": Nothing("examples of the sites' frames"),
+        "Figure 2": DIAGRAM,
+        "Table 1": SITES,
+        "Table 2": Shown("fedst-table2"),
+        "Figure 3": Shown("fedst-figure3", "pictures"),
+        "Table 3": Shown("fedst-table3", "held-out"),
+        "Figure 4": Shown("fedst-figure4", "held-out pictures"),
+        "Table 4": Shown("fedst-table4"),
+        "Table 5": Shown("fedst-table5"),
+        "Table 6": Shown("fedst-table6"),
+        "Table 7": Shown("fedst-table7"),
+        "Figure 5": Shown("fedst-figure5"),
+        "Figure 6": Shown("fedst-figure6"),
+        "Figure 7": Shown("fedst-figure7"),
+        "Table 8": Shown("fedst-table8", "held-out"),
+        "Table 9": Shown("fedst-table9", "costs"),
+    },
+    "SurgFed": {
+        "Figure 1": DIAGRAM,
+        "Figure 2": DIAGRAM,
+        "Table I": Shown("surgfed-table1"),
+        "Table II": Shown("surgfed-table2"),
+        "Figure 3": Shown("surgfed-figure3"),
+        "Figure 4": Shown("surgfed-figure4", "pictures"),
+        "Table III": Shown("surgfed-table3"),
+        "Table IV": Shown("surgfed-table4"),
+        "Table ??": Shown("surgfed-efficiency", "costs"),  # the text refers to it, without a number
+    },
+    "FL-EndoViT": {
+        "Figure 1": DIAGRAM,
+        "Table 1": Shown("fl-endovit-table1", "patches"),
+        "Table 2": Shown("fl-endovit-table2"),
+        "Table 3": Shown("fl-endovit-table3"),
+        "Table 4": Shown("fl-endovit-table4"),
+        "Table 5": Shown("fl-endovit-table5"),
+        "Table 6": (
+            Shown("fl-endovit-table6-segmentation"), Shown("fl-endovit-table6-triplets"),
+            Shown("fl-endovit-table6-phases"),
+        ),
+        "Table 7": Shown("fl-endovit-table7", "patches"),
+        "Table 8": Counted("evidence.benchmarks.pretraining_cost", "counted"),
+        "Table 9": Counted("shared_components.data.splits", "FEW_SHOT"),
+        "Figure 2": violin("table2", "all, high"),
+        "Figure 3": violin("table2", "all, low"),
+        "Figure 4": violin("table3", "all"),
+        "Figure 5": (violin("table4", "all, S1", "accuracy"), violin("table4", "all, S2", "accuracy")),
+        "Figure 6": (violin("table4", "all, S1", "f1"), violin("table4", "all, S2", "f1")),
+        "Figure 7": violin("table6-segmentation", "all, high, frozen"),
+        "Figure 8": violin("table6-segmentation", "all, low, frozen"),
+        "Figure 9": violin("table6-triplets", "all, frozen"),
+        "Figure 10": (
+            violin("table6-phases", "all, frozen, S1", "accuracy"),
+            violin("table6-phases", "all, frozen, S2", "accuracy"),
+        ),
+        "Figure 11": (
+            violin("table6-phases", "all, frozen, S1", "f1"), violin("table6-phases", "all, frozen, S2", "f1"),
+        ),
+        "Table 10": Shown("fl-endovit-table10"),
+        "Table 11": Shown("fl-endovit-table11", "classes"),
+    },
+}  # fmt: skip
+COUNTS = {"PFedSIS": (4, 3), "FedST": (9, 7), "SurgFed": (4, 4), "FL-EndoViT": (11, 11)}
+"""Numbered tables and figures."""
+ROMAN = ("I", "II", "III", "IV")
+EXTRA = {"fl-endovit-aggregation", "fedsurg", "surgfed-figure3-aggregated"}
+"""Presets beside the papers' tables: Table 1's schemes on segmentation, a challenge, and the released code's switch."""
+EACH = [(paper, name, what) for paper, entries in PAPERS.items() for name, what in entries.items()]
+
+
+def shown(what):
+    return [one for one in (what if isinstance(what, tuple) else (what,)) if isinstance(one, Shown)]
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_list_has_every_number_of_a_paper(paper):
+    tables, figures = COUNTS[paper]
+    roman = any("Table I" == name for name in PAPERS[paper])
+    numbers = ROMAN[:tables] if roman else range(1, tables + 1)
+    expected = {f"Table {number}" for number in numbers} | {f"Figure {number}" for number in range(1, figures + 1)}
+    assert PAPERS[paper].keys() - {"Table ??"} == expected
+
+
+@pytest.mark.parametrize(("paper", "name", "what"), EACH, ids=[f"{paper}, {name}" for paper, name, _ in EACH])
+def test_it_has_a_preset_or_a_benchmark_or_a_reason(paper, name, what):
+    if isinstance(what, Nothing):
+        assert what.reason
+    elif isinstance(what, Counted):
+        assert getattr(importlib.import_module(what.module), what.name)
+    for one in shown(what):
+        preset = PRESETS[one.preset]
+        assert f"of {paper}" in preset.title and preset.variants
+        if not one.violin and name != "Table ??":
+            assert f"{name}:" in f"{preset.title}:" or f"{name} " in preset.title
+        if one.layout:
+            assert preset.layout == one.layout
+    assert shown(what) or isinstance(what, Nothing | Counted)
+
+
+@pytest.mark.parametrize("one", [one for _, _, what in EACH for one in shown(what) if one.violin], ids=str)
+def test_a_figure_of_violins_is_a_pair_of_rows_by_its_metric(one):
+    preset = PRESETS[one.preset]
+    labels = {row.label for row in preset.variants}
+    (pair,) = (v for v in preset.versus if one.violin in v.rows and v.metric == one.metric)
+    assert pair.models == ("FL-EndoViT", "CEN-EndoViT") and set(pair.rows[one.violin]) <= labels
+    assert not one.metric or one.metric in {metric.name for metric in phases.METRICS}
+
+
+def test_what_is_drawn_is_what_the_paper_shows():
+    assert set(LAYOUTS) == {"pictures", "held-out pictures"}
+    assert all(set(row.shows.values()) == set(BEST_OF) for row in PRESETS["fl-endovit-table7"].variants)
+    assert {task: tuple(videos) for task, videos in FEW_SHOT.items()} == {
+        "segmentation": (1, 2, 4), "triplets": (2, 4, 8), "phases": (2, 4, 8),
+    }  # fmt: skip
+    assert {row.label for row in PRESETS["fl-endovit-table10"].variants} >= {"RN50", "FL-EndoViT", "CEN-EndoViT"}
+
+
+def test_every_preset_is_of_a_paper_or_named_here():
+    assert {one.preset for _, _, what in EACH for one in shown(what)} | EXTRA == PRESETS.keys()
