@@ -20,7 +20,7 @@ from typing import Any
 import av
 import numpy as np
 
-from shared_components.data.files import DataError, refuse_large, refuse_special
+from shared_components.data.files import DataError, refuse_large, refuse_pointer, refuse_special
 
 CONVERT = "convert it to H.264 MP4 or to a folder of images"
 MOST_OPEN = 4
@@ -42,6 +42,7 @@ def opened(path: Path) -> Iterator[Any]:
     """
     try:
         refuse_special(path)
+        refuse_pointer(path)
         # an absolute path, since FFmpeg takes "case:1.mp4" for a protocol
         container = av.open(str(path.absolute()), metadata_errors="ignore", options={"format_whitelist": FORMATS})
     except (av.error.FFmpegError, OSError) as error:

@@ -18,6 +18,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from shared_components.common.atomic import atomically, write_bytes
+from shared_components.common.git_lfs import WHAT as LFS_POINTER
+from shared_components.common.git_lfs import WHAT_TO_DO as LFS_PULL
+from shared_components.common.git_lfs import is_pointer_file
 from shared_components.common.reject_code import is_expression
 from shared_components.common.sanitise import is_plain
 
@@ -109,6 +112,7 @@ def stored_weights(path: Path, *, allowed: Sequence[type] = ()) -> dict[str, Ten
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"checkpoint {path} does not exist; give the path of a model.safetensors or model.pt")
+    refuse_pointer(Path(path))
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -129,6 +133,7 @@ def load_metadata(path: Path) -> dict[str, str]:
     """
     if not Path(path).is_file():
         raise CheckpointError(f"checkpoint {path} does not exist; give the path of a model.safetensors or model.pt")
+    refuse_pointer(Path(path))
     try:
         if Path(path).suffix != ".safetensors":
             return _notes_in_zip(path)
@@ -136,6 +141,12 @@ def load_metadata(path: Path) -> dict[str, str]:
             return dict(file.metadata() or {})
     except _DAMAGES as error:
         raise CheckpointError(f"checkpoint {path} is damaged; copy it again") from error
+
+
+def refuse_pointer(path: Path) -> None:
+    """Raise a CheckpointError where Git LFS has left a pointer in the place of a checkpoint."""
+    if is_pointer_file(path):
+        raise CheckpointError(f"checkpoint {path} {LFS_POINTER}; {LFS_PULL}")
 
 
 def _notes_in_zip(path: Path) -> dict[str, str]:

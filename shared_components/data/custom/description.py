@@ -14,7 +14,7 @@ from shared_components.data.files import VOLUMES, Axes
 
 Kind = Literal["frames", "nifti"]
 KINDS: tuple[Kind, ...] = ("frames", "nifti")
-VIDEO = "{video}"
+VIDEO, GROUP, CLASS = "{video}", "{group}", "{class}"
 IMAGES = f"images/{VIDEO}"
 MASKS: dict[Kind, str] = {"frames": f"masks/{VIDEO}", "nifti": f"masks/{VIDEO}.nii.gz"}
 """Where masks lie by default."""
