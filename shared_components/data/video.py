@@ -110,6 +110,21 @@ def frame_count(path: Path) -> int:
     return max(index.count, index.announced)
 
 
+def frame_seconds(path: Path) -> list[float]:
+    """Return when each frame is shown, in seconds since the first; without times in the file, by its frame rate.
+
+    Raises:
+        DataError: it is missing, damaged or no video.
+    """
+    index = _index(path)
+    with opened(path) as container:
+        stream = shown_stream(container, path)
+        tick, rate = stream.time_base, stream.average_rate
+    if len(index.times) == index.count and tick:
+        return [float((time - index.times[0]) * tick) for time in index.times]
+    return [float(place / rate) for place in range(index.count)] if rate else []
+
+
 def read_frame(path: Path, number: int) -> np.ndarray:
     """Read one frame, counted from 0, as uint8 RGB (H, W, 3).
 

@@ -113,7 +113,7 @@ def files_of(
 
 def placed(root: Path, template: str, video: str) -> Path:
     """Return the folder or file of one video, without what names its frames."""
-    return root / _of_video(_folder(template), video)
+    return root / of_video(_folder(template), video)
 
 
 def frame_order(name: str) -> tuple[tuple[tuple[str, int], ...], ...]:
@@ -184,12 +184,12 @@ def _pattern(template: str, video: str) -> re.Pattern[str]:
     if "*" not in last:
         return re.compile(r"(?P<frame>.+)\.[^.]+")
     frame = _FRAME if VIDEO in last else ".+?"
-    before, after = (re.escape(part) for part in _of_video(last, video).split("*"))
+    before, after = (re.escape(part) for part in of_video(last, video).split("*"))
     ending = "" if Path(last).suffix else r"\.[^.]+"
     return re.compile(f"{before}(?P<frame>{frame}){after}{ending}", re.IGNORECASE)
 
 
-def _of_video(path: str, video: str) -> str:
+def of_video(path: str, video: str) -> str:
     """Put a video's name into a template; what stands before its last slash is the group."""
     group, _, name = video.rpartition("/") if GROUP in path else ("", "", video.rpartition("/")[2])
     return path.replace(GROUP, group).replace(VIDEO, name)
@@ -230,11 +230,12 @@ def place_pattern(folder: str) -> re.Pattern[str]:
     return re.compile("".join(pieces))
 
 
-def file_pattern(template: str, words: Sequence[str] = ()) -> re.Pattern[str]:
+def file_pattern(template: str, words: Sequence[str] = (), *, frame: str = "") -> re.Pattern[str]:
     """Return what the paths of a template's files are like: groups `group`, `video`, `frame` and `class`.
 
     Args:
         words: what may stand for {class}; none: anything.
+        frame: the name of the one frame; "": of any.
     """
     last = _last(template)
     path = template if "*" in template or last.lower().endswith((*VIDEOS, *VOLUMES)) else f"{template}/*"
@@ -243,7 +244,7 @@ def file_pattern(template: str, words: Sequence[str] = ()) -> re.Pattern[str]:
         GROUP: "(?P<group>.+?)",
         VIDEO: "(?P<video>[^/]+?)",
         CLASS: f"(?P<class>{classes})",
-        "*": f"(?P<frame>{_FRAME if VIDEO in last and '*' in last else '[^/]+?'})",
+        "*": f"(?P<frame>{re.escape(frame) or (_FRAME if VIDEO in last and '*' in last else '[^/]+?')})",
     }
     names = {GROUP: "group", VIDEO: "video", CLASS: "class", "*": "frame"}
     pieces, seen = [], set[str]()

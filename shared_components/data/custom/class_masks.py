@@ -1,0 +1,128 @@
+"""Masks of one class each: their files by frame, and the label map that they make together."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from shared_components.data.custom.description import CLASS
+from shared_components.data.custom.layout import file_pattern, of_video
+from shared_components.data.custom.masks import read_mask
+from shared_components.data.custom.scan import is_binary
+from shared_components.data.files import IMAGES, DataError, folders_below
+
+AGAIN = (
+    "export it without smoothed edges, or write 'threshold: 0.5' in site.yaml, the share from which on a pixel counts"
+)
+
+
+def class_files(
+    root: Path, template: str, video: str, *, words: Sequence[str], images: Mapping[str, Path]
+) -> dict[str, tuple[Path, ...]]:
+    """List the masks of each frame of a video, in the order of ``words``.
+
+    Args:
+        template: holds {class}, for which one of ``words`` stands.
+        images: those of the video by the names of their frames.
+
+    Raises:
+        DataError: there is a mask of a class that is none of the words.
+    """
+    there = of_video(template, video)
+    pattern = file_pattern(there, words)
+    found: dict[str, dict[str, Path]] = defaultdict(dict)
+    others: list[Path] = []
+    order = {word.lower(): place for place, word in enumerate(words)}
+    for path in _files(root / _fixed(there), set(images.values())):
+        if match := pattern.fullmatch(path.relative_to(root).as_posix()):
+            found[match["frame"]][match["class"].lower()] = path
+        else:
+            others.append(path)
+    _refuse_unnamed(root, there, others, images)
+    return {
+        frame: tuple(masks[word] for word in sorted(masks, key=order.__getitem__)) for frame, masks in found.items()
+    }
+
+
+def _files(folder: Path, images: Collection[Path]) -> list[Path]:
+    paths = [path / name for path, names in folders_below(folder) for name in names]
+    return [path for path in paths if path.suffix.lower() in IMAGES and path not in images]
+
+
+def _fixed(template: str) -> str:
+    """Return the folders of a template before the first part with a placeholder."""
+    parts = template.split("/")
+    place = next(number for number, part in enumerate(parts) if "*" in part or CLASS in part)
+    return "/".join(parts[:place])
+
+
+def _refuse_unnamed(root: Path, template: str, others: Sequence[Path], images: Mapping[str, Path]) -> None:
+    """Refuse masks of a class without a name in `ids`; what is no mask of one class is passed over."""
+    seen: set[str] = set()
+    for path in others:
+        name = path.relative_to(root).as_posix()
+        frame = max((frame for frame in images if frame in name), key=len, default="")
+        match = file_pattern(template, frame=frame).fullmatch(name) if frame else None
+        if match is None or match["class"] in seen:
+            continue
+        seen.add(word := match["class"])
+        if is_binary(path):
+            what = f"is a mask of class {word!r}, which 'ids' of site.yaml does not name"
+            raise DataError(path, what, f"name it there, such as '{word}: {word}', or move its masks away")
+
+
+def read_classes(
+    files: Sequence[Path], template: str, places: Mapping[str, int], *, threshold: float | None
+) -> np.ndarray:
+    """Read masks of one class each as one uint8 (H, W) of class ids; where none has a pixel it is 0.
+
+    Args:
+        places: class id of each word that stands for {class}.
+        threshold: share of a smoothed pixel from which on it is of the class; None: smoothed masks are refused.
+
+    Raises:
+        DataError: a mask has more than two values, another size than the first, or shares pixels with another.
+    """
+    pattern = _path_pattern(template, tuple(places))
+    label: np.ndarray | None = None
+    taken: np.ndarray | None = None
+    for path in files:
+        match = pattern.fullmatch(path.as_posix())
+        here = _present(path, threshold)
+        if label is None or taken is None:
+            label, taken = np.zeros(here.shape, np.uint8), np.zeros(here.shape, bool)
+        if here.shape != label.shape:
+            raise DataError(path, f"has another size than {files[0].name}", "export all masks of a frame at one size")
+        if shared := int((here & taken).sum()):
+            what = f"shares {shared:,} pixels with the masks of other classes of the same frame"
+            raise DataError(path, what, "leave every pixel to one class, and export the masks again")
+        taken |= here
+        label[here] = {word.lower(): place for word, place in places.items()}[match["class"].lower()] if match else 0
+    assert label is not None
+    return label
+
+
+def _present(path: Path, threshold: float | None) -> np.ndarray:
+    """Return where a mask of one class has it, bool (H, W)."""
+    values = read_mask(path, coloured=False)
+    if threshold is not None:
+        return values >= threshold * _white(values)
+    if len(found := np.unique(values)) > 2 or (len(found) == 2 and found[0] != 0):
+        raise DataError(path, f"is a mask of one class with {len(found)} values, from {found[0]} to {found[-1]}", AGAIN)
+    return values > 0
+
+
+def _white(values: np.ndarray) -> int:
+    """Return the value of a pixel that is wholly of the class: the largest of its type, or 1."""
+    most = int(values.max())
+    return 1 if most <= 1 else 255 if most <= 255 else 65_535
+
+
+@lru_cache(maxsize=64)
+def _path_pattern(template: str, words: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(f"(?:.*/)?{file_pattern(template, words).pattern}", re.IGNORECASE)
