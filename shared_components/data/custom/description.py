@@ -82,13 +82,13 @@ def describe(kind: Kind, config: Mapping[str, Any]) -> tuple[Own, tuple[str, ...
     for place in (VIDEO, GROUP):
         if (place in images) != (place in masks):
             raise ValueError(
-                f"'images' is {images!r} and 'masks' is {masks!r}; write {place} in both, or in neither if there is one "
-                f"{place[1:-1]}"
+                f"'images' is {images!r} and 'masks' is {masks!r}; write {place} in both, or in neither if there is "
+                f"one {place[1:-1]}"
             )
-    by_class = CLASS in masks
-    table = parse_words(config["ids"]) if by_class else parse_ids(config["ids"])
-    named, classes = own_classes(table.values(), config.get("classes"))
-    ids = Ids((), coloured=False) if by_class else class_ids(table, named)
+    words = parse_words(config["ids"]) if CLASS in masks else {}
+    table = {} if words else parse_ids(config["ids"])
+    named, classes = own_classes((words or table).values(), config.get("classes"))
+    ids = class_ids(table, named)
     if kind == "nifti":
         _refuse_as_nifti(masks, ids)
     if "axes" in config and kind != "nifti":
@@ -97,8 +97,8 @@ def describe(kind: Kind, config: Mapping[str, Any]) -> tuple[Own, tuple[str, ...
         raise ValueError(f"'threshold' is for masks in image files, and this dataset is {kind!r}; leave it out")
     optional = ("first_frame", "partly_labelled", "axes", "threshold", "mask_numbers")
     rest = {key: config[key] for key in optional if key in config}
-    words = tuple((word, places(named)[name]) for word, name in table.items()) if by_class else ()
-    return Own(kind, ids, named, images, masks, words=words, **rest), classes
+    placed = tuple((word, places(named)[name]) for word, name in words.items())
+    return Own(kind, ids, named, images, masks, words=placed, **rest), classes
 
 
 def _refuse_as_nifti(masks: str, ids: Ids) -> None:

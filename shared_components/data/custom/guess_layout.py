@@ -126,6 +126,18 @@ def _is_class(files: Scan, mask: str) -> bool:
     return bool(named) and all(is_binary(files.root / path) for path in named)
 
 
+def class_words(files: Scan, images: str, masks: str) -> tuple[str, ...]:
+    """Return what stands for {class} in the names of masks whose frame is an image's."""
+    here, there = file_pattern(images), file_pattern(masks)
+    frames = {m["frame"] for path in joined(files.frames) if (m := here.fullmatch(path))}
+    found: set[str] = set()
+    for path in joined(files.masks):
+        frame = max((frame for frame in frames if frame in path), key=len, default="")
+        match = file_pattern(masks, frame=frame).fullmatch(path) if frame and there.fullmatch(path) else None
+        found |= {match["class"]} if match else set()
+    return tuple(sorted(found))
+
+
 def _has_blurred_masks(files: Scan) -> bool:
     return any(re.search(r"mask|label|seg|annot|truth", name, re.IGNORECASE) for name in joined(files.frames))
 

@@ -12,6 +12,7 @@ from shared_components.data.custom.ids import Value, counts
 
 _FEWEST = 4  # values along edges; fewer are named one by one
 _SOLID = 0.25  # share of a class's pixels whose neighbours are of it, too
+_LEAST = 0.3  # share of a mask whose pixels are within areas; a photograph has fewer
 _NEAR = 4  # a value so near to one that is more frequent is of its edges
 _MORE = 20  # times as frequent
 _TOLERANCE = 2  # of a value within an area
@@ -22,8 +23,11 @@ def edge_values(masks: Iterable[np.ndarray], *, coloured: bool) -> tuple[list[Va
     """Return the values of areas, and those that lie along smoothed edges; None of masks with hard edges."""
     pixels, solid = Counter[Value](), Counter[Value]()
     for mask in masks:
+        inside = _is_solid(mask)
+        if inside.mean() < _LEAST:
+            return None
         pixels.update(counts(mask, coloured=coloured))
-        solid.update(counts(mask[_is_solid(mask)], coloured=coloured))
+        solid.update(counts(mask[inside], coloured=coloured))
     areas = [value for value in pixels if solid[value] >= _SOLID * pixels[value]]
     areas = [value for value in areas if not any(_is_beside(value, other, pixels) for other in areas)]
     edges = [value for value in pixels if value not in areas]
