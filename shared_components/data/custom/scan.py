@@ -60,8 +60,11 @@ def joined(folders: dict[str, list[str]]) -> Iterator[str]:
         yield from (f"{folder}/{name}" if folder else name for name in names)
 
 
-def scan(folder: Path) -> Scan:
+def scan(folder: Path, deepest: int | None = DEEPEST) -> Scan:
     """List the data below a folder; hidden files, and folders that systems and archives add, are passed over.
+
+    Args:
+        deepest: folders below it that are looked at; None: all.
 
     Raises:
         DataError: it is no folder, or holds Git LFS pointers in place of data.
@@ -69,7 +72,7 @@ def scan(folder: Path) -> Scan:
     if not folder.is_dir():
         raise DataError(folder, "is not a folder", "name the folder that holds the images and masks")
     found = Scan(folder)
-    for path, names in folders_below(folder, DEEPEST):
+    for path, names in folders_below(folder, deepest):
         below = "" if path == folder else path.relative_to(folder).as_posix()
         _add(found, path, below, names)
     return found
