@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import yaml
@@ -77,9 +79,22 @@ def describe(args: argparse.Namespace, out: Path) -> dict[str, Any]:
     Raises:
         SiteError: Something cannot be seen and was not said, or the file cannot be written; nothing was.
     """
+    _refuse_read_only(out, args)
     config = _config(args, out, Talk(ask=sys.stdin.isatty() and not args.yes))
     write_site(out, config)
     return config
+
+
+def _refuse_read_only(out: Path, args: argparse.Namespace) -> None:
+    """Refuse a place where site.yaml cannot be written before anything is asked; a new folder is made later."""
+    there = next(path for path in (out.parent, *out.absolute().parents) if path.exists())
+    if os.access(there, os.W_OK):
+        return
+    init = f"surgfl site init {quote(str(args.folder))} --out FILE"
+    remedy = f"describe it elsewhere with `{init}`, and then `surgfl train FILE`"
+    raise SiteError(
+        f"{there}: cannot be written (a read-only disk, or no right to), and {out.name} is to lie there; {remedy}"
+    )
 
 
 def _config(args: argparse.Namespace, out: Path, talk: Talk) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from shared_components.commands import add_clip
 from shared_components.common.progress_display import shown
 from shared_components.core.task import make_task
 from shared_components.data.check import Problem, check_site
+from shared_components.data.custom.stock import stock_of
+from shared_components.data.files import DataError
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site, without_site
@@ -28,7 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check the sites, print a table and the problems, and return 1 if a site may not start."""
     clip = SampleSpec(frames=args.frames, interval=args.interval)
-    broken = [check(path, clip, full=not args.fast) for given in args.paths for path in _site_files(given)]
+    files = [path for given in args.paths for path in _site_files(given)]
+    broken = [check(path, clip, full=not args.fast, stock=True) for path in files]
     print(f"{len(broken) - sum(broken)} of {len(broken)} sites are ready")
     return int(any(broken))
 
@@ -42,8 +45,12 @@ def _site_files(path: Path) -> list[Path]:
     return sorted(path.glob("*/site.yaml")) or [path]
 
 
-def check(path: Path, clip: SampleSpec, *, full: bool) -> bool:
-    """Print one site's table; return whether it must not start."""
+def check(path: Path, clip: SampleSpec, *, full: bool, stock: bool = False) -> bool:
+    """Print one site's table; return whether it must not start.
+
+    Args:
+        stock: also print what its folder holds, and what of it is left out.
+    """
     try:
         site = load_site(path)
         spec = replace(clip, targets=_targets(site))
@@ -59,12 +66,21 @@ def check(path: Path, clip: SampleSpec, *, full: bool) -> bool:
     if published := site.source.reader.PUBLISHED:
         found = sum(_count(site, split, spec) for split in site.split)
         print(f"  {found} images in use; published of {site.dataset}: {published}")
+    if stock:
+        _print_stock(site)
     if site.added is not None:
         print(f"  its training frames include those of {site.added.path}")
     for problem in dict.fromkeys(map(str, problems)):  # several clips may show one bad file
         print(f"  {problem}")
     print()
     return not all(problem.quarantined for problem in problems)
+
+
+def _print_stock(site: Site) -> None:
+    try:
+        print(*stock_of(site).lines(), sep="\n")
+    except DataError as error:  # most of which are among the problems
+        print(f"  not counted: {error}")
 
 
 def _targets(site: Site) -> tuple[str, ...]:
