@@ -137,6 +137,8 @@ def _agree(args: argparse.Namespace, talk: Talk, inventory: Inventory) -> None:
     if not open_ or args.allow_left_out:
         return
     remedy = "put them where the others lie, or say with --images and --masks where all of them lie"
+    if any("in no split" in one.why for one in open_):
+        remedy = f"name their videos with {', '.join(f'--{split}' for split in SPLITS)}"
     if talk.ask:
         if not talk.get(OPTION, None, "write site.yaml without what is left out", None, yes_or_no):
             raise SiteError(f"{args.folder}: nothing was written; {remedy}")

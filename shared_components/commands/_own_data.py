@@ -119,11 +119,12 @@ _ASK_COUNTS = (
 def _numbering_note(counts: str, first: int) -> str:
     if counts == FRAMES:
         other = 1 - first
-        return f"note: masks are taken to count a video's frames from {first}; from {other}: --first-frame {other}"
-    taken = f"that FFmpeg's filter {counts} takes" if counts.startswith("fps") else f"taken {counts.replace('=', ' ')}"
+        return f"note: the numbers of masks count a video's frames from {first}; if from {other}: --first-frame {other}"
+    what, _, value = counts.partition("=")
+    taken = f"each {value}th frame" if what == "every" else f"the frames that FFmpeg's filter {counts} takes"
     return (
-        f"note: masks are taken to count frames {taken}, from {first}, since each video has as many; if their numbers "
-        "are those of all frames: --mask-numbers frames"
+        f"note: the numbers of masks count {taken}, from {first}, since each video has as many; if they count all "
+        "frames: --mask-numbers frames"
     )
 
 

@@ -17,8 +17,10 @@ from shared_components.data.custom.scan import is_binary
 from shared_components.data.files import IMAGES, DataError, folders_below
 
 AGAIN = (
-    "export it without smoothed edges, or write 'threshold: 0.5' in site.yaml, the share from which on a pixel counts"
+    "export it without smoothed edges, or set a threshold, the share from which on a pixel counts (--threshold 0.5, or "
+    "'threshold: 0.5' in site.yaml)"
 )
+_ONE_PIXEL = 1.25  # shares of two classes in a pixel on a smoothed edge between them are no more than this
 
 
 def class_files(
@@ -89,32 +91,31 @@ def read_classes(
         DataError: a mask has more than two values, another size than the first, or shares pixels with another.
     """
     pattern = _path_pattern(template, tuple(places))
-    label: np.ndarray | None = None
-    taken: np.ndarray | None = None
+    place_of = {word.lower(): place for word, place in places.items()}
+    first = _shares(files[0], threshold)
+    label, most = np.zeros(first.shape, np.uint8), np.zeros(first.shape, np.float32)
     for path in files:
-        match = pattern.fullmatch(path.as_posix())
-        here = _present(path, threshold)
-        if label is None or taken is None:
-            label, taken = np.zeros(here.shape, np.uint8), np.zeros(here.shape, bool)
-        if here.shape != label.shape:
+        share = _shares(path, threshold)
+        if share.shape != label.shape:
             raise DataError(path, f"has another size than {files[0].name}", "export all masks of a frame at one size")
-        if shared := int((here & taken).sum()):
+        here = share >= (threshold or 1)
+        if shared := int((here & (most > 0) & (share + most > _ONE_PIXEL)).sum()):
             what = f"shares {shared:,} pixels with the masks of other classes of the same frame"
             raise DataError(path, what, "leave every pixel to one class, and export the masks again")
-        taken |= here
-        label[here] = {word.lower(): place for word, place in places.items()}[match["class"].lower()] if match else 0
-    assert label is not None
+        here &= share > most
+        match = pattern.fullmatch(path.as_posix())
+        label[here], most[here] = place_of[match["class"].lower()] if match else 0, share[here]
     return label
 
 
-def _present(path: Path, threshold: float | None) -> np.ndarray:
-    """Return where a mask of one class has it, bool (H, W)."""
+def _shares(path: Path, threshold: float | None) -> np.ndarray:
+    """Return how much of each pixel is of the class of a mask, float32 (H, W) from 0 to 1."""
     values = read_mask(path, coloured=False)
     if threshold is not None:
-        return values >= threshold * _white(values)
+        return values.astype(np.float32) / _white(values)
     if len(found := np.unique(values)) > 2 or (len(found) == 2 and found[0] != 0):
         raise DataError(path, f"is a mask of one class with {len(found)} values, from {found[0]} to {found[-1]}", AGAIN)
-    return values > 0
+    return (values > 0).astype(np.float32)
 
 
 def _white(values: np.ndarray) -> int:

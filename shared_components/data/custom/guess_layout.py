@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared_components.data.custom.description import KINDS, VIDEO, Kind
-from shared_components.data.custom.layout import file_pattern, frame_order, video_of
+from shared_components.data.custom.layout import file_pattern, in_frame_order, video_of
 from shared_components.data.custom.scan import Scan, is_binary, joined, scan
 from shared_components.data.custom.templates import Templates, class_template, sources_of, stem_templates, templates
 from shared_components.data.files import DataError, natural_order
@@ -101,7 +101,7 @@ def _compared(files: Scan, kind: Kind) -> tuple[list[str], list[str]]:
     """Return paths of images and of masks or volumes; of a folder with many, the first ones."""
 
     def first(folders: Mapping[str, Sequence[str]]) -> list[str]:
-        return list(joined({f: sorted(names, key=frame_order)[:_COMPARED] for f, names in folders.items()}))
+        return list(joined({f: in_frame_order(names)[:_COMPARED] for f, names in folders.items()}))
 
     return [*files.videos, *first(files.frames)], files.volumes if kind == "nifti" else first(files.masks)
 

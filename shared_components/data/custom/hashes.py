@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _HEXADECIMAL = r"(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{8,64}|[0-9a-f]{32}"
@@ -20,3 +21,16 @@ def find_hash(name: str) -> re.Match[str] | None:
 def without_hash(name: str) -> str:
     """Return a name without its hash, and without what Roboflow puts before it."""
     return _ADDED.sub("", name)
+
+
+def without_hashes(names: Iterable[str]) -> dict[str, str]:
+    """Return names without their hashes; a word of digits alone is one where other names have hashes in its place."""
+    listed = list(names)
+    words = {name: re.split(r"([_\-.])", name) for name in listed}
+    if len({len(parts) for parts in words.values()}) != 1:
+        return {name: without_hash(name) for name in listed}
+    for place, column in enumerate(zip(*words.values(), strict=True)):
+        hashed = [word for word in column if re.fullmatch(HASH, word, re.IGNORECASE)]
+        if 2 * len(hashed) > len(column) == len(set(column)) and len({*map(len, column)}) == 1:
+            return {name: without_hash("".join([*parts[:place], *parts[place + 1 :]])) for name, parts in words.items()}
+    return {name: without_hash(name) for name in listed}

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from shared_components.data.custom.description import CLASS, GROUP, VIDEO
-from shared_components.data.custom.hashes import HASH, without_hash
+from shared_components.data.custom.hashes import HASH, without_hashes
 from shared_components.data.files import (
     IMAGES,
     VIDEOS,
@@ -101,7 +101,8 @@ def files_of(
     """
     folder = placed(root, template, video)
     found: dict[str, Path] = {}
-    for path in sorted(folder.iterdir() if folder.is_dir() else (), key=lambda path: frame_order(path.name)):
+    paths = {path.name: path for path in folder.iterdir()} if folder.is_dir() else {}
+    for path in map(paths.__getitem__, in_frame_order(paths)):
         if not (name := _frame(path.name, template, video)) or not keep(path.name):
             continue
         if name in found:
@@ -116,16 +117,18 @@ def placed(root: Path, template: str, video: str) -> Path:
     return root / of_video(_folder(template), video)
 
 
-def frame_order(name: str) -> tuple[tuple[tuple[str, int], ...], ...]:
-    """Sort key of frames' names: their natural order, whatever hash an export put before or behind the number."""
-    return natural_order(without_hash(name)), natural_order(name)
+def in_frame_order(names: Iterable[str]) -> list[str]:
+    """Return frames' names in natural order, whatever hash an export put before or behind their numbers."""
+    plain = without_hashes(names)
+    return sorted(plain, key=lambda name: (natural_order(plain[name]), natural_order(name)))
 
 
 def numbered(names: Iterable[str]) -> dict[str, int]:
     """Number frames by the last number in their names, or by their place where that is not their order."""
-    ordered = sorted(names, key=frame_order)
-    if all(re.search(r"\d", without_hash(name)) for name in ordered):
-        found = {name: frame_number(Path(f"{without_hash(name)}.png")) for name in ordered}
+    ordered = in_frame_order(names)
+    plain = without_hashes(ordered)
+    if all(re.search(r"\d", name) for name in plain.values()):
+        found = {name: frame_number(Path(f"{plain[name]}.png")) for name in ordered}
         if all(before < after for before, after in pairwise(found.values())):
             return found
     return {name: place for place, name in enumerate(ordered)}

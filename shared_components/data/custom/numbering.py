@@ -79,7 +79,7 @@ def _rate_counted(films: Sequence[Film]) -> str:
     if not whole or len(first) != 1 or not first <= {0, 1} or max(len(film.numbers) for film in films) < _FEWEST:
         return ""
     for rate in _RATES:
-        fits = [abs(len(film.numbers) - len(film.seconds) / film.rate * rate) <= 1 for film in films]
+        fits = [abs(len(film.numbers) - len(film.seconds) / film.rate * rate) < 1 for film in films]
         if all(fits) and all(film.rate >= rate * _SPARE for film in films):
             return _written(rate, films, first.pop())
     return ""

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from shared_components.data.custom.hashes import find_hash
+from shared_components.data.custom.smoothed import edge_values
 from shared_components.data.files import IMAGES, VIDEOS, VOLUMES, DataError, decode, folders_below, refuse_pointer
 from shared_components.data.nifti import holds_colours
 
@@ -25,7 +26,6 @@ UNREAD = (
 _SAMPLED = 3  # images of a kind that tell whether they are masks
 _FEW = 64  # a mask's values or colours; a photograph has thousands
 _MOST_COMMON, _SHARE = 8, 0.85  # so few values are most of a mask with smoothed edges
-_SOFT = 16  # values of a binary mask with smoothed edges; fewer are classes
 _PIXELS = 20_000  # of an image that are looked at
 
 
@@ -123,26 +123,28 @@ def _are_masks(path: Path, names: Sequence[str]) -> bool:
 
 def is_mask(path: Path) -> bool:
     """Say whether an image is a mask: it has few values or colours, or a few cover nearly all of it."""
-    counts = _pixel_counts(path)
-    return counts is not None and (len(counts) <= _FEW or counts[:_MOST_COMMON].sum() >= _SHARE * counts.sum())
+    if (image := _lossless(path)) is None:
+        return False
+    pixels = image.reshape(-1, image.shape[2] if image.ndim == 3 else 1)
+    _, counts = np.unique(pixels[:: max(1, len(pixels) // _PIXELS)], axis=0, return_counts=True)
+    return len(counts) <= _FEW or np.sort(counts)[-_MOST_COMMON:].sum() >= _SHARE * counts.sum()
 
 
 def is_binary(path: Path) -> bool:
     """Say whether a mask has two values, besides those of smoothed edges."""
-    counts = _pixel_counts(path)
-    if counts is None:
+    if (image := _lossless(path)) is None:
         return False
-    return len(counts) <= 2 or (len(counts) > _SOFT and counts[:2].sum() >= _SHARE * counts.sum())
+    grey = image if image.ndim == 2 else image[:, :, 0]
+    if len(np.unique(grey)) <= 2:
+        return True
+    found = edge_values([grey], coloured=False) if grey.dtype in (np.uint8, np.uint16) else None
+    return found is not None and len(found[0]) <= 2
 
 
-def _pixel_counts(path: Path) -> np.ndarray | None:
-    """Return how many pixels of a mask have each value or colour, most first; None of JPEG and what is unreadable."""
+def _lossless(path: Path) -> np.ndarray | None:
+    """Read an image as it is; None of JPEG and of what cannot be read."""
     try:
         data, image = decode(path)
     except DataError:
         return None
-    if data.startswith(b"\xff\xd8\xff"):
-        return None
-    pixels = image.reshape(-1, image.shape[2] if image.ndim == 3 else 1)
-    _, counts = np.unique(pixels[:: max(1, len(pixels) // _PIXELS)], axis=0, return_counts=True)
-    return np.sort(counts)[::-1]
+    return None if data.startswith(b"\xff\xd8\xff") else image

@@ -80,6 +80,7 @@ def own_stock(
     )
 
 
+_NO_MASKS = "no masks of its video"
 _NO_MASK = "no mask of the same name; clips may show them"
 
 
@@ -126,12 +127,12 @@ def _files(root: Path, own: Own, video: str) -> tuple[set[str], dict[str, str]]:
         frames, numbers = images.by_number(own.first_frame), mask_numbers(masks, own, images.where)
         shown = {name for name in masks if numbers[name] in frames}
         used = {images.where} if shown else set()
-        bare = {} if shown else {images.where: "no masks of its name"}
+        bare = {} if shown else {images.where: _NO_MASKS}
         odd = "the video has no frame of its number"
     else:
         shown = images.files.keys() & masks.keys()
         used = {images.files[name] for name in shown}
-        bare = {path: _NO_MASK for name, path in images.files.items() if name not in masks}
+        bare = {path: _NO_MASK if masks else _NO_MASKS for name, path in images.files.items() if name not in masks}
         odd = "no image of the same name"
     used |= {path for name in shown for path in masks[name]}
     reasons = bare | {path: odd for name in masks if name not in shown for path in masks[name]}

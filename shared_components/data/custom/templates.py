@@ -138,10 +138,13 @@ def class_template(masks: Iterable[str]) -> tuple[str, tuple[str, ...]] | None:
         return None
     before = _common_start(listed)
     after = _common_start([one[len(before) :][::-1] for one in listed])[::-1]
-    words = tuple(one[len(before) : len(one) - len(after)] for one in listed)
+    words = [one[len(before) : len(one) - len(after)] for one in listed]
+    called = {re.sub(r"\d+\Z", "", word) for word in words}  # class1, class2: the classes are numbers
+    if len(called) == 1 and "" not in (start := called.pop(), *(word[len(start) :] for word in words)):
+        before, words = before + start, [word[len(start) :] for word in words]
     if not all(words) or any(set(word) & set("/*{}") for word in words):
         return None
-    return f"{before}{CLASS}{after}", words
+    return f"{before}{CLASS}{after}", tuple(words)
 
 
 def _common_start(texts: Sequence[str]) -> str:
