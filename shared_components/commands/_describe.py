@@ -1,4 +1,4 @@
-"""Describe a folder by a site.yaml: the options that say what is in it, the questions, and what is left out."""
+"""Describe a folder by a site.yaml: its options, its questions, and the inventory of the folder."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ DESCRIPTION = (
     "dataset", "images", "masks", "id", "name", *SPLITS, "frame_interval", "rate", "first_frame", "partly_labelled",
     "axes", "threshold", "mask_numbers", "text", "publish",
 )  # fmt: skip
-"""Names of the options of `add_description` that say something of the folder."""
+"""Names of the options of `add_description` that describe the folder."""
 
 
 def add_description(parser: argparse._ActionsContainer) -> None:
-    """Declare the options that say what cannot be seen in a folder, or is to be otherwise."""
+    """Declare the options that describe a folder."""
     parser.add_argument("--yes", action="store_true", help="ask nothing: take what is proposed")
     parser.add_argument("--dataset", choices=source_names(), metavar="NAME", help="default: what the folder looks like")
     parser.add_argument("--images", metavar="PATH", help="where images or videos lie, such as '{video}/frames'")
@@ -74,10 +74,10 @@ def add_description(parser: argparse._ActionsContainer) -> None:
 
 
 def describe(args: argparse.Namespace, out: Path) -> dict[str, Any]:
-    """Write the site.yaml of the folder ``args.folder`` by the options of `add_description`; return what it says.
+    """Write the site.yaml of the folder ``args.folder`` by the options of `add_description`; return its content.
 
     Raises:
-        SiteError: Something cannot be seen and was not said, or the file cannot be written; nothing was.
+        SiteError: An option is missing, or the file cannot be written. Nothing was written.
     """
     _refuse_read_only(out, args)
     config = _config(args, out, Talk(ask=sys.stdin.isatty() and not args.yes))
@@ -127,7 +127,7 @@ def _config(args: argparse.Namespace, out: Path, talk: Talk) -> dict[str, Any]:
 
 
 def _agree(args: argparse.Namespace, talk: Talk, inventory: Inventory) -> None:
-    """Show what is found, used and left out; ask whether that is right, or refuse it where nobody is there to ask.
+    """Show the inventory of a folder, and ask about the files that are left out; refuse them if nobody can be asked.
 
     Raises:
         SiteError: Much is left out, and nobody agrees.
@@ -148,7 +148,7 @@ def _agree(args: argparse.Namespace, talk: Talk, inventory: Inventory) -> None:
 
 
 def _name_of(folder: Path) -> str:
-    """Return a folder's name; of what `surgfl segment --nifti` wrote, that of the results it is in."""
+    """Return a folder's name; a folder that `surgfl segment --nifti` wrote has the name of the results around it."""
     above = folder.parent.name
     return above if folder.name == VOLUMES and above else folder.name
 

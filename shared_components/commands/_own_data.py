@@ -1,4 +1,4 @@
-"""Describe a hospital's own data: what is seen in a folder, what was said by options, and what is asked."""
+"""Describe a hospital's own data by its folder, by options, and by answers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def find_own(args: argparse.Namespace, folder: Path, files: Scan) -> Found:
 def _values(
     args: argparse.Namespace, folder: Path, talk: Talk, found: Found, videos: Sequence[str]
 ) -> tuple[Values, float | None]:
-    """Read all masks; return what they hold, and the threshold of smoothed edges."""
+    """Read all masks; return their values, and the threshold of smoothed edges."""
     read = words_of if found.words else values_of
     values = read(folder, found, videos, args.threshold)
     if args.threshold is not None or not values.edges:
@@ -93,7 +93,7 @@ def _values(
 def _numbering(
     args: argparse.Namespace, talk: Talk, folder: Path, found: Found, videos: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what the numbers in the names of a video's masks count, and the number of the first one."""
+    """Return the numbering of a video's masks, and the number of the first mask."""
     seen = None if found.kind != "frames" or found.words else numbering_of(folder, found, videos)
     counts, first = args.mask_numbers, args.first_frame
     if seen is not None:
@@ -129,7 +129,7 @@ def _numbering_note(counts: str, first: int) -> str:
 
 
 def _class_words(args: argparse.Namespace, talk: Talk, values: Values, found: Found) -> dict[str, str]:
-    """Return the classes by what the names of their masks call them: given, the word itself, or asked of a number."""
+    """Return the class of each word in the names of masks: its given name, or the word itself; a number is asked."""
     given = {text.strip(): name.strip() for text, _, name in (one.partition("=") for one in args.id)}
     if odd := [text for text in given if text not in found.words]:
         print(

@@ -49,7 +49,7 @@ def check(path: Path, clip: SampleSpec, *, full: bool, stock: bool = False) -> b
     """Print one site's table; return whether it must not start.
 
     Args:
-        stock: also print what its folder holds, and what of it is left out.
+        stock: also print the inventory of its folder.
     """
     try:
         site = load_site(path)
@@ -79,7 +79,7 @@ def check(path: Path, clip: SampleSpec, *, full: bool, stock: bool = False) -> b
 def _print_stock(site: Site) -> None:
     try:
         print(*stock_of(site).lines(), sep="\n")
-    except DataError as error:  # most of which are among the problems
+    except DataError as error:  # often a problem that the check lists
         print(f"  not counted: {error}")
 
 

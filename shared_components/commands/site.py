@@ -1,6 +1,6 @@
 """`surgfl site init FOLDER`: examine a hospital's folder, ask for the rest, and write a checked site.yaml.
 
-`surgfl site endo700k FOLDER` writes those of FL-EndoViT's nine data sets.
+`surgfl site endo700k FOLDER` writes the files of FL-EndoViT's nine data sets.
 """
 
 from __future__ import annotations

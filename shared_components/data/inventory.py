@@ -1,4 +1,4 @@
-"""What was found in a folder, what of it is used, and what is left out for which reason."""
+"""Count the parts of a folder: found, used, and left out with the reason."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 OPTION = "--allow-left-out"
-"""Option of the commands that accepts what is left out where nobody is asked."""
+"""Option that accepts the parts left out if nobody is asked."""
 _FEW = 20  # one part in so many may be left out without a word of consent
 _NAMED = 3  # files that a line lists
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Parts of one kind that are left out for one reason.
+    """Parts of a folder of the same kind that are left out for the same reason.
 
     Attributes:
         kind: in the plural, such as `images`.
-        names: of the parts, such as paths below the folder; or of folders of which all is left out.
+        names: of the parts, such as paths below the folder; or names of folders that are left out whole.
         count: how many parts.
         whole_folder: whether `names` are folders.
-        agreed: whether a person has asked for it, or it is no part of what a public data set's reader reads.
+        agreed: whether a person has asked for it, or a public data set's reader does not need it.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class Inventory:
 
     @property
     def needs_consent(self) -> list[LeftOut]:
-        """What nobody has agreed to leave out and is more than one part in twenty of its kind, or a whole folder."""
+        """Parts left out without consent: more than one in twenty of a kind, or a whole folder."""
         open_ = [one for one in self.left_out if not one.agreed]
         return [one for one in open_ if one.whole_folder or self._is_much(one.kind, open_)]
 

@@ -59,7 +59,7 @@ class FrameStream:
         rate: Frames per second of the kept frames; None where unknown.
         total: Number of frames; of a video as its container announces it, None where it does not.
         aspect: Width of a pixel over its height.
-        inventory: What of a folder is used, and what is left out, such as masks; None of another source.
+        inventory: Files of a folder that are used, and files left out, such as masks; None for other sources.
 
     Raises:
         InferenceError: The source is not given or missing, there are no images, the video cannot be read, or a number
@@ -179,7 +179,7 @@ class InputFolder:
         return sorted(self.folder / path for path, one in self._kinds.items() if one == kind)
 
     def inventory(self, used: str) -> Inventory:
-        """Return what is left out where the files of one kind are used."""
+        """Return the inventory if the files of this kind are used."""
         taken = {path for path, kind in self._kinds.items() if kind == used}
         return Inventory({used: len(taken)}, left_out_files(self._kinds, taken, lambda path: _why(self._kinds[path])))
 

@@ -1,4 +1,4 @@
-"""Pointers of Git LFS are recognised by what they begin with, and nothing else is."""
+"""Pointers of Git LFS are recognised by their first line, and other files are not."""
 
 from shared_components.common.git_lfs import is_pointer_file
 

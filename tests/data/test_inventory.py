@@ -1,4 +1,4 @@
-"""An inventory counts what is used and left out, and says what needs a person's consent."""
+"""An inventory counts used and left-out parts, and lists the parts that need consent."""
 
 import pytest
 

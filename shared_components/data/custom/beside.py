@@ -19,7 +19,7 @@ _SAMPLED = 3
 
 @dataclass(frozen=True)
 class _Group:
-    """Images of a folder whose names differ in numbers alone."""
+    """Images of a folder with names that differ only in numbers."""
 
     folder: str
     names: Sequence[str]
@@ -27,20 +27,20 @@ class _Group:
 
     @property
     def called_masks(self) -> bool:
-        """Whether their folder, or their names, say that they are masks."""
+        """Whether their folder, or their names, are called masks."""
         return bool(_CALLED.search(f"{self.folder}/{_affix(self.names[0])}"))
 
     @property
     def frames(self) -> set[str]:
-        """What tells the frames apart in their names."""
+        """Frames in their names."""
         return {_frame(name) for name in self.names}
 
 
 def masks_beside(found: Scan) -> set[str]:
     """Return the paths of images that are masks of other images, or of videos, in the same folder or below it.
 
-    They have few values, or are called masks, and most of them have a frame's number or name. Where all images are
-    alike, as in a folder of masks alone, none are.
+    They have few values, or are called masks, and most of them have a frame's number or name. A folder of masks only
+    has no masks beside frames.
     """
     groups = [*_groups(found.frames, flat=False), *_groups(found.masks, flat=True)]
     frames = [group for group in groups if not group.called_masks and not group.flat]
@@ -52,7 +52,7 @@ def masks_beside(found: Scan) -> set[str]:
 
 
 def _are_of(group: _Group, shown: set[str], found: Scan) -> bool:
-    """Say whether a group are the masks of frames, by what their names have in common, or of videos."""
+    """Return whether a group has the masks of frames, by their common names, or the masks of videos."""
     if not shown:
         return bool(found.videos)
     if 2 * len(group.frames & shown) < len(group.frames):
@@ -81,7 +81,7 @@ def _groups(folders: Mapping[str, Sequence[str]], *, flat: bool) -> Iterator[_Gr
 
 
 def _affix(name: str) -> str:
-    """Return a name without what tells its frame from others: frame_0012_mask.png -> frame_*_mask.png."""
+    """Return a name with a * for its frame: frame_0012_mask.png -> frame_*_mask.png."""
     stem, ending = os.path.splitext(name)
     start, end = frame_span(stem)
     return f"{stem[:start]}*{stem[end:]}{ending}" if (start, end) != (0, len(stem)) else f"{stem}{ending}"

@@ -1,4 +1,4 @@
-"""Masks of one class each: their files by frame, and the label map that they make together."""
+"""Binary masks, one per class: list their files by frame, and join them to a label map."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def class_files(
     """List the masks of each frame of a video, in the order of ``words``.
 
     Args:
-        template: holds {class}, for which one of ``words`` stands.
-        images: those of the video by the names of their frames.
+        template: holds {class}, which is replaced by one of ``words``.
+        images: the video's images by the names of their frames.
 
     Raises:
-        DataError: there is a mask of a class that is none of the words.
+        DataError: a mask has another class than ``words``.
     """
     there = of_video(template, video)
     pattern = file_pattern(there, words)
@@ -64,7 +64,7 @@ def _fixed(template: str) -> str:
 
 
 def _refuse_unnamed(root: Path, template: str, others: Sequence[Path], images: Mapping[str, Path]) -> None:
-    """Refuse masks of a class without a name in `ids`; what is no mask of one class is passed over."""
+    """Refuse binary masks of a class without a name in `ids`; other files are passed over."""
     seen: set[str] = set()
     for path in others:
         name = path.relative_to(root).as_posix()
@@ -81,11 +81,11 @@ def _refuse_unnamed(root: Path, template: str, others: Sequence[Path], images: M
 def read_classes(
     files: Sequence[Path], template: str, places: Mapping[str, int], *, threshold: float | None
 ) -> np.ndarray:
-    """Read masks of one class each as one uint8 (H, W) of class ids; where none has a pixel it is 0.
+    """Join binary masks, one per class, to uint8 (H, W) class ids; pixels of no mask are 0.
 
     Args:
-        places: class id of each word that stands for {class}.
-        threshold: share of a smoothed pixel from which on it is of the class; None: smoothed masks are refused.
+        places: class id of each word that replaces {class}.
+        threshold: least share of a smoothed pixel that belongs to the class; None: smoothed masks are refused.
 
     Raises:
         DataError: a mask has more than two values, another size than the first, or shares pixels with another.
@@ -109,7 +109,7 @@ def read_classes(
 
 
 def _shares(path: Path, threshold: float | None) -> np.ndarray:
-    """Return how much of each pixel is of the class of a mask, float32 (H, W) from 0 to 1."""
+    """Return the share of each pixel that belongs to a mask's class, float32 (H, W) from 0 to 1."""
     values = read_mask(path, coloured=False)
     if threshold is not None:
         return values.astype(np.float32) / _white(values)
@@ -119,7 +119,7 @@ def _shares(path: Path, threshold: float | None) -> np.ndarray:
 
 
 def _white(values: np.ndarray) -> int:
-    """Return the value of a pixel that is wholly of the class: the largest of its type, or 1."""
+    """Return the value of a pixel that belongs to the class wholly: the largest of its type, or 1."""
     most = int(values.max())
     return 1 if most <= 1 else 255 if most <= 255 else 65_535
 

@@ -17,7 +17,7 @@ Kind = Literal["frames", "nifti"]
 KINDS: tuple[Kind, ...] = ("frames", "nifti")
 VIDEO, GROUP, CLASS = "{video}", "{group}", "{class}"
 NUMBERS = r"\A(frames|(fps|every)=\d+(\.\d+)?)\Z"
-"""What the numbers of a video's masks may count: its frames, or those that were taken of it."""
+"""Numberings of a video's masks: all frames, or the frames that were extracted."""
 IMAGES = f"images/{VIDEO}"
 MASKS: dict[Kind, str] = {"frames": f"masks/{VIDEO}", "nifti": f"masks/{VIDEO}.nii.gz"}
 """Where masks lie by default."""
@@ -37,9 +37,9 @@ class Own:
         first_frame: number that masks give the first frame of a video file.
         partly_labelled: images without a mask, or frames of a volume without any label, are no samples.
         axes: of volumes, see `data.nifti`.
-        words: of masks of one class each, what stands for {class} in their template, with the place of its class.
-        mask_numbers: what the numbers of a video file's masks count, see `numbering`.
-        threshold: share of a pixel on a smoothed edge from which on it is of a class; None: there are no such edges.
+        words: words that replace {class} in the template of binary masks, with the places of their classes.
+        mask_numbers: numbering of a video file's masks, see `numbering`.
+        threshold: least share of a pixel on a smoothed edge that makes it foreground; None: edges are hard.
     """
 
     kind: Kind

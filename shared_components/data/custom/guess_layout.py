@@ -28,7 +28,7 @@ class Found:
     Attributes:
         images, masks: templates, see `description.Own`.
         videos: names of the videos that have both.
-        words: what stands for {class} in the template of the masks; none where it has no {class}.
+        words: words that replace {class} in the template of the masks; none if it has no {class}.
     """
 
     kind: Kind
@@ -72,7 +72,7 @@ _NONE: frozenset[str] = frozenset()
 def _pair(
     files: Scan, kind: Kind, pairs: Iterable[Templates], by_stem: Mapping[str, set[str]] | None = None
 ) -> Found | None:
-    """Return the templates that most masks have an image by; of equals, those with most videos, then the shorter."""
+    """Return the templates that pair most masks with an image; among equals, with most videos."""
     by_number = dict.fromkeys(pairs, ())
     candidates: dict[Templates, tuple[str, ...]] = dict(by_number)
     for image, masks in (by_stem or {}).items():
@@ -91,7 +91,7 @@ def _pair(
 
 
 def _rank(counted: Mapping[str, int], image: str) -> tuple[int, ...]:
-    """Order templates by masks with an image; those of videos by the names of files which have one each count none."""
+    """Rank templates by their masks with an image; videos of a single frame, found by file names, count nothing."""
     single = VIDEO in image.rpartition("/")[2] and "*" in image
     masks = sum(count for count in counted.values() if not single or count > 1)
     return masks, len(counted), -sum(map(len, counted))
@@ -120,14 +120,14 @@ def _frames(names: tuple[list[str], list[str]], image: str, mask: str, words: Se
 
 
 def _is_class(files: Scan, mask: str) -> bool:
-    """Say whether the masks that a template names hold one class each, by a few of them."""
+    """Return whether the masks of a template are binary, by a few of them."""
     pattern = file_pattern(mask)
     named = [path for path in joined(files.masks) if pattern.fullmatch(path)][:_MEMBERS]
     return bool(named) and all(is_binary(files.root / path) for path in named)
 
 
 def class_words(files: Scan, images: str, masks: str) -> tuple[str, ...]:
-    """Return what stands for {class} in the names of masks whose frame is an image's."""
+    """Return the words that replace {class} in the names of masks with an image."""
     here, there = file_pattern(images), file_pattern(masks)
     frames = {m["frame"] for path in joined(files.frames) if (m := here.fullmatch(path))}
     found: set[str] = set()

@@ -9,7 +9,7 @@ _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _HEXADECIMAL = r"(?=[0-9]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{8,64}|[0-9a-f]{32}"
 _MIXED = r"(?=(?:[A-Za-z]*[0-9]+[A-Za-z]+){3})[0-9A-Za-z]{16,64}"
 HASH = rf"(?<![0-9A-Za-z])(?:{_UUID}|{_HEXADECIMAL}|{_MIXED})(?![0-9A-Za-z])"
-"""What a hash is like: a whole word of eight hexadecimal digits or more, or of sixteen letters and digits or more."""
+"""Pattern of a hash: a whole word of at least eight hexadecimal digits, or of at least sixteen letters and digits."""
 _ADDED = re.compile(rf"[_\-.]?(?:(?:jpe?g|png|bmp|tiff?)[_\-.])?(?:rf[_\-.])?{HASH}", re.IGNORECASE)
 
 
@@ -24,7 +24,7 @@ def without_hash(name: str) -> str:
 
 
 def without_hashes(names: Iterable[str]) -> dict[str, str]:
-    """Return names without their hashes; a word of digits alone is one where other names have hashes in its place."""
+    """Return names without their hashes; a number is a hash if other names have a hash in its place."""
     listed = list(names)
     words = {name: re.split(r"([_\-.])", name) for name in listed}
     if len({len(parts) for parts in words.values()}) != 1:

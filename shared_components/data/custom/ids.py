@@ -111,7 +111,7 @@ def parse_ids(given: Any) -> dict[Value, str]:
 
 
 def parse_words(given: Any) -> dict[str, str]:
-    """Read an `ids` table of masks of one class each: what their names call a class, and the class.
+    """Read an `ids` table of binary masks, one per class: words in their names, and the classes.
 
     Raises:
         ValueError: it is no table, or a name is none: a sentence that begins with `'ids'`.
@@ -127,7 +127,7 @@ def parse_words(given: Any) -> dict[str, str]:
 
 
 def places(classes: Sequence[str]) -> dict[str, int]:
-    """Return the place of each class, and that of pixels which are ignored."""
+    """Return the place of each class, and the value of ignored pixels."""
     return {name: place for place, name in enumerate(classes)} | {IGNORE: IGNORED}
 
 

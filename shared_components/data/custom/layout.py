@@ -25,7 +25,7 @@ from shared_components.data.files import (
 )
 
 DEEPEST = 5
-"""Folders below the root in which videos of groups are looked for."""
+"""Deepest level below the root that is searched for {group}."""
 _DIGITS = 6
 _NAMED = 3  # files that an error lists
 _FRAME = rf"(?:{HASH}[_\-.])?\d+(?:[^/\d]*?{HASH})?"  # a frame's number, with the hash that an export added
@@ -70,7 +70,7 @@ def video_names(root: Path, template: str) -> list[str]:
 
 
 def images_of(root: Path, template: str, video: str, masks: str = "") -> Images:
-    """Find the images of one video; files that the template of ``masks`` matches are none.
+    """Find the images of a video; files that match the template of ``masks`` are left out.
 
     Raises:
         DataError: there are none, or two of one name.
@@ -201,7 +201,7 @@ def of_video(path: str, video: str) -> str:
 def _matches(root: Path, template: str) -> list[tuple[str, Path]]:
     """List (video, path) of everything that lies as a template says."""
     folder = _folder(template)
-    if VIDEO not in folder:  # {video} stands in the names of files alone
+    if VIDEO not in folder:  # {video} is in the names of files only
         return [one for path, group in _places(root, folder) for one in _videos_in_names(path, _last(template), group)]
     return [(_with_group(group, video), path) for path, group, video in _named_places(root, folder)]
 
@@ -223,7 +223,7 @@ def _places(root: Path, folder: str) -> list[tuple[Path, str]]:
 
 
 def place_pattern(folder: str) -> re.Pattern[str]:
-    """Return what the paths of a template's folders, or of its video files, are like."""
+    """Return the pattern of the paths of a template's folders or video files."""
     named = {GROUP: "(?P<group>.+?)", VIDEO: "(?P<video>[^/]+)"}
     pieces, seen = [], set[str]()
     for piece in re.split(rf"({re.escape(GROUP)}|{re.escape(VIDEO)})", folder):
@@ -234,11 +234,11 @@ def place_pattern(folder: str) -> re.Pattern[str]:
 
 
 def file_pattern(template: str, words: Sequence[str] = (), *, frame: str = "") -> re.Pattern[str]:
-    """Return what the paths of a template's files are like: groups `group`, `video`, `frame` and `class`.
+    """Return the pattern of a template's file paths, with the groups `group`, `video`, `frame` and `class`.
 
     Args:
-        words: what may stand for {class}; none: anything.
-        frame: the name of the one frame; "": of any.
+        words: words that may replace {class}; none: any word.
+        frame: name of the frame; "": any name.
     """
     last = _last(template)
     path = template if "*" in template or last.lower().endswith((*VIDEOS, *VOLUMES)) else f"{template}/*"

@@ -1,4 +1,4 @@
-"""Which frame of a video file a mask is of: what the numbers in the names of masks count."""
+"""Find the frame of a video file that belongs to a mask, by the number in the mask's name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FEWEST = 3  # masks that can tell a rate
 
 @dataclass(frozen=True)
 class Film:
-    """Masks' numbers of one video file, when its frames are shown in seconds, and its frame rate."""
+    """A video file: the numbers of its masks, the time of each frame in seconds, and the frame rate."""
 
     numbers: Sequence[int]
     seconds: Sequence[float]
@@ -26,7 +26,7 @@ class Film:
 
 @dataclass(frozen=True)
 class Numbering:
-    """What the numbers of masks count (see `place_of`), the number of the first one, and whether that is certain."""
+    """Numbering of masks (see `place_of`), the number of the first mask, and whether both are certain."""
 
     counts: str
     first: int
@@ -34,12 +34,12 @@ class Numbering:
 
 
 def place_of(number: int, counts: str, seconds: Sequence[float]) -> int | None:
-    """Return the place of the frame that a mask is of; None where there is no such frame.
+    """Return the place of a mask's frame in the video; None if there is no such frame.
 
     Args:
         number: of the mask, 0 for the first one.
-        counts: `frames`; `every=25`, where every 25th frame was taken; or `fps=1`, where FFmpeg's filter of this name
-            has taken one a second: the last frame that is nearer to a second than to the next one.
+        counts: `frames`; `every=25` if every 25th frame was extracted; `fps=1` if FFmpeg's filter `fps=1` extracted
+            them: frame k is the last frame before second k + 0.5.
         seconds: when each frame of the video is shown.
     """
     what, _, value = counts.partition("=")
@@ -53,7 +53,7 @@ def place_of(number: int, counts: str, seconds: Sequence[float]) -> int | None:
 
 
 def guess_numbering(films: Mapping[str, Film]) -> Numbering:
-    """Say what the numbers of all videos' masks count, by their gaps, and by how long the videos are."""
+    """Guess the numbering of all videos' masks from gaps between numbers and from the videos' durations."""
     if counts := _rate_counted(list(films.values())):
         return Numbering(counts, min(films.values(), key=lambda film: film.numbers[0]).numbers[0], False)
     numbers = [film.numbers for film in films.values()]
@@ -71,7 +71,7 @@ def guess_numbering(films: Mapping[str, Film]) -> Numbering:
 
 
 def _rate_counted(films: Sequence[Film]) -> str:
-    """Return `fps=1` or `every=25` where each video has as many masks as frames at this rate; else nothing."""
+    """Return `fps=1` or `every=25` if each video has as many masks as frames at this rate; else nothing."""
     first = {film.numbers[0] for film in films}
     whole = all(
         list(film.numbers) == list(range(film.numbers[0], film.numbers[0] + len(film.numbers))) for film in films
@@ -86,7 +86,7 @@ def _rate_counted(films: Sequence[Film]) -> str:
 
 
 def _written(rate: Fraction, films: Sequence[Film], first: int) -> str:
-    """FFmpeg numbers from 1; who counts from 0 takes every n-th frame, where that is a whole number."""
+    """Write a rate: FFmpeg counts from 1, a script that counts from 0 takes every n-th frame."""
     steps = {round(film.rate / rate, 3) for film in films}
     if first == 0 and len(steps) == 1 and (step := steps.pop()).is_integer():
         return f"every={int(step)}"

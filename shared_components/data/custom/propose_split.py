@@ -13,11 +13,11 @@ _WORDS = {
     "validation": ("val", "valid", "validation", "validate", "validating", "valset"),
     "test": ("test", "testing", "tst", "testset"),
 }
-"""What folders and videos of each split are called."""
+"""Names of folders and videos by split."""
 
 
 def named_split(video: str) -> str:
-    """Return the split that a video's name, or the folder that it lies in, says: `train/op_1`, `test_9`; else ""."""
+    """Return the split in a video's name or in its folder's, as in `train/op_1` and `test_9`; else ""."""
     for part in video.split("/"):
         words = re.findall(r"[a-z]+", part.lower())
         for split, known in _WORDS.items():
@@ -50,7 +50,7 @@ def propose_split(videos: Sequence[str], frames: Callable[[str], int]) -> Split:
 
 
 def _with_cut(split: Split, video: str, frames: int, missing: Sequence[str]) -> Split:
-    """Cut the one video to train on by time, so that its last part validates, where nothing else does."""
+    """Cut a single training video by time if no video validates: its last part does."""
     stop = max(1, frames * 4 // 5)
     if "validation" in missing and stop < frames:
         split |= {"train": [{video: [0, stop]}], "validation": [{video: [stop, frames]}]}

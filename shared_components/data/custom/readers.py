@@ -122,7 +122,7 @@ class FramesReader(_Own):
 
 
 def mask_numbers(masks: Masks, own: Own, film: Path) -> dict[str, int]:
-    """Return the number of the frame of a video file that each mask is of; -1 where the video has no such frame."""
+    """Return the frame number of each mask of a video file; -1 if the video has no such frame."""
     numbers = {name: frame_number(files[0].with_name(f"{without_hash(name)}.png")) for name, files in masks.items()}
     if own.mask_numbers == FRAMES:
         return numbers

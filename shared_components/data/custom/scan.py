@@ -1,4 +1,4 @@
-"""List the data below a folder: frames and masks told apart, videos, label volumes, and files of unread formats."""
+"""List the data below a folder: frames, masks, videos, label volumes, and files of unread formats."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from shared_components.data.files import IMAGES, VIDEOS, VOLUMES, DataError, dec
 from shared_components.data.nifti import holds_colours
 
 DEEPEST = 5
-"""Folders below the one that is looked at."""
+"""Deepest level below a folder that is searched."""
 UNREAD = (
     ".webp", ".gif", ".jp2", ".ppm", ".pgm", ".heic", ".heif", ".avif", ".exr", ".dcm", ".npy", ".npz", ".nrrd", ".mha",
     ".mhd", ".flv", ".mts", ".m2ts", ".vob", ".3gp", ".mxf", ".dv", ".ogv", ".h264", ".hevc",
 )  # fmt: skip
-"""Endings of images, videos and volumes that are not read in a folder of one's own."""
+"""File endings of images, videos and volumes that SurgFL does not read."""
 _SAMPLED = 3  # images of a kind that tell whether they are masks
 _FEW = 64  # a mask's values or colours; a photograph has thousands
 _MOST_COMMON, _SHARE = 8, 0.85  # so few values are most of a mask with smoothed edges
@@ -95,7 +95,7 @@ def _add(found: Scan, path: Path, below: str, names: Sequence[str]) -> None:
 
 
 def _alike(names: Sequence[str]) -> list[list[str]]:
-    """Group names that differ in numbers and hashes alone."""
+    """Group names that differ only in numbers and hashes."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
         start, end = frame_span(os.path.splitext(name)[0])
@@ -104,7 +104,7 @@ def _alike(names: Sequence[str]) -> list[list[str]]:
 
 
 def frame_span(stem: str) -> tuple[int, int]:
-    """Return where a name says which frame it is of: its last number, with the hash that an export added."""
+    """Return the position of the frame in a name: its last number, with the hash that an export added."""
     hashed = find_hash(stem)
     numbers = [
         match.span()
@@ -116,13 +116,13 @@ def frame_span(stem: str) -> tuple[int, int]:
 
 
 def _are_masks(path: Path, names: Sequence[str]) -> bool:
-    """Say whether images are masks, by a few of them."""
+    """Return whether images are masks, by a few of them."""
     chosen = [names[len(names) * (2 * k + 1) // (2 * _SAMPLED)] for k in range(_SAMPLED)]
     return all(is_mask(path / name) for name in dict.fromkeys(chosen))
 
 
 def is_mask(path: Path) -> bool:
-    """Say whether an image is a mask: it has few values or colours, or a few cover nearly all of it."""
+    """Return whether an image is a mask: it has few values or colours, or a few cover nearly all of it."""
     if (image := _lossless(path)) is None:
         return False
     pixels = image.reshape(-1, image.shape[2] if image.ndim == 3 else 1)
@@ -131,7 +131,7 @@ def is_mask(path: Path) -> bool:
 
 
 def is_binary(path: Path) -> bool:
-    """Say whether a mask has two values, besides those of smoothed edges."""
+    """Return whether a mask has two values, apart from values on smoothed edges."""
     if (image := _lossless(path)) is None:
         return False
     grey = image if image.ndim == 2 else image[:, :, 0]
@@ -142,7 +142,7 @@ def is_binary(path: Path) -> bool:
 
 
 def _lossless(path: Path) -> np.ndarray | None:
-    """Read an image as it is; None of JPEG and of what cannot be read."""
+    """Read an image as it is; return None for JPEG and unreadable files."""
     try:
         data, image = decode(path)
     except DataError:

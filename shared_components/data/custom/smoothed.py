@@ -11,16 +11,16 @@ import numpy as np
 from shared_components.data.custom.ids import Value, counts
 
 _FEWEST = 4  # values along edges; fewer are named one by one
-_SOLID = 0.25  # share of a class's pixels whose neighbours are of it, too
+_SOLID = 0.25  # share of a class's pixels with neighbours of the same class
 _LEAST = 0.3  # share of a mask whose pixels are within areas; a photograph has fewer
-_NEAR = 4  # a value so near to one that is more frequent is of its edges
+_NEAR = 4  # a value so near to a more frequent value is an edge
 _MORE = 20  # times as frequent
 _TOLERANCE = 2  # of a value within an area
 _FAR = 1e6  # pixels
 
 
 def edge_values(masks: Iterable[np.ndarray], *, coloured: bool) -> tuple[list[Value], list[Value]] | None:
-    """Return the values of areas, and those that lie along smoothed edges; None of masks with hard edges."""
+    """Return the values of areas and the values on smoothed edges; None for masks with hard edges."""
     pixels, solid = Counter[Value](), Counter[Value]()
     for mask in masks:
         inside = _is_solid(mask)
@@ -49,10 +49,10 @@ def _is_beside(value: Value, other: Value, pixels: Counter[Value]) -> bool:
 def without_edges(
     mask: np.ndarray, values: Sequence[Value], *, background: Sequence[Value], threshold: float
 ) -> np.ndarray:
-    """Return a mask (H, W) or (H, W, 3) in which each pixel on a smoothed edge has one of the values.
+    """Return a mask (H, W) or (H, W, 3) with one of the values at each pixel on a smoothed edge.
 
-    It takes one of the two nearest areas' values: the share of the one in the pixel decides, which is `threshold` for a
-    class beside the background, and a half between two classes.
+    The value is the nearest area's or the second nearest's. The pixel's share of the second decides: `threshold` is the
+    least share of a class beside background, and a half the limit between two classes.
     """
     wide = mask.reshape(*mask.shape[:2], -1).astype(np.float32)
     table = np.array([np.broadcast_to(np.array(value), wide.shape[2]) for value in values], np.float32)

@@ -1,4 +1,4 @@
-"""Take stock of a folder: the inventory of a site's own data, and that of a public data set."""
+"""Take the inventory of a site: of own data, or of a public data set."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NO_SPLIT = "its video is in no split"
 
 
 def stock_of(site: Site) -> Inventory:
-    """Return the inventory of a site: what its site.yaml uses of its folder."""
+    """Return the inventory of the folder of a site.yaml."""
     videos = {split: [part.video for part in site.split.get(split, ())] for split in SPLITS}
     if site.source.own is not None:
         return own_stock(site.root, site.source.own, videos, ignored=())
@@ -85,7 +85,7 @@ _NO_MASK = "no mask of the same name; clips may show them"
 
 
 def _without_links(root: Path, template: str, chosen: Collection[str]) -> list[str]:
-    """List the videos without those that are links to another one's folder."""
+    """List the videos, without links to the folder of another video."""
     folder = template.rpartition("/")[0] if "*" in template else template
     names = sorted(video_names(root, template), key=lambda video: video not in chosen)
     if VIDEO not in folder:
@@ -98,7 +98,7 @@ def _videos(names: Sequence[str], why: str, agreed: bool) -> list[LeftOut]:
 
 
 def _names(split: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Return the videos of a split, of which parts are {video: bounds}."""
+    """Return the videos of a split; a part of a video is {video: bounds}."""
     return [name for listed in split.values() for one in listed for name in ([one] if isinstance(one, str) else one)]
 
 
@@ -146,7 +146,7 @@ def _masks(root: Path, own: Own, video: str, images: Mapping[str, Path]) -> dict
 
 
 def labelled_frames(root: Path, own: Own, video: str) -> int:
-    """Return how many labelled frames a video has; 0 where they cannot be listed, which a check of the site says."""
+    """Return how many labelled frames a video has; 0 if they cannot be listed, which a check of the site reports."""
     lenient = own if own.kind == "nifti" else replace(own, partly_labelled=True)
     with suppress(DataError):
         return len(own_reader(lenient).frames(root, video))
@@ -162,7 +162,7 @@ def _reason(path: str, kind: str) -> str:
 
 
 def public_stock(root: Path, source: Source, split: Mapping[str, Sequence[Any]], *, given: bool = False) -> Inventory:
-    """Return the inventory of a public data set; files beside those that its reader reads are left out as agreed.
+    """Return the inventory of a public data set; its files that no reader needs are left out as agreed.
 
     Args:
         given: whether the split was asked for, so that videos in none are left out as agreed.
@@ -205,7 +205,7 @@ def _file(path: Path) -> Path:
 
 
 def _home(files: Iterable[str], video: str) -> str:
-    """Return the folder of all files of a video, or the one above that has its name, with a slash; "" for the root."""
+    """Return the folder of a video's files, or a folder above with the video's name; with a slash, "" for the root."""
     parts = [path.split("/")[:-1] for path in files]
     common = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False))]
     if video in common:

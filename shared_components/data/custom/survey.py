@@ -25,7 +25,7 @@ from shared_components.data.nifti import lies_as_written
 
 _THREADS = 4  # decoding releases Python's lock
 _MOST = 64  # values that can be a table
-_SOFT = 6  # values that may be those of smoothed edges; fewer are named one by one
+_SOFT = 6  # fewest values that may come from smoothed edges; fewer are named one by one
 _COMPARED = 64  # masks that are searched for smoothed edges
 
 
@@ -34,11 +34,11 @@ class Values:
     """What the masks hold.
 
     Attributes:
-        pixels: of each value; colours where `coloured`, and words of masks of one class each.
+        pixels: of each value; values are colours if `coloured`, and words of binary masks, one per class.
         masks: how many masks hold each; `count`: of so many.
         unlabelled: images without a mask, or frames of volumes without any label.
         turned: a volume whose axes point otherwise than SurgFL writes them.
-        edges: how many values lie along smoothed edges alone; with a threshold they are none of `pixels`.
+        edges: number of values found only on smoothed edges; with a threshold `pixels` leaves them out.
     """
 
     coloured: bool
@@ -83,10 +83,10 @@ def values_of(root: Path, found: Found, videos: Sequence[str], threshold: float 
 
 
 def words_of(root: Path, found: Found, videos: Sequence[str], threshold: float | None = None) -> Values:
-    """Read all masks of one class each; the values are the words that stand for their classes.
+    """Read all binary masks, one per class; the values are the words of their classes.
 
     Raises:
-        DataError: a mask cannot be read, there are none, or masks of one frame share pixels.
+        DataError: a mask cannot be read, there are none, or masks of a frame share pixels.
     """
     pixels, masks = Counter[Any](), Counter[Any]()
     count = unlabelled = 0
@@ -112,7 +112,7 @@ def video_rate(root: Path, found: Found, videos: Sequence[str]) -> float | None:
 
 
 def numbering_of(root: Path, found: Found, videos: Sequence[str]) -> Numbering | None:
-    """Return what the numbers of the masks of video files count, as far as it can be seen; None of other data."""
+    """Return the numbering of the masks of video files; None for other data."""
     from shared_components.data.video import frame_seconds
 
     films: dict[str, Film] = {}

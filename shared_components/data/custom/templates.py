@@ -1,4 +1,4 @@
-"""Candidate templates of where images and masks lie, by what the paths of some of them have in common."""
+"""Propose templates for the paths of images and masks, by the words that both paths share."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shared_components.data.custom.scan import Scan, frame_span, joined
 from shared_components.data.files import natural_order
 
 Templates = tuple[str, str]
-"""Of the images and of the masks."""
+"""A template for images, and a template for masks."""
 _TRIED = 12  # image folders whose names may be a video's
 _MOST_PAIRS = 200  # of folders without a video's name
-_LOOKED_AT = 2_000  # masks whose names are compared with those of images
+_LOOKED_AT = 2_000  # masks that are compared with the names of images
 _SEPARATORS = r"[_\-. ]"
 _USUAL = {
     "images", "image", "imgs", "img", "frames", "frame", "masks", "mask", "labels", "label", "raw", "data", "video",
@@ -28,7 +28,7 @@ Sources = Mapping[str, frozenset[str]]
 
 
 def sources_of(folders: Mapping[str, Sequence[str]], others: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
-    """Return the sources of images, where ``others`` are masks, or of masks, where they are images."""
+    """Return the sources of images, given the masks as ``others``, or the sources of masks, given the images."""
     found: dict[str, set[str]] = defaultdict(set)
     for folder, names in folders.items():
         below = f"{folder}/" if folder else ""
@@ -42,7 +42,7 @@ def sources_of(folders: Mapping[str, Sequence[str]], others: Mapping[str, Sequen
 
 
 def templates(images: Sources, masks: Sources) -> Iterator[Templates]:
-    """Yield templates by what the path of an image and that of a mask have in common."""
+    """Yield templates by the words that the paths of an image and of a mask share."""
     raw = 0
     for image in sorted(images, key=lambda name: (len(name.split("/")), natural_order(name)))[:_TRIED]:
         for mask in masks:
@@ -53,7 +53,7 @@ def templates(images: Sources, masks: Sources) -> Iterator[Templates]:
 
 
 def with_video(image: str, mask: str) -> Iterator[Templates]:
-    """Yield two paths with {video} in the place of what could be a video's name, and {group} in that of a folder's."""
+    """Yield two paths with {video} for a possible video name, and with {group} for folders above."""
     for video in _common(image, mask):
         pair = _put(image, video, VIDEO), _put(mask, video, VIDEO)
         yield pair
@@ -62,7 +62,7 @@ def with_video(image: str, mask: str) -> Iterator[Templates]:
 
 
 def _common(image: str, mask: str) -> Iterator[str]:
-    """Yield what could be a video's name: parts of both paths, whole or up to a separator."""
+    """Yield possible video names: parts of both paths, whole or up to a separator."""
     words = [{w for part in path.split("/") for w in _words(part)} for path in (image, mask)]
     yield from sorted(words[0] & words[1], key=lambda word: (-len(word), word))
 
@@ -93,7 +93,7 @@ def _put(path: str, name: str, placeholder: str) -> str:
 
 def stem_templates(found: Scan) -> dict[str, set[str]]:
     """Return templates of masks whose names hold the whole name of an image, by the template of the images."""
-    folders: dict[str, list[str]] = defaultdict(list)  # of the images of one name
+    folders: dict[str, list[str]] = defaultdict(list)  # by the name of an image
     for folder, names in found.frames.items():
         for name in names:
             stem, ending = os.path.splitext(name)

@@ -1,4 +1,4 @@
-"""Folders as people have them: `surgfl site init` uses all of their data, or says what it leaves out."""
+"""Folders as people have them: `surgfl site init` uses all of their data, or lists the files that it leaves out."""
 
 from __future__ import annotations
 
