@@ -120,6 +120,7 @@ def _config(args: argparse.Namespace, out: Path, talk: Talk) -> dict[str, Any]:
         videos = list(found.videos) or own_videos(folder, found)
         config["split"] = _split(args, talk, found.kind, videos, lambda v: labelled_frames(folder, own, v))
         agreed = ["unlabelled"] * (talk.ask or args.partly_labelled is not None) + ["split"] * given
+        agreed += {"frames": ["label volumes"], "nifti": ["masks"]}.get(args.dataset or "", [])
         ignored = [str(value) for value, name in config["ids"].items() if name == IGNORE]
         inventory = own_stock(folder, own, config["split"], ignored=ignored, found=files, agreed=agreed)
     _agree(args, talk, inventory)

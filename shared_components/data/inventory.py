@@ -32,7 +32,8 @@ class LeftOut:
     agreed: bool = False
 
     def __str__(self) -> str:
-        kind = self.kind.removesuffix("s") if self.count == 1 else self.kind
+        kind = self.kind.removesuffix("es") if self.kind == "classes" else self.kind.removesuffix("s")
+        kind = kind if self.count == 1 else self.kind
         more = ", ..." if len(self.names) > _NAMED else ""
         named = ", ".join(self.names[:_NAMED]) + more
         return (

@@ -39,7 +39,7 @@ def own_stock(
     own: Own,
     split: Mapping[str, Sequence[Any]],
     *,
-    ignored: Iterable[str],
+    ignored: Sequence[str],
     found: Scan | None = None,
     agreed: Collection[str] = (),
 ) -> Inventory:
@@ -49,7 +49,8 @@ def own_stock(
         split: videos, or parts of some, by split.
         ignored: values of masks that are named `ignore`.
         found: the data in the folder; None: listed here.
-        agreed: `unlabelled` where images without a mask are left out as asked, `split` where the split was given.
+        agreed: `unlabelled` if images without a mask are left out as asked, `split` if the split was given, and kinds
+            of files that were not asked for.
     """
     kinds = (scan(root) if found is None else found).kinds()
     chosen = set(_names(split))
@@ -62,17 +63,17 @@ def own_stock(
     reasons = {path: reason for video in names for path, reason in files[video][1].items()}
     reasons = dict.fromkeys((path for video in set(names) - chosen for path in files[video][0]), _NO_SPLIT) | reasons
     labels = {"unlabelled": _NO_MASK, "split": _NO_SPLIT}
-    consented = {labels[one] for one in agreed}
+    consented = {labels[one] for one in agreed if one in labels}
     left_out = [*left_out_files(
         kinds, used, lambda path: reasons.get(path) or _reason(path, kinds[path]),
-        agreed=lambda path: reasons.get(path) in consented,
+        agreed=lambda path: reasons.get(path) in consented or (path not in reasons and kinds[path] in agreed),
     )]  # fmt: skip
     counts = {kind: sum(kinds.get(path) == kind for path in used) for kind in dict.fromkeys(kinds.values())}
     idle = [video for video in names if video not in chosen and files[video][0]]
     bare = [video for video in names if not files[video][0]]
     left_out += _videos(idle, "in no split", "split" in agreed) + _videos(bare, "without masks", False)
     classes = [name for name in own.classes if name != BACKGROUND]
-    left_out += [LeftOut("classes", tuple(ignored), "named ignore", len(tuple(ignored)), agreed=True)] * bool(ignored)
+    left_out += [LeftOut("classes", ignored, "named ignore", len(ignored), agreed=True)] * bool(ignored)
     return Inventory(
         {"videos": len(chosen) - len(set(bare) & chosen), **counts, "classes": len(classes), **_splits(split)},
         tuple(left_out),
