@@ -21,6 +21,7 @@ from shared_components.data.readers import Reader
 from shared_components.data.site import SPLITS, Site, Source
 
 _ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".npy", ".mp4", ".avi", ".mkv", ".mov", ".nii.gz")
+_FEW_CLASSES = 8  # whose names fit into a line
 _FORMAT = "a format that is not read"
 _ELSEWHERE = "not where 'images' and 'masks' say"
 _NO_SPLIT = "its video is in no split"
@@ -31,7 +32,7 @@ def stock_of(site: Site) -> Inventory:
     videos = {split: [part.video for part in site.split.get(split, ())] for split in SPLITS}
     if site.source.own is not None:
         return own_stock(site.root, site.source.own, videos, ignored=())
-    return public_stock(site.root, site.source, videos)
+    return public_stock(site.root, site.source, videos, classes=site.classes)
 
 
 def own_stock(
@@ -162,10 +163,18 @@ def _reason(path: str, kind: str) -> str:
     return _FORMAT if kind == "unread files" else _ELSEWHERE
 
 
-def public_stock(root: Path, source: Source, split: Mapping[str, Sequence[Any]], *, given: bool = False) -> Inventory:
+def public_stock(
+    root: Path,
+    source: Source,
+    split: Mapping[str, Sequence[Any]],
+    *,
+    classes: Sequence[str] | None = None,
+    given: bool = False,
+) -> Inventory:
     """Return the inventory of a public data set; its files that no reader needs are left out as agreed.
 
     Args:
+        classes: of the site; None: the usual classes of the data set.
         given: whether the split was asked for, so that videos in none are left out as agreed.
     """
     reader, chosen = source.reader, set(_names(split))
@@ -182,11 +191,11 @@ def public_stock(root: Path, source: Source, split: Mapping[str, Sequence[Any]],
     )  # fmt: skip
     counts = {kind: list(used.values()).count(kind) for kind in dict.fromkeys(used.values())}
     idle = _videos([video for video in reader.videos(root) if video not in chosen], "in no split", given)
-    classes = [name for name in source.usual_classes if name != BACKGROUND]
+    names = [name for name in (source.usual_classes if classes is None else classes) if name != BACKGROUND]
     return Inventory(
-        {"videos": len(chosen), **counts, **({"classes": len(classes)} if classes else {}), **_splits(split)},
+        {"videos": len(chosen), **counts, **({"classes": len(names)} if names else {}), **_splits(split)},
         (*left_out, *idle),
-        {"classes": ", ".join(classes), "splits": _said(split)},
+        {"classes": ", ".join(names) if len(names) <= _FEW_CLASSES else "", "splits": _said(split)},
     )
 
 
@@ -194,10 +203,12 @@ def _public_files(root: Path, reader: Reader, video: str) -> dict[str, str]:
     """Return the files of a video by their path: images, or what its reader reads as targets."""
     found: dict[Path, str] = {}
     with suppress(DataError):
-        for _, image, targets in reader.frames(root, video):
-            found |= {_file(path): "label files" for files in targets.values() for path in files}
-            found[_file(image)] = "images"
-    return {path.relative_to(root).as_posix(): kind for path, kind in found.items() if path.is_relative_to(root)}
+        listing = reader.frames(root, video)
+        found = {_file(image): "images" for _, image, _ in listing}
+        files = (path for _, _, targets in listing for paths in targets.values() for path in paths)
+        found |= {_file(path): "label files" for path in files}
+    there = [path for path in found if path.is_file() and path.is_relative_to(root)]
+    return {path.relative_to(root).as_posix(): found[path] for path in there}
 
 
 def _file(path: Path) -> Path:

@@ -359,3 +359,14 @@ def test_what_is_hidden_or_other_is_passed_over(tmp_path):
     (tmp_path / "op_1/notes.txt").write_text("x")
     write(tmp_path / "logo/1.png", photograph(0))
     assert look_at(tmp_path).videos == ("op_1", "op_2", "op_10", "op_11")
+
+
+def test_a_public_folder_beside_the_videos_needs_consent(make_site, tmp_path, capsys):
+    make_site("endovis2017").unlink()
+    root = tmp_path / "data"
+    write(root / "instrument_dataset_1/right_frames/frame000.png", photograph(0))
+    assert init(root, "--out", str(tmp_path / "new.yaml")) == 0
+    assert "(not read of endovis2017, or in no split)" in capsys.readouterr().out
+    write(root / "extra/frame000.png", photograph(0))
+    assert init(root, "--out", str(tmp_path / "other.yaml")) == 2
+    assert "would leave out 1 other file in extra/" in capsys.readouterr().err
