@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.commands._talk import Talk, counts_read, share_read, yes_or_no, zero_or_one
-from shared_components.data.custom.description import CLASS, KINDS
+from shared_components.data.custom.description import CLASS, KINDS, refuse_classes_of_films
 from shared_components.data.custom.guess_layout import Found, class_words, look_at
 from shared_components.data.custom.ids import (
     BACKGROUND,
@@ -67,6 +67,7 @@ def find_own(args: argparse.Namespace, folder: Path, files: Scan) -> Found:
         return look_at(folder, kind, found=files)
     if not (args.images and args.masks):
         raise SiteError("--images and --masks go together; give both, or neither")
+    refuse_classes_of_films(args.images, args.masks)
     words = class_words(files, args.images, args.masks) if CLASS in args.masks else ()
     return Found(kind or ("nifti" if ".nii" in args.masks else "frames"), args.images, args.masks, (), words)
 

@@ -255,14 +255,13 @@ def video_folders(root: Path, holds_video: Callable[[Path], bool]) -> dict[str, 
     return {name: found[name] for name in sorted(found, key=natural_order)}
 
 
-def folders_below(root: Path, deepest: int | None = None) -> Iterator[tuple[Path, list[str]]]:
-    """Yield every folder that is not hidden with its files, both in natural order, as far below as ``deepest``.
+def folders_below(root: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yield every folder with its files, both in natural order, without hidden ones and folders of systems.
 
     Links to folders are followed, and no folder is given twice.
     """
     seen: set[str] = set()
     for folder, below, files in os.walk(root, followlinks=True):
-        last = deepest is not None and len(Path(folder).relative_to(root).parts) >= deepest
         if (real := os.path.realpath(folder)) in seen:
             below.clear()
             continue
@@ -270,7 +269,7 @@ def folders_below(root: Path, deepest: int | None = None) -> Iterator[tuple[Path
         shown = [name for name in below if not name.startswith(".") and name not in _NO_DATA]
         # a folder before a link to it, which may lead elsewhere tomorrow
         shown.sort(key=lambda name: (os.path.islink(os.path.join(folder, name)), natural_order(name)))
-        below[:] = [] if last else shown
+        below[:] = shown
         yield Path(folder), sorted((name for name in files if not name.startswith(".")), key=natural_order)
 
 

@@ -163,7 +163,7 @@ class InputFolder:
 
     def __init__(self, folder: Path) -> None:
         try:
-            found = scan(folder, deepest=None)
+            found = scan(folder)
         except DataError as error:
             raise InferenceError(str(error)) from None
         masks = masks_beside(found)

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from shared_components.common.schema import shown
 from shared_components.data.custom.ids import Ids, class_ids, own_classes, parse_ids, parse_words, places
-from shared_components.data.files import VOLUMES, Axes
+from shared_components.data.files import VIDEOS, VOLUMES, Axes
 
 Kind = Literal["frames", "nifti"]
 KINDS: tuple[Kind, ...] = ("frames", "nifti")
@@ -85,6 +85,7 @@ def describe(kind: Kind, config: Mapping[str, Any]) -> tuple[Own, tuple[str, ...
                 f"'images' is {images!r} and 'masks' is {masks!r}; write {place} in both, or in neither if there is "
                 f"one {place[1:-1]}"
             )
+    refuse_classes_of_films(images, masks)
     words = parse_words(config["ids"]) if CLASS in masks else {}
     table = {} if words else parse_ids(config["ids"])
     named, classes = own_classes((words or table).values(), config.get("classes"))
@@ -106,6 +107,19 @@ def _refuse_as_nifti(masks: str, ids: Ids) -> None:
         raise ValueError(f"'masks' is {masks!r}; write one volume per video, such as {MASKS['nifti']!r}")
     if ids.coloured:
         raise ValueError("'ids' names colours, and NIfTI volumes hold numbers; name the numbers")
+
+
+def refuse_classes_of_films(images: str, masks: str) -> None:
+    """Refuse binary masks, one per class, for video files.
+
+    Raises:
+        ValueError: a sentence that begins with the key.
+    """
+    if CLASS in masks and images.lower().endswith((*VIDEOS, *VOLUMES)):
+        raise ValueError(
+            f"'masks' is {masks!r}, and 'images' names video files; extract the labelled frames as images, "
+            "and give them the names that the masks have"
+        )
 
 
 def refuse_template(key: str, value: object) -> None:

@@ -24,8 +24,6 @@ from shared_components.data.files import (
     read_rgb,
 )
 
-DEEPEST = 5
-"""Deepest level below the root that is searched for {group}."""
 _DIGITS = 6
 _NAMED = 3  # files that an error lists
 _FRAME = rf"(?:{HASH}[_\-.])?\d+(?:[^/\d]*?{HASH})?"  # a frame's number, with the hash that an export added
@@ -268,7 +266,7 @@ def _paths(root: Path, folder: str) -> Iterator[Path]:
     if GROUP not in folder:
         yield from root.glob("/".join(_glob(part) for part in folder.split("/")))
         return
-    for path, names in folders_below(root, DEEPEST):
+    for path, names in folders_below(root):
         yield path
         yield from (path / name for name in names)
 

@@ -16,8 +16,6 @@ from shared_components.data.custom.smoothed import edge_values
 from shared_components.data.files import IMAGES, VIDEOS, VOLUMES, DataError, decode, folders_below, refuse_pointer
 from shared_components.data.nifti import holds_colours
 
-DEEPEST = 5
-"""Deepest level below a folder that is searched."""
 UNREAD = (
     ".webp", ".gif", ".jp2", ".ppm", ".pgm", ".heic", ".heif", ".avif", ".exr", ".dcm", ".npy", ".npz", ".nrrd", ".mha",
     ".mhd", ".flv", ".mts", ".m2ts", ".vob", ".3gp", ".mxf", ".dv", ".ogv", ".h264", ".hevc",
@@ -60,11 +58,8 @@ def joined(folders: dict[str, list[str]]) -> Iterator[str]:
         yield from (f"{folder}/{name}" if folder else name for name in names)
 
 
-def scan(folder: Path, deepest: int | None = DEEPEST) -> Scan:
+def scan(folder: Path) -> Scan:
     """List the data below a folder; hidden files, and folders that systems and archives add, are passed over.
-
-    Args:
-        deepest: folders below it that are looked at; None: all.
 
     Raises:
         DataError: it is no folder, or holds Git LFS pointers in place of data.
@@ -72,7 +67,7 @@ def scan(folder: Path, deepest: int | None = DEEPEST) -> Scan:
     if not folder.is_dir():
         raise DataError(folder, "is not a folder", "name the folder that holds the images and masks")
     found = Scan(folder)
-    for path, names in folders_below(folder, deepest):
+    for path, names in folders_below(folder):
         below = "" if path == folder else path.relative_to(folder).as_posix()
         _add(found, path, below, names)
     return found

@@ -202,6 +202,13 @@ def test_a_frame_may_lack_a_class_and_a_class_may_not_lack_a_name(tmp_path, caps
     assert "is a mask of class 'thread', which 'ids' of site.yaml does not name" in capsys.readouterr().out
 
 
+def test_masks_of_classes_are_of_images_and_not_of_video_files(tmp_path, capsys):
+    write_video(tmp_path / "op.mp4", 2)
+    write(tmp_path / "masks/op/f_0_shaft.png", values(0))
+    assert init(tmp_path, "--images", "{video}.mp4", "--masks", "masks/{video}/*_{class}.png") == 2
+    assert "extract the labelled frames as images" in capsys.readouterr().err
+
+
 def test_masks_of_two_classes_may_not_share_pixels(tmp_path, capsys):
     lay_classes(tmp_path, "images/{v}/f_{n}.jpg", "masks/{v}/f_{n}_{c}.png")
     write(tmp_path / "masks/op_1/f_1_bulldog.png", np.full((H, W), 255, np.uint8))
@@ -296,6 +303,7 @@ def test_what_systems_leave_in_folders_is_no_data(tmp_path, capsys):
         ("op_1/right/1.png", "1 image in op_1/right/"),
         ("scan/a.dcm", "1 unread file in scan/ (a format that is not read)"),
         ("op_4/img/1.png", "1 video (without masks): op_4"),
+        ("a/b/c/d/e/f/g/1.png", "1 image in a/"),
         ("a.mp4", "1 video file (not where 'images' and 'masks' say): a.mp4"),
     ],
 )
