@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from shared_components.data.custom.description import KINDS, VIDEO, Kind
 from shared_components.data.custom.layout import file_pattern, in_frame_order, video_of
-from shared_components.data.custom.scan import Scan, is_binary, joined, scan
+from shared_components.data.custom.scan import Scan, frame_span, is_binary, joined, scan
 from shared_components.data.custom.templates import Templates, class_template, sources_of, stem_templates, templates
 from shared_components.data.files import DataError, natural_order
 from shared_components.data.readers import find_reader, reader_names
 
 _NAMED = 6  # of each sort of file that the sentence lists
-_COMPARED = 200  # names in a folder that tell how many frames two templates pair
+_COMPARED = 100  # names that differ only in a number and show how many frames two templates pair
+_TRIED = 60  # templates that come up most often
 _MEMBERS = 3  # masks of a class that tell whether they are binary
 _LOSSLESS = "export masks without loss, since JPEG and smoothing make photographs of them; else "
 
@@ -70,18 +71,21 @@ _NONE: frozenset[str] = frozenset()
 
 
 def _pair(
-    files: Scan, kind: Kind, pairs: Iterable[Templates], by_stem: Mapping[str, set[str]] | None = None
+    files: Scan, kind: Kind, pairs: Iterable[Templates], by_stem: Mapping[str, Counter[str]] | None = None
 ) -> Found | None:
     """Return the templates that pair most masks with an image; among equals, with most videos."""
-    by_number = dict.fromkeys(pairs, ())
-    candidates: dict[Templates, tuple[str, ...]] = dict(by_number)
+    by_number = Counter(pairs)  # templates of many folders come up for each of them
+    often = by_number + Counter({(i, m): n for i, masks in (by_stem or {}).items() for m, n in masks.items()})
+    candidates: dict[Templates, tuple[str, ...]] = {pair: () for pair, _ in often.most_common(_TRIED)}
     for image, masks in (by_stem or {}).items():
-        candidates |= {(image, mask): () for mask in masks}
         if family := class_template(mask for mask in masks if _is_class(files, mask)):
             candidates[image, family[0]] = family[1]
     names = _compared(files, kind)
     best: tuple[tuple[int, ...], Found] | None = None
-    for (image, mask), words in candidates.items():
+    for image, mask in sorted(candidates, key=lambda pair: VIDEO not in pair[0]):
+        if best is not None and best[0][0] == len(names[1]) and best[0][1] > 1 and VIDEO not in image:
+            break  # all masks have an image of one of several videos
+        words = candidates[image, mask]
         counted = _frames(names, image, mask, words)
         rank = *_rank(counted, image), (image, mask) in by_number, -len(image) - len(mask)
         if counted and (best is None or rank > best[0]):
@@ -98,10 +102,15 @@ def _rank(counted: Mapping[str, int], image: str) -> tuple[int, ...]:
 
 
 def _compared(files: Scan, kind: Kind) -> tuple[list[str], list[str]]:
-    """Return paths of images and of masks or volumes; of a folder with many, the first ones."""
+    """Return paths of images and of masks or volumes; of many that differ only in a number, the first ones."""
 
     def first(folders: Mapping[str, Sequence[str]]) -> list[str]:
-        return list(joined({f: in_frame_order(names)[:_COMPARED] for f, names in folders.items()}))
+        alike: dict[str, list[str]] = defaultdict(list)
+        for folder, names in folders.items():
+            for name in in_frame_order(names):
+                start, end = frame_span(name)
+                alike[f"{folder}/{name[:start]}*{name[end:]}"].append(f"{folder}/{name}".lstrip("/"))
+        return [path for paths in alike.values() for path in paths[:_COMPARED]]
 
     return [*files.videos, *first(files.frames)], files.volumes if kind == "nifti" else first(files.masks)
 

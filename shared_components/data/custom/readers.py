@@ -122,7 +122,7 @@ class FramesReader(_Own):
 
 
 def mask_numbers(masks: Masks, own: Own, film: Path) -> dict[str, int]:
-    """Return the frame number of each mask of a video file; -1 if the video has no such frame."""
+    """Return the frame number of each mask of a video file; a negative one, unlike others, if it has no such frame."""
     numbers = {name: frame_number(files[0].with_name(f"{without_hash(name)}.png")) for name, files in masks.items()}
     if own.mask_numbers == FRAMES:
         return numbers
@@ -130,7 +130,7 @@ def mask_numbers(masks: Masks, own: Own, film: Path) -> dict[str, int]:
 
     seconds, first = frame_seconds(film), own.first_frame
     places = {name: place_of(number - first, own.mask_numbers, seconds) for name, number in numbers.items()}
-    return {name: -1 if place is None else place + first for name, place in places.items()}
+    return {name: -1 - n if place is None else place + first for n, (name, place) in enumerate(places.items())}
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,7 @@ def _alike(names: Sequence[str]) -> list[list[str]]:
     return list(groups.values())
 
 
+@lru_cache(maxsize=1 << 16)
 def frame_span(stem: str) -> tuple[int, int]:
     """Return the position of the frame in a name: its last number, with the hash that an export added."""
     hashed = find_hash(stem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shared_components.data.custom.description import CLASS, GROUP, VIDEO
@@ -91,24 +91,24 @@ def _put(path: str, name: str, placeholder: str) -> str:
     return re.sub(rf"(?<![^/]){re.escape(name)}(?![A-Za-z0-9])", placeholder, path)
 
 
-def stem_templates(found: Scan) -> dict[str, set[str]]:
-    """Return templates of masks whose names hold the whole name of an image, by the template of the images."""
+def stem_templates(found: Scan) -> dict[str, Counter[str]]:
+    """Return templates of masks with an image's whole name in theirs, by the images' template, and how often."""
     folders: dict[str, list[str]] = defaultdict(list)  # by the name of an image
     for folder, names in found.frames.items():
         for name in names:
             stem, ending = os.path.splitext(name)
             folders[stem].append(folder if folder and folder not in found.masks else f"{folder}/*{ending}".lstrip("/"))
-    pairs = set()
+    pairs: dict[Templates, None] = {}
     masks = list(joined(found.masks))
     for mask in masks[:: max(1, len(masks) // _LOOKED_AT)]:
         if held := _held_stem(mask, folders):
             stem, residual = held
             here = set(mask.split("/"))
-            pairs.add((max(folders[stem], key=lambda image: len(here & set(image.split("/")))), residual))
-    by_image: dict[str, set[str]] = defaultdict(set)
+            pairs[max(folders[stem], key=lambda image: len(here & set(image.split("/")))), residual] = None
+    by_image: dict[str, Counter[str]] = defaultdict(Counter)
     for image, residual in pairs:
         for image_template, mask_template in ((image, residual), *with_video(image, residual)):
-            by_image[image_template].add(mask_template)
+            by_image[image_template][mask_template] += 1
     return by_image
 
 

@@ -260,6 +260,14 @@ def test_an_option_changes_what_the_numbers_count(tmp_path, capsys):
     assert [int(sample.images[-1].name) for sample in samples(load_site(tmp_path), "train")] == [0, 1, 2, 3]
 
 
+def test_masks_beyond_the_end_of_a_video_are_all_named(tmp_path, capsys):
+    lay_film(tmp_path, (1, 2, 3, 4, 9, 10))
+    assert init(tmp_path, *NAMED, "--mask-numbers", "fps=1", "--first-frame", "1", "--allow-left-out") == 1
+    out = capsys.readouterr().out
+    assert "left out: 6 masks (the video has no frame of its number)" in out
+    assert "there are masks of others: f_000009.png, f_000010.png" in out
+
+
 # ---- smoothed edges
 
 
