@@ -83,6 +83,7 @@ def site(
     ids: Mapping[int | str, str] | None = None,
     split: Mapping[str, Sequence[str]] | None = None,
     partly_labelled: bool | None = None,
+    allow_left_out: bool = False,
 ) -> Site:
     """Return the site that a folder's site.yaml describes; a folder that has none is described first.
 
@@ -91,6 +92,7 @@ def site(
         ids: What the values or colours of the masks are, such as ``{40: "grasper", "#ff8000": "suction"}``.
         split: Videos by ``train``, ``validation`` and ``test``; None: proposed.
         partly_labelled: Whether images without a mask are to be left out.
+        allow_left_out: Accept that files of the folder are left out; else more than one in twenty is a ValueError.
 
     Raises:
         ValueError: The folder is of no known form, a value of the masks has no name, or there is a site.yaml and
@@ -107,6 +109,8 @@ def site(
     options += [f"--{name}={','.join(videos)}" for name, videos in (split or {}).items()]
     if partly_labelled is not None:
         options.append("--partly-labelled" if partly_labelled else "--no-partly-labelled")
+    if allow_left_out:
+        options.append("--allow-left-out")
     return described_quietly(Path(folder), options)
 
 

@@ -256,6 +256,7 @@ class PredictionWriter:
         facts |= recorded(objects)
         self._folder = PredictionFolder(output_dir, stream, task, masks=masks, pictures=pictures, facts=facts)
         self._total, self._output_dir = stream.total, output_dir
+        self._left_out = () if stream.inventory is None else stream.inventory.left_out
 
     def attach(self, engine: Workflow) -> None:
         """Follow an evaluator."""
@@ -266,6 +267,8 @@ class PredictionWriter:
 
     def _start(self) -> None:
         self._frames = FrameCount(self._total)
+        for one in self._left_out:
+            logger.warning("left out: %s", one)
 
     def _write(self, engine: Workflow) -> None:
         self._folder.add(engine.state.batch["shot"], engine.state.output["answer"])

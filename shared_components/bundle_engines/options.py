@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import pydoc
+import sys
 import traceback
 from collections.abc import Collection, Iterator, Mapping
 from importlib.util import find_spec
@@ -99,6 +100,7 @@ def refuse_unknown_keys() -> None:
     if workflow is None:
         return
     parser = workflow.parser
+    _restore_paths(parser)
     _refuse_amp(parser)
     _refuse_missing_tracker(parser.get())
     known = ConfigParser.load_config_files(_files_in_use(workflow, options))
@@ -109,6 +111,25 @@ def refuse_unknown_keys() -> None:
         raise ConfigError(_sentence(path, section))
     if sentence := wrong_option(present):
         raise ConfigError(sentence)
+
+
+def _restore_paths(parser: ConfigParser) -> None:
+    """Give paths the text that was typed: MONAI's runner reads 2024_01 as the number 202401, and a,b as a list."""
+    for key in PATHS:
+        typed = _typed(key)
+        if typed is not None and key in parser.get() and not isinstance(parser.get(key), str | None):
+            parser.get()[key] = typed
+            parser.ref_resolver.items[key].update_config(typed)
+
+
+def _typed(key: str) -> str | None:
+    """Return the text of an option on the command line, the last where it is given twice; None without it."""
+    found = None
+    for word, after in zip(sys.argv, [*sys.argv[1:], None], strict=True):
+        option, equals, value = word.partition("=")
+        if option.startswith("-") and option.lstrip("-").replace("-", "_") == key:
+            found = value if equals else after
+    return found
 
 
 def is_overridden(*path: str) -> bool:
@@ -255,6 +276,8 @@ def _section(key: str) -> Any:
 _COUNT = Annotated[int, Meta(ge=1, le=10**9, description="it is a whole number from 1 on")]
 _PATH = _text("a path")
 
+PATHS = ("site_config", "checkpoint", "input", "first_mask", "output_dir", "start")
+"""Options that may be paths, whatever else their text looks like."""
 KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("site_config", "checkpoint", "input"), _PATH | None),
     "first_mask": _PATH | None,

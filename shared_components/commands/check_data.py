@@ -12,6 +12,7 @@ from shared_components.common.counted import counted
 from shared_components.common.progress_display import shown
 from shared_components.core.task import make_task
 from shared_components.data.check import Problem, check_site
+from shared_components.data.custom.stock import stock_of
 from shared_components.data.files import DataError
 from shared_components.data.published import compared
 from shared_components.data.samples import SampleSpec, samples
@@ -32,7 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check the sites, print a table and the problems, and return 1 if a site may not start."""
     clip = SampleSpec(frames=args.frames, interval=args.interval)
-    broken = [check(path, clip, full=not args.fast) for given in args.paths for path in _site_files(given)]
+    files = [path for given in args.paths for path in _site_files(given)]
+    broken = [check(path, clip, full=not args.fast, stock=True) for path in files]
     print(f"{len(broken) - sum(broken)} of {counted(len(broken), 'site')} ready")
     return int(any(broken))
 
@@ -46,8 +48,12 @@ def _site_files(path: Path) -> list[Path]:
     return sorted(path.glob("*/site.yaml")) or [path]
 
 
-def check(path: Path, clip: SampleSpec, *, full: bool) -> bool:
-    """Print one site's table; return whether it must not start."""
+def check(path: Path, clip: SampleSpec, *, full: bool, stock: bool = False) -> bool:
+    """Print one site's table; return whether it must not start.
+
+    Args:
+        stock: also print the inventory of its folder.
+    """
     try:
         site = load_site(path)
         spec = replace(clip, targets=_targets(site))
@@ -63,12 +69,21 @@ def check(path: Path, clip: SampleSpec, *, full: bool) -> bool:
     if site.public:
         with suppress(DataError):  # which is among the problems
             print("".join(f"  {line}\n" for line in compared(site.dataset, site.root)), end="")
+    if stock:
+        _print_stock(site)
     if site.added is not None:
         print(f"  its training frames include those of {site.added.path}")
     for problem in dict.fromkeys(map(str, problems)):  # several clips may show one bad file
         print(f"  {problem}")
     print()
     return not all(problem.quarantined for problem in problems)
+
+
+def _print_stock(site: Site) -> None:
+    try:
+        print(*stock_of(site).lines(), sep="\n")
+    except DataError as error:  # often a problem that the check lists
+        print(f"  not counted: {error}")
 
 
 def _targets(site: Site) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from shared_components.core.trained_model import Trained
 from shared_components.inference import InferenceError
 from shared_components.inference.backends import BACKENDS, on_backend
 from shared_components.inference.doubtful import DoubtWatch, warnings
-from shared_components.inference.frames import FrameStream, videos_in
+from shared_components.inference.frames import FrameStream, InputFolder, videos_in
 from shared_components.inference.live import is_live
 from shared_components.inference.objects import objects_in, recorded, task_of
 from shared_components.inference.predict import FrameCount, Predictor, missed, predict_all, shown_frames
@@ -87,7 +87,10 @@ def run(args: argparse.Namespace) -> int:
     _refuse_other_tasks(path, model.task.card.kind)
     fuse(model.network)  # in place, once for all videos
     source = args.input if is_live(args.input) else Path(args.input)
-    videos = {} if isinstance(source, str) else videos_in(source)
+    data = InputFolder(source) if isinstance(source, Path) and source.is_dir() else None
+    videos = {} if data is None else videos_in(data.folder, data)
+    if data is not None and videos:
+        print(*data.inventory("video files").lines(), sep="\n")
     try:
         if not videos:
             return _segment(args, source, args.out, path, model, where)
@@ -135,6 +138,9 @@ def _segment(
     network = shown_frames(model.network, task, stream, objects).eval()
     fast, backend = on_backend(network, stream, backend=args.backend, precision=args.precision, where=where)
     folder.facts["backend"] = backend
+    if stream.inventory is not None:
+        folder.facts["left_out"] = [str(one) for one in stream.inventory.left_out]
+        print(*stream.inventory.lines(), sep="\n")
     predictor = Predictor(fast, task, precision=args.precision)
     print(f"{stream.source} by {path}, at {height}x{width} on {where} by {backend}", flush=True)
     if stream.live:

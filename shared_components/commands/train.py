@@ -10,7 +10,7 @@ from pathlib import Path
 from shlex import quote
 
 from shared_components.commands import add_device, parsed
-from shared_components.commands.site import DESCRIPTION, FILE, add_description, describe
+from shared_components.commands._describe import DESCRIPTION, FILE, add_description, describe
 from shared_components.common.arguments import height_and_width
 from shared_components.common.counted import counted
 from shared_components.common.progress_display import shown

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,7 +37,8 @@ def atomically(path: Path) -> Iterator[Path]:
             raise  # of another file
         raise not_written(path, error) from error
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # of a read-only disk, which has no such file either
+            beside.unlink(missing_ok=True)
 
 
 def not_written(path: Path, error: OSError) -> NotWritten:

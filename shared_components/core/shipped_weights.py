@@ -20,7 +20,13 @@ from torch import Tensor, nn
 
 from shared_components.core.card import DASH, Metric
 from shared_components.networks import bundle_config
-from shared_components.networks.checkpoints import CheckpointError, load_into, load_metadata, stored_weights
+from shared_components.networks.checkpoints import (
+    CheckpointError,
+    load_into,
+    load_metadata,
+    refuse_pointer,
+    stored_weights,
+)
 
 MODEL, FACTS = "models/model.safetensors", "models/model.json"
 EXPORTED = "models/model.pt"  # what MONAI's model zoo and exporters expect
@@ -89,6 +95,7 @@ def verified_weights(
             f"bundle {bundle!r} {shares} ({path if facts else root / FACTS} does not exist); "
             f"{instead}, or make some with `surgfl pretrain` and `surgfl ship`"
         )
+    refuse_pointer(path)
     if (found := sha256_of(path)) != facts["sha256"]:
         raise CheckpointError(
             f"{path}: weights whose hash is not the card's ({found[:8]}, and {facts['sha256'][:8]} in model.json); "

@@ -19,6 +19,9 @@ import cv2
 import numpy as np
 
 from shared_components.common.counted import counted
+from shared_components.common.git_lfs import WHAT as LFS_POINTER
+from shared_components.common.git_lfs import WHAT_TO_DO as LFS_PULL
+from shared_components.common.git_lfs import is_pointer, is_pointer_file
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.data.image_headers import JPEG, PNG, is_transparent, read_header
 
@@ -32,7 +35,9 @@ IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 VIDEOS = (".mp4", ".avi", ".mkv", ".mov", ".mpg", ".mpeg", ".ts", ".m4v", ".webm", ".wmv")
 """Endings by which a folder of videos is known; a file of any other may be a video as well."""
 VOLUMES = (".nii.gz", ".nii")
-_NO_DATA = ("__MACOSX", "lost+found")  # folders that archives and disks bring
+_NO_DATA = (
+    "__MACOSX", "lost+found", "$RECYCLE.BIN", "System Volume Information", "@eaDir", "#recycle", "#snapshot",
+)  # folders that archives, disks and file servers bring  # fmt: skip
 MOST_YAML = 1 << 20  # bytes
 Axes = Literal["header", "stored"]
 """Which way a volume's axes point: as its header says, or x, y, t as they are stored, whatever it says."""
@@ -126,6 +131,12 @@ def read_depth(path: Path) -> np.ndarray:
     return depth.astype(np.float32) / DEPTH_SCALE
 
 
+def refuse_pointer(path: Path, data: bytes | None = None) -> None:
+    """Raise a DataError where a file, or the ``data`` read of it, is a pointer that Git LFS has left in its place."""
+    if is_pointer_file(path) if data is None else is_pointer(data):
+        raise DataError(path, LFS_POINTER, LFS_PULL)
+
+
 def refuse_special(path: Path) -> None:
     """Raise a DataError where a path is a pipe, a socket or a device, which reading would wait for without end.
 
@@ -164,6 +175,7 @@ def read_npy(path: Path) -> np.ndarray:
     """Read one uint8 array; arrays of objects (pickles) are refused."""
     try:
         refuse_special(path)
+        refuse_pointer(path)
         array = np.array(np.lib.format.open_memmap(path, mode="r"))  # no more than the file has
     except FileNotFoundError:
         raise DataError(path, *MISSING) from None
@@ -253,22 +265,21 @@ def video_folders(root: Path, holds_video: Callable[[Path], bool]) -> dict[str, 
     return {name: found[name] for name in sorted(found, key=natural_order)}
 
 
-def folders_below(root: Path, deepest: int | None = None) -> Iterator[tuple[Path, list[str]]]:
-    """Yield every folder that is not hidden with its files, both in natural order, as far below as ``deepest``.
+def folders_below(root: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yield every folder with its files, both in natural order, without hidden ones and folders of systems.
 
     Links to folders are followed, and no folder is given twice.
     """
     seen: set[str] = set()
     for folder, below, files in os.walk(root, followlinks=True):
-        last = deepest is not None and len(Path(folder).relative_to(root).parts) >= deepest
         if (real := os.path.realpath(folder)) in seen:
             below.clear()
             continue
         seen.add(real)
-        shown = [name for name in below if not name.startswith(".")]
+        shown = [name for name in below if not name.startswith(".") and name not in _NO_DATA]
         # a folder before a link to it, which may lead elsewhere tomorrow
         shown.sort(key=lambda name: (os.path.islink(os.path.join(folder, name)), natural_order(name)))
-        below[:] = [] if last else shown
+        below[:] = shown
         yield Path(folder), sorted((name for name in files if not name.startswith(".")), key=natural_order)
 
 
@@ -332,6 +343,7 @@ def decode(path: Path, flags: int = cv2.IMREAD_UNCHANGED) -> tuple[bytes, np.nda
         raise DataError(path, *MISSING) from None
     except OSError as error:
         raise DataError(path, f"cannot be opened ({error.strerror})", "check its rights") from error
+    refuse_pointer(path, data)
     _refuse_header(path, data)
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)

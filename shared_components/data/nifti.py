@@ -26,7 +26,16 @@ from nibabel.spatialimages import HeaderDataError
 
 from shared_components.common.atomic import atomically
 from shared_components.common.counted import counted
-from shared_components.data.files import MISSING, VOLUMES, Axes, DataError, Size, refuse_large, refuse_special
+from shared_components.data.files import (
+    MISSING,
+    VOLUMES,
+    Axes,
+    DataError,
+    Size,
+    refuse_large,
+    refuse_pointer,
+    refuse_special,
+)
 
 _LARGEST = np.iinfo(np.uint16).max
 MOST_FRAMES = np.iinfo(np.int16).max
@@ -294,6 +303,7 @@ def _open(path: Path) -> Nifti1Pair:
 def _open_volume(path: Path) -> Nifti1Pair:
     try:
         refuse_special(path)
+        refuse_pointer(path)
         image = nib.load(path, keep_file_open=True)  # so that a compressed file is unpacked once
     except FileNotFoundError:
         raise DataError(path, *MISSING) from None

@@ -18,8 +18,10 @@
     also_trains_on: sisvse/site.yaml # another site.yaml, whose training frames are added to this one's; likewise
     ids: {1: grasper, 2: suction}    # of frames and nifti, data of one's own: what the masks' values are
     images: images/{video}           # of these, too: where images, or video files, and masks lie below the root
-    masks: masks/{video}
+    masks: masks/{video}             # also {group} above videos, and {class} in the names of binary masks
     first_frame: 0                   # the number that masks give the first frame of a video file, 0 or 1
+    threshold: 0.5                   # masks with smoothed edges: least share of a pixel that makes it foreground
+    mask_numbers: frames             # numbering of a video file's masks; or fps=1, or every=25
     partly_labelled: false           # may images lack masks? true: those that do are no samples
     axes: header                     # of NIfTI: as its header says, or as stored
     publish: [style]                 # what the site shares beyond weights; [] refuses

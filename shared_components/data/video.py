@@ -21,7 +21,7 @@ from typing import Any
 import av
 import numpy as np
 
-from shared_components.data.files import DataError, refuse_large, refuse_special
+from shared_components.data.files import DataError, refuse_large, refuse_pointer, refuse_special
 
 CONVERT = "convert it to H.264 MP4 or to a folder of images"
 _COMPARED = 16  # first frames that are decoded and compared with the packets
@@ -44,6 +44,7 @@ def opened(path: Path, **options: str) -> Iterator[Any]:
     """
     try:
         refuse_special(path)
+        refuse_pointer(path)
         # an absolute path, since FFmpeg takes "case:1.mp4" for a protocol
         options = {"format_whitelist": FORMATS, **options}
         container = av.open(str(path.absolute()), metadata_errors="ignore", options=options)
@@ -110,6 +111,21 @@ def frame_count(path: Path) -> int:
     """
     index = _index(path)
     return max(index.count, index.announced)
+
+
+def frame_seconds(path: Path) -> list[float]:
+    """Return when each frame is shown, in seconds since the first; without times in the file, by its frame rate.
+
+    Raises:
+        DataError: it is missing, damaged or no video.
+    """
+    index = _index(path)
+    with opened(path) as container:
+        stream = shown_stream(container, path)
+        tick, rate = stream.time_base, stream.average_rate
+    if len(index.times) == index.count and tick:
+        return [float((time - index.times[0]) * tick) for time in index.times]
+    return [float(place / rate) for place in range(index.count)] if rate else []
 
 
 def read_frame(path: Path, number: int) -> np.ndarray:

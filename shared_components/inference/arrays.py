@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +22,8 @@ from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor, Streaming, shown_frames
 from shared_components.inference.unlike import Likeness, Watch
 from shared_components.networks.protocols import provides
+
+logger = logging.getLogger(__name__)
 
 Array = np.ndarray
 
@@ -114,6 +117,8 @@ class Model:
         """
         height, width = self.size
         stream = FrameStream(source, height=height, width=width, every=every)
+        for one in stream.inventory.left_out if stream.inventory else ():
+            logger.warning("left out: %s", one)
         predictor = self._predictor(shown_frames(self._network, self._task, stream))
         return self._stream(predictor, stream)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import starmap
@@ -14,7 +14,11 @@ import numpy as np
 from shared_components.common.arguments import between
 from shared_components.common.counted import counted
 from shared_components.core.evaluation import network_input
-from shared_components.data.files import IMAGES, VIDEOS, DataError, folders_below, natural_order, read_rgb
+from shared_components.data.custom.beside import masks_beside
+from shared_components.data.custom.layout import is_volume
+from shared_components.data.custom.scan import scan
+from shared_components.data.files import IMAGES, DataError, natural_order, read_rgb
+from shared_components.data.inventory import Inventory, left_out_files
 from shared_components.inference import InferenceError
 from shared_components.inference.live import LiveVideo, is_live
 from shared_components.inference.video import Video, frames_of, look_at
@@ -56,6 +60,7 @@ class FrameStream:
         rate: Frames per second of the kept frames; None where unknown.
         total: Number of frames; of a video as its container announces it, None where it does not.
         aspect: Width of a pixel over its height.
+        inventory: Files of a folder that are used, and files left out, such as masks; None for other sources.
 
     Raises:
         InferenceError: The source is not given or missing, there are no images, the video cannot be read, or a number
@@ -85,12 +90,15 @@ class FrameStream:
         self.every, rate = every, _rate(video_rate)
         self._video: Video | LiveVideo | None = None
         self._sequences: dict[str, list[Path]] = {}
+        self.inventory: Inventory | None = None
         if is_live(source):
             self._video = LiveVideo(str(source), every=every)
             self.source: str | Path = self._video.name
         else:
             self.source = path = Path(source)
-            self._sequences = _sequences(path)
+            data = InputFolder(path) if path.is_dir() else None
+            self._sequences = _sequences(path, data)
+            self.inventory = None if data is None else data.inventory("images")
             self._video = None if self._sequences else look_at(path)
         self.aspect = Fraction(1)
         self.total: int | None = sum(-(-len(paths) // every) for paths in self._sequences.values())
@@ -147,7 +155,41 @@ class FrameStream:
                 yield Shot(path.stem, _read(path), sequence, None if self.rate is None else number / self.rate)
 
 
-def videos_in(folder: Path) -> dict[str, Path]:
+class InputFolder:
+    """The frames and videos below a folder; masks that lie beside them are left out.
+
+    Raises:
+        InferenceError: Git LFS has left pointers in the place of files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            found = scan(folder)
+        except DataError as error:
+            raise InferenceError(str(error)) from None
+        masks = masks_beside(found)
+        self._kinds = {path: "masks" if path in masks else kind for path, kind in found.kinds().items()}
+        self._kinds |= {
+            path: "images" for path in found.kinds() if found.kinds()[path] == "masks" and path not in masks
+        }
+        self.folder = folder
+        self.masks = {folder / path for path in masks}
+
+    def paths(self, kind: str) -> list[Path]:
+        """Return the files of a kind: `images` or `video files`."""
+        return sorted(self.folder / path for path, one in self._kinds.items() if one == kind)
+
+    def inventory(self, used: str) -> Inventory:
+        """Return the inventory if the files of this kind are used."""
+        taken = {path for path, kind in self._kinds.items() if kind == used}
+        return Inventory({used: len(taken)}, left_out_files(self._kinds, taken, lambda path: _why(self._kinds[path])))
+
+
+def _why(kind: str) -> str:
+    return {"masks": "masks are not segmented", "unread files": "a format that is not read"}.get(kind, "no frames")
+
+
+def videos_in(folder: Path, data: InputFolder | None = None) -> dict[str, Path]:
     """Return the videos of a folder and its sub-folders by the names of their results, in natural order.
 
     None of a file, or of a folder with images. InferenceError: two would have results of one name, or there are both
@@ -155,8 +197,8 @@ def videos_in(folder: Path) -> dict[str, Path]:
     """
     if not folder.is_dir():
         return {}
-    files = [below / name for below, names in folders_below(folder) for name in names]
-    images, films = (sorted(path for path in files if path.suffix.lower() in kind) for kind in (IMAGES, VIDEOS))
+    data = data or InputFolder(folder)
+    images, films = data.paths("images"), [path for path in data.paths("video files") if not is_volume(path)]
     if images and films:
         raise InferenceError(
             f"{folder} holds {counted(len(images), 'image')}, such as {images[0]}, and "
@@ -180,23 +222,22 @@ def videos_in(folder: Path) -> dict[str, Path]:
     return {name: videos[name] for name in sorted(videos, key=_natural)}
 
 
-def _sequences(source: Path) -> dict[str, list[Path]]:
+def _sequences(source: Path, data: InputFolder | None) -> dict[str, list[Path]]:
     """Return the images by sub-folder, both in natural order; none for a file that is no image."""
     if not source.exists():
         raise InferenceError(f"input {source} does not exist; name a folder of frames or a video file")
-    if source.is_file():
+    if data is None:
         return {"": [source]} if source.suffix.lower() in IMAGES else {}
-    folders = dict(folders_below(source))
-    found = {folder: _images(folder, files) for folder, files in folders.items()}
-    images = {folder: paths for folder, paths in found.items() if paths}
+    images: dict[Path, list[Path]] = {}
+    for path in data.paths("images"):
+        images.setdefault(path.parent, []).append(path)
     if not images:
-        raise InferenceError(_no_images(source, folders))
+        raise InferenceError(_no_images(source, data))
     relative = {"" if f == source else f.relative_to(source).as_posix(): f for f in images}
-    return {name: images[relative[name]] for name in sorted(relative, key=_natural)}
+    return {name: _images(relative[name], images[relative[name]]) for name in sorted(relative, key=_natural)}
 
 
-def _images(folder: Path, files: Sequence[str]) -> list[Path]:
-    found = [folder / name for name in files if Path(name).suffix.lower() in IMAGES]
+def _images(folder: Path, found: Sequence[Path]) -> list[Path]:
     if len({path.stem for path in found}) < len(found):
         raise InferenceError(
             f"input folder {folder} has images that differ in their ending alone, whose masks would overwrite "
@@ -205,9 +246,8 @@ def _images(folder: Path, files: Sequence[str]) -> list[Path]:
     return sorted(found, key=lambda path: natural_order(path.name))
 
 
-def _no_images(source: Path, folders: Mapping[Path, Sequence[str]]) -> str:
-    videos = [folder / name for folder in folders for name in folders[folder] if Path(name).suffix.lower() in VIDEOS]
-    if videos:
+def _no_images(source: Path, data: InputFolder) -> str:
+    if videos := data.paths("video files"):
         return f"input folder {source} has videos and no images; name one of the videos, such as {min(videos)}"
     return (
         f"input folder {source} has no images ({', '.join(IMAGES)}), nor have its sub-folders; name the folder that "

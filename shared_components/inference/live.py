@@ -39,8 +39,8 @@ _NESTED = ",".join((*PROTOCOLS, "httpproxy", "rtp", "tls", "crypto"))  # a playl
 
 
 def is_live(source: str | Path) -> bool:
-    """Return whether a source is a camera's number or a URL; a file of such a name is `./0`."""
-    return isinstance(source, str) and (source.isdecimal() or "://" in source)
+    """Return whether a source is a camera's number or a URL; a file or folder that has such a name is none."""
+    return isinstance(source, str) and ("://" in source or (source.isdecimal() and not Path(source).exists()))
 
 
 class LiveVideo:

@@ -17,6 +17,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from shared_components.common.atomic import atomically, write_bytes
+from shared_components.common.git_lfs import WHAT as LFS_POINTER
+from shared_components.common.git_lfs import WHAT_TO_DO as LFS_PULL
+from shared_components.common.git_lfs import is_pointer_file
 from shared_components.common.reject_code import is_expression
 from shared_components.common.sanitise import is_plain
 from shared_components.networks.model_files import NOTES, ModelFileError, read_notes, read_tensors
@@ -123,12 +126,19 @@ def _read(read: Callable[[Path], T], path: Path, damaged: str) -> T:
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"checkpoint {path} does not exist; give the path of a model.safetensors or model.pt")
+    refuse_pointer(Path(path))
     try:
         return read(path)
     except ModelFileError as error:
         raise CheckpointError(f"checkpoint {path} {error}; {_REMEDY}") from error
     except _DAMAGES as error:
         raise CheckpointError(f"checkpoint {path} {damaged}; copy it again, or {_REMEDY}") from error
+
+
+def refuse_pointer(path: Path) -> None:
+    """Raise a CheckpointError where Git LFS has left a pointer in the place of a checkpoint."""
+    if is_pointer_file(path):
+        raise CheckpointError(f"checkpoint {path} {LFS_POINTER}; {LFS_PULL}")
 
 
 def header_of(path: Path | None) -> dict[str, str]:

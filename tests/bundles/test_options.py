@@ -8,7 +8,9 @@ from importlib.util import find_spec
 from itertools import product
 from types import ModuleType
 
+import cv2
 import monai.bundle
+import numpy as np
 import pytest
 import yaml
 from monai.bundle import ConfigWorkflow, create_workflow
@@ -69,6 +71,17 @@ def _own_logging():
 def written(path, content):
     path.write_text(json.dumps(content))
     return str(path)
+
+
+@pytest.mark.parametrize(("typed", "parsed"), [("2024_01", 202401), ("7", 7), ("a,b", ("a", "b")), ("1e5", 1e5)])
+def test_a_folder_is_found_by_the_name_that_was_typed(inference, tmp_path, monkeypatch, typed, parsed):
+    """MONAI's runner reads the text of an option as a Python value."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / typed).mkdir()
+    cv2.imwrite(f"{typed}/f.png", np.zeros((64, 96, 3), np.uint8))
+    monkeypatch.setattr(sys, "argv", ["monai.bundle", "run", "--input", typed])
+    inference(input=parsed)
+    assert (tmp_path / "out" / "masks" / "f.png").is_file()
 
 
 @pytest.mark.parametrize(

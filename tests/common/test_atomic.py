@@ -95,6 +95,14 @@ def test_an_error_of_the_disk_at_the_flush_leaves_the_old_file(tmp_path, monkeyp
     assert (tmp_path / "a").read_text() == "old" and len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_read_only_disk_is_named_though_it_refuses_to_remove_files_as_well(tmp_path, monkeypatch):
+    refused = Mock(side_effect=OSError(30, "Read-only file system"))
+    monkeypatch.setattr(os, "fsync", refused)
+    monkeypatch.setattr("pathlib.Path.unlink", refused)
+    with pytest.raises(NotWritten, match=r"a: could not be written \(Read-only file system\)"):
+        write_text(tmp_path / "a", "new")
+
+
 def test_a_writer_that_says_nothing_and_writes_nothing_is_noticed(tmp_path):
     with pytest.raises(OSError, match="could not be written"), atomically(tmp_path / "a"):
         pass

@@ -165,7 +165,7 @@ def test_checking_a_site_counts_added_frames_and_says_whose_they_are(make_site, 
     assert main(["check-data", str(make_site(**ADDED))]) == 0
     said = capsys.readouterr().out
     assert f"its training frames include those of {file}" in said
-    assert [line.split()[:3] for line in said.splitlines() if "train " in line] == [["train", "1", "12"]]
+    assert [line.split()[:3] for line in said.splitlines() if line.startswith("  train ")] == [["train", "1", "12"]]
 
 
 def refused(path, use=lambda site: None):

@@ -22,6 +22,7 @@ from shared_components.core.card import Metric
 from shared_components.core.method import load_method
 from shared_components.core.task import check_tasks, choose_task
 from shared_components.data.check import check_site
+from shared_components.data.inventory import Inventory, LeftOut
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
 from shared_components.experiments.shipping.recipe import read_real
@@ -291,7 +292,7 @@ class Sandbox:
             assert not missing, f"{block}: not there: {missing}"
         else:
             pattern = ".+?".join(map(re.escape, block.text.strip().split("...")))
-            printed = [a_line_of_a_run(), Likeness(1.6, 1.1, frames=4).warning]
+            printed = [a_line_of_a_run(), Likeness(1.6, 1.1, frames=4).warning, an_inventory()]
             assert any(re.fullmatch(pattern, line) for line in printed), f"{block}: none of {printed}"
         self.executed.append((block, ""))
 
@@ -347,6 +348,18 @@ def a_line_of_a_run() -> str:
         "bytes": {"up": {"global": 1}, "down": {"global": 1}}, "metrics": {"dice": dice},
     }  # fmt: skip
     return progress_line(record, rounds=4, seconds_left=70.0, metric=Metric("dice", "Dice", True, "%", 100.0))
+
+
+def an_inventory() -> str:
+    """Return the table of a folder with frames, masks and a video without masks."""
+    left_out = (
+        LeftOut("images", ("unlabelled/",), "no masks of its video", 3, whole_folder=True),
+        LeftOut("videos", ("unlabelled/op_9",), "without masks", 1),
+    )
+    used = {"videos": 4, "images": 12, "masks": 12, "classes": 3, "splits": 3}
+    splits = "train 2 videos, validation 1 video, test 1 video"
+    remarks = {"classes": "shaft, wrist, clasper", "splits": splits}
+    return "\n".join(Inventory(used, left_out, remarks).lines()).strip()
 
 
 def refuse_command(command: str) -> str:

@@ -268,7 +268,7 @@ def test_every_picture_is_shown_described_and_small():
 
 def test_site_yaml_is_shown_with_all_its_keys():
     blocks = [block for block in BLOCKS["docs/your-data.md"] if block.note.endswith("site.yaml")]
-    assert len(blocks) == 2  # of a public data set, and of data of one's own
+    assert len(blocks) == 3  # of a public data set, of masks as images, and of label volumes
     assert set().union(*(yaml.safe_load(block.text) for block in blocks)) == set(site_file.KEYS)
 
 

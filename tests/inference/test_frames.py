@@ -125,6 +125,71 @@ def test_a_video_needs_no_usual_ending(tmp_path):
     assert names_of(tmp_path / "recording") == ["frame_000000", "frame_000001", "frame_000002"]
 
 
+# ---- masks beside frames
+
+
+def draw(path, index=0, *, mask=False):
+    """Write a photograph, or a mask with two values."""
+    image = np.random.default_rng(index).integers(0, 255, (24, 32, 3), dtype=np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    cv2.imwrite(str(path), (image[..., 0] > 128).astype(np.uint8) * 255 if mask else image)
+
+
+@pytest.mark.parametrize(
+    ("frame", "mask", "said"),
+    [
+        ("images/f_{}.jpg", "masks/f_{}.png", "4 masks in masks/ (masks are not segmented)"),
+        ("f_{}.png", "f_{}_mask.png", "4 masks (masks are not segmented): f_0_mask.png"),
+        ("f_{}.jpg", "f_{}.png", "4 masks (masks are not segmented): f_0.png"),
+        ("op/img/{}.png", "op/SegmentationClass/{}.png", "4 masks in op/SegmentationClass/"),
+        ("images/op/f_{}.jpg", "Labels/op/f_{}.jpg", "4 masks in Labels/"),  # JPEG masks, by their folder's name
+        (
+            "f_{}_jpg.rf.00aa11bb22cc3{}.jpg",
+            "f_{}_jpg.rf.00aa11bb22cc3{}_mask.png",
+            "4 masks (masks are not segmented)",
+        ),
+    ],
+)
+def test_masks_beside_frames_are_left_out_by_name(frame, mask, said, tmp_path):
+    for index in range(4):
+        draw(tmp_path / frame.format(index, index), index)
+        draw(tmp_path / mask.format(index, index), index, mask=True)
+    stream = stream_of(tmp_path)
+    assert [(tmp_path / frame.format(n, n)).stem for n in range(4)] == [shot.name for shot in stream.shots()]
+    assert stream.total == 4 and stream.inventory.used == {"images": 4}
+    (one,) = stream.inventory.left_out
+    assert str(one).startswith(said)
+
+
+def test_masks_alone_and_dark_frames_are_segmented(tmp_path):
+    for index in range(3):
+        draw(tmp_path / f"only/f_{index}.png", index, mask=True)
+        draw(tmp_path / f"both/a/f_{index}.png", index)
+        write_image(tmp_path / f"both/b/f_{index}.png", 0)
+    assert stream_of(tmp_path / "only").total == 3 and stream_of(tmp_path / "both").total == 6
+    assert not stream_of(tmp_path / "only").inventory.left_out + stream_of(tmp_path / "both").inventory.left_out
+
+
+def test_masks_of_videos_are_no_images_beside_them(tmp_path):
+    write_video(tmp_path / "op.mp4", grey(2))
+    draw(tmp_path / "masks/op/0.png", mask=True)
+    assert list(videos_in(tmp_path)) == ["op"]
+
+
+def test_pointers_of_git_lfs_and_unread_files_are_named(tmp_path):
+    draw(tmp_path / "a.png")
+    (tmp_path / "b.dcm").write_bytes(b"x")
+    assert [str(one) for one in stream_of(tmp_path).inventory.left_out] == [
+        "1 unread file (a format that is not read): b.dcm"
+    ]
+    (tmp_path / "c.png").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(InferenceError, match=r"c\.png: is a Git LFS pointer"):
+        stream_of(tmp_path)
+    (tmp_path / "c.mp4").write_text((tmp_path / "c.png").read_text())
+    with pytest.raises(InferenceError, match=r"c\.mp4.*is a Git LFS pointer"):
+        stream_of(tmp_path / "c.mp4")
+
+
 # ---- what cannot be read
 
 

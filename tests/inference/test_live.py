@@ -161,3 +161,9 @@ def test_what_is_no_stream_is_one_sentence(source, sentence):
 
 def test_a_path_is_no_stream(tmp_path):
     assert is_live("0") and is_live("rtsp://a/b") and not any(map(is_live, ["./0", "a.mp4", tmp_path / "0", "-1"]))
+
+
+def test_a_folder_called_as_a_number_is_no_camera(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "001").mkdir()
+    assert not is_live("001") and is_live("1") and is_live("002")

@@ -179,6 +179,16 @@ def test_other_pt_files_have_no_header_and_a_damaged_one_is_refused(tmp_path):
             load_metadata(tmp_path / "model.pt")
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "model.pt"])
+def test_a_pointer_of_git_lfs_is_no_checkpoint(name, tmp_path):
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    for read in (load_metadata, load_weights):
+        with pytest.raises(
+            CheckpointError, match=rf"{name} is a Git LFS pointer, not the file itself; fetch .*git lfs"
+        ):
+            read(tmp_path / name)
+
+
 def test_the_same_weights_and_header_give_the_same_bytes(tmp_path):
     """Where the header were in an order of chance, ten files would hardly be alike."""
     header = {f"key-{number}": 'a \u00e9 \n " \\ \x01' for number in range(6)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
@@ -9,12 +10,14 @@ from typing import Annotated, Any, Literal, get_args
 from msgspec import Meta
 
 from shared_components.common.schema import shown
-from shared_components.data.custom.ids import Ids, class_ids, own_classes, parse_ids
-from shared_components.data.files import VOLUMES, Axes
+from shared_components.data.custom.ids import Ids, class_ids, own_classes, parse_ids, parse_words, places
+from shared_components.data.files import VIDEOS, VOLUMES, Axes
 
 Kind = Literal["frames", "nifti"]
 KINDS: tuple[Kind, ...] = ("frames", "nifti")
-VIDEO = "{video}"
+VIDEO, GROUP, CLASS = "{video}", "{group}", "{class}"
+NUMBERS = r"\A(frames|(fps|every)=\d+(\.\d+)?)\Z"
+"""Numberings of a video's masks: all frames, or the frames that were extracted."""
 IMAGES = f"images/{VIDEO}"
 MASKS: dict[Kind, str] = {"frames": f"masks/{VIDEO}", "nifti": f"masks/{VIDEO}.nii.gz"}
 """Where masks lie by default."""
@@ -34,6 +37,9 @@ class Own:
         first_frame: number that masks give the first frame of a video file.
         partly_labelled: images without a mask, or frames of a volume without any label, are no samples.
         axes: of volumes, see `data.nifti`.
+        words: words that replace {class} in the template of binary masks, with the places of their classes.
+        mask_numbers: numbering of a video file's masks, see `numbering`.
+        threshold: least share of a pixel on a smoothed edge that makes it foreground; None: edges are hard.
     """
 
     kind: Kind
@@ -44,6 +50,9 @@ class Own:
     first_frame: int = 0
     partly_labelled: bool = False
     axes: Axes = "header"
+    words: tuple[tuple[str, int], ...] = ()
+    threshold: float | None = None
+    mask_numbers: str = "frames"
 
 
 KEYS: Mapping[str, Any] = {
@@ -52,6 +61,8 @@ KEYS: Mapping[str, Any] = {
     "masks": Any,
     "first_frame": Annotated[Literal[0, 1], Meta(description="write 0 or 1")],
     "partly_labelled": bool,
+    "threshold": Annotated[float, Meta(gt=0, lt=1, description="write a share of a pixel, such as 0.5")],
+    "mask_numbers": Annotated[str, Meta(pattern=NUMBERS, description="write frames, fps=1 or every=25")],
     "axes": Annotated[Axes, Meta(description=f"write {' or '.join(get_args(Axes))}")],
 }
 """What a site.yaml of such data may have besides the rest."""
@@ -65,30 +76,50 @@ def describe(kind: Kind, config: Mapping[str, Any]) -> tuple[Own, tuple[str, ...
     """
     if "ids" not in config:
         raise ValueError(f"has no 'ids', which {kind!r} needs; write what the masks' values are: {{1: grasper}}")
-    table = parse_ids(config["ids"])
-    named, classes = own_classes(table.values(), config.get("classes"))
-    ids = class_ids(table, named)
     images, masks = config.get("images", IMAGES), config.get("masks", MASKS[kind])
     refuse_template("images", images)
     refuse_template("masks", masks)
-    if (VIDEO in images) != (VIDEO in masks):
-        raise ValueError(
-            f"'images' is {images!r} and 'masks' is {masks!r}; write {VIDEO} in both, or in neither if there is one "
-            "video"
-        )
+    for place in (VIDEO, GROUP):
+        if (place in images) != (place in masks):
+            raise ValueError(
+                f"'images' is {images!r} and 'masks' is {masks!r}; write {place} in both, or in neither if there is "
+                f"one {place[1:-1]}"
+            )
+    refuse_classes_of_films(images, masks)
+    words = parse_words(config["ids"]) if CLASS in masks else {}
+    table = {} if words else parse_ids(config["ids"])
+    named, classes = own_classes((words or table).values(), config.get("classes"))
+    ids = class_ids(table, named)
     if kind == "nifti":
         _refuse_as_nifti(masks, ids)
     if "axes" in config and kind != "nifti":
         raise ValueError(f"'axes' is for 'nifti', and this dataset is {kind!r}; leave it out")
-    rest = {key: config[key] for key in ("first_frame", "partly_labelled", "axes") if key in config}
-    return Own(kind, ids, named, images, masks, **rest), classes
+    if "threshold" in config and kind != "frames":
+        raise ValueError(f"'threshold' is for masks in image files, and this dataset is {kind!r}; leave it out")
+    optional = ("first_frame", "partly_labelled", "axes", "threshold", "mask_numbers")
+    rest = {key: config[key] for key in optional if key in config}
+    placed = tuple((word, places(named)[name]) for word, name in words.items())
+    return Own(kind, ids, named, images, masks, words=placed, **rest), classes
 
 
 def _refuse_as_nifti(masks: str, ids: Ids) -> None:
-    if not masks.endswith(VOLUMES) or "*" in masks:
+    if not masks.endswith(VOLUMES) or "*" in masks or CLASS in masks:
         raise ValueError(f"'masks' is {masks!r}; write one volume per video, such as {MASKS['nifti']!r}")
     if ids.coloured:
         raise ValueError("'ids' names colours, and NIfTI volumes hold numbers; name the numbers")
+
+
+def refuse_classes_of_films(images: str, masks: str) -> None:
+    """Refuse binary masks, one per class, for video files.
+
+    Raises:
+        ValueError: a sentence that begins with the key.
+    """
+    if CLASS in masks and images.lower().endswith((*VIDEOS, *VOLUMES)):
+        raise ValueError(
+            f"'masks' is {masks!r}, and 'images' names video files; extract the labelled frames as images, "
+            "and give them the names that the masks have"
+        )
 
 
 def refuse_template(key: str, value: object) -> None:
@@ -100,8 +131,12 @@ def refuse_template(key: str, value: object) -> None:
     parts = value.split("/") if isinstance(value, str) else []
     if not parts or {"", ".", ".."} & set(parts) or not str(value).isprintable() or "\\" in str(value):
         raise ValueError(f"'{key}' is {shown(value)}; write a path below 'root', such as {IMAGES!r}")
-    rest = [part.replace(VIDEO, "") for part in parts]
+    known = (VIDEO, GROUP, CLASS) if key == "masks" else (VIDEO, GROUP)
+    rest = [re.sub("|".join(map(re.escape, known)), "", part) for part in parts]
     if any("{" in part or "}" in part for part in rest):
-        raise ValueError(f"'{key}' is {shown(value)}; what stands in braces there is {VIDEO}, the video's name")
-    if any("*" in part for part in rest[:-1]) or rest[-1].count("*") > 1:
+        raise ValueError(f"'{key}' is {shown(value)}; what stands in braces there is {' or '.join(known)}")
+    anywhere = CLASS in str(value)
+    if sum(part.count("*") for part in rest) > 1 or (any("*" in part for part in rest[:-1]) and not anywhere):
         raise ValueError(f"'{key}' is {shown(value)}; one * may stand in its last part, for the frame's name")
+    if GROUP in str(value) and VIDEO not in str(value):
+        raise ValueError(f"'{key}' is {shown(value)}; {GROUP} is a folder of videos: write {VIDEO}, too")

@@ -111,11 +111,31 @@ def parse_ids(given: Any) -> dict[Value, str]:
     return table
 
 
+def parse_words(given: Any) -> dict[str, str]:
+    """Read an `ids` table of binary masks, one per class: words in their names, and the classes.
+
+    Raises:
+        ValueError: it is no table, or a name is none: a sentence that begins with `'ids'`.
+    """
+    if not isinstance(given, Mapping) or not given:
+        raise ValueError(
+            f"'ids' is {given!r}; write what the names of the masks call each class, such as {{gr: grasper}}"
+        )
+    table = {str(word): class_name(name, word) for word, name in given.items()}
+    if not set(table.values()) - {BACKGROUND, IGNORE}:
+        raise ValueError(f"'ids' names no class besides {BACKGROUND}; name at least one, such as gr: grasper")
+    return table
+
+
+def places(classes: Sequence[str]) -> dict[str, int]:
+    """Return the place of each class, and the value of ignored pixels."""
+    return {name: place for place, name in enumerate(classes)} | {IGNORE: IGNORED}
+
+
 def class_ids(table: Mapping[Value, str], classes: Sequence[str]) -> Ids:
     """Return the table with places among classes instead of names."""
-    places = {name: place for place, name in enumerate(classes)} | {IGNORE: IGNORED}
-    coloured = any(not isinstance(value, int) for value in table)
-    return Ids(tuple((value, places[name]) for value, name in table.items()), coloured)
+    coloured, place = any(not isinstance(value, int) for value in table), places(classes)
+    return Ids(tuple((value, place[name]) for value, name in table.items()), coloured)
 
 
 def own_classes(names: Iterable[str], given: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:

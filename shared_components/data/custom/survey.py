@@ -13,18 +13,21 @@ from typing import Any
 import numpy as np
 
 from shared_components.common.counted import counted
+from shared_components.data.custom.class_masks import class_files, read_classes
 from shared_components.data.custom.guess_layout import Found
+from shared_components.data.custom.hashes import without_hash
 from shared_components.data.custom.ids import Value, counts
 from shared_components.data.custom.layout import files_of, images_of, is_volume, placed, video_names
 from shared_components.data.custom.masks import packed_volume, read_mask
+from shared_components.data.custom.numbering import Film, Numbering, guess_numbering
+from shared_components.data.custom.smoothed import edge_values
 from shared_components.data.files import DataError, frame_number
 from shared_components.data.nifti import lies_as_written
 
 _THREADS = 4  # decoding releases Python's lock
 _MOST = 64  # values that can be a table
-_SHARE = 5  # one video in so many is for validation, and one for the test
-
-Split = dict[str, list[Any]]
+_SOFT = 6  # fewest values that may come from smoothed edges; fewer are named one by one
+_COMPARED = 64  # masks that are searched for smoothed edges
 
 
 @dataclass(frozen=True)
@@ -32,18 +35,20 @@ class Values:
     """What the masks hold.
 
     Attributes:
-        pixels: of each value; colours where `coloured`.
+        pixels: of each value; values are colours if `coloured`, and words of binary masks, one per class.
         masks: how many masks hold each; `count`: of so many.
         unlabelled: images without a mask, or frames of volumes without any label.
         turned: a volume whose axes point otherwise than SurgFL writes them.
+        edges: number of values found only on smoothed edges; with a threshold `pixels` leaves them out.
     """
 
     coloured: bool
-    pixels: Counter[Value]
-    masks: Counter[Value]
+    pixels: Counter[Any]
+    masks: Counter[Any]
     count: int
     unlabelled: int
     turned: Path | None = None
+    edges: int = 0
 
     def share(self, value: Value) -> float:
         """Return which share of all pixels has a value, in percent."""
@@ -55,14 +60,23 @@ def own_videos(root: Path, found: Found) -> list[str]:
     return video_names(root, found.images)
 
 
-def values_of(root: Path, found: Found, videos: Sequence[str], *, known: Collection[Value] = ()) -> Values:
-    """Read all masks of the videos; ``known`` are values that somebody has named already.
+def values_of(
+    root: Path, found: Found, videos: Sequence[str], *, threshold: float | None = None, known: Collection[Value] = ()
+) -> Values:
+    """Read all masks of the videos.
+
+    Args:
+        threshold: of smoothed edges, see `description.Own`.
+        known: values that somebody has named already.
 
     Raises:
         DataError: a mask cannot be read, there are none, or they hold too many values to be a table's.
     """
-    surveyed = _of_volumes(root, found, videos) if found.kind == "nifti" else _of_files(root, found, videos, known)
-    if len(surveyed.pixels) > _MOST:
+    if found.kind == "nifti":
+        surveyed = _of_volumes(root, found, videos)
+    else:
+        surveyed = _of_files(root, found, videos, threshold, known)
+    if len(surveyed.pixels) > _MOST and not surveyed.edges:
         what = f"{'colours' if surveyed.coloured else 'values'} in {counted(surveyed.count, 'mask')}"
         raise DataError(
             placed(root, found.masks, videos[0]),
@@ -72,24 +86,27 @@ def values_of(root: Path, found: Found, videos: Sequence[str], *, known: Collect
     return surveyed
 
 
-def propose_split(videos: Sequence[str], frames: int) -> Split:
-    """Propose which videos are for training, validation and the test; one video is cut by time, in this order.
+def words_of(root: Path, found: Found, videos: Sequence[str], threshold: float | None = None) -> Values:
+    """Read all binary masks, one per class; the values are the words of their classes.
 
-    Videos that are called so go where their names say (`test/video_9`).
-
-    Args:
-        videos: in natural order.
-        frames: labelled ones of the first video.
+    Raises:
+        DataError: a mask cannot be read, there are none, or masks of a frame share pixels.
     """
-    if len(videos) == 1:
-        return _by_time(videos[0], frames)
-    told = {split: [v for v in videos if v.lower().startswith(split[:5])] for split in ("validation", "test")}
-    rest = [video for video in videos if not any(video in names for names in told.values())]
-    split: Split = {"train": rest, "validation": told["validation"], "test": told["test"]}
-    cut, missing = max(1, len(rest) // _SHARE), [name for name in told if not told[name]]
-    for name in reversed(missing[: len(rest) - 1]):  # two videos are for training and validation
-        split[name], rest[:] = rest[-cut:], rest[:-cut]
-    return {name: listed for name, listed in split.items() if listed}
+    pixels, masks = Counter[Any](), Counter[Any]()
+    count = unlabelled = 0
+    places = {word: number for number, word in enumerate(found.words, 1)}
+    for video in videos:
+        images = images_of(root, found.images, video, found.masks)
+        files = class_files(root, found.masks, video, words=found.words, images=images.files)
+        for listed in files.values():
+            label = read_classes(listed, found.masks, places, threshold=threshold)
+            here = {word: int((label == place).sum()) for word, place in places.items()}
+            pixels.update(here)
+            masks.update(word for word, number in here.items() if number)
+        count, unlabelled = count + len(files), unlabelled + len(images.files.keys() - files.keys())
+    if not count:
+        raise DataError(placed(root, found.masks, videos[0]), "holds no masks", "put them there (PNG)")
+    return Values(False, pixels, masks, count, unlabelled)
 
 
 def video_rate(root: Path, found: Found, videos: Sequence[str]) -> float | None:
@@ -98,23 +115,20 @@ def video_rate(root: Path, found: Found, videos: Sequence[str]) -> float | None:
     return rates.pop() if len(rates) == 1 else None
 
 
-def counted_from_one(root: Path, found: Found, videos: Sequence[str]) -> bool:
-    """Say whether the masks of video files count frames from 1: one has the number of the frame after the last."""
+def numbering_of(root: Path, found: Found, videos: Sequence[str]) -> Numbering | None:
+    """Return the numbering of the masks of video files; None for other data."""
+    from shared_components.data.video import frame_seconds
+
+    films: dict[str, Film] = {}
     for video in videos:
-        images, masks = images_of(root, found.images, video), files_of(root, found.masks, video)
-        if images.is_video and masks:
-            last = max(frame_number(path.with_stem(name)) for name, path in masks.items())
-            if last == len(images.by_number()):
-                return True
-    return False
-
-
-def _by_time(video: str, frames: int) -> Split:
-    first, second = max(1, frames * 3 // 5), max(2, frames * 4 // 5)
-    if frames < 3:
-        return {"train": [video]}
-    parts = {"train": [0, first], "validation": [first, second], "test": [second, frames]}
-    return {name: [{video: bounds}] for name, bounds in parts.items() if bounds[0] < bounds[1]}
+        images = images_of(root, found.images, video, found.masks)
+        if not images.is_video or is_volume(images.where):
+            continue
+        masks = files_of(root, found.masks, video)
+        numbers = sorted(frame_number(Path(f"{without_hash(name)}.png")) for name in masks)
+        if numbers and (rate := _rate(images.where)):
+            films[video] = Film(numbers, frame_seconds(images.where), rate)
+    return guess_numbering(films) if films else None
 
 
 def _rate(path: Path) -> float | None:
@@ -141,10 +155,13 @@ def _of_volumes(root: Path, found: Found, videos: Sequence[str]) -> Values:
     return Values(False, pixels, masks, count, count - labelled, turned)
 
 
-def _of_files(root: Path, found: Found, videos: Sequence[str], known: Collection[Value]) -> Values:
+def _of_files(
+    root: Path, found: Found, videos: Sequence[str], threshold: float | None, known: Collection[Value]
+) -> Values:
     paths, unlabelled = [], 0
     for video in videos:
-        images, masks = images_of(root, found.images, video), files_of(root, found.masks, video)
+        images = images_of(root, found.images, video, found.masks)
+        masks = files_of(root, found.masks, video)
         paths += list(masks.values())
         unlabelled += 0 if images.is_video else len(images.files.keys() - masks.keys())
     if not paths:
@@ -157,7 +174,21 @@ def _of_files(root: Path, found: Found, videos: Sequence[str], known: Collection
     for one in counted:
         pixels.update(one)
         masks_with.update(one.keys())
-    return Values(coloured, pixels, masks_with, len(paths), unlabelled)
+    edges = _edges(paths, coloured, len(pixels), known)
+    if edges is not None and threshold is not None:
+        areas, _ = edges
+        pixels = Counter({value: pixels[value] for value in areas})
+    return Values(coloured, pixels, masks_with, len(paths), unlabelled, edges=len(edges[1]) if edges else 0)
+
+
+def _edges(
+    paths: Sequence[Path], coloured: bool, values: int, known: Collection[Value]
+) -> tuple[list[Value], list[Value]] | None:
+    """Return the values of areas and of smoothed edges, see `edge_values`, by some of the masks."""
+    if values < _SOFT:
+        return None
+    chosen = paths[:: max(1, len(paths) // _COMPARED)]
+    return edge_values((read_mask(path, coloured=coloured, known=known) for path in chosen), coloured=coloured)
 
 
 def _is_numbers(path: Path) -> bool:

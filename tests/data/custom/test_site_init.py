@@ -15,7 +15,7 @@ import yaml
 
 from shared_components.cli import main
 from shared_components.data.custom.guess_layout import known_layout, look_at
-from shared_components.data.custom.survey import propose_split
+from shared_components.data.custom.propose_split import propose_split
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
@@ -135,7 +135,11 @@ def test_enter_takes_what_is_proposed_and_yes_asks_nothing(tmp_path, answer, cap
 def test_images_without_masks_are_left_out_on_request(tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
     (tmp_path / "op_1/gt/2.png").unlink()
-    assert init(tmp_path, *NAMED) == 0, capsys.readouterr()
+    assert init(tmp_path, *NAMED) == 2
+    assert "would leave out 1 image (no mask of the same name; clips may show them): op_1/img/2.png" in (
+        capsys.readouterr().err
+    )
+    assert init(tmp_path, *NAMED, "--partly-labelled") == 0, capsys.readouterr()
     assert load_site(tmp_path).source.own.partly_labelled
     assert init(tmp_path, *NAMED, "--force", "--no-partly-labelled") == 1
     assert "holds images without a mask in" in capsys.readouterr().out
@@ -185,7 +189,7 @@ def test_videos_of_one_name_are_shared_by_two_sites_where_their_images_are_the_s
         for video in ("op_1", "op_2", "op_10", "op_11") if name == "again" else ():
             shutil.rmtree(tmp_path / name / video)
             (tmp_path / name / video).symlink_to(tmp_path / video)
-        assert init(tmp_path / name, *NAMED) == 0
+        assert init(tmp_path / name, *NAMED, "--allow-left-out") == 0
         own.write_text(yaml.safe_dump(config | {"also_trains_on": f"{name}/site.yaml"}))
         if name == "again":
             with pytest.raises(SiteError, match="which trains on op_1, a part of this site's own split 'train'"):
@@ -342,7 +346,7 @@ def test_smoothed_masks_are_refused_by_their_number_of_values(tmp_path, capsys):
     ],
 )
 def test_a_split_is_proposed_by_videos(videos, frames, split):
-    found = propose_split(list(videos), frames)
+    found = propose_split(list(videos), lambda video: frames)
     assert {name: sorted(map(str, listed)) for name, listed in found.items()} == {
         name: sorted(map(str, listed)) for name, listed in split.items()
     }
@@ -355,3 +359,14 @@ def test_what_is_hidden_or_other_is_passed_over(tmp_path):
     (tmp_path / "op_1/notes.txt").write_text("x")
     write(tmp_path / "logo/1.png", photograph(0))
     assert look_at(tmp_path).videos == ("op_1", "op_2", "op_10", "op_11")
+
+
+def test_a_public_folder_beside_the_videos_needs_consent(make_site, tmp_path, capsys):
+    make_site("endovis2017").unlink()
+    root = tmp_path / "data"
+    write(root / "instrument_dataset_1/right_frames/frame000.png", photograph(0))
+    assert init(root, "--out", str(tmp_path / "new.yaml")) == 0
+    assert "(not read of endovis2017, or in no split)" in capsys.readouterr().out
+    write(root / "extra/frame000.png", photograph(0))
+    assert init(root, "--out", str(tmp_path / "other.yaml")) == 2
+    assert "would leave out 1 other file in extra/" in capsys.readouterr().err

@@ -1,0 +1,25 @@
+"""Recognise the small text files that Git LFS leaves in the place of files that were not fetched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+WHAT, WHAT_TO_DO = "is a Git LFS pointer, not the file itself", "fetch the files with `git lfs pull` in their folder"
+_BEGIN = b"version https://git-lfs.github.com/spec/"
+_LONGEST = 1024  # bytes
+
+
+def is_pointer(data: bytes) -> bool:
+    """Return whether a file that begins with these bytes is a pointer."""
+    return data.startswith(_BEGIN)
+
+
+def is_pointer_file(path: Path) -> bool:
+    """Return whether a file is a pointer; of a file that cannot be read it is not."""
+    try:
+        if not path.is_file() or path.stat().st_size > _LONGEST:
+            return False
+        with path.open("rb") as file:
+            return is_pointer(file.read(len(_BEGIN)))
+    except OSError:
+        return False
