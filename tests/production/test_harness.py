@@ -23,6 +23,7 @@ from evidence.production.holds import AT_SERVER, AT_SITE, Place, go_on, held
 from evidence.production.network import Network
 from evidence.production.search import file_windows, patterns, search, windows
 from evidence.production.trials import Trial, all_trials
+from shared_components.flare.deployment.kits import SAFE_START
 
 
 @pytest.fixture
@@ -119,7 +120,9 @@ def test_the_size_of_a_folder_is_that_of_its_files(tmp_path):
 
 def test_parties_have_the_arenas_that_a_kit_s_start_sh_gives_them():
     text = (Path(nvflare.__file__).with_name("lighter") / "templates" / "master_template.yml").read_text()
-    assert OF_START and all(f"export {name}=${{{name}:-{value}}}" in text for name, value in OF_START.items())
+    set_by = {name: f"export {name}=${{{name}:-{value}}}" in text for name, value in OF_START.items()}
+    assert set_by == {"MALLOC_ARENA_MAX": True, "PYTHONSAFEPATH": False}
+    assert f"export PYTHONSAFEPATH={OF_START['PYTHONSAFEPATH']}" in SAFE_START
 
 
 WORK = """\

@@ -206,8 +206,8 @@ class ServerRunner:
         self._open_round = OpenRound(self._sampled())
         self._inbox.empty()  # what a killed server has left
         sites, samples = self._open_round.sites, {site: p.samples for site, p in self.state.profiles.items()}
-        if (asked := len(sites)) < (everyone := len(self.state.sites)):
-            logger.info("round %d asks %d of %d sites (client_fraction)", self.state.round + 1, asked, everyone)
+        if len(sites) < (all_ := len(self.state.sites)):
+            logger.info("round %d asks %d of %d sites (client_fraction)", self.state.round + 1, len(sites), all_)
         messages = self._deliveries(sites, pack_models(self.state.models, self.job.wire))
         more = self.upload.begin(self.state.round, sites, samples)
         for message in messages.values():
@@ -323,10 +323,8 @@ class ServerRunner:
             logger.warning("round %d: no update of %s: %s", self.state.round + 1, site, reason)
         if len(updates) < (needed := self.needed(asked)):
             reasons = "; ".join(f"{site}: {reason}" for site, reason in rejected.items())
-            raise FederationError(
-                f"round {self.state.round + 1} has {counted(len(updates), 'valid update')} and needs {needed}: "
-                f"{reasons}"
-            )
+            valid = counted(len(updates), "valid update")
+            raise FederationError(f"round {self.state.round + 1} has {valid} and needs {needed}: {reasons}")
         return updates, rejected
 
     def _valid(self, replies: Mapping[str, Message], rejected: dict[str, str]) -> tuple[list[Update], dict[str, str]]:
