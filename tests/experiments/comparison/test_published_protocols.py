@@ -44,7 +44,7 @@ PROTOCOLS = {  # network, its size, input, rounds, batch, length of a round, opt
     "fl-endovit-table6-triplets": TRIPLETS,
     "fl-endovit-table6-phases": STAGES,
     "fl-endovit-table7": MAE,
-    "fl-endovit-table10": CLIPS,
+    "fl-endovit-table10": CLIPS | {("ResNetClips", None, LOW, 40, 16, "1 epoch", "sgd", 5e-3)},
     "fl-endovit-table11": CLIPS,
     "fedsurg": CLIPS,
     "fedst": FEDST,
