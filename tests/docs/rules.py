@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from configparser import ConfigParser
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,9 @@ from shared_components.federation.messages import Job
 from shared_components.federation.progress import progress_line
 from shared_components.federation.site import limits
 from shared_components.flare.deployment.job_files import write_jobs
+from shared_components.inference.doubtful import warnings
 from shared_components.inference.unlike import Likeness
+from shared_components.inference.visible import Stretch
 from shared_components.networks.bundle_config import load_bundle, takes_squares
 
 FENCE = re.compile(r"^(?P<marks>`{3,}|~{3,})\s*(?P<language>\S*)\s*(?P<note>.*)$")
@@ -292,7 +295,7 @@ class Sandbox:
             assert not missing, f"{block}: not there: {missing}"
         else:
             pattern = ".+?".join(map(re.escape, block.text.strip().split("...")))
-            printed = [a_line_of_a_run(), Likeness(1.6, 1.1, frames=4).warning, an_inventory()]
+            printed = [a_line_of_a_run(), Likeness(1.6, 1.1, frames=4).warning, an_inventory(), a_doubtful_stretch()]
             assert any(re.fullmatch(pattern, line) for line in printed), f"{block}: none of {printed}"
         self.executed.append((block, ""))
 
@@ -348,6 +351,14 @@ def a_line_of_a_run() -> str:
         "bytes": {"up": {"global": 1}, "down": {"global": 1}}, "metrics": {"dice": dice},
     }  # fmt: skip
     return progress_line(record, rounds=4, seconds_left=70.0, metric=Metric("dice", "Dice", True, "%", 100.0))
+
+
+def a_doubtful_stretch() -> str:
+    """Return the line for two doubtful frames in a row, of which one in 25 is looked at, 25 frames a second."""
+    first, last = "frame_018875", "frame_018925"
+    begin, end = Fraction(18875, 25), Fraction(18950, 25)
+    (line,) = warnings([Stretch("doubtful masks", first, last, begin, end, 3, 9.0, 18875)])
+    return line
 
 
 def an_inventory() -> str:

@@ -103,7 +103,7 @@ def test_a_run_ships_with_its_data_and_beside_controls(run, toy_bundles, tmp_pat
     ]
     assert card["scores"][1]["controls"]["mean colour"]["mse"]["mean"] == pytest.approx(by_hand(real), abs=1e-6)
     text = (toy_bundles / "mae" / "docs" / "README.md").read_text()
-    assert "was trained by 2 sites together, on two toy sites" in text and "| A | mean colour |" in text
+    assert "was trained by 2 sites together in 1 round, on two toy sites" in text and "| A | mean colour |" in text
     assert "trained on two toy sites" in (toy_bundles / "mae" / "docs" / "data_license.txt").read_text()
     assert "untrained" in capsys.readouterr().out and make.outdated_files("mae", toy_bundles) == []
 

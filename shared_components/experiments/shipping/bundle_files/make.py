@@ -15,6 +15,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from shared_components.common.atomic import between_marks, differing, write_text
+from shared_components.common.counted import counted
 from shared_components.common.plain_yaml import read_own_yaml
 from shared_components.core.calibration import (
     ALLOWED,
@@ -160,6 +161,7 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
         "begun": _begun(facts or {}),
         "ships": facts is not None or (description.weights_of and shipped_facts(description.weights_of, folder)),
         "seconds_apart": INTERVAL,
+        "counted": counted,
         "steps_text": steps_text,
         "chosen_by": chosen_by,
         "score_head": score_head,
