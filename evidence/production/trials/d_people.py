@@ -100,6 +100,7 @@ def strangers(deployment: Deployment) -> list[Path]:
         for file in ("client.crt", "client.key"):
             shutil.copy(deployment.sites["hospital-a"].kit / "startup" / file, kit / "startup")
     edit(site / "startup" / "fed_admin.json", lambda file: file["admin"].update(username="hospital-a"))
+    edit(named / "startup" / "fed_admin.json", lambda file: file["admin"].update(uid_source="user_input"))
     return [expired, foreign / CHIEF, site, named]
 
 
