@@ -16,6 +16,7 @@ from evidence.production.prepared import CHIEF
 from evidence.production.results import LONGER, rejected, run_to_end, wait_for_round
 from evidence.production.trials import Deploy, trial
 from evidence.production.trials.d_people import MEMBER, administrators
+from shared_components.flare.deployment.kits import CODE, RIGHTS
 from shared_components.flare.patches.site_commands import OF_JOBS, OF_PEOPLE
 from tests.flare.simulator import edit
 
@@ -100,7 +101,7 @@ def reading(deploy: Deploy) -> str:
 
 def let_members_submit(file: dict[str, Any]) -> None:
     """Let the server take jobs of a role that no site takes them of."""
-    file["permissions"]["member"] = "any"
+    file["permissions"]["member"] = {right: "none" if right in CODE else "any" for right in RIGHTS}
 
 
 def secrets(party: Party) -> dict[str, bytes]:
