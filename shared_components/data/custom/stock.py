@@ -9,6 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from shared_components.common.counted import counted
 from shared_components.data.custom.class_masks import class_files
 from shared_components.data.custom.description import CLASS, VIDEO, Own
 from shared_components.data.custom.ids import BACKGROUND
@@ -111,8 +112,8 @@ def _splits(split: Mapping[str, Sequence[Any]]) -> dict[str, int]:
 def _said(split: Mapping[str, Sequence[Any]]) -> str:
     if len(set(_names(split))) == 1 < len(split):
         return "the video is cut by time"
-    counted = [(name, len(_names({name: listed}))) for name, listed in split.items() if listed]
-    return ", ".join(f"{name} {count} video{'s' * (count != 1)}" for name, count in counted)
+    videos = {name: len(_names({name: listed})) for name, listed in split.items() if listed}
+    return ", ".join(f"{name} {counted(count, 'video')}" for name, count in videos.items())
 
 
 def _files(root: Path, own: Own, video: str) -> tuple[set[str], dict[str, str]]:
