@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 from shared_components.core.calibration import FILE
 from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of
@@ -20,6 +21,7 @@ from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import load_metadata, save_weights, stored_weights
 
 ROOT = Path(__file__).resolve().parents[1]
+SEED = 5  # of the random weights
 WIDTHS: dict[ModuleType, dict[str, object]] = {
     pvt_v2: {"CHANNELS": (8, 16, 40, 64)}, pvt_fpn: {"PYRAMID": 64, "SEGMENTATION": 32},
 }  # fmt: skip
@@ -44,14 +46,18 @@ def narrow_library(root: Path) -> None:
 
 
 def narrow_weights(bundles: Path) -> None:
-    """Put random weights in the place of the shipped ones that do not fit, in a copy of the folder of bundles."""
-    with pytest.MonkeyPatch.context() as patch:
+    """Put random weights in the place of the shipped ones that do not fit, in a copy of the folder of bundles.
+
+    They are the same in each run: what a random network shows on a picture of one colour may be no instrument at all.
+    """
+    with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng(devices=[]):
         make_narrow(patch)
         for path in bundles.glob(f"*/{MODEL}"):
             bundle = path.parents[1]
             definition = load_bundle(bundle.name).network
             if definition["_target_"].rpartition(".")[0] not in (pvt_fpn.__name__, pvt_fpn_clips.__name__):
                 continue
+            torch.manual_seed(SEED)
             shipped, notes, drawn = stored_weights(path), load_metadata(path), build_network(definition).state_dict()
             path.unlink()  # it may be a link to the shipped ones
             save_weights(path, {name: drawn[name].to(value.dtype) for name, value in shipped.items()}, notes)

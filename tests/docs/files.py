@@ -5,12 +5,14 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import torch
 
 from shared_components.core.task import checkpoint_notes, make_task
 from shared_components.data.synthetic.site import write_site
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import save_weights
 from tests.data.volumes import write_labels
+from tests.narrow import SEED
 
 HEIGHT, WIDTH = 64, 64  # the smallest that is rendered
 SITES = ("site-1", "site-2", "site-3", "hospital-a", "hospital-b")
@@ -50,6 +52,7 @@ def write_data(folder: Path) -> None:
 def write_model_and_video(folder: Path) -> None:
     """Write model.safetensors, surgfed.safetensors, which follows boxes, and surgery.mp4."""
     notes = {"height": str(HEIGHT), "width": str(WIDTH), "bundle": "pvt_fpn"}
+    torch.manual_seed(SEED)
     network = build_network(load_bundle("pvt_fpn").network)
     save_weights(folder / "model.safetensors", network.state_dict(), notes)
     numbers = {"frames": 2, "interval": 0.2, "targets_of": "all", "prompts": "first"}
