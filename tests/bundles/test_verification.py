@@ -22,7 +22,14 @@ from shared_components.core.calibration import FILE as CALIBRATION
 from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL, mean_of_real, sha256_of, shipped_weights
 from shared_components.core.trained_model import load_trained
 from shared_components.experiments.shipping.bundle_files.make import read_description
-from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle, training_from, weights_of
+from shared_components.networks.bundle_config import (
+    build_network,
+    bundle_names,
+    load_bundle,
+    training_from,
+    weightless,
+    weights_of,
+)
 from shared_components.networks.checkpoints import export_pt, load_metadata, save_weights
 from tests.bundles.conftest import BUNDLES, PROMPTED, SEGMENTING, SHIPPING, export
 
@@ -191,6 +198,30 @@ def test_one_hospital_trains_at_a_laptops_settings_and_paper_yaml_has_those_that
     assert alone.height * alone.width <= 192 * 256 and alone.batch_size <= 4
     sizes = ("height", "width", "batch_size", "rounds", "iterations", "epochs", "start")
     assert replace(alone, **{name: getattr(paper, name) for name in sizes}) == paper
+
+
+VIT_B_16 = 85_798_656
+"""Parameters of ViT-B/16 at 224 x 224 without its classification layer, by its release."""
+
+
+@pytest.mark.parametrize(
+    ("bundle", "without", "published"),
+    [
+        ("fl_endovit", (), 111_907_840),  # MAE's release, with its decoder of 512 x 8
+        ("fl_endovit_clips", ("sequence",), VIT_B_16),
+        ("fl_endovit_phases", ("head",), VIT_B_16),
+        ("fl_endovit_segmentation", ("readout", "reassemble", "fusion", "neck", "head"), VIT_B_16 - 2 * 768),  # no norm
+        ("fl_endovit_tecno", ("sequence",), VIT_B_16),
+        ("fl_endovit_triplets", ("head",), VIT_B_16),
+        ("resnet_clips", ("sequence",), 25_557_032 - 1000 * 2049),  # torchvision's ResNet-50
+    ],
+)
+def test_paper_yaml_has_the_papers_network_and_size_and_begins_from_published_weights(bundle, without, published):
+    config = together(BUNDLES, bundle, "train", "paper")
+    assert (config["training"]["height"], config["training"]["width"], config["start"]) == (224, 224, "file")
+    definition = {key: value for key, value in config["network_def"].items() if not str(value).startswith(("$", "@"))}
+    parameters = weightless(definition).named_parameters()
+    assert sum(value.numel() for name, value in parameters if name.split(".")[0] not in without) == published
 
 
 @WITH_WEIGHTS

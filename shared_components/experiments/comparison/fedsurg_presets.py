@@ -47,7 +47,7 @@ FEDSURG = Preset(
     "Layout of FedSurg, Tasks 1 and 2",
     (
         _row("Untrained", "fedavg", trains=False),
-        _row("FedAvg, frozen random encoder", "fedavg", network={"trained_encoders": False}),
+        _row("FedAvg, frozen encoder", "fedavg", network={"trained_encoders": False}),
         _row("Centralised", "centralised"),
         _FEDAVG,
         _FEDSAM,

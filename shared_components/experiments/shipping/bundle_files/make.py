@@ -138,7 +138,7 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
     other = description.same_weights_as
     facts = shipped_facts(other or name, folder)
     model = f"../{other}/{MODEL}" if other and not whole else MODEL
-    size = _input_size(training, facts)
+    size = _input_size(alone, facts)
     metadata = _metadata(description, size, facts)
     if facts is not None:
         metadata |= _of_weights(facts, model, whole=whole)
