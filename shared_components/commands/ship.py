@@ -59,7 +59,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="folder of the pre-training, or of a job's finished run, such as ws-state/fl_endovit/latest",
     )
-    add("--data", default="", metavar="WORDS", help="what a job's sites trained on, such as 'nine rendered sites'")
+    add(
+        "--data",
+        default="",
+        metavar="WORDS",
+        help="what a federated job's sites trained on, such as 'nine rendered sites'; required for a job",
+    )
     add(
         "--seen",
         action="append",

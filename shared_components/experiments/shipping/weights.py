@@ -100,13 +100,18 @@ def told(trained: Pretrained, data: str, seen: Sequence[Path]) -> Pretrained:
         seen: Descriptions of sites whose training videos the weights have seen, which no later test may hold.
 
     Raises:
-        ValueError: a job's run has no words on its data.
+        ValueError: a job's run has no words on its data, or a pre-training has them.
         SiteError: a description is wrong.
     """
     if "job" in trained.facts and not data:
         raise ValueError(
             "--data is missing: the run is of a federated job, whose sites do not say what they trained on; write it, "
             "such as --data 'nine rendered sites'"
+        )
+    if data and "job" not in trained.facts:
+        raise ValueError(
+            f"--data is {data!r}, and the weights are of `surgfl pretrain`, which recorded its rendered frames; "
+            "leave --data out"
         )
     said = {"data": data} if data else {}
     notes = {**trained.notes, **said, **seen_with(trained.notes.get(SEEN, ""), map(load_site, seen))}

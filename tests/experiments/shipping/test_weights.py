@@ -12,6 +12,7 @@ from shared_components.experiments.shipping.weights import (
     halved,
     network_with,
     read_pretrained,
+    told,
     without_folders,
     write_together,
 )
@@ -84,9 +85,14 @@ def test_a_card_holds_all_of_the_pre_training_and_no_path(pretrained):
     assert "jane" not in card_text(card) and json.loads(card_text(card)) == card
 
 
-@pytest.mark.parametrize(("path", "told"), [("runs/b", "runs/b"), ("~/c", "c"), ("'/data/my run'", "'my run'")])
-def test_of_absolute_paths_the_last_name_is_told(path, told):
-    assert without_folders(f"surgfl pretrain a --out {path}") == f"surgfl pretrain a --out {told}"
+def test_a_pre_training_takes_no_words_on_its_data(pretrained):
+    with pytest.raises(ValueError, match=r"--data is 'nine sites', .* leave --data out"):
+        told(read_pretrained(pretrained), "nine sites", [])
+
+
+@pytest.mark.parametrize(("path", "written"), [("runs/b", "runs/b"), ("~/c", "c"), ("'/data/my run'", "'my run'")])
+def test_of_absolute_paths_the_last_name_is_written(path, written):
+    assert without_folders(f"surgfl pretrain a --out {path}") == f"surgfl pretrain a --out {written}"
 
 
 def files(folder):
