@@ -1,4 +1,4 @@
-"""SurgFL in Python: use a model, train one's own, compare federated methods and simulate a federation.
+"""SurgFL in Python: segment videos, train a model, compare federated methods, simulate a federation.
 
     import surgfl
 
@@ -6,11 +6,11 @@
     prediction = model.segment(frame)                      # uint8 RGB (H, W, 3)
     for prediction in model.segment_video("surgery.mp4"):  # mask, probabilities, time
         ...
-    outcome = surgfl.train("ours", minutes=5)              # three labelled frames, or more
+    outcome = surgfl.train("ours", minutes=5)              # at least three labelled frames
     model = surgfl.load(outcome.model)
 
-Errors are ValueErrors of one sentence that says what to do. Importing this imports nothing heavy: PyTorch comes with
-the first function that is called.
+Every error is a ValueError with one sentence: what is wrong and what to do. PyTorch is imported by the first function
+call, not by `import surgfl`.
 
 >>> import numpy as np
 >>> model = load()
@@ -53,21 +53,21 @@ def load(
     precision: str = "float32",
     device: str = "auto",
 ) -> Model:
-    """Load a model of segmentation.
+    """Load a segmentation model.
 
     Args:
-        model: Path of a checkpoint: of `train`, of a federation, of `surgfl pretrain`; None: the shipped weights.
-        bundle: Whose weights are shipped, and whose network a checkpoint without a header is of.
-        site: site.yaml of where it is used, for a federation's model for other hospitals.
-        precision: ``float32``, or ``bf16`` where the machine computes it.
-        device: ``auto``, the accelerator if PyTorch sees one; or such as ``cpu``, ``cuda:1`` or ``mps``.
+        model: Checkpoint from `train`, a federation or `surgfl pretrain`. None loads the shipped weights.
+        bundle: Bundle with the shipped weights. Also the network of a checkpoint without a header.
+        site: site.yaml of the hospital that uses the model. Needed by models for hospitals outside their federation.
+        precision: ``float32``, or ``bf16`` if the processor supports it.
+        device: ``auto`` (an accelerator if PyTorch finds one), ``cpu``, ``cuda``, ``cuda:1`` or ``mps``.
 
     Returns:
-        A model with ``segment(frame)`` and ``segment_video(path)``, see `inference.arrays.Model`.
+        Model with ``segment(frame)`` and ``segment_video(path)``, see `inference.arrays.Model`.
 
     Raises:
-        ValueError: There is no such bundle, or the checkpoint is missing, damaged, of another network or task; or
-            the device is not here.
+        ValueError: The bundle or the device does not exist, or the checkpoint is missing, damaged, or for another
+            network or task.
     """
     from shared_components.core.trained_model import open_trained
     from shared_components.inference.arrays import Model
@@ -85,18 +85,17 @@ def site(
     partly_labelled: bool | None = None,
     allow_left_out: bool = False,
 ) -> Site:
-    """Return the site that a folder's site.yaml describes; a folder that has none is described first.
+    """Read a folder's site.yaml, or write one first if the folder has none.
 
     Args:
-        folder: Labelled frames as `surgfl site init` recognises them, or the path of a site.yaml.
-        ids: What the values or colours of the masks are, such as ``{40: "grasper", "#ff8000": "suction"}``.
-        split: Videos by ``train``, ``validation`` and ``test``; None: proposed.
-        partly_labelled: Whether images without a mask are to be left out.
-        allow_left_out: Accept that files of the folder are left out; else more than one in twenty is a ValueError.
+        folder: Folder of labelled frames in a layout that `surgfl site init` recognises, or the path of a site.yaml.
+        ids: Class name for each value or colour of the masks, such as ``{40: "grasper", "#ff8000": "suction"}``.
+        split: Video names for ``train``, ``validation`` and ``test``. None proposes a split.
+        partly_labelled: If true, leave out images without a mask. If false, such images show no instrument.
+        allow_left_out: If false, raise an error when more than 5% of the folder's files would be left out.
 
     Raises:
-        ValueError: The folder is of no known form, a value of the masks has no name, or there is a site.yaml and
-            arguments say otherwise.
+        ValueError: The layout is unknown, a mask value has no class name, or the arguments contradict the site.yaml.
 
     >>> site("nowhere")
     Traceback (most recent call last):
@@ -132,23 +131,25 @@ def train(
     """Train a model on a folder of labelled frames, as `surgfl train` does, and score it before and after.
 
     Args:
-        folder: As of `site`, or what it returned; ``ids`` as well.
-        out: Folder of model, scores and picture; None: ``<site's name>-model`` in the working directory.
-        minutes: It is to take at most.
-        steps: At most, instead of what fits into the minutes; then equal seeds give equal models on one machine.
-        size: (height, width) of the network's input, multiples of 32; None: chosen, as ``batch_size`` is.
-        bundle: Whose network.
-        start: A checkpoint, ``random``, or ``rendered``, the shipped weights.
-        seed: Of everything that is random.
-        device: As of `load`.
-        progress: Display it on standard output.
+        folder: Folder of labelled frames or site.yaml, see `site`; or a `Site`.
+        out: Output folder for the model, scores and picture. None: ``<site>-model`` in the working directory.
+        minutes: Maximum training time.
+        steps: Maximum number of steps, instead of ``minutes``. Equal seeds then give equal models.
+        size: (height, width) of the network's input, multiples of 32. None chooses a size.
+        batch_size: Frames per step. None chooses a number.
+        bundle: Bundle with the network.
+        start: Initial weights: a checkpoint, ``random``, or ``rendered`` (the shipped weights).
+        seed: Seed of initialisation, sampling and augmentation.
+        device: See `load`.
+        ids: See `site`.
+        progress: Show a progress bar on standard output.
 
     Returns:
-        ``model`` and ``picture``, paths; scores ``before`` and ``after`` on the test frames; ``remarks``, what these
-        cannot show. See `experiments.fine_tuning.train.Outcome`.
+        Paths ``model`` and ``picture``, test scores ``before`` and ``after`` training, and ``remarks`` on the limits
+        of these scores. See `experiments.fine_tuning.train.Outcome`.
 
     Raises:
-        ValueError: Something cannot be used; nothing was written.
+        ValueError: An argument or the data cannot be used. Nothing was written.
     """
     from shared_components.common.progress_display import shown
     from shared_components.data.site import Site
@@ -178,19 +179,20 @@ def compare(
     """Train federated methods on the same sites and write a page that compares them, as `surgfl compare` does.
 
     Args:
-        methods: Names such as ``local``, ``fedavg``, ``pfedsis``; `surgfl methods` lists them.
-        sites: Folder with ``<site>/site.yaml``; None: synthetic sites are rendered.
-        out: Folder of the runs and the page; runs that are done there are not repeated.
-        seeds: How many.
-        rounds, iterations: Of the federation, and local steps of a round; None: those of a small comparison.
+        methods: Method names, such as ``local``, ``fedavg``, ``pfedsis``. `surgfl methods` lists all.
+        sites: Folder with ``<site>/site.yaml``. None renders synthetic sites.
+        out: Output folder for the runs and the page. Finished runs in this folder are reused.
+        seeds: Number of seeds.
+        rounds: Number of federated rounds. None takes the rounds of `surgfl compare --scale small`.
+        iterations: Local steps per round. None takes the steps of `surgfl compare --scale small`.
         size: (height, width) of the network's input.
-        held_out: The one of the sites that never trains.
+        held_out: Name of a site that never trains.
 
     Returns:
-        Every run's scores, see `experiments.comparison.results.Comparison`; a run without a result says why.
+        The scores of each run, see `experiments.comparison.results.Comparison`. A failed run has its error message.
 
     Raises:
-        ValueError: There is no such method, or a site or a number cannot be used.
+        ValueError: A method does not exist, or a site or number cannot be used.
     """
     from shared_components.common.extras import require_federation
 
@@ -205,12 +207,12 @@ def compare(
 
 @dataclass(frozen=True)
 class Simulation:
-    """A federation that was simulated.
+    """Result of a simulated federation.
 
     Attributes:
-        folder: Of the run: `surgfl report` makes a page of it.
-        models: Each site's checkpoint that was best on its validation frames.
-        scores: Each site's scores of the last model on its validation frames.
+        folder: Folder of the run. `surgfl report` makes a page from it.
+        models: Best checkpoint on the validation frames, for each site.
+        scores: Validation scores of the last round's model, for each site.
     """
 
     folder: Path
@@ -228,19 +230,19 @@ def simulate(
 ) -> Simulation:
     """Run a federation of several sites in this process.
 
-    With one thread (``torch.set_num_threads(1)``) it ends with the weights that FLARE's simulator gives.
+    With one thread (``torch.set_num_threads(1)``) FLARE's simulator gives the same weights.
 
     Args:
-        job: A job that comes with SurgFL, such as ``pfedsis``, a job folder, or a `Job`.
-        sites: By name what `site` returned or its site.yaml; or a folder with ``<site>/site.yaml``.
-        out: Folder of all runs; an unfinished one of the same job is continued.
-        server: site.yaml of the server's own frames, for methods that train there, such as ``fedst``.
-        settings: Change the job's own, such as ``rounds=2`` or ``training={"iterations": 10}``. Other entries of a
-            section stay, but iterations replace epochs, and epochs iterations; None means the default.
+        job: Name of a job in nvflare_jobs, such as ``pfedsis``, or a job folder, or a `Job`.
+        sites: Mapping from name to a `Site` or site.yaml, or a folder with ``<site>/site.yaml``.
+        out: Folder of all runs. An unfinished run of the same job is resumed.
+        server: site.yaml of the server's own frames, for methods that train at the server, such as ``fedst``.
+        settings: Job settings to change, such as ``rounds=2`` or ``training={"iterations": 10}``. Other entries of a
+            section stay, except that ``iterations`` replaces ``epochs`` and the reverse. None restores the default.
 
     Raises:
-        ValueError: There is no such job, setting or site, a site refuses the job, or ``start`` is ``file`` and
-            the environment variable SURGFL_START_WEIGHTS names none.
+        ValueError: The job, a setting or a site does not exist, or a site refuses the job. Also if ``start`` is
+            ``file`` and the environment variable SURGFL_START_WEIGHTS is not set.
     """
     import json
 
@@ -274,5 +276,5 @@ def _job(job: str | Path | Job, settings: Mapping[str, Any]) -> Job:
 
     found = job if isinstance(job, Job) else read_job_folder(find_job(str(job))).job
     if found is None:
-        raise ValueError(f"{job}: is no job of SurgFL's; name one of nvflare_jobs/, or give a Job")
+        raise ValueError(f"{job} is not a SurgFL job; give the name of a folder in nvflare_jobs/, or a Job")
     return Job.from_json(with_changes(found.to_json(), settings))
