@@ -86,7 +86,7 @@ format: install  ## format and fix what can be fixed
 prod-test: install  ## provision a federation of real processes, break it in many ways, print what survived
 	$(BIN)/python -m evidence.production
 
-bench: install  ## print the performance ratios of docs/benchmarks.md
+bench: install  ## print the performance ratios of docs/results/benchmarks.md
 	$(BIN)/python -m evidence.benchmarks
 
 bench-before: install  ## a round's time beside another checkout's: make bench-before BEFORE=/path/to/it
