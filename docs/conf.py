@@ -29,6 +29,12 @@ nitpicky = True
 nitpick_ignore_regex = [("py:.*", ".*")]  # types in signatures: torch's and our own are not pages of the site
 
 templates_path = ["_templates"]
+# Docstrings write code in single backticks.
+default_role = "code"
+autodoc_typehints = "signature"
+napoleon_use_ivar = True
+autodoc_preserve_defaults = True
+
 html_theme = "furo"
 html_title = "SurgFL"
 html_additional_pages = {"index": "start.html"}

@@ -14,11 +14,26 @@ from sphinx.application import Sphinx
 INDEXES = {"docs/index": "*", "bundles/README": "bundles/*/docs/README", "docs/reference/jobs": "nvflare_jobs/*/README"}
 """Index page: pattern of the pages that become its entries."""
 LINK = re.compile(r"\]\(([^)\s:#]+)\.md\)")
+API = "docs/reference/python-api"
+MODULE = re.compile(r"^\| \[`([\w.]+)`\]", re.MULTILINE)
 HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
+DOCSTRINGS = """
+### `{0}`
+
+```{{eval-rst}}
+.. automodule:: {0}
+   :members:
+   :member-order: bysource
+```
+"""
+
+
 def add_contents(app: Sphinx, page: str, source: list[str]) -> None:
-    """Append a hidden table of contents for each heading of an index page."""
+    """Append hidden tables of contents to index pages, and docstrings to the page of the Python API."""
+    if page == API:
+        source[0] += "".join(DOCSTRINGS.format(name) for name in MODULE.findall(source[0]))
     if page not in INDEXES:
         return
     whole = page == "docs/index"

@@ -7,6 +7,7 @@ import inspect
 import json
 import math
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -15,11 +16,11 @@ import msgspec
 from shared_components.common.schema import kinds_of
 
 SIMPLE = {
-    int: "whole number", float: "number", bool: "true or false", str: "text", Any: "see below", dict: "mapping",
+    int: "whole number", float: "number", bool: "true or false", str: "text", Any: "", dict: "mapping",
     list: "list", Mapping: "mapping",
 }  # fmt: skip
 SECTION = re.compile(r"^ *(?:Args|Attributes):\n(.*?)(?=^\S|^ {0,4}\w+:\n|\Z)", re.MULTILINE | re.DOTALL)
-ENTRY = re.compile(r"^([\w, ]+): (.*?)(?=^[\w, ]+: |\Z)", re.MULTILINE | re.DOTALL)
+ENTRY = re.compile(r"^(\w[\w, ]*): (.*(?:\n +.*)*)", re.MULTILINE)
 
 
 def sentences(thing: Any) -> dict[str, str]:
@@ -28,8 +29,7 @@ def sentences(thing: Any) -> dict[str, str]:
     found = SECTION.search(text)
     if not found:
         return {}
-    body = inspect.cleandoc("\n" + re.sub(r"^ {8,}", " ", found[1], flags=re.MULTILINE))
-    entries = {names: " ".join(words.split()) for names, words in ENTRY.findall(body)}
+    entries = {names: " ".join(words.split()) for names, words in ENTRY.findall(textwrap.dedent(found[1]))}
     return {name.strip(): as_code(words) for names, words in entries.items() for name in names.split(",")}
 
 
@@ -73,14 +73,16 @@ def _range(meta: msgspec.Meta) -> str:
 def _number(value: float) -> str:
     if isinstance(value, int) and value >= 2**31 and value & (value + 1) == 0:
         return f"2^{value.bit_length()} - 1"
-    return f"{value:,}" if value < 10**9 else f"{value:.0e}".replace("e+", "e")
+    if value >= 10**9:
+        return f"10^{round(math.log10(value))}"
+    return f"{int(value):,}" if value == int(value) else f"{value:g}"
 
 
 def default_words(value: Any) -> str:
     """Write a default as it would stand in a file."""
     if value is dataclasses.MISSING or value is msgspec.NODEFAULT or value is inspect.Parameter.empty:
         return "required"
-    if value is None or value in ("", {}, ()) or (isinstance(value, float) and math.isinf(value)):
+    if value is None or value in ("", {}, (), []) or (isinstance(value, float) and math.isinf(value)):
         return "none"
     return f"`{value if isinstance(value, str) else json.dumps(value)}`"
 
@@ -96,11 +98,16 @@ def fields_of(schema: type) -> Iterable[tuple[str, Any]]:
             yield field.name, field.default
 
 
-def schema_table(schema: type, *, leave_out: Sequence[str] = ()) -> str:
-    """Tabulate a schema; KeyError for a field whose docstring has no sentence."""
+def schema_table(schema: type, *, leave_out: Sequence[str] = (), sections: Sequence[str] = ()) -> str:
+    """Tabulate a schema; names in ``sections`` become links; KeyError for a field whose docstring has no sentence."""
     kinds, said = kinds_of(schema), sentences(schema)
     rows = [
-        (f"`{name}`", kind_words(kinds[name]), default_words(default), said[name])
+        (
+            f"[`{name}`](#{name})" if name in sections else f"`{name}`",
+            kind_words(kinds[name]),
+            default_words(default),
+            said[name],
+        )
         for name, default in fields_of(schema)
         if name not in leave_out
     ]

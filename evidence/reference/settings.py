@@ -6,6 +6,8 @@ import inspect
 
 from evidence.reference.declared import default_words, kind_words, schema_table, sentences, table
 from evidence.reference.lists import kinds_of_task
+from shared_components.core.prompting import prompting_of
+from shared_components.core.task import sample_spec
 from shared_components.data.custom.description import KEYS as OWN_KEYS
 from shared_components.data.site import PUBLISHABLE, WITHHOLDABLE
 from shared_components.data.site_file import KEYS, MEANINGS
@@ -15,13 +17,14 @@ from shared_components.federation.privacy.gaussian import Privacy
 from shared_components.federation.site.limits import Demand, Limits
 from shared_components.networks.bundle_config import Training
 
+PAGE_SECTIONS = ("training", "tasks", "synthetic", "privacy", "secure_sums")
 HEAD = ("Key", "Value", "Default", "Meaning")
 
 
 def job_settings() -> str:
     """Return the page of a job's settings."""
     synthetic = [
-        (f"`{key}`", kind_words(SYNTHETIC.get(key, list)), default_words(DEFAULTS[key] or None), meaning)
+        (f"`{key}`", kind_words(SYNTHETIC.get(key, list)), default_words(DEFAULTS[key]), meaning)
         for key, meaning in SYNTHETIC_KEYS.items()
     ]
     return f"""\
@@ -30,7 +33,7 @@ def job_settings() -> str:
 Settings of a federation, under `args` in a job's `app/config/config_fed_server.json`.
 [Run a job](../how-to/run-a-job.md#all-settings-of-a-job) has an example. An unknown key is refused.
 
-{schema_table(Job)}
+{schema_table(Job, sections=PAGE_SECTIONS)}
 
 ## training
 
@@ -61,7 +64,7 @@ Defaults are the library's; a bundle's `train.yaml` and `paper.yaml` replace som
 
 def _task_section(kind: str) -> str:
     build = kinds_of_task()[kind].build
-    said = sentences(build)
+    said = sentences(build) | sentences(sample_spec) | sentences(prompting_of)
     rows = [
         (f"`{name}`", default_words(one.default), said.get(name, ""))
         for name, one in inspect.signature(build).parameters.items()
@@ -97,7 +100,7 @@ More keys with `dataset: frames` or `dataset: nifti`.
 
 def _said(name: str) -> tuple[str, str]:
     default, meaning = MEANINGS[name]
-    plain = default in ("required", "none") or " " in default or default.startswith("the ")
+    plain = default in ("required", "none") or " " in default
     return default if plain else f"`{default}`", meaning
 
 
@@ -113,7 +116,7 @@ def limits_yaml() -> str:
 The most that a site's machine does for a job, in a file beside `site.yaml`. A job that asks for more is refused before
 anything is built. A key that is left out keeps its default; an unknown key is refused.
 
-{schema_table(Limits)}
+{schema_table(Limits, sections=["privacy"])}
 
 ## privacy
 

@@ -69,7 +69,10 @@ KEYS: Mapping[str, Any] = {
 MEANINGS: Mapping[str, tuple[str, str]] = {
     "ids": ("required", "Class name of each value or colour in the masks; `background` and `ignore` are special."),
     "images": (IMAGES, "Folder, files or video file of a video's images, below `root`."),
-    "masks": (" or ".join(MASKS.values()), "Folder, files or volume of a video's masks, below `root`."),
+    "masks": (
+        "`masks/{video}`, or `masks/{video}.nii.gz` for volumes",
+        "Folder, files or volume of a video's masks, below `root`.",
+    ),
     "first_frame": ("0", "Number that the masks give the first frame of a video file."),
     "partly_labelled": ("false", "Leave out images without a mask, and frames of a volume without any label."),
     "threshold": ("none", "Least share of a pixel on a smoothed edge that makes it foreground; none: edges are hard."),
