@@ -36,7 +36,7 @@ def kinds_of_task() -> dict[str, ModuleType]:
 def commands() -> str:
     """Return the page of commands and options."""
     parsers = _children(build_parser())
-    parts = ["# Commands\n\n`surgfl COMMAND -h` prints the same.\n"]
+    parts = ["# Commands\n\nThe commands of `surgfl` and their arguments, as `-h` prints them.\n"]
     for group, names in GROUPS.items():
         parts.append(f"## {group}\n")
         parts += [_command(f"surgfl {name}", parsers[name], "###") for name in names]

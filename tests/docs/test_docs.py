@@ -304,5 +304,5 @@ def test_all_options_of_segment_are_explained():
 
 def test_all_environment_variables_are_explained():
     sources = "".join(path.read_text() for path in (ROOT / "shared_components").rglob("*.py"))
-    text = (ROOT / "docs/how-to/run-a-job.md").read_text()
+    text = (ROOT / "docs/reference/environment-variables.md").read_text()
     assert set(re.findall(r"\bSURGFL_[A-Z_]+\b", sources)) == set(re.findall(r"^\| `(SURGFL_\w+)`", text, re.MULTILINE))
