@@ -38,6 +38,7 @@ autodoc_preserve_defaults = True
 html_theme = "furo"
 html_title = "SurgFL"
 html_additional_pages = {"index": "start.html"}
+html_static_path, html_css_files = ["_static"], ["surgfl.css"]
 html_copy_source = False
 html_permalinks_icon = "#"
 pygments_style, pygments_dark_style = "default", "monokai"

@@ -20,6 +20,7 @@ SIMPLE = {
     list: "list", Mapping: "mapping",
 }  # fmt: skip
 SECTION = re.compile(r"^ *(?:Args|Attributes):\n(.*?)(?=^\S|^ {0,4}\w+:\n|\Z)", re.MULTILINE | re.DOTALL)
+HEAD = ("Key", "Meaning", "Default", "Value")
 ENTRY = re.compile(r"^(\w[\w, ]*): (.*(?:\n +.*)*)", re.MULTILINE)
 
 
@@ -104,14 +105,14 @@ def schema_table(schema: type, *, leave_out: Sequence[str] = (), sections: Seque
     rows = [
         (
             f"[`{name}`](#{name})" if name in sections else f"`{name}`",
-            kind_words(kinds[name]),
-            default_words(default),
             said[name],
+            default_words(default),
+            kind_words(kinds[name]),
         )
         for name, default in fields_of(schema)
         if name not in leave_out
     ]
-    return table(("Key", "Value", "Default", "Meaning"), rows)
+    return table(HEAD, rows)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -57,10 +57,10 @@ def _command(name: str, parser: argparse.ArgumentParser, level: str) -> str:
             names = ", ".join(action.option_strings)
             shown = f"{names} {word}".strip() if names else str(action.metavar or action.dest)
             text = formatter._expand_help(action) if action.help else ""
-            rows.append((f"`{shown}`", "required" if action.required and names else "", _plain(text)))
+            rows.append((f"`{shown}`", _plain(text) + (" (required)" if action.required and names else "")))
     text = _sentence(_plain(parser.description or ""))
     parts = [f"{level} {name}\n\n{text}\n"]
-    parts += [table(("Argument", "", "Meaning"), rows) + "\n"] if rows else []
+    parts += [table(("Argument", "Meaning"), rows) + "\n"] if rows else []
     parts += [_command(f"{name} {child}", one, f"{level}#") for child, one in _children(parser).items()]
     return "\n".join(parts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from evidence.reference.declared import default_words, kind_words, schema_table, sentences, table
+from evidence.reference.declared import HEAD, default_words, kind_words, schema_table, sentences, table
 from evidence.reference.lists import kinds_of_task
 from shared_components.core.prompting import prompting_of
 from shared_components.core.task import sample_spec
@@ -18,13 +18,12 @@ from shared_components.federation.site.limits import Demand, Limits
 from shared_components.networks.bundle_config import Training
 
 PAGE_SECTIONS = ("training", "tasks", "synthetic", "privacy", "secure_sums")
-HEAD = ("Key", "Value", "Default", "Meaning")
 
 
 def job_settings() -> str:
     """Return the page of a job's settings."""
     synthetic = [
-        (f"`{key}`", kind_words(SYNTHETIC.get(key, list)), default_words(DEFAULTS[key]), meaning)
+        (f"`{key}`", meaning, default_words(DEFAULTS[key]), kind_words(SYNTHETIC.get(key, list)))
         for key, meaning in SYNTHETIC_KEYS.items()
     ]
     return f"""\
@@ -66,11 +65,11 @@ def _task_section(kind: str) -> str:
     build = kinds_of_task()[kind].build
     said = sentences(build) | sentences(sample_spec) | sentences(prompting_of)
     rows = [
-        (f"`{name}`", default_words(one.default), said.get(name, ""))
+        (f"`{name}`", said[name], default_words(one.default))
         for name, one in inspect.signature(build).parameters.items()
         if name != "classes"
     ]
-    return f"### {kind}\n\n{table(('Key', 'Default', 'Meaning'), rows)}\n"
+    return f"### {kind}\n\n{table(HEAD[:3], rows)}\n"
 
 
 def site_yaml() -> str:
@@ -78,7 +77,7 @@ def site_yaml() -> str:
 
     def rows(own: bool) -> list[tuple[str, ...]]:
         names = [name for name in KEYS if (name in OWN_KEYS) == own]
-        return [(f"`{name}`", kind_words(KEYS[name]), *_said(name)) for name in names]
+        return [(f"`{name}`", *_said(name), kind_words(KEYS[name])) for name in names]
 
     return f"""\
 # site.yaml
@@ -101,7 +100,7 @@ More keys with `dataset: frames` or `dataset: nifti`.
 def _said(name: str) -> tuple[str, str]:
     default, meaning = MEANINGS[name]
     plain = default in ("required", "none") or " " in default
-    return default if plain else f"`{default}`", meaning
+    return meaning, default if plain else f"`{default}`"
 
 
 def _listed(names: tuple[str, ...]) -> str:
