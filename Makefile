@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE =
 SELDOM_IMPORTED = /(tests?|transformers/models|torch/testing|sqlalchemy|pip|setuptools|pygments|mypyc?)/
 
-.PHONY: help install demo test test-all test-slow test-production check format prod-test bench bench-before bench-gpu weights pictures supply-chain lock clean
+.PHONY: help install demo test test-all test-slow test-production check docs docs-serve reference format prod-test bench bench-before bench-gpu weights pictures supply-chain lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -72,12 +72,25 @@ test-slow: install
 test-production: install  # in processes of their own: FLARE's sessions do not share one with other tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow tests/production
 
-check: install  ## lint, format, types, and files that are generated
+check: install  ## lint, format, types, files that are generated, and the documentation with all of its links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/surgfl bundles --check
 	$(BIN)/surgfl jobs --check
+	$(BIN)/python -m evidence.reference --check
+	@$(MAKE) --no-print-directory docs SITE=$(VENV)/site
+
+SITE ?= build/site
+
+docs: install  ## build the documentation into $(SITE); a broken link or anchor is an error
+	$(BIN)/sphinx-build -q -n -W --keep-going -c docs -d $(VENV)/doctrees . $(SITE)
+
+docs-serve: docs  ## build the documentation and show it at http://127.0.0.1:8000
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory $(SITE) 8000
+
+reference: install  ## write the pages of docs/reference/ that are generated from the code
+	$(BIN)/python -m evidence.reference
 
 format: install  ## format and fix what can be fixed
 	$(BIN)/ruff format .
@@ -86,7 +99,7 @@ format: install  ## format and fix what can be fixed
 prod-test: install  ## provision a federation of real processes, break it in many ways, print what survived
 	$(BIN)/python -m evidence.production
 
-bench: install  ## print the performance ratios of docs/benchmarks.md
+bench: install  ## print the performance ratios of docs/results/benchmarks.md
 	$(BIN)/python -m evidence.benchmarks
 
 bench-before: install  ## a round's time beside another checkout's: make bench-before BEFORE=/path/to/it

@@ -3,7 +3,7 @@
     python -m evidence.benchmarks.server_memory
 
 Every rule has a process of its own, whose peak (VmHWM) holds PyTorch itself and one site's answer, which is made here.
-FLARE's part is not in it: docs/benchmarks.md.
+FLARE's part is not in it: docs/results/benchmarks.md.
 """
 
 from __future__ import annotations

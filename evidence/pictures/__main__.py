@@ -5,9 +5,9 @@
     methods.webp   test frames by methods, as the page of `surgfl compare` shows them
     report.webp    the top of the report of `make demo`, which must have run
     domains.webp   a scene in the demo's domains and in one like a real operation, before and after its training
-    corrected.webp the five frames of docs/tutorial.md, as predicted and as corrected
+    corrected.webp the five frames of docs/tutorials/first-federation.md, as predicted and as corrected
     gained.webp    frames of the videos that nobody labels there, by the models that its commands leave
-    ../python.ipynb  the notebook's outputs
+    ../../examples/python.ipynb  the notebook's outputs
 
 Everything is drawn from the seeds below; a comparison, or a tutorial, that is there already is not trained again.
 Methods and report are photographs of pages and need a Chromium (see tests/browser.py); with another one letters may
@@ -187,7 +187,8 @@ def notebook(work: Path, out: Path) -> None:
 
 PICTURES = {
     "sites.webp": sites, "scenes.webp": scenes, "methods.webp": methods, "report.webp": report,
-    "domains.webp": domains, "corrected.webp": corrected, "gained.webp": gained, "../python.ipynb": notebook,
+    "domains.webp": domains, "corrected.webp": corrected, "gained.webp": gained,
+    "../../examples/python.ipynb": notebook,
 }  # fmt: skip
 
 
@@ -204,7 +205,7 @@ def _command(*words: str) -> None:
 
 
 def _tutorial(work: Path) -> Path:
-    """Follow docs/tutorial.md as it is written, if nobody has yet; give the folder."""
+    """Follow docs/tutorials/first-federation.md as it is written, if nobody has yet; give the folder."""
     folder = (work / "tutorial").resolve()
     if not (folder / "scores/together/hospital-b/metrics.json").is_file():
         folder.mkdir(parents=True)
@@ -212,7 +213,7 @@ def _tutorial(work: Path) -> Path:
             (folder / name).symlink_to(Path(name).resolve())
         paths = {"PYTHONPATH": str(Path.cwd()), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         runs = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
-        for block in blocks_of(Path("docs/tutorial.md"), "docs/tutorial.md"):
+        for block in blocks_of(Path("docs/tutorials/first-federation.md"), "docs/tutorials/first-federation.md"):
             if command := runs.get(block.language):
                 subprocess.run([*command, block.text], cwd=folder, env=os.environ | paths, check=True)
     return folder

@@ -1,4 +1,4 @@
-"""Run the trials and print the table: `make prod-test`; docs/trials.md says for how long.
+"""Run the trials and print the table: `make prod-test`; docs/explanation/trials.md says for how long.
 
 python -m evidence.production                       # all, at most an hour on two cores
 python -m evidence.production --quick               # those that CI runs

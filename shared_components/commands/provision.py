@@ -138,5 +138,5 @@ def _gone(federation: Federation, issued: dict) -> list[str]:
         return []
     return [
         f"{', '.join(gone)}: no longer in the file; the certificate stays valid until it ends, so keep the site "
-        "out by disable_client in FLARE's console (docs/deploy.md)"
+        "out by disable_client in FLARE's console (docs/how-to/deploy.md)"
     ]

@@ -178,6 +178,16 @@ def sample_spec(
 ) -> SampleSpec:
     """Return what a kind of task requires of the data, see `samples.SampleSpec`.
 
+    Args:
+        kind: Kind of task, for errors.
+        targets: Names of the targets.
+        frames: Number of frames in a sample.
+        interval: Seconds between two frames of a sample.
+        padding: Frame that replaces those before the start of the video: ``first``, the first one, or ``current``.
+        targets_of: Frames of a sample that have targets: ``last`` or ``all``; ``video``: one target for the whole
+            video; ``sequence``: every frame of the whole video has one.
+        random_frames: With ``video``, sample the frames at random in training.
+
     Raises:
         ValueError: A number is out of its range, a clip has no interval, or ``padding`` or ``targets_of`` is unknown.
     """

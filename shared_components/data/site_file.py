@@ -50,6 +50,7 @@ from shared_components.common.schema import check_keys, check_values, nearest, s
 from shared_components.data.classes import CLASS_MAPS, LABELS, name_of, readable_as
 from shared_components.data.custom.description import KEYS as OWN_KEYS
 from shared_components.data.custom.description import KINDS, describe
+from shared_components.data.custom.description import MEANINGS as OWN_MEANINGS
 from shared_components.data.files import read_yaml_file
 from shared_components.data.site import (
     PUBLISHABLE,
@@ -91,6 +92,26 @@ KEYS: Mapping[str, Any] = {
     "also_trains_on": Annotated[str, Meta(min_length=1, description="write the path of another site.yaml")],
     **OWN_KEYS,
 }
+MEANINGS: Mapping[str, tuple[str, str]] = {
+    "dataset": ("required", "Data layout: a public data set, or `frames` or `nifti` for data of your own."),
+    "root": ("required", "Folder of the data set, absolute or relative to this file."),
+    "split": ("required", "Videos under `train`, `validation` and `test`; a range of one video is `{OP1: [0, 30]}`."),
+    "name": ("the federation's", "Name of the site."),
+    "classes": ("the data set's usual map", "Class map of the labels, or a coarser one; for your own data a list."),
+    "task": ("the bundle's first", "Kind of task that the site learns."),
+    "frame_interval": ("1", "Take every n-th labelled frame."),
+    "history": ("true", "Let a clip show frames before its own; `false`: it repeats its own frame."),
+    "rate": ("the data set's", "Frame numbers per second of video, for clips."),
+    "text": ("none", "Description of the site; it stays at the site unless published."),
+    "text_vectors": ("the project's", "File with the vector of `text`."),
+    "text_encoder": ("none", "Folder of a text encoder that reads `text`."),
+    "publish": ("[style]", "Items that the site gives beside weights; `[]`: none."),
+    "withhold": ("[]", "Values for the record that stay at the site."),
+    "quarantine": ("0.0", "Share of a split's frames that may be left out if they cannot be read."),
+    "also_trains_on": ("none", "Another site.yaml whose training frames are added to this site's."),
+    **OWN_MEANINGS,
+}
+"""The default and the meaning of each key."""
 PATHS = ("root", "text_vectors", "text_encoder", "also_trains_on")
 """The keys whose values may be relative to the file."""
 

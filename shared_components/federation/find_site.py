@@ -46,7 +46,7 @@ def find_site(name: str, *, local: Path, scenes: Path | None, job: Job, index: i
         path = _rendered(scenes, job, index, simulated=name == SERVER)
     if not path.is_file():
         raise SiteRefusal(
-            f"site {name}: there is no description of its data at {path}; write one (docs/your-data.md) "
+            f"site {name}: there is no description of its data at {path}; write one (docs/how-to/your-data.md) "
             f"or name it in the environment variable {SITE_VARIABLE}"
         )
     return load_site(path, name=name)

@@ -47,7 +47,20 @@ SYNTHETIC: Mapping[str, Any] = {
         list[Videos], Meta(min_length=3, max_length=3, description="it is three whole numbers: train, validation, test")
     ],
 }
-"""What a simulator's rendered site is made of."""
+"""Types of the section ``synthetic``; `SYNTHETIC_KEYS` explains the keys."""
+SYNTHETIC_KEYS: Mapping[str, str] = {
+    "tasks": "Kinds of task, given to the sites in turn; without it a site has its layout's task.",
+    "layouts": "Data layouts, given to the sites in turn.",
+    "set": "Named set of sites with their own looks, layouts, tasks and videos.",
+    "videos": "Number of videos for training, validation and test.",
+    "frames_per_video": "Number of frames in a video.",
+    "height": "Height of a frame, in pixels.",
+    "width": "Width of a frame, in pixels.",
+    "seed": "Seed of the scenes.",
+    "clip": "Number of frames in a clip.",
+    "interval": "Seconds between two frames of a clip.",
+    "dense": "Label all frames of a clip, not only the last.",
+}
 
 
 class FederationError(RuntimeError):
@@ -89,7 +102,12 @@ def folder_name(what: str, value: str) -> str:
 
 
 class SecureSums(Schema, frozen=True):
-    """How many sites a sum has at least, more than half of them, and the bits of a weight behind the binary point."""
+    """A job's section ``secure_sums``.
+
+    Attributes:
+        threshold: Smallest number of sites in a sum; more than half of the sites.
+        fraction_bits: Number of bits of a weight behind the binary point.
+    """
 
     threshold: Annotated[int, Meta(ge=2, le=10_000)]
     fraction_bits: Annotated[int, Meta(ge=8, le=48)] = FRACTION_BITS
@@ -100,29 +118,24 @@ class Job:
     """The settings of a federation: names and numbers, no paths and no code.
 
     Attributes:
-        name: Folder name of the job; its state lies under it.
-        bundle: Folder in ``bundles/`` whose network and training settings are used.
+        name: Name of the job, and of the folder of its state.
+        bundle: Folder in ``bundles/``: the network, its tasks and its training settings.
         method: File in ``shared_components/methods``.
-        arguments: The method's own arguments; ``load_method`` refuses an unknown one.
-        training: Overrides of the bundle's ``training`` section; an unknown key is refused when it is read.
-        tasks: By kind of task, overrides of the bundle's numbers.
-        network: Overrides of the network's arguments, by name; or ``class``, another network that every machine
-            allows (`network_class`), and its arguments.
-        rounds: Communication rounds.
-        min_sites: Updates that a round needs; 0: of all its sites.
-        client_fraction: Share of the sites that take part in a round, sampled for each. Their number is rounded to the
-            nearest, halves up; it is at least one, and as many as the method needs.
+        arguments: The method's arguments; its card explains them.
+        training: Changes to the bundle's training settings.
+        tasks: By kind of task, changes to the bundle's task settings.
+        network: Changes to the network's arguments, or ``class`` and the arguments of another network.
+        rounds: Number of communication rounds.
+        min_sites: Number of updates that a round needs; 0: one from every site that takes part.
+        client_fraction: Share of the sites that take part in a round, sampled for each round. Their number is rounded
+            to the nearest, halves up; it is at least 1, and as many as the method needs.
         grace_seconds: How long a round still waits once it has ``min_sites`` updates.
-        longest_wait_seconds: How long a task may take at most; then its site counts as absent.
-        largest_change: Updates that move further than this times (1 + norm of what was sent) are rejected.
-        synthetic: Simulator only: sizes of the scenes that a site without data renders (``frames_per_video``,
-            ``videos`` for train, validation and test, ``height``, ``width``, ``seed``; ``tasks`` and ``layouts`` to
-            cycle through; frames of a ``clip``, their ``interval`` in seconds, and whether all of them have labels,
-            ``dense``; or a ``set`` of `site_sets`, whose sites have their own looks, layouts, tasks and videos).
-        privacy: Clipped noise on every update, see `privacy.gaussian.Privacy`; empty: none.
-        secure_sums: Let the server see nothing but the sum of the sites' weights, see `SecureSums`; empty:
-            it sees each site's.
-        wire: The format in which a round's tensors travel, see `wire_format`; states and sums are the same.
+        longest_wait_seconds: How long a task may take; after that its site counts as absent.
+        largest_change: An update is rejected if it moves further than this times (1 + norm of the model sent).
+        synthetic: Simulator only: the scenes that a site without data renders.
+        privacy: Clipping and noise on every update; empty: none.
+        secure_sums: Show the server only the sum of the sites' weights; empty: it sees each site's weights.
+        wire: Format of a round's tensors on the wire; stored states and sums stay float32.
     """
 
     name: Name

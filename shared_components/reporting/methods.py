@@ -1,4 +1,4 @@
-"""The table of methods, from the methods themselves: docs/methods.md and `surgfl methods` show it."""
+"""The table of methods, from the methods themselves: docs/reference/methods.md and `surgfl methods` show it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared_components.core.partition import Role, partition_network
 from shared_components.networks.bundle_config import bundle_for, load_bundle, weightless
 from shared_components.reporting.tables import Table, as_markdown
 
-MARKS = "<!-- methods: `surgfl methods --write docs/methods.md` -->", "<!-- end of methods -->"
+MARKS = "<!-- methods: `surgfl methods --write docs/reference/methods.md` -->", "<!-- end of methods -->"
 _HEAD = ("Method", "Partition", "Objective", "Aggregator", "Paper", "What leaves the site", "Secure sums")
 
 
@@ -33,7 +33,7 @@ def methods_markdown() -> str:
 
 def _row(method: Method, network: Callable[[str], nn.Module]) -> tuple[str, ...]:
     about = method.about
-    name = f"[{about.label}](../nvflare_jobs/{method.name}/README.md)"
+    name = f"[{about.label}](../../nvflare_jobs/{method.name}/README.md)"
     texts = (about.partition, about.objective, about.aggregator, about.paper)
     try:
         update = leaves(method, network)

@@ -249,7 +249,7 @@ def test_a_header_that_lies_or_says_nothing_is_refused_by_file(run, refusal, sit
 
 
 def test_plain_weights_are_scored_with_the_same_said_on_the_command_line(run, site_config, tmp_path):
-    """As docs/run.md says; what the header of the same weights says needs no word."""
+    """As docs/how-to/run-a-job.md says; what the header of the same weights says needs no word."""
     torch.manual_seed(1)
     noted, plain = tmp_path / "model.safetensors", tmp_path / "model.pt"
     notes = {"bundle": "fedst", "network": json.dumps(SINGLE), "task": "segmentation"}

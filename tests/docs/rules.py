@@ -110,7 +110,7 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
     (r"^source \.venv/bin/activate$", r"true", "the test's own environment is active"),
     (r"/data/", r"{data}/", "where the test has made such files"),
     (r"((?:pfedsis|lg_fedavg) -w ws|job\.py pfedsis) -n 3\b", r"\1 -n 2", "two sites take two thirds of the time"),
-    (rf"^{IN_TUTORIAL} +# names; .*$", r"true", "docs/tutorial.md runs this very command"),
+    (rf"^{IN_TUTORIAL} +# names; .*$", r"true", "docs/tutorials/first-federation.md runs this very command"),
     (r"(nvflare simulator .* -n ([23]))\b", r"\1 -t \2", "a process per site instead of one per task: the same bits"),
     (r"^surgfl onnx ", r"python {parsed} onnx ", "half a minute; tests/networks/test_onnx_file.py does it"),
     (
@@ -289,8 +289,13 @@ class Sandbox:
         self.executed.append((block, ""))
 
     def look(self, block: Block) -> None:
-        """Find every path of a tree of files, or compare a line with what a run or a prediction prints."""
-        if block.note == "tree":
+        """Find every path of a tree of files, or compare a line with what a run or a prediction prints.
+
+        A layout of a data set is generated from its reader: tests/docs/test_site.py compares it.
+        """
+        if block.note == "layout":
+            pass
+        elif block.note == "tree":
             missing = [path for path in paths_in(block.text) if not list(self.root.glob(path))]
             assert not missing, f"{block}: not there: {missing}"
         else:

@@ -39,7 +39,11 @@ from tests.docs.rules import (
 from tests.narrow import make_narrow, narrow_library, narrow_weights
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
+DOCUMENTS = [
+    "README.md",
+    "CONTRIBUTING.md",
+    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))),
+]
 CARDS = [str(p.relative_to(ROOT)) for p in [*ROOT.glob("bundles/**/*.md"), *ROOT.glob("nvflare_jobs/*/*.md")]]
 COPIED = (
     "README.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "setup.cfg", "pyproject.toml", "requirements.txt", "bundles",
@@ -143,13 +147,13 @@ def test_a_tree_of_files_is_read_with_what_it_is_indented_under():
     assert paths_in(tree) == ["a/*/", "b/", "b/c.py", "b/d/", "b/e", "f.py"]
 
 
-FOLLOWED_BY_NAME = {"README.md", "docs/add-a-task.md", "docs/methods.md", "docs/run.md"}
+FOLLOWED_BY_NAME = {"README.md", "docs/how-to/add-a-task.md", "docs/reference/methods.md", "docs/how-to/run-a-job.md"}
 
 
 @pytest.mark.slow
 def test_the_simulator_leaves_what_the_document_says(sandbox):
     """First, since it takes longest: a worker that began it last would keep the others waiting."""
-    root = follow(sandbox, "docs/run.md")
+    root = follow(sandbox, "docs/how-to/run-a-job.md")
     assert {path.name for path in (root / "results").iterdir()} >= {"metrics.json", "masks", "overlay.mp4"}
 
 
@@ -173,15 +177,15 @@ def test_readmes_one_command_trains_sites_with_different_tasks(sandbox):
 @pytest.mark.slow
 def test_the_table_of_methods_is_written_where_it_stands(sandbox):
     sandbox.variables["PYTHONPATH"] = str(ROOT)  # the table has the parameters of the full widths
-    root = follow(sandbox, "docs/methods.md")
-    assert (root / "docs/methods.md").read_text() == (ROOT / "docs/methods.md").read_text()
+    root = follow(sandbox, "docs/reference/methods.md")
+    assert (root / "docs/reference/methods.md").read_text() == (ROOT / "docs/reference/methods.md").read_text()
 
 
 @pytest.mark.slow
 def test_a_task_is_added_as_the_document_says(sandbox):
     """One new file, a line of a bundle, `task:` at the sites: F1 is recorded and chooses the best model."""
     before = contents(sandbox.root / "shared_components")
-    root = follow(sandbox, "docs/add-a-task.md")
+    root = follow(sandbox, "docs/how-to/add-a-task.md")
     added = contents(root / "shared_components").items() - before.items()
     assert [path for path, _ in added] == ["tasks/tool_presence.py"]
 
@@ -215,7 +219,7 @@ def test_no_command_is_made_smaller_that_is_not_there():
 
 
 def test_what_is_left_to_the_tutorial_is_run_there():
-    lines = "".join(block.text for block in BLOCKS["docs/tutorial.md"]).splitlines()
+    lines = "".join(block.text for block in BLOCKS["docs/tutorials/first-federation.md"]).splitlines()
     assert IN_TUTORIAL in lines and smaller(IN_TUTORIAL) == IN_TUTORIAL
 
 
@@ -267,13 +271,13 @@ def test_every_picture_is_shown_described_and_small():
 
 
 def test_site_yaml_is_shown_with_all_its_keys():
-    blocks = [block for block in BLOCKS["docs/your-data.md"] if block.note.endswith("site.yaml")]
+    blocks = [block for block in BLOCKS["docs/how-to/your-data.md"] if block.note.endswith("site.yaml")]
     assert len(blocks) == 3  # of a public data set, of masks as images, and of label volumes
     assert set().union(*(yaml.safe_load(block.text) for block in blocks)) == set(site_file.KEYS)
 
 
 def test_all_limits_of_a_site_are_shown_with_their_defaults():
-    (block,) = [block for block in BLOCKS["docs/your-data.md"] if block.note.endswith(limits.FILE)]
+    (block,) = [block for block in BLOCKS["docs/how-to/your-data.md"] if block.note.endswith(limits.FILE)]
     defaults = {key: value for key, value in msgspec.structs.asdict(limits.Limits()).items() if value is not None}
     assert yaml.safe_load(block.text) == defaults
 
@@ -283,8 +287,8 @@ def jobs_in(document: str) -> list[dict[str, Any]]:
 
 
 def test_all_settings_of_a_job_and_of_its_training_are_shown():
-    (job,) = jobs_in("docs/run.md")
-    (unseen,) = jobs_in("docs/secure-sums.md")  # which does not go with the noise that the other shows
+    (job,) = jobs_in("docs/how-to/run-a-job.md")
+    (unseen,) = jobs_in("docs/how-to/secure-sums.md")  # which does not go with the noise that the other shows
     alone = {"rounds"}  # of a bundle that trains alone
     assert set(job) | set(unseen) == {field.name for field in fields(Job)}
     assert set(job["training"]) == {field.name for field in fields(Training)} - alone
@@ -294,11 +298,11 @@ def test_all_options_of_segment_are_explained():
     parser = argparse.ArgumentParser(add_help=False)
     segment.configure(parser)
     options = {option for option in parser._option_string_actions if not option.startswith("--no-")}
-    text = (ROOT / "docs/segment.md").read_text()
+    text = (ROOT / "docs/how-to/segment.md").read_text()
     assert set(re.findall(r"^\| `(--[a-z-]+)` \|", text, re.MULTILINE)) == options
 
 
 def test_all_environment_variables_are_explained():
     sources = "".join(path.read_text() for path in (ROOT / "shared_components").rglob("*.py"))
-    text = (ROOT / "docs/run.md").read_text()
+    text = (ROOT / "docs/reference/environment-variables.md").read_text()
     assert set(re.findall(r"\bSURGFL_[A-Z_]+\b", sources)) == set(re.findall(r"^\| `(SURGFL_\w+)`", text, re.MULTILINE))

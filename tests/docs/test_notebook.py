@@ -1,4 +1,4 @@
-"""docs/python.ipynb: every cell is executed, and shows what it is committed with."""
+"""examples/python.ipynb: every cell is executed, and shows what it is committed with."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 
 from tests.docs.notebook import executed
 
-NOTEBOOK = Path(__file__).resolve().parents[2] / "docs" / "python.ipynb"
+NOTEBOOK = Path(__file__).resolve().parents[2] / "examples" / "python.ipynb"
 SMALLER = (
     (r"--frames 6 (.*)--height 192 --width 256", r"--frames 2 \1--height 64 --width 96"),
     (r"steps=40", r"steps=1, size=(32, 64)"),

@@ -22,10 +22,10 @@ from shared_components.networks.bundle_config import bundle_names
 from shared_components.networks.checkpoints import load_metadata
 
 ROOT = Path(__file__).resolve().parents[2]
-GLOBS = ("*.md", "docs/*.md", "bundles/*.md", "bundles/*/docs/*.md", "nvflare_jobs/*/*.md", "evidence/*.md")
+GLOBS = ("*.md", "docs/**/*.md", "bundles/*.md", "bundles/*/docs/*.md", "nvflare_jobs/*/*.md", "evidence/*.md")
 DOCUMENTS = sorted(path.relative_to(ROOT).as_posix() for pattern in GLOBS for path in ROOT.glob(pattern))
 SHIPPING = [name for name in bundle_names() if shipped_facts(name)]
-RESULTS, PVT, FEDST = "docs/results.md", "bundles/pvt_fpn/docs/README.md", "bundles/fedst/docs/README.md"
+RESULTS, PVT, FEDST = "docs/results/results.md", "bundles/pvt_fpn/docs/README.md", "bundles/fedst/docs/README.md"
 PFEDSIS, SURGFED = "bundles/pfedsis/docs/README.md", "bundles/surgfed/docs/README.md"
 ENDOVIT = "bundles/fl_endovit/docs/README.md"
 ENDOVIT_JOB = "nvflare_jobs/fl_endovit/README.md"

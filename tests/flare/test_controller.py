@@ -345,7 +345,7 @@ def test_a_server_that_trains_without_data_says_so_before_any_site_is_asked(
     controller = by_hand().start()
     assert controller.sent == [] and controller.panics == [
         f"site server: there is no description of its data at {scenes[0].parent.parent / 'server.yaml'}; write one "
-        "(docs/your-data.md) or name it in the environment variable SURGFL_SITE_CONFIG"
+        "(docs/how-to/your-data.md) or name it in the environment variable SURGFL_SITE_CONFIG"
     ]
     assert said[0].startswith("surgfl: job test-fedavg FAILED: site server: ")
 

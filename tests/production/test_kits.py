@@ -51,8 +51,10 @@ SMALL = "--set rounds=1 --set training.iterations=1 --set training.height=32 --s
 
 
 def test_a_rehearsal_of_the_guide_trains(poc, tmp_path):
-    """The block of docs/deploy.md, with ports and a folder of its own and a job as small as can be."""
-    (block,) = (one for one in blocks_of(ROOT / "docs" / "deploy.md", "deploy") if "nvflare poc start" in one.text)
+    """The block of docs/how-to/deploy.md, with ports and a folder of its own and a job as small as can be."""
+    (block,) = (
+        one for one in blocks_of(ROOT / "docs" / "how-to" / "deploy.md", "deploy") if "nvflare poc start" in one.text
+    )
     (tmp_path / "project.yml").write_text(yaml.safe_dump(project(*free_ports(2))))
     commands = block.text.replace("/tmp/nvflare/poc/", f"{tmp_path}/poc/").replace("-n 2", "-i project.yml")
     commands = commands.replace("--watch", f"{SMALL} --watch").replace(

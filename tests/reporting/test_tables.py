@@ -22,7 +22,7 @@ from shared_components.reporting.score_tables import (
 from shared_components.reporting.tables import Table, as_markdown, as_text
 from tests.reporting.conftest import METRICS, SEGMENTATION
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "methods.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "reference" / "methods.md"
 SHAFT = Group(SEGMENTATION, METRICS["segmentation"], ("a", "b"), ("shaft",))
 
 VALUES = {"dice": 0.5, "iou": 0.25, "assd": 2.0, "hd95": 4.0, "hd95_monai": 5.0}
@@ -116,14 +116,14 @@ def test_the_command_names_the_folders_that_it_puts_side_by_side(make_run, tmp_p
 
 
 def test_the_document_has_the_table_that_the_code_gives():
-    """If this fails: surgfl methods --write docs/methods.md."""
+    """If this fails: surgfl methods --write docs/reference/methods.md."""
     block = DOCUMENT.read_text().partition(MARKS[0])[2].partition(MARKS[1])[0].strip()
     assert block == methods_markdown()
 
 
 def test_every_method_has_a_row_that_names_its_card_and_paper():
     for name, row in zip(method_names(), methods_markdown().splitlines()[2:], strict=True):
-        assert f"](../nvflare_jobs/{name}/README.md)" in row and load_method(name).about.paper in row
+        assert f"](../../nvflare_jobs/{name}/README.md)" in row and load_method(name).about.paper in row
         assert len(row.split(" | ")) == 7
 
 

@@ -113,7 +113,7 @@ def test_containers_run_as_nobody_special_with_data_that_cannot_be_written():
 
 def test_a_service_of_systemd_may_write_to_its_kit_alone_and_reach_a_gpu():
     """Read from the guide; tests/docs finds the script that the unit starts."""
-    (text,) = re.findall(r"```ini\n(.*?)```", (checks.ROOT / "docs" / "deploy.md").read_text("utf-8"), re.S)
+    (text,) = re.findall(r"```ini\n(.*?)```", (checks.ROOT / "docs" / "how-to" / "deploy.md").read_text("utf-8"), re.S)
     unit = configparser.ConfigParser()
     unit.optionxform = str
     unit.read_string(text)

@@ -66,6 +66,20 @@ KEYS: Mapping[str, Any] = {
     "axes": Annotated[Axes, Meta(description=f"write {' or '.join(get_args(Axes))}")],
 }
 """What a site.yaml of such data may have besides the rest."""
+MEANINGS: Mapping[str, tuple[str, str]] = {
+    "ids": ("required", "Class name of each value or colour in the masks; `background` and `ignore` are special."),
+    "images": (IMAGES, "Folder, files or video file of a video's images, below `root`."),
+    "masks": (
+        "`masks/{video}`, or `masks/{video}.nii.gz` for volumes",
+        "Folder, files or volume of a video's masks, below `root`.",
+    ),
+    "first_frame": ("0", "Number that the masks give the first frame of a video file."),
+    "partly_labelled": ("false", "Leave out images without a mask, and frames of a volume without any label."),
+    "threshold": ("none", "Least share of a pixel on a smoothed edge that makes it foreground; none: edges are hard."),
+    "mask_numbers": ("frames", "Numbering of a video file's masks: all frames, or the extracted ones."),
+    "axes": ("header", "Axes of a volume: as its header says, or x, y, t as stored."),
+}
+"""The default and the meaning of each key."""
 
 
 def describe(kind: Kind, config: Mapping[str, Any]) -> tuple[Own, tuple[str, ...]]:

@@ -58,7 +58,7 @@ def _refuse_few(site: Site, spec: SampleSpec) -> None:
     if total < FEWEST:
         raise SiteError(
             f"site {site.name}: has {counted(total, 'labelled frame')}, and {FEWEST} are needed, one each to train, to "
-            "validate and to test; label more, at other moments or in other videos (docs/train.md)"
+            "validate and to test; label more, at other moments or in other videos (docs/how-to/train.md)"
         )
     raise SiteError(
         f"{site.path}: 'split' names no video under {' and '.join(map(repr, missing))}; name one there, or cut one by "

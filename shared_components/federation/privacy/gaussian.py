@@ -38,11 +38,17 @@ ORDERS = 1 + np.logspace(-5, 6, 551)
 
 
 class Privacy(Schema, frozen=True):
-    """A job's section ``privacy``."""
+    """A job's section ``privacy``.
 
-    clip: Clip  # C, the largest L2 norm of an update
-    noise_multiplier: Multiplier  # z; the noise has the standard deviation z C
-    delta: Delta = DELTA  # at which epsilon is reported
+    Attributes:
+        clip: Largest L2 norm C of an update; a larger update is scaled down.
+        noise_multiplier: z; the noise has the standard deviation z C.
+        delta: The delta at which epsilon is reported.
+    """
+
+    clip: Clip
+    noise_multiplier: Multiplier
+    delta: Delta = DELTA
 
 
 def clip_and_noise(

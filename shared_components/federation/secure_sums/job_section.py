@@ -39,7 +39,7 @@ def check_method(job: Job, method: Method) -> None:
     because = method.about.secure_sums.partition(": ")[2] or "its server needs more than a weighted sum"
     raise ValueError(
         f"{method.name} does not work with secure_sums ({because}); leave the section out, or choose a method with "
-        "'yes' in the last column of docs/methods.md"
+        "'yes' in the last column of docs/reference/methods.md"
     )
 
 

@@ -37,10 +37,10 @@ class Demand(Schema, frozen=True):
     """What a site demands of a job's ``privacy``; where it demands anything, a job without is refused.
 
     Attributes:
-        noise_multiplier: At least this.
-        clip: At most this.
-        epsilon: At most this for everything that has ever been sent of the site's data, whatever the jobs.
-        delta: At which epsilon is counted.
+        noise_multiplier: Smallest noise multiplier.
+        clip: Largest clipping norm.
+        epsilon: Largest epsilon for everything that was ever sent of the site's data, over all jobs.
+        delta: The delta at which epsilon is counted.
     """
 
     noise_multiplier: Multiplier = 0
@@ -53,22 +53,23 @@ class Limits(Schema, frozen=True):
     """The largest values that a site accepts of a job.
 
     Attributes:
-        rounds: Of the federation.
-        sites: Hospitals in it.
-        longest_wait_seconds: How long one task may take.
+        rounds: Number of rounds.
+        sites: Number of hospitals in the federation.
+        longest_wait_seconds: Seconds that one task may take.
         iterations: Local steps per round.
         epochs: Passes over the training samples per round, instead of steps.
-        batch_size: Samples of a step.
-        height, width: Pixels of the network's input.
-        frames: Of a clip.
+        batch_size: Samples in a step.
+        height: Height of the network's input, in pixels.
+        width: Width of the network's input, in pixels.
+        frames: Frames in a clip.
         batch_pixels: ``batch_size`` x ``frames`` x ``height`` x ``width``.
-        parameters: Numbers in a network whose arguments the job changes, its constants included.
-        largest_tensor: Numbers in the largest tensor that such a network computes of a batch.
-        activations: Numbers in all tensors that it computes of a batch, in one forward pass.
-        feature_cache_gb: Of its disk, 10^9 bytes each, for the features of frozen encoders; 0: none.
-        arguments: Any whole number among the arguments of the method, of its task and of the network, seeds apart:
-            images that it measures, batches, anchors; and how many values one of their lists has.
-        privacy: What it demands of the noise on its updates; None: nothing.
+        parameters: Parameters and constants of a network whose arguments the job changes.
+        largest_tensor: Numbers in the largest tensor that such a network computes for a batch.
+        activations: Numbers in all tensors that such a network computes for a batch, in one forward pass.
+        feature_cache_gb: Disk space for the features of frozen encoders, in 10^9 bytes; 0: none.
+        arguments: Largest whole number, except seeds, in the arguments of method, task and network; also the largest
+            length of a list there.
+        privacy: Noise that the site demands on its updates; without it, the site demands none.
     """
 
     rounds: Count = 10_000

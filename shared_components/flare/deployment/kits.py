@@ -47,7 +47,7 @@ TEMPLATE = """\
 #
 #   surgfl site init /data/ours --out KIT/local/site.yaml --force
 #
-# or replace what stands in angle brackets; docs/your-data.md explains every key.
+# or replace what stands in angle brackets; docs/reference/site-yaml.md explains every key.
 dataset: <frames, nifti, or a public dataset's name>
 root: <the folder of the data, such as /data/ours>
 split:
@@ -57,7 +57,8 @@ split:
 # publish: [style]                # what may leave this site beside weights; [] for nothing
 """
 LIMITS = """\
-# What this machine does for a job at most; a job that asks for more is refused. docs/your-data.md explains the keys.
+# What this machine does for a job at most; a job that asks for more is refused.
+# docs/reference/limits-yaml.md explains the keys.
 """
 
 

@@ -1,0 +1,180 @@
+"""The pages that list what the library has: commands, jobs, tasks, data layouts and the Python API."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import pkgutil
+import re
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import yaml
+
+import shared_components.tasks
+import surgfl
+from evidence.reference.declared import sentences, summary, table
+from shared_components.cli import GROUPS, build_parser
+from shared_components.data.readers import find_reader, reader_names
+
+ROOT = Path(__file__).resolve().parents[2]
+EXTENSION_POINTS = (
+    "shared_components.inference.arrays", "shared_components.core.method", "shared_components.core.partition",
+    "shared_components.core.task", "shared_components.data.readers", "shared_components.federation.protocol",
+)  # fmt: skip
+
+
+@cache
+def kinds_of_task() -> dict[str, ModuleType]:
+    """Return the module of each kind of task."""
+    names = sorted(module.name for module in pkgutil.iter_modules(shared_components.tasks.__path__))
+    return {name: importlib.import_module(f"shared_components.tasks.{name}") for name in names}
+
+
+def commands() -> str:
+    """Return the page of commands and options."""
+    parsers = _children(build_parser())
+    parts = ["# Commands\n\nThe commands of `surgfl` and their arguments, as `-h` prints them.\n"]
+    for group, names in GROUPS.items():
+        parts.append(f"## {group}\n")
+        parts += [_command(f"surgfl {name}", parsers[name], "###") for name in names]
+    return "\n".join(parts)
+
+
+def _children(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    found = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    return dict(found[0].choices) if found else {}
+
+
+def _command(name: str, parser: argparse.ArgumentParser, level: str) -> str:
+    formatter = argparse.HelpFormatter(name)
+    rows = []
+    for action in parser._actions:
+        if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
+            word = formatter._format_args(action, action.dest.upper()) if action.nargs != 0 else ""
+            names = ", ".join(action.option_strings)
+            shown = f"{names} {word}".strip() if names else str(action.metavar or action.dest)
+            text = formatter._expand_help(action) if action.help else ""
+            rows.append((f"`{shown}`", _plain(text) + (" (required)" if action.required and names else "")))
+    text = _sentence(_plain(parser.description or ""))
+    parts = [f"{level} {name}\n\n{text}\n"]
+    parts += [table(("Argument", "Meaning"), rows) + "\n"] if rows else []
+    parts += [_command(f"{name} {child}", one, f"{level}#") for child, one in _children(parser).items()]
+    return "\n".join(parts)
+
+
+def _plain(text: str) -> str:
+    """Write a help text as Markdown shows it: no tags, no emphasis; braces and angle brackets stay."""
+    parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
+    return "".join(p if p.startswith("`") else re.sub(r"([<>*_\[\]])", r"\\\1", p) for p in parts)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
+
+
+def jobs() -> str:
+    """Return the page of the shipped jobs."""
+    described = yaml.safe_load((ROOT / "nvflare_jobs" / "jobs.yaml").read_text("utf-8"))
+    rows = []
+    for name, own in described["jobs"].items():
+        bundle = own.get("bundle", described["all"]["bundle"])
+        card = f"../../bundles/{bundle}/docs/README.md"
+        rows.append((_job_name(name), f"`{own.get('method', name)}`", f"[{bundle}]({card})"))
+    return f"""\
+# Jobs
+
+NVIDIA FLARE jobs that come with SurgFL, in `nvflare_jobs/`. A job with a card is a link to the card.
+[Job settings](job-settings.md) explains what a job can change.
+
+{table(("Job", "Method", "Bundle"), rows)}
+"""
+
+
+def _job_name(name: str) -> str:
+    there = (ROOT / "nvflare_jobs" / name / "README.md").is_file()
+    return f"[{name}](../../nvflare_jobs/{name}/README.md)" if there else f"`{name}`"
+
+
+def tasks_and_metrics() -> str:
+    """Return the page of tasks."""
+    parts = [
+        "# Tasks and metrics\n\nWhat a site can learn, and how it is scored. The first metric selects the best model."
+        "\n[Job settings](job-settings.md#tasks) lists each task's settings.\n"
+    ]
+    for kind, module in kinds_of_task().items():
+        metrics = list(module.METRICS)
+        metrics += [one for name in ("IMAGE_IOU", "COST") if (one := getattr(module, name, None))]
+        rows = [
+            (
+                f"`{one.name}`", one.label, one.unit, "higher" if one.higher_is_better else "lower",
+                _plain(module.DEFINITIONS.get(one.name, "")),
+            )
+            for one in metrics
+        ]  # fmt: skip
+        parts.append(f"## {kind}\n\n{summary(module)}\n")
+        parts.append(table(("Metric", "Label", "Unit", "Better", "Definition"), rows) + "\n")
+    return "\n".join(parts)
+
+
+def data_layouts() -> str:
+    """Return the page of the layouts of public data sets."""
+    rows, parts = [], []
+    for name in reader_names():
+        reader, module = find_reader(name), importlib.import_module(f"shared_components.data.readers.{name}")
+        targets = ", ".join(f"`{one}`" for one in reader.TARGETS) or "images only"
+        rate = f"{reader.RATE:g}" if reader.RATE else ""
+        rows.append((f"[{name}](#{name})", targets, f"`{reader.CLASS_MAP}`" if reader.CLASS_MAP else "", rate))
+        parts.append(f"## {name}\n\n{summary(module)}\n")
+        if tree := _tree(module):
+            parts.append(f"```text layout\n{tree}\n```\n")
+    return (
+        f"# Data layouts\n\nValues of `dataset` in [site.yaml](site-yaml.md): {len(rows)} public data sets."
+        "\n`frames` and `nifti` read [data of your own](../how-to/your-data.md#data-of-your-own).\n\n"
+        + table(("Layout", "Targets", "Class map", "Frame numbers per second"), rows)
+        + "\n\n"
+        + "\n".join(parts)
+    )
+
+
+def _tree(module: ModuleType) -> str:
+    """Return the first indented block of a module's docstring: the files on disk."""
+    found = re.search(r"(?:^    .*\n?)+", inspect.getdoc(module) or "", re.MULTILINE)
+    return inspect.cleandoc("\n" + found[0]) if found else ""
+
+
+def python_api() -> str:
+    """Return the page of the Python API; the site adds the docstrings of each module."""
+    parts = [
+        "# Python API\n\nThe functions of `import surgfl`, and the modules that an extension uses.\n",
+        "## surgfl\n",
+    ]
+    for name in surgfl.__all__:
+        if not name.startswith("__"):
+            parts.append(_function(name))
+    parts.append("## Modules for extensions\n\nThe site lists their classes and functions below.\n")
+    rows = []
+    for name in EXTENSION_POINTS:
+        module = importlib.import_module(name)
+        path = Path(inspect.getfile(module)).relative_to(ROOT).as_posix()
+        rows.append((f"[`{name}`](../../{path})", summary(module)))
+    return "\n".join([*parts, table(("Module", "Content"), rows)]) + "\n"
+
+
+def _function(name: str) -> str:
+    thing = getattr(surgfl, name)
+    rows = [(f"`{one}`", text) for one, text in sentences(thing).items()]
+    parameters = "" if inspect.isclass(thing) else _parameters(thing)
+    return (
+        f"### surgfl.{name}\n\n`surgfl.{name}{parameters}`\n\n{summary(thing)}\n\n{table(('Name', 'Meaning'), rows)}\n"
+    )
+
+
+def _parameters(function: object) -> str:
+    shown = []
+    for one in inspect.signature(function).parameters.values():  # type: ignore[arg-type]
+        stars = "**" if one.kind is one.VAR_KEYWORD else ""
+        shown.append(stars + one.name + ("" if one.default is one.empty else f"={one.default!r}"))
+    return f"({', '.join(shown)})"

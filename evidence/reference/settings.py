@@ -1,0 +1,125 @@
+"""The pages of settings: job, site.yaml and limits.yaml."""
+
+from __future__ import annotations
+
+import inspect
+
+from evidence.reference.declared import HEAD, default_words, kind_words, schema_table, sentences, table
+from evidence.reference.lists import kinds_of_task
+from shared_components.core.prompting import prompting_of
+from shared_components.core.task import sample_spec
+from shared_components.data.custom.description import KEYS as OWN_KEYS
+from shared_components.data.site import PUBLISHABLE, WITHHOLDABLE
+from shared_components.data.site_file import KEYS, MEANINGS
+from shared_components.federation.find_site import SYNTHETIC as DEFAULTS
+from shared_components.federation.messages import SYNTHETIC, SYNTHETIC_KEYS, Job, SecureSums
+from shared_components.federation.privacy.gaussian import Privacy
+from shared_components.federation.site.limits import Demand, Limits
+from shared_components.networks.bundle_config import Training
+
+PAGE_SECTIONS = ("training", "tasks", "synthetic", "privacy", "secure_sums")
+
+
+def job_settings() -> str:
+    """Return the page of a job's settings."""
+    synthetic = [
+        (f"`{key}`", meaning, default_words(DEFAULTS[key]), kind_words(SYNTHETIC.get(key, list)))
+        for key, meaning in SYNTHETIC_KEYS.items()
+    ]
+    return f"""\
+# Job settings
+
+Settings of a federation, under `args` in a job's `app/config/config_fed_server.json`.
+[Run a job](../how-to/run-a-job.md#all-settings-of-a-job) has an example. An unknown key is refused.
+
+{schema_table(Job, sections=PAGE_SECTIONS)}
+
+## training
+
+Defaults are the library's; a bundle's `train.yaml` and `paper.yaml` replace some of them, and a job replaces both.
+
+{schema_table(Training, leave_out=["rounds"])}
+
+## tasks
+
+{chr(10).join(_task_section(kind) for kind in kinds_of_task())}
+## synthetic
+
+{table(HEAD, synthetic)}
+
+## privacy
+
+[Privacy](../explanation/privacy.md) explains the noise and its account.
+
+{schema_table(Privacy)}
+
+## secure_sums
+
+[Secure sums](../how-to/secure-sums.md) explains the protocol.
+
+{schema_table(SecureSums)}
+"""
+
+
+def _task_section(kind: str) -> str:
+    build = kinds_of_task()[kind].build
+    said = sentences(build) | sentences(sample_spec) | sentences(prompting_of)
+    rows = [
+        (f"`{name}`", said[name], default_words(one.default))
+        for name, one in inspect.signature(build).parameters.items()
+        if name != "classes"
+    ]
+    return f"### {kind}\n\n{table(HEAD[:3], rows)}\n"
+
+
+def site_yaml() -> str:
+    """Return the page of site.yaml's keys."""
+
+    def rows(own: bool) -> list[tuple[str, ...]]:
+        names = [name for name in KEYS if (name in OWN_KEYS) == own]
+        return [(f"`{name}`", *_said(name), kind_words(KEYS[name])) for name in names]
+
+    return f"""\
+# site.yaml
+
+A hospital's description of its data, on its own disk. [Your data](../how-to/your-data.md) explains how to write one.
+An unknown key is refused.
+
+{table(HEAD, rows(False))}
+
+Items for `publish`: {_listed(PUBLISHABLE)}. Items for `withhold`: {_listed(WITHHOLDABLE)}.
+
+## Data of your own
+
+More keys with `dataset: frames` or `dataset: nifti`.
+
+{table(HEAD, rows(True))}
+"""
+
+
+def _said(name: str) -> tuple[str, str]:
+    default, meaning = MEANINGS[name]
+    plain = default in ("required", "none") or " " in default
+    return meaning, default if plain else f"`{default}`"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def limits_yaml() -> str:
+    """Return the page of limits.yaml's keys."""
+    return f"""\
+# limits.yaml
+
+The most that a site's machine does for a job, in a file beside `site.yaml`. A job that asks for more is refused before
+anything is built. A key that is left out keeps its default; an unknown key is refused.
+
+{schema_table(Limits, sections=["privacy"])}
+
+## privacy
+
+A job without noise, or with too little, is refused if the site sets one of these.
+
+{schema_table(Demand)}
+"""
