@@ -40,7 +40,11 @@ from tests.narrow import make_narrow, narrow_library, narrow_weights
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))]
-CARDS = [str(p.relative_to(ROOT)) for p in [*ROOT.glob("bundles/**/*.md"), *ROOT.glob("nvflare_jobs/*/*.md")]]
+CARDS = [
+    str(p.relative_to(ROOT))
+    for pattern in ("bundles/**/*.md", "nvflare_jobs/*/*.md", "docs/results/*.md")
+    for p in ROOT.glob(pattern)
+]
 COPIED = (
     "README.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "setup.cfg", "pyproject.toml", "requirements.txt", "bundles",
     "docs", "nvflare_jobs", "shared_components", "surgfl", "tests", "evidence",
