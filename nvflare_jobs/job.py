@@ -5,8 +5,8 @@
     python nvflare_jobs/job.py pfedsis --export jobs           # jobs/pfedsis, for `nvflare simulator`
     python nvflare_jobs/job.py pfedsis --export jobs --strict  # the same for sites that let no job bring code
 
-The result equals `nvflare simulator nvflare_jobs/pfedsis -n 3`. FLARE empties the job's workspace, `ws/pfedsis`, at every
-start. The run's state stays in `ws-state`.
+The result equals `nvflare simulator nvflare_jobs/pfedsis -n 3`. FLARE empties the job's workspace, `ws/pfedsis`, at
+every start. The run's state stays in `ws-state`.
 """
 
 from __future__ import annotations
