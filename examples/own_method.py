@@ -4,7 +4,7 @@
     python examples/own_method.py scenes
 
 A method is a partition (which weights stay at a site), a local objective and an aggregator. To deploy this method, move
-`build` into a file of its own in shared_components/methods/, see docs/add-a-method.md.
+`build` into a file of its own in shared_components/methods/, see docs/how-to/add-a-method.md.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""Run a job of this folder in FLARE's simulator, or write it to a folder of its own, by FLARE's Python interface.
+"""Run a job of this folder in FLARE's simulator, or export it, through FLARE's Python interface.
 
     python nvflare_jobs/job.py pfedsis -n 3                    # site-1, site-2, site-3, all at a time
     python nvflare_jobs/job.py pfedsis -c hospital-a,hospital-b -t 1
     python nvflare_jobs/job.py pfedsis --export jobs           # jobs/pfedsis, for `nvflare simulator`
     python nvflare_jobs/job.py pfedsis --export jobs --strict  # the same for sites that let no job bring code
 
-It does what `nvflare simulator nvflare_jobs/pfedsis -n 3` does, to the same weights. FLARE gives each job a workspace
-of its own in `-w`, which it empties at every start: `ws/pfedsis`; the run's state is kept in `ws-state`.
+The result equals `nvflare simulator nvflare_jobs/pfedsis -n 3`. FLARE empties the job's workspace, `ws/pfedsis`, at
+every start. The run's state stays in `ws-state`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ FLARES = {"local", "startup", "server"}  # what a workspace holds as soon as FLA
 
 
 class JobError(ValueError):
-    """What was asked for cannot be; one sentence for a person."""
+    """Invalid argument on the command line."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run or export; 2 with one sentence where that cannot be."""
+    """Run or export a job; return 2 and print one sentence if that fails."""
     args = parser().parse_args(argv)
     try:
         job = job_of(args.job)
@@ -108,7 +108,7 @@ def export(job: FedJob, folder: Path, *, strict: bool) -> int:
 
 
 def simulate(job: FedJob, args: argparse.Namespace) -> int:
-    """Run a job; 1 where it failed, and then it has said why.
+    """Run a job in the simulator; return 1 if it failed.
 
     Raises:
         JobError: An argument cannot be used; nothing was touched.
@@ -131,7 +131,7 @@ def simulate(job: FedJob, args: argparse.Namespace) -> int:
 
     try:
         SimEnv(clients=sites, num_threads=threads, workspace_root=str(root)).deploy(job)
-    except RuntimeError:  # says no more than the run itself has said
+    except RuntimeError:  # the run has already printed the reason
         return 1
     return 0
 

@@ -28,7 +28,7 @@ SHIPPING = [name for name in bundle_names() if shipped_facts(name)]
 RESULTS, PVT, FEDST = "docs/results/results.md", "bundles/pvt_fpn/docs/README.md", "bundles/fedst/docs/README.md"
 PFEDSIS, SURGFED = "bundles/pfedsis/docs/README.md", "bundles/surgfed/docs/README.md"
 ENDOVIT = "bundles/fl_endovit/docs/README.md"
-ENDOVIT_JOB = "nvflare_jobs/fl_endovit/README.md"
+ENDOVIT_JOB, ENDOVIT_RESULTS = "nvflare_jobs/fl_endovit/README.md", "docs/results/fl_endovit.md"
 NUMBER = r"([0-9][0-9,]*(?:\.[0-9]+)?)"
 MADE = re.compile(r"<!-- begin of .*?<!-- end of \w+ -->", re.DOTALL)
 
@@ -67,6 +67,12 @@ def cells(document: str, heading: str, *names: str) -> tuple[float, ...]:
     rows = [row for table in tables_of(under(document, heading)) for row in table]
     (found,) = [row.cells for row in rows if row.cells[: len(names)] == names][:1]
     return tuple(numbers_in(cell)[0] for cell in found[len(names) :] if numbers_in(cell))
+
+
+def numbers_of_rows(document: str, heading: str, names: tuple[str, ...], columns: slice) -> tuple[float, ...]:
+    """Return all numbers in some columns of the rows that begin with these names below a heading."""
+    rows = {row.cells[0]: row.cells[columns] for table in tables_of(under(document, heading)) for row in table}
+    return tuple(number for name in names for cell in rows[name] for number in numbers_in(cell))
 
 
 @cache
@@ -191,7 +197,7 @@ FACTS = {
     ),
     "rounds and steps of FL-EndoViT's weights": Fact(
         lambda: (record("fl_endovit")["job"]["rounds"], record("fl_endovit")["steps"]),
-        ((ENDOVIT_JOB, n("(# rounds of this job, # steps)")),),
+        ((ENDOVIT_RESULTS, n("(# rounds of this job, # steps)")),),
     ),
     "rounds of FL-EndoViT's weights": Fact(
         lambda: (record("fl_endovit")["job"]["rounds"],), ((ENDOVIT, n("9 sites together in # rounds")),),
@@ -201,7 +207,34 @@ FACTS = {
         ((ENDOVIT_JOB, n("| rounds, epochs, batch | #,")),),
     ),
     "MSE of FL-EndoViT's weights": Fact(
-        lambda: (dice("fl_endovit", "unseen look")["mean"],), ((ENDOVIT_JOB, n("| Shipped | # |")),),
+        lambda: (dice("fl_endovit", "unseen look")["mean"],), ((ENDOVIT_RESULTS, n("| Shipped | # |")),),
+    ),
+    "losses of FL-EndoViT's pre-training": Fact(
+        lambda: numbers_of_rows(
+            ENDOVIT_RESULTS, "Table 1: pre-training",
+            ("Centralised", "FedAvg", "Adaptive FedSAM", "FedAvg, as released", "each frame's mean colour"),
+            slice(4, 5),
+        ),
+        ((ENDOVIT_JOB, n("|---:| | # ± # | # ± # | # ± # | # ± # | # |")),),
+    ),
+    "averages of SurgFed's Table I": Fact(
+        lambda: numbers_of_rows(
+            "docs/results/surgfed.md", "Table I: methods",
+            ("Local Train", "SurgFed", "FedRep", "MaT-FL", "FedHCA2", "FedAvg"), slice(1, 2),
+        ),
+        (("nvflare_jobs/surgfed/README.md", n("|---:| | # ± # | -# ± # | -# ± # | -# ± # | -# ± # | -# ± # |")),),
+    ),
+    "F1 of FedSurg": Fact(
+        lambda: numbers_of_rows(
+            "docs/results/fedsurg.md", "FedSurg: results",
+            ("FedAvg", "Each centre alone", "FedAvg, then each centre"), slice(1, 3),
+        ),
+        ((
+            "nvflare_jobs/fedsurg/README.md",
+            " ".join(
+                n(f"{row} | # ± # | # ± # |") for row in ("unseen", "| Each centre alone", "| FedAvg, then each centre")
+            ),
+        ),),
     ),
     "steps of SurgFed's stages": Fact(
         lambda: (record("surgfed")["before"][0]["steps"], 13_500),
