@@ -205,7 +205,7 @@ FACTS = {
     ),
     "steps of SurgFed's stages": Fact(
         lambda: (record("surgfed")["before"][0]["steps"], 13_500),
-        ((SURGFED, n("20,048 frames in # of # steps, where it was stopped")),),
+        ((SURGFED, n("20,048 frames, # of # steps, stopped early")),),
     ),
     "methods and jobs": Fact(
         lambda: (len(method_names()), len(described_jobs(jobs_folder()))),
@@ -252,7 +252,8 @@ def test_a_table_of_results_that_a_card_repeats_is_the_same_there():
 @pytest.mark.parametrize("bundle", SHIPPING)
 def test_the_header_of_shipped_weights_their_record_and_their_card_say_the_same(bundle):
     facts, header = record(bundle), load_metadata(shipped_weights(bundle))
-    card = text_of(f"bundles/{bundle}/docs/README.md")
+    assert facts["sha256"] in text_of(f"bundles/{bundle}/docs/README.md")
+    card = card_of_weights(bundle)
     assert facts["header"] == header
     if "steps" in header:
         done, planned = map(int, header["steps"].split(" of "))
@@ -264,11 +265,16 @@ def test_the_header_of_shipped_weights_their_record_and_their_card_say_the_same(
     for stage in (facts, *facts.get("before", [])):
         planned = sum(map(steps_of, stage["sizes"]))
         assert stage["steps"] <= planned
-        stopped = f"{stage['steps']:,} of {planned:,} steps, where it was stopped"
-        assert (stopped if stage["steps"] < planned else f"in {planned:,} steps") in card
+        stopped = f"frames, {stage['steps']:,} of {planned:,} steps, stopped early"
+        assert (stopped if stage["steps"] < planned else f"frames, {planned:,} steps") in card
         if "pretrain" in stage["command"]:
             assert re.findall(r"--size (\S+)", stage["command"]) == stage["sizes"]
     assert facts["sha256"] in card and header["height"] + " x " + header["width"] in card
+
+
+def card_of_weights(bundle: str) -> str:
+    """Return the card that lists the training and the scores of a bundle's weights; bundles can share weights."""
+    return text_of(f"bundles/{shipped_weights(bundle).parents[1].name}/docs/README.md")
 
 
 def steps_of(size: str) -> int:
@@ -277,7 +283,7 @@ def steps_of(size: str) -> int:
 
 @pytest.mark.parametrize("bundle", SHIPPING)
 def test_scores_of_frames_that_chose_the_weights_are_marked(bundle):
-    card = text_of(f"bundles/{bundle}/docs/README.md")
+    card = card_of_weights(bundle)
     marked = set(re.findall(r"^\| ([^|*]+) \\\* \|", card, re.MULTILINE))
     chose = {name for name in record(bundle).get("choice", {}).get("by", "").split(", ") if name.startswith("EndoVis")}
     assert marked == chose == chosen_by(record(bundle))
