@@ -114,7 +114,8 @@ def test_the_card_and_metadata_say_which_weights_and_the_check_compares_them(toy
     assert shipped(pretrained) == 0
     text = card.read_text()
     assert "The bundle has no weights." not in text and "without a frame of any patient" in text
-    for due in ("| Training | 24,000 frames, 3 steps, 1.50 hours |", "abc1234, 2022", "| mean of 1 named look | parts | 2 |"):
+    training = "| Training | 24,000 frames, 3 steps, 1.50 hours |"
+    for due in (training, "abc1234, 2022", "| mean of 1 named look | parts | 2 |"):
         assert due in text
     assert sha256_of(toy_bundles / "one" / MODEL) in text and "| rose |" not in text
     assert not (toy_bundles / "one" / KEEPER).exists()
