@@ -159,7 +159,8 @@ FACTS = {
         ),
     ),
     "wrists in hollow organs": Fact(
-        lambda: (dice("pvt_fpn", "unseen flexible look")["wrist"],), ((OF_PVT, n("of 8 unseen looks | 96 | Dice of wrists # %")),),
+        lambda: (dice("pvt_fpn", "unseen flexible look")["wrist"],),
+        ((OF_PVT, n("of 8 unseen looks | 96 | Dice of wrists # %")),),
     ),
     "scores of FedST's weights": Fact(
         lambda: (*by_kind("fedst"), *real("fedst"), *real_2017("fedst")), ((OF_FEDST, domain_rows(1)),),
