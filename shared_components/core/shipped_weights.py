@@ -172,7 +172,7 @@ def steps_text(facts: Mapping[str, Any]) -> str:
     """Return the steps of a training, and how many its command asks for if it was stopped before its end."""
     planned = sum(int(size.rpartition(":")[2]) for size in facts["sizes"])
     of_more = f" of {planned:,}" if facts["steps"] < planned else ""
-    return f"{facts['steps']:,}{of_more} steps" + (", where it was stopped" if of_more else "")
+    return f"{facts['steps']:,}{of_more} steps" + (", stopped early" if of_more else "")
 
 
 def chosen_by(facts: Mapping[str, Any]) -> frozenset[str]:

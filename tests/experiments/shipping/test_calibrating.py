@@ -63,7 +63,7 @@ def test_shipped_weights_are_calibrated_and_others_ask_for_it_again(
     assert {name: found["frames"] for name, found in card["errors"].items()} == {"unseen": 4, "Hospital A": 12}
 
     document = (toy_bundles / "one" / "docs" / "README.md").read_text()
-    assert "**When it does not know**" in document and "| Hospital A | 2 |" in document
+    assert "**Warning for unknown scenes**" in document and "| Hospital A | 2 |" in document
     said = capsys.readouterr().out
     assert "Hospital A" in said and str(path.with_name(FILE)) in said
     assert main(["bundles", "--check"]) == 0
@@ -72,7 +72,7 @@ def test_shipped_weights_are_calibrated_and_others_ask_for_it_again(
     save_weights(pretrained / "model.safetensors", {name: value / 2 for name, value in weights.items()}, NOTES)
     (pretrained / "pretraining.json").write_text(json.dumps(facts))
     assert shipped(pretrained, *NONE_SCORED) == 0
-    assert "**When it does not know**" not in (toy_bundles / "one" / "docs" / "README.md").read_text()
+    assert "**Warning for unknown scenes**" not in (toy_bundles / "one" / "docs" / "README.md").read_text()
     capsys.readouterr()
     assert main(["bundles", "--check"]) == 2
     assert "is of other weights than those beside it; run `surgfl calibrate one`" in capsys.readouterr().err

@@ -63,12 +63,13 @@ def test_tracking_weights_are_shipped_with_their_controls_and_earlier_stage(runs
     ]  # fmt: skip
     card = (root / "docs" / "README.md").read_text()
     for due in (
-        "trained on rendered scenes alone", "| Which began from | random weights |",
-        "| Began from | `surgfl pretrain surgfed --out encoder`: 1.50 hours, 24,000 frames in 3 steps |",
+        "trained only on rendered scenes", "| Initial weights | random |",
+        "| Earlier stage | 24,000 frames, 3 steps, 1.50 hours |",
         "| random | filled box | 0.40 | 0.12 |", "| random | frozen own mask | 0.50 | 0.20 |",
         "| random | network | 0.50 | 0.25 |", "| random | objects | 36 | 33 |",
     ):  # fmt: skip
         assert due in card
+    assert facts["before"][0]["command"] == "surgfl pretrain surgfed --out encoder"
     assert "other weights" not in (root / "docs" / "data_license.txt").read_text()
     assert outdated_files("surgfed", toy_bundles) == [] and (root / MODEL).is_file()
     for kind, classes in (("depth", ()), ("segmentation", ("background", "uterus"))):

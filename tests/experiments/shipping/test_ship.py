@@ -96,8 +96,8 @@ def test_the_card_has_a_row_a_family_of_unseen_looks_and_says_how_the_weights_we
         ("flexible-2000000", "unseen flexible look"),
     ]  # fmt: skip
     text = (toy_bundles / "one" / "docs" / "README.md").read_text()
-    assert "| Chosen | b among a, b, by 8 unseen looks, OP1 |" in text
-    assert card["choice"] == choice and "| mean of 1 unseen microscope look | parts | 2 |" in text
+    assert "| Selected | b, by 8 unseen looks, OP1 |" in text
+    assert card["choice"] == choice and "| mean of 1 unseen microscope look | 2 |" in text
 
 
 def test_a_network_begins_from_what_was_shipped(toy_bundles, pretrained):
@@ -110,20 +110,21 @@ def test_a_network_begins_from_what_was_shipped(toy_bundles, pretrained):
 
 def test_the_card_and_metadata_say_which_weights_and_the_check_compares_them(toy_bundles, pretrained, capsys):
     card = toy_bundles / "one" / "docs" / "README.md"
-    assert "The bundle brings no weights." in card.read_text() and (toy_bundles / "one" / KEEPER).is_file()
+    assert "The bundle has no weights." in card.read_text() and (toy_bundles / "one" / KEEPER).is_file()
     assert shipped(pretrained) == 0
     text = card.read_text()
-    assert "The bundle brings no weights." not in text and "without a frame of any patient" in text
-    for due in ("surgfl pretrain one --out run7", "abc1234, 2022", "| Hours | 1.50 |", "24,000", "64x96:3"):
+    assert "The bundle has no weights." not in text and "without a frame of any patient" in text
+    training = "| Training | 24,000 frames, 3 steps, 1.50 hours |"
+    for due in (training, "abc1234, 2022", "| mean of 1 named look | 2 |"):
         assert due in text
-    assert sha256_of(toy_bundles / "one" / MODEL) in text and "| rose | parts | 2 | shaft " in text
+    assert sha256_of(toy_bundles / "one" / MODEL) in text and "| rose |" not in text
     assert not (toy_bundles / "one" / KEEPER).exists()
     metadata = json.loads((toy_bundles / "one" / "configs" / "metadata.json").read_text())
     assert set(metadata["eval_metrics"]) == {"dice, mean of 1 named look", "dice, mean of 1 unseen look"}
     assert sha256_of(toy_bundles / "one" / MODEL) in metadata["weights"]
     assert outdated_files("one", toy_bundles) == [] and main(["bundles", "--check"]) == 0
 
-    card.write_text(text.replace("| Hours | 1.50 |", "| Hours | 0.10 |"))
+    card.write_text(text.replace("1.50 hours", "0.10 hours"))
     assert main(["bundles", "--check"]) == 2
     card.write_text(text)
     save_weights(toy_bundles / "two" / MODEL, {"a": torch.ones(1)})
@@ -147,11 +148,8 @@ def test_weights_that_went_on_from_the_shipped_ones_keep_how_those_were_made(toy
         "surgfl pretrain on", "surgfl pretrain one --out run7 --start=a.pth --size 64x96:3",
     ]  # fmt: skip
     text = (toy_bundles / "one" / "docs" / "README.md").read_text()
-    assert (
-        "| Began from | `surgfl pretrain one --out run7" in text
-        and 'job `{"rounds": 7}` |' in text
-        and "| Which began from | random weights |" in text
-    )
+    assert card["before"][0]["job"] == {"rounds": 7}
+    assert "| Earlier stage | 24,000 frames, 3 steps, 1.50 hours |" in text and "| Initial weights | random |" in text
 
 
 def test_a_bundle_that_shares_weights_gets_its_card_with_theirs_and_none_of_its_own(toy_bundles, pretrained, capsys):

@@ -48,7 +48,7 @@ PIPELINES = {  # what the hub calls the use of a model that has learnt a kind of
     "triplets": "image-classification",
 }
 LOAD = """
-With SurgFL and MONAI installed, and `USER` in place of who publishes it:
+Install SurgFL and MONAI, and replace `USER` with the publisher's name:
 
     import monai
     network = monai.bundle.load(

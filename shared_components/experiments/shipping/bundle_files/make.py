@@ -68,11 +68,11 @@ class Description:
     network_def: str  # YAML text, so that the comments beside its arguments reach the configs
     tasks: str  # the same: kinds of task and their numbers, the default first
     method: str = "fedavg"
-    method_is: str = "its loss; with one site alone, FedAvg's is plain training"
+    method_is: str = "its loss; at one site FedAvg is plain training"
     weights_of: str = ""  # the bundle whose shipped weights it begins from; empty: its own
     same_weights_as: str = ""  # the bundle whose shipped weights are its own as well: the file is there alone
     published_weights: str = (  # that `start` reads besides, in Markdown
-        "of the encoder alone (`pvt_v2_b0.pth`, the official ImageNet weights of github.com/whai362/PVT)"
+        "ImageNet weights of the encoder (`pvt_v2_b0.pth` from github.com/whai362/PVT)"
     )
     training: Mapping[str, Any] = field(default_factory=dict)  # where it differs from `Training`
     alone: Mapping[str, Any] = field(default_factory=dict)  # where one hospital's own training differs from that
