@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 export PYTHONDONTWRITEBYTECODE =
 SELDOM_IMPORTED = /(tests?|transformers/models|torch/testing|sqlalchemy|pip|setuptools|pygments|mypyc?)/
 
-.PHONY: help install demo test test-all test-slow test-production check docs docs-serve reference format prod-test bench bench-before bench-gpu weights pictures supply-chain lock clean
+.PHONY: help install demo test test-all test-slow test-production check docs docs-serve reference format prod-test bench bench-before bench-gpu weights pictures supply-chain dist lock clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -125,6 +125,11 @@ $(TOOLS)/.installed: evidence/supply_chain/tools.txt
 
 supply-chain: install $(TOOLS)/.installed  ## hashes, vulnerabilities, bandit, licences, SBOM, wheel, containers
 	$(TOOLS)/bin/python -m evidence.supply_chain --out $(OUT)/supply-chain --python $(BIN)/python
+
+dist: $(TOOLS)/.installed  ## build the wheel and the source distribution in dist/, and check both
+	rm -rf dist
+	$(TOOLS)/bin/python -m build --no-isolation --outdir dist .
+	$(TOOLS)/bin/twine check --strict dist/*
 
 lock: install $(TOOLS)/.installed  ## resolve shared_components/flare/deployment/requirements.lock anew
 	$(TOOLS)/bin/python -m evidence.supply_chain --write-lock
