@@ -11,8 +11,8 @@ import torch
 from shared_components.common import machine
 from shared_components.common.counted import counted
 from shared_components.core.initial_weights import chosen_start, source_of
-from shared_components.experiments.pretraining.plan import Settings, read_sizes
-from shared_components.experiments.pretraining.train import Pretraining
+from shared_components.weights.pretraining.plan import Settings, read_sizes
+from shared_components.weights.pretraining.train import Pretraining
 
 HELP = "pre-train a bundle's network on rendered scenes, without any hospital's data"
 

@@ -9,10 +9,10 @@ from shared_components.commands import parsed
 from shared_components.common.counted import counted
 from shared_components.common.progress import under
 from shared_components.common.progress_display import Board, shown
-from shared_components.data.synthetic.drawn_looks import FAMILIES
-from shared_components.data.synthetic.layouts import LAYOUTS, TARGETS, Schedule
-from shared_components.data.synthetic.looks import LOOKS, SITE_LOOKS
-from shared_components.data.synthetic.site import (
+from shared_components.scenes.drawn_looks import FAMILIES
+from shared_components.scenes.layouts import LAYOUTS, TARGETS, Schedule
+from shared_components.scenes.looks import LOOKS, SITE_LOOKS
+from shared_components.scenes.site import (
     SPLITS,
     Row,
     SitePlan,
@@ -23,7 +23,7 @@ from shared_components.data.synthetic.site import (
     write_contact_sheet,
     write_site,
 )
-from shared_components.data.synthetic.site_sets import SETS, site_set, write_set_site
+from shared_components.scenes.site_sets import SETS, site_set, write_set_site
 
 HELP = "render synthetic surgical sites in the layouts of public data sets"
 

@@ -20,15 +20,18 @@ from shared_components.core.shipped_weights import (
     shipped_facts,
 )
 from shared_components.core.task import Task
-from shared_components.data.synthetic.drawn_looks import FAMILIES
-from shared_components.data.synthetic.looks import LOOKS
-from shared_components.experiments.shipping.bundle_files.make import (
+from shared_components.networks import bundle_config
+from shared_components.networks.checkpoints import CheckpointError, save_weights
+from shared_components.reporting.tables import Table, as_text
+from shared_components.scenes.drawn_looks import FAMILIES
+from shared_components.scenes.looks import LOOKS
+from shared_components.weights.bundle_files.make import (
     check_with_sharing,
     described_bundles,
     read_description,
     write_with_sharing,
 )
-from shared_components.experiments.shipping.weights import (
+from shared_components.weights.shipping.weights import (
     HEAVIEST,
     Films,
     Tested,
@@ -44,9 +47,6 @@ from shared_components.experiments.shipping.weights import (
     told,
     write_together,
 )
-from shared_components.networks import bundle_config
-from shared_components.networks.checkpoints import CheckpointError, save_weights
-from shared_components.reporting.tables import Table, as_text
 
 HELP = "put the weights of `surgfl pretrain`, or of a job's run, into bundles, scored and described"
 

@@ -18,9 +18,9 @@ from shared_components.core.task import Scores
 from shared_components.data.samples import SampleSpec
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site, write_site
-from shared_components.experiments.fine_tuning.frames import with_test
-from shared_components.experiments.fine_tuning.plan import Settings
-from shared_components.experiments.fine_tuning.train import Outcome, fine_tune
+from shared_components.weights.fine_tuning.frames import with_test
+from shared_components.weights.fine_tuning.plan import Settings
+from shared_components.weights.fine_tuning.train import Outcome, fine_tune
 
 HELP = "train a model on a folder of labelled frames, from the shipped weights, within minutes"
 

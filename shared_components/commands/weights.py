@@ -6,14 +6,14 @@ from pathlib import Path
 from types import ModuleType
 
 from shared_components.commands import Parser, pretrain, ship
-from shared_components.experiments.shipping.recipe import CHOICE, choose, line_of, read_real, read_recipe, words_of
+from shared_components.weights.shipping.recipe import CHOICE, choose, line_of, read_real, read_recipe, words_of
 
 HELP = "train, choose and ship the weights of bundles by a recipe; the same command goes on where it stopped"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("recipe", help="of experiments/shipping/recipes, such as pvt_fpn, or a path")
+    add("recipe", help="of weights/shipping/recipes, such as pvt_fpn, or a path")
     add("--out", type=Path, required=True, help="folder of the trainings and of the choice")
     add(
         "--real",

@@ -25,13 +25,13 @@ from shared_components.core.task import make_task
 from shared_components.core.trained_model import load_trained
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Job
 from shared_components.networks.bundle_config import Training, build_network, load_bundle
 from shared_components.networks.checkpoints import load_metadata, load_weights
 from shared_components.networks.pvt_v2 import PvtV2B0
 from shared_components.networks.sam2_architectures import ARCHITECTURES
+from shared_components.scenes.site import write_site
 from tests.changed_method import changed
 from tests.networks.conftest import TOY
 from tests.networks.test_sam2_checkpoint import published

@@ -21,7 +21,6 @@ from shared_components.bundle_engines import prepare
 from shared_components.core.calibration import FILE as CALIBRATION
 from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL, mean_of_real, sha256_of, shipped_weights
 from shared_components.core.trained_model import load_trained
-from shared_components.experiments.shipping.bundle_files.make import read_description
 from shared_components.networks.bundle_config import (
     build_network,
     bundle_names,
@@ -31,6 +30,7 @@ from shared_components.networks.bundle_config import (
     weights_of,
 )
 from shared_components.networks.checkpoints import export_pt, load_metadata, save_weights
+from shared_components.weights.bundle_files.make import read_description
 from tests.bundles.conftest import BUNDLES, PROMPTED, SEGMENTING, SHIPPING, export
 
 pytestmark = [

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison import run as carrying
 from shared_components.experiments.comparison.best_round import ROUNDS, best_by_metric
 from shared_components.experiments.comparison.fl_endovit_presets import PRETRAINING_SCALES
@@ -13,6 +12,7 @@ from shared_components.experiments.comparison.plan import BEST_OF, LAST, Run, re
 from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.results import Comparison, read_results
 from shared_components.experiments.comparison.tables import own_tables
+from shared_components.scenes.site import write_site
 from shared_components.tasks.reconstruction import METRICS
 from tests.experiments.comparison.conftest import texts
 

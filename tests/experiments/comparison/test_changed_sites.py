@@ -10,10 +10,10 @@ import yaml
 from shared_components.data.site import RENDERED
 from shared_components.data.site_file import load_site
 from shared_components.data.splits import few
-from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison.plan import Run, Variant
 from shared_components.experiments.comparison.sites import changed_sites
 from shared_components.federation.messages import FederationError
+from shared_components.scenes.site import write_site
 
 BUNDLE = "fl_endovit_phases"
 TRAINING = [f"VID{number:02d}" for number in range(1, 9)]

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from shared_components.cli import main
-from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison import plan, presets
+from shared_components.scenes.site import write_site
 from tests.narrow import narrow_everywhere  # noqa: F401 (a fixture)
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_python", "narrow_everywhere")]

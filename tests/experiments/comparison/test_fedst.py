@@ -12,6 +12,7 @@ import yaml
 from shared_components.commands import compare
 from shared_components.core.method import SiteFacts, load_method, method_names
 from shared_components.core.partition import Role, partition_network
+from shared_components.core.site_fingerprint import fingerprint
 from shared_components.core.task import make_task
 from shared_components.core.text.site_text import SiteText
 from shared_components.core.training import check_network
@@ -19,15 +20,14 @@ from shared_components.data.check import check_site
 from shared_components.data.classes import name_of
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison import plan, presets
-from shared_components.experiments.comparison.fingerprint import fingerprint
 from shared_components.experiments.comparison.plan import SCALES, Run, Variant, resolved
 from shared_components.experiments.comparison.presets import PRESETS, with_arguments
 from shared_components.experiments.comparison.sites import changed_sites, server_site, synthetic_sites
 from shared_components.federation.messages import FederationError
 from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle, weightless
 from shared_components.networks.parts import inside, parts_of
+from shared_components.scenes.site import write_site
 from tests.experiments.comparison import conftest
 
 FEDST = {name: preset for name, preset in PRESETS.items() if name.startswith("fedst-")}

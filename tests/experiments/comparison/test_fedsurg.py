@@ -7,7 +7,6 @@ import pytest
 from safetensors.torch import load_file
 
 from shared_components.commands import compare
-from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison.fedsurg_presets import FEDSURG
 from shared_components.experiments.comparison.plan import HELD_OUT, Run, Variant, finished, resolved, scale_of
 from shared_components.experiments.comparison.results import read_results
@@ -15,6 +14,7 @@ from shared_components.experiments.comparison.run import carry_out
 from shared_components.experiments.comparison.sites import set_sites
 from shared_components.experiments.comparison.tables import CHANCE_ROW, own_tables
 from shared_components.networks.checkpoints import load_metadata
+from shared_components.scenes.site import write_site
 from tests.experiments.comparison.conftest import parsed, texts
 
 TINY = {"height": 16, "width": 16, "batch_size": 2, "iterations": 1, "crops": False}

@@ -14,9 +14,9 @@ from shared_components.core.evaluation import thorough
 from shared_components.core.task import make_task
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison.pictures import OUTSIDE, TESTED, WIDTH, chosen, gallery, write_pictures
 from shared_components.experiments.comparison.plan import HELD_OUT
+from shared_components.scenes.site import write_site
 from tests.experiments.comparison.conftest import illustrated, metrics, picture_record
 
 CLASSES = ("background", "shaft", "wrist", "clasper")
