@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from evidence.following import first_and_later
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.core.bundle import load_bundle
+from shared_components.networks.bundle_config import build_network
 from shared_components.weights.pretraining.tracks import NETWORK
 
 

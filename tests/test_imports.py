@@ -138,7 +138,8 @@ import sys
 from shared_components.flare.executor import SiteExecutor, _import_ahead
 from shared_components.flare.filters import DeclaredPiecesOnly
 _import_ahead()
-from shared_components.networks.bundle_config import build_network, load_bundle, weightless
+from shared_components.core.bundle import load_bundle
+from shared_components.networks.bundle_config import build_network, weightless
 from shared_components.federation import find_site
 from shared_components.federation.site import runner
 from shared_components.core.method import load_method, method_names

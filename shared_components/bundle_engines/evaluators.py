@@ -34,6 +34,7 @@ from shared_components.core.evaluation import (
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import Task
 from shared_components.core.trained_model import MergedClasses
+from shared_components.core.training_settings import Training
 from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import Sample
@@ -42,7 +43,6 @@ from shared_components.inference.frames import FrameStream
 from shared_components.inference.objects import Objects, recorded
 from shared_components.inference.predict import FrameCount, Predictor, missed
 from shared_components.inference.results import PredictionFolder
-from shared_components.networks.bundle_config import Training
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,10 @@ from shared_components.common.counted import counted
 from shared_components.common.extras import require_federation
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.progress_display import shown
+from shared_components.core.bundle import takes_squares
 from shared_components.core.initial_weights import RENDERED, chosen_start
 from shared_components.core.method import method_names
+from shared_components.core.training_settings import Optimizer, with_settings
 from shared_components.data.site_file import without_site
 from shared_components.experiments.comparison import plan, presets, sites, starts
 from shared_components.experiments.comparison.output import refuse_foreign, set_aside, write_all
@@ -25,7 +27,7 @@ from shared_components.experiments.comparison.schedule import carry_out_all, sid
 from shared_components.experiments.comparison.tables import own_tables
 from shared_components.flare.deployment.job_files import described_jobs
 from shared_components.flare.deployment.job_folder import jobs_folder
-from shared_components.networks.bundle_config import Optimizer, bundle_for, takes_squares, with_settings
+from shared_components.networks.bundle_config import bundle_for
 from shared_components.reporting.tables import as_markdown
 
 MOST_SEEDS = 1000

@@ -19,6 +19,7 @@ from shared_components.common.progress import duration
 from shared_components.common.progress_display import shown
 from shared_components.common.sanitise import printable
 from shared_components.core.trained_model import Trained
+from shared_components.core.training_settings import PRECISIONS
 from shared_components.inference import InferenceError
 from shared_components.inference.backends import BACKENDS, on_backend
 from shared_components.inference.doubtful import DoubtWatch, warnings
@@ -29,7 +30,6 @@ from shared_components.inference.predict import FrameCount, Predictor, missed, p
 from shared_components.inference.results import KEEP, PredictionFolder, refuse_inside
 from shared_components.inference.unlike import Watch
 from shared_components.inference.visible import summary
-from shared_components.networks.bundle_config import PRECISIONS
 from shared_components.networks.fused_fpn import fuse
 
 HELP = (

@@ -10,11 +10,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from shared_components.core.bundle import load_bundle
 from shared_components.core.task import choose_task
 from shared_components.data.samples import Sample, SampleSpec, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
-from shared_components.networks.bundle_config import load_bundle
 
 
 def fingerprint(path: str, bundle: str, tasks: Mapping[str, Mapping[str, Any]] | None = None) -> str:

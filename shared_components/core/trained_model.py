@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.common.schema import shown
+from shared_components.core.bundle import load_bundle
 from shared_components.core.calibration import Calibration, calibration_of
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.site_conditioning import describe_site, knows_no_site
@@ -25,7 +26,7 @@ from shared_components.core.task import Task, make_task
 from shared_components.data.classes import coarser_ids
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
-from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
+from shared_components.networks.bundle_config import build_network, bundle_names
 from shared_components.networks.checkpoints import CheckpointError, header_of, load_into, load_weights, tensors_of
 from shared_components.networks.network_class import numbers_in, without_memory
 from shared_components.networks.parts import parts_of
@@ -159,7 +160,7 @@ def chosen_for(path: Path | None) -> Mapping[str, Any]:
     """Return the arguments of a checkpoint's network that are not its bundle's; empty for most.
 
     Raises:
-        CheckpointError: The header's are no JSON. `bundle_config.load_bundle` checks the arguments.
+        CheckpointError: The header's are no JSON. `bundle.load_bundle` checks the arguments.
     """
     said = header_of(path).get("network", "{}")
     try:

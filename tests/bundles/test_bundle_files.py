@@ -14,10 +14,11 @@ import pytest
 
 from shared_components.bundle_engines import own_checkpoint
 from shared_components.cli import main
+from shared_components.core.bundle import load_bundle
 from shared_components.core.calibration import FILE as CALIBRATION
 from shared_components.core.shipped_weights import EXPORTED, FACTS, KEEPER, MODEL, shipped_weights
 from shared_components.networks import bundle_config
-from shared_components.networks.bundle_config import bundle_names, load_bundle
+from shared_components.networks.bundle_config import bundle_names
 from shared_components.networks.checkpoints import load_metadata, load_weights, stored_weights
 from shared_components.weights.bundle_files.copies import write_zoo
 from shared_components.weights.bundle_files.make import (

@@ -15,11 +15,13 @@ from typing import Any
 from torch import nn
 
 from shared_components.common.arguments import between
+from shared_components.core.bundle import Bundle, load_bundle
 from shared_components.core.initial_weights import RANDOM, source_of
 from shared_components.core.method import load_method
 from shared_components.core.site_fingerprint import fingerprint
 from shared_components.core.task import check_tasks
-from shared_components.networks.bundle_config import Bundle, Training, bundle_for, check_size, load_bundle, weightless
+from shared_components.core.training_settings import Training
+from shared_components.networks.bundle_config import bundle_for, check_size, weightless
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from shared_components.core.bundle import takes_squares
 from shared_components.core.method import load_method, method_names
 from shared_components.experiments.comparison.fedsurg_presets import FEDSURG
 from shared_components.experiments.comparison.fl_endovit_downstream import DOWNSTREAM_TABLES
 from shared_components.experiments.comparison.fl_endovit_presets import KRUM, KRUM_REMARK, PRETRAINING_TABLES
 from shared_components.experiments.comparison.plan import Preset, Scale, Variant
 from shared_components.experiments.comparison.surgfed_presets import SURGFED_TABLES
-from shared_components.networks.bundle_config import bundle_for, takes_squares
+from shared_components.networks.bundle_config import bundle_for
 
 _NAMED = 5  # methods that a title lists; more are counted
 

@@ -47,8 +47,9 @@ from shared_components.core.shipped_weights import (
     steps_text,
     track_rows,
 )
+from shared_components.core.training_settings import Training, training_from
 from shared_components.data.samples import WHOLE
-from shared_components.networks.bundle_config import Training, bundles_folder, training_from
+from shared_components.networks.bundle_config import bundles_folder
 from shared_components.networks.checkpoints import CheckpointError
 from shared_components.weights.pretraining.tracks import INTERVAL
 

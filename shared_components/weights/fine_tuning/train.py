@@ -25,6 +25,7 @@ from shared_components.common import machine
 from shared_components.common.counted import counted
 from shared_components.common.progress import Step, changed, duration, report_progress
 from shared_components.core import evaluation
+from shared_components.core.bundle import load_bundle
 from shared_components.core.card import Metric
 from shared_components.core.initial_weights import chosen_start, source_of
 from shared_components.core.task import Scores, Task, choose_task
@@ -37,7 +38,6 @@ from shared_components.federation.messages import Job
 from shared_components.federation.site.local_round import LocalRound
 from shared_components.federation.site.site_setup import SiteSetup, set_up_site
 from shared_components.inference.folder import ResultFolder
-from shared_components.networks.bundle_config import load_bundle
 from shared_components.networks.checkpoints import header_of
 from shared_components.weights.fine_tuning.frames import frames_of, remarks
 from shared_components.weights.fine_tuning.pictures import before_and_after, said

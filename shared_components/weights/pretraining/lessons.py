@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from shared_components.core.bundle import Bundle
 from shared_components.core.losses import segmentation_loss
 from shared_components.core.prompts import class_boxes, jittered, of_clips
 from shared_components.core.task import Batch, Task, make_task
 from shared_components.data.samples import SampleSpec
-from shared_components.networks.bundle_config import Bundle
 from shared_components.scenes.anatomy import THINGS
 from shared_components.weights.pretraining.plan import CLASSES, SMALLEST
 

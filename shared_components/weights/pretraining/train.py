@@ -18,6 +18,7 @@ from shared_components.common import machine
 from shared_components.common.counted import counted
 from shared_components.common.progress import follow, heard, report_progress, speed
 from shared_components.common.progress_display import Board
+from shared_components.core.bundle import load_bundle
 from shared_components.core.evaluation import BATCH, quick_scores
 from shared_components.core.initial_weights import RANDOM
 from shared_components.core.task import Batch, Scores, Task, checkpoint_notes
@@ -26,7 +27,6 @@ from shared_components.data.samples import Item
 from shared_components.data.splits import seen_with
 from shared_components.data.transforms import to_tensors
 from shared_components.federation.provenance import commit
-from shared_components.networks.bundle_config import load_bundle
 from shared_components.scenes.looks import LOOKS, numbered
 from shared_components.weights.pretraining.folder import RunFolder
 from shared_components.weights.pretraining.learner import Learner

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.common import machine
+from shared_components.core.bundle import load_bundle
 from shared_components.core.evaluation import native_batches, quick_scores
 from shared_components.core.patches import controls
 from shared_components.core.shipped_weights import sha256_of
@@ -25,7 +26,7 @@ from shared_components.data.samples import LABELLED, SampleSpec
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
 from shared_components.data.splits import SEEN, seen_with
-from shared_components.networks.bundle_config import build_network, load_bundle, weightless
+from shared_components.networks.bundle_config import build_network, weightless
 from shared_components.networks.checkpoints import CheckpointError, load_into, load_metadata, load_weights, tensors_of
 from shared_components.scenes.drawn_looks import FAMILIES
 from shared_components.scenes.looks import LOOKS

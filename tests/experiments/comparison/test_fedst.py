@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from shared_components.commands import compare
+from shared_components.core.bundle import load_bundle
 from shared_components.core.method import SiteFacts, load_method, method_names
 from shared_components.core.partition import Role, partition_network
 from shared_components.core.site_fingerprint import fingerprint
@@ -25,7 +26,7 @@ from shared_components.experiments.comparison.plan import SCALES, Run, Variant, 
 from shared_components.experiments.comparison.presets import PRESETS, with_arguments
 from shared_components.experiments.comparison.sites import changed_sites, server_site, synthetic_sites
 from shared_components.federation.messages import FederationError
-from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle, weightless
+from shared_components.networks.bundle_config import build_network, bundle_for, weightless
 from shared_components.networks.parts import inside, parts_of
 from shared_components.scenes.site import write_site
 from tests.experiments.comparison import conftest

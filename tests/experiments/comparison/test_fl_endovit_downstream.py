@@ -8,12 +8,13 @@ import torch
 
 from shared_components.cli import main
 from shared_components.commands import compare
+from shared_components.core.bundle import load_bundle
 from shared_components.data.splits import FEW_SHOT, LEFT_OUT
 from shared_components.experiments.comparison.fl_endovit_downstream import DOWNSTREAM_TABLES, HIGH, LOW
 from shared_components.experiments.comparison.plan import SCALES, Run, at_scale, resolved, scale_of
 from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.starts import STARTS
-from shared_components.networks.bundle_config import load_bundle, weightless
+from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import CheckpointError
 from shared_components.networks.resnet import ResNet50
 from shared_components.networks.resnet_clips import ResNetClips

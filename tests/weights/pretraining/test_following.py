@@ -8,7 +8,7 @@ import signal
 import pytest
 import torch
 
-from shared_components.networks.bundle_config import load_bundle
+from shared_components.core.bundle import load_bundle
 from shared_components.networks.checkpoints import load_metadata, load_weights
 from shared_components.networks.sam2_architectures import ARCHITECTURES
 from shared_components.weights.pretraining import tracks

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.core.bundle import load_bundle
+from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import save_weights
 from shared_components.weights.pretraining.learner import Learner, make_optimizer, recordable
 from shared_components.weights.pretraining.plan import Phase, task_for

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from shared_components.common.progress import Step, heard
-from shared_components.networks.bundle_config import load_bundle
+from shared_components.core.bundle import load_bundle
 from shared_components.weights.pretraining import train
 from shared_components.weights.pretraining.plan import Phase, Settings, build, read_sizes, task_for
 from shared_components.weights.pretraining.train import Pace

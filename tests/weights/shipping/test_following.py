@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from shared_components.cli import main
+from shared_components.core.bundle import load_bundle
 from shared_components.core.initial_weights import begin
 from shared_components.core.shipped_weights import FACTS, MODEL, track_rows
 from shared_components.core.task import checkpoint_notes, make_task
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import CheckpointError, save_weights
 from shared_components.networks.sam2_architectures import ARCHITECTURES
 from shared_components.scenes.site import write_site

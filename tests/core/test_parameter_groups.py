@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.networks.bundle_config import Training
-from shared_components.networks.parameter_groups import is_vector, parameter_groups, vit_layers
+from shared_components.core.parameter_groups import is_vector, parameter_groups
+from shared_components.core.training_settings import Training
 from shared_components.networks.parts import trained_parameters
+from shared_components.networks.vit import vit_layers
 
 
 class Autoencoder(nn.Module):

@@ -11,29 +11,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from shared_components.networks.bundle_config import Training
+from shared_components.core.training_settings import Training
 from shared_components.networks.parts import by_learning_rate, inside, trained_parameters
 
 Layers = Sequence[Sequence[str]]
 """Paths of modules or tensors by their distance from where the encoder's features leave it, which is 0."""
-
-
-def vit_layers(blocks: int, decoder_blocks: int = 0) -> list[tuple[str, ...]]:
-    """Return the `layers` of a ViT with timm's names, or of a masked autoencoder with MAE's.
-
-    The last encoder block and the first decoder block are one step from the features, and so on: depth d gets
-    the rate x decay^d. What no layer names, such as a head, gets the whole rate, as `norm`, `decoder_embed` and
-    `mask_token` do.
-    """
-    depths: list[tuple[str, ...]] = [("norm", "decoder_embed", "mask_token")]
-    depths += [(f"blocks.{blocks - depth}",) for depth in range(1, blocks + 1)]
-    depths.append(("patch_embed", "cls_token", "pos_embed"))
-    depths += [()] * (decoder_blocks + 2 - len(depths))
-    mirrored = [(f"decoder_blocks.{number}",) for number in range(decoder_blocks)]
-    last = [("decoder_norm", "decoder_pred")] if decoder_blocks else []
-    for depth, names in enumerate([*mirrored, *last], start=1):
-        depths[depth] += names
-    return depths
 
 
 def parameter_groups(network: nn.Module, training: Training) -> list[dict[str, Any]]:
