@@ -310,8 +310,8 @@ def _print_sentence(kind: type[BaseException], error: BaseException, traceback: 
             return
         if isinstance(cause, OSError) and cause.strerror and (cause.filename or cause.errno in _NO_ROOM):
             where = cause.filename or "a file in output_dir"
-            said = f"error: {where}: {cause.strerror}; correct the path, or its rights, or make room there\n"
-            sys.stderr.write(printable(said))
+            sentence = f"error: {where}: {cause.strerror}; correct the path, or its rights, or make room there\n"
+            sys.stderr.write(printable(sentence))
             return
         cause = cause.__cause__
     sys.__excepthook__(kind, error, traceback)

@@ -35,9 +35,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def print_fitting(said: str) -> None:
+def print_fitting(network: str) -> None:
     """Print a line per method, with its default arguments: that it fits the network, or why not."""
-    definition = yaml.safe_load(said) if said.lstrip().startswith("{") else load_bundle(said).network
-    network = weightless(definition)
+    definition = yaml.safe_load(network) if network.lstrip().startswith("{") else load_bundle(network).network
+    built = weightless(definition)
     for name in method_names():
-        print(f"{name:<14} {unfit(load_method(name), network) or 'fits'}")
+        print(f"{name:<14} {unfit(load_method(name), built) or 'fits'}")

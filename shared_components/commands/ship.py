@@ -44,7 +44,7 @@ from shared_components.weights.shipping.weights import (
     real_sites,
     rendered_sites,
     score,
-    told,
+    with_data,
     write_together,
 )
 
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     """Score and ship; all bundles get the same file, or after a ValueError none of them changes."""
     _refuse_sharing(args.bundle)
     trained, *before = read_stages([args.pretrained, *args.before])
-    trained = told(trained, args.data, args.seen)
+    trained = with_data(trained, args.data, args.seen)
     real = real_sites(named(args.real))
     with tempfile.TemporaryDirectory() as folder:
         half = Path(folder) / "model.safetensors"

@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
             raise
         print("\ninterrupted; no model was written, and an earlier one is as it was")
         return 130
-    print(*said(outcome), sep="\n")
+    print(*summary_lines(outcome), sep="\n")
     return 0
 
 
@@ -119,8 +119,8 @@ def described_quietly(path: Path, options: Sequence[str]) -> Site:
         return described(args)
 
 
-def said(outcome: Outcome) -> Iterator[str]:
-    """Say how good the model was and is, and where it lies."""
+def summary_lines(outcome: Outcome) -> Iterator[str]:
+    """Yield the scores before and after training, and the paths of the results."""
     name, metric = outcome.metric.name, outcome.metric
     before, after = outcome.before[name], outcome.after[name]
     texts = {key: f"{_text(outcome, before, key)} before, {_text(outcome, after, key)} after" for key in after}

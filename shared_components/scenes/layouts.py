@@ -195,7 +195,7 @@ def _write_autolaparo(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """AutoLaparo_Task3/{imgs,masks}/<clip><frame>, three digits each."""
     base = root / "AutoLaparo_Task3"
 
-    def counted() -> Iterator[Shot]:
+    def limited() -> Iterator[Shot]:
         for shot in shots:
             if shot.number >= _MOST_OF_A_CLIP:
                 raise ValueError(
@@ -204,7 +204,7 @@ def _write_autolaparo(root: Path, video: str, shots: Iterable[Shot]) -> Written:
             yield shot
 
     return write_pairs(
-        counted(), video + "{:03d}.jpg", base / "imgs", base / "masks", lambda frame: 20 * hysterectomy_ids(frame)
+        limited(), video + "{:03d}.jpg", base / "imgs", base / "masks", lambda frame: 20 * hysterectomy_ids(frame)
     )
 
 

@@ -65,8 +65,8 @@ def with_starts(preset: Preset, files: Files, scale: Scale) -> Preset:
     remarks = (
         preset.remark,
         _of_files(files),
-        _said(missing, "not given"),
-        _said(unfit, "of another network as shipped"),
+        _missing_weights(missing, "not given"),
+        _missing_weights(unfit, "of another network as shipped"),
     )
     pairs = [_between(one, {row.label for row in kept}) for one in preset.versus]
     return replace(
@@ -84,7 +84,7 @@ def _of_files(files: Files) -> str:
     return ", ".join(named)
 
 
-def _said(names: Mapping[str, None], why: str) -> str:
+def _missing_weights(names: Mapping[str, None], why: str) -> str:
     if not names:
         return ""
     labels = " and ".join(NAMES[name] for name in names)

@@ -132,11 +132,11 @@ def _unused(site: Site) -> str:
     """Name the labelled frames of a site's own data that its split leaves out; of public data sets many do so."""
     if site.source.own is None:
         return ""
-    reader, said = site.source.reader, []
+    reader, unused = site.source.reader, []
     for video in reader.videos(site.root):
         count = len(reader.frames(site.root, video))
         ranges = [part for listed in site.split.values() for part in listed if part.video == video]
         used = {n for part in ranges for n in range(count)[part.start : part.stop]}
         if len(used) < count:
-            said.append(f"{count - len(used)} of {video}")
-    return ", ".join(said)
+            unused.append(f"{count - len(used)} of {video}")
+    return ", ".join(unused)

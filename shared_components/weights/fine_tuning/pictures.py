@@ -13,17 +13,17 @@ from shared_components.core.card import Metric
 BEFORE, AFTER = "before", "after"
 
 
-def before_and_after(sheets: Sequence[tuple[Sheet, Sheet]], said: Sequence[tuple[str, str]]) -> np.ndarray:
+def before_and_after(sheets: Sequence[tuple[Sheet, Sheet]], captions: Sequence[tuple[str, str]]) -> np.ndarray:
     """Lay out frame | truth | before | after, a frame a row, as uint8 RGB (H, W, 3).
 
     Args:
         sheets: Of each frame the task's sheets of both predictions, see `task.Task.sheet`.
-        said: Of each frame what stands above both predictions, such as their Dice.
+        captions: Of each frame what stands above both predictions, such as their Dice.
 
     Raises:
         ValueError: A sheet has no panel "prediction".
     """
-    rows = [_row(*pair, *notes) for pair, notes in zip(sheets, said, strict=True)]
+    rows = [_row(*pair, *notes) for pair, notes in zip(sheets, captions, strict=True)]
     legends = [sheet.legend for sheet, _ in sheets]
     last = len(rows) - 1
     images = [Sheet(row, legends[n] if n == last else ()).image() for n, row in enumerate(rows)]
@@ -43,6 +43,6 @@ def _row(before: Sheet, after: Sheet, said_before: str, said_after: str) -> tupl
     return (*(panels[name] for name in ("frame", "truth") if name in panels), *predictions)
 
 
-def said(metric: Metric, value: float | None) -> str:
+def score_text(metric: Metric, value: float | None) -> str:
     """Write a score above a picture: ``Dice 0.384``."""
     return f"{metric.label} {metric.said(float('nan') if value is None else value)}"

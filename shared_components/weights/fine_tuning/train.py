@@ -40,7 +40,7 @@ from shared_components.federation.site.site_setup import SiteSetup, set_up_site
 from shared_components.inference.folder import ResultFolder
 from shared_components.networks.checkpoints import header_of
 from shared_components.weights.fine_tuning.frames import frames_of, remarks
-from shared_components.weights.fine_tuning.pictures import before_and_after, said
+from shared_components.weights.fine_tuning.pictures import before_and_after, score_text
 from shared_components.weights.fine_tuning.plan import PATIENCE, Counts, Plan, Settings, Speed, batch_of, choose_plan
 
 MODEL, PICTURE, RECORD = "model.safetensors", "before-after.png", "training.json"
@@ -197,7 +197,9 @@ class _Training:
         after = evaluation.thorough(setup.network, task, test, size=plan.size, split="test", by_sample=True)
         shown = _shown(after, task)
         old, new = (_sheets(one, task, test, shown, plan.size) for one in (received, setup.network))
-        notes = [(said(metric, _value(before, n, task)), said(metric, _value(after, n, task))) for n in shown]
+        notes = [
+            (score_text(metric, _value(before, n, task)), score_text(metric, _value(after, n, task))) for n in shown
+        ]
         evaluation.write_picture(folder.part / PICTURE, before_and_after(list(zip(old, new, strict=True)), notes))
         scores: Scores = {metric.name: {"mean": stopped.best}}
         setup.save_model(folder.part / MODEL, name=self.site.name, round=1, scores=scores)

@@ -58,11 +58,11 @@ class Tracks:
 
     def summary(self, scores: Mapping[str, Any]) -> str:
         """Write each tracker's IoU in the first frame, and its mean over the later ones."""
-        said = []
+        by_look = []
         for group, found in scores.items():
             each = [f"{who} {found[who][0]:.3f} {mean_known(np.asarray(found[who][1:], float)):.3f}" for who in SHOWN]
-            said.append(f"{group} looks " + ", ".join(each))
-        return "IoU in the first frame, later: " + "; ".join(said)
+            by_look.append(f"{group} looks " + ", ".join(each))
+        return "IoU in the first frame, later: " + "; ".join(by_look)
 
 
 def iou_by_age(network: nn.Module, videos: list[Video]) -> dict[str, Any]:

@@ -78,8 +78,8 @@ def read_pretrained(run: Path) -> Pretrained:
     model, facts = run / (SERVER if of_job else "") / "model.safetensors", run / "pretraining.json"
     weights, notes = load_weights(model), load_metadata(model)
     found = facts_of_job(run) if of_job else _read_facts(facts)
-    for path, keys, said in ((model, HEADER, notes), (facts, FACTS, found)):
-        if missing := [key for key in keys if key not in said]:
+    for path, keys, given in ((model, HEADER, notes), (facts, FACTS, found)):
+        if missing := [key for key in keys if key not in given]:
             raise CheckpointError(f"{path} does not say its {missing[0]}; give a folder that `surgfl pretrain` wrote")
     return Pretrained(weights, notes, found, sha256_of(model))
 
@@ -93,7 +93,7 @@ def _read_facts(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def told(trained: Pretrained, data: str, seen: Sequence[Path]) -> Pretrained:
+def with_data(trained: Pretrained, data: str, seen: Sequence[Path]) -> Pretrained:
     """Return a training with what a person says of its data, in its facts and its model's header.
 
     Args:
@@ -109,9 +109,9 @@ def told(trained: Pretrained, data: str, seen: Sequence[Path]) -> Pretrained:
             "--data is missing: the run is of a federated job, whose sites do not say what they trained on; write it, "
             "such as --data 'nine rendered sites'"
         )
-    said = {"data": data} if data else {}
-    notes = {**trained.notes, **said, **seen_with(trained.notes.get(SEEN, ""), map(load_site, seen))}
-    return replace(trained, notes=notes, facts={**trained.facts, **said})
+    data_note = {"data": data} if data else {}
+    notes = {**trained.notes, **data_note, **seen_with(trained.notes.get(SEEN, ""), map(load_site, seen))}
+    return replace(trained, notes=notes, facts={**trained.facts, **data_note})
 
 
 def read_stages(runs: Sequence[Path]) -> list[Pretrained]:
