@@ -13,7 +13,15 @@ from itertools import product
 from typing import Any
 
 from shared_components.common.counted import counted
-from shared_components.experiments.comparison.plan import SMOKE_TEST, Hospitals, Preset, Scale, Variant, Versus
+from shared_components.experiments.comparison.plan import (
+    SMOKE_TEST,
+    DataChanges,
+    Hospitals,
+    Preset,
+    Scale,
+    Variant,
+    Versus,
+)
 from shared_components.experiments.comparison.starts import NAMES, RESNET, STARTS
 
 Size = tuple[int, int]
@@ -76,7 +84,9 @@ def _rows(use: Use, *, videos: Sequence[int] = (0,), frozen: Sequence[bool] = (F
         parts = (STARTS[start], shots, resolution, "frozen" * fixed)
         label = ", ".join(part for part in parts if part)
         network = {"trained_encoders": False} if fixed else {}
-        row = Variant(label, use.method, bundle=use.bundle, network=network, start=start, videos=count)
+        row = Variant(
+            label, use.method, bundle=use.bundle, network=network, start=start, data=DataChanges(videos=count)
+        )
         yield from _stages(row) if use.staged else (row,)
 
 

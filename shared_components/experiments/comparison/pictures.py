@@ -163,7 +163,7 @@ def _pictures(result: Result, site: str) -> list[_Shown]:
     if result.folder is None or result.scores is None:
         return []
     scores = result.scores["held_out"] if site == OUTSIDE else result.scores["sites"].get(site)
-    outside = HELD_OUT if result.run.variant.everywhere else SERVER  # whose model was tested there
+    outside = HELD_OUT if result.run.variant.data.held_out_trains else SERVER  # whose model was tested there
     folder = result.folder / (outside if site == OUTSIDE else site) / TESTED
     return [_Shown(folder, record) for record in (scores or {}).get("pictures", [])]
 

@@ -73,8 +73,8 @@ def _train_and_score(run: Run, root: Path) -> Path:
     if run.before:
         start_weights = carry_out(run.before, root) / "server" / "model.safetensors"
         job["training"]["start"], began = FILE, time.perf_counter()
-    sites = changed_sites(run, root / run.name) if run.variant.changes_sites else dict(run.sites)
-    if run.variant.everywhere and run.held_out:
+    sites = changed_sites(run, root / run.name) if run.variant.data.changes_sites else dict(run.sites)
+    if run.variant.data.held_out_trains and run.held_out:
         sites[HELD_OUT] = run.held_out
     _check_outsider(run)
     reported: list[int] = []
@@ -191,7 +191,7 @@ def _out_of_federation(run: Run, server: ServerRunner) -> dict[str, Any] | None:
     if not run.held_out:
         return None
     site = load_site(run.held_out, name=HELD_OUT)
-    if run.variant.everywhere:
+    if run.variant.data.held_out_trains:
         return _test_site(server, site, HELD_OUT)
     card = set_up_site(server.job, site, start_weights=server.start_weights).task.card
     files = next(r for r in reversed(server.records) if r["kind"] == "outsider")["files"]

@@ -145,7 +145,9 @@ NETWORK = {"bundle": "fedst", "network": {"temporal": False, "text": "none"}}
 FRAME = {"tasks": {"segmentation": {"frames": 1, "interval": 0.0}}}
 ROWS = (
     plan.Variant("Clips", "fedst", {"pretraining": 4}),
-    plan.Variant("Mixed", "fedavg", **NETWORK, **FRAME, mixes=True, times=2),
+    plan.Variant(
+        "Mixed", "fedavg", **NETWORK, **FRAME, data=plan.DataChanges(server_frames=True), length=plan.Length(times=2)
+    ),
 )
 ONE_ROUND = "--scale quick --seeds 1 --rounds 1 --iterations 1 --batch-size 1 --size 64x64 --start random".split()
 
