@@ -16,7 +16,6 @@ import torch
 from ignite.engine import Engine, Events
 from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator, Workflow
-from torch import nn
 
 from shared_components import __version__
 from shared_components.common.atomic import write_text
@@ -171,7 +170,7 @@ class ScoreWriter:
             "metrics": [metric.to_json() for metric in task.metrics],
             "checkpoint": self._checkpoint.name,
             "checkpoint_sha256": sha256_of(self._checkpoint),
-            **_merges(engine.network),
+            **({"merged_classes": engine.network.merges} if isinstance(engine.network, MergedClasses) else {}),
             **scores,
             "definitions": dict(task.definitions),
         }
@@ -205,11 +204,6 @@ class ScoreWriter:
                     writer.writerow(table_cells(["video", "frame", *row]))
                 writer.writerow(table_cells([sample.video, sample.index, *map(_cell, row.values())]))
         return text.getvalue()
-
-
-def _merges(network: nn.Module) -> dict[str, Any]:
-    """Return which learnt classes were merged to the scored ones."""
-    return {"merged_classes": network.merges} if isinstance(network, MergedClasses) else {}
 
 
 def _cell(value: Any) -> Any:

@@ -57,11 +57,9 @@ def add_description(parser: argparse._ActionsContainer) -> None:
     )
     parser.add_argument("--axes", choices=("header", "stored"), help="of NIfTI volumes; default: as the header says")
     parser.add_argument(
-        "--threshold",
-        type=float,
-        metavar="SHARE",
+        "--threshold", type=float, metavar="SHARE",
         help="of a pixel on a smoothed edge of a mask, from which it is of a class",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--mask-numbers", metavar="WHAT", help="what masks of a video are numbered by: frames, fps=1 or every=25"
     )

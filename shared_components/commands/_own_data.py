@@ -74,7 +74,9 @@ def _values(
     args: argparse.Namespace, folder: Path, talk: Talk, layout: FolderLayout, videos: Sequence[str]
 ) -> tuple[Values, float | None]:
     """Read all masks; return their values, and the threshold of smoothed edges."""
-    read = words_of if layout.words else partial(values_of, known=_known_numbers(args, folder))
+    read = words_of
+    if not layout.words:  # values that have a name already tell the numbers of a grey palette apart
+        read = partial(values_of, known=[*_given_ids(args.id, coloured=False), *label_names(folder)])
     values = read(folder, layout, videos, threshold=args.threshold)
     if args.threshold is not None or not values.edges:
         return values, args.threshold
@@ -87,11 +89,6 @@ def _values(
     question = f"{what}; from which share of a pixel on is it of a class"
     threshold = talk.get("--threshold", None, question, "0.5", share_read)
     return read(folder, layout, videos, threshold=threshold), threshold
-
-
-def _known_numbers(args: argparse.Namespace, folder: Path) -> list[Value]:
-    """Return the values that have a name already, by which numbers of a grey palette are told apart."""
-    return [*_given_ids(args.id, coloured=False), *label_names(folder)]
 
 
 def _numbering(

@@ -29,21 +29,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--add", action="store_true", help="make kits for those in the file who have none; all others stay valid"
     )
     parser.add_argument(
-        "--renew",
-        action="append",
-        default=[],
-        metavar="NAME",
+        "--renew", action="append", default=[], metavar="NAME",
         help="make another kit for a party whose certificate ends; may be repeated, and goes with --add",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--encrypt", action="store_true", help="encrypt the authority's key with a passphrase, which is asked for"
     )
     parser.add_argument(
-        "--passphrase-file",
-        type=Path,
-        metavar="FILE",
+        "--passphrase-file", type=Path, metavar="FILE",
         help=f"of the authority's key, instead of asking; so does the environment variable {VARIABLE}",
-    )
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

@@ -36,10 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder that gets site-1, site-2, ...")
     parser.add_argument("--sites", type=int, default=3, help="number of sites (default 3)")
     parser.add_argument(
-        "--looks",
-        default=",".join(SITE_LOOKS),
+        "--looks", default=",".join(SITE_LOOKS),
         help=f"looks to cycle through, of {', '.join(LOOKS)}, or drawn from a number: {DRAWN}",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--tasks", help=f"tasks to cycle through, of {', '.join(TARGETS)} (default: those of the layouts)"
     )
@@ -52,16 +51,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dense", action="store_true", help="give every frame of a clip its labels")
     parser.add_argument(
-        "--layout",
-        default="auto",
+        "--layout", default="auto",
         help=f"layouts to cycle through, of {', '.join(LAYOUTS)}; auto (default): the task's usual ones in turn",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--set",
-        default="",
+        "--set", default="",
         help=f"render a set of sites instead, of {', '.join(SETS)}: their own looks, layouts and videos; --frames are "
         "those of the smallest site of endo700k, and of a video of fedsurg",
-    )
+    )  # fmt: skip
     parser.add_argument("--preview", type=Path, help="also write a contact sheet of all sites to this PNG file")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from shared_components.commands import named_values
 from shared_components.common import machine
 from shared_components.common.arguments import one_of
 from shared_components.core.shipped_weights import (
@@ -54,36 +55,23 @@ HELP = "put the weights of `surgfl pretrain`, or of a job's run, into bundles, s
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
-        "pretrained",
-        type=Path,
-        metavar="RUN",
+        "pretrained", type=Path, metavar="RUN",
         help="folder of the pre-training, or of a job's finished run, such as ws-state/fl_endovit/latest",
-    )
+    )  # fmt: skip
     add("--data", default="", metavar="WORDS", help="what a job's sites trained on, such as 'nine rendered sites'")
     add(
-        "--seen",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="site.yaml",
+        "--seen", action="append", type=Path, default=[], metavar="site.yaml",
         help="a site whose training videos the weights have seen: tests on them are refused; may be repeated",
-    )
+    )  # fmt: skip
     add("--bundle", action="append", required=True, metavar="NAME", help="which gets them; may be repeated")
     add(
-        "--before",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="RUN",
+        "--before", action="append", type=Path, default=[], metavar="RUN",
         help="the pre-training whose weights RUN began from; repeated: the one before that",
-    )
+    )  # fmt: skip
     add(
-        "--real",
-        action="append",
-        default=[],
-        metavar="NAME=site.yaml",
+        "--real", action="append", default=[], metavar="NAME=site.yaml",
         help="a site of real frames to score on, and its name in the card; may be repeated",
-    )
+    )  # fmt: skip
     add("--looks", default=",".join(LOOKS), metavar="A,B,...", help="looks to score on; default: all named")
     add("--unseen", type=int, default=8, metavar="N", help="looks of each family that no pre-training uses (default 8)")
     add("--families", default=",".join(FAMILIES), metavar="A,B,...", help="of these (default: %(default)s)")
@@ -135,15 +123,8 @@ def _tested(args: argparse.Namespace, task: Task, folder: Path, real: Sequence[T
 
 def named(texts: Sequence[str]) -> dict[str, Path]:
     """Read the sites of `--real`, by name; ValueError for one without a name, or of another's."""
-    found: dict[str, Path] = {}
-    for text in texts:
-        name, equals, path = text.partition("=")
-        if not (name and equals and path):
-            raise ValueError(f"--real is {text!r}; give a name and a site, such as 'EndoVis 2015=/data/site.yaml'")
-        if name in found:
-            raise ValueError(f"--real {name}: is given twice; give each site a name of its own")
-        found[name] = Path(path).expanduser()
-    return found
+    given = named_values("--real", texts, "a name and a site, such as 'EndoVis 2015=/data/site.yaml'", empty=False)
+    return {name: Path(path).expanduser() for name, path in given.items()}
 
 
 def _refuse_sharing(bundles: Sequence[str]) -> None:

@@ -29,11 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folder", type=Path, metavar="FOLDER", help=f"labelled frames of one's own, or the {FILE} that describes them")
     add(
-        "--out",
-        type=Path,
-        metavar="DIR",
+        "--out", type=Path, metavar="DIR",
         help="of the model, its scores and pictures; default: <site's name>-model, here",
-    )
+    )  # fmt: skip
     add("--minutes", type=float, default=Settings.minutes, help="it is to take at most; default: %(default)g")
     add("--size", metavar="HxW", help="of the network's input; default: the largest for which there is time")
     add("--batch-size", type=int, metavar="N", help="default: 4, of an accelerator 8")

@@ -16,12 +16,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("recipe", help="of weights/shipping/recipes, such as pvt_fpn, or a path")
     add("--out", type=Path, required=True, help="folder of the trainings and of the choice")
     add(
-        "--real",
-        type=Path,
-        metavar="FILE",
+        "--real", type=Path, metavar="FILE",
         help="YAML of real sites: 'choose:' those by which a candidate is chosen, 'card:' those that are scored once, "
         "afterwards; each a name and a site.yaml with a test split",
-    )
+    )  # fmt: skip
     add("--threads", type=int, help="of the trainings; default: all cores")
     add("--workers", type=int, help="processes that render ahead; default: as `surgfl pretrain`")
     add("--no-ship", action="store_true", help="stop after the choice, and leave the bundles alone")

@@ -52,7 +52,7 @@ class Unlabelled(Reader):
     def images(self, root: Path, video: str) -> dict[int, Path]:
         found = self._frames_by_video(root).get(video, {})
         (only, *more) = found.values() or [root]
-        return found if more or not _is_video(only) else frames_of(only, self.FIRST)
+        return found if more or only.suffix.lower() not in (".mp4", ".avi") else frames_of(only, self.FIRST)
 
     def _frames_by_video(self, root: Path) -> FramesByVideo:
         return next(filter(None, (self._in(root, pattern) for pattern in self.FOLDERS)), {})
@@ -71,10 +71,6 @@ def frames_of(video: Path, first: int = 0) -> dict[int, Path]:
     from shared_components.data.video import frame_count  # late: few sites read videos
 
     return {number: video / f"{number:0{_DIGITS}d}" for number in range(first, frame_count(video), _PER_SECOND)}
-
-
-def _is_video(path: Path) -> bool:
-    return path.suffix.lower() in (".mp4", ".avi")
 
 
 @lru_cache(maxsize=8)

@@ -178,19 +178,6 @@ def _write_sar_rarp50(root: Path, video: str, shots: Iterable[Shot]) -> Written:
         (root / video / "action_discrete.txt").write_text("".join(lines), "utf-8")
 
 
-def _write_scared(root: Path, video: str, shots: Iterable[Shot]) -> Written:
-    """dataset_N/keyframe_M/data/{left_undistorted,depthmap_undistorted}/%06d.png, as scared_toolkit exports them."""
-    data = root / video / "data"
-    images, depths = data / "left_undistorted", data / "depthmap_undistorted"
-    return write_pairs(shots, "{:06d}.png", images, depths, lambda frame: depth_values(frame.depth))
-
-
-def _write_stereomis(root: Path, video: str, shots: Iterable[Shot]) -> Written:
-    """P<N>/rectified/{left,depth}/%06d.png, as `surgfl unpack-stereomis` leaves them."""
-    images, depths = root / video / LEFT, root / video / DEPTH
-    return write_pairs(shots, "{:06d}.png", images, depths, lambda frame: depth_values(frame.depth))
-
-
 def _write_autolaparo(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     """AutoLaparo_Task3/{imgs,masks}/<clip><frame>, three digits each."""
     base = root / "AutoLaparo_Task3"
@@ -206,12 +193,6 @@ def _write_autolaparo(root: Path, video: str, shots: Iterable[Shot]) -> Written:
     return write_pairs(
         limited(), video + "{:03d}.jpg", base / "imgs", base / "masks", lambda frame: 20 * hysterectomy_ids(frame)
     )
-
-
-def _write_sisvse(root: Path, video: str, shots: Iterable[Shot]) -> Written:
-    """images/manual_syn_N/scene_%06d.jpg and semantic_masks/manual_syn_N/scene_%06d.png; tissue is background."""
-    images, masks = root / "images" / video, root / "semantic_masks" / video
-    return write_pairs(shots, "scene_{:06d}.jpg", images, masks, lambda frame: _SISVSE_IDS[frame.parts])
 
 
 def cholecseg8k_ids(frame: SceneFrame) -> Array:
@@ -232,16 +213,6 @@ def _write_cholecseg8k(root: Path, video: str, shots: Iterable[Shot]) -> Written
         yield shot.frame, stem
 
 
-def _write_grasp(root: Path, video: str, shots: Iterable[Shot]) -> Written:
-    """frames/CASE1NN/%09d.jpg and annotations/segmentations/CASE1NN/%09d.png, once a second; no JSON files."""
-    images, masks = root / "frames" / video, root / "annotations" / "segmentations" / video
-    return write_pairs(shots, "{:09d}.jpg", images, masks, _grasp_mask)
-
-
-def _foreground(frame: SceneFrame) -> Array:
-    return np.minimum(frame.parts, 1)
-
-
 def _grasp_mask(frame: SceneFrame) -> Array:
     """Return (H, W) ids of the kinds of instruments; one that GraSP lacks is a laparoscopic grasper."""
     last = len(_GRASP_INSTRUMENTS)
@@ -252,13 +223,39 @@ def _grasp_mask(frame: SceneFrame) -> Array:
     return np.array([0, *kinds], np.uint8)[frame.instances]
 
 
+def _pairs(
+    stem: str, images: str, targets: str, target: Callable[[SceneFrame], Array]
+) -> Callable[[Path, str, Iterable[Shot]], Written]:
+    """Return the writer of images and targets in two folders, with the video's name for {}; see `write_pairs`."""
+
+    def write(root: Path, video: str, shots: Iterable[Shot]) -> Written:
+        return write_pairs(shots, stem, root / images.format(video), root / targets.format(video), target)
+
+    return write
+
+
+def _depth(frame: SceneFrame) -> Array:
+    return depth_values(frame.depth)
+
+
 LAYOUTS: dict[str, Layout] = {
     "endovis2017": Layout("instrument_dataset_{}", 2.0, 2.0, "label", False, _write_endovis2017),
     "endovis2018": Layout("seq_{}", 2.0, 2.0, "label", False, _write_endovis2018),
     "sar_rarp50": Layout("video_{}", 1.0, 60.0, "label", True, _write_sar_rarp50),
-    "scared": Layout("dataset_1/keyframe_{}", 2.5, 25.0, "depth", True, _write_scared),
-    "sisvse": Layout("manual_syn_{}", 2.0, 2.0, "label", False, _write_sisvse, stills=True, asked=True),
-    "grasp": Layout("CASE1{:02d}", 1.0, 30.0, "label", True, _write_grasp, asked=True, ids=_foreground),
+    "scared": Layout(
+        "dataset_1/keyframe_{}", 2.5, 25.0, "depth", True,
+        _pairs("{:06d}.png", "{}/data/left_undistorted", "{}/data/depthmap_undistorted", _depth),
+    ),
+    "sisvse": Layout(
+        "manual_syn_{}", 2.0, 2.0, "label", False,
+        _pairs("scene_{:06d}.jpg", "images/{}", "semantic_masks/{}", lambda frame: _SISVSE_IDS[frame.parts]),
+        stills=True, asked=True,
+    ),
+    "grasp": Layout(
+        "CASE1{:02d}", 1.0, 30.0, "label", True,
+        _pairs("{:09d}.jpg", "frames/{}", "annotations/segmentations/{}", _grasp_mask),
+        asked=True, ids=lambda frame: np.minimum(frame.parts, 1),
+    ),
     "endovis2018_scene": Layout(
         "seq_{}", 2.0, 2.0, "label", False, _write_endovis2018, asked=True, dataset="endovis2018", classes="scene",
         things=_SCENE_THINGS, ids=scene_ids,
@@ -266,7 +263,9 @@ LAYOUTS: dict[str, Layout] = {
     "autolaparo": Layout(
         "{:03d}", 1.0, 1.0, "label", False, _write_autolaparo, asked=True, things=("uterus",), ids=hysterectomy_ids
     ),
-    "stereomis": Layout("P{}", 2.5, 25.0, "depth", True, _write_stereomis, asked=True),
+    "stereomis": Layout(
+        "P{}", 2.5, 25.0, "depth", True, _pairs("{:06d}.png", "{}/" + LEFT, "{}/" + DEPTH, _depth), asked=True
+    ),
     "cholect45": Layout(
         "VID{:02d}", 1.0, 1.0, "triplets", False, write_cholect45, asked=True, also=("phase",),
         operation="cholecystectomy",

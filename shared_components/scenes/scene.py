@@ -17,7 +17,7 @@ from shared_components.scenes.motion import Moment, Script
 from shared_components.scenes.noise import fractal, linear, smooth, stream
 from shared_components.scenes.operations import OPERATIONS, Operation, triplet_of, under_tip
 from shared_components.scenes.raster import Buffers, Shader, draw
-from shared_components.scenes.tissue import CANVAS, Canvas, Lay, paint
+from shared_components.scenes.tissue import CANVAS, Lay, paint
 from shared_components.scenes.toolbox import Tool, tool
 
 Array = np.ndarray
@@ -320,7 +320,8 @@ def _frames(
     rng, detail = (stream(seed, number, look.stream) for number in (_APPEARANCE, _DETAIL))
     lay: Lay | None = partial(lay_things, stream(seed, _THINGS), tuple(things)) if things else None
     if doing is not None:
-        lay = partial(_lay_operation, doing, stream(seed, _OPERATION), look, grade)
+        chance = stream(seed, _OPERATION)
+        lay = lambda canvas, thread: doing.lay(canvas, chance, look, grade)  # noqa: E731 (its type is declared)
     camera = Endoscope(look, rng, detail, height, width, kinds, lay)
     for index in range(frames):
         moment = script.moment(index)
@@ -331,12 +332,6 @@ def _frames(
             if doing is None
             else replace(frame, triplets=_triplets(doing, below, buffers, moment), grade=grade, gesture=0)
         )
-
-
-def _lay_operation(
-    doing: Operation, rng: np.random.Generator, look: Look, grade: int, canvas: Canvas, thread: Array
-) -> Array:
-    return doing.lay(canvas, rng, look, grade)
 
 
 def _triplets(doing: Operation, below: Array, buffers: Buffers, moment: Moment) -> tuple[int, ...]:

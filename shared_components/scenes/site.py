@@ -121,21 +121,31 @@ SPLITS = ("train", "validation", "test")
 PUBLISH = ("style", "text_vector", "model")  # a synthetic site is nobody's
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """All that a rendered site follows from; `clip`, `interval` and `dense` as in `schedule`."""
+    """Everything that a rendered site depends on.
+
+    Attributes:
+        layout: One of `layouts_for(task)`.
+        frames_per_video: With labels, if the task has any.
+        videos: Number of videos per split, e.g. {"train": 3, "validation": 1, "test": 1}.
+        task: One of `layouts.TARGETS`; a site of "reconstruction" has no label files.
+        clip: Number of frames of a clip; the frames before each labelled frame are written, too.
+        interval: Seconds between the frames of a clip.
+        dense: Whether every frame of a clip has labels.
+    """
 
     look: str
     seed: int
-    layout: str
-    height: int
-    width: int
+    layout: str = "endovis2017"
+    height: int = 256
+    width: int = 320
     frames_per_video: int
     videos: Mapping[str, int]
-    task: str
-    clip: int
-    interval: float
-    dense: bool
+    task: str = "segmentation"
+    clip: int = 1
+    interval: float = 0.0
+    dense: bool = False
 
     def plan(self) -> Schedule:
         """Which frames of its videos are rendered; ValueError where its clips cannot be."""
@@ -160,34 +170,14 @@ def video_grade(seed: int, number: int, grades: int) -> int:
     return int(np.random.default_rng((seed, turn)).permutation(grades)[place])
 
 
-def write_site(
-    out: Path,
-    *,
-    look: str,
-    seed: int,
-    videos: Mapping[str, int],
-    frames_per_video: int,
-    height: int = 256,
-    width: int = 320,
-    layout: str = "endovis2017",
-    task: str = "segmentation",
-    clip: int = 1,
-    interval: float = 0.0,
-    dense: bool = False,
-) -> Path:
+def write_site(out: Path, **options: Any) -> Path:
     """Render a site into `out` and return the path of its site.yaml.
 
     The folder appears whole or not at all: it is written beside `out` and renamed. A folder that an earlier
     call made is replaced.
 
     Args:
-        videos: number of videos per split, e.g. {"train": 3, "validation": 1, "test": 1}.
-        frames_per_video: with labels, if the task has any.
-        layout: one of `plan.layouts_for(task)`.
-        task: one of `layouts.TARGETS`; a site of "reconstruction" has no label files.
-        clip: write what clips of this many frames show before each labelled frame, too.
-        interval: seconds between the frames of a clip.
-        dense: give every frame of a clip its labels.
+        options: The fields of a `Recipe`.
 
     Raises:
         ValueError: on unknown looks, layouts, tasks or splits, clips that the layout cannot give, or a site
@@ -195,7 +185,7 @@ def write_site(
         FileExistsError: if `out` exists and was not made by this function.
     """
     out = Path(out)
-    recipe = Recipe(look, seed, layout, height, width, frames_per_video, dict(videos), task, clip, interval, dense)
+    recipe = Recipe(**options)
     _check(recipe)
     _check_free(out)
     out.parent.mkdir(parents=True, exist_ok=True)
