@@ -1,4 +1,4 @@
-"""Scoring and inference inside MONAI's SupervisedEvaluator, by the `Scorer` and `Predictor` of the other programs."""
+"""Run scoring and inference inside MONAI's SupervisedEvaluator, with the library's `Scorer` and `Predictor`."""
 
 from __future__ import annotations
 

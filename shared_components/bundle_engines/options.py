@@ -1,4 +1,4 @@
-"""Refuse overrides that are misspelt, of a wrong kind or change nothing: MONAI accepts all of them in silence."""
+"""Refuse overrides that are misspelt, have the wrong type or change nothing; MONAI accepts them silently."""
 
 from __future__ import annotations
 

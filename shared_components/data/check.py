@@ -1,4 +1,4 @@
-"""Read everything a site wants to use before anything is trained on it."""
+"""Read all files that a site will use before any training starts."""
 
 from __future__ import annotations
 

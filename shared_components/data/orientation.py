@@ -1,4 +1,4 @@
-"""Lay masks and depth upon images with an EXIF orientation, which some programs apply and others ignore."""
+"""Align masks and depth with images that have an EXIF orientation, which some programs apply and others ignore."""
 
 from __future__ import annotations
 

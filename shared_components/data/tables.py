@@ -1,4 +1,4 @@
-"""Labels in tables: a row is addressed by a path below its file, video01-phase.txt/000025, and a table is read once."""
+"""Read labels from tables, each table once; a row's address is a path below its file: video01-phase.txt/000025."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What readers of images without targets share: a layout is said by two patterns.
+"""Base of the readers of images without targets: two path patterns describe a layout.
 
-These are the parts of Endo700k, which a masked autoencoder learns (Batic et al., EndoViT, IJCARS 2024). Of a video
-file, one frame a second is listed and decoded in place.
+These are the parts of Endo700k, for masked autoencoders (Batic et al., EndoViT, IJCARS 2024). Of a video file, one
+frame per second is listed and decoded from the video.
 """
 
 from __future__ import annotations

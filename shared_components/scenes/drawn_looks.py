@@ -1,7 +1,7 @@
-"""Looks drawn from numbers, by family: wider than any look with a name, so that a network learns what stays the same.
+"""Looks drawn from numbers, by family; they vary more than the named looks.
 
-`random-<number>` has varied ever since there were pre-trainings, and keeps its bits. The other families are nearer to
-one kind of real video each: `surgery` laparoscopic and robotic operations, `microscope` eyes, `flexible` endoscopies.
+`random-<number>` never changes its bits. Each other family is close to one kind of real video: `surgery` (laparoscopic
+and robotic operations), `microscope` (eyes) and `flexible` (endoscopies).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What lies behind the instruments: organs in a cavity, an eye under a microscope, or a hollow organ from within."""
+"""Backgrounds: organs in a cavity, an eye under a microscope, or a hollow organ from within."""
 
 from __future__ import annotations
 

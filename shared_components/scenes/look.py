@@ -1,4 +1,4 @@
-"""What a synthetic site's videos look like: all that differs between hospitals but their instruments' geometry.
+"""Appearance of a synthetic site's videos: everything that differs between hospitals except instrument geometry.
 
 Colours are sRGB triples (0..255) as a person would pick them from a picture.
 """

@@ -1,8 +1,7 @@
-"""Looks of synthetic sites by name or by number.
+"""Looks of synthetic sites, by name or number.
 
-Named looks stand in a table; but for `SIMULATED`, nothing else names one. Others are drawn from a number, see
-`drawn_looks`. Those of Endo700k's parts are had only by
-name, and have no turn where sites cycle through looks.
+This file has the named looks; `drawn_looks` draws the numbered ones. Looks of Endo700k's parts are used only by name,
+not when sites cycle through looks.
 """
 
 from __future__ import annotations

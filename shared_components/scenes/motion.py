@@ -1,6 +1,6 @@
-"""What happens in a video: phases, which instruments are in, and where they are.
+"""Script of a video: phases, visible instruments and their positions.
 
-All of it follows from the video's seed alone, so that every look shows the same movements.
+It depends only on the video's seed, so every look shows the same movements.
 Camera coordinates in mm: x right, y down, z away from the camera.
 """
 

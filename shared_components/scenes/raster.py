@@ -1,4 +1,4 @@
-"""Placing instrument plates in space: perspective, occlusion, shading of metal under a headlight."""
+"""Project instrument plates into the image: perspective, occlusion, and metal shading under a headlight."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""What lies between the optics and the file: aperture, distortion, fibres, compression, and what a recorder draws.
+"""Effects between optics and file: aperture, distortion, fibres, compression, and the recorder's overlays.
 
-Wide-angle distortion moves image and labels alike. Writing lies on top of what is seen, and the labels below it stay;
-borders and inset pictures replace it, and nothing is labelled there.
+Wide-angle distortion moves image and labels alike. Text covers the image and leaves the labels as they are. Borders and
+inset pictures remove the labels that they cover.
 """
 
 from __future__ import annotations

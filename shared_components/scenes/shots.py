@@ -1,4 +1,4 @@
-"""Frames to write, and how pictures of them are written: lossless PNG, or fine JPEG."""
+"""Write rendered frames as lossless PNG or high-quality JPEG."""
 
 from __future__ import annotations
 

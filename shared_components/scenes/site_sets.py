@@ -1,7 +1,7 @@
-"""Sets of rendered sites that stand for the federations of a paper: as unequal, and as far apart.
+"""Sets of rendered sites with the imbalance and the differences of a paper's federation.
 
-`endo700k` are the nine sites of FL-EndoViT's pre-training, 461-fold unequal; `fedsurg` are four centres whose
-operations have grades, of which the last is unseen in training.
+`endo700k` has the nine sites of FL-EndoViT's pre-training, 461-fold unequal. `fedsurg` has four centres with graded
+operations; the last centre never trains.
 """
 
 from __future__ import annotations

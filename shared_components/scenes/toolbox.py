@@ -1,4 +1,4 @@
-"""Every instrument there is, by kind, and which kinds the arms of an operation may hold."""
+"""All instruments by kind, and the kinds that the arms of an operation may hold."""
 
 from __future__ import annotations
 

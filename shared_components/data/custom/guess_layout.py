@@ -1,4 +1,4 @@
-"""Recognise the data in a folder: a public data set, or templates of where images and masks of one's own lie."""
+"""Recognise the data in a folder: a public data set, or templates for the paths of images and masks."""
 
 from __future__ import annotations
 

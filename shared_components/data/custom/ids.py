@@ -1,4 +1,4 @@
-"""The table of a site's own masks: from pixel values or colours to class names; and ITK-SNAP's files of label names."""
+"""Map pixel values or colours of a site's masks to class names; read ITK-SNAP's label descriptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Propose which videos a site trains, validates and tests on: as their folders are called, or else by their order."""
+"""Propose training, validation and test videos, by folder names or else by order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Take the inventory of a site: of own data, or of a public data set."""
+"""Take the inventory of a site's own data or public data set."""
 
 from __future__ import annotations
 

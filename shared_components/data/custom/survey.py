@@ -1,4 +1,4 @@
-"""What a new site.yaml has to say and can be seen: the values in the masks, a split by videos, a video's rate."""
+"""Measure what a new site.yaml needs: the values in the masks, the videos, their frame rate and numbering."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The models of one run that are rows of their own: after the last round, averaged over rounds, and controls.
+"""Models of a run that have rows of their own: last round, averaged over rounds (SWA), and controls.
 
-A run trains once: its last model, from which training would go on, and the mean over its last rounds (SWA) are two
-rows. Nothing is chosen by a score, so that the validation videos may score them; but rows of `best_round` are.
+A run trains once for all these rows. No model is chosen by a score, except in `best_round`, so the validation videos
+may score them.
 """
 
 from __future__ import annotations

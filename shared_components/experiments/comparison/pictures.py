@@ -1,4 +1,4 @@
-"""Small pictures of a few test frames, the same for every method: written when a run is scored, read for the page."""
+"""Write small pictures of a few test frames when a run is scored, and read them for the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compared: variants of methods, presets of them, sizes of runs, and every run's settings and digest."""
+"""Rows and presets of a comparison, sizes of runs, and the settings and digest of every run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read the runs of a comparison; means over seeds, and whether the best two differ."""
+"""Read the runs of a comparison, average them over seeds and test whether the best two rows differ."""
 
 from __future__ import annotations
 

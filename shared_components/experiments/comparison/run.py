@@ -1,4 +1,4 @@
-"""One run of a comparison: train, then score every site's best model; started by `comparison` in its own process."""
+"""Train one run of a comparison and score every site's best model, in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sites of a comparison: the user's, or synthetic ones that are hard on purpose; some with the server's frames."""
+"""Sites of a comparison: the user's own, or synthetic ones that are hard on purpose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rows of FL-EndoViT's downstream tables begin from: the seed, shipped weights, or files of the command line."""
+"""Initial weights of the rows of FL-EndoViT's downstream tables: random, shipped, or from a file."""
 
 from __future__ import annotations
 

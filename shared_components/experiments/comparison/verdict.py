@@ -1,4 +1,4 @@
-"""A comparison in one sentence: from which rows the best one differs beyond chance, and from which it does not."""
+"""Summarise a comparison in one sentence: which rows differ significantly from the best row."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Two rows beside each other, video by video: split violins as in FL-EndoViT's figures, and their exact paired test.
+"""Compare two rows video by video: split violins as in FL-EndoViT's figures, and an exact paired test.
 
-A value is the mean over the seeds that both rows have. Violins are of videos or, where a task scores no videos, of
-frames; the test is always of videos, since frames of one video are no repetitions.
+A value is the mean over the seeds that both rows have. If a task scores no videos, the violins show frames. The test
+always uses videos, since frames of the same video are not independent.
 """
 
 from __future__ import annotations

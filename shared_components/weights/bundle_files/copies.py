@@ -1,4 +1,4 @@
-"""Copies of bundles that need no other: for MONAI's model zoo and tools, and for the Hugging Face hub."""
+"""Copy bundles so that they run on their own: for MONAI's model zoo and tools, and for the Hugging Face hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make a bundle's plain files from what all bundles share and from `bundles/<name>.yaml`, which is its own."""
+"""Generate a bundle's files from the shared templates and `bundles/<name>.yaml`."""
 
 from __future__ import annotations
 

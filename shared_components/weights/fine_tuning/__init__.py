@@ -1,1 +1,1 @@
-"""Fine-tuning of a bundle's weights on one site's few labelled frames, within minutes."""
+"""Fine-tune a bundle's weights on a few labelled frames of one site, within minutes."""

@@ -1,4 +1,4 @@
-"""The frames that a site trains, validates and tests on, and what its scores can show."""
+"""Choose the frames to train, validate and test on, and list the limits of their scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A picture of test frames: frame, truth, and the predictions before and after a training."""
+"""Draw test frames with ground truth and the predictions before and after a training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choose the size of the input, the batch and the steps of a fine-tuning from the measured speed and the minutes."""
+"""Choose input size, batch size and steps of a fine-tuning from the measured speed and the time limit."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MOST_MINUTES = 7 * 24 * 60
 
 @dataclass(frozen=True)
 class Settings:
-    """What a person asks of a fine-tuning; None: it is chosen.
+    """Options of a fine-tuning; None: chosen automatically.
 
     Attributes:
-        minutes: It is to take at most, scoring included; not of given `steps`, which are all taken.
+        minutes: Time limit, scoring included; ignored if `steps` is given.
         start: ``random``, ``rendered`` (the shipped weights) or the path of a checkpoint.
         size: (height, width) of the network's input.
-        steps: At most; the training may stop before.
+        steps: Maximum number of steps; training may stop earlier.
         device: As `machine.device` takes it.
 
     Raises:
@@ -74,7 +74,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is trained, and how long it takes.
+    """Steps and sizes of a fine-tuning, with the estimated time.
 
     Attributes:
         every: Steps between two validations.
@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """Estimated for all of it."""
+        """Estimated total time."""
         return self.seconds_of_training + self.seconds_of_scoring
 
     def facts(self) -> dict[str, Any]:

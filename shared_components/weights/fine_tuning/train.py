@@ -53,14 +53,14 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a fine-tuning has made.
+    """Result of a fine-tuning.
 
     Attributes:
         folder: Holds `model`, `picture` and the record.
-        metric: By which the model was chosen, and which ``before`` and ``after`` begin with.
-        before, after: Scores on the test frames, see `evaluation.thorough`; of the received and of the new model.
-        steps: Taken; `chosen` is whether any of them was better than the start on the validation frames.
-        remarks: What the scores cannot show, a sentence each.
+        metric: Metric that chose the model; the first one in ``before`` and ``after``.
+        before, after: Test scores of the initial and of the new model, see `evaluation.thorough`.
+        steps: Number of steps. chosen: Whether the new model is better than the initial one on the validation frames.
+        remarks: Limits of the scores, a sentence each.
     """
 
     folder: Path

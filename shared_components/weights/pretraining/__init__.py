@@ -1,1 +1,1 @@
-"""Pre-training on scenes that are rendered as they are needed."""
+"""Pre-train networks on scenes that are rendered on demand."""

@@ -1,4 +1,4 @@
-"""What is rendered for a network that follows objects: of what kind, how far apart, and which of them have boxes."""
+"""Choose clip length, frame rate and prompted objects of the videos for a network that tracks objects."""
 
 from __future__ import annotations
 

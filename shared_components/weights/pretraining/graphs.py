@@ -1,4 +1,4 @@
-"""Steps recorded as CUDA graphs: one launch in place of some thousand of small kernels."""
+"""Record training steps as CUDA graphs: one launch instead of thousands of small kernels."""
 
 from __future__ import annotations
 

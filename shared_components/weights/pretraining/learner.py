@@ -1,4 +1,4 @@
-"""A network, its moving average and its optimizer, from step to step."""
+"""Train a network and its moving average, step by step."""
 
 from __future__ import annotations
 

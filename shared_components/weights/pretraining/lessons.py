@@ -1,6 +1,6 @@
-"""What each step learns: the task itself or, for a network prompted with boxes, to follow objects and to see depth.
+"""Training objectives of a pre-training: the task itself or, for a network with box prompts, object tracking and depth.
 
-With 0 objects such a network's image encoder learns every pixel's class: from a box alone it learns slowly.
+With 0 objects, the image encoder of such a network learns the class of every pixel, since boxes teach it slowly.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Batches of rendered frames, made as they are needed and never written to disk.
+"""Render batches of frames on demand, without writing them to disk.
 
-The j-th group is B videos of F frames each, which give F batches: the frames of a batch are of different videos, and a
-video's frames are seconds apart. For a task of clips a video gives F clips, each one frame later than the one before,
-at the clips' interval. For a network that follows objects, a group's clips have a length of their own, and its videos
-a pace and objects of their own, see `filming`. A group depends on the seed and its number alone, so that any process
-can make it, and training can resume at any step.
+A group is B videos of F frames, which give F batches. The frames of a batch come from different videos, and the frames
+of a video are seconds apart. For a task on clips, a video gives F clips; each starts one frame after the previous clip.
+For a network that tracks objects, `filming` chooses clip length, frame rate and objects. A group depends only on the
+seed and its number, so any process can render it and training can resume at any step.
 """
 
 from __future__ import annotations

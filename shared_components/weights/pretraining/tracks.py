@@ -1,9 +1,9 @@
-"""How well a network follows objects from a box in a video's first frame, beside three controls that stand still.
+"""Score how well a network tracks objects from a box in the first frame, compared with three static baselines.
 
-Videos are of looks that training never draws. A score is the IoU of an object with the truth, by the number of frames
-since its box; objects count that the first frame shows, in the frames that show them. The controls, held still: the
-area of the box that was given; the network's own mask of the first frame, the fair one, since it has the same input;
-and the true mask of the first frame, which nobody has who gives a box.
+The videos have looks that training never draws. A score is the IoU of an object with the ground truth, by the number of
+frames since its box. Only objects visible in the first frame count. The baselines repeat one mask in all frames: the
+area of the box; the network's own mask of the first frame (the fair baseline, with the same input); and the ground
+truth of the first frame.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Calibrate weights on scenes that they have not seen, and measure how often that is wrong, see `core.calibration`.
+"""Calibrate weights on held-out scenes and measure the error rates, see `core.calibration`.
 
-What a model knows are scenes of endoscopes in a body cavity, of the families `KNOWN`, whatever else it was trained on:
-real frames that its scores were measured on are of these alone. Those of `OTHERS` show what an eye and a hollow organ
-look like. Beside the encoder's score stand those of simpler maps of the same frames, treated alike, so that the card
-says what the encoder is worth.
+Scenes of the families `KNOWN` (endoscopes in a body cavity) count as in distribution, whatever else the model was
+trained on, since the real frames of its scores show only such scenes. Scenes of `OTHERS` (an eye, a hollow organ) count
+as out of distribution. The card also reports simpler features of the same frames as baselines.
 """
 
 from __future__ import annotations

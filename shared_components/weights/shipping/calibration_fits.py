@@ -1,6 +1,6 @@
-"""What a calibration is fitted by: the reference of a distance, the way to other videos, and a temperature.
+"""Fit a calibration: reference features, the distance to other videos, and a temperature.
 
-Kept from `core.calibration`, since a prediction needs none of it and waits for scipy's import.
+The fits are not in `core.calibration`, because a prediction does not need them and scipy is slow to import.
 """
 
 from __future__ import annotations

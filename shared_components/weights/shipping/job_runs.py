@@ -1,4 +1,4 @@
-"""What the run of a federated job says of its model for outsiders, as `pretraining.json` does of a pre-training."""
+"""Read from a federated job's run what `pretraining.json` records of a pre-training."""
 
 from __future__ import annotations
 

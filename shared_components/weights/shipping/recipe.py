@@ -1,7 +1,7 @@
-"""Recipes of shipped weights: trainings from random weights on, candidates, and the choice of one of them.
+"""Recipes of shipped weights: training stages, candidates, and the choice of a candidate.
 
-A candidate is chosen by rendered looks that neither training nor card shows, and by real sites that are named for it.
-What else is scored for the card is looked at once, after the choice.
+A candidate is chosen on rendered looks that are used neither for training nor for the card, and on the real sites named
+for the choice. All other sites are scored once, after the choice.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from shared_components.weights.shipping.weights import (
 
 FOLDER = Path(__file__).parent / "recipes"
 CHOOSING = 1_500_000
-"""Looks from this number on choose a candidate: below are those of training and its checks, above those of a card."""
+"""First number of the looks that choose a candidate; training uses smaller numbers, the card larger ones."""
 CHOICE, SCORES = "choice.json", "choice_scores.json"
 Option = str | int | float | bool | list[str]
 
 
 class Stage(Schema, frozen=True):
-    """A training: the stage that it goes on from, and options of `surgfl pretrain` by name."""
+    """A training: the stage it starts from, and options of `surgfl pretrain` by name."""
 
     options: dict[str, Option]
     begins: str = RANDOM
 
 
 class Recipe(Schema, frozen=True):
-    """How the weights of some bundles, of one network, are made.
+    """Training of the weights that bundles with one network ship.
 
     Attributes:
-        bundles: which ship them; the network of the first is trained.
+        bundles: bundles that ship the weights; the network of the first one is trained.
         common: options of `surgfl pretrain` of all stages.
-        stages: trainings by name, each after the one that it begins from.
-        candidates: the stages of which one is shipped.
-        unseen: looks of each family by which it is chosen; families: these.
+        stages: trainings by name, in order; each may start from an earlier stage.
+        candidates: stages to choose from.
+        unseen: number of looks per family that choose the candidate. families: the families.
     """
 
     bundles: list[str]

@@ -1,4 +1,4 @@
-"""The weights of a pre-training in half precision, their scores where they have not trained, and the card of both."""
+"""Convert pre-trained weights to half precision, score them on held-out data and write the card."""
 
 from __future__ import annotations
 
