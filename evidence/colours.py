@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shared_components.common.machine import hardware
+from shared_components.core.bundle import load_bundle
 from shared_components.core.labels import LabelScore
 from shared_components.core.task import Task, make_task
 from shared_components.data.samples import Item, read_sample, samples
@@ -27,7 +28,6 @@ from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison.fedsurg_presets import BUNDLE, FEDSURG_SCALES, TASK
 from shared_components.experiments.comparison.sites import set_sites
 from shared_components.federation.provenance import commit
-from shared_components.networks.bundle_config import load_bundle
 
 KIND = "classification"
 BINS = 16

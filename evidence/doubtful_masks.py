@@ -21,13 +21,13 @@ from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.trained_model import Trained, load_trained
 from shared_components.data.readers import find_reader
 from shared_components.data.samples import LABELLED
-from shared_components.experiments.pretraining.stream import held_out
-from shared_components.experiments.shipping.calibrating import FIRST, KNOWN
 from shared_components.federation.provenance import commit
 from shared_components.inference.doubtful import LIMIT, DoubtWatch
 from shared_components.inference.frames import Shot
 from shared_components.inference.predict import Predictor
 from shared_components.reporting.tables import Table, as_markdown
+from shared_components.weights.pretraining.stream import held_out
+from shared_components.weights.shipping.calibrating import FIRST, KNOWN
 
 Pair = tuple[np.ndarray, np.ndarray]  # a frame, uint8 RGB (H, W, 3), and its label (H, W)
 LOOKS, FRAMES = FIRST + 9000, 6  # looks from this number on, which nothing else uses; frames of a rendered video

@@ -38,9 +38,9 @@ from shared_components import __version__
 if TYPE_CHECKING:
     from shared_components.data.site import Site
     from shared_components.experiments.comparison.results import Comparison
-    from shared_components.experiments.fine_tuning.train import Outcome
     from shared_components.federation.messages import Job
     from shared_components.inference.arrays import Model
+    from shared_components.weights.fine_tuning.train import Outcome
 
 __all__ = ["Simulation", "__version__", "compare", "load", "simulate", "site", "train"]
 
@@ -146,15 +146,15 @@ def train(
 
     Returns:
         Paths ``model`` and ``picture``, test scores ``before`` and ``after`` training, and ``remarks`` on the limits
-        of these scores. See `experiments.fine_tuning.train.Outcome`.
+        of these scores. See `weights.fine_tuning.train.Outcome`.
 
     Raises:
         ValueError: An argument or the data cannot be used. Nothing was written.
     """
     from shared_components.common.progress_display import shown
     from shared_components.data.site import Site
-    from shared_components.experiments.fine_tuning.plan import Settings
-    from shared_components.experiments.fine_tuning.train import fine_tune
+    from shared_components.weights.fine_tuning.plan import Settings
+    from shared_components.weights.fine_tuning.train import fine_tune
 
     where = folder if isinstance(folder, Site) else site(folder, ids=ids)
     settings = Settings(minutes, bundle, str(start), size, batch_size, steps, seed, device)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_components.data.synthetic.site import write_site
+from shared_components.scenes.site import write_site
 from tests.docs.files import HEIGHT, WIDTH
 
 pytestmark = pytest.mark.slow

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from evidence.following import first_and_later
-from shared_components.experiments.pretraining.tracks import NETWORK
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.core.bundle import load_bundle
+from shared_components.networks.bundle_config import build_network
+from shared_components.weights.pretraining.tracks import NETWORK
 
 
 def test_the_first_frame_and_the_mean_of_the_later_ones_are_told_apart():

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor
 
 from evidence.benchmarks.turns import fastest
+from shared_components.core.bundle import load_bundle
 from shared_components.core.method import Models, Profile, Update, load_method
 from shared_components.core.partition import Partition, Pieces
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 
 SITES = 8
 REPEATS = 3

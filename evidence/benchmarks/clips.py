@@ -17,9 +17,10 @@ from typing import Any
 import torch
 
 from evidence.benchmarks.site_round import SIZE, Variant, fastest, render
+from shared_components.core.bundle import load_bundle
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, partition_network
-from shared_components.networks.bundle_config import load_bundle, weightless
+from shared_components.networks.bundle_config import weightless
 
 CLIP = {"frames": 4, "interval": 0.2}
 SINGLE_FRAMES = {"temporal": False, "text": "none"}

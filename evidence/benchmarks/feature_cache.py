@@ -19,9 +19,9 @@ from shared_components.core.method import load_method
 from shared_components.core.partition import Partition, partition_network, train_mode
 from shared_components.core.task import Task, make_task
 from shared_components.core.training import make_context, make_optimizer, train_step
+from shared_components.core.training_settings import Training
 from shared_components.data.dataset import collated
 from shared_components.data.transforms import to_tensors
-from shared_components.networks.bundle_config import Training
 from shared_components.networks.sam2_video import Sam2Clips
 
 FRAMES = 2

@@ -22,15 +22,15 @@ from torch.nn import functional as F
 
 from evidence.benchmarks.pretraining_cost import counted
 from evidence.benchmarks.turns import fastest
+from shared_components.core.bundle import load_bundle
 from shared_components.core.optimizers import AdamW
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.trained_model import load_trained
-from shared_components.data.synthetic.scene import render_video
-from shared_components.experiments.pretraining.learner import Learner
-from shared_components.experiments.pretraining.plan import Phase, Settings, task_for
 from shared_components.federation.provenance import commit
-from shared_components.networks.bundle_config import load_bundle
 from shared_components.networks.fused_fpn import fuse
+from shared_components.scenes.scene import render_video
+from shared_components.weights.pretraining.learner import Learner
+from shared_components.weights.pretraining.plan import Phase, Settings, task_for
 
 HEIGHT, WIDTH, BATCH, CLASSES = 512, 640, 8, 4
 TURNS, REPEATS, PRODUCT = 3, 5, 8192  # rows of the large matrices

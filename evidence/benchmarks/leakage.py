@@ -31,19 +31,21 @@ from evidence.attacks.membership import losses
 from evidence.attacks.sent import Sent, joined, train_round
 from shared_components.common.atomic import write_json
 from shared_components.common.drawing.pictures import captioned, side_by_side
+from shared_components.core.bundle import load_bundle
 from shared_components.core.initial_weights import begin
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role
 from shared_components.core.task import Task, make_task
+from shared_components.core.training_settings import Training
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.dataset import SampleDataset, collated
 from shared_components.data.samples import samples
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
 from shared_components.federation.provenance import commit, hardware
-from shared_components.networks.bundle_config import Training, build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from shared_components.networks.tiny import Tiny
+from shared_components.scenes.site import write_site
 
 PARTS = CLASS_MAPS["parts"]
 VIDEOS = {"train": 2, "validation": 2, "test": 2}

@@ -16,9 +16,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, partition_network
 from shared_components.core.task import make_task
-from shared_components.data.synthetic.site_sets import IMAGES
 from shared_components.networks.mae_vit import CHANNELS, MaeVit
 from shared_components.networks.vit import ARCHITECTURES
+from shared_components.scenes.site_sets import IMAGES
 
 ROUNDS, HIDDEN = 15, 0.75
 PAPER = "the paper: 116.66 M parameters; 166.61 T a round, which are 0.227 G an image; 893 MB both ways; 121 GB"

@@ -9,9 +9,9 @@ import time
 
 import cv2
 
-from shared_components.data.synthetic.drawn_looks import FAMILIES
-from shared_components.data.synthetic.looks import SITE_LOOKS
-from shared_components.data.synthetic.scene import render_video
+from shared_components.scenes.drawn_looks import FAMILIES
+from shared_components.scenes.looks import SITE_LOOKS
+from shared_components.scenes.scene import render_video
 
 VIDEOS, FRAMES = 10, 24
 

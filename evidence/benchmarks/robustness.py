@@ -29,7 +29,6 @@ from evidence.attacks.labels import flip_site
 from evidence.attacks.replies import attacked
 from evidence.benchmarks.robustness_tables import BEYOND, CASES, METHODS, Case, tables
 from shared_components.common.atomic import write_json
-from shared_components.data.synthetic.site import plan_sites, write_site
 from shared_components.federation.in_process import answer, open_together
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.protocol import Answers, Ask, Conversation, conduct
@@ -37,6 +36,7 @@ from shared_components.federation.provenance import commit, hardware
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.site.runner import SiteRunner
 from shared_components.networks.bundle_config import bundle_for
+from shared_components.scenes.site import plan_sites, write_site
 
 HONEST, HOSTILE = 2, 2  # rounds before the attack, and with it
 SITES, ATTACKER = 5, "site-5"

@@ -15,7 +15,7 @@ from shared_components.core.method import load_method
 from shared_components.core.partition import partition_network
 from shared_components.core.task import make_task
 from shared_components.core.training import make_context, make_optimizer, train_step
-from shared_components.networks.bundle_config import Training
+from shared_components.core.training_settings import Training
 from shared_components.networks.mae_vit import MaeVit
 
 REPEATS = 2

@@ -16,6 +16,7 @@ import torch
 
 from evidence.benchmarks.site_round import render
 from shared_components.core.aggregators.mean import mean_pieces
+from shared_components.core.bundle import load_bundle
 from shared_components.core.method import Update
 from shared_components.core.partition import Pieces
 from shared_components.federation.in_process import run_together
@@ -24,7 +25,7 @@ from shared_components.federation.provenance import commit, hardware
 from shared_components.federation.secure_sums.fixed_point import FixedPoint
 from shared_components.federation.secure_sums.keys import Keys, public_of
 from shared_components.federation.secure_sums.masks import Attempt, Masked, mask, take_off, unmask
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 
 COUNTS = (3, 9)
 SAMPLES = 1000

@@ -30,16 +30,16 @@ from shared_components.common.progress import Step, heard
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.task import make_task
 from shared_components.core.trained_model import Trained, load_trained
-from shared_components.data.synthetic.scene import render_video
+from shared_components.core.training_settings import PRECISIONS
 from shared_components.federation.provenance import commit, hardware
 from shared_components.inference.backends import PACKAGES, on_backend
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import FrameCount, Predictor, predict_all
 from shared_components.inference.results import PredictionFolder
 from shared_components.inference.video import H264Video
-from shared_components.networks.bundle_config import PRECISIONS
 from shared_components.networks.fused_fpn import fuse
 from shared_components.networks.tiny import Tiny
+from shared_components.scenes.scene import render_video
 
 RATE, TURNS, FRAMES = 25, 2, 6
 CASES = {(192, 256): (256, 320, 24), (512, 640): (512, 640, 8)}  # of the network: of the video, and its frames

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
-from shared_components.data.synthetic.site import plan_sites, write_site
 from shared_components.federation.in_process import answer, open_together
 from shared_components.federation.messages import Job, Message
 from shared_components.federation.protocol import conduct
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.site.runner import SiteRunner
+from shared_components.scenes.site import plan_sites, write_site
 
 SIZE = {"height": 96, "width": 128, "batch_size": 4, "iterations": 28, "learning_rate": 1e-3}  # of the demo
 REPEATS = 3

@@ -24,12 +24,12 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.task import Task, make_task
-from shared_components.data.synthetic.scene import render_video
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor, Streaming, predict_all, shown_frames
 from shared_components.inference.results import PredictionFolder
 from shared_components.inference.video import H264Video
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
+from shared_components.scenes.scene import render_video
 
 RATE = 25  # frames a second
 INTERVAL = 0.2

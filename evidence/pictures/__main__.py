@@ -40,9 +40,9 @@ from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.trained_model import load_trained
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.nifti import label_frames
-from shared_components.data.synthetic.scene import render_video
 from shared_components.experiments.comparison.plan import HELD_OUT, SCORES
 from shared_components.inference.predict import Predictor
+from shared_components.scenes.scene import render_video
 from tests.browser import WIDE, executable
 from tests.docs.notebook import executed
 from tests.docs.rules import blocks_of

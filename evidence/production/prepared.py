@@ -14,7 +14,7 @@ import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from shared_components.experiments.shipping.bundle_files.make import write_bundle
+from shared_components.weights.bundle_files.make import write_bundle
 from tests.federation.conftest import TOY
 from tests.flare.simulator import ROOT
 

@@ -1,4 +1,4 @@
-"""Scoring and inference inside MONAI's SupervisedEvaluator, by the `Scorer` and `Predictor` of the other programs."""
+"""Run scoring and inference inside MONAI's SupervisedEvaluator, with the library's `Scorer` and `Predictor`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import torch
 from ignite.engine import Engine, Events
 from ignite.metrics import Metric
 from monai.engines import SupervisedEvaluator, Workflow
-from torch import nn
 
 from shared_components import __version__
 from shared_components.common.atomic import write_text
@@ -34,6 +33,7 @@ from shared_components.core.evaluation import (
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import Task
 from shared_components.core.trained_model import MergedClasses
+from shared_components.core.training_settings import Training
 from shared_components.data.check import readable_samples
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import Sample
@@ -42,7 +42,6 @@ from shared_components.inference.frames import FrameStream
 from shared_components.inference.objects import Objects, recorded
 from shared_components.inference.predict import FrameCount, Predictor, missed
 from shared_components.inference.results import PredictionFolder
-from shared_components.networks.bundle_config import Training
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +170,7 @@ class ScoreWriter:
             "metrics": [metric.to_json() for metric in task.metrics],
             "checkpoint": self._checkpoint.name,
             "checkpoint_sha256": sha256_of(self._checkpoint),
-            **_merges(engine.network),
+            **({"merged_classes": engine.network.merges} if isinstance(engine.network, MergedClasses) else {}),
             **scores,
             "definitions": dict(task.definitions),
         }
@@ -205,11 +204,6 @@ class ScoreWriter:
                     writer.writerow(table_cells(["video", "frame", *row]))
                 writer.writerow(table_cells([sample.video, sample.index, *map(_cell, row.values())]))
         return text.getvalue()
-
-
-def _merges(network: nn.Module) -> dict[str, Any]:
-    """Return which learnt classes were merged to the scored ones."""
-    return {"merged_classes": network.merges} if isinstance(network, MergedClasses) else {}
 
 
 def _cell(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Refuse overrides that are misspelt, of a wrong kind or change nothing: MONAI accepts all of them in silence."""
+"""Refuse overrides that are misspelt, have the wrong type or change nothing; MONAI accepts them silently."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shared_components.common.machine import usable_device
 from shared_components.common.plain_yaml import read_own_yaml
 from shared_components.common.reject_code import refuse_code
 from shared_components.common.schema import check_values, shown
-from shared_components.core.trained_model import Remade
+from shared_components.core.trained_model import Rebuildable
 from shared_components.networks.adapter import adapted
 from shared_components.networks.network_class import is_ours
 
@@ -62,7 +62,7 @@ def bundle_root() -> str:
     return str(Path(workflow.config_root_path).resolve().parent)
 
 
-def buildable(network: nn.Module) -> Remade:
+def buildable(network: nn.Module) -> Rebuildable:
     """Return the network of `network_def` as one that can be built anew with another number of outputs.
 
     Ours are; one of another library is built from its `network_def`, see `adapter.adapted`.
@@ -72,7 +72,7 @@ def buildable(network: nn.Module) -> Remade:
             class is not allowed here, or cannot be adapted.
     """
     if is_ours(type(network)):
-        return cast(Remade, network)
+        return cast(Rebuildable, network)
     parser = _calling(ConfigParser)
     section = parser.get("network_def") if parser is not None else None
     kind = type(network)
@@ -82,7 +82,7 @@ def buildable(network: nn.Module) -> Remade:
     definition = {**section, "_target_": path if path.startswith("monai.") else section["_target_"]}
     try:
         refuse_code({key: value for key, value in definition.items() if key != "_target_"}, "network_def")
-        return cast(Remade, adapted(definition))
+        return cast(Rebuildable, adapted(definition))
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
@@ -104,7 +104,9 @@ def refuse_unknown_keys() -> None:
     _refuse_amp(parser)
     _refuse_missing_tracker(parser.get())
     known = ConfigParser.load_config_files(_files_in_use(workflow, options))
-    _refuse_unused(parser.get(), known)
+    for name, why in UNUSED.items():
+        if name in known and parser.get().get(name) != known[name]:
+            raise ConfigError(f"--{name} would change nothing, since {why}")
     added = _tracking_keys(options)
     present = {k: v for k, v in parser.get().items() if k != parser.meta_key and k not in added}
     for path, section in _unknown(present, known, parser):
@@ -191,12 +193,6 @@ def _refuse_amp(parser: ConfigParser) -> None:
         )
 
 
-def _refuse_unused(present: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    for section, why in UNUSED.items():
-        if section in known and present.get(section) != known[section]:
-            raise ConfigError(f"--{section} would change nothing, since {why}")
-
-
 def _refuse_missing_tracker(config: Any) -> None:
     for handler, (option, package) in TRACKERS.items():
         if handler in repr(config) and find_spec(package) is None:
@@ -235,19 +231,15 @@ def _files_in_use(workflow: ConfigWorkflow, options: Mapping[str, Any]) -> list[
         return [given] if isinstance(given, str) else list(given)
     present = set(workflow.parser.get())
     files = sorted(workflow.config_root_path.glob("*.yaml"), key=lambda path: path.stem != "train")
-    return [str(path) for path in files if _top_level_keys(path) <= present]
-
-
-def _top_level_keys(path: Path) -> set[str]:
-    return {key.split("#")[0].split("::")[0] for key in read_own_yaml(path.read_text("utf-8"))}
+    texts = {path: read_own_yaml(path.read_text("utf-8")) for path in files}
+    return [str(path) for path in files if {key.split("#")[0].split("::")[0] for key in texts[path]} <= present]
 
 
 def _running_workflow() -> tuple[ConfigWorkflow | None, Mapping[str, Any]]:
     """Return the workflow that evaluates the calling expression, and the options of MONAI's runner that made it.
 
-    From the callers' frames: MONAI evaluates an expression with the resolved values of other keys alone, and passes it
-    neither the workflow nor its parser. Only the parser has the overrides. The runner initialises a workflow while it
-    makes it, and runs it later.
+    Both come from the callers' frames, since MONAI 1.6 has no hook for them: an expression gets only resolved values
+    of other keys, and the runner builds a subclass of `ConfigWorkflow` only if the user adds `--workflow_name`.
     """
     callers = (frame for frame, _ in traceback.walk_stack(None))
     runner = next((frame.f_locals for frame in callers if frame.f_code is create_workflow.__code__), None)
@@ -301,7 +293,11 @@ def wrong_option(config: Mapping[str, Any]) -> str:
 
     A value that MONAI works out, an expression or a reference, is left to what reads it.
     """
-    plain = {key: str(v) if isinstance(v, Path) else v for key, v in config.items() if not _is_worked_out(v)}
+    plain = {
+        key: str(value) if isinstance(value, Path) else value
+        for key, value in config.items()
+        if not ConfigExpression.is_expression(value) and not (isinstance(value, str) and value.startswith("@"))
+    }
     try:
         check_values(KINDS, plain, key="--{}")
     except ValueError as error:
@@ -309,7 +305,3 @@ def wrong_option(config: Mapping[str, Any]) -> str:
     if "device" in plain and usable_device(plain["device"]) is None:
         return f"--device is {shown(plain['device'])}; it is a device of this machine, such as cpu or cuda:0"
     return ""
-
-
-def _is_worked_out(value: Any) -> bool:
-    return ConfigExpression.is_expression(value) or (isinstance(value, str) and value.startswith("@"))

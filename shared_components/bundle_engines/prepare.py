@@ -32,6 +32,7 @@ from shared_components.core.shipped_weights import EXPORTED, MODEL, is_export, s
 from shared_components.core.site_conditioning import describe_site
 from shared_components.core.task import Task, choose_task
 from shared_components.core.trained_model import network_of, read_as, task_learnt, told_as_asked, with_learnt_numbers
+from shared_components.core.training_settings import Training, training_from
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import coarser_ids
 from shared_components.data.dataset import SampleDataset
@@ -40,7 +41,7 @@ from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site
 from shared_components.data.splits import SEEN, refuse_test, seen_after
 from shared_components.inference import InferenceError
-from shared_components.networks.bundle_config import Training, check_size, training_from
+from shared_components.networks.bundle_config import check_size
 from shared_components.networks.checkpoints import CheckpointError, header_of
 from shared_components.networks.parts import freeze
 
@@ -309,8 +310,8 @@ def _print_sentence(kind: type[BaseException], error: BaseException, traceback: 
             return
         if isinstance(cause, OSError) and cause.strerror and (cause.filename or cause.errno in _NO_ROOM):
             where = cause.filename or "a file in output_dir"
-            said = f"error: {where}: {cause.strerror}; correct the path, or its rights, or make room there\n"
-            sys.stderr.write(printable(said))
+            sentence = f"error: {where}: {cause.strerror}; correct the path, or its rights, or make room there\n"
+            sys.stderr.write(printable(sentence))
             return
         cause = cause.__cause__
     sys.__excepthook__(kind, error, traceback)

@@ -17,16 +17,18 @@ from torch import distributed, nn
 
 from shared_components.bundle_engines.options import ConfigError
 from shared_components.common.progress import report_progress
+from shared_components.core.bundle import load_bundle
 from shared_components.core.feature_cache import FOLDER, open_cache
 from shared_components.core.method import Batch, Context, Method
 from shared_components.core.partition import partition_network, train_mode
 from shared_components.core.site_conditioning import condition_on_site
 from shared_components.core.task import Task, checkpoint_notes
 from shared_components.core.training import check_answers, check_network, make_context, train_step
+from shared_components.core.training_settings import Training
 from shared_components.data.dataset import Features, SampleDataset, batches
 from shared_components.data.profile_items import ITEMS
 from shared_components.data.site import Site
-from shared_components.networks.bundle_config import Training, load_bundle, weightless
+from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.network_arguments import differing
 

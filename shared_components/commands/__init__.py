@@ -24,6 +24,19 @@ def parsed(configure: Callable[[ArgumentParser], None], options: Sequence[str]) 
     return parser.parse_args(list(options))
 
 
+def named_values(option: str, texts: Sequence[str], example: str, *, empty: bool = True) -> dict[str, str]:
+    """Read an option that is given several times as NAME=VALUE; ValueError for another form, or a name given twice."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and (value or empty)):
+            raise ValueError(f"{option} is {text!r}; give {example}")
+        if name in found:
+            raise ValueError(f"{option} gives {name} twice; keep one of them")
+        found[name] = value
+    return found
+
+
 def add_clip(parser: ArgumentParser, frames: str) -> None:
     """Declare `--frames` and `--interval` of a clip."""
     parser.add_argument("--frames", type=int, default=1, help=frames)

@@ -10,7 +10,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from shared_components.commands._own_data import describe_own, find_own
+from shared_components.commands._own_data import describe_own, own_layout
 from shared_components.commands._talk import Talk, whole_from_1, yes_or_no
 from shared_components.data.custom.description import describe as read_description
 from shared_components.data.custom.guess_layout import known_layout
@@ -57,11 +57,9 @@ def add_description(parser: argparse._ActionsContainer) -> None:
     )
     parser.add_argument("--axes", choices=("header", "stored"), help="of NIfTI volumes; default: as the header says")
     parser.add_argument(
-        "--threshold",
-        type=float,
-        metavar="SHARE",
+        "--threshold", type=float, metavar="SHARE",
         help="of a pixel on a smoothed edge of a mask, from which it is of a class",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--mask-numbers", metavar="WHAT", help="what masks of a video are numbered by: frames, fps=1 or every=25"
     )
@@ -110,16 +108,16 @@ def _config(args: argparse.Namespace, out: Path, talk: Talk) -> dict[str, Any]:
         inventory = public_stock(folder, source, config["split"], given=given)
     else:
         files = scan(folder)
-        found = find_own(args, folder, files)
-        described = describe_own(args, folder, talk, found)
-        own, _ = read_description(found.kind, described)
+        layout = own_layout(args, folder, files)
+        described = describe_own(args, folder, talk, layout)
+        own, _ = read_description(layout.kind, described)
         config |= {"dataset": described.pop("dataset"), "root": root, **described}
-        videos = list(found.videos) or own_videos(folder, found)
-        config["split"] = _split(args, talk, found.kind, videos, lambda v: labelled_frames(folder, own, v))
+        videos = list(layout.videos) or own_videos(folder, layout)
+        config["split"] = _split(args, talk, layout.kind, videos, lambda v: labelled_frames(folder, own, v))
         agreed = ["unlabelled"] * (talk.ask or args.partly_labelled is not None) + ["split"] * given
         agreed += {"frames": ["label volumes"], "nifti": ["masks"]}.get(args.dataset or "", [])
         ignored = [str(value) for value, name in config["ids"].items() if name == IGNORE]
-        inventory = own_stock(folder, own, config["split"], ignored=ignored, found=files, agreed=agreed)
+        inventory = own_stock(folder, own, config["split"], ignored=ignored, scanned=files, agreed=agreed)
     _agree(args, talk, inventory)
     return config | _rest(args, talk)
 
@@ -162,7 +160,7 @@ def _split(
     proposed = propose_split(videos, frames)
     if not talk.ask:
         return proposed
-    print("proposed: " + "; ".join(f"{split} {_shown(listed)}" for split, listed in proposed.items()))
+    print("proposed: " + "; ".join(f"{split} {_split_text(listed)}" for split, listed in proposed.items()))
     if talk.get("--train", None, "take this split", "yes", yes_or_no):
         return proposed
     asked = {
@@ -179,7 +177,7 @@ def _listed(text: str, videos: Sequence[str]) -> list[str]:
     return names
 
 
-def _shown(listed: Sequence[Any]) -> str:
+def _split_text(listed: Sequence[Any]) -> str:
     return ", ".join(
         one if isinstance(one, str) else " ".join(f"{v}[{a}:{b}]" for v, (a, b) in one.items()) for one in listed
     )

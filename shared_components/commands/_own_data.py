@@ -11,7 +11,7 @@ from typing import Any
 from shared_components.commands._talk import Talk, counts_read, share_read, yes_or_no, zero_or_one
 from shared_components.common.counted import counted
 from shared_components.data.custom.description import CLASS, KINDS, refuse_classes_of_films
-from shared_components.data.custom.guess_layout import Found, class_words, look_at
+from shared_components.data.custom.guess_layout import FolderLayout, class_words, guess_layout
 from shared_components.data.custom.ids import (
     BACKGROUND,
     IGNORE,
@@ -30,25 +30,25 @@ from shared_components.data.custom.survey import Values, numbering_of, own_video
 from shared_components.data.site import SiteError
 
 
-def describe_own(args: argparse.Namespace, folder: Path, talk: Talk, found: Found) -> dict[str, Any]:
-    videos = list(found.videos) or own_videos(folder, found)
-    what = "label volumes" if found.kind == "nifti" else "masks"
-    print(f"{args.folder}: {counted(len(videos), 'video')} at {found.images!r}, {what} at {found.masks!r}")
-    values, threshold = _values(args, folder, talk, found, videos)
+def describe_own(args: argparse.Namespace, folder: Path, talk: Talk, layout: FolderLayout) -> dict[str, Any]:
+    videos = list(layout.videos) or own_videos(folder, layout)
+    what = "label volumes" if layout.kind == "nifti" else "masks"
+    print(f"{args.folder}: {counted(len(videos), 'video')} at {layout.images!r}, {what} at {layout.masks!r}")
+    values, threshold = _values(args, folder, talk, layout, videos)
     described: dict[str, Any] = {
-        "dataset": found.kind,
-        "images": found.images,
-        "masks": found.masks,
-        "ids": _class_words(args, talk, values, found)
-        if found.words
+        "dataset": layout.kind,
+        "images": layout.images,
+        "masks": layout.masks,
+        "ids": _class_words(args, talk, values, layout)
+        if layout.words
         else _ids(args, talk, values, label_names(folder)),
     }
     if threshold is not None:
         described["threshold"] = threshold
-    if values.unlabelled and _is_partly_labelled(args, talk, found, values):
+    if values.unlabelled and _is_partly_labelled(args, talk, layout, values):
         described["partly_labelled"] = True
-    rate = args.rate if args.rate is not None else video_rate(folder, found, videos)
-    described |= {**_numbering(args, talk, folder, found, videos), **({} if rate is None else {"rate": rate})}
+    rate = args.rate if args.rate is not None else video_rate(folder, layout, videos)
+    described |= {**_numbering(args, talk, folder, layout, videos), **({} if rate is None else {"rate": rate})}
     if values.turned is not None and args.axes is None:
         print(
             f"note: {values.turned} says that its axes point otherwise than x, y, t; it is read as ITK-SNAP and 3D "
@@ -59,23 +59,25 @@ def describe_own(args: argparse.Namespace, folder: Path, talk: Talk, found: Foun
     return described
 
 
-def find_own(args: argparse.Namespace, folder: Path, files: Scan) -> Found:
+def own_layout(args: argparse.Namespace, folder: Path, files: Scan) -> FolderLayout:
     kind = args.dataset if args.dataset in KINDS else None
     if not args.images and not args.masks:
-        return look_at(folder, kind, found=files)
+        return guess_layout(folder, kind, files=files)
     if not (args.images and args.masks):
         raise SiteError("--images and --masks go together; give both, or neither")
     refuse_classes_of_films(args.images, args.masks)
     words = class_words(files, args.images, args.masks) if CLASS in args.masks else ()
-    return Found(kind or ("nifti" if ".nii" in args.masks else "frames"), args.images, args.masks, (), words)
+    return FolderLayout(kind or ("nifti" if ".nii" in args.masks else "frames"), args.images, args.masks, (), words)
 
 
 def _values(
-    args: argparse.Namespace, folder: Path, talk: Talk, found: Found, videos: Sequence[str]
+    args: argparse.Namespace, folder: Path, talk: Talk, layout: FolderLayout, videos: Sequence[str]
 ) -> tuple[Values, float | None]:
     """Read all masks; return their values, and the threshold of smoothed edges."""
-    read = words_of if found.words else partial(values_of, known=_known_numbers(args, folder))
-    values = read(folder, found, videos, threshold=args.threshold)
+    read = words_of
+    if not layout.words:  # values that have a name already tell the numbers of a grey palette apart
+        read = partial(values_of, known=[*_given_ids(args.id, coloured=False), *label_names(folder)])
+    values = read(folder, layout, videos, threshold=args.threshold)
     if args.threshold is not None or not values.edges:
         return values, args.threshold
     what = f"the edges of the masks are smoothed (anti-aliased): {values.edges} of their values lie along edges alone"
@@ -86,19 +88,14 @@ def _values(
         )
     question = f"{what}; from which share of a pixel on is it of a class"
     threshold = talk.get("--threshold", None, question, "0.5", share_read)
-    return read(folder, found, videos, threshold=threshold), threshold
-
-
-def _known_numbers(args: argparse.Namespace, folder: Path) -> list[Value]:
-    """Return the values that have a name already, by which numbers of a grey palette are told apart."""
-    return [*_given_ids(args.id, coloured=False), *label_names(folder)]
+    return read(folder, layout, videos, threshold=threshold), threshold
 
 
 def _numbering(
-    args: argparse.Namespace, talk: Talk, folder: Path, found: Found, videos: Sequence[str]
+    args: argparse.Namespace, talk: Talk, folder: Path, layout: FolderLayout, videos: Sequence[str]
 ) -> dict[str, Any]:
     """Return the numbering of a video's masks, and the number of the first mask."""
-    seen = None if found.kind != "frames" or found.words else numbering_of(folder, found, videos)
+    seen = None if layout.kind != "frames" or layout.words else numbering_of(folder, layout, videos)
     counts, first = args.mask_numbers, args.first_frame
     if seen is not None:
         known = seen.certain or (first is not None and (counts is not None or seen.counts == FRAMES))
@@ -110,8 +107,8 @@ def _numbering(
         counts, first = counts or seen.counts, seen.first if first is None else first
         if not known and not talk.ask:
             print(_numbering_note(counts, first))
-    said = {} if counts in (None, FRAMES) else {"mask_numbers": counts}
-    return {**({"first_frame": first} if first else {}), **said}
+    numbering = {} if counts in (None, FRAMES) else {"mask_numbers": counts}
+    return {**({"first_frame": first} if first else {}), **numbering}
 
 
 _ASK_COUNTS = (
@@ -132,24 +129,24 @@ def _numbering_note(counts: str, first: int) -> str:
     )
 
 
-def _class_words(args: argparse.Namespace, talk: Talk, values: Values, found: Found) -> dict[str, str]:
+def _class_words(args: argparse.Namespace, talk: Talk, values: Values, layout: FolderLayout) -> dict[str, str]:
     """Return the class of each word in the names of masks: its given name, or the word itself; a number is asked."""
     given = {text.strip(): name.strip() for text, _, name in (one.partition("=") for one in args.id)}
-    if odd := [text for text in given if text not in found.words]:
+    if odd := [text for text in given if text not in layout.words]:
         print(
-            f"note: --id {odd[0]} is not used, since each class has masks of its own, called {', '.join(found.words)}; "
-            f"to give one another name: --id {found.words[0]}=NAME"
+            f"note: --id {odd[0]} is not used, since each class has masks of its own, called "
+            f"{', '.join(layout.words)}; to give one another name: --id {layout.words[0]}=NAME"
         )
-    table = {word: given[word] for word in found.words if word in given}
-    for word in found.words:
+    table = {word: given[word] for word in layout.words if word in given}
+    for word in layout.words:
         if word not in table and not word.isdecimal():
             table[word] = word
-    for word in found.words:
+    for word in layout.words:
         if word not in table:
             where = f"in {values.masks[word]} of {counted(values.count, 'frame')}"
             question = f"masks called {word!r} ({where}) are (a name or {IGNORE})"
             table[word] = talk.get(f"--id {word}=NAME", None, question, None, class_name)
-    return parse_words({word: table[word] for word in found.words})
+    return parse_words({word: table[word] for word in layout.words})
 
 
 def _ids(args: argparse.Namespace, talk: Talk, values: Values, described: Mapping[int, str]) -> dict[Any, str]:
@@ -193,10 +190,10 @@ def _number_first(value: Value) -> tuple[bool, Value]:
     return isinstance(value, tuple), value
 
 
-def _is_partly_labelled(args: argparse.Namespace, talk: Talk, found: Found, values: Values) -> bool:
+def _is_partly_labelled(args: argparse.Namespace, talk: Talk, layout: FolderLayout, values: Values) -> bool:
     """Return whether frames without a mask are left out; a volume's frame without a label may also show nothing."""
     given = args.partly_labelled
-    if found.kind == "frames":
+    if layout.kind == "frames":
         question = f"leave out {counted(values.unlabelled, 'image')} without a mask"
         return talk.get("--partly-labelled", given, question, "yes", yes_or_no)
     question = (

@@ -4,13 +4,8 @@ import argparse
 from pathlib import Path
 
 from shared_components.commands import report_generated
-from shared_components.experiments.shipping.bundle_files.copies import write_zoo
-from shared_components.experiments.shipping.bundle_files.make import (
-    check_weights,
-    described_bundles,
-    outdated_files,
-    write_bundle,
-)
+from shared_components.weights.bundle_files.copies import write_zoo
+from shared_components.weights.bundle_files.make import check_weights, described_bundles, outdated_files, write_bundle
 
 HELP = "write bundles/<name>/ from bundles/<name>.yaml and what all bundles share"
 

@@ -16,10 +16,10 @@ from shared_components.core.calibration import (
     write_calibration,
 )
 from shared_components.core.shipped_weights import shipped_weights
-from shared_components.experiments.shipping.bundle_files.make import check_with_sharing, write_with_sharing
-from shared_components.experiments.shipping.calibrating import calibrate
-from shared_components.experiments.shipping.weights import real_sites
 from shared_components.reporting.tables import Table, as_text
+from shared_components.weights.bundle_files.make import check_with_sharing, write_with_sharing
+from shared_components.weights.shipping.calibrating import calibrate
+from shared_components.weights.shipping.weights import real_sites
 
 HELP = "calibrate the weights of a bundle: when a video is unlike what they have learnt, and their probabilities"
 

@@ -9,14 +9,16 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, get_args
 
-from shared_components.commands import parsed
+from shared_components.commands import named_values, parsed
 from shared_components.common.arguments import between, height_and_width
 from shared_components.common.counted import counted
 from shared_components.common.extras import require_federation
 from shared_components.common.plain_yaml import YamlError, read_yaml
 from shared_components.common.progress_display import shown
+from shared_components.core.bundle import takes_squares
 from shared_components.core.initial_weights import RENDERED, chosen_start
 from shared_components.core.method import method_names
+from shared_components.core.training_settings import Optimizer, with_settings
 from shared_components.data.site_file import without_site
 from shared_components.experiments.comparison import plan, presets, sites, starts
 from shared_components.experiments.comparison.output import refuse_foreign, set_aside, write_all
@@ -25,7 +27,7 @@ from shared_components.experiments.comparison.schedule import carry_out_all, sid
 from shared_components.experiments.comparison.tables import own_tables
 from shared_components.flare.deployment.job_files import described_jobs
 from shared_components.flare.deployment.job_folder import jobs_folder
-from shared_components.networks.bundle_config import Optimizer, bundle_for, takes_squares, with_settings
+from shared_components.networks.bundle_config import bundle_for
 from shared_components.reporting.tables import as_markdown
 
 MOST_SEEDS = 1000
@@ -63,11 +65,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="argument of the bundle's network, or its class; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "--start",
-        metavar="random|rendered|PATH",
+        "--start", metavar="random|rendered|PATH",
         help="what networks begin from: the seed, the weights that bundles ship, or a file; default: the preset's own, "
         "or rendered",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--start-of", action="append", default=[], metavar="START=FILE",
         help=f"weights that the rows of {', '.join(starts.GIVEN)} begin from; may be repeated",
@@ -157,28 +158,19 @@ def _comparison(
 def arguments(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Read ``qfedavg.q=2`` as {"qfedavg": {"q": 2}}; ValueError for another form, or an argument given twice."""
     found: dict[str, dict[str, Any]] = {}
-    for text in texts:
-        left, equals, value = text.partition("=")
-        method, dot, key = left.partition(".")
-        if not (equals and dot and method and key):
-            raise ValueError(f"--argument is {text!r}; give a method's argument such as qfedavg.q=2")
-        if key in found.setdefault(method, {}):
-            raise ValueError(f"--argument gives {left} twice; keep one of them")
-        found[method][key] = _value(f"--argument {left}", value)
+    example = "a method's argument such as qfedavg.q=2"
+    for left, value in named_values("--argument", texts, example).items():
+        method, _, key = left.partition(".")
+        if not (method and key):
+            raise ValueError(f"--argument is {f'{left}={value}'!r}; give {example}")
+        found.setdefault(method, {})[key] = _value(f"--argument {left}", value)
     return found
 
 
 def network_arguments(texts: Sequence[str]) -> dict[str, Any]:
     """Read ``size=512`` as {"size": 512}; ValueError for another form, or an argument given twice."""
-    found: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not (equals and key):
-            raise ValueError(f"--network is {text!r}; give an argument of the network such as architecture=small")
-        if key in found:
-            raise ValueError(f"--network gives {key} twice; keep one of them")
-        found[key] = _value(f"--network {key}", value)
-    return found
+    given = named_values("--network", texts, "an argument of the network such as architecture=small")
+    return {key: _value(f"--network {key}", value) for key, value in given.items()}
 
 
 def _value(option: str, text: str) -> Any:

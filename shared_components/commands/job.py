@@ -24,19 +24,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     submit = verbs.add_parser("submit", help="submit a job, and print its id")
     submit.add_argument("job", metavar="METHOD_OR_FOLDER", help="a shipped job's name, or a job folder")
     submit.add_argument(
-        "--resume",
-        nargs="?",
-        const=LATEST,
-        metavar="JOB_ID or RUN",
+        "--resume", nargs="?", const=LATEST, metavar="JOB_ID or RUN",
         help="go on with the run of an earlier job; without a value with the newest run",
-    )
+    )  # fmt: skip
     submit.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
+        "--set", action="append", default=[], metavar="KEY=VALUE",
         help="of the job's settings, such as rounds=5 or training.iterations=10; may be repeated",
-    )
+    )  # fmt: skip
     submit.add_argument("--watch", action="store_true", help="and watch it to its end")
     verbs.add_parser("list", help="list the jobs, and what became of each")
     watch = verbs.add_parser("watch", help="print its lines until it ends; 0: finished, 1: failed, 3: stopped, 4: lost")

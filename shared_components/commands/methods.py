@@ -6,9 +6,10 @@ from pathlib import Path
 import yaml
 
 from shared_components.common.atomic import between_marks, write_text
+from shared_components.core.bundle import load_bundle
 from shared_components.core.method import load_method, method_names
 from shared_components.core.training import unfit
-from shared_components.networks.bundle_config import load_bundle, weightless
+from shared_components.networks.bundle_config import weightless
 from shared_components.reporting.methods import MARKS, methods_markdown
 
 HELP = "print the table of methods: partition, objective, aggregator, what leaves a site"
@@ -34,9 +35,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def print_fitting(said: str) -> None:
+def print_fitting(network: str) -> None:
     """Print a line per method, with its default arguments: that it fits the network, or why not."""
-    definition = yaml.safe_load(said) if said.lstrip().startswith("{") else load_bundle(said).network
-    network = weightless(definition)
+    definition = yaml.safe_load(network) if network.lstrip().startswith("{") else load_bundle(network).network
+    built = weightless(definition)
     for name in method_names():
-        print(f"{name:<14} {unfit(load_method(name), network) or 'fits'}")
+        print(f"{name:<14} {unfit(load_method(name), built) or 'fits'}")

@@ -105,10 +105,10 @@ def _code(folder: JobFolder, policies: Sequence[Policy]) -> list[str]:
     if not folder.marked:
         return ["none"]
     marked = ", ".join(folder.marked)
-    said = f"none, but {marked} is there, for the simulator: FLARE takes a job with it for one with code"
+    note = f"none, but {marked} is there, for the simulator: FLARE takes a job with it for one with code"
     if any(policy.forbids_code for policy in policies):
-        return [said, f"{marked} is there, empty, and the site forbids code; submit the job without it"]
-    return [f"{said}; a site that forbids code takes the copy without"]
+        return [note, f"{marked} is there, empty, and the site forbids code; submit the job without it"]
+    return [f"{note}; a site that forbids code takes the copy without"]
 
 
 def _report_what_leaves(job: Job, site: Site | None, path: Path | None) -> list[str]:

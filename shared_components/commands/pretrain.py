@@ -11,8 +11,8 @@ import torch
 from shared_components.common import machine
 from shared_components.common.counted import counted
 from shared_components.core.initial_weights import chosen_start, source_of
-from shared_components.experiments.pretraining.plan import Settings, read_sizes
-from shared_components.experiments.pretraining.train import Pretraining
+from shared_components.weights.pretraining.plan import Settings, read_sizes
+from shared_components.weights.pretraining.train import Pretraining
 
 HELP = "pre-train a bundle's network on rendered scenes, without any hospital's data"
 
@@ -29,11 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=2022, help="default: %(default)s")
     add("--batch-size", type=int, default=8, help="default: %(default)s")
     add(
-        "--frames",
-        type=int,
-        default=10,
+        "--frames", type=int, default=10,
         help="samples of each video; as many batches in turn show it (default: %(default)s)",
-    )
+    )  # fmt: skip
     add(
         "--clip", type=int, default=2, help="its frames at most, where a network follows objects (default: %(default)s)"
     )
@@ -41,19 +39,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--learning-rate", type=float, default=1e-3, help="the highest one (default: %(default)s)")
     add("--colour", type=float, default=0.6, help="strength of changed colours, 0 to 1 (default: %(default)s)")
     add(
-        "--number",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
+        "--number", action="append", default=[], metavar="NAME=VALUE",
         help="of the task's loss, instead of the bundle's, such as balance=0.5",
-    )
+    )  # fmt: skip
     add(
-        "--looks",
-        default="",
-        metavar="A,B,...",
+        "--looks", default="", metavar="A,B,...",
         help="looks to cycle through; surgery-*, microscope-*, flexible-* and random-*: a new one per video (default: "
         "random-*)",
-    )
+    )  # fmt: skip
     add("--precision", choices=("float32", "bf16"), help="default: bf16 where the machine has it")
     add("--threads", type=int, help="of this process; default: all cores")
     add("--workers", type=int, help="processes that render ahead; default: 0, with a GPU up to 16")
@@ -69,6 +62,9 @@ def run(args: argparse.Namespace) -> int:
         torch.set_num_threads(args.threads)
         cv2.setNumThreads(args.threads)
     command = shlex.join(["surgfl", *sys.argv[1:]])
+    # rendering keeps up with a processor's training, and not with a GPU's
+    spare = min(16, max(1, machine.cores() - 1)) if machine.device().type == "cuda" else 0
+    workers = spare if args.workers is None else args.workers
     training = Pretraining(
         settings(args),
         args.out,
@@ -76,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         command=command,
         save_every=args.save_every,
         check_every=args.check_every,
-        workers=_workers() if args.workers is None else args.workers,
+        workers=workers,
         say=sys.stdout,
     )
     if not training.run():
@@ -120,11 +116,6 @@ def _number(text: str) -> tuple[str, float]:
         return name, int(value) if value.strip().isdigit() else float(value)
     except ValueError:
         raise ValueError(f"--number is {text!r}; give a name and a value such as balance=0.5") from None
-
-
-def _workers() -> int:
-    """Rendering keeps up with a processor's training, and not with a GPU's."""
-    return min(16, max(1, machine.cores() - 1)) if machine.device().type == "cuda" else 0
 
 
 def _refuse_small(args: argparse.Namespace, *names: str, least: int) -> None:

@@ -29,21 +29,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--add", action="store_true", help="make kits for those in the file who have none; all others stay valid"
     )
     parser.add_argument(
-        "--renew",
-        action="append",
-        default=[],
-        metavar="NAME",
+        "--renew", action="append", default=[], metavar="NAME",
         help="make another kit for a party whose certificate ends; may be repeated, and goes with --add",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--encrypt", action="store_true", help="encrypt the authority's key with a passphrase, which is asked for"
     )
     parser.add_argument(
-        "--passphrase-file",
-        type=Path,
-        metavar="FILE",
+        "--passphrase-file", type=Path, metavar="FILE",
         help=f"of the authority's key, instead of asking; so does the environment variable {VARIABLE}",
-    )
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -113,22 +108,22 @@ def _write_example(path: Path) -> int:
 
 def _next_steps(federation: Federation, out: Path, kits: Sequence[Kit], issued: dict, *, key: str) -> list[str]:
     if not kits:
-        said = [f"{out}: everybody in the file has a kit; no kit was written", f"{out / 'ca'}: {key}"]
-        return [*said, *_gone(federation, issued)]
-    said = []
+        lines = [f"{out}: everybody in the file has a kit; no kit was written", f"{out / 'ca'}: {key}"]
+        return [*lines, *_gone(federation, issued)]
+    lines = []
     for kit in kits:
         who, party = kit.folder.name, issued[kit.folder.name]
-        said.append(f"{kit.folder}  {party['part']} {who}, of {party['organisation']}, until {party['ends']}")
-    said += ["", "Give each person their own folder alone, by a way that nobody else reads: it holds their key."]
-    said += [f"  {part}: {what}" for part, what in NEXT.items() if any(kit.part == part for kit in kits)]
+        lines.append(f"{kit.folder}  {party['part']} {who}, of {party['organisation']}, until {party['ends']}")
+    lines += ["", "Give each person their own folder alone, by a way that nobody else reads: it holds their key."]
+    lines += [f"  {part}: {what}" for part, what in NEXT.items() if any(kit.part == part for kit in kits)]
     server = federation.server
     ports = " and ".join(str(port) for port in dict.fromkeys((server.port, server.admin_port)))
-    said.append(f"  everybody connects to {server.host}, port {ports}")
-    said.append(
+    lines.append(f"  everybody connects to {server.host}, port {ports}")
+    lines.append(
         f"Keep {out / 'ca'} off the server and off the network, and a copy of it elsewhere: it alone can add a site or "
         f"renew a certificate. {key}"
     )
-    return [*said, *_gone(federation, issued)]
+    return [*lines, *_gone(federation, issued)]
 
 
 def _gone(federation: Federation, issued: dict) -> list[str]:

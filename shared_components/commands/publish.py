@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from shared_components.experiments.shipping.bundle_files.copies import publish
+from shared_components.weights.bundle_files.copies import publish
 
 HELP = "write a bundle with its weights as a folder for the Hugging Face hub, with a model card"
 

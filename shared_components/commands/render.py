@@ -9,10 +9,10 @@ from shared_components.commands import parsed
 from shared_components.common.counted import counted
 from shared_components.common.progress import under
 from shared_components.common.progress_display import Board, shown
-from shared_components.data.synthetic.drawn_looks import FAMILIES
-from shared_components.data.synthetic.layouts import LAYOUTS, TARGETS, Schedule
-from shared_components.data.synthetic.looks import LOOKS, SITE_LOOKS
-from shared_components.data.synthetic.site import (
+from shared_components.scenes.drawn_looks import FAMILIES
+from shared_components.scenes.layouts import LAYOUTS, TARGETS, Schedule
+from shared_components.scenes.looks import LOOKS, SITE_LOOKS
+from shared_components.scenes.site import (
     SPLITS,
     Row,
     SitePlan,
@@ -23,7 +23,7 @@ from shared_components.data.synthetic.site import (
     write_contact_sheet,
     write_site,
 )
-from shared_components.data.synthetic.site_sets import SETS, site_set, write_set_site
+from shared_components.scenes.site_sets import SETS, site_set, write_set_site
 
 HELP = "render synthetic surgical sites in the layouts of public data sets"
 
@@ -36,10 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder that gets site-1, site-2, ...")
     parser.add_argument("--sites", type=int, default=3, help="number of sites (default 3)")
     parser.add_argument(
-        "--looks",
-        default=",".join(SITE_LOOKS),
+        "--looks", default=",".join(SITE_LOOKS),
         help=f"looks to cycle through, of {', '.join(LOOKS)}, or drawn from a number: {DRAWN}",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--tasks", help=f"tasks to cycle through, of {', '.join(TARGETS)} (default: those of the layouts)"
     )
@@ -52,16 +51,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dense", action="store_true", help="give every frame of a clip its labels")
     parser.add_argument(
-        "--layout",
-        default="auto",
+        "--layout", default="auto",
         help=f"layouts to cycle through, of {', '.join(LAYOUTS)}; auto (default): the task's usual ones in turn",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--set",
-        default="",
+        "--set", default="",
         help=f"render a set of sites instead, of {', '.join(SETS)}: their own looks, layouts and videos; --frames are "
         "those of the smallest site of endo700k, and of a video of fedsurg",
-    )
+    )  # fmt: skip
     parser.add_argument("--preview", type=Path, help="also write a contact sheet of all sites to this PNG file")
 
 

@@ -14,12 +14,9 @@ HELP = "print a run's table and write its HTML report"
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="RUN", help="state directory of the run (holds run.json)")
     parser.add_argument(
-        "--evaluations",
-        action="append",
-        default=[],
-        metavar="[NAME=]DIR",
+        "--evaluations", action="append", default=[], metavar="[NAME=]DIR",
         help="folder with <site>/metrics.json of the test split; several stand side by side, this run's own last",
-    )
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("ws/report/index.html"), help="default: %(default)s")
 
 

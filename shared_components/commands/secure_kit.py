@@ -13,10 +13,9 @@ HELP = "let a startup kit run SurgFL's jobs and nothing else: its lists of class
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kit", type=Path, metavar="KIT", help="the folder that holds 'startup' and 'local'")
     parser.add_argument(
-        "--allow-custom-code",
-        action="store_true",
+        "--allow-custom-code", action="store_true",
         help="let jobs bring code of their own, which then runs here with this account's rights",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--check", action="store_true", help="change nothing; refuse a kit whose files do not restrict its processes"
     )

@@ -19,6 +19,7 @@ from shared_components.common.progress import duration
 from shared_components.common.progress_display import shown
 from shared_components.common.sanitise import printable
 from shared_components.core.trained_model import Trained
+from shared_components.core.training_settings import PRECISIONS
 from shared_components.inference import InferenceError
 from shared_components.inference.backends import BACKENDS, on_backend
 from shared_components.inference.doubtful import DoubtWatch, warnings
@@ -29,7 +30,6 @@ from shared_components.inference.predict import FrameCount, Predictor, missed, p
 from shared_components.inference.results import KEEP, PredictionFolder, refuse_inside
 from shared_components.inference.unlike import Watch
 from shared_components.inference.visible import summary
-from shared_components.networks.bundle_config import PRECISIONS
 from shared_components.networks.fused_fpn import fuse
 
 HELP = (
@@ -41,10 +41,9 @@ KINDS = ("segmentation", "depth")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "input",
-        metavar="INPUT",
+        "input", metavar="INPUT",
         help="a video, an image, a folder of images or of videos, a camera such as 0, or a URL",
-    )
+    )  # fmt: skip
     add_model(parser)
     parser._negative_number_matcher = re.compile(r"-[\d.]")  # else argparse takes the box -5,0,9,9 for an option
     parser.add_argument(
@@ -58,15 +57,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--video-rate", metavar="R", help="images a second: write an overlay video of a folder, too")
     parser.add_argument("--masks", choices=KEEP, default="png", help="of frames, or their depth; default: %(default)s")
     parser.add_argument(
-        "--pictures",
-        action=argparse.BooleanOptionalAction,
+        "--pictures", action=argparse.BooleanOptionalAction,
         help="write overlays as PNG; default: of images, not of a video",
-    )
+    )  # fmt: skip
     parser.add_argument(
-        "--nifti",
-        action="store_true",
+        "--nifti", action="store_true",
         help="write labels and frames as NIfTI volumes, too, to be corrected in ITK-SNAP or 3D Slicer",
-    )
+    )  # fmt: skip
     parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="default: %(default)s")
     parser.add_argument(
         "--backend", choices=BACKENDS, default="auto", help="what computes the network; auto: the fastest that is here"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from shared_components.commands import named_values
 from shared_components.common import machine
 from shared_components.common.arguments import one_of
 from shared_components.core.shipped_weights import (
@@ -20,15 +21,18 @@ from shared_components.core.shipped_weights import (
     shipped_facts,
 )
 from shared_components.core.task import Task
-from shared_components.data.synthetic.drawn_looks import FAMILIES
-from shared_components.data.synthetic.looks import LOOKS
-from shared_components.experiments.shipping.bundle_files.make import (
+from shared_components.networks import bundle_config
+from shared_components.networks.checkpoints import CheckpointError, save_weights
+from shared_components.reporting.tables import Table, as_text
+from shared_components.scenes.drawn_looks import FAMILIES
+from shared_components.scenes.looks import LOOKS
+from shared_components.weights.bundle_files.make import (
     check_with_sharing,
     described_bundles,
     read_description,
     write_with_sharing,
 )
-from shared_components.experiments.shipping.weights import (
+from shared_components.weights.shipping.weights import (
     HEAVIEST,
     Films,
     Tested,
@@ -41,12 +45,9 @@ from shared_components.experiments.shipping.weights import (
     real_sites,
     rendered_sites,
     score,
-    told,
+    with_data,
     write_together,
 )
-from shared_components.networks import bundle_config
-from shared_components.networks.checkpoints import CheckpointError, save_weights
-from shared_components.reporting.tables import Table, as_text
 
 HELP = "put the weights of `surgfl pretrain`, or of a job's run, into bundles, scored and described"
 
@@ -54,41 +55,26 @@ HELP = "put the weights of `surgfl pretrain`, or of a job's run, into bundles, s
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
-        "pretrained",
-        type=Path,
-        metavar="RUN",
+        "pretrained", type=Path, metavar="RUN",
         help="folder of the pre-training, or of a job's finished run, such as ws-state/fl_endovit/latest",
-    )
+    )  # fmt: skip
     add(
-        "--data",
-        default="",
-        metavar="WORDS",
+        "--data", default="", metavar="WORDS",
         help="what a federated job's sites trained on, such as 'nine rendered sites'; required for a job",
-    )
+    )  # fmt: skip
     add(
-        "--seen",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="site.yaml",
+        "--seen", action="append", type=Path, default=[], metavar="site.yaml",
         help="a site whose training videos the weights have seen: tests on them are refused; may be repeated",
-    )
+    )  # fmt: skip
     add("--bundle", action="append", required=True, metavar="NAME", help="which gets them; may be repeated")
     add(
-        "--before",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="RUN",
+        "--before", action="append", type=Path, default=[], metavar="RUN",
         help="the pre-training whose weights RUN began from; repeated: the one before that",
-    )
+    )  # fmt: skip
     add(
-        "--real",
-        action="append",
-        default=[],
-        metavar="NAME=site.yaml",
+        "--real", action="append", default=[], metavar="NAME=site.yaml",
         help="a site of real frames to score on, and its name in the card; may be repeated",
-    )
+    )  # fmt: skip
     add("--looks", default=",".join(LOOKS), metavar="A,B,...", help="looks to score on; default: all named")
     add("--unseen", type=int, default=8, metavar="N", help="looks of each family that no pre-training uses (default 8)")
     add("--families", default=",".join(FAMILIES), metavar="A,B,...", help="of these (default: %(default)s)")
@@ -101,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     """Score and ship; all bundles get the same file, or after a ValueError none of them changes."""
     _refuse_sharing(args.bundle)
     trained, *before = read_stages([args.pretrained, *args.before])
-    trained = told(trained, args.data, args.seen)
+    trained = with_data(trained, args.data, args.seen)
     real = real_sites(named(args.real))
     with tempfile.TemporaryDirectory() as folder:
         half = Path(folder) / "model.safetensors"
@@ -140,15 +126,8 @@ def _tested(args: argparse.Namespace, task: Task, folder: Path, real: Sequence[T
 
 def named(texts: Sequence[str]) -> dict[str, Path]:
     """Read the sites of `--real`, by name; ValueError for one without a name, or of another's."""
-    found: dict[str, Path] = {}
-    for text in texts:
-        name, equals, path = text.partition("=")
-        if not (name and equals and path):
-            raise ValueError(f"--real is {text!r}; give a name and a site, such as 'EndoVis 2015=/data/site.yaml'")
-        if name in found:
-            raise ValueError(f"--real {name}: is given twice; give each site a name of its own")
-        found[name] = Path(path).expanduser()
-    return found
+    given = named_values("--real", texts, "a name and a site, such as 'EndoVis 2015=/data/site.yaml'", empty=False)
+    return {name: Path(path).expanduser() for name, path in given.items()}
 
 
 def _refuse_sharing(bundles: Sequence[str]) -> None:

@@ -1,11 +1,17 @@
 """`surgfl text-vectors`: compute the vectors of texts, and keep them in a file; or list what a file holds."""
 
 import argparse
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from shared_components.common.counted import counted
-from shared_components.core.text.site_text import KINDS, READERS, known_texts
+from shared_components.core.method import SiteFacts
+from shared_components.core.text.site_text import DATASETS, KINDS, LETTERS, READERS, SURGERIES, site_text, task_text
 from shared_components.core.text.vectors import SHIPPED, TextError, Vectors, add_vectors, read_vectors
+from shared_components.data.classes import CLASS_MAPS
+from shared_components.data.readers import find_reader, reader_names
+from shared_components.scenes.layouts import LAYOUTS
+from shared_components.scenes.looks import LOOKS, look_named
 
 HELP = "compute the vectors of site texts, or list those of a file"
 
@@ -33,6 +39,32 @@ def run(args: argparse.Namespace) -> int:
     vectors = add_vectors(args.file, [encoder.encode(text) for text in texts])
     print(_headline(args.file, vectors))
     return 0
+
+
+def known_texts() -> tuple[str, ...]:
+    """Return the texts whose vectors the project ships.
+
+    - Surgeries and looks as `site.yaml` may have them.
+    - FedST's sentence of each, and of each surgery with the name of each of its five sites.
+    - SurgFed's sentences.
+    """
+    looks = [f"synthetic: {look_named(name).text}" for name in (*LOOKS, "random-0")]  # as in rendered sites' files
+    plain = [*SURGERIES, *looks]
+    of_letters = [site_text(surgery, letter) for surgery in SURGERIES for letter in LETTERS]
+    return (*plain, *map(site_text, plain), *of_letters, *_known_tasks(looks))
+
+
+def _known_tasks(looks: Sequence[str]) -> Iterator[str]:
+    """Yield SurgFed's sentence for each public data set's labels, and for sites rendered in its layout."""
+    for name, (_, surgery) in DATASETS.items():
+        if name in reader_names():
+            reader = find_reader(name)
+            task = "" if "label" in reader.TARGETS else "depth"
+            rendered = any(name == (style.dataset or layout) for layout, style in LAYOUTS.items())
+            for class_map in dict.fromkeys([reader.USUAL or reader.CLASS_MAP, reader.CLASS_MAP]):
+                classes = CLASS_MAPS.get(class_map, ())
+                for text in (surgery, *(looks if rendered else ())):
+                    yield task_text(SiteFacts(text, dataset=name, task=task, classes=classes))
 
 
 def _headline(path: Path, vectors: Vectors) -> str:

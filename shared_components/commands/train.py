@@ -18,9 +18,9 @@ from shared_components.core.task import Scores
 from shared_components.data.samples import SampleSpec
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site, write_site
-from shared_components.experiments.fine_tuning.frames import with_test
-from shared_components.experiments.fine_tuning.plan import Settings
-from shared_components.experiments.fine_tuning.train import Outcome, fine_tune
+from shared_components.weights.fine_tuning.frames import with_test
+from shared_components.weights.fine_tuning.plan import Settings
+from shared_components.weights.fine_tuning.train import Outcome, fine_tune
 
 HELP = "train a model on a folder of labelled frames, from the shipped weights, within minutes"
 
@@ -29,11 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("folder", type=Path, metavar="FOLDER", help=f"labelled frames of one's own, or the {FILE} that describes them")
     add(
-        "--out",
-        type=Path,
-        metavar="DIR",
+        "--out", type=Path, metavar="DIR",
         help="of the model, its scores and pictures; default: <site's name>-model, here",
-    )
+    )  # fmt: skip
     add("--minutes", type=float, default=Settings.minutes, help="it is to take at most; default: %(default)g")
     add("--size", metavar="HxW", help="of the network's input; default: the largest for which there is time")
     add("--batch-size", type=int, metavar="N", help="default: 4, of an accelerator 8")
@@ -67,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
             raise
         print("\ninterrupted; no model was written, and an earlier one is as it was")
         return 130
-    print(*said(outcome), sep="\n")
+    print(*summary_lines(outcome), sep="\n")
     return 0
 
 
@@ -119,8 +117,8 @@ def described_quietly(path: Path, options: Sequence[str]) -> Site:
         return described(args)
 
 
-def said(outcome: Outcome) -> Iterator[str]:
-    """Say how good the model was and is, and where it lies."""
+def summary_lines(outcome: Outcome) -> Iterator[str]:
+    """Yield the scores before and after training, and the paths of the results."""
     name, metric = outcome.metric.name, outcome.metric
     before, after = outcome.before[name], outcome.after[name]
     texts = {key: f"{_text(outcome, before, key)} before, {_text(outcome, after, key)} after" for key in after}

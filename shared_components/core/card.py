@@ -147,5 +147,5 @@ def _extreme(values: Iterable[float], *, largest: bool) -> float:
 
 
 def fixed(value: float, digits: int) -> str:
-    """Write a number with a fixed count of digits after the point, or a dash where it is not finite."""
-    return f"{value:.{digits}f}" if math.isfinite(value) else DASH
+    """Write a number with a fixed count of digits after the point, never -0; a dash if it is not finite."""
+    return f"{value:z.{digits}f}" if math.isfinite(value) else DASH

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from shared_components.common.atomic import write_bytes
 from shared_components.core.partition import Partition, Role, fixed_hash
 from shared_components.core.task import FEATURES
-from shared_components.networks.bundle_config import Training
+from shared_components.core.training_settings import Training
 from shared_components.networks.parts import inside, parts_of
 
 FOLDER, ENCODER = "features", "image_encoder"  # of a site's files; the part of the network

@@ -104,7 +104,7 @@ class Context:
     memory: State = field(default_factory=dict)  # what the method keeps at this site; never sent
     iteration: int = 0  # the local step, counted by the local loop
     iterations: int = 1  # local steps of this round
-    precision: str = "float32"  # of a local step's forward pass and losses, see `bundle_config.Training`
+    precision: str = "float32"  # of a local step's forward pass and losses, see `training_settings.Training`
     pace: Callable[[float], float] | None = None  # multiple of the learning rates at a place of the round, from 0 to 1
     accumulate: int = 1  # batches of an optimizer step
     gathered: State = field(default_factory=dict)  # sums of the gradients of batches whose step is to come, by name

@@ -13,7 +13,7 @@ from functools import partial
 
 import torch
 
-from shared_components.networks.bundle_config import Training
+from shared_components.core.training_settings import Training
 
 POWER = 0.9  # of the polynomial
 UNSCHEDULED = "unscheduled"  # of an optimizer's group: the learning rate that the schedule multiplies

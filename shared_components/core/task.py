@@ -248,7 +248,7 @@ def checkpoint_notes(
     Args:
         numbers: The task's, of bundle and job: units of the network's outputs, its clips.
         size: (height, width) of the network's input.
-        network: Arguments of the network that are not the bundle's own, see `bundle_config.Bundle.chosen`.
+        network: Arguments of the network that are not the bundle's own, see `bundle.Bundle.chosen`.
     """
     card = task.card
     notes = {

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.common.schema import shown
+from shared_components.core.bundle import load_bundle
 from shared_components.core.calibration import Calibration, calibration_of
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.site_conditioning import describe_site, knows_no_site
@@ -25,7 +26,7 @@ from shared_components.core.task import Task, make_task
 from shared_components.data.classes import coarser_ids
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
-from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
+from shared_components.networks.bundle_config import build_network, bundle_names
 from shared_components.networks.checkpoints import CheckpointError, header_of, load_into, load_weights, tensors_of
 from shared_components.networks.network_class import numbers_in, without_memory
 from shared_components.networks.parts import parts_of
@@ -36,7 +37,7 @@ MOST_SIDE = 4096  # pixels of a side of a network's input by a checkpoint's head
 MOST_CONSTANTS = 2**26  # constants of a network that its checkpoint lacks, such as positions
 
 
-class Remade(Protocol):
+class Rebuildable(Protocol):
     """A network that can be built anew with another last layer."""
 
     def with_classes(self, out_channels: int) -> nn.Module:
@@ -69,7 +70,7 @@ def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Traine
     """
     notes = header_of(path)
     known = load_bundle(_own_bundle(notes, bundle))
-    network = network_of(cast(Remade, build_network(known.network)), path, bundle=bundle)
+    network = network_of(cast(Rebuildable, build_network(known.network)), path, bundle=bundle)
     told_as_asked(network, path, site)
     task = task_learnt(known.tasks, path, network)
     size = input_size(notes, known.training.height, known.training.width)
@@ -111,7 +112,7 @@ def input_size(notes: Mapping[str, str], height: int, width: int) -> tuple[int, 
     return sizes[0], sizes[1]
 
 
-def network_of(definition: Remade, path: Path, *, bundle: str, channels: int | None = None) -> nn.Module:
+def network_of(definition: Rebuildable, path: Path, *, bundle: str, channels: int | None = None) -> nn.Module:
     """Return the network that a checkpoint is of, with its weights.
 
     Args:
@@ -159,7 +160,7 @@ def chosen_for(path: Path | None) -> Mapping[str, Any]:
     """Return the arguments of a checkpoint's network that are not its bundle's; empty for most.
 
     Raises:
-        CheckpointError: The header's are no JSON. `bundle_config.load_bundle` checks the arguments.
+        CheckpointError: The header's are no JSON. `bundle.load_bundle` checks the arguments.
     """
     said = header_of(path).get("network", "{}")
     try:
@@ -170,7 +171,7 @@ def chosen_for(path: Path | None) -> Mapping[str, Any]:
         ) from None
 
 
-def _builder(definition: Remade, path: Path, bundle: str) -> Callable[[int | None], nn.Module]:
+def _builder(definition: Rebuildable, path: Path, bundle: str) -> Callable[[int | None], nn.Module]:
     """Return what builds the checkpoint's network with a number of channels; None: as the network has them itself."""
     named, chosen = _own_bundle(header_of(path), bundle), chosen_for(path)
     if named == bundle and chosen == {}:

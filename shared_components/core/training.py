@@ -23,13 +23,13 @@ from shared_components.common.progress import report_progress
 from shared_components.core.method import Batch, Context, Losses, Method, Objective
 from shared_components.core.objectives import route_gradients
 from shared_components.core.optimizers import SGD, AdamW
+from shared_components.core.parameter_groups import parameter_groups
 from shared_components.core.partition import Partition, partition_network, train_mode
 from shared_components.core.schedules import pace_of, set_rates
 from shared_components.core.streams import prompted
 from shared_components.core.task import Task
+from shared_components.core.training_settings import Training
 from shared_components.networks.adapter import check_outputs
-from shared_components.networks.bundle_config import Training
-from shared_components.networks.parameter_groups import parameter_groups
 from shared_components.networks.parts import trained_parameters
 from shared_components.networks.protocols import require
 

@@ -1,1 +1,1 @@
-"""Sites, samples and clips, readers of data sets, a hospital's own data, synthetic scenes."""
+"""Sites, samples and clips, readers of public data sets, and a hospital's own data."""

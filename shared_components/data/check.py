@@ -1,4 +1,4 @@
-"""Read everything a site wants to use before anything is trained on it."""
+"""Read all files that a site will use before any training starts."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _check_split(site: Site, split: str, spec: SampleSpec, full: bool) -> list[P
     paths = {path: sample for sample in listed for path in sample.shown}
     targets = {(name, file): sample for sample in listed for _, name, file in _files(sample)}
     unknown: list[Path] = []  # files of depth without any
-    look_at = partial(_read_target, unknown=unknown) if full else _find_target
+    look_at = partial(_read_target, unknown=unknown) if full else lambda named, sample: _find_image(named[1], sample)
     with ThreadPoolExecutor(_THREADS) as threads:  # they start when they are first used
         each = threads.map if len(paths) >= _MANY else map
         looks = follow(each(look, paths, paths.values()), f"reading {split}", len(paths))
@@ -138,10 +138,6 @@ def _find_image(path: Path, sample: Sample) -> Seen:
 def _read_image(path: Path, sample: Sample) -> Seen:
     image, errors = _attempt(partial(sample.source.reader.read_image, path))
     return None if image is None else image.shape[:2], errors
-
-
-def _find_target(named: tuple[str, Path], sample: Sample) -> Seen:
-    return _find_image(named[1], sample)
 
 
 def _read_target(named: tuple[str, Path], sample: Sample, unknown: list[Path]) -> Seen:

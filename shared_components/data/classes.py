@@ -1,8 +1,7 @@
-"""Give every dataset's labels one meaning.
+"""Map every data set's labels to common class names.
 
-A class map is a tuple of class names; a pixel's canonical id is the name's place in it. Readers translate
-the ids or colours of their dataset to canonical ids, so that nothing above them knows a dataset's own. The maps of
-public datasets have names; a site may have classes of its own.
+A class map is a tuple of class names; the index of a name is the canonical id of its pixels. Readers translate a data
+set's ids or colours to canonical ids. The class maps of public data sets have names; a site may define its own classes.
 """
 
 from __future__ import annotations

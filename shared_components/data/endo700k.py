@@ -1,7 +1,7 @@
 """The nine data sets of Endo700k as the sites of a pre-training (Batic et al., IJCARS 2024; FL-EndoViT, Table 8).
 
-EndoViT has three variants, one for each task that comes after it: Cholec80's videos on which that is tested are left
-out, see `splits.LEFT_OUT`.
+EndoViT has one variant per downstream task: the Cholec80 videos in the task's test set are left out, see
+`splits.LEFT_OUT`.
 """
 
 from __future__ import annotations

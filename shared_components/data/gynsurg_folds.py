@@ -1,7 +1,7 @@
-"""The four folds of GynSurg's clips as sites, by the tables of FL-EndoViT's repository (Table 10).
+"""The four folds of GynSurg's clips as sites, from the tables of FL-EndoViT's repository (Table 10).
 
-The tables have training and test clips. FL-EndoViT chooses its best epoch on the test clips; here a share of the
-training patients is for validation.
+The tables list training and test clips. FL-EndoViT chooses its best epoch on the test clips; here, a share of the
+training patients is used for validation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Crops of a frame as it is on disk, before it becomes as small as the network's input: what masked autoencoders learn.
+"""Crop frames at their native resolution before they are resized, for masked autoencoders.
 
-He et al., CVPR 2022, Appendix A.1: RandomResizedCrop, of 0.2 to 1 of the area there and of 0.6 to 1 in EndoViT and
-FL-EndoViT, resized bicubically, and a horizontal flip.
+RandomResizedCrop of He et al., CVPR 2022, Appendix A.1: 0.2 to 1 of the area (0.6 to 1 in EndoViT and FL-EndoViT),
+resized bicubically, then a horizontal flip.
 """
 
 from __future__ import annotations

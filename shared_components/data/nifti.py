@@ -1,8 +1,8 @@
-"""Read and write the labels, and the frames, of a video as one NIfTI volume each, as ITK-SNAP and 3D Slicer do.
+"""Read and write a video's labels or frames as one NIfTI volume, as ITK-SNAP and 3D Slicer do.
 
-The axes of the array in the file are (x, y, t): columns to the right, rows downwards, frames. The affine says that x
-points to the patient's left, y to the back and t to the head, which both programs show as the picture is: upright and
-not mirrored. A volume that was saved with other axes is turned back as its affine says.
+The axes of the stored array are (x, y, t): columns to the right, rows downwards, frames. The affine maps x to the
+patient's left, y to the back and t to the head, so both programs show the frames upright and not mirrored. A volume
+saved with other axes is reoriented by its affine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lay masks and depth upon images with an EXIF orientation, which some programs apply and others ignore."""
+"""Align masks and depth with images that have an EXIF orientation, which some programs apply and others ignore."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def turn_of(what: str, size: Size, path: Path, *, image_size: Size, image_path: 
     Raises:
         DataError: the sizes do not fit, or both ways fit and nobody can know the right one.
     """
-    turn, own = _of_image(image_path), _of_label(path)
+    turn = _of_image(image_path)
+    own = UPRIGHT if path.suffix.lower() in _TIFF else _of_image(path)  # the decoder has turned TIFF
     as_stored = image_size[::-1] if turn >= _FIRST_TRANSPOSED else image_size
     if own == turn and size == as_stored:
         return turn  # both lie alike in their files
@@ -59,7 +60,3 @@ def turned(values: np.ndarray, turn: int) -> np.ndarray:
 
 def _of_image(path: Path) -> int:
     return orientation(path) if path.suffix.lower() in IMAGES else UPRIGHT  # frames of a video are upright already
-
-
-def _of_label(path: Path) -> int:
-    return UPRIGHT if path.suffix.lower() in _TIFF else _of_image(path)  # the decoder has turned TIFF

@@ -1,6 +1,7 @@
-"""What a site may publish beyond weights, each item under a name that `publish` in site.yaml allows.
+"""Facts that a site may publish beyond weights, each under a name that `publish` in site.yaml allows.
 
-A method names the items that it needs, the site measures what it publishes, server and site's filter check the form.
+A method names the items it needs, the site measures the ones it publishes, and the server and the site's filter check
+their form.
 """
 
 from __future__ import annotations

@@ -363,17 +363,15 @@ def _sample(site: Site, video: str, frames: Sequence[Frame], spec: SampleSpec) -
 def _listing(site: Site, video: str, spec: SampleSpec) -> Listing:
     """List the frames that have the targets asked for; all images where none is."""
     reader = site.source.reader
-    listing = reader.frames(site.root, video) if spec.targets else _all_images(site, video)
+    if spec.targets:
+        listing = reader.frames(site.root, video)
+    else:
+        listing = [(number, image, {}) for number, image in sorted(reader.images(site.root, video).items())]
     for (before, *_), (after, *_) in pairwise(listing):
         if after <= before:
             what = f"{video} has frame {after} after frame {before}"
             raise DataError(site.root, what, "number its frames in the order of time")
     return [(number, image, {name: files[name] for name in spec.targets}) for number, image, files in listing]
-
-
-def _all_images(site: Site, video: str) -> Listing:
-    images = site.source.reader.images(site.root, video)
-    return [(number, image, {}) for number, image in sorted(images.items())]
 
 
 @contextmanager

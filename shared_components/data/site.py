@@ -1,4 +1,4 @@
-"""A site: its split by video, its source of data, what it may publish or withhold, and the error that names it."""
+"""A site: its split by video, its data source, what it may publish or withhold, and its errors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Official splits, few-shot lists and leave-outs of cholecystectomies, by the videos' numbers; and who has seen which.
+"""Official splits, few-shot lists and leave-outs of cholecystectomies by video number, and videos seen by weights.
 
-Cholec80, CholecT45, CholecT50 and CholecSeg8k show the same operations under the same numbers: video68 is VID68. So do
-PSI-AVA and GraSP. GynSurg's four folds stand in tables, see `gynsurg_folds`.
+Cholec80, CholecT45, CholecT50 and CholecSeg8k use the same numbers for the same operations: video68 is VID68. So do
+PSI-AVA and GraSP. GynSurg's four folds are tables, see `gynsurg_folds`.
 """
 
 from __future__ import annotations

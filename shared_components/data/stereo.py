@@ -177,8 +177,8 @@ def unpack(folder: Path, *, every: int = 25, size: Size | None = None) -> tuple[
         number = 0
         while capture.grab():
             files = [folder / below / f"{number:06d}.png" for below in (LEFT, DEPTH)]
-            due = number % every == 0 and is_used(number, wanted)
-            if due and not all(file.is_file() for file in files):
+            is_read = number % every == 0 and is_used(number, wanted)
+            if is_read and not all(file.is_file() for file in files):
                 left, right = _pair(capture, videos[0], size)
                 camera = camera or _camera(calibration, folder, left)
                 _write(files, camera, left, right)

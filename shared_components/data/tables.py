@@ -1,4 +1,4 @@
-"""Labels in tables: a row is addressed by a path below its file, video01-phase.txt/000025, and a table is read once."""
+"""Read labels from tables, each table once; a row's address is a path below its file: video01-phase.txt/000025."""
 
 from __future__ import annotations
 
@@ -119,7 +119,9 @@ def zeros_and_ones(values: tuple[int, ...], address: Path) -> np.ndarray:
         DataError: it holds another number.
     """
     if other := sorted(set(values) - {0, 1}):
-        raise DataError(address.parent, f"holds {other[:8]} at {address.name}, where 0 and 1 are due", "copy it again")
+        raise DataError(
+            address.parent, f"holds {other[:8]} at {address.name}, where 0 and 1 are expected", "copy it again"
+        )
     return np.array(values, np.uint8)
 
 
@@ -131,7 +133,9 @@ def number_of_one(values: tuple[int, ...], address: Path, count: int) -> np.ndar
     """
     places = list(values) if len(values) == 1 else [place for place, value in enumerate(values) if value == 1]
     if len(places) != 1 or not 0 <= places[0] < count:
-        what = f"names {len(places)} classes at {address.name} ({places[:8]}), where one of 0 to {count - 1} is due"
+        what = (
+            f"names {len(places)} classes at {address.name} ({places[:8]}), where one of 0 to {count - 1} is expected"
+        )
         raise DataError(address.parent, what, "correct the row")
     return np.array(places[0], np.int64)
 

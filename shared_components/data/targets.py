@@ -1,7 +1,7 @@
-"""The form of each target: a map of pixels (H, W), a vector (N,) of a frame or a video, or a scalar ().
+"""Shapes of targets: a map of pixels (H, W), a vector (N,) of a frame or video, or a scalar ().
 
-Only maps are resized, flipped, cropped, turned, and compared with the size of their frame. Where all frames of a sample
-have a target, T comes first: (T, H, W), (T, N) or (T,).
+Only maps are resized, flipped, cropped, rotated and compared with the frame's size. If all frames of a sample have a
+target, T comes first: (T, H, W), (T, N) or (T,).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The 100 action triplets of CholecT45 and CholecT50 (Nwoye et al., Medical Image Analysis 2022), and what they are of.
+"""The 100 action triplets of CholecT45 and CholecT50 (Nwoye et al., Medical Image Analysis 2022) and their components.
 
-Classes of a site with triplets are named "instrument/verb/target", without the commas of the data set's own: these
-part the classes of a checkpoint. Other triplets than these 100 may be named so, too.
+Classes of a site with triplets are named "instrument/verb/target". The data set's own names contain commas, which
+separate the classes of a checkpoint. A site may name other triplets in the same form.
 """
 
 from __future__ import annotations

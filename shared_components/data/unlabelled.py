@@ -1,7 +1,7 @@
-"""What readers of images without targets share: a layout is said by two patterns.
+"""Base of the readers of images without targets: two path patterns describe a layout.
 
-These are the parts of Endo700k, which a masked autoencoder learns (Batic et al., EndoViT, IJCARS 2024). Of a video
-file, one frame a second is listed and decoded in place.
+These are the parts of Endo700k, for masked autoencoders (Batic et al., EndoViT, IJCARS 2024). Of a video file, one
+frame per second is listed and decoded from the video.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shared_components.data.readers import Listing, Reader
 
 _DIGITS = 6
 _PER_SECOND = 25  # frames of all of these parts' video files
-Found = dict[str, dict[int, Path]]
+FramesByVideo = dict[str, dict[int, Path]]
 Used = Callable[[Path, list[Path]], list[Path]]
 
 
@@ -44,20 +44,20 @@ class Unlabelled(Reader):
         return files
 
     def videos(self, root: Path) -> list[str]:
-        return sorted(self._found(root), key=natural_order)
+        return sorted(self._frames_by_video(root), key=natural_order)
 
     def frames(self, root: Path, video: str) -> Listing:
         return [(number, path, {}) for number, path in sorted(self.images(root, video).items())]
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        found = self._found(root).get(video, {})
+        found = self._frames_by_video(root).get(video, {})
         (only, *more) = found.values() or [root]
-        return found if more or not _is_video(only) else frames_of(only, self.FIRST)
+        return found if more or only.suffix.lower() not in (".mp4", ".avi") else frames_of(only, self.FIRST)
 
-    def _found(self, root: Path) -> Found:
+    def _frames_by_video(self, root: Path) -> FramesByVideo:
         return next(filter(None, (self._in(root, pattern) for pattern in self.FOLDERS)), {})
 
-    def _in(self, root: Path, pattern: str) -> Found:
+    def _in(self, root: Path, pattern: str) -> FramesByVideo:
         folders = [path for path in sorted(root.glob(pattern)) if path.is_dir()]
         return _listed(root, self.FILE, tuple((path, path.stat().st_mtime_ns) for path in folders), self.used)
 
@@ -73,14 +73,10 @@ def frames_of(video: Path, first: int = 0) -> dict[int, Path]:
     return {number: video / f"{number:0{_DIGITS}d}" for number in range(first, frame_count(video), _PER_SECOND)}
 
 
-def _is_video(path: Path) -> bool:
-    return path.suffix.lower() in (".mp4", ".avi")
-
-
 @lru_cache(maxsize=8)
-def _listed(root: Path, pattern: str, folders: tuple[tuple[Path, int], ...], used: Used) -> Found:
+def _listed(root: Path, pattern: str, folders: tuple[tuple[Path, int], ...], used: Used) -> FramesByVideo:
     """Group the files of folders by video; read again where a folder was changed."""
-    found: Found = {}
+    found: FramesByVideo = {}
     matches = {path: match for folder, _ in folders for path, match in _files(root, pattern, folder, used)}
     for path in sorted(matches, key=_natural):
         match = matches[path]

@@ -1,9 +1,8 @@
-"""Videos by PyAV: opened with a sentence where that fails, and any frame of one read by its number.
+"""Open videos with PyAV and read any frame by its number.
 
-Frames are counted from 0 as players show them, without frames that an edit list hides or that
-decoders leave out. To read one, the video is sought to the last key frame before it and decoded from there, so that it
-has the very pixels that it has when the video is decoded from its start.
-A thread keeps the videos open that it read last.
+Frames are counted from 0 as players show them, without frames hidden by an edit list or dropped by decoders. A frame is
+decoded from the last key frame before it, so its pixels equal those of decoding the whole video. Each thread keeps its
+last videos open.
 """
 
 from __future__ import annotations

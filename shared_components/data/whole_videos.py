@@ -1,6 +1,6 @@
-"""Choose the frames of a sample that is a whole video, or the stretch that a split has of it.
+"""Choose the frames of a sample that is a whole video, or the part of a video in a split.
 
-Sequences are of unequal lengths, which do not stack: their batch is one video.
+Sequences have different lengths and do not stack, so a batch is one video.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What runs many trainings: comparisons of methods, pre-training, and the weights that bundles ship."""
+"""Compare methods over seeds and sites."""

@@ -73,8 +73,8 @@ def _rendered(scenes: Path, job: Job, index: int, *, simulated: bool) -> Path:
 
     A server's own frames are ``simulated``: they look like computer graphics.
     """
-    from shared_components.data.synthetic.looks import SIMULATED
-    from shared_components.data.synthetic.site import plan_sites, write_site
+    from shared_components.scenes.looks import SIMULATED
+    from shared_components.scenes.site import plan_sites, write_site
 
     sizes = {**SYNTHETIC, **job.synthetic}
     if unknown := sorted(set(sizes) - set(SYNTHETIC)):
@@ -99,7 +99,7 @@ def _rendered(scenes: Path, job: Job, index: int, *, simulated: bool) -> Path:
 
 def _of_set(folder: Path, sizes: Mapping[str, Any], index: int) -> Path:
     """Render the site of this number in a set, which has its own looks, layouts, tasks and videos."""
-    from shared_components.data.synthetic.site_sets import write_set_site
+    from shared_components.scenes.site_sets import write_set_site
 
     film = {"frames": sizes["frames_per_video"], "height": sizes["height"], "width": sizes["width"]}
     return write_set_site(folder, sizes["set"], index, seed=sizes["seed"], **film)

@@ -11,10 +11,10 @@ from msgspec import Meta
 from shared_components.common.sanitise import LONGEST_NAME
 from shared_components.common.schema import Schema, check_keys, check_values, fits, shown
 from shared_components.core.partition import Partition, Role
+from shared_components.core.training_settings import MOST_ROUNDS, Start
 from shared_components.data.profile_items import ITEMS, EncoderName, check_item
 from shared_components.federation.messages import MOST_SITES
 from shared_components.federation.secure_sums.job_section import HEADER, KEY, PublicKey
-from shared_components.networks.bundle_config import MOST_ROUNDS, Start
 
 MOST_SCORES = 2_000  # numbers of all metrics of one reply
 UNSCORED = frozenset({"frames", "policy"})  # stand among scores and are no metric

@@ -16,10 +16,11 @@ from shared_components.common.arguments import between
 from shared_components.common.plain_values import check_amount
 from shared_components.common.reject_code import refuse_code
 from shared_components.common.schema import Schema, check_keys, check_values, kinds_of, parse, required_by, shown
+from shared_components.core.bundle import Bundle, load_bundle
 from shared_components.core.partition import Pieces
+from shared_components.core.training_settings import MOST_ROUNDS
 from shared_components.federation.privacy.gaussian import Privacy
 from shared_components.federation.secure_sums.fixed_point import FRACTION_BITS
-from shared_components.networks.bundle_config import MOST_ROUNDS, Bundle, load_bundle
 from shared_components.networks.network_class import check_job_class
 
 MOST_SITES, LONGEST_WAIT = 10_000, 10_000_000  # seconds

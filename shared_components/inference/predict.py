@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from shared_components.common.progress import report_progress, speed
 from shared_components.core.task import Answer, Task
+from shared_components.core.training_settings import PRECISIONS
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream, Shot
 from shared_components.inference.objects import Objects
 from shared_components.inference.results import PredictionFolder
-from shared_components.networks.bundle_config import PRECISIONS
 from shared_components.networks.protocols import provides
 from shared_components.networks.sam2_frames import EMPTY
 

@@ -11,8 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from shared_components.networks.parameter_groups import vit_layers
-from shared_components.networks.vit import ENCODER, EPSILON, Block, Vit, positions_at, sine_positions
+from shared_components.networks.vit import ENCODER, EPSILON, Block, Vit, positions_at, sine_positions, vit_layers
 
 CHANNELS = 3  # of a restored picture
 DECODER = ("mask_token", "decoder_embed", "decoder_blocks", "decoder_norm")

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shared_components.common.arguments import between, one_of, true_or_false
-from shared_components.networks.parameter_groups import vit_layers
 
 MEAN, DEVIATION = (0.3464, 0.2280, 0.2228), (0.2520, 0.2128, 0.2093)  # of Endo700k's colours in 0..1
 EPSILON = 1e-6  # of layer normalisation
@@ -251,3 +250,21 @@ def positions_at(positions: Tensor, side: int, rows: int, columns: int) -> Tenso
     grid = positions[:, 1:].reshape(1, side, side, C).permute(0, 3, 1, 2)  # (1, side^2, C) -> (1, C, side, side)
     found = F.interpolate(grid, size=(rows, columns), mode="bilinear", align_corners=False)
     return torch.cat([positions[:, :1], found.flatten(2).transpose(1, 2)], 1)  # (1, C, h, w) -> (1, h*w, C)
+
+
+def vit_layers(blocks: int, decoder_blocks: int = 0) -> list[tuple[str, ...]]:
+    """Return the `layers` of a ViT with timm's names, or of a masked autoencoder with MAE's.
+
+    The last encoder block and the first decoder block are one step from the features, and so on: depth d gets
+    the rate x decay^d. What no layer names, such as a head, gets the whole rate, as `norm`, `decoder_embed` and
+    `mask_token` do.
+    """
+    depths: list[tuple[str, ...]] = [("norm", "decoder_embed", "mask_token")]
+    depths += [(f"blocks.{blocks - depth}",) for depth in range(1, blocks + 1)]
+    depths.append(("patch_embed", "cls_token", "pos_embed"))
+    depths += [()] * (decoder_blocks + 2 - len(depths))
+    mirrored = [(f"decoder_blocks.{number}",) for number in range(decoder_blocks)]
+    last = [("decoder_norm", "decoder_pred")] if decoder_blocks else []
+    for depth, names in enumerate([*mirrored, *last], start=1):
+        depths[depth] += names
+    return depths

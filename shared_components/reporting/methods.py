@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from torch import nn
 
+from shared_components.core.bundle import load_bundle
 from shared_components.core.method import Method, load_method, method_names
 from shared_components.core.partition import Role, partition_network
-from shared_components.networks.bundle_config import bundle_for, load_bundle, weightless
+from shared_components.networks.bundle_config import bundle_for, weightless
 from shared_components.reporting.tables import Table, as_markdown
 
 MARKS = "<!-- methods: `surgfl methods --write docs/reference/methods.md` -->", "<!-- end of methods -->"

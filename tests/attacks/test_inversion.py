@@ -17,12 +17,12 @@ from evidence.attacks.sent import joined, train_round
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role
 from shared_components.core.task import make_task
+from shared_components.core.training_settings import Training
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
-from shared_components.networks.bundle_config import Training
 from shared_components.networks.tiny import Tiny
+from shared_components.scenes.site import write_site
 
 PARTS = ("background", "shaft", "wrist", "clasper")
 TRAINING = Training(height=16, width=24, batch_size=1, iterations=1, learning_rate=1e-3)

@@ -12,9 +12,9 @@ from evidence.benchmarks import leakage
 from evidence.benchmarks.robustness_tables import tables
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import Message
 from shared_components.federation.protocol import Answers, Ask
+from shared_components.scenes.site import write_site
 
 LOOK = {"look": "rose", "seed": 1, "frames_per_video": 2, "height": 64, "width": 96}
 

@@ -10,17 +10,18 @@ import pytest
 import torch
 from monai.bundle import ConfigWorkflow, ckpt_export
 
+from shared_components.core.bundle import load_bundle
 from shared_components.core.evaluation import network_input
 from shared_components.core.metrics import frame_scores, summarise
 from shared_components.core.shipped_weights import EXPORTED, shipped_facts
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.experiments.shipping.bundle_files.copies import write_zoo
-from shared_components.experiments.shipping.bundle_files.make import described_bundles, read_description
 from shared_components.networks import bundle_config
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import save_weights
 from shared_components.tasks.segmentation import enlarge
+from shared_components.weights.bundle_files.copies import write_zoo
+from shared_components.weights.bundle_files.make import described_bundles, read_description
 from tests.federation.conftest import narrow, narrow_module  # noqa: F401 (what is shipped is marked `full_width`)
 
 BUNDLES = Path(__file__).parents[2] / "bundles"

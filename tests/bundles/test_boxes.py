@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from shared_components.cli import main
+from shared_components.core.bundle import load_bundle
 from shared_components.core.task import checkpoint_notes, make_task
 from shared_components.core.trained_model import load_trained
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.video import look_at
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import save_weights
 from tests.inference.conftest import noise, write_video
 

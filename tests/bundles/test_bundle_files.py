@@ -14,10 +14,14 @@ import pytest
 
 from shared_components.bundle_engines import own_checkpoint
 from shared_components.cli import main
+from shared_components.core.bundle import load_bundle
 from shared_components.core.calibration import FILE as CALIBRATION
 from shared_components.core.shipped_weights import EXPORTED, FACTS, KEEPER, MODEL, shipped_weights
-from shared_components.experiments.shipping.bundle_files.copies import write_zoo
-from shared_components.experiments.shipping.bundle_files.make import (
+from shared_components.networks import bundle_config
+from shared_components.networks.bundle_config import bundle_names
+from shared_components.networks.checkpoints import load_metadata, load_weights, stored_weights
+from shared_components.weights.bundle_files.copies import write_zoo
+from shared_components.weights.bundle_files.make import (
     bundle_files,
     check_weights,
     described_bundles,
@@ -25,9 +29,6 @@ from shared_components.experiments.shipping.bundle_files.make import (
     read_description,
     write_bundle,
 )
-from shared_components.networks import bundle_config
-from shared_components.networks.bundle_config import bundle_names, load_bundle
-from shared_components.networks.checkpoints import load_metadata, load_weights, stored_weights
 from tests.bundles.conftest import PROMPTED, SEGMENTING
 
 NEW = """\
@@ -176,7 +177,7 @@ def test_the_committed_files_and_weights_are_what_the_command_makes_and_it_check
     object.__setattr__(own, "title", "Another")
     described = {"pvt_fpn": own}
     monkeypatch.setattr(
-        "shared_components.experiments.shipping.bundle_files.make.read_description",
+        "shared_components.weights.bundle_files.make.read_description",
         lambda name, folder: described.get(name) or read_description(name, folder),
     )
     assert main(["bundles", "--check"]) == 2

@@ -7,11 +7,11 @@ import torch
 import yaml
 
 from shared_components.data.splits import SEEN, seen_note
-from shared_components.data.synthetic.site import write_site
 from shared_components.networks.bundle_config import weights_of
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.networks.mae_vit import MaeVit
 from shared_components.networks.resnet import ResNet50
+from shared_components.scenes.site import write_site
 
 SHORT = {
     f"training#{name}": value for name, value in (("batch_size", 2), ("rounds", 1), ("epochs", 0), ("iterations", 1))

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from shared_components.core.bundle import load_bundle
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import export_pt, load_metadata, load_weights, save_weights
 from tests.bundles.conftest import SHIPPING, scored_by_hand
 

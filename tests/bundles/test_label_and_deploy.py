@@ -17,8 +17,8 @@ from PIL import Image
 from shared_components.bundle_engines import FrameReader, FrameToNetworkd, MaskToFramed
 from shared_components.cli import main
 from shared_components.data.files import DataError
-from shared_components.data.synthetic.scene import render_video
 from shared_components.inference import InferenceError
+from shared_components.scenes.scene import render_video
 from tests.bundles.conftest import UNPROMPTED, export
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")

@@ -17,8 +17,9 @@ from monai.bundle import ConfigWorkflow, create_workflow
 
 from shared_components.bundle_engines import options
 from shared_components.bundle_engines.options import KINDS, wrong_option
+from shared_components.core.bundle import load_bundle
 from shared_components.networks import bundle_config
-from shared_components.networks.bundle_config import check_size, load_bundle, weightless
+from shared_components.networks.bundle_config import check_size, weightless
 from shared_components.networks.checkpoints import load_weights, save_weights
 from shared_components.networks.pvt_fpn import PvtFpn
 

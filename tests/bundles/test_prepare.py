@@ -20,13 +20,14 @@ from shared_components.bundle_engines import (
 from shared_components.cli import main
 from shared_components.common.atomic import not_written
 from shared_components.common.progress import heard, report_progress
+from shared_components.core.bundle import load_bundle
 from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL, sha256_of
 from shared_components.core.task import make_task
 from shared_components.data.files import DataError
 from shared_components.data.site_file import load_site
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Job
-from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle
+from shared_components.networks.bundle_config import build_network, bundle_names
 from shared_components.networks.checkpoints import export_pt, load_metadata, load_weights, save_pt, save_weights
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips

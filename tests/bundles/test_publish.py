@@ -13,8 +13,8 @@ from shared_components.cli import main
 from shared_components.core.shipped_weights import FACTS, MODEL
 from shared_components.core.task import task_kinds
 from shared_components.core.trained_model import load_trained
-from shared_components.experiments.shipping.bundle_files.copies import PIPELINES, hub_metadata
-from shared_components.experiments.shipping.bundle_files.make import read_description
+from shared_components.weights.bundle_files.copies import PIPELINES, hub_metadata
+from shared_components.weights.bundle_files.make import read_description
 from tests.bundles.conftest import BUNDLES
 
 NAME = "surgical_instrument_segmentation_pfedsis"

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from shared_components.bundle_engines import trained_network_for
 from shared_components.cli import main
 from shared_components.core import evaluation
+from shared_components.core.bundle import load_bundle
 from shared_components.core.method import load_method
 from shared_components.core.site_conditioning import describe_site, knows_no_site, notes_of_told, notes_of_untold
 from shared_components.core.task import make_task
@@ -25,7 +26,7 @@ from shared_components.data.site_file import load_site
 from shared_components.federation.in_process import run_together
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from tests.federation.conftest import make_job, rewritten, scenes

@@ -12,16 +12,17 @@ import torch
 
 from shared_components.bundle_engines import FirstMetric
 from shared_components.core import evaluation
+from shared_components.core.bundle import load_bundle
 from shared_components.core.evaluation import network_input
 from shared_components.core.task import checkpoint_notes, make_task
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
-from shared_components.experiments.shipping.bundle_files.make import write_bundle
 from shared_components.networks import bundle_config
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.networks.tiny import Tiny
+from shared_components.scenes.site import write_site
+from shared_components.weights.bundle_files.make import write_bundle
 
 KINDS = ("depth", "reconstruction")
 FIRST = {"depth": "rmse", "reconstruction": "mse"}

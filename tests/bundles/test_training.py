@@ -18,20 +18,22 @@ from shared_components.bundle_engines import (
     ValidationBatches,
     readable_dataset,
 )
+from shared_components.core.bundle import load_bundle
 from shared_components.core.evaluation import quick
 from shared_components.core.initial_weights import START_VARIABLE
 from shared_components.core.method import SiteFacts, load_method
 from shared_components.core.task import make_task
 from shared_components.core.trained_model import load_trained
+from shared_components.core.training_settings import Training
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Job
-from shared_components.networks.bundle_config import Training, build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import load_metadata, load_weights
 from shared_components.networks.pvt_v2 import PvtV2B0
 from shared_components.networks.sam2_architectures import ARCHITECTURES
+from shared_components.scenes.site import write_site
 from tests.changed_method import changed
 from tests.networks.conftest import TOY
 from tests.networks.test_sam2_checkpoint import published

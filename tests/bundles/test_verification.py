@@ -18,19 +18,14 @@ from monai.bundle import ConfigParser, create_workflow, verify_metadata, verify_
 from safetensors.torch import load_file
 
 from shared_components.bundle_engines import prepare
+from shared_components.core.bundle import load_bundle
 from shared_components.core.calibration import FILE as CALIBRATION
 from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL, mean_of_real, sha256_of, shipped_weights
 from shared_components.core.trained_model import load_trained
-from shared_components.experiments.shipping.bundle_files.make import read_description
-from shared_components.networks.bundle_config import (
-    build_network,
-    bundle_names,
-    load_bundle,
-    training_from,
-    weightless,
-    weights_of,
-)
+from shared_components.core.training_settings import training_from
+from shared_components.networks.bundle_config import build_network, bundle_names, weightless, weights_of
 from shared_components.networks.checkpoints import export_pt, load_metadata, save_weights
+from shared_components.weights.bundle_files.make import read_description
 from tests.bundles.conftest import BUNDLES, PROMPTED, SEGMENTING, SHIPPING, export
 
 pytestmark = [

@@ -20,15 +20,15 @@ from shared_components.core.calibration import (
     write_calibration,
 )
 from shared_components.core.shipped_weights import sha256_of
-from shared_components.experiments.shipping.calibration_fits import (
+from shared_components.networks.checkpoints import CheckpointError, save_weights, write_tensors
+from shared_components.networks.tiny import Tiny
+from shared_components.weights.shipping.calibration_fits import (
     BINS,
     calibration_error,
     fitted_temperature,
     reference,
     way,
 )
-from shared_components.networks.checkpoints import CheckpointError, save_weights, write_tensors
-from shared_components.networks.tiny import Tiny
 
 FACTS = {"weights": "0" * 64, "temperature": 1.5, "offset": 0.0, "limit": 3.0, "limit_of_few": 4.0, "card": {}}
 

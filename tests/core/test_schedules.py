@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.core.bundle import load_bundle
 from shared_components.core.method import Context, Term, load_method
 from shared_components.core.partition import Role, everything, partition_network
 from shared_components.core.schedules import UNSCHEDULED, multiple, pace_of, set_rates
 from shared_components.core.training import make_optimizer, optimizer_tensors, restore_optimizer, train_step
-from shared_components.networks.bundle_config import Training, load_bundle
+from shared_components.core.training_settings import Training
 
 COSINE = Training(learning_rate=0.5, schedule="cosine", warmup_rounds=1, least_learning_rate=0.1)
 

@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
+from shared_components.core.bundle import load_bundle
 from shared_components.core.card import Card, Metric
 from shared_components.core.task import check_tasks, choose_task, make_task, task_kinds
-from shared_components.networks.bundle_config import load_bundle
 
 PARTS = ("background", "shaft")
 

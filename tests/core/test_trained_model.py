@@ -8,10 +8,11 @@ import torch
 from torch import nn
 
 from shared_components.core import trained_model
+from shared_components.core.bundle import load_bundle
 from shared_components.core.task import checkpoint_notes, make_task
 from shared_components.core.trained_model import MergedClasses, chosen_for, load_trained, merged_logits, read_as
 from shared_components.data.classes import CLASS_MAPS
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, save_weights
 from shared_components.networks.network_class import numbers_in
 from tests.federation.conftest import narrow, same  # noqa: F401

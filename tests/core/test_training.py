@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.core.bundle import load_bundle
 from shared_components.core.card import Metric
 from shared_components.core.training import (
     EVERY,
@@ -16,9 +17,9 @@ from shared_components.core.training import (
     restore_optimizer,
     train_to_best,
 )
+from shared_components.core.training_settings import Training, training_from
 from shared_components.experiments.comparison import presets
 from shared_components.federation.messages import Job
-from shared_components.networks.bundle_config import Training, load_bundle, training_from
 from shared_components.networks.parts import freeze
 
 

@@ -8,7 +8,7 @@ from shared_components.data.check import check_site, readable_samples
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
+from shared_components.scenes.site import write_site
 
 DEPTH = SampleSpec(targets=("depth",))
 

@@ -12,7 +12,7 @@ from shared_components.data.files import DataError
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site_sets import IMAGES
+from shared_components.scenes.site_sets import IMAGES
 from tests.data.conftest import frame_image, run_command, write
 from tests.data.test_unlabelled import PARTS as LAYOUTS
 from tests.data.test_unlabelled import VIDEOS, encode, write_boxes

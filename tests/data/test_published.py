@@ -8,8 +8,8 @@ from shared_components.commands import check_data
 from shared_components.data.endo700k import PARTS
 from shared_components.data.published import FL_ENDOVIT, PUBLISHED, compared
 from shared_components.data.readers import find_reader, reader_names
-from shared_components.data.synthetic.site import write_site
-from shared_components.data.synthetic.site_sets import IMAGES
+from shared_components.scenes.site import write_site
+from shared_components.scenes.site_sets import IMAGES
 from tests.data.conftest import WRITERS, frame_image, run_command, write, write_yaml
 from tests.data.label_layouts import LABEL_WRITERS
 

@@ -7,10 +7,11 @@ import cv2
 import numpy as np
 import torch
 
+from shared_components.core.bundle import load_bundle
 from shared_components.core.task import checkpoint_notes, make_task
-from shared_components.data.synthetic.site import write_site
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import save_weights
+from shared_components.scenes.site import write_site
 from tests.data.volumes import write_labels
 from tests.narrow import SEED
 

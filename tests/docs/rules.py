@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from shared_components.cli import build_parser
+from shared_components.core.bundle import load_bundle, takes_squares
 from shared_components.core.card import Metric
 from shared_components.core.method import load_method
 from shared_components.core.task import check_tasks, choose_task
@@ -26,7 +27,6 @@ from shared_components.data.check import check_site
 from shared_components.data.inventory import Inventory, LeftOut
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
-from shared_components.experiments.shipping.recipe import read_real
 from shared_components.federation.messages import Job
 from shared_components.federation.progress import progress_line
 from shared_components.federation.site import limits
@@ -34,7 +34,7 @@ from shared_components.flare.deployment.job_files import write_jobs
 from shared_components.inference.doubtful import warnings
 from shared_components.inference.unlike import Likeness
 from shared_components.inference.visible import Stretch
-from shared_components.networks.bundle_config import load_bundle, takes_squares
+from shared_components.weights.shipping.recipe import read_real
 
 FENCE = re.compile(r"^(?P<marks>`{3,}|~{3,})\s*(?P<language>\S*)\s*(?P<note>.*)$")
 INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")

@@ -12,17 +12,18 @@ import torch
 import yaml
 
 from shared_components.core import evaluation
+from shared_components.core.bundle import takes_squares
 from shared_components.core.method import load_method, site_order
 from shared_components.core.partition import Role, cut
-from shared_components.data.synthetic.site import plan_sites, write_site
-from shared_components.experiments.shipping.bundle_files.make import write_bundle
 from shared_components.federation.in_process import open_together
 from shared_components.federation.messages import FederationError, Job, SiteRefusal
 from shared_components.federation.protocol import Answers, conduct
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as site_side
 from shared_components.networks import bundle_config
-from shared_components.networks.bundle_config import bundle_for, bundle_names, takes_squares
+from shared_components.networks.bundle_config import bundle_for, bundle_names
+from shared_components.scenes.site import plan_sites, write_site
+from shared_components.weights.bundle_files.make import write_bundle
 from tests.changed_method import changed
 from tests.narrow import make_narrow
 

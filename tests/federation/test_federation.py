@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from shared_components.core import training as local
+from shared_components.core.bundle import load_bundle
 from shared_components.core.losses import segmentation_loss
 from shared_components.core.method import load_method, method_names
 from shared_components.core.partition import partition_network
@@ -16,7 +17,7 @@ from shared_components.data.dataset import SampleDataset, batches
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from tests.federation.conftest import NOT_TINY, SITES, TINY, Federation, make_job, render, rewritten, same
 from tests.kinds import one_of_each_kind
 

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
+from shared_components.core.bundle import load_bundle
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import FederationError
-from shared_components.networks.bundle_config import load_bundle
 from tests.core.text.conftest import clip_folder  # noqa: F401 (a fixture)
 from tests.federation.conftest import SMALL, TINY, make_job, render, rewritten
 

@@ -4,11 +4,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from shared_components.core.bundle import load_bundle
 from shared_components.core.method import Term, load_method, method_names
 from shared_components.core.partition import Role, partition_network
 from shared_components.federation.messages import FederationError, total_bytes
 from shared_components.federation.site import site_setup as bench_side
-from shared_components.networks.bundle_config import load_bundle, weightless
+from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.tiny import Tiny
 from tests.federation.conftest import TINY, fine_tune, make_job, same

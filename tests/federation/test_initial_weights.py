@@ -9,9 +9,9 @@ import torch
 from shared_components.core.partition import Role, cut
 from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of
 from shared_components.core.trained_model import load_trained
+from shared_components.core.training_settings import training_from
 from shared_components.federation.messages import FederationError, Job
 from shared_components.federation.runs import newest_run
-from shared_components.networks.bundle_config import training_from
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.networks.tiny import Tiny
 from tests.federation.conftest import SITES, make_job, same

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 
 from shared_components.core.initial_weights import RANDOM
-from shared_components.experiments.shipping.bundle_files.make import write_bundle
 from shared_components.networks import vit
+from shared_components.weights.bundle_files.make import write_bundle
 from tests.federation.conftest import SITES, TINY, TOY, Federation, make_job, render
 
 TOYS = "tiny.Tiny\n  out_channels: 4"

@@ -16,13 +16,13 @@ from shared_components.core.text.site_text import SiteText, site_text
 from shared_components.core.text.vectors import Vector, add_vectors, read_vectors
 from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison import run as comparing
-from shared_components.experiments.shipping.bundle_files.make import write_bundle
 from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.server import training
 from shared_components.federation.server.enrolment import profile_header, profile_of
 from shared_components.federation.site import site_setup as site_side
 from shared_components.networks import bundle_config
+from shared_components.weights.bundle_files.make import write_bundle
 from tests.changed_method import changed
 from tests.federation.conftest import SITES, Federation, fine_tune, make_job, rewritten
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from shared_components.networks.bundle_config import takes_squares
+from shared_components.core.bundle import takes_squares
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = ROOT / "nvflare_jobs"

@@ -6,8 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from shared_components.data.synthetic.site_sets import site_set
 from shared_components.networks.mae_vit import MaeVit
+from shared_components.scenes.site_sets import site_set
 from tests.flare.conftest import run_here
 from tests.flare.simulator import SERVER, edit, tiny_job
 

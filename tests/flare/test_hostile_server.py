@@ -15,11 +15,12 @@ from nvflare.apis.signal import Signal
 from nvflare.fuel.utils import fobs
 from nvflare.fuel.utils.zip_utils import unzip_all_from_bytes
 
+from shared_components.core.bundle import load_bundle
 from shared_components.core.trained_model import load_trained
 from shared_components.federation.messages import Message
 from shared_components.flare import wire
 from shared_components.flare.executor import SiteExecutor
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import CheckpointError, load_metadata, load_weights, save_weights
 from tests.federation.conftest import make_job, toy_bundle  # noqa: F401 (a fixture)
 from tests.flare.conftest import ByHand, Place, copied

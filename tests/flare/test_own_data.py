@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from shared_components.cli import main
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
+from shared_components.scenes.site import write_site
 from tests.federation.conftest import rewritten
 from tests.flare.conftest import run_here
 from tests.flare.simulator import tiny_job

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.core.bundle import load_bundle
 from shared_components.core.task import checkpoint_notes, make_task
 from shared_components.inference.frames import Shot
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import save_weights
 
 PARTS = ("background", "shaft", "wrist", "clasper")

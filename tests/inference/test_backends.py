@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 import torch
 
+from shared_components.core.bundle import load_bundle
 from shared_components.core.shipped_weights import shipped_facts, shipped_weights
 from shared_components.core.trained_model import load_trained
-from shared_components.data.synthetic.scene import render_video
 from shared_components.inference import InferenceError, backends
 from shared_components.inference.backends import WORTH, on_backend
 from shared_components.inference.predict import Streaming
-from shared_components.networks.bundle_config import bundle_names, load_bundle
+from shared_components.networks.bundle_config import bundle_names
 from shared_components.networks.fused_fpn import fuse
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.networks.tiny import Tiny
+from shared_components.scenes.scene import render_video
 
 CPU = torch.device("cpu")
 NEEDED = "needs openvino"

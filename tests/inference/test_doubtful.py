@@ -15,9 +15,9 @@ from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.task import make_task
 from shared_components.core.trained_model import Trained, load_trained
 from shared_components.data.files import read_rgb
-from shared_components.data.synthetic.scene import render_video
 from shared_components.inference.doubtful import FEW, LIMIT, PART, DoubtWatch, warnings
 from shared_components.inference.frames import Shot
+from shared_components.scenes.scene import render_video
 from tests.inference.conftest import PARTS, SEGMENTATION, write_image
 
 SIZE = (32, 64)

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from shared_components.cli import main
+from shared_components.core.bundle import load_bundle
 from shared_components.core.task import checkpoint_notes, make_task
 from shared_components.core.trained_model import load_trained
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream, Shot
 from shared_components.inference.objects import Box, objects_in, recorded, task_of
 from shared_components.inference.predict import Predictor, missed, shown_frames
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import save_weights
 from tests.inference.conftest import PARTS, Bright, write_video
 

@@ -12,11 +12,11 @@ import torch
 
 from shared_components.cli import main
 from shared_components.core.trained_model import load_trained
-from shared_components.data.synthetic.scene import render_video
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import Predictor
 from shared_components.inference.video import H264Video, look_at
 from shared_components.networks import bundle_config
+from shared_components.scenes.scene import render_video
 from tests.federation.conftest import narrow  # noqa: F401
 from tests.inference.conftest import PARTS, write_image
 

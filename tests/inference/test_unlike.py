@@ -15,10 +15,10 @@ from shared_components.cli import main
 from shared_components.core.calibration import FILE, Calibration, Facts, write_calibration
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.trained_model import Trained
-from shared_components.data.synthetic.scene import render_video
 from shared_components.inference.arrays import Model
 from shared_components.inference.doubtful import PART
 from shared_components.inference.unlike import MOST, Watch
+from shared_components.scenes.scene import render_video
 from tests.inference.conftest import PARTS, SEGMENTATION, noise, write_video
 
 WARNING = "Unlike what this model has learnt (score {}, limit {}): the masks may be wrong."

@@ -8,9 +8,9 @@ import cv2
 import numpy as np
 import pytest
 
-from shared_components.data.synthetic.scene import render_video
 from shared_components.inference import InferenceError
 from shared_components.inference.video import H264Video, frames_of, look_at
+from shared_components.scenes.scene import render_video
 from tests.inference.conftest import grey, noise, write_video
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 import yaml
 
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.core.bundle import load_bundle
+from shared_components.networks.bundle_config import build_network
 from tests.federation.conftest import federate, job_on_toy, scenes, toy_bundle  # noqa: F401
 
 

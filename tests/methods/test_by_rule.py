@@ -7,12 +7,13 @@ from torch import nn
 
 from shared_components.core import training as local_training
 from shared_components.core.aggregators.mean import FirstSite
+from shared_components.core.bundle import load_bundle
 from shared_components.core.losses import segmentation_loss
 from shared_components.core.method import Models, load_method
 from shared_components.core.partition import Role, cut, partition_network
 from shared_components.methods.ditto import NearReceived, TwoModels, personal_model
 from shared_components.methods.fedprox import Proximal
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from tests.federation.conftest import TINY, narrow  # noqa: F401
 from tests.methods.toys import LINE, Line, context, frames, names, shared, step, updates
 

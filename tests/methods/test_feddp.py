@@ -5,10 +5,11 @@ import math
 import pytest
 import torch
 
+from shared_components.core.bundle import load_bundle
 from shared_components.core.method import Models, Update, load_method
 from shared_components.core.partition import Partition, Piece, Role, partition_network
 from shared_components.methods.feddp import TwoStages, disagreement, is_query
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from tests.federation.conftest import make_job, narrow, same  # noqa: F401
 from tests.methods.toys import context, frames, names, profiles, tensor, updates
 

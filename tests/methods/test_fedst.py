@@ -5,9 +5,10 @@ import copy
 import pytest
 import torch
 
+from shared_components.core.bundle import load_bundle
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, partition_network
-from shared_components.networks.bundle_config import build_network, load_bundle
+from shared_components.networks.bundle_config import build_network
 from tests.core.serq_rounds import CLASSES, Round, before_of, server_round
 from tests.federation.conftest import narrow  # noqa: F401
 

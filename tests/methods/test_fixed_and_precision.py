@@ -8,13 +8,15 @@ import torch
 from torch import nn
 
 from shared_components.common import machine
+from shared_components.core.bundle import load_bundle
 from shared_components.core.method import Context, load_method, method_names
 from shared_components.core.partition import Role, cut, fixed_hash, partition_network
 from shared_components.core.training import make_context as context_of
 from shared_components.core.training import make_optimizer, train_step
+from shared_components.core.training_settings import Training
 from shared_components.methods.fedas import Alignment
 from shared_components.methods.feddp import teachers
-from shared_components.networks.bundle_config import Training, build_network, bundle_for, load_bundle, weightless
+from shared_components.networks.bundle_config import build_network, bundle_for, weightless
 from shared_components.networks.parts import freeze
 from tests.federation.conftest import TINY, make_job, narrow  # noqa: F401
 from tests.methods.test_methods import built, make_batch, make_context, sent  # noqa: F401

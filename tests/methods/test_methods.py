@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from shared_components.core.aggregators.mean import mean_pieces
+from shared_components.core.bundle import load_bundle
 from shared_components.core.method import Context, Models, Profile, Update, load_method, method_names
 from shared_components.core.partition import Partition, Role, cut, partition_network
 from shared_components.methods import fedas, fedseg
-from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle
+from shared_components.networks.bundle_config import build_network, bundle_for
 from tests.federation.conftest import same
 from tests.methods.toys import SEGMENTATION, card, frames
 from tests.narrow import make_narrow

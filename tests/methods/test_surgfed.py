@@ -14,7 +14,6 @@ from shared_components.core.rules import modules
 from shared_components.data.dataset import collated
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
 from shared_components.federation.messages import FederationError
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.site import site_setup as site_side
@@ -22,6 +21,7 @@ from shared_components.networks.checkpoints import load_weights
 from shared_components.networks.parts import freeze
 from shared_components.networks.protocols import require
 from shared_components.networks.sam2_architectures import ARCHITECTURES
+from shared_components.scenes.site import write_site
 from tests.changed_method import changed
 from tests.federation.conftest import SITES, VIDEOS, Federation, make_job, rewritten, same, toy_bundle  # noqa: F401
 from tests.networks.conftest import TOY

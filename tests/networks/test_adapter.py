@@ -6,11 +6,12 @@ import json
 import pytest
 import torch
 
+from shared_components.core.bundle import load_bundle
 from shared_components.core.method import load_method, method_names
 from shared_components.core.partition import Role, partition_network
 from shared_components.core.training import unfit
 from shared_components.networks.adapter import adapted, check_outputs, definition_of
-from shared_components.networks.bundle_config import build_network, load_bundle, weightless
+from shared_components.networks.bundle_config import build_network, weightless
 from shared_components.networks.network_arguments import differing
 from shared_components.networks.network_class import VARIABLE
 from tests.federation.conftest import same

@@ -7,7 +7,8 @@ from typing import get_args, get_origin, get_type_hints
 import pytest
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from shared_components.networks.bundle_config import build_network, bundle_names, load_bundle, weightless
+from shared_components.core.bundle import load_bundle
+from shared_components.networks.bundle_config import build_network, bundle_names, weightless
 from shared_components.networks.mae_vit import MaeVit
 from shared_components.networks.network_arguments import arguments_of, chosen_arguments, differing
 from shared_components.networks.pvt_fpn import PvtFpn

@@ -56,7 +56,7 @@ def test_what_is_refused_is_not_imported(monkeypatch):
     assert "tests.networks.own" not in sys.modules
 
 
-@pytest.mark.parametrize("name", ["checkpoints.export_pt", "parts.freeze", "bundle_config.Training"])
+@pytest.mark.parametrize("name", ["checkpoints.export_pt", "parts.freeze", "checkpoints.CheckpointError"])
 def test_what_is_no_network_is_not_called_though_it_is_ours(name):
     with pytest.raises(ValueError, match="is no class of torch"):
         network_class({"_target_": f"shared_components.networks.{name}"})

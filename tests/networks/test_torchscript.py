@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from shared_components.networks.bundle_config import build_network, bundle_names, bundles_folder, load_bundle
+from shared_components.core.bundle import load_bundle
+from shared_components.networks.bundle_config import build_network, bundle_names, bundles_folder
 
 FOLLOWS_BOXES = ["surgfed"]
 COMMAND = "python -m monai.bundle ckpt_export"

@@ -19,7 +19,7 @@ from shared_components.common.schema import Schema, parse
 from shared_components.core.aggregators.mean import parameter_names
 from shared_components.core.method import Aggregation, Aggregator, Method, Models, Profile, State, Update
 from shared_components.core.partition import Partition, Pieces
-from shared_components.networks.bundle_config import MOST_ROUNDS
+from shared_components.core.training_settings import MOST_ROUNDS
 
 MEAN, ROUNDS, COUNT = "average/", "rounds", "averaged"
 Reading = Literal["mean", "paper", "as_released"]

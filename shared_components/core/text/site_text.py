@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,10 +17,6 @@ from shared_components.common.arguments import between, one_of
 from shared_components.core.method import ConditionOnSite, SiteFacts
 from shared_components.core.text.pretrained import open_clip, open_sentence
 from shared_components.core.text.vectors import TextError, Vector, one_line, read_vectors
-from shared_components.data.classes import CLASS_MAPS
-from shared_components.data.readers import find_reader, reader_names
-from shared_components.data.synthetic.layouts import LAYOUTS
-from shared_components.data.synthetic.looks import LOOKS, look_named
 from shared_components.networks.parts import parts_of
 from shared_components.networks.protocols import provides
 
@@ -210,31 +206,6 @@ def task_text(facts: SiteFacts) -> str:
     return f"{TASK_BEGINNING}{dataset}, Surgery: {one_line(facts.text)}, Task: {task}" + f", Label: {labels}" * bool(
         labels
     )
-
-
-def _known_tasks(looks: Sequence[str]) -> Iterator[str]:
-    """Yield SurgFed's sentence of every public data set's own labels, and of those that sites are rendered in."""
-    for name, (_, surgery) in DATASETS.items():
-        if name in reader_names():
-            reader = find_reader(name)
-            task = "" if "label" in reader.TARGETS else "depth"
-            rendered = any(name == (style.dataset or layout) for layout, style in LAYOUTS.items())
-            for class_map in dict.fromkeys([reader.USUAL or reader.CLASS_MAP, reader.CLASS_MAP]):
-                classes = CLASS_MAPS.get(class_map, ())
-                for text in (surgery, *(looks if rendered else ())):
-                    yield task_text(SiteFacts(text, dataset=name, task=task, classes=classes))
-
-
-def known_texts() -> tuple[str, ...]:
-    """Return the texts whose vectors the project ships.
-
-    Surgeries and looks as `site.yaml` may have them, FedST's sentence of each, and the surgeries' of its five sites;
-    SurgFed's sentences.
-    """
-    looks = [f"synthetic: {look_named(name).text}" for name in (*LOOKS, "random-0")]  # as in rendered sites' files
-    plain = [*SURGERIES, *looks]
-    of_letters = [site_text(surgery, letter) for surgery in SURGERIES for letter in LETTERS]
-    return (*plain, *map(site_text, plain), *of_letters, *_known_tasks(looks))
 
 
 class TakesIndicator(Protocol):

@@ -1,1 +1,1 @@
-"""A hospital's own data: any folders, and a table from what is in its masks to classes of its own (`ids:`)."""
+"""A hospital's own data: any folders, with a table from mask values to class names (`ids:`)."""

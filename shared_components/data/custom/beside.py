@@ -1,4 +1,4 @@
-"""Masks that lie beside frames: in a folder that is to be segmented they are no frames."""
+"""Find masks that lie beside frames, so that a folder to be segmented does not count them as frames."""
 
 from __future__ import annotations
 

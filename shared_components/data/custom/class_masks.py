@@ -112,16 +112,11 @@ def _shares(path: Path, threshold: float | None) -> np.ndarray:
     """Return the share of each pixel that belongs to a mask's class, float32 (H, W) from 0 to 1."""
     values = read_mask(path, coloured=False)
     if threshold is not None:
-        return values.astype(np.float32) / _white(values)
+        most = int(values.max())  # a pixel that belongs to the class wholly has the largest value of the type, or 1
+        return values.astype(np.float32) / (1 if most <= 1 else 255 if most <= 255 else 65_535)
     if len(found := np.unique(values)) > 2 or (len(found) == 2 and found[0] != 0):
         raise DataError(path, f"is a mask of one class with {len(found)} values, from {found[0]} to {found[-1]}", AGAIN)
     return (values > 0).astype(np.float32)
-
-
-def _white(values: np.ndarray) -> int:
-    """Return the value of a pixel that belongs to the class wholly: the largest of its type, or 1."""
-    most = int(values.max())
-    return 1 if most <= 1 else 255 if most <= 255 else 65_535
 
 
 @lru_cache(maxsize=64)

@@ -1,4 +1,4 @@
-"""Recognise the data in a folder: a public data set, or templates of where images and masks of one's own lie."""
+"""Recognise the data in a folder: a public data set, or templates for the paths of images and masks."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _LOSSLESS = "export masks without loss, since JPEG and smoothing make photograph
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a folder holds.
+class FolderLayout:
+    """Templates of the images and masks in a folder.
 
     Attributes:
         images, masks: templates, see `description.Own`.
@@ -39,17 +39,17 @@ class Found:
     words: tuple[str, ...] = ()
 
 
-def look_at(folder: Path, kind: Kind | None = None, *, found: Scan | None = None) -> Found:
+def guess_layout(folder: Path, kind: Kind | None = None, *, files: Scan | None = None) -> FolderLayout:
     """Recognise frames and masks, videos and numbered masks, or either of them with label volumes.
 
     Args:
         kind: look for this alone.
-        found: the data in the folder; None: listed here.
+        files: the data in the folder; None: listed here.
 
     Raises:
         DataError: it is none of these: what was looked for, and what is there.
     """
-    files = scan(folder) if found is None else found
+    files = scan(folder) if files is None else files
     films: dict[str, frozenset[str]] = {name: frozenset() for name in files.videos}
     images = {**films, **sources_of(files.frames, files.masks)}
     if kind != "frames" and (paired := _pair(files, "nifti", templates(images, dict.fromkeys(files.volumes, _NONE)))):
@@ -60,7 +60,7 @@ def look_at(folder: Path, kind: Kind | None = None, *, found: Scan | None = None
     raise DataError(
         folder,
         "was searched for frames and masks of equal names, videos and masks numbered as their frames, and NIfTI label "
-        f"volumes called as their video, and holds {_said(files)}",
+        f"volumes called as their video, and holds {_contents(files)}",
         f"{_LOSSLESS if _has_blurred_masks(files) else ''}name the folder above them, make their names agree, or say "
         "with --images and --masks where they lie, such as "
         f"--images '{VIDEO}/frames' --masks '{VIDEO}/labels'",
@@ -72,7 +72,7 @@ _NONE: frozenset[str] = frozenset()
 
 def _pair(
     files: Scan, kind: Kind, pairs: Iterable[Templates], by_stem: Mapping[str, Counter[str]] | None = None
-) -> Found | None:
+) -> FolderLayout | None:
     """Return the templates that pair most masks with an image; among equals, with most videos."""
     by_number = Counter(pairs)  # templates of many folders come up for each of them
     often = by_number + Counter({(i, m): n for i, masks in (by_stem or {}).items() for m, n in masks.items()})
@@ -81,7 +81,7 @@ def _pair(
         if family := class_template(mask for mask in masks if _is_class(files, mask)):
             candidates[image, family[0]] = family[1]
     names = _compared(files, kind)
-    best: tuple[tuple[int, ...], Found] | None = None
+    best: tuple[tuple[int, ...], FolderLayout] | None = None
     for image, mask in sorted(candidates, key=lambda pair: VIDEO not in pair[0]):
         if best is not None and best[0][0] == len(names[1]) and best[0][1] > 1 and VIDEO not in image:
             break  # all masks have an image of one of several videos
@@ -90,7 +90,7 @@ def _pair(
         rank = *_rank(counted, image), (image, mask) in by_number, -len(image) - len(mask)
         if counted and (best is None or rank > best[0]):
             videos = sorted((video for video in counted if video), key=natural_order)
-            best = rank, Found(kind, image, mask, tuple(videos), words)
+            best = rank, FolderLayout(kind, image, mask, tuple(videos), words)
     return None if best is None else best[1]
 
 
@@ -151,7 +151,7 @@ def _has_blurred_masks(files: Scan) -> bool:
     return any(re.search(r"mask|label|seg|annot|truth", name, re.IGNORECASE) for name in joined(files.frames))
 
 
-def _said(files: Scan) -> str:
+def _contents(files: Scan) -> str:
     parts = [
         ("folders of images", [folder or "." for folder in files.frames]),
         ("folders of masks", [folder or "." for folder in files.masks]),
@@ -159,8 +159,8 @@ def _said(files: Scan) -> str:
         ("NIfTI volumes", files.volumes),
         ("files of formats that are not read", files.unread),
     ]
-    said = [f"{len(names)} {what} ({_some(names)})" for what, names in parts if names]
-    return ", ".join(said) or "no images, videos or volumes"
+    listed = [f"{len(names)} {what} ({_some(names)})" for what, names in parts if names]
+    return ", ".join(listed) or "no images, videos or volumes"
 
 
 def _some(names: Sequence[str]) -> str:

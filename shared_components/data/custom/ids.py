@@ -1,4 +1,4 @@
-"""The table of a site's own masks: from pixel values or colours to class names; and ITK-SNAP's files of label names."""
+"""Map pixel values or colours of a site's masks to class names; read ITK-SNAP's label descriptions."""
 
 from __future__ import annotations
 
@@ -152,31 +152,31 @@ def own_classes(names: Iterable[str], given: Any) -> tuple[tuple[str, ...], tupl
     Raises:
         ValueError: a sentence that begins with `'classes'`.
     """
-    due = set(names) - {BACKGROUND, IGNORE}
+    needed = set(names) - {BACKGROUND, IGNORE}
     if given is None:
-        known = [classes for classes in CLASS_MAPS.values() if set(classes[1:]) == due]
-        classes = known[0] if known else (BACKGROUND, *sorted(due))
+        known = [classes for classes in CLASS_MAPS.values() if set(classes[1:]) == needed]
+        classes = known[0] if known else (BACKGROUND, *sorted(needed))
     elif isinstance(given, str):
-        return _of_map(due, given)
+        return _of_map(needed, given)
     else:
         classes = _listed(given)
     if len(classes) > IGNORED:
         raise ValueError(f"'classes' has {len(classes)} names; there may be {IGNORED}, background included")
-    if missing := sorted(due - set(classes)):
+    if missing := sorted(needed - set(classes)):
         raise ValueError(f"'classes' has no {missing[0]!r}, which 'ids' names; add it, or correct 'ids'")
     return classes, classes
 
 
-def _of_map(due: set[str], name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _of_map(needed: set[str], name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if name not in CLASS_MAPS:
         raise ValueError(
             f"'classes' is {name!r}; write a list of names, or one of the class maps {', '.join(CLASS_MAPS)}"
         )
     wanted = CLASS_MAPS[name]
-    for told in [wanted, *(c for c in CLASS_MAPS.values() if wanted in readable_as(c))]:
-        if due <= set(told):
-            return told, wanted
-    odd = sorted(due - set(wanted))[0]
+    for candidate in [wanted, *(c for c in CLASS_MAPS.values() if wanted in readable_as(c))]:
+        if needed <= set(candidate):
+            return candidate, wanted
+    odd = sorted(needed - set(wanted))[0]
     raise ValueError(
         f"'classes' is {name!r}, which is {', '.join(wanted[1:])}, and 'ids' names {odd!r}; give in 'ids' every value "
         "one of these names, or write a list of names"

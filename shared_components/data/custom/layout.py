@@ -264,7 +264,7 @@ def video_of(match: re.Match[str]) -> str:
 
 def _paths(root: Path, folder: str) -> Iterator[Path]:
     if GROUP not in folder:
-        yield from root.glob("/".join(_glob(part) for part in folder.split("/")))
+        yield from root.glob(re.sub(r"([\[\]?])", r"[\1]", folder).replace(VIDEO, "*"))
         return
     for path, names in folders_below(root):
         yield path
@@ -282,11 +282,6 @@ def _videos_in_names(folder: Path, last: str, group: str) -> list[tuple[str, Pat
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     found = [match["video"] for name in names if not name.startswith(".") and (match := pattern.fullmatch(name))]
     return [(_with_group(group, video), folder) for video in dict.fromkeys(found)]
-
-
-def _glob(part: str) -> str:
-    """Return a part of a template as a glob, whose own characters it has none of."""
-    return re.sub(r"([\[\]?])", r"[\1]", part).replace(VIDEO, "*")
 
 
 def _holds_images(path: Path, template: str, video: str) -> bool:

@@ -1,4 +1,4 @@
-"""Read a mask of any tool as whole numbers or colours, refusing what loses ids; and label volumes, kept packed."""
+"""Read masks as whole numbers or colours, refusing files that lost ids; read label volumes, kept packed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Propose which videos a site trains, validates and tests on: as their folders are called, or else by their order."""
+"""Propose training, validation and test videos, by folder names or else by order."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def propose_split(videos: Sequence[str], frames: Callable[[str], int]) -> Split:
     """
     if len(videos) == 1:
         return _by_time(videos[0], frames(videos[0]))
-    told: Split = {split: [video for video in videos if named_split(video) == split] for split in _WORDS}
-    rest = told["train"] or [video for video in videos if not named_split(video)]
-    split: Split = {"train": rest, "validation": told["validation"], "test": told["test"]}
-    missing = [name for name in ("validation", "test") if not told[name]]
+    by_name: Split = {split: [video for video in videos if named_split(video) == split] for split in _WORDS}
+    rest = by_name["train"] or [video for video in videos if not named_split(video)]
+    split: Split = {"train": rest, "validation": by_name["validation"], "test": by_name["test"]}
+    missing = [name for name in ("validation", "test") if not by_name[name]]
     if len(rest) == 1 and missing:
         return _with_cut(split, rest[0], frames(rest[0]), missing)
     cut = max(1, len(rest) // _SHARE)

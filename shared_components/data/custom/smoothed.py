@@ -1,4 +1,4 @@
-"""Masks with smoothed (anti-aliased) edges: recognised by their values, and read with a threshold."""
+"""Detect masks with smoothed (anti-aliased) edges and read them with a threshold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Take the inventory of a site: of own data, or of a public data set."""
+"""Take the inventory of a site's own data or public data set."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def own_stock(
     split: Mapping[str, Sequence[Any]],
     *,
     ignored: Sequence[str],
-    found: Scan | None = None,
+    scanned: Scan | None = None,
     agreed: Collection[str] = (),
 ) -> Inventory:
     """Return the inventory of a hospital's own data.
@@ -50,11 +50,11 @@ def own_stock(
     Args:
         split: videos, or parts of some, by split.
         ignored: values of masks that are named `ignore`.
-        found: the data in the folder; None: listed here.
+        scanned: the data in the folder; None: listed here.
         agreed: `unlabelled` if images without a mask are left out as asked, `split` if the split was given, and kinds
             of files that were not asked for.
     """
-    kinds = (scan(root) if found is None else found).kinds()
+    kinds = (scan(root) if scanned is None else scanned).kinds()
     chosen = set(_names(split))
     names = _without_links(root, own.images, chosen)
     chosen &= set(names)
@@ -79,7 +79,7 @@ def own_stock(
     return Inventory(
         {"videos": len(chosen) - len(set(bare) & chosen), **counts, "classes": len(classes), **_splits(split)},
         tuple(left_out),
-        {"classes": ", ".join(classes), "splits": _said(split)},
+        {"classes": ", ".join(classes), "splits": _split_text(split)},
     )
 
 
@@ -109,7 +109,7 @@ def _splits(split: Mapping[str, Sequence[Any]]) -> dict[str, int]:
     return {"splits": sum(bool(listed) for listed in split.values())}
 
 
-def _said(split: Mapping[str, Sequence[Any]]) -> str:
+def _split_text(split: Mapping[str, Sequence[Any]]) -> str:
     if len(set(_names(split))) == 1 < len(split):
         return "the video is cut by time"
     videos = {name: len(_names({name: listed})) for name, listed in split.items() if listed}
@@ -196,7 +196,7 @@ def public_stock(
     return Inventory(
         {"videos": len(chosen), **counts, **({"classes": len(names)} if names else {}), **_splits(split)},
         (*left_out, *idle),
-        {"classes": ", ".join(names) if len(names) <= _FEW_CLASSES else "", "splits": _said(split)},
+        {"classes": ", ".join(names) if len(names) <= _FEW_CLASSES else "", "splits": _split_text(split)},
     )
 
 

@@ -1,4 +1,4 @@
-"""What a new site.yaml has to say and can be seen: the values in the masks, a split by videos, a video's rate."""
+"""Measure what a new site.yaml needs: the values in the masks, the videos, their frame rate and numbering."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from shared_components.common.counted import counted
 from shared_components.data.custom.class_masks import class_files, read_classes
-from shared_components.data.custom.guess_layout import Found
+from shared_components.data.custom.guess_layout import FolderLayout
 from shared_components.data.custom.hashes import without_hash
 from shared_components.data.custom.ids import Value, counts
 from shared_components.data.custom.layout import files_of, images_of, is_volume, placed, video_names
@@ -55,13 +55,18 @@ class Values:
         return 100 * self.pixels[value] / max(1, sum(self.pixels.values()))
 
 
-def own_videos(root: Path, found: Found) -> list[str]:
-    """List the videos that lie as a folder was found, in natural order."""
-    return video_names(root, found.images)
+def own_videos(root: Path, layout: FolderLayout) -> list[str]:
+    """List the videos of a folder with this layout, in natural order."""
+    return video_names(root, layout.images)
 
 
 def values_of(
-    root: Path, found: Found, videos: Sequence[str], *, threshold: float | None = None, known: Collection[Value] = ()
+    root: Path,
+    layout: FolderLayout,
+    videos: Sequence[str],
+    *,
+    threshold: float | None = None,
+    known: Collection[Value] = (),
 ) -> Values:
     """Read all masks of the videos.
 
@@ -72,21 +77,21 @@ def values_of(
     Raises:
         DataError: a mask cannot be read, there are none, or they hold too many values to be a table's.
     """
-    if found.kind == "nifti":
-        surveyed = _of_volumes(root, found, videos)
+    if layout.kind == "nifti":
+        surveyed = _of_volumes(root, layout, videos)
     else:
-        surveyed = _of_files(root, found, videos, threshold, known)
+        surveyed = _of_files(root, layout, videos, threshold, known)
     if len(surveyed.pixels) > _MOST and not surveyed.edges:
         what = f"{'colours' if surveyed.coloured else 'values'} in {counted(surveyed.count, 'mask')}"
         raise DataError(
-            placed(root, found.masks, videos[0]),
+            placed(root, layout.masks, videos[0]),
             f"is of masks with {len(surveyed.pixels)} {what}, too many to name",
             "export the masks without smoothing, anti-aliasing or compression",
         )
     return surveyed
 
 
-def words_of(root: Path, found: Found, videos: Sequence[str], threshold: float | None = None) -> Values:
+def words_of(root: Path, layout: FolderLayout, videos: Sequence[str], threshold: float | None = None) -> Values:
     """Read all binary masks, one per class; the values are the words of their classes.
 
     Raises:
@@ -94,37 +99,37 @@ def words_of(root: Path, found: Found, videos: Sequence[str], threshold: float |
     """
     pixels, masks = Counter[Any](), Counter[Any]()
     count = unlabelled = 0
-    places = {word: number for number, word in enumerate(found.words, 1)}
+    places = {word: number for number, word in enumerate(layout.words, 1)}
     for video in videos:
-        images = images_of(root, found.images, video, found.masks)
-        files = class_files(root, found.masks, video, words=found.words, images=images.files)
+        images = images_of(root, layout.images, video, layout.masks)
+        files = class_files(root, layout.masks, video, words=layout.words, images=images.files)
         for listed in files.values():
-            label = read_classes(listed, found.masks, places, threshold=threshold)
+            label = read_classes(listed, layout.masks, places, threshold=threshold)
             here = {word: int((label == place).sum()) for word, place in places.items()}
             pixels.update(here)
             masks.update(word for word, number in here.items() if number)
         count, unlabelled = count + len(files), unlabelled + len(images.files.keys() - files.keys())
     if not count:
-        raise DataError(placed(root, found.masks, videos[0]), "holds no masks", "put them there (PNG)")
+        raise DataError(placed(root, layout.masks, videos[0]), "holds no masks", "put them there (PNG)")
     return Values(False, pixels, masks, count, unlabelled)
 
 
-def video_rate(root: Path, found: Found, videos: Sequence[str]) -> float | None:
+def video_rate(root: Path, layout: FolderLayout, videos: Sequence[str]) -> float | None:
     """Return the frames per second of the video files, where they agree; None of folders of images."""
-    rates = {_rate(images.where) if (images := images_of(root, found.images, v)).is_video else None for v in videos}
+    rates = {_rate(images.where) if (images := images_of(root, layout.images, v)).is_video else None for v in videos}
     return rates.pop() if len(rates) == 1 else None
 
 
-def numbering_of(root: Path, found: Found, videos: Sequence[str]) -> Numbering | None:
+def numbering_of(root: Path, layout: FolderLayout, videos: Sequence[str]) -> Numbering | None:
     """Return the numbering of the masks of video files; None for other data."""
     from shared_components.data.video import frame_seconds
 
     films: dict[str, Film] = {}
     for video in videos:
-        images = images_of(root, found.images, video, found.masks)
+        images = images_of(root, layout.images, video, layout.masks)
         if not images.is_video or is_volume(images.where):
             continue
-        masks = files_of(root, found.masks, video)
+        masks = files_of(root, layout.masks, video)
         numbers = sorted(frame_number(Path(f"{without_hash(name)}.png")) for name in masks)
         if numbers and (rate := _rate(images.where)):
             films[video] = Film(numbers, frame_seconds(images.where), rate)
@@ -141,12 +146,12 @@ def _rate(path: Path) -> float | None:
     return round(float(rate), 6) if rate else None
 
 
-def _of_volumes(root: Path, found: Found, videos: Sequence[str]) -> Values:
+def _of_volumes(root: Path, layout: FolderLayout, videos: Sequence[str]) -> Values:
     pixels, masks = Counter[Value](), Counter[Value]()
     count = labelled = 0
     turned = None
     for video in videos:
-        path = placed(root, found.masks, video)
+        path = placed(root, layout.masks, video)
         volume = packed_volume(path, axes="header")
         pixels.update(volume.pixels)
         masks.update(volume.frames_with)
@@ -156,22 +161,22 @@ def _of_volumes(root: Path, found: Found, videos: Sequence[str]) -> Values:
 
 
 def _of_files(
-    root: Path, found: Found, videos: Sequence[str], threshold: float | None, known: Collection[Value]
+    root: Path, layout: FolderLayout, videos: Sequence[str], threshold: float | None, known: Collection[Value]
 ) -> Values:
     paths, unlabelled = [], 0
     for video in videos:
-        images = images_of(root, found.images, video, found.masks)
-        masks = files_of(root, found.masks, video)
+        images = images_of(root, layout.images, video, layout.masks)
+        masks = files_of(root, layout.masks, video)
         paths += list(masks.values())
         unlabelled += 0 if images.is_video else len(images.files.keys() - masks.keys())
     if not paths:
-        where = placed(root, found.masks, videos[0])
+        where = placed(root, layout.masks, videos[0])
         raise DataError(where, "holds no masks", "put them there (PNG), or correct --masks")
     with ThreadPoolExecutor(_THREADS) as threads:
         coloured = not all(threads.map(_is_numbers, paths[:: max(1, len(paths) // 32)]))
-        counted = list(threads.map(partial(_counts, coloured=coloured, known=known), paths))
+        tables = list(threads.map(partial(_counts, coloured=coloured, known=known), paths))
     pixels, masks_with = Counter[Value](), Counter[Value]()
-    for one in counted:
+    for one in tables:
         pixels.update(one)
         masks_with.update(one.keys())
     edges = _edges(paths, coloured, len(pixels), known)

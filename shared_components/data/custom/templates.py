@@ -1,4 +1,4 @@
-"""Propose templates for the paths of images and masks, by the words that both paths share."""
+"""Propose templates for the paths of images and masks from the words that both paths share."""
 
 from __future__ import annotations
 

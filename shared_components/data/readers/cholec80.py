@@ -96,9 +96,7 @@ def _phases(file: Path, stamp: int) -> dict[int, int]:
     found = {}
     for line in records(file, columns=("Frame", "Phase"), separator="\t"):
         if line["Phase"] not in PHASES:
-            what = (
-                f"knows the phase {line['Phase']!r} at frame {line['Frame']}, where one of {', '.join(PHASES)} is due"
-            )
+            what = f"knows the phase {line['Phase']!r} at frame {line['Frame']}; expected one of {', '.join(PHASES)}"
             raise DataError(file, what, "copy it again")
         if (number := _number(file, line["Frame"])) % _EACH == 0:
             found[number] = PHASES.index(line["Phase"])
@@ -114,5 +112,5 @@ def _tools(file: Path, stamp: int) -> dict[int, tuple[int, ...]]:
 
 def _number(file: Path, text: str) -> int:
     if not text.isdecimal():
-        raise DataError(file, f"holds {text!r} where a whole number is due", "copy it again")
+        raise DataError(file, f"holds {text!r} where a whole number is expected", "copy it again")
     return int(text)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shared_components.data.unlabelled import Found, Unlabelled
+from shared_components.data.unlabelled import FramesByVideo, Unlabelled
 
 
 class Cholec80Frames(Unlabelled):
     FILE = r"(?:videos/(?=.*\.mp4)|frames/)(?P<video>video\d+)(?:\.mp4|/(?:.*_)?(?P<number>\d+)\.(?:png|jpg))"
 
-    def _found(self, root: Path) -> Found:
+    def _frames_by_video(self, root: Path) -> FramesByVideo:
         """Return the operations of both folders; of one that is in both, the extracted frames."""
         return self._in(root, "videos") | self._in(root, "frames/video*")

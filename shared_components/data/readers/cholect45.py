@@ -14,7 +14,6 @@ the rendered copy have phase/VID01.txt: frame, then 0 or 1 for each of 7 phases,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -55,10 +54,14 @@ class CholecT45(Reader):
     def frames(self, root: Path, video: str) -> Listing:
         tables = {name: _table(root, name, video) for name in _TABLES}
         images = self.images(root, video)
-        image = _namer(self.folders(root)[video], images)
+        folder, ending = self.folders(root)[video], next(iter(images.values())).suffix if images else ".png"
         known = _rows("triplets", tables["triplets"])
         return [
-            (number, images.get(number) or image(number), {name: row(file, number) for name, file in tables.items()})
+            (
+                number,
+                images.get(number) or folder / f"{number:06d}{ending}",
+                {name: row(file, number) for name, file in tables.items()},
+            )
             for number in sorted(known)
         ]
 
@@ -82,9 +85,3 @@ def _table(root: Path, name: str, video: str) -> Path:
 def _rows(name: str, file: Path) -> Rows:
     _, columns, what = _TABLES[name]
     return numbered_rows(file, columns=columns, what=what)
-
-
-def _namer(folder: Path, images: Mapping[int, Path]) -> Callable[[int], Path]:
-    """Return what names the image of a number."""
-    ending = next(iter(images.values())).suffix if images else ".png"
-    return lambda number: folder / f"{number:06d}{ending}"

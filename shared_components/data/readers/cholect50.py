@@ -80,7 +80,7 @@ def _ids(rows: Iterable[list[float]], place: int, count: int, address: Path) -> 
     """Return the ids that stand at a place of rows; -1 is none."""
     ids = {int(one[place]) for one in rows}
     if wrong := sorted(i for i in ids if not -1 <= i < count):
-        what = f"has the ids {wrong[:8]} at frame {int(address.name)}, where 0 to {count - 1} are due"
+        what = f"has the ids {wrong[:8]} at frame {int(address.name)}, where 0 to {count - 1} are expected"
         raise DataError(address.parent, what, "copy the file of the version with 100 triplets")
     return ids - {-1}
 

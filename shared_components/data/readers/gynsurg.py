@@ -67,7 +67,7 @@ class GynSurg(Reader):
         if name != kind:
             what = f"has labels of {kind}, and {name!r} is asked for of {stem}"
             raise DataError(folder, what, f"name clips of {name} in the split")
-        tables = _dated(folder)
+        tables = tuple((path, changed(path)) for path in _tables(folder, _touched(folder), "*.csv"))
         labels = _labels(folder, tables) if tables else _class_folders(folder, _touched(folder))
         if stem not in labels:
             raise DataError(folder, f"has no label of the clip {stem} in its tables", "add it, or take the clip out")
@@ -156,10 +156,6 @@ def _plain(name: str) -> str:
 def _class_folders(folder: Path, stamp: int) -> dict[str, str]:
     """Return the name of each clip's folder."""
     return {stem: path.parent.name for stem, path in _clips(folder, stamp).items()}
-
-
-def _dated(folder: Path) -> tuple[tuple[Path, int], ...]:
-    return tuple((path, changed(path)) for path in _tables(folder, _touched(folder), "*.csv"))
 
 
 @lru_cache(maxsize=16)

@@ -30,7 +30,10 @@ class SarRarp50(Reader):
     ALLOWED = "SAR-RARP50 ids are 0 to 9 (1 clasper, 2 wrist, 3 shaft)"
 
     def folders(self, root: Path) -> dict[str, Path]:
-        return video_folders(root, lambda path: path.name.startswith("video") and _holds_frames(path))
+        def is_video(path: Path) -> bool:
+            return path.name.startswith("video") and any((path / part).is_dir() for part in ("rgb", "segmentation"))
+
+        return video_folders(root, is_video)
 
     def frames(self, root: Path, video: str) -> Listing:
         folder = self.folders(root)[video]
@@ -115,7 +118,3 @@ def _unlabelled(images: dict[int, Path], masks: dict[int, Path]) -> set[int]:
     on_grid = {number for number in images if number % _LABEL_STEP == 0}
     end = max(images if len(on_grid) == len(images) else masks, default=0)
     return {number for number in on_grid if number <= end} - masks.keys()
-
-
-def _holds_frames(path: Path) -> bool:
-    return (path / "rgb").is_dir() or (path / "segmentation").is_dir()

@@ -32,7 +32,7 @@ class StereoMis(Reader):
     TARGETS = ("depth",)
 
     def folders(self, root: Path) -> dict[str, Path]:
-        sequences = video_folders(root, _is_sequence)
+        sequences = video_folders(root, lambda path: (path / LEFT).is_dir() or (path / CALIBRATION).is_file())
         return {name: folder for sequence, folder in sequences.items() for name in _videos(sequence, folder)}
 
     def frames(self, root: Path, video: str) -> Listing:
@@ -72,10 +72,6 @@ def stretches(folder: Path) -> dict[str, list[range]]:
 def is_used(number: int, parts: dict[str, list[range]]) -> bool:
     """Say whether a frame lies in one of the `stretches`, or there are none."""
     return not parts or any(number in row for rows in parts.values() for row in rows)
-
-
-def _is_sequence(path: Path) -> bool:
-    return (path / LEFT).is_dir() or (path / CALIBRATION).is_file()
 
 
 def _videos(sequence: str, folder: Path) -> list[str]:

@@ -1,1 +1,1 @@
-"""`surgfl compare`: methods beside each other, over seeds and sites, with the papers' tables."""
+"""Compare methods over seeds and sites, in the layout of the papers' tables (`surgfl compare`)."""

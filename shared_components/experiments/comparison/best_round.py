@@ -1,7 +1,7 @@
-"""Scores after every round, and the best of them: FL-EndoViT's Table 7 has the most patches over the rounds.
+"""Score every round and find the best round of each metric, for FL-EndoViT's Table 7.
 
-Each metric has its own round: the round with the best mean over the sites. The validation videos choose that round
-and score it, so that the numbers are too good for other videos.
+The best round has the best mean over the sites. The validation videos both choose and score this round, so the scores
+are optimistic for other videos.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The comparison's charts: scores by site, curves over rounds, and what a score costs."""
+"""Draw scores by site, curves over rounds, and scores against costs."""
 
 from __future__ import annotations
 

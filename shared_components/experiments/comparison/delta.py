@@ -1,4 +1,4 @@
-"""The improvement over training alone of SurgFed, Eq. (9): one number for sites of differing tasks and metrics."""
+"""Compute SurgFed's Eq. (9), the improvement over local training, for sites with different tasks and metrics."""
 
 from __future__ import annotations
 

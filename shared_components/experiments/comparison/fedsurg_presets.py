@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared_components.experiments.comparison.plan import SMOKE_TEST, Preset, Scale, Variant
+from shared_components.experiments.comparison.plan import SMOKE_TEST, DataChanges, Preset, Scale, Variant
 
 BUNDLE = "fl_endovit_clips"
 _TRAINING = {
@@ -41,6 +41,7 @@ def _row(label: str, method: str, **more: Any) -> Variant:
     return Variant(label, method, bundle=BUNDLE, tasks=TASK, **more)
 
 
+_ALL_TRAIN = DataChanges(held_out_trains=True)
 _FEDAVG = _row("FedAvg", "fedavg")
 _FEDSAM = _row("FedSAM, adaptive", "fedsam", arguments={"adaptive": True, "rho": 0.5})
 FEDSURG = Preset(
@@ -52,8 +53,8 @@ FEDSURG = Preset(
         _FEDAVG,
         _FEDSAM,
         _row("FedMedian", "fedmedian"),
-        _row("Local (2)", "local", everywhere=True),
-        *(_row(f"{row.label}, fine-tuned (2)", "local", after=row, everywhere=True) for row in (_FEDAVG, _FEDSAM)),
+        _row("Local (2)", "local", data=_ALL_TRAIN),
+        *(_row(f"{row.label}, fine-tuned (2)", "local", after=row, data=_ALL_TRAIN) for row in (_FEDAVG, _FEDSAM)),
     ),
     layout="unseen",
     site_set="fedsurg",

@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from shared_components.experiments.comparison.plan import SMOKE_TEST, Hospitals, Preset, Scale, Variant, Versus
+from shared_components.common.counted import counted
+from shared_components.experiments.comparison.plan import (
+    SMOKE_TEST,
+    DataChanges,
+    Hospitals,
+    Preset,
+    Scale,
+    Variant,
+    Versus,
+)
 from shared_components.experiments.comparison.starts import NAMES, RESNET, STARTS
 
 Size = tuple[int, int]
@@ -71,11 +80,13 @@ CLIPS = Use(
 def _rows(use: Use, *, videos: Sequence[int] = (0,), frozen: Sequence[bool] = (False,)) -> Iterable[Variant]:
     """Yield the rows of a table; what a label says after the start is common to all starts."""
     for fixed, count, resolution, start in product(frozen, videos, use.resolutions, STARTS):
-        shots = f"{count} video{'s' * (count > 1)}" if count else "all videos" if use.few else ""
+        shots = counted(count, "video") if count else "all videos" if use.few else ""
         parts = (STARTS[start], shots, resolution, "frozen" * fixed)
         label = ", ".join(part for part in parts if part)
         network = {"trained_encoders": False} if fixed else {}
-        row = Variant(label, use.method, bundle=use.bundle, network=network, start=start, videos=count)
+        row = Variant(
+            label, use.method, bundle=use.bundle, network=network, start=start, data=DataChanges(videos=count)
+        )
         yield from _stages(row) if use.staged else (row,)
 
 

@@ -16,6 +16,7 @@ from shared_components.experiments.comparison.plan import (
     BEST_OF,
     LAST,
     SMOKE_TEST,
+    DataChanges,
     Preset,
     Scale,
     Variant,
@@ -98,7 +99,13 @@ PRETRAINING_TABLES = {
     "fl-endovit-table7": Preset(
         "Layout of FL-EndoViT, Table 7: pre-training before three tasks",
         tuple(
-            _row(f"{task}, {row.label}", row.method, tuple(BEST_OF), arguments=row.arguments, leaves_out=left)
+            _row(
+                f"{task}, {row.label}",
+                row.method,
+                tuple(BEST_OF),
+                arguments=row.arguments,
+                data=DataChanges(leaves_out=left),
+            )
             for task, left in _BEFORE.items()
             for row in (_CENTRALISED, _FEDSAM, _FEDAVG)
         ),

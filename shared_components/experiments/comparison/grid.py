@@ -1,4 +1,4 @@
-"""Test frames by methods as one picture: of every site, as SurgFed's Figure 4, or of the site outside, as FedST's."""
+"""Draw test frames by method as one picture: all sites (SurgFed, Figure 4) or the held-out site (FedST, Figure 4)."""
 
 from __future__ import annotations
 

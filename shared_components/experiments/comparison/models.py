@@ -1,7 +1,7 @@
-"""The models of one run that are rows of their own: after the last round, averaged over rounds, and controls.
+"""Models of a run that have rows of their own: last round, averaged over rounds (SWA), and controls.
 
-A run trains once: its last model, from which training would go on, and the mean over its last rounds (SWA) are two
-rows. Nothing is chosen by a score, so that the validation videos may score them; but rows of `best_round` are.
+A run trains once for all these rows. No model is chosen by a score, except in `best_round`, so the validation videos
+may score them.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def score_models(server: ServerRunner, sites: dict[str, Site], wanted: set[str])
 
 
 def _score(server: ServerRunner, site: Site, name: str, which: str) -> dict[str, Any]:
-    bench = set_up_site(server.job, site, start_weights=server.start_weights)
-    network, chosen = model(server, bench, name, which), samples(site, SPLIT, bench.task.spec)
-    scores = evaluation.thorough(network, bench.task, chosen, size=bench.size, split=SPLIT, by_sample=True)
+    setup = set_up_site(server.job, site, start_weights=server.start_weights)
+    network, chosen = model(server, setup, name, which), samples(site, SPLIT, setup.task.spec)
+    scores = evaluation.thorough(network, setup.task, chosen, size=setup.size, split=SPLIT, by_sample=True)
     own = Path(which.replace(" ", "-"))
-    shown = write_pictures(network, bench.task, chosen, size=bench.size, folder=server.folder / name / TESTED / own)
+    shown = write_pictures(network, setup.task, chosen, size=setup.size, folder=server.folder / name / TESTED / own)
     for record in shown:
         record["files"] = [[panel, str(own / file)] for panel, file in record["files"]]
     return {"site": site.name, **scores, "pictures": shown}
@@ -60,25 +60,25 @@ def model_after_round(server: ServerRunner, which: str) -> Models | None:
 
 def score_model(server: ServerRunner, site: Site, pieces: Pieces) -> dict[str, Any]:
     """Score a model on a site's validation videos, without pictures."""
-    bench = set_up_site(server.job, site, start_weights=server.start_weights)
-    paste(pieces, bench.partition, bench.network.state_dict())
-    chosen = samples(site, SPLIT, bench.task.spec)
-    return evaluation.thorough(bench.network, bench.task, chosen, size=bench.size, split=SPLIT)
+    setup = set_up_site(server.job, site, start_weights=server.start_weights)
+    paste(pieces, setup.partition, setup.network.state_dict())
+    chosen = samples(site, SPLIT, setup.task.spec)
+    return evaluation.thorough(setup.network, setup.task, chosen, size=setup.size, split=SPLIT)
 
 
-def model(server: ServerRunner, bench: SiteSetup, site: str, which: str) -> nn.Module:
-    """Return a model of a run at a site: `LAST`, `AVERAGED`, or one of `patches.controls`, on the bench's device.
+def model(server: ServerRunner, setup: SiteSetup, site: str, which: str) -> nn.Module:
+    """Return a model of a run at a site: `LAST`, `AVERAGED`, or one of `patches.controls`, on the site's device.
 
     Raises:
         ValueError: There is no such model.
     """
     if which == LAST:
-        paste(server.state.models.of(site), bench.partition, bench.network.state_dict())
+        paste(server.state.models.of(site), setup.partition, setup.network.state_dict())
     elif which == AVERAGED:
-        bench.network.load_state_dict(load_weights(server.folder / site / "model.safetensors"))
+        setup.network.load_state_dict(load_weights(server.folder / site / "model.safetensors"))
     else:
-        found = controls(bench.network)
+        found = controls(setup.network)
         if which not in found:
             raise ValueError(f"a run has no model {which!r}; it has {', '.join((LAST, AVERAGED, *found))}")
         return found[which].to(machine.device())
-    return bench.network
+    return setup.network

@@ -157,8 +157,8 @@ def as_page(comparison: Comparison, tables: Sequence[Table]) -> str:
 
 
 def _verdict(comparison: Comparison, group: Group) -> str:
-    said = verdict(comparison, group)
-    return f"{group.title}: {said}" if said and len(comparison.groups) > 1 else said
+    sentence = verdict(comparison, group)
+    return f"{group.title}: {sentence}" if sentence and len(comparison.groups) > 1 else sentence
 
 
 def _links(parts: Sequence[tuple[Group, Gallery | None, list[Panel]]], failed: bool) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Small pictures of a few test frames, the same for every method: written when a run is scored, read for the page."""
+"""Write small pictures of a few test frames when a run is scored, and read them for the page."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _pictures(result: Result, site: str) -> list[_Shown]:
     if result.folder is None or result.scores is None:
         return []
     scores = result.scores["held_out"] if site == OUTSIDE else result.scores["sites"].get(site)
-    outside = HELD_OUT if result.run.variant.everywhere else SERVER  # whose model was tested there
+    outside = HELD_OUT if result.run.variant.data.held_out_trains else SERVER  # whose model was tested there
     folder = result.folder / (outside if site == OUTSIDE else site) / TESTED
     return [_Shown(folder, record) for record in (scores or {}).get("pictures", [])]
 

@@ -1,4 +1,4 @@
-"""What is compared: variants of methods, presets of them, sizes of runs, and every run's settings and digest."""
+"""Rows and presets of a comparison, sizes of runs, and the settings and digest of every run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,36 @@ from typing import Any
 from torch import nn
 
 from shared_components.common.arguments import between
+from shared_components.core.bundle import Bundle, load_bundle
 from shared_components.core.initial_weights import RANDOM, source_of
 from shared_components.core.method import load_method
+from shared_components.core.site_fingerprint import fingerprint
 from shared_components.core.task import check_tasks
-from shared_components.experiments.comparison.fingerprint import fingerprint
-from shared_components.networks.bundle_config import Bundle, Training, bundle_for, check_size, load_bundle, weightless
+from shared_components.core.training_settings import Training
+from shared_components.networks.bundle_config import bundle_for, check_size, weightless
+
+
+@dataclass(frozen=True)
+class DataChanges:
+    """Changes of a row to the data that its sites train on."""
+
+    server_frames: bool = False  # every site also trains on the server's own frames (`also_trains_on` of site.yaml)
+    held_out_trains: bool = False  # the held-out site trains, too
+    videos: int = 0  # training videos of each site, drawn by the seed, see `splits.few`; 0: all
+    leaves_out: str = ""  # the task after pre-training, whose videos of Cholec80 are left out, see `splits.LEFT_OUT`
+
+    @property
+    def changes_sites(self) -> bool:
+        """Whether the sites need another site.yaml than their own."""
+        return self.server_frames or self.videos > 0 or bool(self.leaves_out)
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a row trains, compared with the other rows."""
+
+    times: int = 1  # factor of the iterations of a round
+    share: float = 1.0  # factor of the iterations of a round, with as many rounds that the total stays the same
 
 
 @dataclass(frozen=True)
@@ -34,26 +59,17 @@ class Variant:
     network: Mapping[str, Any] = field(default_factory=dict)  # overrides of the bundle's network
     tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # overrides of its numbers, by kind of task
     training: Mapping[str, Any] = field(default_factory=dict)  # overrides that neither scale nor command line replaces
-    mixes: bool = False  # every site also trains on the server's own frames (`also_trains_on` of site.yaml)
-    times: int = 1  # the row's iterations of a round, as a multiple of the others'
-    share: float = 1.0  # likewise, with so many fewer or more rounds that the total is the same
-    trains: bool = True  # else the row is what it begins from: one step at a rate of 0
+    data: DataChanges = DataChanges()
+    length: Length = Length()
+    trains: bool = True  # False: the row is what it begins from: one step at a rate of 0
     shows: Mapping[str, str] = field(default_factory=dict)  # several rows: by label a model of the run, see `models`
     after: Variant | None = None  # begins from the shared model of this one's run, of the same seed
-    everywhere: bool = False  # the site outside trains, too
-    videos: int = 0  # of each site's training videos, so many of which are drawn by the seed, see `splits.few`; 0: all
     start: str = ""  # what it begins from, of `starts.STARTS`; empty: what the comparison begins from
-    leaves_out: str = ""  # the task after pre-training, whose videos of Cholec80 are left out, see `splits.LEFT_OUT`
-
-    @property
-    def changes_sites(self) -> bool:
-        """Whether the row's sites train on other data than their site.yaml says."""
-        return self.mixes or self.videos > 0 or bool(self.leaves_out)
 
     @property
     def needs_server(self) -> bool:
         """Whether the row uses frames of the server's own; ValueError where the method cannot be."""
-        return self.mixes or load_method(self.method, **self.arguments).server.update is not None
+        return self.data.server_frames or load_method(self.method, **self.arguments).server.update is not None
 
     def identity(self) -> dict[str, Any]:
         """Return what the row's numbers depend on, without its label, its start and whatever is not given.
@@ -63,9 +79,9 @@ class Variant:
         bundle = self.bundle if self.bundle != bundle_for(self.method) else ""
         own = {name: dict(getattr(self, name)) for name in ("network", "tasks", "training")}
         after = self.after.identity() if self.after else {}
-        more = {"bundle": bundle, "mixes": self.mixes, "untrained": not self.trains, "after": after}
-        more |= {"everywhere": self.everywhere, "shows": sorted(set(self.shows.values()))}
-        more |= {"videos": self.videos, "leaves_out": self.leaves_out}
+        more = {"bundle": bundle, "mixes": self.data.server_frames, "untrained": not self.trains, "after": after}
+        more |= {"everywhere": self.data.held_out_trains, "shows": sorted(set(self.shows.values()))}
+        more |= {"videos": self.data.videos, "leaves_out": self.data.leaves_out}
         given = {name: value for name, value in {**own, **more}.items() if value}
         return {"method": self.method, "arguments": dict(self.arguments), **given}
 
@@ -289,7 +305,8 @@ def _weightless(definition: str) -> nn.Module:
 def _variant(values: Mapping[str, Any]) -> Variant:
     """Undo `dataclasses.asdict`."""
     after = _variant(values["after"]) if values["after"] else None
-    return Variant(**{**values, "ticks": tuple(values["ticks"]), "after": after})
+    groups = {"data": DataChanges(**values["data"]), "length": Length(**values["length"])}
+    return Variant(**{**values, **groups, "ticks": tuple(values["ticks"]), "after": after})
 
 
 def resolved(run: Run) -> Run:
@@ -299,14 +316,14 @@ def resolved(run: Run) -> Run:
         ValueError: A row's method or training cannot be.
     """
     variant, iterations = run.variant, run.settings().iterations
-    rounds, own = apportioned(run.rounds, iterations, variant.share)
-    own *= variant.times
+    rounds, own = apportioned(run.rounds, iterations, variant.length.share)
+    own *= variant.length.times
     arguments = _arguments(variant, iterations, rounds)
     training = {**run.training, "iterations": own} if own != iterations else run.training
     if not variant.trains:
         rounds, training = 1, {**run.training, **STILL}
     label = variant.label.format(iterations=own)
-    own_variant = replace(variant, label=label, arguments=arguments, network=_network(variant), share=1.0, times=1)
+    own_variant = replace(variant, label=label, arguments=arguments, network=_network(variant), length=Length())
     return replace(run, variant=own_variant, rounds=rounds, training=training)
 
 

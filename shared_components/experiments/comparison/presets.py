@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from shared_components.core.bundle import takes_squares
 from shared_components.core.method import load_method, method_names
 from shared_components.experiments.comparison.fedsurg_presets import FEDSURG
 from shared_components.experiments.comparison.fl_endovit_downstream import DOWNSTREAM_TABLES
 from shared_components.experiments.comparison.fl_endovit_presets import KRUM, KRUM_REMARK, PRETRAINING_TABLES
-from shared_components.experiments.comparison.plan import Preset, Scale, Variant
+from shared_components.experiments.comparison.plan import DataChanges, Length, Preset, Scale, Variant
 from shared_components.experiments.comparison.surgfed_presets import SURGFED_TABLES
-from shared_components.networks.bundle_config import bundle_for, takes_squares
+from shared_components.networks.bundle_config import bundle_for
 
 _NAMED = 5  # methods that a title lists; more are counted
 
@@ -130,6 +131,7 @@ def _personal(label: str, ticks: tuple[bool, ...], *parts: str, **arguments: Any
     return _row(label, ticks, personal=list(parts), **arguments)
 
 
+_MIXED: dict[str, Any] = {"data": DataChanges(server_frames=True), "length": Length(times=2)}
 _NO_TEXT, _PROMPT = {"text": "none"}, {"text": "prompt"}
 _FEDST_TABLES = {
     "fedst-table2": _of("Table 2: internal validation", *_BASELINES, _FEDST, remark=_REMARK),
@@ -192,13 +194,16 @@ _FEDST_TABLES = {
         _row("Fine-tuning at the server", synthetic="fine_tuning"),
         _row("SERQ, D = 0", descriptor_rate=0.0),
         replace(_FEDST, label="SERQ"),
-        replace(_row("Mixed into each site", synthetic="none"), mixes=True, times=2),
+        replace(_row("Mixed into each site", synthetic="none"), **_MIXED),
         remark="where frames are mixed in, twice the iterations (ours; the paper says so of Figure 7); the first row "
         "and that without a domain descriptor are ours",
     ),
     "fedst-figure6": _of(  # every 10, 50, 100, 200 and 500 iterations, of 100
         "Figure 6: how often is communicated",
-        *(replace(_FEDST, label="Every {iterations} iterations", share=share) for share in (0.1, 0.5, 1.0, 2.0, 5.0)),
+        *(
+            replace(_FEDST, label="Every {iterations} iterations", length=Length(share=share))
+            for share in (0.1, 0.5, 1.0, 2.0, 5.0)
+        ),
         remark="all rows take the same iterations in all",
     ),
     "fedst-figure7": _of(  # each baseline without the synthetic frames, then with them in every site
@@ -206,7 +211,7 @@ _FEDST_TABLES = {
         *(
             variant
             for row in _BASELINES
-            for variant in (row, replace(row, label=f"{row.label} + synthetic", mixes=True, times=2))
+            for variant in (row, replace(row, label=f"{row.label} + synthetic", **_MIXED))
         ),
         _row("FedST w/o SERQ", synthetic="none"),
         _FEDST,

@@ -1,4 +1,4 @@
-"""Read the runs of a comparison; means over seeds, and whether the best two differ."""
+"""Read the runs of a comparison, average them over seeds and test whether the best two rows differ."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from shared_components.core.card import Metric
 from shared_components.core.initial_weights import said
 from shared_components.core.labels import CHANCE
 from shared_components.core.paired_test import paired_test
+from shared_components.core.training_settings import Training
 from shared_components.experiments.comparison.plan import AVERAGED, BEST_OF, LAST, SCORES, Run, Versus, finished
-from shared_components.networks.bundle_config import Training
 from shared_components.reporting.records import NAN, Group, grouped, load_run, output_names, score
 from shared_components.reporting.records import Run as Records
 

@@ -1,4 +1,4 @@
-"""One run of a comparison: train, then score every site's best model; started by `comparison` in its own process."""
+"""Train one run of a comparison and score every site's best model, in a process of its own."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def _train_and_score(run: Run, root: Path) -> Path:
     if run.before:
         start_weights = carry_out(run.before, root) / "server" / "model.safetensors"
         job["training"]["start"], began = FILE, time.perf_counter()
-    sites = changed_sites(run, root / run.name) if run.variant.changes_sites else dict(run.sites)
-    if run.variant.everywhere and run.held_out:
+    sites = changed_sites(run, root / run.name) if run.variant.data.changes_sites else dict(run.sites)
+    if run.variant.data.held_out_trains and run.held_out:
         sites[HELD_OUT] = run.held_out
     _check_outsider(run)
     reported: list[int] = []
@@ -111,8 +111,8 @@ def _check_outsider(run: Run) -> None:
         return
     try:
         site = load_site(run.held_out, name=HELD_OUT)
-        bench = set_up_site(Job.from_json(run.job()), site, start_weights=run.start_weights)
-        bench.condition_on_site(name=site.name, number=len(run.sites), count=len(run.sites) + 1)
+        setup = set_up_site(Job.from_json(run.job()), site, start_weights=run.start_weights)
+        setup.condition_on_site(name=site.name, number=len(run.sites), count=len(run.sites) + 1)
     except ValueError as error:
         raise FederationError(str(error)) from error
 
@@ -168,16 +168,16 @@ def _test(
 
     ``learnt`` are the model's classes where they are finer than the site's: they are merged.
     """
-    bench = set_up_site(server.job, site, start_weights=server.start_weights)
+    setup = set_up_site(server.job, site, start_weights=server.start_weights)
     finer = replace(site, classes=learnt or site.classes)
-    of_model = set_up_site(server.job, finer, start_weights=server.start_weights) if learnt else bench
+    of_model = set_up_site(server.job, finer, start_weights=server.start_weights) if learnt else setup
     path = folder / f"{model}.safetensors"
     of_model.network.load_state_dict(load_weights(path))
     describe_site(of_model.network, path, site)  # the model for outsiders; the sites' own know them already
-    network = read_as(of_model.network, of_model.task.card.outputs, bench.task.card.outputs)
-    chosen = samples(site, "test", bench.task.spec)
-    scores = evaluation.thorough(network, bench.task, chosen, size=bench.size, split="test", by_sample=True)
-    shown = write_pictures(network, bench.task, chosen, size=bench.size, folder=folder / TESTED)
+    network = read_as(of_model.network, of_model.task.card.outputs, setup.task.card.outputs)
+    chosen = samples(site, "test", setup.task.spec)
+    scores = evaluation.thorough(network, setup.task, chosen, size=setup.size, split="test", by_sample=True)
+    shown = write_pictures(network, setup.task, chosen, size=setup.size, folder=folder / TESTED)
     merged = {"merged": list(of_model.task.card.outputs)} if learnt else {}
     return {"site": site.name, **merged, **scores, "pictures": shown}
 
@@ -191,7 +191,7 @@ def _out_of_federation(run: Run, server: ServerRunner) -> dict[str, Any] | None:
     if not run.held_out:
         return None
     site = load_site(run.held_out, name=HELD_OUT)
-    if run.variant.everywhere:
+    if run.variant.data.held_out_trains:
         return _test_site(server, site, HELD_OUT)
     card = set_up_site(server.job, site, start_weights=server.start_weights).task.card
     files = next(r for r in reversed(server.records) if r["kind"] == "outsider")["files"]

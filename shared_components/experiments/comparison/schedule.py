@@ -1,4 +1,4 @@
-"""Carry out many runs side by side, each in a process of its own; a second call resumes them."""
+"""Run many trainings in parallel processes; a second call resumes them."""
 
 from __future__ import annotations
 

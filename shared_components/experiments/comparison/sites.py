@@ -1,4 +1,4 @@
-"""The sites of a comparison: the user's, or synthetic ones that are hard on purpose; some with the server's frames."""
+"""Sites of a comparison: the user's own, or synthetic ones that are hard on purpose."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from shared_components.common.progress import under
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import PATHS, load_site
 from shared_components.data.splits import CHOLEC80, LEFT_OUT, few, without_tested
-from shared_components.data.synthetic.looks import SIMULATED
-from shared_components.data.synthetic.site import task_of, write_site
-from shared_components.data.synthetic.site_sets import UNSEEN, site_set, write_set_site
 from shared_components.experiments.comparison.plan import HELD_OUT, Hospitals, Run, Scale
 from shared_components.federation.find_site import SERVER
 from shared_components.federation.messages import FederationError, folder_name
+from shared_components.scenes.looks import SIMULATED
+from shared_components.scenes.site import task_of, write_site
+from shared_components.scenes.site_sets import UNSEEN, site_set, write_set_site
 
 LOOKS = ("narrowband", "fluorescence", "fibrescope")
 LAYOUTS = ("endovis2017", "endovis2018", "endovis2017")
@@ -159,7 +159,7 @@ def changed_sites(run: Run, folder: Path) -> dict[str, str]:
 
 def _changed(path: Path, name: str, run: Run, folder: Path) -> str:
     config = read_yaml(path.read_text(encoding="utf-8"))
-    if run.variant.mixes and ADDS in config:
+    if run.variant.data.server_frames and ADDS in config:
         raise FederationError(
             f"{path}: says '{ADDS}' itself, and this row adds the server's frames; leave the key out for it"
         )
@@ -167,9 +167,9 @@ def _changed(path: Path, name: str, run: Run, folder: Path) -> str:
     changes: dict[str, Any] = {key: str(here / Path(config[key]).expanduser()) for key in PATHS if key in config}
     file = folder / name / "site.yaml"
     try:
-        if run.variant.videos or run.variant.leaves_out:
+        if run.variant.data.videos or run.variant.data.leaves_out:
             changes["split"] = {**config["split"], "train": _kept(load_site(path, name=name), name, run)}
-        if run.variant.mixes:
+        if run.variant.data.server_frames:
             changes[ADDS] = run.server
         write_text(file, yaml.safe_dump({**config, **changes}, sort_keys=False))
         load_site(file, name=name)
@@ -180,18 +180,18 @@ def _changed(path: Path, name: str, run: Run, folder: Path) -> str:
 
 def _kept(site: Site, name: str, run: Run) -> list[Any]:
     """Return the entries of a site's training split that a row keeps."""
-    parts, row = site.split.get("train", ()), run.variant
+    parts, data = site.split.get("train", ()), run.variant.data
     videos = list(dict.fromkeys(part.video for part in parts))
-    if row.leaves_out:
-        videos = _untested(site, name, videos, row.leaves_out)
-    if row.videos:
+    if data.leaves_out:
+        videos = _untested(site, name, videos, data.leaves_out)
+    if data.videos:
         task, dataset = next(iter(run.open_bundle().tasks)), site.dataset if site.public else ""
         try:
-            videos = few(videos, row.videos, run.seed, dataset=dataset, task=task)
+            videos = few(videos, data.videos, run.seed, dataset=dataset, task=task)
         except ValueError as error:
             raise SiteError(f"{site.path}: {error}") from error
     if not videos:
-        raise SiteError(f"{site.path}: trains on no video that {row.label!r} may see; add others under 'train'")
+        raise SiteError(f"{site.path}: trains on no video that {run.variant.label!r} may see; add others under 'train'")
     whole = {part: part.video if part.stop is None else {part.video: [part.start, part.stop]} for part in parts}
     return [entry for part, entry in whole.items() if part.video in videos]
 

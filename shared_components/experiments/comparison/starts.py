@@ -1,4 +1,4 @@
-"""What rows of FL-EndoViT's downstream tables begin from: the seed, shipped weights, or files of the command line."""
+"""Initial weights of the rows of FL-EndoViT's downstream tables: random, shipped, or from a file."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from shared_components.core.bundle import Bundle, load_bundle
 from shared_components.core.card import Card
 from shared_components.core.initial_weights import FILE, RANDOM, RENDERED, begin, said, source_of
 from shared_components.experiments.comparison.plan import Preset, Run, Scale, Variant, Versus, at_scale
-from shared_components.networks.bundle_config import Bundle, load_bundle, weightless
+from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import CheckpointError
 
 STARTS = {RANDOM: "Random", "imagenet": "ImageNet", "centralised": "CEN-EndoViT", "federated": "FL-EndoViT"}
@@ -64,8 +65,8 @@ def with_starts(preset: Preset, files: Files, scale: Scale) -> Preset:
     remarks = (
         preset.remark,
         _of_files(files),
-        _said(missing, "not given"),
-        _said(unfit, "of another network as shipped"),
+        _missing_weights(missing, "not given"),
+        _missing_weights(unfit, "of another network as shipped"),
     )
     pairs = [_between(one, {row.label for row in kept}) for one in preset.versus]
     return replace(
@@ -83,7 +84,7 @@ def _of_files(files: Files) -> str:
     return ", ".join(named)
 
 
-def _said(names: Mapping[str, None], why: str) -> str:
+def _missing_weights(names: Mapping[str, None], why: str) -> str:
     if not names:
         return ""
     labels = " and ".join(NAMES[name] for name in names)

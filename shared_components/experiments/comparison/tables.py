@@ -1,4 +1,4 @@
-"""The papers' tables: by metric and site, by cost, by ablation; the best in bold, the second underlined."""
+"""Build the papers' tables by metric and site, by cost and by ablation; best in bold, second best underlined."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""A comparison in one sentence: from which rows the best one differs beyond chance, and from which it does not."""
+"""Summarise a comparison in one sentence: which rows differ significantly from the best row."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shared_components.common.counted import counted
 from shared_components.experiments.comparison.results import (
     FEWEST_SEEDS,
     Comparison,
@@ -34,7 +35,7 @@ def verdict(comparison: Comparison, group: Group) -> str:
     pairs = {label: paired_by_seed(comparison, group, metric, best, label) for label in others}
     counts = [len(found) for found in pairs.values()]
     if max(counts) < FEWEST_SEEDS:
-        seeds = f"{max(counts)} seed{'s' if max(counts) != 1 else ''}"
+        seeds = counted(max(counts), "seed")
         second = f"{others[0]} follows with {metric.text(means[others[0]])}"
         return f"{opening}; {second}; {seeds} cannot tell that from chance, {FEWEST_SEEDS} or more can."
     beyond = _holm({label: _p_value(found) for label, found in pairs.items()})

@@ -1,7 +1,7 @@
-"""Two rows beside each other, video by video: split violins as in FL-EndoViT's figures, and their exact paired test.
+"""Compare two rows video by video: split violins as in FL-EndoViT's figures, and an exact paired test.
 
-A value is the mean over the seeds that both rows have. Violins are of videos or, where a task scores no videos, of
-frames; the test is always of videos, since frames of one video are no repetitions.
+A value is the mean over the seeds that both rows have. If a task scores no videos, the violins show frames. The test
+always uses videos, since frames of the same video are not independent.
 """
 
 from __future__ import annotations
@@ -93,7 +93,10 @@ def versus(comparison: Comparison, group: Group) -> Iterator[tuple[Versus, Metri
     first = metric_of(comparison, group)
     if first is None:
         return
-    for one in comparison.versus or _best_two(comparison, group, first):
+    pairs = comparison.versus
+    if not pairs and (two := contest(comparison, group, first) or contest(comparison, group, group.first)):
+        pairs = (Versus.of(two.best, two.second),)
+    for one in pairs:
         metric = metric_of(comparison, group, one.metric)
         if metric is None:
             continue
@@ -104,11 +107,6 @@ def versus(comparison: Comparison, group: Group) -> Iterator[tuple[Versus, Metri
         found = {name: matched(comparison, metric, *pair, sites) for name, (pair, sites) in asked.items()}
         if known := {name: values for name, values in found.items() if values is not None}:
             yield one, metric, known
-
-
-def _best_two(comparison: Comparison, group: Group, metric: Metric) -> list[Versus]:
-    found = contest(comparison, group, metric) or contest(comparison, group, group.first)
-    return [Versus.of(found.best, found.second)] if found else []
 
 
 def versus_panel(comparison: Comparison, group: Group) -> Panel:

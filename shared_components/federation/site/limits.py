@@ -19,13 +19,14 @@ from msgspec import Meta
 from msgspec.structs import asdict
 
 from shared_components.common.schema import Schema, parse, shown
+from shared_components.core.bundle import Bundle
 from shared_components.core.task import Task
 from shared_components.core.training import check_frames
 from shared_components.data.files import read_yaml_file
 from shared_components.data.site import Site, SiteError
 from shared_components.federation.messages import LARGEST, Job
 from shared_components.federation.privacy.gaussian import DELTA, Clip, Delta, Multiplier
-from shared_components.networks.bundle_config import Bundle, check_size, weightless
+from shared_components.networks.bundle_config import check_size, weightless
 from shared_components.networks.forward_limits import forward_numbers
 from shared_components.networks.network_class import numbers_in
 

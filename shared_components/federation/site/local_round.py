@@ -14,8 +14,8 @@ from shared_components.core import training as local
 from shared_components.core.method import Batch, Context, Extras, Losses, Method, Objective, State
 from shared_components.core.partition import Partition, below, prefixed
 from shared_components.core.schedules import UNSCHEDULED
+from shared_components.core.training_settings import Training
 from shared_components.data.dataset import Features, SampleDataset, batches, once
-from shared_components.networks.bundle_config import Training
 
 OPTIMIZER, MEMORY = "optimizer:", "memory/"
 

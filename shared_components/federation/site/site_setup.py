@@ -12,9 +12,11 @@ import torch
 from torch import nn
 
 from shared_components.common import machine
+from shared_components.core.bundle import Bundle
 from shared_components.core.feature_cache import check_cache
 from shared_components.core.initial_weights import begin
 from shared_components.core.method import Method, State, load_method
+from shared_components.core.parameter_groups import parameter_groups
 from shared_components.core.partition import Partition, partition_network
 from shared_components.core.site_conditioning import condition_on_site, notes_of_told
 from shared_components.core.task import Scores, Task, checkpoint_notes, choose_task
@@ -27,9 +29,8 @@ from shared_components.federation.messages import Job
 from shared_components.federation.privacy.noisy_updates import why_not_private
 from shared_components.federation.site.limits import check_limits
 from shared_components.networks.adapter import definition_of
-from shared_components.networks.bundle_config import Bundle, build_network, check_size
+from shared_components.networks.bundle_config import build_network, check_size
 from shared_components.networks.checkpoints import save_weights
-from shared_components.networks.parameter_groups import parameter_groups
 from shared_components.networks.parts import freeze
 
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from shared_components.commands.text_vectors import known_texts
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.text import pretrained
 from shared_components.core.text.pretrained import open_clip, open_sentence
-from shared_components.core.text.site_text import known_texts
 from shared_components.core.text.vectors import read_vectors
 from tests.core.text.by_hand import clip_vector, sentence_vector
 from tests.core.text.conftest import (

@@ -10,18 +10,19 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.commands.text_vectors import known_texts
 from shared_components.core.method import SiteFacts
 from shared_components.core.text.pretrained import MINILM, MINILM_SHA256
-from shared_components.core.text.site_text import LETTERS, SURGERIES, SiteText, known_texts, site_text, task_text
+from shared_components.core.text.site_text import LETTERS, SURGERIES, SiteText, site_text, task_text
 from shared_components.core.text.vectors import SHIPPED, Vector, add_vectors, read_vectors
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.profile_items import check_item
 from shared_components.data.readers import find_reader
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.layouts import LAYOUTS
-from shared_components.data.synthetic.looks import LOOKS, look_named
-from shared_components.data.synthetic.site import write_site
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
+from shared_components.scenes.layouts import LAYOUTS
+from shared_components.scenes.looks import LOOKS, look_named
+from shared_components.scenes.site import write_site
 from tests.core.text.conftest import PROJECTED, WIDTH
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from shared_components.cli import main
+from shared_components.commands.text_vectors import known_texts
 from shared_components.core.text.pretrained import open_clip
-from shared_components.core.text.site_text import known_texts
 from shared_components.core.text.vectors import HEADER, TENSOR, Vector, add_vectors, read_vectors
 
 FACTS = {"kind": "clip", "model": "tiny", "sha256": "ab" * 32, "texts": ["one", "two"]}

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from shared_components.cli import main
-from shared_components.data.custom.guess_layout import known_layout, look_at
+from shared_components.data.custom.guess_layout import guess_layout, known_layout
 from shared_components.data.custom.propose_split import propose_split
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site import SiteError
@@ -358,7 +358,7 @@ def test_what_is_hidden_or_other_is_passed_over(tmp_path):
     write(tmp_path / ".git/img/1.png", photograph(0))
     (tmp_path / "op_1/notes.txt").write_text("x")
     write(tmp_path / "logo/1.png", photograph(0))
-    assert look_at(tmp_path).videos == ("op_1", "op_2", "op_10", "op_11")
+    assert guess_layout(tmp_path).videos == ("op_1", "op_2", "op_10", "op_11")
 
 
 def test_a_public_folder_beside_the_videos_needs_consent(make_site, tmp_path, capsys):

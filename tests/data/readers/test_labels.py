@@ -160,7 +160,7 @@ def test_a_wrong_value_is_named_with_its_frame(tmp_path):
     table = tmp_path / "data/phase/VID01.txt"
     table.write_text(table.read_text().replace("3,0,1,0", "3,1,1,0"))
     (problem,) = check_site(site, SampleSpec(("phase",)))
-    assert problem.what == r"names 2 classes at 000003 ([0, 1]), where one of 0 to 6 is due"
+    assert problem.what == r"names 2 classes at 000003 ([0, 1]), where one of 0 to 6 is expected"
     (tmp_path / "data/phase/VID01.txt").write_text("0,0,0,0,0,0,0,1\n")
     assert ["has no row of frame" in found.what for found in check_site(site, SampleSpec(("phase",)))] == [True] * 3
 

@@ -10,11 +10,11 @@ import pytest
 
 from shared_components.commands import compare
 from shared_components.core.card import Card
-from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison.pictures import TESTED
 from shared_components.experiments.comparison.plan import Run, Variant
 from shared_components.experiments.comparison.results import Comparison, Result
 from shared_components.reporting.records import Run as Records
+from shared_components.scenes.site import write_site
 from tests.reporting.conftest import METRICS
 
 SITES = ("a", "b")

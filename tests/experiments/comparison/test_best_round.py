@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison import run as carrying
 from shared_components.experiments.comparison.best_round import ROUNDS, best_by_metric
 from shared_components.experiments.comparison.fl_endovit_presets import PRETRAINING_SCALES
-from shared_components.experiments.comparison.plan import BEST_OF, LAST, Run, resolved
+from shared_components.experiments.comparison.plan import BEST_OF, LAST, DataChanges, Run, resolved
 from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.results import Comparison, read_results
 from shared_components.experiments.comparison.tables import own_tables
+from shared_components.scenes.site import write_site
 from shared_components.tasks.reconstruction import METRICS
 from tests.experiments.comparison.conftest import texts
 
@@ -69,8 +69,8 @@ def planned(tmp_path_factory):
     training = {**PRETRAINING_SCALES["quick"].training, "epochs": 1, "batch_size": 2, "warmup_rounds": 0}
     (row,) = (row for row in PRESETS["fl-endovit-table7"].variants if row.label == "SSS, FedAvg")
     return replace(
-        resolved(Run(replace(row, leaves_out=""), 1, COUNT, training, files)),
-        variant=replace(row, leaves_out="", arguments={"swa": {"start": 1}}),
+        resolved(Run(replace(row, data=DataChanges()), 1, COUNT, training, files)),
+        variant=replace(row, data=DataChanges(), arguments={"swa": {"start": 1}}),
     )
 
 

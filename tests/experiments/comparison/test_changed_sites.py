@@ -10,10 +10,10 @@ import yaml
 from shared_components.data.site import RENDERED
 from shared_components.data.site_file import load_site
 from shared_components.data.splits import few
-from shared_components.data.synthetic.site import write_site
-from shared_components.experiments.comparison.plan import Run, Variant
+from shared_components.experiments.comparison.plan import DataChanges, Run, Variant
 from shared_components.experiments.comparison.sites import changed_sites
 from shared_components.federation.messages import FederationError
+from shared_components.scenes.site import write_site
 
 BUNDLE = "fl_endovit_phases"
 TRAINING = [f"VID{number:02d}" for number in range(1, 9)]
@@ -29,7 +29,7 @@ def cholec80(tmp_path_factory):
 
 
 def trained_on(site, folder, *, seed=1, name="cholec80", **row):
-    run = Run(Variant("A row", "fedavg", bundle=BUNDLE, **row), seed, 1, {}, {name: str(site)})
+    run = Run(Variant("A row", "fedavg", bundle=BUNDLE, data=DataChanges(**row)), seed, 1, {}, {name: str(site)})
     (path,) = changed_sites(run, folder).values()
     found = load_site(path)
     assert {split: found.split[split] for split in ("validation", "test")} == {
@@ -55,7 +55,7 @@ def test_ids_that_are_colours_in_lists_are_read_here_too(tmp_path):
         "ids: {[255, 128, 0]: grasper}", "split: {train: [a, b], validation: [c], test: [d]}",
     )  # fmt: skip
     (tmp_path / "site.yaml").write_text("\n".join(lines))
-    run = Run(Variant("A row", "fedavg", videos=1), 1, 1, {}, {"ours": str(tmp_path / "site.yaml")})
+    run = Run(Variant("A row", "fedavg", data=DataChanges(videos=1)), 1, 1, {}, {"ours": str(tmp_path / "site.yaml")})
     (path,) = changed_sites(run, tmp_path / "run").values()
     assert load_site(path).classes == ("background", "grasper") and len(load_site(path).split["train"]) == 1
 
@@ -88,6 +88,12 @@ def test_rendered_cholec80_leaves_out_as_large_a_share_as_the_tasks_videos_and_o
 
 def test_what_a_row_changes_in_its_sites_is_part_of_its_name(cholec80):
     rows = [{}, {"videos": 1}, {"videos": 2}, {"leaves_out": "phases"}]
-    runs = [Run(Variant("A", "fedavg", bundle=BUNDLE, **row), 1, 1, {}, {"a": str(cholec80)}) for row in rows]
-    assert len({run.name for run in runs}) == 4 and [run.variant.changes_sites for run in runs] == [False] + [True] * 3
+    runs = [
+        Run(Variant("A", "fedavg", bundle=BUNDLE, data=DataChanges(**row)), 1, 1, {}, {"a": str(cholec80)})
+        for row in rows
+    ]
+    assert (
+        len({run.name for run in runs}) == 4
+        and [run.variant.data.changes_sites for run in runs] == [False] + [True] * 3
+    )
     assert all(Run.from_json(run.to_json()) == run for run in runs)

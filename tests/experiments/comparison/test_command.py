@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from shared_components.cli import main
-from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison import plan, presets
+from shared_components.scenes.site import write_site
 from tests.narrow import narrow_everywhere  # noqa: F401 (a fixture)
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_python", "narrow_everywhere")]
@@ -145,7 +145,9 @@ NETWORK = {"bundle": "fedst", "network": {"temporal": False, "text": "none"}}
 FRAME = {"tasks": {"segmentation": {"frames": 1, "interval": 0.0}}}
 ROWS = (
     plan.Variant("Clips", "fedst", {"pretraining": 4}),
-    plan.Variant("Mixed", "fedavg", **NETWORK, **FRAME, mixes=True, times=2),
+    plan.Variant(
+        "Mixed", "fedavg", **NETWORK, **FRAME, data=plan.DataChanges(server_frames=True), length=plan.Length(times=2)
+    ),
 )
 ONE_ROUND = "--scale quick --seeds 1 --rounds 1 --iterations 1 --batch-size 1 --size 64x64 --start random".split()
 

@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 from shared_components.commands import compare
+from shared_components.core.bundle import load_bundle
 from shared_components.core.method import SiteFacts, load_method, method_names
 from shared_components.core.partition import Role, partition_network
+from shared_components.core.site_fingerprint import fingerprint
 from shared_components.core.task import make_task
 from shared_components.core.text.site_text import SiteText
 from shared_components.core.training import check_network
@@ -19,15 +21,14 @@ from shared_components.data.check import check_site
 from shared_components.data.classes import name_of
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison import plan, presets
-from shared_components.experiments.comparison.fingerprint import fingerprint
-from shared_components.experiments.comparison.plan import SCALES, Run, Variant, resolved
+from shared_components.experiments.comparison.plan import SCALES, DataChanges, Run, Variant, resolved
 from shared_components.experiments.comparison.presets import PRESETS, with_arguments
 from shared_components.experiments.comparison.sites import changed_sites, server_site, synthetic_sites
 from shared_components.federation.messages import FederationError
-from shared_components.networks.bundle_config import build_network, bundle_for, load_bundle, weightless
+from shared_components.networks.bundle_config import build_network, bundle_for, weightless
 from shared_components.networks.parts import inside, parts_of
+from shared_components.scenes.site import write_site
 from tests.experiments.comparison import conftest
 
 FEDST = {name: preset for name, preset in PRESETS.items() if name.startswith("fedst-")}
@@ -124,7 +125,7 @@ def test_all_rows_have_the_training_and_the_loss_of_fedsts_bundle():
             as_long = {"seed": 0, "iterations": 1, "rounds": 1}
             assert replace(training, **as_long) == replace(own.training, **as_long)
             assert all(numbers[k] == own.tasks["segmentation"][k] for k in ("cross_entropy", "log_iou", "dice"))
-            assert row.rounds * training.iterations == 300 * 100 * (2 if row.variant.mixes else 1)
+            assert row.rounds * training.iterations == 300 * 100 * (2 if row.variant.data.server_frames else 1)
 
 
 def test_fedas_says_itself_that_it_cannot_have_the_others_network():
@@ -191,7 +192,8 @@ def test_whatever_a_row_differs_in_is_part_of_its_name_and_of_its_job(site):
     plain = Variant("A", "fedavg", bundle="fedst")
     changes = [
         {"bundle": "pvt_fpn"}, {"network": {"temporal": False}}, {"network": {"text": "none"}},
-        {"tasks": {"segmentation": {"dice": 2.0}}}, {"training": {"batch_size": 1}}, {"mixes": True},
+        {"tasks": {"segmentation": {"dice": 2.0}}}, {"training": {"batch_size": 1}},
+        {"data": DataChanges(server_frames=True)},
     ]  # fmt: skip
     runs = [run_of(site, replace(plain, **change)) for change in ({}, *changes)]
     assert len({run.name for run in runs} | {run_of(site, plain, server=str(site)).name}) == 8
@@ -285,7 +287,7 @@ def test_a_table_that_needs_the_servers_frames_is_refused_without_them(tmp_path)
 
 def test_a_mixing_row_writes_a_site_that_adds_the_servers_frames(site, tmp_path):
     server = server_at(tmp_path)
-    run = run_of(site, Variant("A", "fedavg", mixes=True), server=str(server))
+    run = run_of(site, Variant("A", "fedavg", data=DataChanges(server_frames=True)), server=str(server))
     (path,) = changed_sites(run, tmp_path / "run").values()
     mixed, plain = load_site(path, name="a"), load_site(site, name="a")
     assert path == str(tmp_path / "run" / "sites" / "a" / "site.yaml") and mixed.root == plain.root.resolve()

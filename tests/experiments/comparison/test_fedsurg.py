@@ -7,20 +7,28 @@ import pytest
 from safetensors.torch import load_file
 
 from shared_components.commands import compare
-from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison.fedsurg_presets import FEDSURG
-from shared_components.experiments.comparison.plan import HELD_OUT, Run, Variant, finished, resolved, scale_of
+from shared_components.experiments.comparison.plan import (
+    HELD_OUT,
+    DataChanges,
+    Run,
+    Variant,
+    finished,
+    resolved,
+    scale_of,
+)
 from shared_components.experiments.comparison.results import read_results
 from shared_components.experiments.comparison.run import carry_out
 from shared_components.experiments.comparison.sites import set_sites
 from shared_components.experiments.comparison.tables import CHANCE_ROW, own_tables
 from shared_components.networks.checkpoints import load_metadata
+from shared_components.scenes.site import write_site
 from tests.experiments.comparison.conftest import parsed, texts
 
 TINY = {"height": 16, "width": 16, "batch_size": 2, "iterations": 1, "crops": False}
 SMALL = {"bundle": "fl_endovit_clips", "network": {"size": 16}, "tasks": {"classification": {"frames": 2}}}
 FEDAVG = Variant("FedAvg", "fedavg", **SMALL)
-TUNED = Variant("Fine-tuned", "local", after=FEDAVG, everywhere=True, **SMALL)
+TUNED = Variant("Fine-tuned", "local", after=FEDAVG, data=DataChanges(held_out_trains=True), **SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +55,7 @@ def done(sites, tmp_path_factory):
 def test_rows_of_task_2_begin_from_rows_of_task_1_and_train_everywhere():
     rows = {row.label: row for row in FEDSURG.variants}
     assert {row.after.label for row in rows.values() if row.after} <= set(rows)
-    assert all(row.everywhere == (row.method == "local") == ("(2)" in row.label) for row in rows.values())
+    assert all(row.data.held_out_trains == (row.method == "local") == ("(2)" in row.label) for row in rows.values())
     found = scale_of("small", FEDSURG)
     for row in FEDSURG.variants:
         run = resolved(Run(row, 1, found.rounds, found.training, {}))

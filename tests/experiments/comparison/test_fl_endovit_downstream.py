@@ -8,12 +8,13 @@ import torch
 
 from shared_components.cli import main
 from shared_components.commands import compare
+from shared_components.core.bundle import load_bundle
 from shared_components.data.splits import FEW_SHOT, LEFT_OUT
 from shared_components.experiments.comparison.fl_endovit_downstream import DOWNSTREAM_TABLES, HIGH, LOW
 from shared_components.experiments.comparison.plan import SCALES, Run, at_scale, resolved, scale_of
 from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.starts import STARTS
-from shared_components.networks.bundle_config import load_bundle, weightless
+from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import CheckpointError
 from shared_components.networks.resnet import ResNet50
 from shared_components.networks.resnet_clips import ResNetClips
@@ -41,7 +42,9 @@ def test_the_tables_have_the_papers_rows():
     for name in DOWNSTREAM_TABLES:
         table = name.removeprefix("fl-endovit-")
         assert all(rows(table, start) == rows(table) for start in STARTS.values())
-    tasks = [(row.label.partition(",")[0], row.leaves_out, row.method) for row in PRESETS["fl-endovit-table7"].variants]
+    tasks = [
+        (row.label.partition(",")[0], row.data.leaves_out, row.method) for row in PRESETS["fl-endovit-table7"].variants
+    ]
     assert tasks == [
         (short, task, method)
         for short, task in zip(("SSS", "ATR", "SPR"), LEFT_OUT, strict=True)
@@ -51,7 +54,7 @@ def test_the_tables_have_the_papers_rows():
 
 def test_few_shot_rows_have_the_videos_of_table_9():
     for table, task in (("table2", "segmentation"), ("table3", "triplets"), ("table4", "phases")):
-        counts = {row.videos for row in PRESETS[f"fl-endovit-{table}"].variants}
+        counts = {row.data.videos for row in PRESETS[f"fl-endovit-{table}"].variants}
         assert counts == {0, *FEW_SHOT[task]}
 
 

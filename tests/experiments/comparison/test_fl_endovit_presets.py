@@ -12,7 +12,6 @@ from shared_components.core.method import Models, Update, load_method
 from shared_components.core.partition import Partition
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison.fl_endovit_presets import PRETRAINING_SCALES, RELEASED
 from shared_components.experiments.comparison.output import write_all
 from shared_components.experiments.comparison.plan import Run, at_scale, averaged_from, resolved
@@ -22,6 +21,7 @@ from shared_components.experiments.comparison.run import carry_out
 from shared_components.experiments.comparison.tables import own_tables
 from shared_components.networks.bundle_config import bundle_names
 from shared_components.networks.vit import DEVIATION
+from shared_components.scenes.site import write_site
 from tests.experiments.comparison.conftest import parsed, texts
 
 TABLE1 = PRESETS["fl-endovit-table1"]

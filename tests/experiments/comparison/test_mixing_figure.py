@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison.charts import panels
 from shared_components.experiments.comparison.mixing_figure import LAYER, mixing_panels
 from shared_components.experiments.comparison.output import write_all
@@ -16,6 +15,7 @@ from shared_components.experiments.comparison.results import Comparison, read_re
 from shared_components.experiments.comparison.run import carry_out
 from shared_components.experiments.comparison.tables import own_tables
 from shared_components.reporting.records import Run as Records
+from shared_components.scenes.site import write_site
 from tests.experiments.comparison.conftest import SITES, TINY, compared, result, texts
 
 FIRST, LAST = {"a": (0.5, 0.5), "b": (0.4, 0.6)}, {"a": (0.7, 0.3), "b": (0.2, 0.8)}

@@ -14,9 +14,9 @@ from shared_components.core.evaluation import thorough
 from shared_components.core.task import make_task
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison.pictures import OUTSIDE, TESTED, WIDTH, chosen, gallery, write_pictures
-from shared_components.experiments.comparison.plan import HELD_OUT
+from shared_components.experiments.comparison.plan import HELD_OUT, DataChanges
+from shared_components.scenes.site import write_site
 from tests.experiments.comparison.conftest import illustrated, metrics, picture_record
 
 CLASSES = ("background", "shaft", "wrist", "clasper")
@@ -146,7 +146,9 @@ def test_the_site_outside_is_a_place_of_its_own(tmp_path):
     """Tested there is the server's model, or the one that a row has trained there."""
     comparison = illustrated(tmp_path, 2)
     first, second = comparison.results
-    second = replace(second, run=replace(second.run, variant=replace(second.run.variant, everywhere=True)))
+    second = replace(
+        second, run=replace(second.run, variant=replace(second.run.variant, data=DataChanges(held_out_trains=True)))
+    )
     for result, where in ((first, "server"), (second, HELD_OUT)):
         folder = result.folder / where / TESTED
         result.scores["held_out"] = metrics(0.3) | {"pictures": [picture_record(folder, "smoke", 0.3)]}

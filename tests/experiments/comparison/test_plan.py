@@ -17,11 +17,10 @@ from torch import nn
 
 from shared_components.commands import compare
 from shared_components.core.method import load_method, method_names
+from shared_components.core.site_fingerprint import fingerprint
 from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site_file import load_site
-from shared_components.data.synthetic.site import write_site
 from shared_components.experiments.comparison import plan, schedule
-from shared_components.experiments.comparison.fingerprint import fingerprint
 from shared_components.experiments.comparison.plan import SCALES, Run, Variant
 from shared_components.experiments.comparison.presets import (
     PRESETS,
@@ -33,6 +32,7 @@ from shared_components.experiments.comparison.presets import (
 from shared_components.experiments.comparison.run import REFUSED, TIMED, _frames_per_second
 from shared_components.experiments.comparison.sites import own_sites, synthetic_sites
 from shared_components.flare.deployment.job_folder import jobs_folder
+from shared_components.scenes.site import write_site
 from tests.experiments.comparison.conftest import parsed, result
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from shared_components.commands import compare
 from shared_components.core.aggregators.language_guided import LanguageGuided
+from shared_components.core.bundle import load_bundle, takes_squares
 from shared_components.core.method import load_method, method_names
 from shared_components.core.partition import Role, partition_network
 from shared_components.data.site_file import load_site
@@ -16,7 +17,7 @@ from shared_components.experiments.comparison.presets import PRESETS, preset_nam
 from shared_components.experiments.comparison.results import Comparison
 from shared_components.experiments.comparison.sites import hospital_sites
 from shared_components.experiments.comparison.surgfed_presets import HOSPITALS, SURGFED_SCALES, SURGFED_TABLES
-from shared_components.networks.bundle_config import load_bundle, takes_squares, weightless
+from shared_components.networks.bundle_config import weightless
 from shared_components.networks.parts import freeze, inside, resolve
 from tests.experiments.comparison.conftest import SITES, mixed, parsed
 

@@ -1,0 +1,69 @@
+"""Group the trained parameters by learning rate and weight decay, as `training` asks for.
+
+Rates may differ by part (`training.learning_rates`) and by depth (`training.layer_decay`: BEiT, Bao et al., ICLR 2022;
+MAE, He et al., CVPR 2022; mirrored on the decoder by EndoViT, Batic et al., IJCARS 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from shared_components.core.training_settings import Training
+from shared_components.networks.parts import by_learning_rate, inside, trained_parameters
+
+Layers = Sequence[Sequence[str]]
+"""Paths of modules or tensors by their distance from where the encoder's features leave it, which is 0."""
+
+
+def parameter_groups(network: nn.Module, training: Training) -> list[dict[str, Any]]:
+    """Return the optimizer's groups, with ``lr`` and, where it is not the training's, ``weight_decay``.
+
+    They are the parts of `by_learning_rate`, in order, each divided by depth and by whether it decays where the
+    settings ask for that.
+
+    Raises:
+        ValueError: See `by_learning_rate`; or ``layer_decay`` is below 1 and the network declares no layers.
+    """
+    names = {id(value): name for name, value in trained_parameters(network).items()}
+    layers = layers_of(network, training.layer_decay)
+    found: list[dict[str, Any]] = []
+    for rate, parameters in by_learning_rate(network, training.learning_rates):
+        divided: dict[tuple[int, bool], list[nn.Parameter]] = {}
+        for parameter in parameters:
+            free = training.decay_free and is_vector(parameter)
+            divided.setdefault((_depth(names[id(parameter)], layers), free), []).append(parameter)
+        base = training.learning_rate if rate is None else rate
+        found += [
+            {"params": own, "lr": base * training.layer_decay**depth} | ({"weight_decay": 0.0} if free else {})
+            for (depth, free), own in divided.items()
+        ]
+    return found
+
+
+def layers_of(network: nn.Module, decay: float = 0.5) -> Layers:
+    """Return the layers that a network declares by its method `layers`; none where ``decay`` is 1.
+
+    Raises:
+        ValueError: It declares none.
+    """
+    if decay == 1:
+        return ()
+    declared = getattr(network, "layers", None)
+    if not callable(declared) or isinstance(declared, nn.Module):
+        raise ValueError(
+            f"training: layer_decay is {decay}, and {type(network).__name__} declares no layers in order; choose a "
+            "bundle with a ViT, or write layer_decay: 1"
+        )
+    return declared()
+
+
+def is_vector(value: Tensor) -> bool:
+    """Return whether a tensor is a bias, a scale or a token (1, 1, C), which weight decay would only shrink."""
+    return value.dim() <= 1 or (value.dim() > 2 and value.numel() == value.shape[-1])
+
+
+def _depth(name: str, layers: Layers) -> int:
+    return next((depth for depth, paths in enumerate(layers) if inside(name, paths)), 0)

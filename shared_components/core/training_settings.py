@@ -1,0 +1,175 @@
+"""The settings of a training: the section `training` of a bundle or job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, get_args
+
+from msgspec import Meta
+
+from shared_components.common.arguments import require_list
+from shared_components.common.counted import counted
+from shared_components.common.schema import check_keys, check_values, kinds_of, shown
+
+Precision = Literal["float32", "bf16"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+Start = Literal["random", "rendered", "file"]
+STARTS: tuple[Start, ...] = get_args(Start)
+MOST_ROUNDS = 1_000_000
+Rate = Annotated[float, Meta(ge=0, le=1000.0)]
+Beta = Annotated[float, Meta(ge=0, lt=1)]
+Few = Literal["repeat", "shrink", "refuse"]
+Schedule = Literal["constant", "cosine", "polynomial"]
+Optimizer = Literal["adamw", "sgd"]
+_FILE = "a job carries no path: with file every site names its own in SURGFL_START_WEIGHTS"
+
+
+@dataclass(frozen=True)
+class Training:
+    """The `training` section: sizes in pixels, rates per step; a hospital's `limits.yaml` may allow less.
+
+    `start` is what the network begins from: the seed alone (`random`), the weights that the bundle ships, which
+    have seen rendered scenes only (`rendered`), or a file that each site names itself (`file`).
+
+    With `precision: bf16` the forward pass and the losses of every local step run under bfloat16 autocast, on
+    a CPU and a GPU alike; with `auto` where the machine computes in it. Weights, gradients and the optimizer stay
+    float32, and with them all that is sent; validation, what a method measures or trains outside of local steps,
+    evaluation and inference stay float32, so that scores are those of the weights that are saved.
+
+    The learning rates of a step follow from its place in all rounds, see `core.schedules`, and weight decay and the
+    rates of layers from `parameter_groups`.
+
+    Attributes:
+        height: Height of the network's input, in pixels.
+        width: Width of the network's input, in pixels.
+        batch_size: Samples in a batch.
+        few_samples: What to do at a site with fewer training samples than a batch: repeat some samples, use a smaller
+            batch, or refuse the site before the first round.
+        iterations: Local steps per round, if ``epochs`` is 0.
+        epochs: Passes over the site's training samples per round; 0: ``iterations`` counts.
+        learning_rate: Learning rate of every part without an entry in ``learning_rates``.
+        weight_decay: Weight decay.
+        optimizer: Optimizer.
+        momentum: Momentum of ``sgd``.
+        schedule: Learning-rate schedule over all rounds of the job; ``polynomial`` has the power 0.9.
+        warmup_rounds: Rounds in which the learning rates rise from 0.
+        least_learning_rate: Learning rate at the end of the schedule; rates of single parts fall in proportion.
+        betas: The two betas of ``adamw``.
+        decay_free: Apply no weight decay to vectors, biases and tokens.
+        layer_decay: Factor of the learning rate from each layer of a ViT to the next deeper one.
+        accumulate: Number of batches whose mean gradient makes one optimizer step.
+        seed: Seed of the weights, of the order of the samples and of all other random numbers.
+        rounds: Rounds of a bundle that trains alone; a job has its own ``rounds``.
+        fixed: Parts of the network that neither train nor leave the site; all sites must have the same weights there.
+        learning_rates: Learning rates of single parts, instead of ``learning_rate``.
+        precision: Precision of the forward pass and the losses of each step; ``auto``: bf16 on machines that compute
+            in it. Weights, updates, validation and scores stay float32.
+        start: First weights: from the seed, the weights that the bundle ships, or a file that each site names in
+            ``SURGFL_START_WEIGHTS``.
+        colour: Strength of random changes of brightness, hue, sharpness and noise in training frames; 0: none.
+        rotation: Largest random rotation of training frames either way, in degrees; 0: none.
+        flips: Mirror training frames at random, in each direction with probability 0.5.
+        crops: Scale training frames by 0.5 to 2 and crop them.
+        crop_area: For tasks without targets: smallest share of the frame in a random crop before it is resized, instead
+            of ``crops``; 0: none.
+        feature_cache_gb: Disk space for the features of a frozen image encoder, in 10^9 bytes; 0: no cache. Needs
+            frames that do not change: no flips, crops, colour or rotation.
+
+    Raises ValueError for a value of another type, out of its range, not finite or unknown.
+    """
+
+    height: Annotated[int, Meta(ge=1, le=16_384)] = 512
+    width: Annotated[int, Meta(ge=1, le=16_384)] = 640
+    batch_size: Annotated[int, Meta(ge=1, le=65_536)] = 8
+    few_samples: Few = "repeat"  # where a site has fewer than a batch: some come twice; a smaller batch; a refusal
+    iterations: Annotated[int, Meta(ge=1, le=10_000_000)] = 100  # local steps per round, where epochs is 0
+    epochs: Annotated[int, Meta(ge=0, le=10_000)] = 0  # passes over the training samples per round; 0: iterations count
+    learning_rate: Rate = 5e-4
+    weight_decay: Rate = 0.01
+    optimizer: Optimizer = "adamw"
+    momentum: Beta = 0.9  # SGD's
+    schedule: Schedule = "constant"  # of the learning rates over all rounds
+    warmup_rounds: Annotated[float, Meta(ge=0, le=MOST_ROUNDS)] = 0.0  # in which they rise from 0
+    least_learning_rate: Rate = 0.0  # at the end of the schedule, where a part has learning_rate
+    betas: tuple[Beta, Beta] = (0.9, 0.999)  # AdamW's
+    decay_free: bool = False  # weight decay leaves out vectors, biases and tokens
+    layer_decay: Annotated[float, Meta(gt=0, le=1)] = 1.0  # of the rate from each layer to the next deeper one
+    accumulate: Annotated[int, Meta(ge=1, le=10_000_000)] = 1  # batches whose mean gradient is one optimizer step
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 2022
+    rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 200  # of a bundle alone; a federation's job has its own
+    fixed: tuple[str, ...] = ()  # parts of the network that neither train nor leave the site
+    learning_rates: Mapping[str, Rate] = field(default_factory=dict)  # of parts, instead of learning_rate
+    precision: Literal[Precision, "auto"] = "float32"
+    start: Annotated[Start, Meta(description=f"use one of {', '.join(STARTS)} ({_FILE})")] = "random"
+    colour: Annotated[float, Meta(ge=0, le=1)] = 0.0  # strength of changed colours, hue and light; 0: none
+    rotation: Annotated[float, Meta(ge=0, le=180)] = 0.0  # at most, of training frames, in degrees either way; 0: none
+    flips: bool = True  # training frames are mirrored, in each direction with probability 0.5
+    crops: bool = True  # training frames are scaled by 0.5 to 2 and cropped
+    crop_area: Annotated[float, Meta(ge=0, le=1)] = 0.0  # least share, see `data.native_crops`; 0: crops as above
+    feature_cache_gb: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # of 10^9 bytes, see `core.feature_cache`; 0: none
+
+    def __post_init__(self) -> None:
+        require_list(self.fixed, "training: fixed", "encoder", least=0)
+        check_values(kinds_of(Training), vars(self), "training")
+        if self.least_learning_rate > self.learning_rate:
+            raise ValueError(
+                f"training: least_learning_rate is {self.least_learning_rate}, and learning_rate {self.learning_rate}; "
+                "make it less: a schedule falls to it"
+            )
+        if self.feature_cache_gb and (random := self._random_frames()):
+            raise ValueError(
+                f"training: feature_cache_gb is {self.feature_cache_gb}, and a cache keeps the features of frames that "
+                f"do not change; write {', '.join(random)} beside it, or feature_cache_gb: 0"
+            )
+
+    def _random_frames(self) -> list[str]:
+        """Return the settings, as they would be off, by which training frames change at random."""
+        return [f"{name}: {'false' if on is True else 0}" for name, on in self.augmentation.items() if on]
+
+    def for_samples(self, samples: int) -> Training:
+        """Return the settings of a site with this many training samples: its epochs as iterations, its batch.
+
+        Raises ValueError for fewer samples than a batch where `few_samples` refuses them.
+        """
+        few = samples < self.batch_size
+        if few and self.few_samples == "refuse":
+            raise ValueError(
+                f"has {counted(samples, 'training sample')}, fewer than a batch of {self.batch_size}, and few_samples "
+                f"is 'refuse'; make batch_size {samples} at most, or write few_samples: shrink"
+            )
+        size = max(1, samples) if few and self.few_samples == "shrink" else self.batch_size
+        if not self.epochs and size == self.batch_size:
+            return self
+        count = max(1, math.ceil(self.epochs * samples / size)) if self.epochs else self.iterations
+        return replace(self, epochs=0, iterations=count, batch_size=size)
+
+    @property
+    def augmentation(self) -> dict[str, Any]:
+        """How `dataset.batches` changes training frames at random."""
+        return {name: getattr(self, name) for name in ("colour", "rotation", "flips", "crops", "crop_area")}
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of a round, of settings that `for_samples` returned."""
+        return self.iterations // self.accumulate
+
+
+def training_from(values: Mapping[str, Any]) -> Training:
+    """Build the training settings; a misspelt key and a value out of its range are refused by name: ValueError.
+
+    Parts that the network does not have are refused where it is known.
+    """
+    given = check_keys(sorted(kinds_of(Training)), values, "training")
+    fixed, rates = given.get("fixed") or (), given.get("learning_rates") or {}
+    require_list(fixed, "training: fixed", "encoder", least=0)
+    if not isinstance(rates, Mapping):
+        raise ValueError(f"training: learning_rates is {shown(rates)}; it is a rate by part, such as encoder: 0.0001")
+    lists = {"betas": tuple(given["betas"])} if isinstance(given.get("betas"), list) else {}
+    return Training(**{**given, **lists, "fixed": tuple(fixed), "learning_rates": dict(rates)})
+
+
+def with_settings(training: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a section `training` with other settings; `iterations` without `epochs` replaces its epochs."""
+    return {**training, **({"epochs": 0} if "iterations" in changes else {}), **changes}

@@ -1,1 +1,0 @@
-"""Fine-tuning of a bundle's weights on one site's few labelled frames, within minutes."""

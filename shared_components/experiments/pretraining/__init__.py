@@ -1,1 +1,0 @@
-"""Pre-training on scenes that are rendered as they are needed."""

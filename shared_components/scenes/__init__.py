@@ -1,0 +1,1 @@
+"""Render synthetic surgical scenes with exact labels, and sites made of them."""

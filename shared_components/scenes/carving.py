@@ -1,0 +1,219 @@
+"""Height maps of solid parts, drawn in millimetres: polygons with rounded edges, grooves, pins, grain."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import cv2
+import numpy as np
+
+from shared_components.scenes.noise import fractal, smooth
+
+Array = np.ndarray
+Point = tuple[float, float]
+
+DARK, METAL, STAINED, ACCENT, PALE, CLEAR = range(6)  # materials
+HEIGHT_SCALE, ALBEDO_SCALE = 32.0, 170.0  # uint8 steps per mm and per unit of albedo
+
+
+@dataclass(frozen=True)
+class Plate:
+    """One part as images of (h, w) pixels.
+
+    Attributes:
+        surface: (h, w, 4) uint8: normal x and y (128 = 0, 127 steps per unit), height, albedo.
+        cover: (h, w) uint8: 0 outside, 1 + material inside.
+        origin: pixel (x, y) of the joint; scale: pixels per mm.
+    """
+
+    surface: Array
+    cover: Array
+    origin: Point
+    scale: float
+
+    def stained(self, rng: np.random.Generator, share: float) -> "Plate":
+        """Return the plate with about `share` of its metal stained in patches."""
+        columns = np.flatnonzero((self.cover == 1 + METAL).any(0))
+        if len(columns) == 0:
+            return self
+        cover = self.cover.copy()
+        region = cover[:, columns[0] : columns[-1] + 1]
+        h, w = region.shape
+        level = fractal(rng, h, w, max(3.0, w / self.scale / 3.0), octaves=4)
+        level += 0.5 * smooth(rng, h, w, w / self.scale * 4.0)
+        region[(region == 1 + METAL) & (level > 1.6 - 3.0 * share)] = 1 + STAINED
+        return replace(self, cover=cover)
+
+    def remade(self, old: int, new: int) -> "Plate":
+        """Return the plate with one material replaced by another."""
+        return replace(self, cover=np.where(self.cover == 1 + old, np.uint8(1 + new), self.cover))
+
+    def shrunk(self, factor: float) -> "Plate":
+        """Return the plate with all its lengths, but not its thickness, times `factor`."""
+        return replace(self, scale=self.scale / factor)
+
+    def mirrored(self) -> "Plate":
+        """Return the plate flipped across its axis."""
+        surface = self.surface[::-1].copy()
+        surface[..., 1] = np.minimum(256 - surface[..., 1].astype(np.int16), 255)
+        joint = (self.origin[0], self.cover.shape[0] - 1 - self.origin[1])
+        return Plate(surface, self.cover[::-1].copy(), joint, self.scale)
+
+
+class Carver:
+    """A height map under construction; lengths in mm, x from `left` to `right`, y from -half to half.
+
+    `height` is where the surface lies; `relief` is finer detail on it that is seen and is no distance.
+    """
+
+    def __init__(self, left: float, right: float, half: float, scale: float) -> None:
+        self.left, self.half, self.scale = left, half, scale
+        self.shape = (round(2 * half * scale) + 3, round((right - left) * scale) + 3)
+        self.height = np.zeros(self.shape, np.float32)
+        self.relief = np.zeros(self.shape, np.float32)
+        self.albedo = np.ones(self.shape, np.float32)
+        self.cover = np.zeros(self.shape, np.uint8)
+        self.origin = (1 - left * scale, 1 + half * scale)
+
+    def _mask(self, points: Sequence[Point]) -> Array:
+        pixels = (np.asarray(points) * self.scale + self.origin) * 16
+        mask = np.zeros(self.shape, np.uint8)
+        cv2.fillPoly(mask, [np.round(pixels).astype(np.int32)], 1, shift=4)
+        return mask
+
+    def body(self, points: Sequence[Point], *, thick: float, round_: float, material: int = METAL) -> None:
+        """Raise a polygon to `thick` mm with edges rounded over `round_` mm."""
+        self._raise(self._mask(points), thick, round_, material)
+
+    def wire(self, points: Sequence[Point], radius: float, *, material: int = METAL) -> None:
+        """Lay a round wire along points."""
+        pixels = np.round((np.asarray(points) * self.scale + self.origin) * 16).astype(np.int32)
+        mask = np.zeros(self.shape, np.uint8)
+        cv2.polylines(mask, [pixels], False, 1, max(1, round(2 * radius * self.scale)), cv2.LINE_8, 4)
+        self._raise(mask, radius, radius, material)
+
+    def _raise(self, mask: Array, thick: float, round_: float, material: int) -> None:
+        edge = cv2.distanceTransform(np.pad(mask, 1), cv2.DIST_L2, 5)[1:-1, 1:-1] / (self.scale * round_)
+        raised = thick * np.sqrt(np.clip(1.0 - (1.0 - np.minimum(edge, 1.0)) ** 2, 0.0, 1.0))
+        higher = (mask > 0) & (raised >= self.height)
+        self.height[higher] = raised[higher]
+        self.cover[higher] = 1 + material
+
+    def disc(self, centre: Point, radius: float, *, thick: float, round_: float, material: int = METAL) -> None:
+        turn = np.linspace(0, 2 * np.pi, 40, endpoint=False)
+        points = np.stack([centre[0] + radius * np.cos(turn), centre[1] + radius * np.sin(turn)], 1)
+        self.body(list(map(tuple, points)), thick=thick, round_=round_, material=material)
+
+    def sink(self, points: Sequence[Point], *, deep: float, dark: float) -> None:
+        """Press a polygon `deep` mm into the part and darken it."""
+        mask = cv2.GaussianBlur(self._mask(points).astype(np.float32), (0, 0), 0.12 * self.scale)
+        self.height = np.maximum(self.height - deep * mask, 0.0)
+        self.albedo *= 1.0 - (1.0 - dark) * mask
+
+    def groove(self, start: Point, end: Point, width: float, *, dark: float = 0.35) -> None:
+        dx, dy = end[0] - start[0], end[1] - start[1]
+        length = float(np.hypot(dx, dy))
+        nx, ny = -dy / length * width / 2, dx / length * width / 2
+        corners = [(start[0] + nx, start[1] + ny), (end[0] + nx, end[1] + ny)]
+        corners += [(end[0] - nx, end[1] - ny), (start[0] - nx, start[1] - ny)]
+        self.sink(corners, deep=0.25, dark=dark)
+
+    def ring(self, centre: Point, radius: float, width: float, *, deep: float, dark: float) -> None:
+        """Cut a circular groove of `width` mm."""
+        mask = np.zeros(self.shape, np.float32)
+        place = [round(16 * (value * self.scale + at)) for value, at in zip(centre, self.origin, strict=True)]
+        thick = max(1, round(width * self.scale))
+        cv2.circle(mask, (place[0], place[1]), round(16 * radius * self.scale), 1.0, thick, shift=4)
+        soft = cv2.GaussianBlur(mask, (0, 0), 0.12 * self.scale).astype(np.float32)
+        self.height = np.maximum(self.height - deep * soft, 0.0)
+        self.albedo *= 1.0 - (1.0 - dark) * soft
+
+    def pin(self, centre: Point, radius: float, *, turn: float = 0.0, slot: bool = True) -> None:
+        """Set a rivet into the part, a bright disc in a dark ring; with a `slot` a screw, turned by `turn` radians."""
+        around = np.linspace(0, 2 * np.pi, 32, endpoint=False)
+        ring, head = (
+            [(centre[0] + r * np.cos(t), centre[1] + r * np.sin(t)) for t in around] for r in (radius, radius * 0.7)
+        )
+        self.sink(ring, deep=0.4, dark=0.3)
+        mask = self._mask(head) > 0
+        self.height[mask] += 0.5
+        self.albedo[mask] = 1.15
+        if slot:
+            self._slot(centre, 0.6 * radius, turn)
+
+    def _slot(self, centre: Point, half: float, turn: float) -> None:
+        """Cut a screw's slot: the distance knows it lengthways, as in every version; it is seen as it is turned."""
+        height, albedo = self.height, self.albedo.copy()
+        self.groove((centre[0] - half, centre[1]), (centre[0] + half, centre[1]), 0.25)
+        self.albedo = albedo
+        dx, dy = half * np.cos(turn), half * np.sin(turn)
+        cut, self.height = self.height, height
+        self.groove((centre[0] - dx, centre[1] - dy), (centre[0] + dx, centre[1] + dy), 0.25, dark=0.4)
+        self.relief += self.height - cut
+        self.height = cut
+
+    def tube(self, radius: float, length: float, *, end: float = 0.0, material: int = DARK) -> None:
+        """Lay a round tube along the axis, from -length to `end`."""
+        x, y = self.axes()
+        inside = (np.abs(y)[:, None] <= radius) & (x[None] <= end) & (x[None] >= -length)
+        arch = np.sqrt(np.maximum(radius**2 - y**2, 0.0)).astype(np.float32)
+        self.height = np.where(inside, np.maximum(arch[:, None], self.height), self.height)
+        self.cover[inside] = 1 + material
+
+    def turned(self, profile: Sequence[Point], *, material: int = METAL) -> None:
+        """Raise a body of revolution about the axis, of these (place, radius), linear in between."""
+        x, y = self.axes()
+        places, radii = zip(*profile, strict=True)
+        radius = np.interp(x, places, radii, left=0.0, right=0.0).astype(np.float32)
+        raised = np.sqrt(np.maximum(radius[None] ** 2 - y[:, None] ** 2, 0.0))
+        higher = (raised > 0) & (raised >= self.height)
+        self.height[higher] = raised[higher]
+        self.cover[higher] = 1 + material
+
+    def band(self, start: float, end: float, material: int) -> None:
+        """Make what lies between two places along the axis of another material."""
+        x, _ = self.axes()
+        columns = (x > start) & (x <= end)
+        self.cover[:, columns] = np.where(self.cover[:, columns] > 0, np.uint8(1 + material), np.uint8(0))
+
+    def shade_band(self, at: float, width: float, gain: float) -> None:
+        """Darken or brighten a ring around the axis."""
+        x, _ = self.axes()
+        self.albedo[:, np.abs(x - at) < width] *= np.float32(gain)
+
+    def print_word(self, at: float, size: float, rng: np.random.Generator) -> None:
+        """Print letters of `size` mm along the axis, white or in the accent's colour."""
+        letters = "".join(chr(int(c)) for c in rng.integers(65, 91, int(rng.integers(3, 9))))
+        word = np.zeros(self.shape, np.uint8)
+        place = round(at * self.scale + self.origin[0]), round(0.5 * size * self.scale + self.origin[1])
+        scale, thick = size * self.scale / 22.0, max(1, round(size * self.scale / 7.0))
+        cv2.putText(word, letters, place, cv2.FONT_HERSHEY_SIMPLEX, scale, 1, thick)
+        word = word[::-1]  # rows of a plate run upwards
+        self.cover[(word > 0) & (self.cover > 0)] = 1 + (PALE if rng.random() < 0.8 else ACCENT)
+
+    def streaks(self, rng: np.random.Generator, depth: float, *, along: int = 60) -> None:
+        """Let the albedo vary along the axis, in so many places, as on a wiped tube."""
+        field = cv2.resize(rng.standard_normal((24, along), dtype=np.float32), self.shape[::-1])
+        self.albedo += np.float32(depth) * field
+
+    def axes(self) -> tuple[Array, Array]:
+        """Return x of every column and y of every row, in mm."""
+        x = (np.arange(self.shape[1], dtype=np.float32) - self.origin[0]) / self.scale
+        y = (np.arange(self.shape[0], dtype=np.float32) - self.origin[1]) / self.scale
+        return x, y
+
+    def plate(self, grain: float, rng: np.random.Generator) -> Plate:
+        """Turn the relief into normals; `grain` roughens the albedo like cast metal."""
+        seen = self.height + self.relief
+        slope_x = cv2.Sobel(seen, cv2.CV_32F, 1, 0, scale=self.scale / 8)
+        slope_y = cv2.Sobel(seen, cv2.CV_32F, 0, 1, scale=self.scale / 8)
+        length = np.sqrt(1.0 + slope_x**2 + slope_y**2)
+        speckle = cv2.GaussianBlur(rng.standard_normal(self.shape).astype(np.float32), (0, 0), 0.07 * self.scale)
+        albedo = self.albedo * (1.0 + grain * speckle / max(float(speckle.std()), 1e-6))
+        channels = [
+            128 - 127 * slope_x / length,
+            128 - 127 * slope_y / length,
+            HEIGHT_SCALE * self.height,
+            ALBEDO_SCALE * albedo,
+        ]
+        surface = np.clip(np.stack(channels, -1) + 0.5, 0, 255).astype(np.uint8)
+        return Plate(surface, self.cover, self.origin, self.scale)

@@ -1,0 +1,194 @@
+"""Thin instruments: those of eye surgery under a microscope, and those that leave a flexible endoscope's channel.
+
+Handle, tube or sheath are shaft; a phaco tip's sleeve and a forceps' joint are wrist; blades, tips, cups, loops and
+balloons are clasper. Millimetres are those of the renderer, in which an eye is twice its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from shared_components.scenes.carving import ACCENT, CLEAR, DARK, METAL, PALE, Carver, Plate, Point
+from shared_components.scenes.instruments import Tool
+from shared_components.scenes.noise import stream
+
+OCULAR = ("Keratome", "Eye_Forceps", "Phaco_Tip", "Eye_Cannula", "Chopper")
+ENDOSCOPIC = ("Snare", "Biopsy_Forceps", "Balloon", "Injection_Needle")
+KINDS = (*OCULAR, *ENDOSCOPIC)
+MODELS = 12
+"""Models of each kind."""
+WIDEST = {"Eye_Forceps": 0.35, "Biopsy_Forceps": 1.6}
+"""Largest opening of a kind's jaws in radians; the others have one tip."""
+_SEED = 79
+
+
+@lru_cache(maxsize=64)
+def slender_tool(kind: str, scale: float, model: int) -> Tool:
+    """Carve the plates of one model of a kind at `scale` pixels per mm."""
+    return _BUILD[kind](scale, stream(_SEED, KINDS.index(kind), model))
+
+
+def _rod(scale: float, rng: np.random.Generator, radius: float, *, taper: float = 1.0, material: int = DARK) -> Plate:
+    """A tube whose last 12 mm narrow to `taper` of its radius."""
+    carver = Carver(-130.0, 1.0, radius + 0.1, scale)
+    carver.turned([(-131.0, radius), (-11.0, radius), (0.8, taper * radius)], material=material)
+    carver.streaks(rng, 0.08)
+    if rng.random() < 0.5:  # a knurled or ringed grip
+        for x in np.arange(-rng.uniform(30.0, 60.0), -12.0, 1.5):
+            carver.shade_band(x, 0.35, 0.5)
+    return carver.plate(0.05, rng)
+
+
+def _tip(scale: float, rng: np.random.Generator, length: float, half: float) -> Carver:
+    return Carver(-1.5, length + 1.0, half + 1.1, scale)
+
+
+def _keratome(scale: float, rng: np.random.Generator) -> Tool:
+    length, half, neck = rng.uniform(6.0, 11.0), rng.uniform(0.9, 3.2), rng.uniform(0.5, 0.9)
+    carver = _tip(scale, rng, length + 3.0, half)
+    wide = rng.uniform(0.3, 0.7) * length  # where the blade is widest
+    edge: list[Point] = [(-1.0, neck), (2.0, neck), (3.0, half), (3.0 + wide, half), (3.0 + length, 0.0)]
+    carver.body([*edge, *((x, -y) for x, y in edge[-2::-1])], thick=0.7, round_=0.5)
+    carver.groove((3.0, 0.0), (2.5 + length, 0.0), 0.2, dark=1.3)
+    shaft = _rod(scale, rng, rng.uniform(1.2, 2.4), taper=0.45, material=_handle(rng))
+    return Tool(shaft, None, (carver.plate(0.03, rng),), 0.0, solid=True)
+
+
+def _handle(rng: np.random.Generator) -> int:
+    return (METAL, METAL, DARK, PALE, ACCENT)[int(rng.integers(5))]
+
+
+def _eye_forceps(scale: float, rng: np.random.Generator) -> Tool:
+    length, half = rng.uniform(10.0, 18.0), rng.uniform(0.35, 0.7)
+    carver = _tip(scale, rng, length, 2.0)
+    hook = rng.uniform(0.0, 1.2)
+    edge = [
+        (-1.0, 0.0),
+        (length - 1.5, 0.0),
+        (length, -hook),
+        (length, half - hook),
+        (length - 1.5, 1.2 * half),
+        (-1.0, 2 * half),
+    ]
+    carver.body(edge, thick=0.8, round_=0.6)
+    plate, joint = carver.plate(0.05, rng), rng.uniform(2.0, 4.0)
+    neck = _tip(scale, rng, joint, 1.2)
+    neck.tube(rng.uniform(0.8, 1.1), 1.0, end=joint, material=METAL)
+    shaft = _rod(scale, rng, rng.uniform(0.9, 1.9), taper=0.7, material=_handle(rng))
+    return Tool(shaft, neck.plate(0.05, rng), (plate, plate.mirrored()), joint, solid=True)
+
+
+def _phaco_tip(scale: float, rng: np.random.Generator) -> Tool:
+    sleeve, length, radius = rng.uniform(6.0, 12.0), rng.uniform(3.0, 6.0), rng.uniform(0.9, 1.4)
+    carver = _tip(scale, rng, length, radius)
+    bevel = rng.uniform(0.3, 2.0)
+    outline = [(-1.0, -radius), (length - bevel, -radius), (length, radius), (-1.0, radius)]
+    carver.body(outline, thick=radius, round_=radius)
+    carver.sink(
+        [(length - bevel, -0.5 * radius), (length - 0.3, 0.6 * radius), (length - bevel, 0.6 * radius)],
+        deep=1.0,
+        dark=0.2,
+    )
+    cover, wide = _tip(scale, rng, sleeve, 2.4), radius + rng.uniform(0.5, 1.0)
+    material = (PALE, ACCENT, CLEAR, METAL)[int(rng.integers(4))]
+    cover.turned([(-1.4, wide), (0.7 * sleeve, 0.95 * wide), (sleeve + 0.5, radius)], material=material)
+    port = 0.75 * sleeve
+    cover.sink([(port - 0.9, -0.4), (port + 0.9, -0.4), (port + 0.9, 0.4), (port - 0.9, 0.4)], deep=0.8, dark=0.3)
+    shaft = _rod(scale, rng, rng.uniform(2.2, 3.6), taper=0.75, material=_handle(rng))
+    return Tool(shaft, cover.plate(0.03, rng), (carver.plate(0.05, rng),), sleeve, solid=True)
+
+
+def _bent(carver: Carver, rng: np.random.Generator, length: float, bend: float, radius: float) -> None:
+    """Lay a wire that bends aside by `bend` mm towards its end."""
+    x = np.linspace(-1.0, length, 14)
+    y = bend * np.clip((x / length - 0.35) / 0.65, 0.0, 1.0) ** 2
+    carver.wire(list(zip(x, y, strict=True)), radius)
+
+
+def _eye_cannula(scale: float, rng: np.random.Generator) -> Tool:
+    length, bend, radius = rng.uniform(6.0, 13.0), rng.uniform(0.0, 4.0), rng.uniform(0.3, 0.7)
+    carver = _tip(scale, rng, length, bend + 1.0)
+    _bent(carver, rng, length, bend, radius)
+    shaft = _rod(scale, rng, radius * rng.uniform(1.2, 3.5), taper=rng.uniform(0.4, 0.8), material=_handle(rng))
+    return Tool(shaft, None, (carver.plate(0.05, rng),), 0.0, solid=True)
+
+
+def _chopper(scale: float, rng: np.random.Generator) -> Tool:
+    length, reach, radius = rng.uniform(7.0, 14.0), rng.uniform(0.8, 2.2), rng.uniform(0.3, 0.5)
+    carver = _tip(scale, rng, length, reach + 0.5)
+    carver.wire([(-1.0, 0.0), (length - 0.6, 0.0), (length, 0.3), (length, reach)], radius)
+    shaft = _rod(scale, rng, rng.uniform(0.8, 1.9), taper=0.5, material=_handle(rng))
+    return Tool(shaft, None, (carver.plate(0.05, rng),), 0.0, solid=True)
+
+
+def _sheath(scale: float, rng: np.random.Generator, radius: float) -> Plate:
+    """A plastic tube, or a coil of steel wire, now and then with marks."""
+    carver = Carver(-130.0, 1.0, radius, scale)
+    material = (PALE, PALE, ACCENT, METAL, DARK, CLEAR)[int(rng.integers(6))]
+    carver.tube(radius, 135.0, end=0.6, material=material)
+    if material == METAL:
+        for x in np.arange(-60.0, 0.0, rng.uniform(0.5, 0.9)):
+            carver.shade_band(x, 0.14, 0.45)
+    if rng.random() < 0.3:
+        for x in np.arange(-40.0, 0.0, rng.uniform(3.0, 9.0)):
+            carver.band(x, x + 0.8, DARK)
+    carver.streaks(rng, 0.05)
+    return carver.plate(0.04, rng)
+
+
+def _snare(scale: float, rng: np.random.Generator) -> Tool:
+    length, half, wire = rng.uniform(11.0, 26.0), rng.uniform(2.5, 8.0), rng.uniform(0.22, 0.42)
+    carver = _tip(scale, rng, length, half + 0.5)
+    turn = np.linspace(0.0, 2 * np.pi, 40)
+    corner = rng.uniform(0.6, 1.5)  # below 1 pear-shaped, above 1 pointed
+    x = 0.5 * length * (1 - np.cos(turn)) + 0.4
+    y = half * np.sign(np.sin(turn)) * np.abs(np.sin(turn)) ** corner
+    carver.wire([(-1.0, 0.0), *zip(x, y, strict=True)], wire, material=METAL if rng.random() < 0.8 else DARK)
+    return Tool(_sheath(scale, rng, rng.uniform(1.0, 1.7)), None, (carver.plate(0.04, rng),), 0.0, solid=True)
+
+
+def _biopsy_forceps(scale: float, rng: np.random.Generator) -> Tool:
+    length, half, radius = rng.uniform(3.0, 5.5), rng.uniform(1.0, 1.6), rng.uniform(0.9, 1.4)
+    carver = _tip(scale, rng, length, half)
+    turn = np.linspace(0.0, np.pi, 14)
+    cup = [(length * (0.5 - 0.5 * float(np.cos(t))), half * float(np.sin(t)) ** 0.7) for t in turn]
+    carver.body([(-1.0, 0.0), *cup, (length, 0.0)], thick=1.2, round_=0.9)
+    if rng.random() < 0.7:
+        carver.ring((0.55 * length, 0.5 * half), 0.25 * half, 0.5, deep=1.0, dark=0.2)
+    plate, joint = carver.plate(0.06, rng), rng.uniform(2.0, 4.5)
+    neck = _tip(scale, rng, joint, radius)
+    neck.tube(0.9 * radius, 1.0, end=joint, material=METAL)
+    neck.pin((0.8 * joint, 0.0), 0.4, slot=False)
+    return Tool(_sheath(scale, rng, radius), neck.plate(0.08, rng), (plate, plate.mirrored()), joint, solid=True)
+
+
+def _balloon(scale: float, rng: np.random.Generator) -> Tool:
+    length, half = rng.uniform(12.0, 26.0), rng.uniform(2.8, 6.5)
+    carver = _tip(scale, rng, length + 3.0, half)
+    material = CLEAR if rng.random() < 0.75 else (PALE, ACCENT)[int(rng.integers(2))]
+    x, blunt = np.linspace(0.5, length, 24), rng.uniform(0.25, 0.7)
+    side = 0.5 + half * np.sin(np.pi * np.linspace(0.0, 1.0, 24)) ** blunt
+    carver.turned(list(zip(x, side, strict=True)), material=material)
+    carver.albedo[carver.cover > 0] *= np.float32(rng.uniform(0.7, 1.2))
+    carver.wire([(-1.0, 0.0), (2.0, 0.0)], 0.6, material=PALE)
+    carver.wire([(length - 0.5, 0.0), (length + 2.5, 0.0)], 0.5, material=DARK)
+    return Tool(_sheath(scale, rng, rng.uniform(0.9, 1.5)), None, (carver.plate(0.02, rng),), 0.0, solid=True)
+
+
+def _injection_needle(scale: float, rng: np.random.Generator) -> Tool:
+    length, radius = rng.uniform(3.0, 7.0), rng.uniform(0.25, 0.4)
+    carver = _tip(scale, rng, length, 0.5)
+    carver.body(
+        [(-1.0, -radius), (length - 1.2, -radius), (length, radius), (-1.0, radius)], thick=radius, round_=radius
+    )
+    return Tool(_sheath(scale, rng, rng.uniform(0.9, 1.5)), None, (carver.plate(0.04, rng),), 0.0, solid=True)
+
+
+_BUILD: dict[str, Callable[[float, np.random.Generator], Tool]] = {
+    "Keratome": _keratome, "Eye_Forceps": _eye_forceps, "Phaco_Tip": _phaco_tip, "Eye_Cannula": _eye_cannula,
+    "Chopper": _chopper, "Snare": _snare, "Biopsy_Forceps": _biopsy_forceps, "Balloon": _balloon,
+    "Injection_Needle": _injection_needle,
+}  # fmt: skip

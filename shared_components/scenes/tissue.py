@@ -1,0 +1,349 @@
+"""Tissue behind the instruments: organs (domes with noisy outlines), and the vessels, blood, gauze and thread on them.
+
+A video's tissue is painted once on a canvas larger than the frame; each frame is then only a warp of it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import cv2
+import numpy as np
+
+from shared_components.scenes.look import Look, Texture
+from shared_components.scenes.noise import fractal, linear, smooth, step
+
+Array = np.ndarray
+
+
+class Canvas:
+    """Albedo (H, W, 3), height in mm (H, W) and dullness (H, W: 1 where nothing glints), all float32.
+
+    `x` and `y` are pixel coordinates in canvas widths. `mottle` (a gain about 1) and `bump` (mm) are fine detail
+    that all tissue shares; without detail they are flat.
+    """
+
+    def __init__(self, rng: np.random.Generator, height: int, width: int, *, detail: bool) -> None:
+        self.shape = (height, width)
+        self.x = np.tile(np.arange(width, dtype=np.float32) / np.float32(width), (height, 1))
+        self.y = np.tile(np.arange(height, dtype=np.float32)[:, None] / np.float32(width), (1, width))
+        self.albedo = np.ones((height, width, 3), np.float32)
+        self.height = 4.0 * fractal(rng, height, width, 3)
+        self.dull = np.zeros(self.shape, np.float32)
+        self._scratch = (np.empty_like(self.albedo), np.empty_like(self.albedo))  # fresh pages are slow
+        self.detail = detail
+        if detail:
+            self.mottle = 1.0 + 0.14 * fractal(rng, height, width, 8, octaves=4)
+            self.bump = 0.15 * fractal(rng, height, width, 30, octaves=2)
+
+    def blend(self, colour: Array, cover: Array) -> None:
+        """Mix a colour, (3,) or (H, W, 3) linear light, into the albedo by `cover` (H, W) in [0, 1]."""
+        change, share = self._scratch
+        np.subtract(colour, self.albedo, out=change)
+        cv2.merge([cover] * 3, share)
+        change *= share
+        self.albedo += change
+
+    def scale(self, gain: Array) -> None:
+        """Multiply the albedo by `gain` (H, W)."""
+        self.albedo *= cv2.merge([gain] * 3)
+
+    def turned(self, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Return coordinates (H, W) around a random centre, along and across a random direction."""
+        H, W = self.shape
+        x, y = self.x - rng.uniform(0.0, 1.0), self.y - rng.uniform(0.0, H / W)
+        angle = rng.uniform(0.0, np.pi)
+        cos, sin = np.float32(np.cos(angle)), np.float32(np.sin(angle))
+        return x * cos + y * sin, y * cos - x * sin
+
+
+def lay_background(canvas: Canvas, rng: np.random.Generator, colour: Array, kind: Texture) -> None:
+    """Cover the whole canvas with one kind of tissue of `colour` (3,)."""
+    canvas.albedo *= colour
+    _pattern(canvas, rng, kind, np.ones(canvas.shape, np.float32), colour)
+
+
+def lay_organ(
+    canvas: Canvas,
+    rng: np.random.Generator,
+    colour: Array,
+    kind: Texture,
+    radius: Array | None = None,
+    *,
+    rough: float = 0.16,
+) -> Array:
+    """Lay a dome of `colour` (3,) with a noisy outline over a part of the canvas; return its cover (H, W).
+
+    `radius` (H, W) is 0 in its middle and 1 at its outline, by default an ellipse anywhere; `rough` is the noise of the
+    outline.
+    """
+    H, W = canvas.shape
+    if radius is None:
+        along, across = canvas.turned(rng)
+        radius = cv2.magnitude(along / rng.uniform(0.3, 0.6), across / rng.uniform(0.12, 0.3))
+    inside = 1.0 - radius
+    if canvas.detail:
+        inside += rough * fractal(rng, H, W, 6)
+    cover = step(inside, 0.0, 0.03)
+    dome = np.sqrt(np.clip(inside, 0.0, 1.0))
+    canvas.height += cover * (2.0 + rng.uniform(6.0, 12.0) * dome - 0.6 * canvas.height)
+    canvas.blend(colour * np.float32(rng.uniform(0.75, 1.15)), cover)
+    _pattern(canvas, rng, kind, cover, colour)
+    return cover
+
+
+def _pattern(canvas: Canvas, rng: np.random.Generator, kind: Texture, cover: Array, colour: Array) -> None:
+    """Add the pattern of one kind of tissue where `cover` (H, W) is 1."""
+    if not canvas.detail:
+        return
+    H, W = canvas.shape
+    gain, bump = canvas.mottle, canvas.bump
+    if kind == "lobular":
+        lobule, value = _lobules(canvas, rng)
+        bump = bump + 2.4 * lobule
+        gain = gain * (0.72 + 0.3 * lobule) * value
+    elif kind == "tubular":
+        wave = 1.4 * smooth(rng, H, W, 3) + np.float32(rng.uniform(4, 7) * W / H) * canvas.y
+        loop = np.abs(np.sin(wave * np.float32(np.pi / 1.6)))
+        bump = bump + 6.0 * np.sqrt(loop)
+        gain = gain * (0.8 + 0.25 * loop)
+    elif kind == "muscle":
+        fibre = _fibres(canvas, rng)
+        bump = bump + 0.7 * fibre
+        gain = gain * (1.0 + 0.16 * fibre)
+    elif kind == "membrane":
+        veil = step(fractal(rng, H, W, 4), 0.1, 1.6)
+        canvas.blend(np.sqrt(colour) * np.float32(0.8), 0.45 * veil * cover)
+        ridge = 1.0 - np.abs(fractal(rng, H, W, 5, octaves=2))
+        bump = bump + 1.5 * np.clip(ridge, -0.5, 1.0)
+    canvas.scale(1.0 + cover * (np.clip(gain, 0.3, 1.7) - 1.0))
+    canvas.height += cover * bump
+
+
+def _lobules(canvas: Canvas, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return rounded cells (H, W) in [0, 1] and a brightness per cell (H, W)."""
+    H, W = canvas.shape
+    seeds = np.full((H, W), 255, np.uint8)
+    count = int(rng.integers(140, 320))
+    seeds[rng.integers(0, H, count), rng.integers(0, W, count)] = 0
+    distance, label = cv2.distanceTransformWithLabels(
+        seeds, cv2.DIST_L2, cv2.DIST_MASK_5, labelType=cv2.DIST_LABEL_PIXEL
+    )
+    value = rng.uniform(0.86, 1.1, int(label.max()) + 1).astype(np.float32)[label]
+    radius = 0.75 * np.sqrt(H * W / count)
+    lobule = np.sqrt(np.clip(1.0 - (distance / np.float32(radius)) ** 2, 0.0, 1.0))
+    wander = [np.float32(W * 0.012) * fractal(rng, H, W, 9, octaves=2) for _ in range(2)]
+    both = cv2.remap(
+        cv2.merge([lobule, value]),
+        canvas.x * W + wander[0],
+        canvas.y * W + wander[1],
+        cv2.INTER_LINEAR,
+        borderMode=cv2.BORDER_REFLECT,
+    )
+    both = cv2.GaussianBlur(both, (0, 0), W * 0.003)
+    return both[..., 0], both[..., 1]
+
+
+def _fibres(canvas: Canvas, rng: np.random.Generator) -> Array:
+    """Return streaks (H, W) of about unit variance along a random, slightly bent direction."""
+    strip = cv2.resize(rng.standard_normal((48, 6), dtype=np.float32), (256, 256))
+    along, across = canvas.turned(rng)
+    bend = 14.0 * smooth(rng, *canvas.shape, 3)
+    along, across = along * 256 + 128, across * 256 + 128 + bend
+    return cv2.remap(strip, along, across, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+
+
+_THREADS = ((120, 90, 190), (220, 220, 215), (40, 60, 150))
+
+
+def draw_vessels(canvas: Canvas, look: Look, rng: np.random.Generator) -> None:
+    """Draw branching vessels that shine through and raise the surface a little."""
+    H, W = canvas.shape
+    mask = np.zeros((H, W), np.uint8)
+    for _ in range(round(look.vessels * rng.integers(6, 12))):
+        start, angle = rng.uniform((0, 0), (W, H)), rng.uniform(0, 2 * np.pi)
+        _grow(mask, rng, start, angle, wide=W * rng.uniform(0.004, 0.011), stride=W * 0.02, forks=3)
+    cover = cv2.GaussianBlur(mask, (0, 0), W * 0.0016).astype(np.float32) / 255.0
+    canvas.blend(linear(look.vessel), 0.72 * cover)
+    canvas.height += 0.35 * cover
+
+
+def _grow(
+    mask: Array, rng: np.random.Generator, start: Array, angle: float, *, wide: float, stride: float, forks: int
+) -> None:
+    """Draw a wandering vessel into `mask`, thin at its ends, with side branches."""
+    count = int(rng.integers(10, 26))
+    angles = angle + np.cumsum(rng.normal(0, 0.17, count))
+    points = start + np.cumsum(np.stack([np.cos(angles), np.sin(angles)], 1), 0) * stride
+    pixels = np.round(points * 16).astype(np.int32)
+    # one line through all points, and thicker ones through ever shorter middle parts
+    for level in range(1, max(1, round(wide)) + 1):
+        margin = round((level - 1) / wide * count / 2)
+        if count - 2 * margin >= 2:
+            cv2.polylines(mask, [pixels[margin : count - margin]], False, 255, level, cv2.LINE_AA, 4)
+    for _ in range(forks):
+        i = int(rng.integers(2, count))
+        turn = rng.choice((-1.0, 1.0)) * rng.uniform(0.4, 1.1)
+        _grow(mask, rng, points[i], angles[i] + turn, wide=wide * 0.55, stride=stride * 0.7, forks=forks - 2)
+
+
+def spill_blood(canvas: Canvas, look: Look, rng: np.random.Generator) -> None:
+    """Pool blood in the hollows: dark and smooth."""
+    H, W = canvas.shape
+    if look.blood <= 0.0:
+        return
+    level = fractal(rng, H, W, 4) - 0.12 * (canvas.height - canvas.height.mean())
+    edge = float(np.quantile(level[::4, ::4], 1.0 - 0.7 * look.blood))
+    cover = 0.85 * step(level, edge - 0.1, edge + 0.35)
+    canvas.blend(linear((128, 10, 12)), cover)
+    canvas.height += cover * (cv2.blur(canvas.height, (W // 30, W // 30)) - canvas.height)
+
+
+def lay_gauze(canvas: Canvas, rng: np.random.Generator) -> None:
+    """Lay a woven white-grey swab, partly soaked, that never glints: as bright and as grey as an instrument."""
+    H, W = canvas.shape
+    along, across = canvas.turned(rng)
+    bend = 0.02 * fractal(rng, H, W, 5)
+    along, across = along + bend, across - bend
+    inside = np.minimum(rng.uniform(0.12, 0.24) - np.abs(along), rng.uniform(0.04, 0.1) - np.abs(across))
+    cover = step(inside, 0.0, 0.008)
+    weave = 0.84 + 0.1 * np.sin(along * 420) * np.sin(across * 420) + 0.06 * fractal(rng, H, W, 20)
+    soak = 0.8 * step(fractal(rng, H, W, 5), 0.2, 1.2)
+    dry, wet = linear((206, 204, 200)), linear((190, 60, 56)) - 1.0
+    canvas.blend(dry * weave[..., None] * (1.0 + wet * soak[..., None]), cover)
+    canvas.height += cover * (2.0 + 0.6 * fractal(rng, H, W, 10))
+    canvas.dull = np.maximum(canvas.dull, cover)
+
+
+def draw_thread(canvas: Canvas, rng: np.random.Generator) -> Array:
+    """Lay a suture thread in a smooth curve; return its cover (H, W)."""
+    H, W = canvas.shape
+    time = np.linspace(0, 1, 40)
+    ends = rng.uniform((0.1, 0.1), (0.9, 0.9), (4, 2))
+    weights = np.stack([(1 - time) ** 3, 3 * time * (1 - time) ** 2, 3 * time**2 * (1 - time), time**3], 1)
+    points = np.round(weights @ ends * (W, H) * 16).astype(np.int32)
+    mask = np.zeros((H, W), np.uint8)
+    cv2.polylines(mask, [points], False, 255, max(1, round(W * 0.0035)), cv2.LINE_AA, 4)
+    cover = mask.astype(np.float32) / 255.0
+    canvas.blend(linear(_THREADS[int(rng.integers(len(_THREADS)))]), cover)
+    canvas.height += 0.8 * cover
+    return cover
+
+
+Lay = Callable[[Canvas, Array], Array]
+"""(canvas, cover of a thread) -> uint8 (H, W): 0, or the number of a thing."""
+
+Ground = Callable[[Canvas, Look, np.random.Generator], Array]
+"""(canvas, look, stream) -> cover of a thread (H, W); covers all of the canvas."""
+
+CANVAS = 1.3  # canvas size in frames: room for camera motion
+NEAREST, FARTHEST = 64.0, 110.0  # range of tissue depth, mm; instruments stay in front of NEAREST
+
+
+@dataclass(frozen=True)
+class Tissue:
+    """A painted canvas.
+
+    Attributes:
+        lit: (H, W, 3) float32 linear light reflected under a headlight of brightness 1.
+        relief: (H, W, 3) float32: surface slope in x and y (far off where nothing glints), depth in mm.
+        things: (H, W) uint8: what `lay` returned; None: nothing was laid.
+    """
+
+    lit: Array
+    relief: Array
+    things: Array | None = None
+
+
+def lay_organs(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
+    """Cover a canvas with a look's organs, bands, vessels, blood, gauze and thread; see `Ground`."""
+    (colour, kind), *organs = look.organs
+    lay_background(canvas, rng, linear(colour), kind)
+    for colour, kind in organs:
+        for _ in range(int(rng.integers(1, 3))):
+            lay_organ(canvas, rng, linear(colour), kind)
+    for _ in range(look.bands):
+        _lay_band(canvas, look, rng)
+    draw_vessels(canvas, look, rng)
+    spill_blood(canvas, look, rng)
+    thread = np.zeros(canvas.shape, np.float32)
+    if rng.random() < look.gauze:
+        lay_gauze(canvas, rng)
+    if rng.random() < look.thread:
+        thread = draw_thread(canvas, rng)
+    return thread
+
+
+def _lay_band(canvas: Canvas, look: Look, rng: np.random.Generator) -> None:
+    """Lay a smooth, long and rounded organ, such as a loop of bowel or a ligament: as straight as a shaft, or bent."""
+    along, across = canvas.turned(rng)
+    bend = np.float32(rng.uniform(0.0, 0.09)) * smooth(rng, *canvas.shape, 2.5)
+    across = (across + bend) / np.float32(rng.uniform(0.02, 0.11))
+    radius = cv2.magnitude(along / np.float32(rng.uniform(0.4, 1.5)), across)
+    colour, kind = look.organs[int(rng.integers(len(look.organs)))]
+    lay_organ(canvas, rng, linear(colour), kind if rng.random() < 0.3 else "plain", radius, rough=0.04)
+
+
+def paint(
+    look: Look,
+    rng: np.random.Generator,
+    detail: np.random.Generator,
+    height: int,
+    width: int,
+    lay: Lay | None = None,
+    ground: Ground = lay_organs,
+) -> Tissue:
+    """Paint one video's tissue for frames of (height, width); its finest texture is drawn from `detail`.
+
+    `ground` covers the canvas. `lay` puts things on top of it, and says where; it is told what the look's own thread
+    covers (H, W).
+    """
+    canvas = Canvas(rng, round(height * CANVAS), round(width * CANVAS), detail=not look.flat)
+    thread = ground(canvas, look, rng)
+    things = None if lay is None else lay(canvas, thread)
+    return replace(_light(canvas, look, rng, detail), things=things)
+
+
+def _light(canvas: Canvas, look: Look, rng: np.random.Generator, detail: np.random.Generator) -> Tissue:
+    """Shade the canvas under a headlight; hollows between organs are darker."""
+    H, W = canvas.shape
+    tilt = rng.uniform(-8, 8, 2)
+    plane = np.linspace(-tilt[0], tilt[0], W)[None] + np.linspace(-tilt[1], tilt[1], H)[:, None]
+    raised = canvas.height - canvas.height.mean()
+    depth = np.clip(82.0 + plane.astype(np.float32) - raised, NEAREST, FARTHEST).astype(np.float32)
+    smoothed = cv2.GaussianBlur(canvas.height, (0, 0), W * 0.005)
+    slope_x, slope_y = _slopes(smoothed, W)
+    facing = 1.0 / np.sqrt(1.0 + slope_x**2 + slope_y**2)
+    hollow = cv2.GaussianBlur(smoothed, (0, 0), W * 0.035) - smoothed
+    shade = (0.22 + 0.78 * facing) * np.clip(1.0 - 0.11 * hollow, 0.35, 1.3)
+    if canvas.detail:
+        slope_x, slope_y = _wet(canvas, rng)
+        canvas.scale(_finest(canvas, look, detail))
+    canvas.scale(shade.astype(np.float32))
+    if look.cavity > 0.0:
+        canvas.scale(1.0 - np.float32(look.cavity) * step(fractal(detail, H, W, 2.5), -0.3, 0.9))
+    return Tissue(np.clip(canvas.albedo, 0.0, 1.3), cv2.merge([slope_x + 8.0 * canvas.dull, slope_y, depth]))
+
+
+def _wet(canvas: Canvas, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return the slopes of the film of liquid, whose ripples are round: a highlight has no corners."""
+    H, W = canvas.shape
+    film = canvas.height + 0.1 * fractal(rng, H, W, 60, octaves=2)
+    return _slopes(cv2.GaussianBlur(film, (0, 0), max(0.7, 0.0028 * W)), W)
+
+
+def _finest(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
+    """Return the gain (H, W) of the finest texture: pores, and capillaries that are dark, thin and winding."""
+    H, W = canvas.shape
+    pores = fractal(rng, H, W, 90, octaves=3)
+    ridge = np.abs(fractal(rng, H, W, 22, octaves=3))
+    patchy = np.clip(0.5 + 0.6 * smooth(rng, H, W, 4), 0.0, 1.0)
+    capillaries = np.exp(-((ridge / np.float32(0.11)) ** 2)) * patchy
+    return np.clip(1.0 + np.float32(look.fine) * (0.05 * pores - 0.16 * capillaries), 0.5, 1.4)
+
+
+def _slopes(height: Array, W: int) -> tuple[Array, Array]:
+    """Return the slope (mm per mm) of a height map along x and y."""
+    pixels_per_mm = 0.85 * W / CANVAS / 80.0
+    slope_x = cv2.Sobel(height, cv2.CV_32F, 1, 0, scale=pixels_per_mm / 8)
+    slope_y = cv2.Sobel(height, cv2.CV_32F, 0, 1, scale=pixels_per_mm / 8)
+    return slope_x, slope_y

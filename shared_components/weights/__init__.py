@@ -1,0 +1,1 @@
+"""Train, calibrate and ship the weights of bundles, and write the bundle folders."""

@@ -1,0 +1,1 @@
+"""Pre-train networks on scenes that are rendered on demand."""

@@ -1,0 +1,305 @@
+"""Pre-train a bundle's network on rendered scenes; a second run resumes the first."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
+
+import torch
+from torch import nn
+
+from shared_components.common import machine
+from shared_components.common.counted import counted
+from shared_components.common.progress import follow, heard, report_progress, speed
+from shared_components.common.progress_display import Board
+from shared_components.core.bundle import load_bundle
+from shared_components.core.evaluation import BATCH, quick_scores
+from shared_components.core.initial_weights import RANDOM
+from shared_components.core.task import Batch, Scores, Task, checkpoint_notes
+from shared_components.data.dataset import collated
+from shared_components.data.samples import Item
+from shared_components.data.splits import seen_with
+from shared_components.data.transforms import to_tensors
+from shared_components.federation.provenance import commit
+from shared_components.scenes.looks import LOOKS, numbered
+from shared_components.weights.pretraining.folder import RunFolder
+from shared_components.weights.pretraining.learner import Learner
+from shared_components.weights.pretraining.lessons import spec_of
+from shared_components.weights.pretraining.plan import Settings, task_for
+from shared_components.weights.pretraining.stream import ANY, RESERVED, batches, held_out
+from shared_components.weights.pretraining.tracks import Tracks
+
+LOGGED = 50  # steps between two losses in the log
+WINDOW = 50  # steps that the speed is averaged over
+RANDOM_LOOKS, SAMPLES = 12, 2  # looks to score on, and rendered frames of each
+
+
+class Pace:
+    """Reports steps with the speed of the last ones and the time left."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._times: deque[tuple[float, int]] = deque(maxlen=WINDOW)  # seconds of a step, its pixels
+        self._last = time.monotonic()
+
+    def step(self, done: int, loss: float) -> None:
+        """Report a step that has just ended, `done` being its number from 1."""
+        now = time.monotonic()
+        phase = self._settings.phase_of(done - 1)
+        self._times.append((now - self._last, phase.height * phase.width))
+        self._last = now
+        note = f"loss {loss:.3f}  {speed(self.pictures_per_second, 'pictures', self._seconds_left(done))}"
+        report_progress("step", done, self._settings.steps, note)
+
+    def pause(self) -> None:
+        """Exclude the time since the last step from the speed."""
+        self._last = time.monotonic()
+
+    @property
+    def pictures_per_second(self) -> float:
+        """Of the last steps."""
+        return self._settings.batch * len(self._times) / max(sum(seconds for seconds, _ in self._times), 1e-9)
+
+    def _seconds_left(self, done: int) -> float:
+        """Estimate by pixels: a later phase's steps take longer."""
+        pixels, first = 0, 0
+        for phase in self._settings.phases:
+            pixels += phase.height * phase.width * max(0, first + phase.steps - max(done, first))
+            first += phase.steps
+        return pixels * sum(s for s, _ in self._times) / max(sum(p for _, p in self._times), 1)
+
+
+class Checks:
+    """Held-out frames by group: of reserved looks of each drawn family, of the settings' own, and of named ones.
+
+    They are rendered once, at the last phase's size.
+    """
+
+    def __init__(self, task: Task, settings: Settings) -> None:
+        groups = {**look_groups(settings.looks), "named": LOOKS}
+        self._task = task
+        self._items = {name: _render(looks, task, settings) for name, looks in groups.items()}
+
+    def scores(self, network: nn.Module) -> dict[str, Scores]:
+        """Score a network on each group, in float32 and without slow metrics."""
+        return {
+            name: quick_scores(network, self._task, follow(_batches(items), "scoring", -(-len(items) // BATCH)))
+            for name, items in self._items.items()
+        }
+
+    def summary(self, scores: dict[str, Any]) -> str:
+        """Write each group's mean of the first metric."""
+        metric = self._task.metrics[0]
+        means = {name: (found.get(metric.name) or {}).get("mean") for name, found in scores.items()}
+        return f"{metric.label}: " + ", ".join(
+            f"{name} looks {metric.said(value)}" for name, value in means.items() if value is not None
+        )
+
+
+def look_groups(looks: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Return looks to score on by group: reserved ones of each family that is drawn, and "trained" for the others."""
+    drawn = [look for look in dict.fromkeys(looks or (ANY,)) if look.endswith("-*")]
+    groups: dict[str, Sequence[str]] = {
+        look[:-2]: [numbered(look, RESERVED + number) for number in range(RANDOM_LOOKS)] for look in drawn
+    }
+    own = [look for look in dict.fromkeys(looks) if look not in drawn]
+    return groups | ({"trained": own} if own else {})
+
+
+def _render(looks: Sequence[str], task: Task, settings: Settings) -> list[Item]:
+    found = []
+    for number, look in enumerate(follow(looks, "rendering looks to score on,")):
+        found += held_out(look, number, size=settings.size, spec=task.spec, count=SAMPLES)
+    return found
+
+
+def _batches(items: Sequence[Item]) -> Iterator[tuple[Batch, list[Item]]]:
+    for start in range(0, len(items), BATCH):
+        some = list(items[start : start + BATCH])
+        yield collated([to_tensors(item.images, {}) for item in some]), some
+
+
+class Pretraining:
+    """One pre-training.
+
+    `start` is ``random``, ``rendered`` or a path; `command` is recorded. There are `save_every` steps between two
+    states and `check_every` between two scores; `workers` processes render ahead. ValueError for a wrong setting.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        out: Path,
+        *,
+        start: str | Path = RANDOM,
+        command: str = "",
+        save_every: int = 500,
+        check_every: int = 1000,
+        workers: int = 0,
+        say: TextIO,
+    ) -> None:
+        self.settings, self.command = settings, command
+        self.save_every, self.check_every, self.workers = save_every, check_every, workers
+        bundle = load_bundle(settings.bundle)
+        self.task = task_for(bundle, settings.task, dict(settings.numbers))
+        self.numbers = {**bundle.tasks[settings.task], **dict(settings.numbers)}
+        self.spec = spec_of(bundle, self.task, clip=settings.clip)
+        self.objects = None if self.task.prompting is None else settings.objects
+        self.folder = RunFolder(out, settings)
+        self.learner = Learner(bundle, self.task, settings, start)
+        self._board, self._pace = Board(say), Pace(settings)
+        self.scores: dict[str, Any] = {}
+        self.done, self.seconds, self._saved = 0, 0.0, 0
+        self._losses: list[float] = []  # since the last line of the log
+
+    def run(self) -> bool:
+        """Train until the last step, beginning from the folder's state; return False if interrupted before.
+
+        Raises:
+            ValueError: The folder holds another training, or the loss is not finite; the last saved state remains.
+        """
+        with self.folder.alone(), _interruptions() as signals, self._board, heard(self._board.hear):
+            return self._run(signals)
+
+    def _run(self, signals: list[int]) -> bool:
+        self._restore()
+        if self.done == self.settings.steps:
+            self._board.say(f"{self.folder.path}: {counted(self.done, 'step')} done, which are all")
+            return True
+        if self.done:
+            self._board.say(f"{self.folder.path}: goes on after step {self.done}")
+        self._began = time.monotonic() - self.seconds
+        self._checks = self._made_checks()
+        if not self.done:
+            self._save()
+        self._train(signals)
+        return self.done == self.settings.steps
+
+    def _made_checks(self) -> Checks | Tracks | None:
+        """Render what is scored; None where the image encoder alone learns, by a layer that is not kept."""
+        if self.objects is None:
+            return Checks(self.task, self.settings)
+        return Tracks(self.settings) if self.objects else None
+
+    def _restore(self) -> None:
+        if (found := self.folder.load()) is not None:
+            tensors, values = found
+            self.learner.restore(tensors)
+            self.done, self.seconds, self._losses = values["step"], values["seconds"], values["losses"]
+            self.scores, self._saved = self.folder.last_scores(), self.done
+
+    def _train(self, signals: list[int]) -> None:
+        stream = batches(
+            self.settings,
+            self.spec,
+            begin=self.done,
+            workers=self.workers,
+            objects=self.objects,
+            device=self.learner.device,
+        )
+        self._pace.pause()
+        for batch in stream:
+            self._losses.append(self._step(batch))
+            self.done += 1
+            self._pace.step(self.done, self._losses[-1])
+            last = self.done == self.settings.steps
+            if self.done % LOGGED == 0 or last:
+                self._log()
+            if self._checks is not None and (self.done % self.check_every == 0 or last):
+                self._check()
+            if self.done % self.save_every == 0 or last or signals:
+                self._save()
+            if signals:
+                return
+
+    def _step(self, batch: dict[str, torch.Tensor]) -> float:
+        try:
+            return self.learner.step(self.done, batch)
+        except FloatingPointError as error:
+            raise ValueError(
+                f"{error}; {self.folder.path} keeps the weights of step {self._saved}: begin again in another folder "
+                "with a lower --learning-rate"
+            ) from error
+
+    def _log(self) -> None:
+        self.folder.log(
+            {
+                "step": self.done,
+                "loss": sum(self._losses) / len(self._losses),
+                "learning_rate": self.settings.rate(self.done - 1),
+                "pictures_per_second": round(self._pace.pictures_per_second, 2),
+                "seconds": round(time.monotonic() - self._began, 1),
+            }
+        )
+        self._losses.clear()
+
+    def _check(self) -> None:
+        assert self._checks is not None
+        self.scores = self._checks.scores(self.learner.average)
+        self.folder.log({"step": self.done, "scores": self.scores})
+        self._board.say(f"step {self.done}  {self._checks.summary(self.scores)}")
+        self._pace.pause()
+
+    def _save(self) -> None:
+        """Write the model, then the state: a kill between the two only repeats the steps since the last state."""
+        self.seconds = time.monotonic() - self._began
+        if self.done:
+            weights = self.learner.average.state_dict()
+            self.folder.save_model(weights, self._notes(), self._facts())
+        values = {"step": self.done, "seconds": self.seconds, "losses": self._losses}
+        self.folder.save(self.learner.tensors(), values)
+        self._saved = self.done
+        self._pace.pause()
+
+    def _notes(self) -> dict[str, str]:
+        settings = self.settings
+        notes = checkpoint_notes(settings.bundle, "pretrain", self.task, self.numbers, size=settings.size)
+        seen = seen_with(self.learner.began.get("seen", ""), ())  # rendered frames add none
+        return notes | seen | {"steps": f"{self.done} of {settings.steps}"}
+
+    def _facts(self) -> dict[str, Any]:
+        settings = self.settings
+        return {
+            "bundle": settings.bundle,
+            "task": settings.task,
+            "command": self.command,
+            "commit": commit(),
+            "seed": settings.seed,
+            "start": self.learner.began,
+            "hardware": machine.hardware(),
+            "torch": torch.__version__,
+            "device": self.learner.device.type,
+            "threads": torch.get_num_threads(),
+            "workers": self.workers,
+            "seconds": round(self.seconds, 1),
+            "steps": self.done,
+            "steps_planned": settings.steps,
+            "frames": self.done * settings.batch,
+            "sizes": [str(phase) for phase in settings.phases],
+            "settings": settings.as_values(),
+            "scores": self.scores,
+        }
+
+
+@contextmanager
+def _interruptions() -> Iterator[list[int]]:
+    """Collect Ctrl-C and SIGTERM, so that a step is finished and its state saved; a second one ends at once."""
+    signals: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if signals:
+            raise KeyboardInterrupt
+        signals.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

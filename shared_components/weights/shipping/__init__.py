@@ -1,0 +1,1 @@
+"""Convert trained weights to half precision, score them on held-out data and write their record for a bundle."""

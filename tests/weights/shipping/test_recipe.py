@@ -1,0 +1,165 @@
+"""One recipe trains, chooses and ships; it goes on where it stopped, and what is wrong is said before any training."""
+
+import argparse
+import json
+import re
+import statistics
+
+import pytest
+import yaml
+
+from shared_components.cli import main
+from shared_components.commands import pretrain, ship, weights
+from shared_components.core.shipped_weights import sha256_of
+from shared_components.scenes.site import write_site
+from shared_components.weights.pretraining import train
+from shared_components.weights.pretraining.learner import Learner
+from shared_components.weights.pretraining.stream import RESERVED
+from shared_components.weights.shipping import recipe as recipes
+from shared_components.weights.shipping.recipe import FOLDER, choose, line_of, read_real, read_recipe, words_of
+from shared_components.weights.shipping.weights import UNSEEN, Films
+
+STAGES = {
+    "first": {"options": {"size": ["64x64:2"], "seed": 1}},
+    "second": {"begins": "first", "options": {"size": ["64x96:2"], "seed": 2}},
+    "third": {"begins": "first", "options": {"size": ["64x96:2"], "seed": 3}},
+}
+TINY = {
+    "bundles": ["one", "two"], "stages": STAGES, "candidates": ["second", "third"], "unseen": 1,
+    "families": ["surgery"],
+    "common": {"looks": "surgery-*,rose", "batch_size": 2, "frames": 2, "precision": "float32", "threads": 1},
+}  # fmt: skip
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Return a function that writes a recipe, with changes, and returns its path."""
+
+    def written(**changes) -> str:
+        path = tmp_path / "recipe.yaml"
+        path.write_text(yaml.safe_dump(TINY | changes))
+        return str(path)
+
+    return written
+
+
+def test_a_recipe_trains_in_turn_chooses_and_ships_and_takes_no_step_twice(
+    recipe, toy_bundles, tmp_path, monkeypatch, capsys
+):
+    real = write_site(tmp_path / "a", look="ivory", seed=3, videos={"test": 1}, frames_per_video=2, height=64, width=96)
+    (tmp_path / "real.yaml").write_text("choose: {A: a/site.yaml}\ncard: {B: a/site.yaml}\n")
+    shipped = []
+    for name, value in (("RANDOM_LOOKS", 1), ("LOOKS", ("rose",))):
+        monkeypatch.setattr(train, name, value)
+    monkeypatch.setattr(recipes, "Films", lambda: Films(1, 6, 64, 96))
+    monkeypatch.setattr(ship, "run", lambda args: shipped.append(args) or 0)
+    words = ["weights", recipe(), "--out", str(tmp_path / "out"), "--real", str(tmp_path / "real.yaml")]
+    assert main(words) == 0
+    facts = [json.loads((tmp_path / "out" / name / "pretraining.json").read_text()) for name in STAGES]
+    assert [fact["steps"] for fact in facts] == [2, 2, 2] and [fact["seed"] for fact in facts] == [1, 2, 3]
+    first = sha256_of(tmp_path / "out" / "first" / "model.safetensors")
+    assert [fact["start"].get("sha256") for fact in facts] == ["", first, first]
+    assert set(facts[0]["scores"]) == {"surgery", "trained", "named"}
+    choice = json.loads((tmp_path / "out" / "choice.json").read_text())
+    found = choice["scores"]
+    assert choice["chosen"] == max(found, key=lambda name: found[name]["mean"])
+    assert choice["by"] == "1 unseen looks of each of surgery, A"
+    assert set(found["second"]) == {"mean", "unseen surgery look", "A"}
+    assert found["second"]["mean"] == pytest.approx((found["second"]["unseen surgery look"] + found["second"]["A"]) / 2)
+    (args,) = shipped
+    assert args.pretrained.name == choice["chosen"] and [run.name for run in args.before] == ["first"]
+    assert args.bundle == ["one", "two"] and args.real == [f"A={real}", f"B={real}"]
+    assert args.choice == tmp_path / "out" / "choice.json"
+
+    for owner, name in ((Learner, "step"), (recipes, "_scores")):
+        monkeypatch.setattr(owner, name, lambda *_: pytest.fail("was done before"))
+    assert main([*words, "--no-ship"]) == 0 and len(shipped) == 1
+
+
+def test_a_stop_ends_the_recipe_and_nothing_is_chosen(recipe, toy_bundles, tmp_path, monkeypatch):
+    codes = iter((0, 130))
+    monkeypatch.setattr(pretrain, "run", lambda args: next(codes))
+    monkeypatch.setattr(weights, "choose", lambda *_: pytest.fail("chosen too early"))
+    assert main(["weights", recipe(), "--out", str(tmp_path / "out")]) == 130
+
+
+def test_unseen_looks_and_real_sites_count_half_each_and_the_best_is_chosen(recipe, tmp_path, monkeypatch):
+    scores = {"second": ([0.2, 0.4], [0.9, 0.7, 0.8]), "third": ([0.6, 0.6], [0.4, 0.4, 0.4])}
+    for name in scores:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(name.encode())
+
+    def taken(made, run, sites, films):
+        unseen, real = scores[run.name]
+        return {"mean": statistics.mean([statistics.mean(unseen), statistics.mean(real)])}
+
+    monkeypatch.setattr(recipes, "_scores", taken)
+    found = read_recipe(recipe())
+    assert choose(found, tmp_path, {}) == "second"  # 0.55 against 0.5
+    assert choose(read_recipe(recipe(candidates=["third"])), tmp_path, {}) == "third"
+
+
+def test_other_weights_or_other_sites_are_scored_anew(recipe, tmp_path, monkeypatch):
+    taken = []
+    monkeypatch.setattr(recipes, "_scores", lambda made, run, sites, films: taken.append(run.name) or {"mean": 0.5})
+    for name in ("second", "third"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(name.encode())
+    for _ in range(2):
+        choose(read_recipe(recipe()), tmp_path, {})
+    assert taken == ["second", "third"]
+    (tmp_path / "third" / "model.safetensors").write_bytes(b"trained on")
+    choose(read_recipe(recipe()), tmp_path, {})
+    choose(read_recipe(recipe(unseen=2)), tmp_path, {})
+    assert taken == ["second", "third", "third", "second", "third"]
+    real = write_site(
+        tmp_path / "real", look="rose", seed=1, videos={"test": 1}, frames_per_video=1, height=64, width=64
+    )
+    for change in ("", "# the labels were corrected"):
+        real.write_text(real.read_text() + change)
+        for _ in range(2):
+            choose(read_recipe(recipe(candidates=["third"])), tmp_path, {"OP1": real})
+    assert taken[5:] == ["third", "third"]
+
+
+def test_looks_that_choose_are_drawn_by_no_training_and_shown_in_no_card():
+    assert RESERVED + train.RANDOM_LOOKS <= recipes.CHOOSING <= UNSEEN - 1000
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"stages": {"a": {"begins": "b", "options": {}}}}, "stage a begins from 'b'; name a stage above it"),
+        ({"candidates": ["fourth"]}, "candidate 'fourth' is no stage; stages: first, second, third"),
+        ({"candidates": []}, "names no candidate or no bundle"),
+        ({"bundels": ["one"]}, "unknown key 'bundels'"),
+        ({"common": {"sizes": "64x64:2"}}, "has an option that `surgfl pretrain` lacks: --sizes=64x64:2"),
+        ({"common": {"frames": "many"}}, "options .* are wrong: .*--frames"),
+        ({"common": {"colour": 7}}, "colour is 7"),
+        ({"common": {"looks": "pink-*"}}, "look 'pink-0' is unknown"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_before_any_training(changes, said, recipe, tmp_path, capsys):
+    assert main(["weights", recipe(**changes), "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert re.search(said, error), error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_site_is_named_once_and_an_unknown_recipe_lists_those_there_are(tmp_path):
+    (tmp_path / "real.yaml").write_text("choose: {A: a.yaml}\ncard: {A: a.yaml}\n")
+    with pytest.raises(ValueError, match="A is under choose and card"):
+        read_real(tmp_path / "real.yaml")
+    with pytest.raises(ValueError, match=r"recipe 'pvt' does not exist; known recipes: fedst, pvt_fpn, surgfed"):
+        read_recipe("pvt")
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.yaml")))
+def test_the_shipped_recipes_have_valid_options_and_lead_back_to_random_weights(name, tmp_path):
+    found = read_recipe(name)
+    for stage in found.stages:
+        args = weights._parsed(pretrain, words_of(found, stage, tmp_path))
+        settings = pretrain.settings(argparse.Namespace(**{**vars(args), "start": "random"}))
+        assert settings.bundle == found.bundles[0] and settings.steps >= 1000
+        assert found.stages[line_of(found, stage)[-1]].begins == "random"
+    assert any(look.startswith("surgery-") for look in settings.looks)

@@ -1,0 +1,129 @@
+"""Half precision holds the weights or refuses them, a card gives no path, and files change together."""
+
+import json
+import os
+
+import pytest
+import torch
+
+from shared_components.networks.checkpoints import CheckpointError, load_weights, save_weights
+from shared_components.networks.tiny import Tiny
+from shared_components.weights.shipping.weights import (
+    card_of,
+    card_text,
+    halved,
+    network_with,
+    read_pretrained,
+    told,
+    without_folders,
+    write_together,
+)
+from tests.weights.shipping.conftest import FACTS, NOTES
+
+
+def test_a_folder_of_a_pre_training_is_read(pretrained, weights):
+    found = read_pretrained(pretrained)
+    assert found.facts == FACTS and found.notes == NOTES and found.size == (64, 96)
+    assert found.task().card.outputs == ("background", "shaft", "wrist", "clasper")
+    assert found.task(("background", "instrument")).channels == 2
+    assert all(torch.equal(found.weights[name], weights[name]) for name in weights)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda run: (run / "model.safetensors").unlink(), r"model\.safetensors does not exist"),
+        (lambda run: (run / "pretraining.json").unlink(), r"pretraining\.json: cannot be read"),
+        (lambda run: (run / "pretraining.json").write_text("{"), r"pretraining\.json: cannot be read"),
+        (lambda run: (run / "pretraining.json").write_text("{}"), r"pretraining\.json does not say its command"),
+        (lambda run: save_weights(run / "model.safetensors", {"a": torch.ones(1)}), "does not say its bundle"),
+    ],
+)
+def test_another_folder_is_refused_in_one_sentence(pretrained, spoil, sentence):
+    spoil(pretrained)
+    with pytest.raises(CheckpointError, match=sentence) as error:
+        read_pretrained(pretrained)
+    assert "\n" not in str(error.value)
+
+
+def test_floating_numbers_are_halved_and_whole_ones_stay():
+    found = halved({"a": torch.tensor([0.1, -65504.0]), "count": torch.tensor(70000)})
+    assert found["a"].dtype == torch.float16 and found["a"].tolist() == [torch.tensor(0.1).half().item(), -65504]
+    assert found["count"].dtype == torch.int64 and found["count"].item() == 70000
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf"), 65505.0, -1e6])
+def test_what_half_precision_cannot_hold_is_refused_by_name(number):
+    with pytest.raises(CheckpointError, match=r"head\.bias holds numbers that are not finite or above 65504"):
+        halved({"fine": torch.ones(2), "head.bias": torch.tensor([0.0, number])})
+
+
+@pytest.mark.usefixtures("toy_bundles")
+def test_half_precision_is_used_in_float32(tmp_path, weights):
+    save_weights(tmp_path / "half.safetensors", halved(weights))
+    network = network_with(tmp_path / "half.safetensors", "two", 4)
+    assert {p.dtype for p in network.parameters()} == {torch.float32} and not network.training
+    assert torch.equal(network.head.weight, weights["head.weight"].half().float())
+
+
+@pytest.mark.usefixtures("toy_bundles")
+def test_weights_whose_header_says_another_network_are_used_in_that(tmp_path):
+    save_weights(tmp_path / "small.safetensors", Tiny(width=8).state_dict(), {"network": '{"width": 8}'})
+    network = network_with(tmp_path / "small.safetensors", "two", 4)
+    assert torch.equal(network.past.weight, load_weights(tmp_path / "small.safetensors")["past.weight"])
+    save_weights(tmp_path / "none.safetensors", Tiny(width=8).state_dict())
+    with pytest.raises(CheckpointError, match="other shapes"):
+        network_with(tmp_path / "none.safetensors", "two", 4)
+
+
+def test_a_card_holds_all_of_the_pre_training_and_no_path(pretrained):
+    card = card_of(read_pretrained(pretrained), sha256="a" * 64, scores=[{"name": "rose"}])
+    assert all(card[key] == value for key, value in FACTS.items() if key not in ("command", "scores"))
+    assert card["command"] == "surgfl pretrain one --out run7 --start=a.pth --size 64x96:3"
+    assert card["checks"] == FACTS["scores"] and card["scores"] == [{"name": "rose"}]
+    assert card["sha256"] == "a" * 64 and card["header"] == NOTES and card["precision"] == "float16"
+    assert "jane" not in card_text(card) and json.loads(card_text(card)) == card
+
+
+def test_a_pre_training_takes_no_words_on_its_data(pretrained):
+    with pytest.raises(ValueError, match=r"--data is 'nine sites', .* leave --data out"):
+        told(read_pretrained(pretrained), "nine sites", [])
+
+
+@pytest.mark.parametrize(("path", "written"), [("runs/b", "runs/b"), ("~/c", "c"), ("'/data/my run'", "'my run'")])
+def test_of_absolute_paths_the_last_name_is_written(path, written):
+    assert without_folders(f"surgfl pretrain a --out {path}") == f"surgfl pretrain a --out {written}"
+
+
+def files(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_all_are_written_and_nothing_stays_beside(tmp_path):
+    write_together({tmp_path / "a" / "x": b"1", tmp_path / "b" / "y": b"2"})
+    assert files(tmp_path) == {"a/x": b"1", "b/y": b"2"}
+
+
+@pytest.mark.parametrize("last", [1, 2])
+def test_where_one_cannot_be_put_in_place_all_are_as_before(tmp_path, monkeypatch, last):
+    (tmp_path / "x").write_bytes(b"old")
+    calls = []
+
+    def replace(source, target, rename=os.replace):
+        calls.append(target)
+        if len(calls) == last:
+            raise OSError("disk full")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(OSError, match="disk full"):
+        write_together({tmp_path / "x": b"1", tmp_path / "new": b"2"})
+    assert files(tmp_path) == {"x": b"old"}
+
+
+def test_where_one_cannot_be_written_beside_none_is_renamed(tmp_path):
+    for name, content in (("x", b"old"), ("file", b"no folder")):
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(OSError):
+        write_together({tmp_path / "x": b"1", tmp_path / "file" / "y": b"2"})
+    assert files(tmp_path) == {"x": b"old", "file": b"no folder"}
