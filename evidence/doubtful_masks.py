@@ -23,7 +23,7 @@ from shared_components.data.readers import find_reader
 from shared_components.data.samples import LABELLED
 from shared_components.experiments.pretraining.stream import held_out
 from shared_components.experiments.shipping.calibrating import FIRST, KNOWN
-from shared_components.federation.provenance import commit
+from shared_components.federation.runs.provenance import commit
 from shared_components.inference.doubtful import LIMIT, DoubtWatch
 from shared_components.inference.frames import Shot
 from shared_components.inference.predict import Predictor

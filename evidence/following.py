@@ -18,7 +18,7 @@ from shared_components.common.machine import hardware
 from shared_components.core.shipped_weights import verified_weights
 from shared_components.experiments.pretraining.plan import Phase, Settings
 from shared_components.experiments.pretraining.tracks import NETWORK, OBJECTS, Tracks
-from shared_components.federation.provenance import commit
+from shared_components.federation.runs.provenance import commit
 from shared_components.networks.bundle_config import build_network, load_bundle
 from shared_components.networks.checkpoints import load_into, load_metadata
 

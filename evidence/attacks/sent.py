@@ -14,7 +14,7 @@ from shared_components.core.method import Batch, Method
 from shared_components.core.partition import Partition, Role, cut, partition_network, paste
 from shared_components.core.task import Task
 from shared_components.data.dataset import SampleDataset
-from shared_components.federation.site.local_round import LocalRound
+from shared_components.federation.setup.local_round import LocalRound
 from shared_components.networks.bundle_config import Training
 
 State = dict[str, Tensor]

@@ -28,7 +28,7 @@ from shared_components.core.trained_model import load_trained
 from shared_components.data.synthetic.scene import render_video
 from shared_components.experiments.pretraining.learner import Learner
 from shared_components.experiments.pretraining.plan import Phase, Settings, task_for
-from shared_components.federation.provenance import commit
+from shared_components.federation.runs.provenance import commit
 from shared_components.networks.bundle_config import load_bundle
 from shared_components.networks.fused_fpn import fuse
 

@@ -41,7 +41,7 @@ from shared_components.data.samples import samples
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
 from shared_components.data.synthetic.site import write_site
-from shared_components.federation.provenance import commit, hardware
+from shared_components.federation.runs.provenance import commit, hardware
 from shared_components.networks.bundle_config import Training, build_network, load_bundle
 from shared_components.networks.tiny import Tiny
 

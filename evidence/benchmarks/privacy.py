@@ -25,7 +25,7 @@ from shared_components.experiments.shipping.bundle_files.make import write_bundl
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Job
 from shared_components.federation.privacy.gaussian import epsilon
-from shared_components.federation.provenance import commit, hardware
+from shared_components.federation.runs.provenance import commit, hardware
 from shared_components.networks import bundle_config
 
 METHODS = ("fedavg", "fedper", "pfedla")

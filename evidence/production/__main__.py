@@ -20,7 +20,7 @@ from evidence.production.deployment import Deployment
 from evidence.production.trials import Trial, all_trials
 from shared_components.common.atomic import write_text
 from shared_components.data.synthetic.site import plan_sites, write_site
-from shared_components.federation.provenance import commit, hardware
+from shared_components.federation.runs.provenance import commit, hardware
 from tests.federation.conftest import VIDEOS
 
 SITES = ("hospital-a", "hospital-b", "hospital-c")

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,19 +26,19 @@ from shared_components.common.counted import counted
 from shared_components.common.progress import Step, report_progress
 from shared_components.common.sanitise import one_line
 from shared_components.core.initial_weights import start_weights
+from shared_components.core.method import Update
 from shared_components.data.site import Site
-from shared_components.federation import step_file
-from shared_components.federation.find_site import SERVER, find_site
-from shared_components.federation.messages import FederationError, Job, Message, total_bytes
-from shared_components.federation.progress import progress_line, write_scalars
-from shared_components.federation.protocol import Answers, Ask, drive
-from shared_components.federation.runs import leave_models, note_submission, open_run, working_on
+from shared_components.federation.messages import FederationError, Job, Message, RejectedUpdate, Reply, total_bytes
+from shared_components.federation.messages.parse_reply import parse_reply
+from shared_components.federation.messages.stored import HELD
+from shared_components.federation.protocol import Answers, Ask, run_federation
+from shared_components.federation.runs import step_file
+from shared_components.federation.runs.progress import progress_line, write_scalars
+from shared_components.federation.runs.run_folder import leave_models, note_submission, open_run, working_on
+from shared_components.federation.runs.store import RESUME_VARIABLE
 from shared_components.federation.secure_sums.identity import Project
-from shared_components.federation.server import parse_reply
 from shared_components.federation.server.runner import ServerRunner
-from shared_components.federation.server.update_checks import RejectedUpdate
-from shared_components.federation.store import RESUME_VARIABLE
-from shared_components.federation.stored import HELD
+from shared_components.federation.setup.find_site import SERVER, find_site
 from shared_components.flare import console, memory, processes, wire
 from shared_components.flare.exchange import Exchange, Stopped
 from shared_components.flare.job_settings import read_job, refuse_substituted
@@ -140,7 +140,7 @@ class FederationController(Controller):
                 refuse_substituted(app_config(fl_ctx), self.settings)
             self.server = server = self._open(read_job(self.settings), fl_ctx)
             stack.enter_context(working_on(server.folder))
-            drive(server, lambda ask: self._exchange(ask, fl_ctx, abort_signal), told=self._after_round)
+            run_federation(server, partial(self._exchange, fl_ctx, abort_signal), after_round=self._after_round)
             self._report(server, fl_ctx)
 
     def _open(self, job: Job, fl_ctx: FLContext) -> ServerRunner:
@@ -193,7 +193,7 @@ class FederationController(Controller):
         self._round_seconds.append(record["seconds_wall"] + record.get("seconds_training", 0.0))
         write_scalars(self.server.folder / "server" / "tensorboard", record)
 
-    def _report_update(self, site: str, reply: Message) -> bool:
+    def _report_update(self, site: str, reply: Reply) -> bool:
         """Print a site's line as soon as its update has arrived; return whether it is a valid one."""
         assert self.server is not None
         record = self.server.note_reply(site, reply)
@@ -202,11 +202,9 @@ class FederationController(Controller):
         metric = self.server.first_metric(site)
         self._console.say(progress_line(record, rounds=rounds, seconds_left=left, metric=metric))
         write_scalars(self.server.folder / "server" / "tensorboard", record)
-        with suppress(RejectedUpdate):  # the end of the round says why
-            return self.server.check_update(site, reply) is not None
-        return False
+        return isinstance(self.server.judge(site, reply), Update)
 
-    def _exchange(self, ask: Ask, fl_ctx: FLContext, abort_signal: Signal) -> Answers:
+    def _exchange(self, fl_ctx: FLContext, abort_signal: Signal, ask: Ask) -> Answers:
         """Send each site its own message; wait for all answers, or for enough of them and the grace time.
 
         Raises:
@@ -241,7 +239,7 @@ class FederationController(Controller):
         return Answers(exchange.hand_over(), exchange.failures)
 
     def _wait(
-        self, exchange: Exchange, abort_signal: Signal, folder: Path, report: Callable[[str, Message], bool] | None
+        self, exchange: Exchange, abort_signal: Signal, folder: Path, report: Callable[[str, Reply], bool] | None
     ) -> None:
         """Return when every site has answered or counts as absent, or when FLARE aborts the job.
 
@@ -366,15 +364,15 @@ def let_go(task: Task) -> None:
     task.last_client_task_map.clear()
 
 
-def read_reply(result: Shareable, task: str) -> Message | str:
-    """Return a site's message, or why there is none."""
+def read_reply(result: Shareable, task: str) -> Reply | str:
+    """Return a site's parsed reply, or why there is none."""
     try:
         if refusal := result.get_header(wire.ERROR):
             return one_line(refusal) if isinstance(refusal, str) else "it refuses and gives no reason"
         code = result.get_return_code()
         if code != ReturnCode.OK:
             return f"FLARE reports {one_line(code, 80)}; the site's log says why"
-        return parse_reply.read(task, wire.from_wire(result))
+        return parse_reply(task, wire.from_wire(result))
     except RejectedUpdate as error:
         return str(error)
     except Exception as error:  # a malformed reply costs its site the round, and must not end this thread

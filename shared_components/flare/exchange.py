@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from shared_components.federation.messages import FederationError, Message
+from shared_components.federation.messages import FederationError, Reply
 
 
 class Stopped(FederationError):
@@ -24,7 +24,7 @@ class Exchange:
     """
 
     def __init__(self, sites: Iterable[str], *, started: float, needed: int, grace: float, longest: float) -> None:
-        self.replies: dict[str, Message] = {}
+        self.replies: dict[str, Reply] = {}
         self.failures: dict[str, str] = {}
         self.late: list[str] = []  # sites that were given up and may still be at work
         self._pending = set(sites)
@@ -39,15 +39,15 @@ class Exchange:
         with self._lock:
             return sorted(self._pending)
 
-    def reply(self, site: str, message: Message) -> bool:
+    def reply(self, site: str, reply: Reply) -> bool:
         """Accept a site's answer if it is its first and not too late; return whether it was accepted."""
-        return self._settle(site, self.replies, message)
+        return self._settle(site, self.replies, reply)
 
     def fail(self, site: str, reason: str) -> bool:
         """Note why a site has no answer, unless it has one; return whether it was noted."""
         return self._settle(site, self.failures, reason.removeprefix(f"site {site}: "))
 
-    def hand_over(self) -> dict[str, Message]:
+    def hand_over(self) -> dict[str, Reply]:
         """Return the replies and drop them here: FLARE's tasks, which refer to this object, outlive their round."""
         with self._lock:
             replies, self.replies = self.replies, {}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from nvflare.apis.fl_context import FLContext
 
-from shared_components.federation.runs import DESCRIPTION, leave_models
-from shared_components.federation.store import RECORDS, SINGLE
+from shared_components.federation.runs.run_folder import DESCRIPTION, leave_models
+from shared_components.federation.runs.store import RECORDS, SINGLE
 from shared_components.flare.paths import is_simulator, job_folder, workspace_root
 
 FOLDER = "surgfl_result"

@@ -20,7 +20,7 @@ from nvflare.fuel.utils import fobs
 
 from shared_components.core.partition import Pieces
 from shared_components.federation.messages import Message
-from shared_components.federation.stored import StoredPieces
+from shared_components.federation.messages.stored import StoredPieces
 
 HEADER = "surgfl"
 ERROR = "surgfl_error"

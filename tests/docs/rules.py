@@ -28,8 +28,8 @@ from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
 from shared_components.experiments.shipping.recipe import read_real
 from shared_components.federation.messages import Job
-from shared_components.federation.progress import progress_line
-from shared_components.federation.site import limits
+from shared_components.federation.runs.progress import progress_line
+from shared_components.federation.setup import limits
 from shared_components.flare.deployment.job_files import write_jobs
 from shared_components.inference.doubtful import warnings
 from shared_components.inference.unlike import Likeness

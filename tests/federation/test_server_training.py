@@ -10,13 +10,13 @@ from shared_components.core.partition import Role, Slice
 from shared_components.core.serq import FineTuning, Quantification, check_beforehand
 from shared_components.data.samples import LABELLED, samples
 from shared_components.data.site_file import load_site
-from shared_components.federation.find_site import SERVER
 from shared_components.federation.messages import FederationError, SiteRefusal
-from shared_components.federation.runs import server_files
+from shared_components.federation.runs.run_folder import server_files
+from shared_components.federation.runs.store import load_tensors, save_tensors
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.server.training import ServerData
-from shared_components.federation.site import site_setup as site_side
-from shared_components.federation.store import load_tensors, save_tensors
+from shared_components.federation.setup import site_setup as site_side
+from shared_components.federation.setup.find_site import SERVER
 from shared_components.networks import tiny
 from shared_components.networks.protocols import Encodes
 from shared_components.reporting.costs import server_seconds

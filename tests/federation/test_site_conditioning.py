@@ -21,7 +21,7 @@ from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.server import training
 from shared_components.federation.server.enrolment import profile_header, profile_of
-from shared_components.federation.site import site_setup as site_side
+from shared_components.federation.setup import site_setup as site_side
 from shared_components.networks import bundle_config
 from tests.changed_method import changed
 from tests.federation.conftest import SITES, Federation, fine_tune, make_job, rewritten

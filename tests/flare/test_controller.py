@@ -22,7 +22,8 @@ from shared_components.federation.messages import Message
 from shared_components.federation.protocol import Answers
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.server import training
-from shared_components.federation.site.site_setup import set_up_site
+from shared_components.federation.server.client_sampling import sample_clients
+from shared_components.federation.setup.site_setup import set_up_site
 from shared_components.flare import processes, wire
 from shared_components.flare.controller import read_reply
 from shared_components.flare.exchange import Exchange
@@ -292,7 +293,10 @@ def test_a_drawn_site_that_does_not_answer_is_missed_and_one_that_was_not_drawn_
     """Two of three are drawn, one is enough: the round ends with the grace time of the one that is absent."""
 
     def answer(controller, site, task):
-        if task.name == "round" and site == controller.server.job.drawn(SITES, 0, seed=2022)[0]:
+        if (
+            task.name == "round"
+            and site == sample_clients(SITES, 0, fraction=controller.server.job.client_fraction, seed=2022)[0]
+        ):
             return None
         return controller.ask(site, task)
 

@@ -19,9 +19,9 @@ from nvflare.fuel.utils import fobs
 from shared_components.common.atomic import not_written
 from shared_components.federation.messages import Message
 from shared_components.federation.protocol import Answers, conduct
-from shared_components.federation.runs import open_run, working_on
+from shared_components.federation.runs.run_folder import open_run, working_on
 from shared_components.federation.server.runner import ServerRunner
-from shared_components.federation.site.site_setup import SiteSetup
+from shared_components.federation.setup.site_setup import SiteSetup
 from shared_components.flare import wire
 from shared_components.flare.controller import read_reply
 from shared_components.flare.executor import SiteExecutor

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from shared_components.federation.privacy.noisy_updates import RECORD
-from shared_components.federation.progress import progress_line
+from shared_components.federation.runs.progress import progress_line
+from shared_components.federation.site.noisy_updates import RECORD
 from shared_components.reporting import costs
 from shared_components.reporting.figures import time_panels
 from shared_components.reporting.mixing import entropies, matrices, own_weights, spread, verdicts

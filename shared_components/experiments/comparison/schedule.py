@@ -22,7 +22,7 @@ from shared_components.common.progress import Step
 from shared_components.common.progress_display import Board
 from shared_components.experiments.comparison.plan import Run, finished
 from shared_components.experiments.comparison.run import REFUSED
-from shared_components.federation import step_file
+from shared_components.federation.runs import step_file
 
 LIBRARIES_GB = 1.2  # a process that has imported everything, with the models of a few sites
 GB_PER_MEGAPIXEL = 4.0  # of a training batch: 3.6 measured with PFedSIS, 1.8 with FedAvg

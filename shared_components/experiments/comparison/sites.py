@@ -17,8 +17,8 @@ from shared_components.data.synthetic.looks import SIMULATED
 from shared_components.data.synthetic.site import task_of, write_site
 from shared_components.data.synthetic.site_sets import UNSEEN, site_set, write_set_site
 from shared_components.experiments.comparison.plan import HELD_OUT, Hospitals, Run, Scale
-from shared_components.federation.find_site import SERVER
 from shared_components.federation.messages import FederationError, folder_name
+from shared_components.federation.setup.find_site import SERVER
 
 LOOKS = ("narrowband", "fluorescence", "fibrescope")
 LAYOUTS = ("endovis2017", "endovis2018", "endovis2017")

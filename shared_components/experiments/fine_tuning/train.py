@@ -45,8 +45,8 @@ from shared_components.experiments.fine_tuning.plan import (
     choose_plan,
 )
 from shared_components.federation.messages import Job
-from shared_components.federation.site.local_round import LocalRound
-from shared_components.federation.site.site_setup import SiteSetup, set_up_site
+from shared_components.federation.setup.local_round import LocalRound
+from shared_components.federation.setup.site_setup import SiteSetup, set_up_site
 from shared_components.inference.folder import ResultFolder
 from shared_components.networks.bundle_config import load_bundle
 from shared_components.networks.checkpoints import header_of

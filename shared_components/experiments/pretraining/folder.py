@@ -18,7 +18,7 @@ from torch import Tensor
 
 from shared_components.common.atomic import try_lock, write_json, write_text
 from shared_components.experiments.pretraining.plan import Settings
-from shared_components.federation.store import DamagedState, load_tensors, save_tensors
+from shared_components.federation.runs.store import DamagedState, load_tensors, save_tensors
 from shared_components.networks.checkpoints import save_weights
 
 MODEL, FACTS, LOG, STATE = "model.safetensors", "pretraining.json", "log.jsonl", "state.safetensors"

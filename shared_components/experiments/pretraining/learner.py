@@ -19,7 +19,7 @@ from shared_components.core.training import optimizer_tensors, restore_optimizer
 from shared_components.experiments.pretraining.graphs import Graphs
 from shared_components.experiments.pretraining.lessons import Lesson, layers_of, lessons_for
 from shared_components.experiments.pretraining.plan import Settings, build
-from shared_components.federation.store import groups_of, named_groups
+from shared_components.federation.runs.store import groups_of, named_groups
 from shared_components.networks.bundle_config import Bundle
 
 CLIP = 1.0  # the largest norm of a step's gradient

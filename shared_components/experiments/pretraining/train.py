@@ -32,7 +32,7 @@ from shared_components.experiments.pretraining.lessons import spec_of
 from shared_components.experiments.pretraining.plan import Settings, task_for
 from shared_components.experiments.pretraining.stream import ANY, RESERVED, batches, held_out
 from shared_components.experiments.pretraining.tracks import Tracks
-from shared_components.federation.provenance import commit
+from shared_components.federation.runs.provenance import commit
 from shared_components.networks.bundle_config import load_bundle
 
 LOGGED = 50  # steps between two losses in the log

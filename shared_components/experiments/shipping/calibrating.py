@@ -42,7 +42,7 @@ from shared_components.experiments.shipping.calibration_fits import (
     way,
 )
 from shared_components.experiments.shipping.weights import SPLIT, Tested
-from shared_components.federation.provenance import commit
+from shared_components.federation.runs.provenance import commit
 
 Array = np.ndarray
 FIRST = 2_600_000  # looks from this number on, which no training draws, none is chosen by, and no card scores

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 from msgspec import Meta
@@ -14,27 +14,26 @@ from shared_components.core.method import Method
 from shared_components.core.partition import Pieces
 from shared_components.federation.secure_sums.fixed_point import FRACTION_BITS
 
-if TYPE_CHECKING:
-    from shared_components.federation.messages import Job
-
 KEY = "sums_key"  # of an enrolment's header
 HEADER = "sums"  # of a round's and an unmasking's
 MASKED, SHARES, HASHES, OPENED = "masked", "shares", "hashes", "opened"  # groups of tensors
 
 
-def threshold_of(job: Job) -> int:
-    """Return how many sites have to be in a sum, and to open their shares; 0 where the job has no secure sums."""
-    return job.secure_sums.get("threshold", 0)
+class SecureSums(Schema, frozen=True):
+    """A job's section ``secure_sums``.
+
+    Attributes:
+        threshold: Minimum number of sites in a sum, and of sites that open it; more than half of them.
+        fraction_bits: Bits of a weight behind the binary point.
+    """
+
+    threshold: Annotated[int, Meta(ge=2, le=10_000)]
+    fraction_bits: Annotated[int, Meta(ge=8, le=48)] = FRACTION_BITS
 
 
-def fraction_bits_of(job: Job) -> int:
-    """Return the bits behind the binary point."""
-    return job.secure_sums.get("fraction_bits", FRACTION_BITS)
-
-
-def check_method(job: Job, method: Method) -> None:
+def check_method(method: Method) -> None:
     """Refuse, by ValueError, secure sums for a method whose server needs more than the weighted sum."""
-    if not job.secure_sums or method.server.weighted_sum_only:
+    if method.server.weighted_sum_only:
         return
     because = method.about.secure_sums.partition(": ")[2] or "its server needs more than a weighted sum"
     raise ValueError(
@@ -90,6 +89,6 @@ class PublicKey(Schema, frozen=True):
     certificate: Annotated[str, Meta(pattern=r"^[A-Za-z0-9+/=\n -]{1,20000}\Z")] = ""
 
 
-def is_said(value: object) -> bool:
-    """Say whether a value has the form of a public key, alone or with signature and certificate."""
+def is_public_key(value: object) -> bool:
+    """Return whether a value has the form of a public key, alone or with signature and certificate."""
     return fits(value, PublicKey) and isinstance(value, Mapping) and len(value) != 2

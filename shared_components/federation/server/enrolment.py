@@ -17,9 +17,10 @@ from shared_components.core.method import Method, Models, Profile
 from shared_components.core.partition import Partition, Pieces, Role, fixed_hash
 from shared_components.core.task import make_task
 from shared_components.data.profile_items import TEXT_VECTOR
-from shared_components.federation.allowed_payload import Expected, FirstWeights, expect, first_weights
-from shared_components.federation.message_schema import check_reply_header
-from shared_components.federation.messages import FederationError, Job, Message
+from shared_components.federation.messages import FederationError, Job, Reply
+from shared_components.federation.messages.schema import PROFILE, check_reply_header
+from shared_components.federation.setup.allowed_payload import Expected, FirstWeights, expect, first_weights
+from shared_components.federation.setup.site_setup import wrong_kind
 
 LARGEST_WEIGHT = 1e6  # of a network before its first round; buffers of running variances included
 NEAR = 1e-3  # how far a first piece may be from this machine's, x (1 + its norm): processors round differently
@@ -27,15 +28,18 @@ FAR = 100  # likewise of all pieces, from what the seed gives, where the sites' 
 LARGEST_RATIO = 10_000  # of a site's samples to the median of the others'
 
 
-def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
-    """Read a site's profile from a reply's header or a saved state; FederationError where it is malformed."""
-    required = ("samples", "card", "items", "fixed", "prepared", "start")
+def profile_of(site: str, values: Mapping[str, Any]) -> Profile:
+    """Return a site's profile from the header of its parsed reply to `enrol`."""
+    card, items, start = Card.from_json(values["card"]), dict(values["items"]), dict(values["start"])
+    return Profile(site, values["samples"], card, items, values["fixed"], values["prepared"], start)
+
+
+def load_profile(site: str, header: Mapping[str, Any]) -> Profile:
+    """Return a site's profile from a saved state; FederationError where it is malformed."""
     try:
-        own = check_reply_header("enrol", header, f"the profile of {site}", required=required)
+        return profile_of(site, check_reply_header("enrol", header, f"the profile of {site}", required=PROFILE))
     except ValueError as error:
         raise FederationError(f"{error}; use one version of surgfl everywhere") from error
-    card = Card.from_json(own["card"])
-    return Profile(site, own["samples"], card, dict(own["items"]), own["fixed"], own["prepared"], dict(own["start"]))
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class EnrolmentReader:
         self._due_of: dict[Card, Expected] = {}
         self._first: dict[Card, FirstWeights] = {}
 
-    def read(self, site: str, reply: Message, *, asked: bool) -> Enrolment:
+    def read(self, site: str, reply: Reply, *, asked: bool) -> Enrolment:
         """Return what a site enrolled with, by its parsed reply; ``asked``: it was asked for its weights.
 
         Raises:
@@ -178,7 +182,7 @@ def outlying_counts(profiles: Mapping[str, Profile]) -> dict[str, str]:
 
 
 def profile_header(profile: Profile) -> dict[str, Any]:
-    """Undo :func:`profile_of`."""
+    """Undo `load_profile`."""
     return {
         "samples": profile.samples,
         "card": profile.card.to_json(),
@@ -244,16 +248,6 @@ def initial_models(method: Method, partition: Partition, sites: Sequence[str], g
     shared = of_role(first, Role.GLOBAL)
     own = {site: given[site] if method.requires.multi_task else first for site in sites}
     return Models(shared, {site: of_role(pieces, Role.MIXED) for site, pieces in own.items()})
-
-
-def wrong_kind(method: Method, card: Card) -> str:
-    """Say why a method is not for a task; nothing where it is."""
-    if method.requires.kinds is None or card.kind in method.requires.kinds:
-        return ""
-    return (
-        f"{method.name} is for {' and '.join(method.requires.kinds)}, and the site's task is {card.kind}; "
-        "choose another method or task"
-    )
 
 
 def check_as_before(before: Mapping[str, Profile], now: Mapping[str, Profile]) -> None:

@@ -12,8 +12,8 @@ from shared_components.core.method import Method, Models, Profile, site_order
 from shared_components.core.partition import Partition
 from shared_components.data.profile_items import ITEMS
 from shared_components.federation.messages import Job, Message
-from shared_components.federation.server.enrolment import profile_header, profile_of
-from shared_components.federation.store import groups_of, named_groups
+from shared_components.federation.runs.store import groups_of, named_groups
+from shared_components.federation.server.enrolment import load_profile, profile_header
 
 
 @dataclass
@@ -57,7 +57,7 @@ class ServerState:
         cls, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, round: int
     ) -> tuple[ServerState, list[dict[str, Any]]]:
         """Undo `pack`: return the state, with ``round`` as the next one, and the records."""
-        profiles = {site: profile_of(site, header) for site, header in values["profiles"].items()}
+        profiles = {site: load_profile(site, header) for site, header in values["profiles"].items()}
         sites, groups = site_order(profiles), groups_of(tensors)
         mixed = {site: groups.get(f"mixed:{site}", {}) for site in sites}
         sent = {g.removeprefix("broadcast:"): p for g, p in groups.items() if g.startswith("broadcast:")}

@@ -11,16 +11,16 @@ from msgspec.structs import asdict
 
 from shared_components.core.method import Method, Update
 from shared_components.core.partition import Pieces
-from shared_components.federation.messages import FederationError, Job, Message
-from shared_components.federation.privacy.gaussian import UNIT, Privacy, epsilon, farthest
-from shared_components.federation.privacy.noisy_updates import why_not_private
+from shared_components.federation.messages import FederationError, Job, Message, RejectedUpdate, Reply
+from shared_components.federation.messages.check_pieces import check_pieces
+from shared_components.federation.messages.wire_format import unpack, unpack_change
+from shared_components.federation.privacy.gaussian import UNIT, Privacy, epsilon, farthest, why_not_private
 from shared_components.federation.secure_sums import job_section, masks
 from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_vector
 from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.secure_sums.keys import check_public
 from shared_components.federation.secure_sums.shares import SHARE
-from shared_components.federation.server.update_checks import RejectedUpdate, check_extras, check_pieces, noted
-from shared_components.federation.wire_format import unpack, unpack_change
+from shared_components.federation.server.update_checks import check_extras, recorded_values
 
 SUM = "sum"  # the name of the one update that the aggregator sees
 
@@ -42,7 +42,7 @@ class Plain:
     def check(self, method: Method, asked: int) -> None:
         """Refuse a method that cannot be uploaded so, with ``asked`` sites in a round; FederationError says why."""
 
-    def enrol(self, site: str, reply: Message) -> None:
+    def enrol(self, site: str, reply: Reply) -> None:
         """Store what the upload needs of a site's enrolment."""
 
     def facts(self) -> dict[str, Any]:
@@ -54,7 +54,7 @@ class Plain:
         return {}
 
     def take(
-        self, site: str, round: int, reply: Message, sent: Pieces, shared: Pieces, *, samples: int, method: Method
+        self, site: str, round: int, reply: Reply, sent: Pieces, shared: Pieces, *, samples: int, method: Method
     ) -> Update:
         """Turn a reply whose header is checked into an update; RejectedUpdate where it is misshapen or too large.
 
@@ -78,7 +78,7 @@ class Plain:
         """Return messages that ask the sites of these headers, whose updates are valid, to open their sum."""
         return {}
 
-    def unmasked(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
+    def unmasked(self, replies: Mapping[str, Reply], failures: Mapping[str, str]) -> None:
         """Store the shares that the sites have opened."""
 
     def combine(self, updates: Collection[Update], shared: Pieces) -> Sequence[Update]:
@@ -89,9 +89,9 @@ class Plain:
         """Return fields for the aggregation's record."""
         return {}
 
-    def noted(self, reply: Message) -> dict[str, Any]:
+    def recorded_values(self, reply: Reply) -> dict[str, Any]:
         """Return fields for the record of a reply."""
-        return noted(reply.header)
+        return recorded_values(reply.header)
 
     def spent(self, records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
         """Return fields for the aggregation's record on the privacy spent according to earlier records."""
@@ -115,7 +115,7 @@ class Noisy(Plain):
     def _noise(self, sent: Pieces) -> float:
         return farthest(self._privacy, sum(value.numel() for value in sent.values()))
 
-    def noted(self, reply: Message) -> dict[str, Any]:
+    def recorded_values(self, reply: Reply) -> dict[str, Any]:
         return {"noisy": bool(reply.pieces)}
 
     def spent(self, records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
@@ -133,7 +133,9 @@ class Masked(Plain):
 
     def __init__(self, job: Job, run: str, project: Project | None) -> None:
         super().__init__(job)
-        self.least = self.to_unmask = job_section.threshold_of(job)
+        assert job.sums is not None
+        self._settings = job.sums
+        self.least = self.to_unmask = job.sums.threshold
         self._run, self._project = f"{job.name}/{run}", project
         self._keys: dict[str, dict[str, str]] = {}
         self._total = 0
@@ -144,12 +146,12 @@ class Masked(Plain):
 
     def check(self, method: Method, asked: int) -> None:
         try:
-            job_section.check_method(self._job, method)
+            job_section.check_method(method)
             masks.check_threshold(self.to_unmask, asked)
         except ValueError as error:
             raise FederationError(str(error)) from error
 
-    def enrol(self, site: str, reply: Message) -> None:
+    def enrol(self, site: str, reply: Reply) -> None:
         """Store a site's public key.
 
         Raises:
@@ -158,18 +160,18 @@ class Masked(Plain):
         """
         if job_section.KEY not in reply.header:
             raise FederationError(f"{site} enrols without a key for secure sums; use one version of surgfl everywhere")
-        said = reply.header[job_section.KEY]
-        if any(said["key"] == other["key"] for name, other in self._keys.items() if name != site):
+        key = reply.header[job_section.KEY]
+        if any(key["key"] == other["key"] for name, other in self._keys.items() if name != site):
             raise FederationError(f"{site} enrols with another site's key for secure sums; start it with its own")
         try:
-            check_public(bytes.fromhex(said["key"]))
+            check_public(bytes.fromhex(key["key"]))
             if self._project:
-                self._project.check(site, self._run.encode(), said)
+                self._project.check(site, self._run.encode(), key)
         except ValueError as error:
             raise FederationError(
                 f"{site} enrols with a key for secure sums that no site would take: {error}"
             ) from error
-        self._keys[site] = said
+        self._keys[site] = key
 
     def begin(self, round: int, asked: Sequence[str], samples: Mapping[str, int]) -> dict[str, Any]:
         """Begin an attempt at a round; FederationError where the threshold does not fit the number of sites.
@@ -187,7 +189,7 @@ class Masked(Plain):
         return {job_section.HEADER: section}
 
     def take(
-        self, site: str, round: int, reply: Message, sent: Pieces, shared: Pieces, *, samples: int, method: Method
+        self, site: str, round: int, reply: Reply, sent: Pieces, shared: Pieces, *, samples: int, method: Method
     ) -> Update:
         """Store a site's masked vector, shares and hashes; RejectedUpdate where they are incomplete or misshapen."""
         sites = self._current.sites
@@ -206,11 +208,11 @@ class Masked(Plain):
         found = {}
         for site, header in headers.items():
             sealed = job_section.as_tensors({sender: sent.shares[site] for sender, sent in self._masked.items()})
-            said = {job_section.HEADER: {"nonce": self._current.nonce, "sites": list(self._masked)}}
-            found[site] = Message(header | said, {}, {job_section.SHARES: sealed})
+            sums = {job_section.HEADER: {"nonce": self._current.nonce, "sites": list(self._masked)}}
+            found[site] = Message(header | sums, {}, {job_section.SHARES: sealed})
         return found
 
-    def unmasked(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
+    def unmasked(self, replies: Mapping[str, Reply], failures: Mapping[str, str]) -> None:
         """Store the opened shares; an incomplete or misshapen reply counts as none."""
         self._failures = dict(failures)
         absent = len(self._current.sites) - len(self._masked)
@@ -237,7 +239,7 @@ class Masked(Plain):
         except ValueError as error:
             reasons = "".join(f"; {site}: {reason}" for site, reason in self._failures.items())
             raise FederationError(f"round {round + 1} has no secure sum: {error}{reasons}") from error
-        point = FixedPoint(self._total, job_section.fraction_bits_of(self._job))
+        point = FixedPoint(self._total, self._settings.fraction_bits)
         pieces = point.decode(total, samples, shared)
         try:
             check_pieces(pieces, shared, largest_change=self._job.largest_change)

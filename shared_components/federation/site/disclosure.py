@@ -15,13 +15,18 @@ import torch
 from shared_components.common.counted import counted
 from shared_components.core.partition import Pieces, Role
 from shared_components.data.profile_items import ITEMS
-from shared_components.federation.allowed_payload import Expected
-from shared_components.federation.message_schema import REPLY, TASKS, leaves_with_noise
 from shared_components.federation.messages import FLOAT32, Job, Wire, total_bytes
-from shared_components.federation.privacy.noisy_updates import SAMPLES
+from shared_components.federation.messages.schema import (
+    PUBLISHED_MODEL,
+    PUBLISHED_RESULT,
+    REPLY,
+    TASKS,
+    leaves_with_noise,
+)
+from shared_components.federation.messages.wire_format import pack
 from shared_components.federation.secure_sums import job_section
-from shared_components.federation.server import outsider
-from shared_components.federation.wire_format import pack
+from shared_components.federation.setup.allowed_payload import Expected
+from shared_components.federation.site.noisy_updates import SAMPLES
 
 FILE = "what-leaves.json"
 SENT = (Role.GLOBAL, Role.MIXED)
@@ -129,9 +134,9 @@ def _round(due: Expected, wire: Wire) -> Iterator[Leaving]:
 def _finish(due: Expected, publish: Collection[str] | None) -> Iterator[Leaving]:
     form, size = counted(len(due.state), "tensor"), total_bytes(due.state)
     why = "the whole model, for hospitals outside of the federation"
-    yield _consented("finish", outsider.GROUP, form, size, publish, why)
+    yield _consented("finish", PUBLISHED_MODEL, form, size, publish, why)
     why = "the whole model, by itself, for whoever may download the job's result"
-    yield _consented("finish", outsider.RESULT, form, size, publish, why)
+    yield _consented("finish", PUBLISHED_RESULT, form, size, publish, why)
 
 
 def _pieces(task: str, due: Expected, why: str, wire: Wire = FLOAT32) -> Iterator[Leaving]:

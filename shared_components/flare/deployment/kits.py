@@ -160,7 +160,7 @@ def _start_scripts(kit: Kit) -> Iterator[tuple[Path, str, str]]:
 
 def _templates() -> Iterator[tuple[str, str, str]]:
     """Yield names, texts and descriptions of the files that a site gets once and edits itself."""
-    from shared_components.federation.site.limits import FILE, Limits  # imports torch, which takes seconds
+    from shared_components.federation.setup.limits import FILE, Limits  # imports torch, which takes seconds
 
     yield "site.yaml", TEMPLATE, "a template; fill it in"
     given = {key: value for key, value in asdict(Limits()).items() if value is not None}

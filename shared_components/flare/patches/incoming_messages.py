@@ -14,7 +14,7 @@ from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.sfm.conn_manager import NullConnection
 
-from shared_components.flare.message_filters import Boundary, SiteBoundary
+from shared_components.flare.patches.message_filters import Boundary, SiteBoundary
 from shared_components.flare.patches.replace import replace
 
 SHA256 = "ed7a0b62ac6ea06585cb0303368c034ea188d0dd237ff2ed7c2ed9827d32671f"

@@ -18,7 +18,7 @@ from shared_components.data.splits import SEEN, seen_note
 from shared_components.experiments.pretraining import train
 from shared_components.experiments.pretraining.learner import Learner
 from shared_components.experiments.pretraining.plan import Phase
-from shared_components.federation.store import load_tensors
+from shared_components.federation.runs.store import load_tensors
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 
 pytestmark = pytest.mark.slow

@@ -24,29 +24,26 @@ from shared_components.core.method import Method, Models, Profile, State, site_o
 from shared_components.core.partition import Partition, Pieces, Role, paste
 from shared_components.core.site_conditioning import notes_of_untold
 from shared_components.core.task import Task, checkpoint_notes, make_task
-from shared_components.federation.allowed_payload import expect, first_weights
-from shared_components.federation.messages import Job, Message
+from shared_components.federation.messages import Job, RejectedUpdate, Reply
+from shared_components.federation.messages.check_pieces import check_pieces
+from shared_components.federation.messages.schema import PUBLISHED_MODELS
+from shared_components.federation.runs.store import SINGLE
 from shared_components.federation.server.state import ServerState
-from shared_components.federation.server.update_checks import RejectedUpdate, check_pieces
-from shared_components.federation.store import SINGLE
+from shared_components.federation.setup.allowed_payload import expect, first_weights
 from shared_components.networks.checkpoints import save_weights
 
 logger = logging.getLogger(__name__)
 
-GROUP = "model"  # of a reply at the finish, and the item of `publish` that allows it
-RESULT = "result"  # likewise: the same tensors, for the job's result, without averaging
-AT_FINISH = (GROUP, RESULT)
-
 
 def given_models(
-    replies: Mapping[str, Message],
+    replies: Mapping[str, Reply],
     sites: Sequence[str],
     group: str,
     expected: Callable[[str], State],
     *,
     largest_change: float,
 ) -> dict[str, Pieces]:
-    """Return the whole models in this group (`GROUP` or `RESULT`) of the replies to the finish, in order of ``sites``.
+    """Return the whole models in this group (see `PUBLISHED_MODELS`) of the replies to the finish, in order of ``sites``.
 
     A model whose tensors differ from the ``expected`` ones of its site in name, shape or type, or move further than
     ``largest_change`` allows an update, is left out with a warning.
@@ -131,7 +128,7 @@ def write_models(
     method: Method,
     state: ServerState,
     delivered: Models,
-    replies: Mapping[str, Message],
+    replies: Mapping[str, Reply],
     folder: Path,
     *,
     file: Path | None,
@@ -153,7 +150,8 @@ def write_models(
         return _notes(job, method, state, card)
 
     given, single = (
-        given_models(replies, state.sites, group, expected, largest_change=job.largest_change) for group in AT_FINISH
+        given_models(replies, state.sites, group, expected, largest_change=job.largest_change)
+        for group in PUBLISHED_MODELS
     )
     profiles = [state.profiles[site] for site in state.sites]
     found = outsiders(method, state.partition, delivered, profiles, given)

@@ -13,9 +13,10 @@ from typing import Any
 
 from shared_components.core.feature_cache import FOLDER
 from shared_components.federation.messages import FederationError
-from shared_components.federation.runs import (
+from shared_components.federation.messages.job import LATEST
+from shared_components.federation.runs.run_folder import (
     DESCRIPTION,
-    LATEST,
+    ENROLLED,
     LOCK,
     STAMP,
     is_worked_on,
@@ -23,8 +24,7 @@ from shared_components.federation.runs import (
     point_latest_to,
     working_on,
 )
-from shared_components.federation.site.agreed_job import ENROLLED
-from shared_components.federation.store import rounds_in
+from shared_components.federation.runs.store import rounds_in
 from shared_components.reporting.records import EARLY
 
 _PLACES = ("{}-state", "{}/runs", "{}/surgfl")  # state of a simulator's workspace, a comparison, a startup kit

@@ -12,7 +12,7 @@ from shared_components.common.sanitise import LONGEST_NAME
 from shared_components.common.schema import Schema, check_keys, check_values, fits, shown
 from shared_components.core.partition import Partition, Role
 from shared_components.data.profile_items import ITEMS, EncoderName, check_item
-from shared_components.federation.messages import MOST_SITES
+from shared_components.federation.messages.job import MOST_SITES
 from shared_components.federation.secure_sums.job_section import HEADER, KEY, PublicKey
 from shared_components.networks.bundle_config import MOST_ROUNDS, Start
 
@@ -113,11 +113,16 @@ REPLY: Mapping[str, ReplyField] = {
 """What a reply may have in plain values; a site may leave out what it withholds."""
 
 RECORDED = ("samples", "loss", "metrics", "seconds", "memory_mb")
-"""What of a reply goes into the record of a run."""
+"""Reply fields saved in the run log."""
+PROFILE = ("samples", "card", "items", "fixed", "prepared", "start")
+"""Reply fields of a site's profile: an enrolment has all of them."""
+PUBLISHED_MODEL, PUBLISHED_RESULT = PUBLISHED_MODELS = ("model", "result")
+"""Groups with a site's whole model at the finish, and the items of `publish` that allow them: the first for the model of
+unseen sites, the second for the job's result."""
 
 
 def leaves_with_noise(name: str) -> bool:
-    """Say whether a reply's value leaves the site in a job with noise."""
+    """Return whether a reply's value leaves the site in a job with noise."""
     return name in REPLY and REPLY[name].with_noise
 
 
@@ -174,19 +179,13 @@ def check_request_header(task: str, header: object, who: str) -> dict[str, Any]:
     required = ("job", "run", *PLACE, REQUIRED[task])
     values = check_keys(REQUEST, header, who, required)
     check_values(REQUEST, values, who)
-    check_place(values, who)
+    for name, most in (("number", "numbers"), ("sites", "numbers"), ("index", "sites")):
+        if not values[name] <= values[most] - (name != "sites"):
+            raise ValueError(f"{who}: {name} is {values[name]}, and {most} is {values[most]}; it is a smaller number")
     for name, of_sites in values.get("items", {}).items():
         for item in of_sites:
             check_item(name, item)
     return dict(values)
-
-
-def check_place(header: Mapping[str, Any], who: str = "the server's message") -> None:
-    """Refuse a round, or a place among the sites, that is no number of its range; ValueError names it."""
-    check_values(PLACE, header, who)
-    for name, most in (("number", "numbers"), ("sites", "numbers"), ("index", "sites")):
-        if not header[name] <= header[most] - (name != "sites"):
-            raise ValueError(f"{who}: {name} is {header[name]}, and {most} is {header[most]}; it is a smaller number")
 
 
 def check_items(items: Mapping[str, Any]) -> None:
