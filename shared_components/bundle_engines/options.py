@@ -24,7 +24,7 @@ from shared_components.common.machine import usable_device
 from shared_components.common.plain_yaml import read_own_yaml
 from shared_components.common.reject_code import refuse_code
 from shared_components.common.schema import check_values, shown
-from shared_components.core.trained_model import Remade
+from shared_components.core.trained_model import RebuildableNetwork
 from shared_components.networks.adapter import adapted
 from shared_components.networks.network_class import is_ours
 
@@ -62,7 +62,7 @@ def bundle_root() -> str:
     return str(Path(workflow.config_root_path).resolve().parent)
 
 
-def buildable(network: nn.Module) -> Remade:
+def buildable(network: nn.Module) -> RebuildableNetwork:
     """Return the network of `network_def` as one that can be built anew with another number of outputs.
 
     Ours are; one of another library is built from its `network_def`, see `adapter.adapted`.
@@ -72,7 +72,7 @@ def buildable(network: nn.Module) -> Remade:
             class is not allowed here, or cannot be adapted.
     """
     if is_ours(type(network)):
-        return cast(Remade, network)
+        return cast(RebuildableNetwork, network)
     parser = _calling(ConfigParser)
     section = parser.get("network_def") if parser is not None else None
     kind = type(network)
@@ -82,7 +82,7 @@ def buildable(network: nn.Module) -> Remade:
     definition = {**section, "_target_": path if path.startswith("monai.") else section["_target_"]}
     try:
         refuse_code({key: value for key, value in definition.items() if key != "_target_"}, "network_def")
-        return cast(Remade, adapted(definition))
+        return cast(RebuildableNetwork, adapted(definition))
     except ValueError as error:
         raise ConfigError(str(error)) from None
 

@@ -36,7 +36,7 @@ MOST_SIDE = 4096  # pixels of a side of a network's input by a checkpoint's head
 MOST_CONSTANTS = 2**26  # constants of a network that its checkpoint lacks, such as positions
 
 
-class Remade(Protocol):
+class RebuildableNetwork(Protocol):
     """A network that can be built anew with another last layer."""
 
     def with_classes(self, out_channels: int) -> nn.Module:
@@ -69,7 +69,7 @@ def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Traine
     """
     notes = header_of(path)
     known = load_bundle(_own_bundle(notes, bundle))
-    network = network_of(cast(Remade, build_network(known.network)), path, bundle=bundle)
+    network = network_of(cast(RebuildableNetwork, build_network(known.network)), path, bundle=bundle)
     told_as_asked(network, path, site)
     task = task_learnt(known.tasks, path, network)
     size = input_size(notes, known.training.height, known.training.width)
@@ -111,7 +111,7 @@ def input_size(notes: Mapping[str, str], height: int, width: int) -> tuple[int, 
     return sizes[0], sizes[1]
 
 
-def network_of(definition: Remade, path: Path, *, bundle: str, channels: int | None = None) -> nn.Module:
+def network_of(definition: RebuildableNetwork, path: Path, *, bundle: str, channels: int | None = None) -> nn.Module:
     """Return the network that a checkpoint is of, with its weights.
 
     Args:
@@ -170,7 +170,7 @@ def chosen_for(path: Path | None) -> Mapping[str, Any]:
         ) from None
 
 
-def _builder(definition: Remade, path: Path, bundle: str) -> Callable[[int | None], nn.Module]:
+def _builder(definition: RebuildableNetwork, path: Path, bundle: str) -> Callable[[int | None], nn.Module]:
     """Return what builds the checkpoint's network with a number of channels; None: as the network has them itself."""
     named, chosen = _own_bundle(header_of(path), bundle), chosen_for(path)
     if named == bundle and chosen == {}:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable
 
 from shared_components.federation.messages import FederationError, Reply
+from shared_components.flare.timeouts import Timeouts
 
 
 class Stopped(FederationError):
@@ -17,21 +18,17 @@ class Exchange:
 
     Args:
         sites: Whom the tasks were sent to; other answers do not count.
-        started: The clock's reading at the start, seconds.
-        needed: The number of replies that is enough.
-        grace: Seconds to wait for the others once there are enough.
-        longest: Seconds to wait at most.
+        timeouts: How long they are waited for.
     """
 
-    def __init__(self, sites: Iterable[str], *, started: float, needed: int, grace: float, longest: float) -> None:
+    def __init__(self, sites: Iterable[str], timeouts: Timeouts) -> None:
         self.replies: dict[str, Reply] = {}
         self.failures: dict[str, str] = {}
         self.late: list[str] = []  # sites that were given up and may still be at work
         self._pending = set(sites)
         self._lock = threading.Lock()
         self.useful = 0  # how many replies count among those that are enough; who reads them says so
-        self._started, self._needed, self._grace, self._longest = started, needed, grace, longest
-        self._enough_since: float | None = None
+        self._timeouts = timeouts
 
     @property
     def pending(self) -> list[str]:
@@ -59,12 +56,8 @@ class Exchange:
 
     def expire(self, now: float) -> None:
         """Count the sites as absent that have taken too long."""
-        if self._enough_since is None and self.useful >= self._needed:
-            self._enough_since = now
-        if self._enough_since is not None and now - self._enough_since > self._grace:
-            self.close(f"it had not answered {self._grace:g} s after enough others had (grace_seconds)")
-        if now - self._started > self._longest:
-            self.close(f"it did not answer within {self._longest:g} s (longest_wait_seconds)")
+        if reason := self._timeouts.why_expired(self.useful, now):
+            self.close(reason)
 
     def _settle(self, site: str, into: dict, value: object) -> bool:
         with self._lock:

@@ -65,8 +65,10 @@ class SiteExecutor(Executor):
     def _refusal(self, reason: str, fl_ctx: FLContext) -> Shareable:
         """Return an error reply; outside a simulator its reason, which may name files, stays in the site's own log."""
         reply = make_reply(ReturnCode.EXECUTION_EXCEPTION)
-        said = reason if is_simulator(fl_ctx) else f"site {fl_ctx.get_identity_name()} refused; its own log says why"
-        reply.set_header(wire.ERROR, said)
+        sentence = (
+            reason if is_simulator(fl_ctx) else f"site {fl_ctx.get_identity_name()} refused; its own log says why"
+        )
+        reply.set_header(wire.ERROR, sentence)
         return reply
 
     def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal):

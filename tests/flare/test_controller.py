@@ -25,8 +25,9 @@ from shared_components.federation.server import training
 from shared_components.federation.server.client_sampling import sample_clients
 from shared_components.federation.setup.site_setup import set_up_site
 from shared_components.flare import processes, wire
-from shared_components.flare.controller import read_reply
 from shared_components.flare.exchange import Exchange
+from shared_components.flare.site_tasks import read_reply
+from shared_components.flare.timeouts import Timeouts
 from tests.federation.conftest import fine_tune, make_job, play, rewritten  # noqa: F401 (a fixture)
 from tests.flare.conftest import SITES, ByHand
 
@@ -359,7 +360,7 @@ def test_a_server_that_trains_without_data_says_so_before_any_site_is_asked(
 
 @pytest.fixture
 def exchange():
-    return Exchange(["a", "b", "c"], started=100.0, needed=2, grace=5.0, longest=60.0)
+    return Exchange(["a", "b", "c"], Timeouts(started=100.0, needed=2, grace=5.0, longest=60.0))
 
 
 def test_only_a_sites_first_answer_counts(exchange):

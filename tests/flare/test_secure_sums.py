@@ -155,7 +155,7 @@ def test_who_is_no_site_joins_no_sum(kits, tmp_path, scenes, kit, whose):  # noq
     (name,) = (str(one.value) for one in name.get_attributes_for_oid(NameOID.COMMON_NAME))
     name = name.partition("@")[0]  # which no site's name has
     run = f"{JOB.name}/{federation.server.folder.name}".encode()
-    keys = {"site-1": said["keys"]["site-1"], name: liar.say(run, public_of(b"s" * 32))}
+    keys = {"site-1": said["keys"]["site-1"], name: liar.sign(run, public_of(b"s" * 32))}
     lie = {**said, "sites": ["site-1", name], "keys": keys}
     with pytest.raises(SiteRefusal, match=rf"the key of {name} is signed by ({whose}, and by no site|\[.*@)"):
         federation.answer("site-1", "round", Message(asked.header | {"sums": lie}, asked.pieces))
@@ -179,7 +179,7 @@ def test_a_site_with_another_sites_certificate_is_left_out(kits, tmp_path, scene
 def test_no_kit_is_no_identity_and_a_server_s_is_no_site_s(kits):
     assert kit_identity(kits["server1"]) is None  # it has a server.key
     site = kit_identity(kits["site-1"])
-    said = site.say(b"job/run", b"p" * 32)
+    said = site.sign(b"job/run", b"p" * 32)
     kit_identity(kits["site-2"]).check("site-1", b"job/run", said)
     with pytest.raises(ValueError, match="the key of site-2 is signed by"):
         site.check("site-2", b"job/run", said)

@@ -52,10 +52,10 @@ def as_bytes(value: Tensor) -> bytes:
     return value.contiguous().numpy().tobytes()
 
 
-def check_bytes(group: str, content: Pieces, due: Sequence[str], shape: tuple[int, ...]) -> None:
+def check_bytes(group: str, content: Pieces, expected: Sequence[str], shape: tuple[int, ...]) -> None:
     """Refuse, by a ValueError that names the first, what is no uint8 of one shape for every expected name."""
-    if odd := sorted(set(content) ^ set(due)):
-        raise ValueError(f"its {group} of {odd[0]} {'are missing' if odd[0] in due else 'are not due'}")
+    if odd := sorted(set(content) ^ set(expected)):
+        raise ValueError(f"its {group} of {odd[0]} {'are missing' if odd[0] in expected else 'are not due'}")
     for name, value in content.items():
         if value.dtype != torch.uint8 or tuple(value.shape) != shape:
             raise ValueError(f"its {group} of {name} are {value.dtype} {tuple(value.shape)}; uint8 {shape} are due")
@@ -82,7 +82,7 @@ def check_masked(groups: Mapping[str, Pieces], like: Pieces, sites: Sequence[str
 
 
 class PublicKey(Schema, frozen=True):
-    """A site's public key, as `SiteSums.say` gives it; with a startup kit signed, and with its certificate."""
+    """A site's public key, as `SiteSums.public_key` gives it; with a startup kit signed, and with its certificate."""
 
     key: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     signature: Annotated[str, Meta(pattern=r"^[0-9a-f]{2,2048}\Z")] = ""

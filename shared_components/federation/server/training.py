@@ -11,7 +11,7 @@ from typing import Any
 
 from shared_components.core import training as local
 from shared_components.core.card import Card
-from shared_components.core.initial_weights import said
+from shared_components.core.initial_weights import describe_start
 from shared_components.core.method import Aggregation, Context, Profile, State
 from shared_components.core.partition import Role, fixed_hash, paste
 from shared_components.data.check import readable_samples
@@ -57,8 +57,8 @@ class ServerData:
         _refuse_other_fixed(self.profile.fixed, first.fixed)
         if self.profile.start != first.start:
             raise FederationError(
-                f"the server cannot train: it begins from {said(self.profile.start)}, and the sites from "
-                f"{said(first.start)}; give the server the sites' weights to start from"
+                f"the server cannot train: it begins from {describe_start(self.profile.start)}, and the sites from "
+                f"{describe_start(first.start)}; give the server the sites' weights to start from"
             )
 
 

@@ -21,7 +21,7 @@ from shared_components.common.progress import report_progress
 from shared_components.core import evaluation
 from shared_components.core import training as local
 from shared_components.core.feature_cache import FOLDER, open_cache
-from shared_components.core.initial_weights import said, unused
+from shared_components.core.initial_weights import describe_start, unused
 from shared_components.core.partition import Pieces, Role, cut, fixed_hash, paste
 from shared_components.core.site_conditioning import facts_of
 from shared_components.core.streams import unseen_at_first
@@ -178,7 +178,7 @@ class SiteRunner:
             logger.warning("site %s: %s", self.name, warning)
         if setup.start["sha256"]:
             fresh = ", ".join(setup.start["fresh"]) or "nothing"
-            logger.info("site %s begins from %s; from the seed: %s", self.name, said(setup.start), fresh)
+            logger.info("site %s begins from %s; from the seed: %s", self.name, describe_start(setup.start), fresh)
 
     def _warn_of_few_samples(self, setup: SiteSetup, samples: int) -> None:
         """Name a site with fewer samples than a batch, or refuse it by ValueError, see `Training.for_samples`."""

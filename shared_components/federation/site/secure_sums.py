@@ -22,7 +22,7 @@ from shared_components.federation.messages import Job, Request, folder_name
 from shared_components.federation.runs.store import rounds_in
 from shared_components.federation.secure_sums import job_section
 from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_pieces
-from shared_components.federation.secure_sums.identity import Identity, Said
+from shared_components.federation.secure_sums.identity import Identity, SignedKey
 from shared_components.federation.secure_sums.keys import KEY, Keys, public_of
 from shared_components.federation.secure_sums.masks import Attempt, mask, unmask
 
@@ -44,13 +44,13 @@ class SiteSums:
         self._run = f"{job.name}/{run}"
         self._kept = self._read(folder)
 
-    def say(self) -> Said:
+    def public_key(self) -> SignedKey:
         """Return the site's public key for the enrolment, signed where there is a kit; create the key once."""
         if not self._kept:
             self._kept = {"private": os.urandom(KEY).hex(), "keys": {}, "rounds": {}}
             self._write()
         public = public_of(bytes.fromhex(self._kept["private"]))
-        return self._identity.say(self._run.encode(), public) if self._identity else {"key": public.hex()}
+        return self._identity.sign(self._run.encode(), public) if self._identity else {"key": public.hex()}
 
     def begin(self, request: Request) -> None:
         """Record an attempt before anything is trained for it.
@@ -122,18 +122,18 @@ class SiteSums:
         public = {site: bytes.fromhex(self._kept["keys"][site]["key"]) for site in attempt.sites}
         return Keys(self._site, bytes.fromhex(self._kept["private"]), public)
 
-    def _check_keys(self, keys: Mapping[str, Said]) -> None:
+    def _check_keys(self, keys: Mapping[str, SignedKey]) -> None:
         if not self._kept:
             raise ValueError(f"{self._path} is gone, the site's key of secure sums; put it back, or start a new run")
         if before := self._kept["keys"]:
             _refuse_other_sites(before, keys)
         else:
             logger.info("site %s: the run's secure sums are of %s", self._site, ", ".join(sorted(keys)))
-        for site, said in keys.items():
+        for site, key in keys.items():
             if self._identity:
-                self._identity.check(site, self._run.encode(), said)
+                self._identity.check(site, self._run.encode(), key)
         private = bytes.fromhex(self._kept["private"])
-        Keys(self._site, private, {site: bytes.fromhex(said["key"]) for site, said in keys.items()})
+        Keys(self._site, private, {site: bytes.fromhex(key["key"]) for site, key in keys.items()})
 
     def _read(self, folder: Path) -> dict[str, Any]:
         try:
@@ -156,12 +156,12 @@ class SiteSums:
             beside.write_text(json.dumps(self._kept, indent=1) + "\n", encoding="utf-8")
 
 
-def _certified(said: Said | None) -> tuple[str, str] | None:
+def _certified(key: SignedKey | None) -> tuple[str, str] | None:
     """Return the parts of a key that stay when it is signed again at a resume."""
-    return None if said is None else (said["key"], said.get("certificate", ""))
+    return None if key is None else (key["key"], key.get("certificate", ""))
 
 
-def _refuse_other_sites(before: Mapping[str, Said], now: Mapping[str, Said]) -> None:
+def _refuse_other_sites(before: Mapping[str, SignedKey], now: Mapping[str, SignedKey]) -> None:
     """Refuse, by a ValueError that names the first, a site that is new, missing or has another key or certificate."""
     for site in sorted({*before, *now}):
         if _certified(before.get(site)) != _certified(now.get(site)):
@@ -182,7 +182,7 @@ def _check_nonce(sums: Mapping[str, Any]) -> str:
     return nonce
 
 
-def _check_form(sums: Mapping[str, Any], own: str) -> tuple[str, list[str], dict[str, Said]]:
+def _check_form(sums: Mapping[str, Any], own: str) -> tuple[str, list[str], dict[str, SignedKey]]:
     """Return nonce, sites and keys of a message's section; ValueError where they are malformed or without this site."""
     nonce, sites, keys, total = _check_nonce(sums), sums.get("sites"), sums.get("keys"), sums.get("total")
     if (
@@ -195,8 +195,8 @@ def _check_form(sums: Mapping[str, Any], own: str) -> tuple[str, list[str], dict
         raise ValueError("the server's message has no keys for the sites of a secure sum, or not this site's")
     for site in keys:
         folder_name("site", site)
-    if not all(job_section.is_public_key(said) for said in keys.values()):
+    if not all(job_section.is_public_key(key) for key in keys.values()):
         raise ValueError("the server's message has an odd key among those of a secure sum")
     if type(total) is not int or total < 1:
         raise ValueError(f"the server's message has an odd number of samples: {total!r:.80}")
-    return nonce, sites, {site: dict(said) for site, said in keys.items()}
+    return nonce, sites, {site: dict(key) for site, key in keys.items()}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from shared_components.core import evaluation
+from shared_components.core.best_checkpoint import is_best
 from shared_components.core.method import State
 from shared_components.core.partition import Role, below, cut, paste, prefixed
 from shared_components.core.task import Scores
@@ -62,7 +62,7 @@ def save_best(
 ) -> dict[str, Any]:
     """Save the validated weights if they are the best so far; return what is known of the best."""
     value = evaluation.first_value(setup.task, scores)
-    if not setup.task.metrics[0].better(value, best.get("value", math.nan)):
+    if not is_best(setup.task.metrics[0], value, best.get("value")):
         return best
     path = files.folder / "best.safetensors"
     setup.save_model(path, name=name, round=round, scores=scores)

@@ -98,7 +98,7 @@ class Masked(Plain):
         check_method(method)
 
     def enrolment(self) -> dict[str, Any]:
-        return {KEY: self._sums.say()}
+        return {KEY: self._sums.public_key()}
 
     def before_round(self, request: Request) -> Message | None:
         self._sums.begin(request)

@@ -132,11 +132,11 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
         own = startup / PARTS[kit.part]
         changes.append(_changed(own, own, _ask_no_name if kit.part == "administrator" else _require_boundary))
     changes += _start_scripts(kit)
-    said = [_write(path, text, words) for path, text, words in changes if _differs(path, text)]
+    lines = [_write(path, text, words) for path, text, words in changes if _differs(path, text)]
     for name, text, words in _templates() if kit.part == "site" else ():
         if not (path := kit.local / name).exists():
-            said.append(_write(path, text, words))
-    return said
+            lines.append(_write(path, text, words))
+    return lines
 
 
 def _start_scripts(kit: Kit) -> Iterator[tuple[Path, str, str]]:
