@@ -15,10 +15,10 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
+from shared_components.common import step_file
 from shared_components.common.atomic import NotWritten
 from shared_components.common.progress import Listener, heard
 from shared_components.common.progress_display import StepLog
-from shared_components.federation.runs import step_file
 from shared_components.flare import memory, processes, wire
 from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.patches.stream_ids import count_streams

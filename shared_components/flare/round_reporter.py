@@ -6,10 +6,10 @@ from typing import Any
 
 from shared_components.core.method import Update
 from shared_components.federation.messages import Reply
-from shared_components.federation.runs.progress import progress_line, write_scalars
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.flare import memory
 from shared_components.flare.console import Console
+from shared_components.reporting.tensorboard import progress_line, write_scalars
 
 
 class RoundReporter:

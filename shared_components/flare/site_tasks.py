@@ -15,13 +15,13 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
+from shared_components.common import step_file
 from shared_components.common.progress import Step
 from shared_components.common.sanitise import one_line
 from shared_components.federation.messages import FederationError, Message, RejectedUpdate, Reply, total_bytes
 from shared_components.federation.messages.parse_reply import parse_reply
 from shared_components.federation.messages.stored import HELD
 from shared_components.federation.protocol import Answers, Ask
-from shared_components.federation.runs import step_file
 from shared_components.flare import processes, wire
 from shared_components.flare.exchange import Exchange, Stopped
 from shared_components.flare.paths import is_simulator, last_error

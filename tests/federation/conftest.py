@@ -132,6 +132,11 @@ def make_job(method="pfedsis", **changes):
     return Job(name=f"test-{method}", method=method, **values)
 
 
+def empty(message):
+    """Return whether a message carries no tensor."""
+    return not message.pieces and not any(message.groups.values())
+
+
 def same(a, b):
     """Return whether two dictionaries hold the same tensors, bit by bit."""
     return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)

@@ -10,7 +10,7 @@ from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.server.client_sampling import sample_clients
 from shared_components.flare.results import leave_result
 from shared_components.networks.checkpoints import load_metadata
-from tests.federation.conftest import SITES, Federation, make_job, rewritten, same
+from tests.federation.conftest import SITES, Federation, empty, make_job, rewritten, same
 
 # ---- absences
 
@@ -182,7 +182,7 @@ def test_a_model_whose_consent_was_withdrawn_before_a_second_finish_is_gone(publ
 def test_personal_models_stay_at_home_without_consent(publishing, job_on_toy):
     federation = publishing(job_on_toy("fedper", rounds=1), [], [], []).run()
     replies = federation.replies()
-    assert all(reply.empty for reply in replies.values())
+    assert all(empty(reply) for reply in replies.values())
     with pytest.raises(StopIteration):
         federation.send(replies)
     record, path = outsider_of(federation)

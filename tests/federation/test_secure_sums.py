@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -192,7 +193,7 @@ def changed(federation, site, **values):
 def test_other_sites_keys_and_nonces_of_a_round_are_refused(toy_bundle, federate):
     federation = federate(secure_job()).enrol()
     said = federation.asked.messages["site-1"].header["sums"]
-    answer = federation.sites["site-1"].answer
+    answer = partial(federation.answer, "site-1")
     for site, words in (("site-1", "key for site-1 that is not its own"), ("site-3", "same key for two sites")):
         with pytest.raises(SiteRefusal, match=words):
             answer("round", changed(federation, "site-1", keys=said["keys"] | {site: said["keys"]["site-2"]}))

@@ -15,7 +15,7 @@ from shared_components.federation.setup.site_setup import set_up_site
 from shared_components.methods.ditto import NearReceived, TwoModels, personal_model
 from shared_components.methods.fedprox import Proximal
 from shared_components.networks.bundle_config import build_network, load_bundle
-from tests.federation.conftest import TINY, narrow  # noqa: F401
+from tests.federation.conftest import TINY, empty, narrow  # noqa: F401
 from tests.methods.toys import LINE, Line, context, frames, names, shared, step, updates
 
 BATCH = frames()
@@ -32,7 +32,7 @@ def network():
 
 def test_local_training_sends_no_weights_and_ends_where_each_site_would_alone(federate, tmp_path, job_on_toy):
     together = federate(job_on_toy("local"), folder=tmp_path / "a").enrol()
-    assert all(reply.empty for reply in together.replies().values())
+    assert all(empty(reply) for reply in together.replies().values())
     together.run().finish()
     assert not together.weights()
     alone = federate(job_on_toy("fedavg"), folder=tmp_path / "b", names=["site-1"]).run().finish()

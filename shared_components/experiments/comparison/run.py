@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from shared_components.common import machine
 from shared_components.common.atomic import lock, write_json
 from shared_components.common.progress import heard, under
+from shared_components.common.step_file import StepFile
 from shared_components.core import evaluation
 from shared_components.core.initial_weights import FILE
 from shared_components.core.method import load_method
@@ -37,7 +38,6 @@ from shared_components.experiments.comparison.plan import BEST_OF, HELD_OUT, SCO
 from shared_components.experiments.comparison.sites import changed_sites
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import FederationError, Job
-from shared_components.federation.runs.step_file import StepFile
 from shared_components.federation.server.published_models import task_of
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.setup.site_setup import set_up_site

@@ -34,7 +34,6 @@ from shared_components.federation.messages import Job, Message, Place, Request, 
 from shared_components.federation.messages.schema import PUBLISHED_MODELS, REPLY
 from shared_components.federation.messages.wire_format import unpack_request
 from shared_components.federation.privacy.gaussian import Randomness
-from shared_components.federation.runs.progress import write_scalars
 from shared_components.federation.runs.store import RoundFiles
 from shared_components.federation.secure_sums.identity import Identity
 from shared_components.federation.setup.allowed_payload import Expected
@@ -45,6 +44,7 @@ from shared_components.federation.site.agreed_job import agreed_job, keep_agreed
 from shared_components.federation.site.disclosure import what_leaves
 from shared_components.federation.site.state import SiteState, restore, save, save_best
 from shared_components.federation.site.upload import Plain, Sender, upload_of
+from shared_components.reporting.tensorboard import write_scalars
 
 logger = logging.getLogger(__name__)
 

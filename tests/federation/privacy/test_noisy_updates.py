@@ -19,7 +19,7 @@ from shared_components.federation.runs.store import RoundFiles
 from shared_components.federation.site.noisy_updates import check_entered, check_stripped
 from shared_components.flare.outgoing_check import check_reply
 from shared_components.networks import bundle_config
-from tests.federation.conftest import NOT_TINY, make_job, same
+from tests.federation.conftest import NOT_TINY, empty, make_job, same
 from tests.federation.privacy.conftest import NOISE, entries, plain_job, private_job
 
 COVERED = (
@@ -106,7 +106,7 @@ def test_what_depends_on_the_data_stays_and_what_the_site_keeps_is_not_noisy(fed
     noisy.send(found)
     noisy.send(noisy.replies())
     for reply in noisy.replies().values():
-        assert reply.header == {"round": 2} and reply.empty
+        assert reply.header == {"round": 2} and empty(reply)
     noisy.finish()
     assert (noisy.server.folder / "site-1" / "final.json").is_file()
     records = (noisy.server.folder / "server" / "rounds.jsonl").read_text()
