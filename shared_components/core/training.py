@@ -2,8 +2,8 @@
 
 A bundle runs `train_step` inside MONAI's SupervisedTrainer; a federation's executor runs it in
 `local_iterations`, which imports nothing but torch (a simulator starts a process per task, and MONAI costs
-five seconds to import). A test proves both give equal bits. `check_network` refuses a network that does not fit task and method, `check_answers` one of another library
-that does not do what a task asks for.
+five seconds to import). A test proves both give equal bits. `check_network` refuses a network that does not fit task
+and method, `check_answers` one of another library that does not do what a task asks for.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def conduct(server: ServerRunner) -> Conversation:
         messages = server.round_messages()
         answers = yield Ask("round", messages, server.needed(messages))
         if messages := server.unmask_messages(answers.replies, answers.failures):
-            opened = yield Ask("unmask", messages, server.needed_to_unmask)
+            opened = yield Ask("unmask", messages, server.upload.to_unmask)
             server.unmasked(opened.replies, opened.failures)
         server.finish_round(answers.replies, answers.failures)
         del answers  # a model of every site, which the next round would wait beside

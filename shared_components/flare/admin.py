@@ -154,7 +154,6 @@ class Administrator:
         return "; ".join(details) or (history[-1] if history else "")
 
     def _log(self, job: str) -> str:
-        """Return the server's log of a job, in FLARE's JSON records; empty if there is none yet."""
         with explain_errors(
             f"{self.name} may not read a job's log (get_job_log in the server's authorization.json)", job
         ):
@@ -191,7 +190,6 @@ def listed(meta: Mapping[str, Any], system: api_spec.SystemInfo) -> Listed:
 
 
 def _seconds(when: Any) -> float:
-    """Convert one of FLARE's times, seconds or ISO text, to seconds; 0 if it is neither."""
     try:
         return float(when) if isinstance(when, int | float) else datetime.fromisoformat(when).timestamp()
     except (TypeError, ValueError):

@@ -134,7 +134,6 @@ class FederationController(Controller):
             self._report(server, fl_ctx)
 
     def _open(self, job: Job, fl_ctx: FLContext) -> ServerRunner:
-        """Begin a run, or resume one."""
         folder = open_run(job, runs_folder(fl_ctx), resume=self._what_to_resume(fl_ctx))
         if not is_simulator(fl_ctx):
             note_submission(folder, fl_ctx.get_job_id())
@@ -173,7 +172,6 @@ class FederationController(Controller):
         return self.resume or (is_simulator(fl_ctx) and os.environ.get(RESUME_VARIABLE) == "1")
 
     def _find_data(self, fl_ctx: FLContext, job: Job, number: int) -> Site:
-        """Return the server's own data, for methods that train at the server."""
         scenes = runs_folder(fl_ctx) / "scenes" if is_simulator(fl_ctx) else None
         return find_site(SERVER, local=local_folder(fl_ctx), scenes=scenes, job=job, index=number)
 

@@ -100,7 +100,6 @@ def _check_sums(message: Message, request: Request, expected: Expected) -> None:
 
 
 def _check_finish(message: Message, expected: Expected, site: Site) -> None:
-    """Accept whole models of a site that consents, and no other tensor."""
     if message.pieces or set(message.groups) - {*PUBLISHED_MODELS}:
         named = sorted(message.groups) or ["pieces"]
         raise ValueError(f"{named[0]} is nothing that is sent at the finish")

@@ -118,7 +118,6 @@ class SiteTasks:
         self._console.look()
 
     def _ended(self, title: str, exchange: Exchange, folder: Path, fl_ctx: FLContext) -> FederationError:
-        """Return which sites had failed when FLARE ended the job, and which were still at work."""
         note_dead(exchange, folder)
         if not is_simulator(fl_ctx):
             found = Answers({}, exchange.failures).reasons() or "no site had failed"

@@ -74,9 +74,5 @@ def _unread(tensors: Mapping[str, Any]) -> Mapping[str, Any]:
     if not any(isinstance(value, _LazyRef) for value in tensors.values()):
         return tensors
     return StoredPieces(
-        {n: v.materialize if isinstance(v, _LazyRef) else partial(_itself, v) for n, v in tensors.items()}
+        {n: v.materialize if isinstance(v, _LazyRef) else partial(tensors.__getitem__, n) for n, v in tensors.items()}
     )
-
-
-def _itself(value: Any) -> Any:
-    return value

@@ -160,9 +160,10 @@ def test_what_leaves_is_of_the_network_that_the_servers_job_chooses(site):
     ],
 )
 def test_of_a_job_that_cannot_be_nothing_leaves(site, network, words):
-    question = asked(job=make_job("fedavg", bundle="fedst"))
-    question.header["job"]["network"] = network
-    refused(Message({"round": 1}), question, site, words)
+    """A job with code cannot be built; other settings are refused where the payload follows from them."""
+    values = make_job("fedavg", bundle="fedst").to_json() | {"network": network}
+    with pytest.raises(ValueError, match=words):
+        check_reply(Message({"round": 1}), asked(job=Job.from_json(values)), site)
 
 
 # ---- plain values

@@ -273,7 +273,7 @@ def test_a_server_does_not_get_local_weights_out_of_a_run(by_hand, workspace, mo
         data, message = copied(sent.data), wire.from_wire(copied(sent.data))
         if sent.name == "round" and message.header["round"] == 1:
             if way == "filter":
-                monkeypatch.setattr(site_module, "agreed_job", lambda t, header, *_, **__: Job.from_json(header["job"]))
+                monkeypatch.setattr(site_module, "agreed_job", lambda request, *_, **__: request.job)
             still = {**TINY, "iterations": 1, "learning_rate": 0.0, "weight_decay": 0.0}
             message.header["job"].update(method="fedavg", training=still)
             data = copied(wire.to_shareable(message))

@@ -1,15 +1,6 @@
 """Messages between server and site, the job that they belong to, and their parsers."""
 
-from shared_components.federation.messages.job import (
-    BF16,
-    FLOAT32,
-    LARGEST,
-    MOST_SITES,
-    Job,
-    Wire,
-    folder_name,
-    with_changes,
-)
+from shared_components.federation.messages.job import BF16, FLOAT32, Job, Wire, folder_name, with_changes
 from shared_components.federation.messages.message import (
     FederationError,
     Message,
@@ -22,6 +13,6 @@ from shared_components.federation.messages.message import (
 )
 
 __all__ = [
-    "BF16", "FLOAT32", "LARGEST", "MOST_SITES", "FederationError", "Job", "Message", "Place", "RejectedUpdate", "Reply",
-    "Request", "SiteRefusal", "Wire", "folder_name", "total_bytes", "with_changes",
+    "BF16", "FLOAT32", "FederationError", "Job", "Message", "Place", "RejectedUpdate", "Reply", "Request",
+    "SiteRefusal", "Wire", "folder_name", "total_bytes", "with_changes",
 ]  # fmt: skip

@@ -22,7 +22,10 @@ def check_pieces(
     Raises:
         RejectedUpdate: The sentence names the first such piece, or how far the update went.
     """
-    _same_names(pieces, sent)
+    if missing := [name for name in sent if name not in pieces]:
+        raise RejectedUpdate(f"{len(missing)} of its pieces are missing, the first is {missing[0]}")
+    if extra := [name for name in pieces if name not in sent]:
+        raise RejectedUpdate(f"it has pieces that nobody asked for, the first is {extra[0]}")
     for name, place in sent.items():
         value = pieces[name]
         if value.shape != place.shape or value.dtype != place.dtype:
@@ -36,13 +39,6 @@ def check_pieces(
     limit = noise + largest_change * (1 + math.sqrt(sum(_squared(sent[name].double()) for name in weights)))
     if not change <= limit:
         raise RejectedUpdate(f"it moved the weights by {change:.3g}; the job allows {limit:.3g} (largest_change)")
-
-
-def _same_names(pieces: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> None:
-    if missing := [name for name in sent if name not in pieces]:
-        raise RejectedUpdate(f"{len(missing)} of its pieces are missing, the first is {missing[0]}")
-    if extra := [name for name in pieces if name not in sent]:
-        raise RejectedUpdate(f"it has pieces that nobody asked for, the first is {extra[0]}")
 
 
 def _squared(value: Tensor) -> float:

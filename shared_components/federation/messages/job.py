@@ -176,7 +176,6 @@ def with_changes(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dic
 
 
 def _merged(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping with some entries changed, at any depth."""
     merged = dict(own)
     for key, value in changes.items():
         inner = merged.get(key)

@@ -117,8 +117,7 @@ RECORDED = ("samples", "loss", "metrics", "seconds", "memory_mb")
 PROFILE = ("samples", "card", "items", "fixed", "prepared", "start")
 """Reply fields of a site's profile: an enrolment has all of them."""
 PUBLISHED_MODEL, PUBLISHED_RESULT = PUBLISHED_MODELS = ("model", "result")
-"""Groups with a site's whole model at the finish, and the items of `publish` that allow them: the first for the model of
-unseen sites, the second for the job's result."""
+"""Groups with a site's whole model at the finish, and the items of `publish` that allow them."""
 
 
 def leaves_with_noise(name: str) -> bool:
@@ -162,7 +161,8 @@ def check_reply_header(task: str, header: object, who: str, *, required: Collect
     for name in set(values) - {"items", KEY}:
         if odd := next((text for text in _texts(values[name]) if not text.isprintable()), ""):
             raise ValueError(f"{who}: {name} holds the text {shown(odd)}; a name has no control characters")
-    check_items(values.get("items", {}))
+    for name, item in values.get("items", {}).items():
+        check_item(name, item)
     for name, aside in (("metrics", ()), ("final", ("site", "split"))):
         scores = {key: item for key, item in values.get(name, {}).items() if key not in aside}
         _check_scores(scores, f"{who}: {name}")
@@ -188,12 +188,6 @@ def check_request_header(task: str, header: object, who: str) -> dict[str, Any]:
     return dict(values)
 
 
-def check_items(items: Mapping[str, Any]) -> None:
-    """Refuse profile items that do not exist or have another form; ValueError names the first."""
-    for name, item in items.items():
-        check_item(name, item)
-
-
 def _check_scores(scores: Mapping[str, Any], where: str) -> None:
     """Refuse what is no metric, values of a metric that are no numbers, and too many numbers."""
     for name, item in scores.items():
@@ -210,7 +204,6 @@ def _count(value: object) -> int:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield all texts of a value, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping | list):

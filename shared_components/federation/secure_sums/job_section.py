@@ -9,7 +9,7 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
-from shared_components.common.schema import Schema, fits
+from shared_components.common.schema import Schema
 from shared_components.core.method import Method
 from shared_components.core.partition import Pieces
 from shared_components.federation.secure_sums.fixed_point import FRACTION_BITS
@@ -87,8 +87,3 @@ class PublicKey(Schema, frozen=True):
     key: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     signature: Annotated[str, Meta(pattern=r"^[0-9a-f]{2,2048}\Z")] = ""
     certificate: Annotated[str, Meta(pattern=r"^[A-Za-z0-9+/=\n -]{1,20000}\Z")] = ""
-
-
-def is_public_key(value: object) -> bool:
-    """Return whether a value has the form of a public key, alone or with signature and certificate."""
-    return fits(value, PublicKey) and isinstance(value, Mapping) and len(value) != 2

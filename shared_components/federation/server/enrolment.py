@@ -90,16 +90,15 @@ class EnrolmentReader:
         """Build what each card's sites answer with once; FederationError where the card does not fit the job."""
         if card not in self._expected:
             try:
-                self._expected[card] = self._expect(card)
+                bundle = self._job.open_bundle()
+                if card.kind not in bundle.tasks:
+                    kinds = ", ".join(bundle.tasks)
+                    raise ValueError(f"the network of {bundle.name} learns {kinds}, and no {card.kind!r}")
+                task = make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs)
+                self._expected[card] = expect(self._job, self._method, task)
             except ValueError as error:
                 raise FederationError(f"{site} enrols with a task that does not fit the job: {error}") from error
         return self._expected[card]
-
-    def _expect(self, card: Card) -> Expected:
-        bundle = self._job.open_bundle()
-        if card.kind not in bundle.tasks:
-            raise ValueError(f"the network of {bundle.name} learns {', '.join(bundle.tasks)}, and no {card.kind!r}")
-        return expect(self._job, self._method, make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs))
 
     def _first_weights(self, expected: Expected, card: Card) -> FirstWeights:
         """Build each card's network once; FederationError where this machine lacks what the job begins from."""
@@ -221,7 +220,6 @@ COMPARED: tuple[tuple[str, str, Callable[[Enrolment], Hashable]], ...] = (
 
 
 def _minority(what: str, values: Mapping[str, Hashable], where: str) -> dict[str, str]:
-    """Return the sites whose value is not that of more than half of them."""
     groups: dict[Hashable, list[str]] = {}
     for site, value in values.items():
         groups.setdefault(value, []).append(site)
@@ -272,7 +270,6 @@ _CHANGED_PROFILE = {
 
 
 def _vector_of(profile: Profile) -> str:
-    """Return the encoder and the length of a published text vector; empty where there is none."""
     item = profile.items.get(TEXT_VECTOR)
     return f"{item['encoder']}, {counted(len(item['values']), 'number')}" if item else ""
 

@@ -43,7 +43,7 @@ def given_models(
     *,
     largest_change: float,
 ) -> dict[str, Pieces]:
-    """Return the whole models in this group (see `PUBLISHED_MODELS`) of the replies to the finish, in order of ``sites``.
+    """Return the whole models in a group (`PUBLISHED_MODELS`) of the replies to the finish, in order of ``sites``.
 
     A model whose tensors differ from the ``expected`` ones of its site in name, shape or type, or move further than
     ``largest_change`` allows an update, is left out with a warning.
@@ -162,7 +162,6 @@ def write_models(
 
 
 def _notes(job: Job, method: Method, state: ServerState, card: Card) -> dict[str, str]:
-    """Return the header of an outsider's model."""
     bundle = job.open_bundle()
     size = bundle.training.height, bundle.training.width
     numbers = bundle.tasks.get(card.kind, {})

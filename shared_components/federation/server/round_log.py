@@ -25,11 +25,6 @@ class RoundLog:
         self.records: list[Record] = []
         self._noted: dict[str, Record] = {}  # of the round under way
 
-    @property
-    def last_aggregation(self) -> Record:
-        """The record of the last aggregation."""
-        return next(record for record in reversed(self.records) if record["kind"] == "aggregation")
-
     def note(self, site: str, reply: Reply, sent: Message, partition: Partition, *, round: int) -> Record:
         """Record a site's ``reply`` to ``sent`` once in the round under way; return the record."""
         if site not in self._noted:

@@ -81,7 +81,8 @@ class ServerRunner:
     ) -> None:
         self.job, self.folder = job, folder
         self.method: Method = load_method(job.method, **job.arguments)
-        self.state = ServerState.of_new_run(sites)
+        ordered = site_order(sites)
+        self.state = ServerState(ordered, {site: number for number, site in enumerate(ordered)})
         self.upload = upload_of(job, folder.name, project)
         self.round_log = RoundLog(folder / "server" / RECORDS, self.upload)
         self.training = ServerTraining(job, find_data, start_weights)
@@ -98,11 +99,6 @@ class ServerRunner:
         return max(self.wanted(asked), self.method.requires.min_sites, self.upload.least)
 
     @property
-    def needed_to_unmask(self) -> int:
-        """How many sites must open their shares of a sum's masks."""
-        return self.upload.to_unmask
-
-    @property
     def records(self) -> list[dict[str, Any]]:
         """The records of all rounds so far."""
         return self.round_log.records
@@ -110,7 +106,7 @@ class ServerRunner:
     @property
     def last_record(self) -> dict[str, Any]:
         """The record of the last aggregation."""
-        return self.round_log.last_aggregation
+        return next(record for record in reversed(self.records) if record["kind"] == "aggregation")
 
     # ---- enrolment
 
@@ -208,7 +204,6 @@ class ServerRunner:
         self.upload.unmasked(replies, failures)
 
     def _sampled(self) -> list[str]:
-        """Return the sites that the current round asks."""
         seed, least = self.job.open_bundle().training.seed, self.method.requires.min_sites
         fraction = self.job.client_fraction
         return sample_clients(self.state.sites, self.state.round, fraction=fraction, seed=seed, least=least)

@@ -31,12 +31,6 @@ class ServerState:
     answered: dict[str, int] = field(default_factory=dict)  # the last round in which each site's update counted
     own: dict[str, Any] | None = None  # header of the profile of the server's own data, where it trains
 
-    @classmethod
-    def of_new_run(cls, sites: Sequence[str]) -> ServerState:
-        """Return the state before enrolment."""
-        ordered = site_order(sites)
-        return cls(ordered, {site: n for n, site in enumerate(ordered)})
-
     def pack(self, records: list[dict[str, Any]]) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the state's tensors and values, with the records of the rounds so far."""
         groups = {"shared": self.models.shared, "state": self.aggregator, "kept": self.kept}

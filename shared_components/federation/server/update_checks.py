@@ -11,7 +11,6 @@ import torch
 from shared_components.core.method import Update
 from shared_components.core.partition import CheckExtra, Pieces
 from shared_components.federation.messages.message import RejectedUpdate
-from shared_components.federation.messages.schema import RECORDED
 
 MEASURED = frozenset({torch.float32, torch.float64})  # what methods measure, and sites send as extras
 LARGEST_EXTRA = 1e9  # of any extra: losses, traces, sensitivities and prototypes are far below
@@ -73,8 +72,3 @@ def outlying_extras(updates: Sequence[Update]) -> dict[str, str]:
 
 def _largest(pieces: Pieces) -> float:
     return max((float(value.abs().max()) for value in pieces.values() if value.numel()), default=0.0)
-
-
-def recorded_values(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the reply fields that are saved in the run log."""
-    return {key: header[key] for key in RECORDED if key in header}

@@ -13,6 +13,7 @@ from shared_components.core.method import Method, Update
 from shared_components.core.partition import Pieces
 from shared_components.federation.messages import FederationError, Job, Message, RejectedUpdate, Reply
 from shared_components.federation.messages.check_pieces import check_pieces
+from shared_components.federation.messages.schema import RECORDED
 from shared_components.federation.messages.wire_format import unpack, unpack_change
 from shared_components.federation.privacy.gaussian import UNIT, Privacy, epsilon, farthest, why_not_private
 from shared_components.federation.secure_sums import job_section, masks
@@ -20,7 +21,7 @@ from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_
 from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.secure_sums.keys import check_public
 from shared_components.federation.secure_sums.shares import SHARE
-from shared_components.federation.server.update_checks import check_extras, recorded_values
+from shared_components.federation.server.update_checks import check_extras
 
 SUM = "sum"  # the name of the one update that the aggregator sees
 
@@ -91,7 +92,7 @@ class Plain:
 
     def recorded_values(self, reply: Reply) -> dict[str, Any]:
         """Return fields for the record of a reply."""
-        return recorded_values(reply.header)
+        return {key: reply.header[key] for key in RECORDED if key in reply.header}
 
     def spent(self, records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
         """Return fields for the aggregation's record on the privacy spent according to earlier records."""
@@ -152,12 +153,7 @@ class Masked(Plain):
             raise FederationError(str(error)) from error
 
     def enrol(self, site: str, reply: Reply) -> None:
-        """Store a site's public key.
-
-        Raises:
-            FederationError: It is missing, invalid, another site's, or not vouched for by the site's certificate: all
-                sites would refuse it.
-        """
+        """Store a site's public key; FederationError where all sites would refuse it."""
         if job_section.KEY not in reply.header:
             raise FederationError(f"{site} enrols without a key for secure sums; use one version of surgfl everywhere")
         key = reply.header[job_section.KEY]
@@ -174,10 +170,7 @@ class Masked(Plain):
         self._keys[site] = key
 
     def begin(self, round: int, asked: Sequence[str], samples: Mapping[str, int]) -> dict[str, Any]:
-        """Begin an attempt at a round; FederationError where the threshold does not fit the number of sites.
-
-        Every site stores the list of the keys of all sites of the run.
-        """
+        """Begin an attempt at a round; every site stores the keys of all sites of the run."""
         try:
             self._attempt = masks.Attempt(self._run, round, os.urandom(16).hex(), tuple(asked), self.to_unmask)
         except ValueError as error:
@@ -228,11 +221,7 @@ class Masked(Plain):
             self._opened[site] = {name: [job_section.as_bytes(row) for row in rows] for name, rows in content.items()}
 
     def combine(self, updates: Collection[Update], shared: Pieces) -> Sequence[Update]:
-        """Return the updates' mean alone, weighted by samples, checked like a single site's update.
-
-        Raises:
-            FederationError: Too few sites have opened their shares, some do not fit, or the mean is not valid.
-        """
+        """Return only the updates' mean, weighted by samples, and checked like a single site's update."""
         round, samples = self._current.round, sum(update.samples for update in updates)
         try:
             total = masks.take_off(self._current, self._masked, self._opened)

@@ -98,7 +98,6 @@ def _rendered(scenes: Path, job: Job, index: int, *, simulated: bool) -> Path:
 
 
 def _of_set(folder: Path, sizes: Mapping[str, Any], index: int) -> Path:
-    """Render the site of this number in a set, which has its own looks, layouts, tasks and videos."""
     from shared_components.data.synthetic.site_sets import write_set_site
 
     film = {"frames": sizes["frames_per_video"], "height": sizes["height"], "width": sizes["width"]}
@@ -106,7 +105,6 @@ def _of_set(folder: Path, sizes: Mapping[str, Any], index: int) -> Path:
 
 
 def _label(sizes: Mapping[str, object]) -> str:
-    """Return a folder name for sites rendered at these sizes."""
     label = "-".join(f"{key}_{'_'.join(map(str, _values(sizes[key])))}" for key in sorted(sizes))
     return label if len(label) <= _LONGEST_LABEL else hashlib.sha256(label.encode()).hexdigest()
 

@@ -150,7 +150,6 @@ def _pieces(task: str, expected: Expected, why: str, wire: Wire = FLOAT32) -> It
 
 
 def _consented(task: str, name: str, form: str, size: int, publish: Collection[str] | None, why: str) -> Leaving:
-    """Return what leaves with the site's consent alone."""
     if publish is None:
         return Leaving(task, "item", name, form, size, None, f"if site.yaml publishes it; {why}")
     consent = "published in site.yaml" if name in publish else f"not published in site.yaml: it {STAYS}"
@@ -192,7 +191,6 @@ def _plain(task: str, name: str, withhold: Collection[str]) -> Leaving:
 
 
 def _form(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """Write the shapes of a few tensors out, and count many."""
     if shapes == {"value": ()}:
         return "one number"
     if len(shapes) > 4:

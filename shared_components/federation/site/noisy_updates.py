@@ -23,10 +23,11 @@ from shared_components.data.site import Site, SiteError
 from shared_components.federation.messages import Job, Message, Request
 from shared_components.federation.messages.schema import leaves_with_noise
 from shared_components.federation.messages.wire_format import pack_change
-from shared_components.federation.privacy.gaussian import Privacy, Randomness, clip_and_noise, epsilon
+from shared_components.federation.privacy.gaussian import Privacy, clip_and_noise, epsilon
 from shared_components.federation.privacy.ledger import Entry, alone, enter, ledgers, owners, read_ledger, releases
 from shared_components.federation.runs.store import DamagedState, RoundFiles, hash_of, named_groups
 from shared_components.federation.setup.limits import limits_file, limits_of
+from shared_components.federation.site.sender import Sender
 
 SAMPLES = 1  # reported by every site: its real number depends on its data
 RECORD = "privacy.json"
@@ -56,15 +57,13 @@ def check_entered(reply: Message, site: Site, *, job: str, run: str, round: int)
 
 
 class Release:
-    """The noisy updates of one site in one run; ``folder`` is the site's in the run, ``random`` the noise's source."""
+    """The noisy updates of one site in one run."""
 
-    def __init__(
-        self, privacy: Privacy, job: Job, site: Site, *, name: str, folder: Path, run: str, random: Randomness
-    ) -> None:
-        self.privacy, self.job, self.site, self.name = privacy, job, site, name
-        self.folder, self.run, self._random = folder, run, random
+    def __init__(self, privacy: Privacy, job: Job, site: Site, sender: Sender) -> None:
+        self.privacy, self.job, self.site = privacy, job, site
+        self.name, self.run, self.folder, self._random = sender.name, sender.run, sender.folder, sender.random
         # as many as the site's states: a server may repeat the request of two rounds ago
-        self._sent = RoundFiles(folder / "sent", of=f"{job.name}/{run}/{name}, sent", keep=3)
+        self._sent = RoundFiles(self.folder / "sent", of=f"{job.name}/{self.run}/{self.name}, sent", keep=3)
 
     def refuse_beyond_budget(self, rounds: int) -> None:
         """Refuse ``rounds`` more updates if they would spend more than the site allows.
@@ -141,7 +140,6 @@ class Release:
         return (entry.job, entry.run) == (self.job.name, self.run)
 
     def _write_record(self) -> None:
-        """Write the privacy spent by the run into the site's folder, for its report."""
         entries = read_ledger(ledgers(self.site)[0])
         own = [entry for entry in entries if self._is_own(entry)]
         delta = self.privacy.delta

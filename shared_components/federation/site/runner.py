@@ -42,8 +42,9 @@ from shared_components.federation.setup.site_setup import SiteSetup, set_up_site
 from shared_components.federation.site import disclosure
 from shared_components.federation.site.agreed_job import agreed_job, keep_agreed, site_folder
 from shared_components.federation.site.disclosure import what_leaves
+from shared_components.federation.site.sender import Sender
 from shared_components.federation.site.state import SiteState, restore, save, save_best
-from shared_components.federation.site.upload import Plain, Sender, upload_of
+from shared_components.federation.site.upload import Plain, upload_of
 from shared_components.reporting.tensorboard import write_scalars
 
 logger = logging.getLogger(__name__)
@@ -90,15 +91,12 @@ class SiteRunner:
         """Run one task.
 
         Returns:
-            The reply. Its header has ``round``, ``seconds`` and ``memory_mb``; enrol: ``samples``, ``card``,
-            ``items``, ``partition``, ``fixed``, ``prepared``, ``start``, ``sums_key``; round: ``samples``,
-            ``loss``, ``metrics``; finish: ``metrics``, ``final``. With ``privacy`` it has what `schema.REPLY`
-            declares as ``with_noise``.
+            The reply; `schema.REPLY` declares its plain values.
 
         Raises:
             SiteRefusal: The site cannot take part; the sentence names it and the remedy.
         """
-        handlers = {"enrol": self._enrol, "round": self._round, "unmask": self._unmask, "finish": self._finish}
+        handlers = {"enrol": self._enrol, "round": self._round, "finish": self._finish}
         started = time.perf_counter()
         report_progress("starting")
         self._began = machine.process_start() if not SiteRunner.answered_before else started
@@ -106,8 +104,10 @@ class SiteRunner:
         try:
             request = replace(request, job=agreed_job(request, self._folder, site=self.name))
             site = self._find_site(request.job, request.place.number)
-            upload = self._upload(request, site)
-            reply = handlers[request.task](request, site, upload)
+            sender = Sender(self.name, request.run, self._files(request).folder, self._identity, self._random)
+            upload = upload_of(request.job, site, sender)
+            unmasks = request.task == "unmask"
+            reply = upload.unmask(request) if unmasks else handlers[request.task](request, site, upload)
         except NotWritten as error:
             raise SiteRefusal(f"site {self.name}: {error}") from error
         except (SiteError, ValueError, FloatingPointError, KeyError) as error:
@@ -152,7 +152,6 @@ class SiteRunner:
         return Message(profile, pieces)
 
     def _write_what_leaves(self, setup: SiteSetup, request: Request) -> None:
-        """Write a report of what this job lets leave the site, before anything is sent."""
         expected = Expected(setup.method, setup.task, setup.network.state_dict(), setup.partition)
         report = what_leaves(request.job, expected, publish=setup.site.publish, withhold=setup.site.withhold)
         path = self._files(request).folder / disclosure.FILE
@@ -160,7 +159,6 @@ class SiteRunner:
         logger.info("site %s: %s; %s has the rest", self.name, report.sentence(), path)
 
     def _warn_of_unseen_objects(self, setup: SiteSetup, request: Request) -> None:
-        """Warn of videos to score that show nothing to follow where they begin."""
         if setup.task.prompting is None:
             return
         for split in ("validation", "test"):
@@ -189,7 +187,6 @@ class SiteRunner:
             logger.warning("site %s has %s, fewer than a batch of %d: %s", self.name, count, training.batch_size, how)
 
     def _items(self, setup: SiteSetup, dataset: SampleDataset, place: Place) -> dict[str, Any]:
-        """Measure the profile items that the method asks for and the site publishes."""
         method, site = setup.method, setup.site
         facts = facts_of(site, number=place.number, count=place.numbers)
         if refused := sorted(method.requires.items - set(site.publish)):
@@ -233,9 +230,6 @@ class SiteRunner:
         pieces = cut(setup.network.state_dict(), setup.partition, Role.GLOBAL, Role.MIXED)
         return upload.update(request, reply, pieces, extras)
 
-    def _unmask(self, request: Request, site: Site, upload: Plain) -> Message:
-        return upload.unmask(request)
-
     def _restore(self, request: Request, site: Site) -> tuple[SiteSetup, SiteState]:
         """Set the network to the site's state after its last round and the pieces that it has received."""
         setup = set_up_site(request.job, site, start_weights=self._start_weights)
@@ -243,10 +237,6 @@ class SiteRunner:
         paste(request.pieces, setup.partition, setup.network.state_dict())
         self._condition(setup, request, again=state.restored)
         return setup, state
-
-    def _upload(self, request: Request, site: Site) -> Plain:
-        sender = Sender(self.name, request.run, self._files(request).folder, self._identity, self._random)
-        return upload_of(request.job, site, sender)
 
     def _local_round(self, setup: SiteSetup, request: Request, state: SiteState) -> LocalRound:
         dataset = self._training_samples(setup, request)
@@ -277,7 +267,6 @@ class SiteRunner:
         )
 
     def _finish(self, request: Request, site: Site, upload: Plain) -> Message:
-        """Write the site's model, its metrics at full resolution and pictures into the site's own folder."""
         setup, state = self._restore(request, site)
         files, clock = self._files(request), _Clock(self._began)
         clock.mark("starting")
@@ -316,7 +305,6 @@ class SiteRunner:
         return setup.dataset([sample for sample in pool if not sample.added] + list(seen.values()))
 
     def _samples(self, setup: SiteSetup, request: Request, split: str, *, name: str = "") -> list[Sample]:
-        """List a split without the samples that were quarantined at enrolment."""
         path = self._files(request, name).folder / QUARANTINE
         quarantined = {tuple(place) for place in json.loads(path.read_text("utf-8"))}
         return [s for s in samples(setup.site, split, setup.task.spec) if _place(s) not in quarantined]
@@ -345,7 +333,6 @@ class _Clock:
 
 
 def _check_data(setup: SiteSetup) -> list[tuple]:
-    """Read every sample once; return the places of those that are quarantined."""
     from shared_components.data.check import check_site  # needed at enrolment only
 
     problems = check_site(setup.site, spec=setup.task.spec, required=("train", "validation"))

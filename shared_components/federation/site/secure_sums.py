@@ -17,14 +17,16 @@ from typing import Any
 from torch import Tensor
 
 from shared_components.common.atomic import atomically
+from shared_components.common.schema import fits
 from shared_components.core.partition import Pieces
 from shared_components.federation.messages import Job, Request, folder_name
 from shared_components.federation.runs.store import rounds_in
 from shared_components.federation.secure_sums import job_section
 from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_pieces
-from shared_components.federation.secure_sums.identity import Identity, SignedKey
+from shared_components.federation.secure_sums.identity import SignedKey
 from shared_components.federation.secure_sums.keys import KEY, Keys, public_of
 from shared_components.federation.secure_sums.masks import Attempt, mask, unmask
+from shared_components.federation.site.sender import Sender
 
 FILE = "secure_sums.json"
 
@@ -32,17 +34,18 @@ logger = logging.getLogger(__name__)
 
 
 class SiteSums:
-    """One site's secure sums in a run; without ``identity``, its startup kit, the server alone vouches for keys.
+    """One site's secure sums in a run; without a startup kit the server alone vouches for keys.
 
     Raises:
         ValueError: The file is damaged, or gone although a round has been trained.
     """
 
-    def __init__(self, job: Job, site: str, run: str, folder: Path, identity: Identity | None = None) -> None:
+    def __init__(self, job: Job, sender: Sender) -> None:
         assert job.sums is not None
-        self._settings, self._site, self._path, self._identity = job.sums, site, folder / FILE, identity
-        self._run = f"{job.name}/{run}"
-        self._kept = self._read(folder)
+        self._settings, self._site, self._path = job.sums, sender.name, sender.folder / FILE
+        self._identity = sender.identity
+        self._run = f"{job.name}/{sender.run}"
+        self._kept = self._read(sender.folder)
 
     def public_key(self) -> SignedKey:
         """Return the site's public key for the enrolment, signed where there is a kit; create the key once."""
@@ -113,7 +116,8 @@ class SiteSums:
         opened = unmask(attempt, self._keys(attempt), sealed)
         self._kept["rounds"][str(round)] = {**kept, "opened": chosen}
         self._write()
-        return {job_section.OPENED: {site: _rows(rows) for site, rows in opened.items()}}
+        rows = job_section.as_tensors({site: b"".join(shares) for site, shares in opened.items()})
+        return {job_section.OPENED: {site: rows[site].reshape(len(shares), -1) for site, shares in opened.items()}}
 
     def _attempt(self, round: int, nonce: str, sites: Sequence[str]) -> Attempt:
         return Attempt(self._run, round, nonce, tuple(sites), self._settings.threshold)
@@ -171,10 +175,6 @@ def _refuse_other_sites(before: Mapping[str, SignedKey], now: Mapping[str, Signe
             )
 
 
-def _rows(rows: Sequence[bytes]) -> Tensor:
-    return job_section.as_tensors({"": b"".join(rows)})[""].reshape(len(rows), -1)
-
-
 def _check_nonce(sums: Mapping[str, Any]) -> str:
     nonce = sums.get("nonce")
     if not isinstance(nonce, str) or not re.fullmatch(r"[0-9a-f]{32}", nonce):
@@ -195,7 +195,8 @@ def _check_form(sums: Mapping[str, Any], own: str) -> tuple[str, list[str], dict
         raise ValueError("the server's message has no keys for the sites of a secure sum, or not this site's")
     for site in keys:
         folder_name("site", site)
-    if not all(job_section.is_public_key(key) for key in keys.values()):
+    # a signature comes with a certificate, so that a key has one part or three
+    if not all(fits(k, job_section.PublicKey) and isinstance(k, Mapping) and len(k) != 2 for k in keys.values()):
         raise ValueError("the server's message has an odd key among those of a secure sum")
     if type(total) is not int or total < 1:
         raise ValueError(f"the server's message has an odd number of samples: {total!r:.80}")

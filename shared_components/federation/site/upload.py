@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from shared_components.core.method import Extras, Method
@@ -13,12 +11,11 @@ from shared_components.data.site import Site
 from shared_components.federation.messages import Job, Message, Request, SiteRefusal
 from shared_components.federation.messages.check_pieces import check_pieces
 from shared_components.federation.messages.wire_format import pack, pack_change
-from shared_components.federation.privacy.gaussian import Randomness
-from shared_components.federation.secure_sums.identity import Identity
 from shared_components.federation.secure_sums.job_section import KEY, check_method
 from shared_components.federation.setup.site_setup import SiteSetup
 from shared_components.federation.site.noisy_updates import Release, strip_to_noisy, variances
 from shared_components.federation.site.secure_sums import SiteSums
+from shared_components.federation.site.sender import Sender
 
 
 class Plain:
@@ -86,13 +83,13 @@ class Noisy(Plain):
 class Masked(Plain):
     """The update under masks that only the sum of several sites removes."""
 
-    def __init__(self, job: Job, site: str, run: str, folder: Path, identity: Identity | None) -> None:
-        super().__init__(job, site)
-        self._of = job, site, run, folder, identity
+    def __init__(self, job: Job, sender: Sender) -> None:
+        super().__init__(job, sender.name)
+        self._sender = sender
 
     @cached_property
     def _sums(self) -> SiteSums:
-        return SiteSums(*self._of)  # which reads its file, and refuses a damaged one
+        return SiteSums(self._job, self._sender)  # which reads its file, and refuses a damaged one
 
     def check(self, method: Method, rounds: int) -> None:
         check_method(method)
@@ -113,22 +110,8 @@ class Masked(Plain):
         return Message({}, {}, self._sums.open(request))
 
 
-@dataclass(frozen=True)
-class Sender:
-    """The site and run that an upload belongs to."""
-
-    name: str
-    run: str
-    folder: Path  # the site's, in the run
-    identity: Identity | None  # the startup kit that vouches for the site's key of secure sums
-    random: Randomness  # source of the noise
-
-
 def upload_of(job: Job, site: Site, sender: Sender) -> Plain:
     """Return the upload of a site in a run."""
-    name, run, folder = sender.name, sender.run, sender.folder
     if job.noise:
-        return Noisy(job, name, Release(job.noise, job, site, name=name, folder=folder, run=run, random=sender.random))
-    if job.secure_sums:
-        return Masked(job, name, run, folder, sender.identity)
-    return Plain(job, name)
+        return Noisy(job, sender.name, Release(job.noise, job, site, sender))
+    return Masked(job, sender) if job.secure_sums else Plain(job, sender.name)

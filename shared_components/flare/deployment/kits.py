@@ -159,7 +159,6 @@ def _start_scripts(kit: Kit) -> Iterator[tuple[Path, str, str]]:
 
 
 def _templates() -> Iterator[tuple[str, str, str]]:
-    """Yield names, texts and descriptions of the files that a site gets once and edits itself."""
     from shared_components.federation.setup.limits import FILE, Limits  # imports torch, which takes seconds
 
     yield "site.yaml", TEMPLATE, "a template; fill it in"
@@ -259,7 +258,6 @@ def _write(path: Path, text: str, words: str) -> str:
 
 
 def _restrict(kit: Kit, values: dict[str, Any]) -> Made:
-    """Change what of a party's resources restricts its processes."""
     allowed = read_json(ALLOW_LIST)
     values["class_list_enforcement_mode"] = allowed["class_list_enforcement_mode"]
     values["class_allow_list"] = allowed["client" if kit.part == "site" else "server"]["class_allow_list"]

@@ -46,7 +46,6 @@ def _common_name(connection: Any) -> str | None:
 
 
 def _is_own(cell: Any, connection: Any) -> bool:
-    """Return whether a connection joins the site's own processes, on its own machine."""
     own = (cell.int_listener, cell.bb_int_connector)
     handles = {one.handle for one in own if one is not None}
     return isinstance(connection, NullConnection) or (connection is not None and connection.connector.handle in handles)
