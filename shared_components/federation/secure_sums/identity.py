@@ -37,7 +37,7 @@ class Project:
         self._servers: frozenset[str] = frozenset()
 
     def check(self, site: str, about: bytes, signed: SignedKey) -> None:
-        """Verify a site's signed key, as `Identity.say` returned it, for the run ``about``.
+        """Verify a site's signed key, as `Identity.sign` returned it, for the run ``about``.
 
         Raises:
             ValueError: The signature is missing, or not of that site and run, or the certificate has expired or is the
