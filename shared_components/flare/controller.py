@@ -29,7 +29,6 @@ from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.setup.find_site import SERVER, find_site
 from shared_components.flare import console, memory, processes, wire
-from shared_components.flare.exchange import Stopped
 from shared_components.flare.job_settings import read_job, refuse_substituted
 from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.patches import final_message, sanitise_submissions, survive_bad_messages, worker_names
@@ -46,7 +45,7 @@ from shared_components.flare.paths import (
 )
 from shared_components.flare.results import build_page
 from shared_components.flare.round_reporter import RoundReporter
-from shared_components.flare.site_tasks import SiteTasks
+from shared_components.flare.site_tasks import SiteTasks, Stopped
 from shared_components.flare.workspaces import Unusable, Workspace, held, leave
 
 logger = logging.getLogger(__name__)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared_components.core.method import Update
-from shared_components.federation.messages import Reply
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.flare import memory
 from shared_components.flare.console import Console
@@ -25,15 +23,13 @@ class RoundReporter:
         self._round_seconds.append(record["seconds_wall"] + record.get("seconds_training", 0.0))
         write_scalars(self.server.folder / "server" / "tensorboard", record)
 
-    def report_update(self, site: str, reply: Reply) -> bool:
-        """Print a site's line as soon as its update has arrived; return whether it is a valid one."""
-        record = self.server.note_reply(site, reply)
+    def report_update(self, record: dict[str, Any]) -> None:
+        """Print the line of a site whose update has just arrived, by its record, and write its scalars."""
         recent, rounds = self._round_seconds[-5:], self.server.job.rounds
         left = (rounds - self.server.state.round) * sum(recent) / len(recent) if recent else None
-        metric = self.server.first_metric(site)
+        metric = self.server.first_metric(record["site"])
         self.console.say(progress_line(record, rounds=rounds, seconds_left=left, metric=metric))
         write_scalars(self.server.folder / "server" / "tensorboard", record)
-        return isinstance(self.server.judge(site, reply), Update)
 
     def title(self, task: str) -> str:
         """Return a task's title for the console: ``round 2/5`` or its name."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -18,12 +19,12 @@ from nvflare.apis.signal import Signal
 from shared_components.common import step_file
 from shared_components.common.progress import Step
 from shared_components.common.sanitise import one_line
+from shared_components.core.method import Update
 from shared_components.federation.messages import FederationError, Message, RejectedUpdate, Reply, total_bytes
 from shared_components.federation.messages.parse_reply import parse_reply
 from shared_components.federation.messages.stored import HELD
 from shared_components.federation.protocol import Answers, Ask
 from shared_components.flare import processes, wire
-from shared_components.flare.exchange import Exchange, Stopped
 from shared_components.flare.paths import is_simulator, last_error
 from shared_components.flare.receiving import receive_in_files
 from shared_components.flare.round_reporter import RoundReporter
@@ -31,6 +32,65 @@ from shared_components.flare.timeouts import Timeouts, flare_timeout
 from shared_components.flare.workspaces import Workspace
 
 logger = logging.getLogger(__name__)
+
+
+class Stopped(FederationError):
+    """FLARE has ended a job in production, for an administrator or since the server ends."""
+
+
+class Exchange:
+    """The answers to one task per site as they arrive; FLARE's threads write, the controller reads.
+
+    Args:
+        sites: Whom the tasks were sent to; other answers do not count.
+        timeouts: How long they are waited for.
+    """
+
+    def __init__(self, sites: Iterable[str], timeouts: Timeouts) -> None:
+        self.replies: dict[str, Reply] = {}
+        self.failures: dict[str, str] = {}
+        self.late: list[str] = []  # sites that were given up and may still be at work
+        self._pending = set(sites)
+        self._lock = threading.Lock()
+        self.useful = 0  # how many replies count among those that are enough; who reads them says so
+        self._timeouts = timeouts
+
+    @property
+    def pending(self) -> list[str]:
+        """Sites that have not answered, sorted."""
+        with self._lock:
+            return sorted(self._pending)
+
+    def reply(self, site: str, reply: Reply) -> bool:
+        """Accept a site's answer if it is its first and not too late; return whether it was accepted."""
+        return self._settle(site, self.replies, reply)
+
+    def fail(self, site: str, reason: str) -> bool:
+        """Note why a site has no answer, unless it has one; return whether it was noted."""
+        return self._settle(site, self.failures, reason.removeprefix(f"site {site}: "))
+
+    def hand_over(self) -> dict[str, Reply]:
+        """Return the replies and drop them here: FLARE's tasks, which refer to this object, outlive their round."""
+        with self._lock:
+            replies, self.replies = self.replies, {}
+        return replies
+
+    def close(self, reason: str) -> None:
+        """Count every site that has not answered as absent; later answers do not count."""
+        self.late += [site for site in self.pending if self.fail(site, reason)]
+
+    def expire(self, now: float) -> None:
+        """Count the sites as absent that have taken too long."""
+        if reason := self._timeouts.why_expired(self.useful, now):
+            self.close(reason)
+
+    def _settle(self, site: str, into: dict, value: object) -> bool:
+        with self._lock:
+            if site not in self._pending:
+                return False
+            into[site] = value
+            self._pending.discard(site)
+            return True
 
 
 class SiteTasks:
@@ -79,7 +139,7 @@ class SiteTasks:
             step_file.forget(folder / site)
             if site not in self._lost:
                 self._controller.send(task=one, fl_ctx=fl_ctx, targets=[site])
-        self._wait(exchange, abort_signal, folder, self._reporter.report_update if ask.task == "round" else None)
+        self._wait(ask.task, exchange, abort_signal)
         self._late[:] = [folder / site for site in exchange.late]
         for one in tasks.values():
             self._controller.cancel_task(one, fl_ctx=fl_ctx)
@@ -87,9 +147,7 @@ class SiteTasks:
             raise self._ended(title, exchange, folder, fl_ctx)
         return Answers(exchange.hand_over(), exchange.failures)
 
-    def _wait(
-        self, exchange: Exchange, abort_signal: Signal, folder: Path, report: Callable[[str, Reply], bool] | None
-    ) -> None:
+    def _wait(self, task: str, exchange: Exchange, abort_signal: Signal) -> None:
         """Return when every site has answered or counts as absent, or when FLARE aborts the job.
 
         Raises:
@@ -101,12 +159,12 @@ class SiteTasks:
             now, waiting = time.monotonic(), exchange.pending
             for site in [site for site in list(exchange.replies) if site not in seen]:
                 seen.add(site)
-                exchange.useful += report is None or report(site, exchange.replies[site])
+                exchange.useful += task != "round" or self._is_valid_update(site, exchange.replies[site])
             if not waiting:
                 break
             if now - checked > 1:
                 checked = now
-                note_dead(exchange, folder)
+                note_dead(exchange, self._server.folder)
                 if self._workspace is not None:
                     self._workspace.refuse_if_emptied()
                 self._console.look()
@@ -116,6 +174,10 @@ class SiteTasks:
             exchange.expire(now)
             time.sleep(0.02)
         self._console.look()
+
+    def _is_valid_update(self, site: str, reply: Reply) -> bool:
+        self._reporter.report_update(self._server.note_reply(site, reply))
+        return isinstance(self._server.judge(site, reply), Update)
 
     def _ended(self, title: str, exchange: Exchange, folder: Path, fl_ctx: FLContext) -> FederationError:
         note_dead(exchange, folder)

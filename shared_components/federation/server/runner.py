@@ -272,8 +272,10 @@ class ServerRunner:
             self.state.aggregator, self.state.partition, self.state.models, counted
         )
         seconds = time.perf_counter() - started
-        sites, state = len(self.state.sites), self.state
-        result, state.kept, trained = self.training.run(result, kept=state.kept, round=state.round, sites=sites)
+        trained: dict[str, Any] = {}
+        if self.training.data is not None:
+            sites, state = len(self.state.sites), self.state
+            result, state.kept, trained = self.training.run(result, kept=state.kept, round=state.round, sites=sites)
         self.state.aggregator, self.state.models = result.state, result.models
         record = {
             "kind": "aggregation",

@@ -121,8 +121,8 @@ class ServerTraining:
         Raises:
             FederationError: The training fails.
         """
-        if (data := self.data) is None:
-            return result, kept, {}
+        data = self.data
+        assert data is not None
         logger.info("round %d: %s trains at the server; the sites wait", round + 1, self.job.method)
         started = time.perf_counter()
         try:
