@@ -46,7 +46,7 @@ class DeclaredPiecesOnly(Filter):
 
     That is: GLOBAL and MIXED pieces of the method's partition, extras that the method's own check accepts, at the
     finish the whole model of a site that consents, profile items that the site publishes, and the plain values of
-    `message_schema.REPLY`; of a refusal the sentence alone. What may leave follows from the job that the site enrolled
+    `schema.REPLY`; of a refusal the sentence alone. What may leave follows from the job that the site enrolled
     with in this run and from its own site.yaml, never from a later message's job or from the reply that is checked. It
     fails closed: on any doubt nothing is sent, and the job gets an error.
     """

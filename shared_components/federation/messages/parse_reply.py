@@ -35,7 +35,7 @@ def parse_reply(task: str, reply: object) -> Reply:
     """Check a site's reply to a task where it enters the server's process.
 
     Returns:
-        A reply whose header has no values but those that `message_schema.REPLY` declares for the task, and whose
+        A reply whose header has no values but those that `schema.REPLY` declares for the task, and whose
         pieces and groups are dictionaries of dense tensors on the processor.
 
     Raises:

@@ -1,6 +1,6 @@
-"""A run's models at the server: that for a hospital outside the federation, and those that sites give to the result.
+"""Models of a run at the server: for sites outside the federation, and those that sites publish in the job's result.
 
-An outsider's model is the mean of the models of consenting sites.
+The model for unseen sites is the mean of the models of consenting sites.
 
 FedST (section on the out-of-federation setting) averages the personalised models of the sites. A site consents with
 `publish: [model]` in its site.yaml; its whole model, LOCAL pieces included, then travels once, at the finish. Where all
@@ -69,7 +69,7 @@ def expected_model(job: Job, method: Method, task: Task, pieces: Pieces, *, file
     return state
 
 
-def write_outsiders(
+def write_unseen_site_models(
     folder: Path, models: Mapping[Card, State], notes: Callable[[Card], Mapping[str, str]]
 ) -> dict[str, str]:
     """Write ``model.safetensors``, or one ``model-<kind>.safetensors`` per task; return their names by the card's text.
@@ -86,10 +86,10 @@ def write_outsiders(
     return written
 
 
-def outsiders(
+def unseen_site_models(
     method: Method, partition: Partition, models: Models, profiles: Sequence[Profile], given: Mapping[str, Pieces]
 ) -> dict[Card, State]:
-    """Return the model for outsiders of every task that has one, from what was delivered or from consenting sites.
+    """Return the model for unseen sites of every task that has one, from what was delivered or from consenting sites.
 
     ``profiles`` are those of all sites, in order; ``given`` the whole models of the sites that consent.
     """
@@ -133,7 +133,7 @@ def write_models(
     *,
     file: Path | None,
 ) -> dict[str, Any]:
-    """Write the outsiders' models and those that sites give into the server's folder; return the run's record of them.
+    """Write the models for unseen sites and those that sites publish into the server's folder; return the run's record of them.
 
     ``delivered`` are the models that the sites were sent at the finish, ``replies`` the answers to it, and ``file`` the
     first weights of a job with ``start: file``, if the server has them.
@@ -154,8 +154,8 @@ def write_models(
         for group in PUBLISHED_MODELS
     )
     profiles = [state.profiles[site] for site in state.sites]
-    found = outsiders(method, state.partition, delivered, profiles, given)
-    files = write_outsiders(folder, found, notes)
+    found = unseen_site_models(method, state.partition, delivered, profiles, given)
+    files = write_unseen_site_models(folder, found, notes)
     for site, model in single.items():
         save_weights(folder / SINGLE / f"{site}.safetensors", model, {**notes(state.profiles[site].card), "site": site})
     return {"kind": "outsider", "files": files, "sites": site_order(given)}

@@ -63,7 +63,7 @@ class ServerRunner:
     Args:
         job: What to run.
         sites: Names of the sites, in any order.
-        folder: The run's folder, see :func:`runs.open_run`.
+        folder: The run's folder, see `run_folder.open_run`.
         find_data: Finds the data of a server that trains; called with the job and the number after the last site's.
         start_weights: The file of the first weights, needed where the server trains and ``start`` is ``file``.
         project: The server's startup kit, which vouches for the sites' keys of secure sums; None without a kit.
@@ -333,7 +333,7 @@ class ServerRunner:
         return [update for update in updates if update.site not in outliers], rejected
 
     def finished(self, replies: Mapping[str, Reply], failures: Mapping[str, str] | None = None) -> None:
-        """Record the final models' metrics, and write the outsider's model and those that sites give to the result."""
+        """Record the final models' metrics, and write the model for unseen sites and the models that sites publish."""
         finals = []
         for site in site_order(replies):
             self.note_reply(site, replies[site])

@@ -71,7 +71,7 @@ class ServerState:
 
 
 def header_for(site: str, job: Job, run: str, state: ServerState) -> dict[str, Any]:
-    """Return the plain values of every message to a site, see `message_schema.REQUEST`."""
+    """Return the plain values of every message to a site, see `schema.REQUEST`."""
     return {
         "job": job.to_json(),
         "run": run,

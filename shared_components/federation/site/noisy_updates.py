@@ -1,7 +1,7 @@
 """What leaves a site whose job has noise: one noisy update per request, entered in the ledger, and nothing else.
 
 What the noise does not cover stays: numbers of samples, losses, metrics, seconds, memory, profile items, a method's
-extras, models for outsiders. The server still sees how long a site takes, and whether it answers.
+extras, models for unseen sites. The server still sees how long a site takes, and whether it answers.
 """
 
 from __future__ import annotations
