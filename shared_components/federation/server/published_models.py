@@ -133,7 +133,7 @@ def write_models(
     *,
     file: Path | None,
 ) -> dict[str, Any]:
-    """Write the models for unseen sites and those that sites publish into the server's folder; return the run's record of them.
+    """Write the models for unseen sites and the published models into the server's folder; return their record.
 
     ``delivered`` are the models that the sites were sent at the finish, ``replies`` the answers to it, and ``file`` the
     first weights of a job with ``start: file``, if the server has them.
