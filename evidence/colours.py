@@ -27,7 +27,7 @@ from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
 from shared_components.experiments.comparison.fedsurg_presets import BUNDLE, FEDSURG_SCALES, TASK
 from shared_components.experiments.comparison.sites import set_sites
-from shared_components.federation.provenance import commit
+from shared_components.federation.runs.provenance import commit
 
 KIND = "classification"
 BINS = 16

@@ -21,7 +21,7 @@ from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.trained_model import Trained, load_trained
 from shared_components.data.readers import find_reader
 from shared_components.data.samples import LABELLED
-from shared_components.federation.provenance import commit
+from shared_components.federation.runs.provenance import commit
 from shared_components.inference.doubtful import LIMIT, DoubtWatch
 from shared_components.inference.frames import Shot
 from shared_components.inference.predict import Predictor

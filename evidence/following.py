@@ -17,7 +17,7 @@ import torch
 from shared_components.common.machine import hardware
 from shared_components.core.bundle import load_bundle
 from shared_components.core.shipped_weights import verified_weights
-from shared_components.federation.provenance import commit
+from shared_components.federation.runs.provenance import commit
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import load_into, load_metadata
 from shared_components.weights.pretraining.plan import Phase, Settings

@@ -16,7 +16,7 @@ import torch
 from shared_components.core.bundle import load_bundle
 from shared_components.core.calibration import FILE
 from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of
-from shared_components.federation import allowed_payload
+from shared_components.federation.setup import allowed_payload
 from shared_components.networks import bundle_config, pvt_fpn, pvt_fpn_clips, pvt_v2
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import load_metadata, save_weights, stored_weights

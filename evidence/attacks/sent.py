@@ -15,7 +15,7 @@ from shared_components.core.partition import Partition, Role, cut, partition_net
 from shared_components.core.task import Task
 from shared_components.core.training_settings import Training
 from shared_components.data.dataset import SampleDataset
-from shared_components.federation.site.local_round import LocalRound
+from shared_components.federation.setup.local_round import LocalRound
 
 State = dict[str, Tensor]
 

@@ -18,7 +18,7 @@ from evidence.benchmarks import (
     site_round,
     streams,
 )
-from shared_components.federation.provenance import commit, hardware
+from shared_components.federation.runs.provenance import commit, hardware
 
 
 def main() -> None:

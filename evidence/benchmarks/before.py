@@ -76,7 +76,7 @@ def compare(before: Path, method: str, folder: Path) -> float:
 def main() -> None:
     """Compare a round of each method."""
     from shared_components.common.machine import hardware
-    from shared_components.federation.provenance import commit
+    from shared_components.federation.runs.provenance import commit
 
     before = Path(sys.argv[1]).resolve()
     print(f"commit {commit()} beside {before.name}, {hardware()}; fastest of {ROUNDS} rounds each")

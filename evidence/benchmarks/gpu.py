@@ -26,7 +26,7 @@ from shared_components.core.bundle import load_bundle
 from shared_components.core.optimizers import AdamW
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.trained_model import load_trained
-from shared_components.federation.provenance import commit
+from shared_components.federation.runs.provenance import commit
 from shared_components.networks.fused_fpn import fuse
 from shared_components.scenes.scene import render_video
 from shared_components.weights.pretraining.learner import Learner

@@ -42,7 +42,7 @@ from shared_components.data.dataset import SampleDataset, collated
 from shared_components.data.samples import samples
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
-from shared_components.federation.provenance import commit, hardware
+from shared_components.federation.runs.provenance import commit, hardware
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.tiny import Tiny
 from shared_components.scenes.site import write_site

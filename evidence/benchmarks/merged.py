@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from evidence.benchmarks.turns import fastest
-from shared_components.federation.provenance import commit, hardware
+from shared_components.federation.runs.provenance import commit, hardware
 from shared_components.networks import pvt_fpn
 
 SIZES = ((4, 96, 128), (2, 192, 256), (8, 192, 256), (1, 512, 640))  # frames of a batch, height, width

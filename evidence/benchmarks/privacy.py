@@ -24,7 +24,7 @@ from evidence.benchmarks.site_round import render
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Job
 from shared_components.federation.privacy.gaussian import epsilon
-from shared_components.federation.provenance import commit, hardware
+from shared_components.federation.runs.provenance import commit, hardware
 from shared_components.networks import bundle_config
 from shared_components.weights.bundle_files.make import write_bundle
 

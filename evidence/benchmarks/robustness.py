@@ -32,7 +32,7 @@ from shared_components.common.atomic import write_json
 from shared_components.federation.in_process import answer, open_together
 from shared_components.federation.messages import FederationError, Job, Message
 from shared_components.federation.protocol import Answers, Ask, Conversation, conduct
-from shared_components.federation.provenance import commit, hardware
+from shared_components.federation.runs.provenance import commit, hardware
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.site.runner import SiteRunner
 from shared_components.networks.bundle_config import bundle_for

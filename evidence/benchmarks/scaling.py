@@ -23,9 +23,9 @@ import torch
 
 from evidence.benchmarks.server_memory import SIDE, opened
 from shared_components.common.machine import peak_memory_mb
-from shared_components.federation.messages import Message, Wire
-from shared_components.federation.provenance import commit, hardware
-from shared_components.federation.wire_format import pack_change, unpack_message
+from shared_components.federation.messages import Reply, Wire
+from shared_components.federation.messages.wire_format import pack_change, unpack
+from shared_components.federation.runs.provenance import commit, hardware
 from shared_components.flare.memory import keep_no_large_pieces
 
 SITES, LAYERS = (3, 8, 16, 32, 64), (7, 14, 28, 56, 112)  # a layer has a million parameters
@@ -44,9 +44,9 @@ def measure(method: str, wire: Wire, sites: int, layers: int, folder: Path) -> d
         messages = _timed(found, server.round_messages)
         for number, (site, sent) in enumerate(messages.items()):
             header = {"round": server.state.round, "samples": 10 + number, "loss": {}, "metrics": {}}
-            received = dict(unpack_message(sent, wire).pieces)
+            received = dict(unpack(sent.pieces, wire))
             moved = {name: value + 1e-3 * (1 + number) for name, value in received.items()}
-            reply = Message(header, pack_change(moved, received, wire))
+            reply = Reply(header, pack_change(moved, received, wire))
             del received, moved
             replies[site] = _timed(found, lambda s=site, r=reply: server.keep("round", s, r))
             del reply

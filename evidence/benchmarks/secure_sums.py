@@ -21,7 +21,7 @@ from shared_components.core.method import Update
 from shared_components.core.partition import Pieces
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Job, total_bytes
-from shared_components.federation.provenance import commit, hardware
+from shared_components.federation.runs.provenance import commit, hardware
 from shared_components.federation.secure_sums.fixed_point import FixedPoint
 from shared_components.federation.secure_sums.keys import Keys, public_of
 from shared_components.federation.secure_sums.masks import Attempt, Masked, mask, take_off, unmask

@@ -23,8 +23,8 @@ from shared_components.common.machine import peak_memory_mb
 from shared_components.core.card import Card
 from shared_components.core.method import Models, Profile
 from shared_components.core.partition import Partition, Piece, Role
-from shared_components.federation.messages import FLOAT32, Job, Message, Wire, total_bytes
-from shared_components.federation.runs import describe
+from shared_components.federation.messages import FLOAT32, Job, Reply, Wire, total_bytes
+from shared_components.federation.runs.run_folder import describe
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.flare.memory import keep_no_large_pieces
 
@@ -57,7 +57,7 @@ def peaks_of(method: str, arguments: Mapping[str, Any], rounds: int, layers: int
         for number, (site, message) in enumerate(server.round_messages().items()):
             header = {"round": server.state.round, "samples": 10 + number, "loss": {}, "metrics": {}}
             moved = {name: value + 1e-3 * number for name, value in message.pieces.items()}
-            replies[site] = server.keep("round", site, Message(header, moved))
+            replies[site] = server.keep("round", site, Reply(header, moved))
             del moved
         server.finish_round(replies, {})
         del replies, message

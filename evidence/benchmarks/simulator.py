@@ -81,8 +81,8 @@ def loopback_bytes() -> int:
 def without_flare(folder: Path, scenes: list[Path]) -> float:
     """Return the fastest round of the same three sites as processes of their own, joined by pipes."""
     from shared_components.federation.messages import Job
-    from shared_components.federation.protocol import Answers, Ask, drive
-    from shared_components.federation.runs import open_run
+    from shared_components.federation.protocol import Answers, Ask, parse_answers, run_federation
+    from shared_components.federation.runs.run_folder import open_run
     from shared_components.federation.server.runner import ServerRunner
 
     names = [f"site-{i + 1}" for i in range(len(scenes))]
@@ -99,16 +99,16 @@ def without_flare(folder: Path, scenes: list[Path]) -> float:
     def exchange(ask: Ask) -> Answers:
         for name, message in ask.messages.items():
             pipes[name].send((ask.task, message))
-        return Answers({name: pipes[name].recv() for name in ask.messages})
+        return parse_answers(ask.task, {name: pipes[name].recv() for name in ask.messages})
 
     walls: list[float] = []
     began = [time.perf_counter()]
 
-    def told(record: dict[str, Any]) -> None:
+    def after_round(record: dict[str, Any]) -> None:
         walls.append(time.perf_counter() - began[0])
         began[0] = time.perf_counter()
 
-    drive(server, exchange, told=told)
+    run_federation(server, exchange, after_round=after_round)
     for pipe in pipes.values():
         pipe.send(None)
     for process in processes:
@@ -121,9 +121,10 @@ def serve(name: str, scene: Path, folder: Path, pipe: Connection) -> None:
     import torch
 
     from shared_components.data.site_file import load_site
+    from shared_components.federation.in_process import answer_request
     from shared_components.federation.site.runner import SiteRunner
 
     torch.set_num_threads(1)
     runner = SiteRunner(name, folder=folder, find_site=lambda job, index: load_site(scene, name=name))
     while (asked := pipe.recv()) is not None:
-        pipe.send(runner.answer(*asked))
+        pipe.send(answer_request(runner, *asked))

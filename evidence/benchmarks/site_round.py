@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from shared_components.federation.in_process import answer, open_together
+from shared_components.federation.in_process import answer, answer_request, open_together
 from shared_components.federation.messages import Job, Message
 from shared_components.federation.protocol import conduct
 from shared_components.federation.server.runner import ServerRunner
@@ -73,7 +73,7 @@ class Variant:
     def round(self) -> tuple[float, float]:
         """Return the seconds of one whole round and of its training alone."""
         started = time.perf_counter()
-        reply = self.site.answer("round", self.message)
+        reply = answer_request(self.site, "round", self.message)
         return time.perf_counter() - started, reply.header["seconds"]["training"]
 
 

@@ -19,11 +19,10 @@ from typing import Any
 import torch
 
 from evidence.benchmarks.site_round import render
-from shared_components.federation import wire_format
-from shared_components.federation.in_process import open_together
-from shared_components.federation.messages import BF16, FLOAT32, Job, Message, Wire
-from shared_components.federation.protocol import Answers, Ask, drive
-from shared_components.federation.provenance import commit, hardware
+from shared_components.federation.in_process import answer, open_together
+from shared_components.federation.messages import BF16, FLOAT32, Job, Message, Wire, wire_format
+from shared_components.federation.protocol import Answers, Ask, run_federation
+from shared_components.federation.runs.provenance import commit, hardware
 
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"bundle": "pvt_fpn"},
@@ -66,13 +65,13 @@ def run(job: Job, scenes: list[Path], folder: Path, loss: Loss) -> tuple[float, 
     server, sites = open_together(job, {f"site-{i}": path for i, path in enumerate(scenes, 1)}, folder, resume=False)
 
     def exchange(ask: Ask) -> Answers:
-        replies = {name: sites[name].answer(ask.task, message) for name, message in ask.messages.items()}
+        answers = answer(ask, sites)
         if ask.task == "round" and job.wire == FLOAT32:
-            for name, reply in replies.items():
+            for name, reply in answers.replies.items():
                 loss.add(ask.messages[name], reply)
-        return Answers(replies)
+        return answers
 
-    drive(server, exchange)
+    run_federation(server, exchange)
     dice = [record["dice"]["mean"] for record in server.records if record["kind"] == "final"]
     sizes = server.records[0]["bytes"]
     return mean(dice), sum(sum(way.values()) for way in sizes.values()) / 1e6

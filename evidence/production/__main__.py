@@ -19,7 +19,7 @@ from pathlib import Path
 from evidence.production.deployment import Deployment
 from evidence.production.trials import Trial, all_trials
 from shared_components.common.atomic import write_text
-from shared_components.federation.provenance import commit, hardware
+from shared_components.federation.runs.provenance import commit, hardware
 from shared_components.scenes.site import plan_sites, write_site
 from tests.federation.conftest import VIDEOS
 

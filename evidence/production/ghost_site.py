@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from shared_components.federation.messages import FederationError, Message
 from shared_components.federation.secure_sums import job_section
 from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_vector
-from shared_components.federation.secure_sums.identity import _PADDING, SHA256, Said, _text
+from shared_components.federation.secure_sums.identity import _PADDING, SHA256, SignedKey, _text
 from shared_components.federation.secure_sums.keys import Keys, public_of
 from shared_components.federation.secure_sums.masks import Attempt, Masked, mask, take_off, unmask
 
@@ -140,7 +140,7 @@ def without(part: Any, site: str) -> Any:
     return kept if isinstance(part, list) else {one: part[one] for one in kept}
 
 
-def signed(server: Any) -> Said:
+def signed(server: Any) -> SignedKey:
     """Return the server's own key, signed by its own kit."""
     startup, public = startup_of(server)[0], public_of(_PRIVATE)
     private = load_pem_private_key((startup / "server.key").read_bytes(), password=None)

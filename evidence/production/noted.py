@@ -8,28 +8,28 @@ from evidence.production import recorder
 
 NOTES = '''
 
-def _noting(say_what_leaves, round_of):
+def _noting(write_what_leaves, round_of):
     """Write the LOCAL pieces of the first weights, and what each reply of a round carries, beside the states."""
-    from shared_components.federation.store import save_tensors
+    from shared_components.federation.runs.store import save_tensors
     from shared_components.core.partition import Role, cut
 
-    def first(self, bench, job, run):
-        say_what_leaves(self, bench, job, run)
-        folder = self._files(job, run).folder
+    def first(self, setup, request):
+        write_what_leaves(self, setup, request)
+        folder = self._files(request).folder
         folder.mkdir(parents=True, exist_ok=True)
-        own = cut(bench.network.state_dict(), bench.partition, Role.LOCAL)
+        own = cut(setup.network.state_dict(), setup.partition, Role.LOCAL)
         save_tensors(folder / "noted-first.safetensors", own, {})
 
-    def noted(self, job, site, message, upload):
-        reply = round_of(self, job, site, message, upload)
-        folder = self._files(job, message.header["run"]).folder
-        save_tensors(folder / f"noted-{message.header['round']:05d}.safetensors", reply.pieces, {})
+    def noted(self, request, site, upload):
+        reply = round_of(self, request, site, upload)
+        folder = self._files(request).folder
+        save_tensors(folder / f"noted-{request.round:05d}.safetensors", reply.pieces, {})
         return reply
 
     return first, noted
 
 
-SiteRunner._say_what_leaves, SiteRunner._round = _noting(SiteRunner._say_what_leaves, SiteRunner._round)
+SiteRunner._write_what_leaves, SiteRunner._round = _noting(SiteRunner._write_what_leaves, SiteRunner._round)
 '''
 LEAK = '''
 
@@ -40,11 +40,11 @@ def _leaking(round_of):
     from shared_components.federation.site.state import OWN
     from shared_components.core.partition import below
 
-    def leaking(self, job, site, message, upload):
-        reply = round_of(self, job, site, message, upload)
+    def leaking(self, request, site, upload):
+        reply = round_of(self, request, site, upload)
         if self.name not in {names!r}:
             return reply
-        _, kept, _ = self._files(job, message.header["run"]).load()
+        _, kept, _ = self._files(request).load()
         return replace(reply, pieces=reply.pieces | below(OWN, kept))
 
     return leaking
@@ -67,9 +67,9 @@ def _commanding(round_of):
 
     from shared_components.common.atomic import write_json
 
-    def commanding(self, job, site, message, upload):
-        reply = round_of(self, job, site, message, upload)
-        if self.name == {name!r} and message.header["round"] == 0:
+    def commanding(self, request, site, upload):
+        reply = round_of(self, request, site, upload)
+        if self.name == {name!r} and request.round == 0:
             (cell,) = (cell for name, cell in CoreCell.ALL_CELLS.items() if name.startswith(self.name + "."))
             run = cell.get_fqcn().partition(".")[2]
             answers = []
@@ -78,10 +78,10 @@ def _commanding(round_of):
                 body.set_header(FedEventHeader.EVENT_TYPE, EventType.FATAL_SYSTEM_ERROR)
                 body.set_header(FedEventHeader.TIMESTAMP, time.time())
                 body.set_peer_props({{ReservedKey.IDENTITY_NAME: self.name}})
-                request = new_cell_message({{}}, body)
-                answer = cell.send_request(channel, topic, to.replace("JOB", run), request, timeout=2)
+                command = new_cell_message({{}}, body)
+                answer = cell.send_request(channel, topic, to.replace("JOB", run), command, timeout=2)
                 answers.append(answer.get_header(MessageHeaderKey.RETURN_CODE))
-            write_json(self._files(job, message.header["run"]).folder / {answers!r}, answers)
+            write_json(self._files(request).folder / {answers!r}, answers)
         return reply
 
     return commanding

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import inspect
 
+from shared_components.federation.find_site import SYNTHETIC as DEFAULTS
+from shared_components.federation.site.limits import Demand, Limits
+
 from evidence.reference.declared import HEAD, default_words, kind_words, schema_table, sentences, table
 from evidence.reference.lists import kinds_of_task
 from shared_components.core.prompting import prompting_of
 from shared_components.core.task import sample_spec
+from shared_components.core.training_settings import Training
 from shared_components.data.custom.description import KEYS as OWN_KEYS
 from shared_components.data.site import PUBLISHABLE, WITHHOLDABLE
 from shared_components.data.site_file import KEYS, MEANINGS
-from shared_components.federation.find_site import SYNTHETIC as DEFAULTS
 from shared_components.federation.messages import SYNTHETIC, SYNTHETIC_KEYS, Job, SecureSums
 from shared_components.federation.privacy.gaussian import Privacy
-from shared_components.federation.site.limits import Demand, Limits
-from shared_components.networks.bundle_config import Training
 
 PAGE_SECTIONS = ("training", "tasks", "synthetic", "privacy", "secure_sums")
 

@@ -9,6 +9,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from shared_components import __version__
 from shared_components.common.atomic import write_text
 from shared_components.common.progress import follow
 from shared_components.common.sanitise import table_cells
+from shared_components.core.best_checkpoint import is_best
 from shared_components.core.evaluation import (
     BATCH,
     Scorer,
@@ -141,7 +143,7 @@ def key_metric(step: EvaluationStep) -> dict[str, FirstMetric]:
 
 def better(task: Task) -> Callable[[float, float], bool]:
     """Return the evaluator's comparison of (current, best), in the direction of the task's first metric."""
-    return task.metrics[0].better
+    return partial(is_best, task.metrics[0])
 
 
 class ScoreWriter:

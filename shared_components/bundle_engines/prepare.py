@@ -26,7 +26,7 @@ from shared_components.common.sanitise import printable
 from shared_components.core import trained_model
 from shared_components.core import training as local
 from shared_components.core.card import Card
-from shared_components.core.initial_weights import begin, chosen_start, said, source_of, start_weights, unused
+from shared_components.core.initial_weights import begin, chosen_start, describe_start, source_of, start_weights, unused
 from shared_components.core.method import Method, load_method
 from shared_components.core.shipped_weights import EXPORTED, MODEL, is_export, shipped_weights
 from shared_components.core.site_conditioning import describe_site
@@ -210,7 +210,7 @@ def network_for(
     if site is not None:
         with _as_config_error():
             refuse_test(begun.get("seen", ""), site, start=begun["from"])
-    logger.info("the network begins from %s%s", said(begun), f"; from the seed: {fresh}" if fresh else "")
+    logger.info("the network begins from %s%s", describe_start(begun), f"; from the seed: {fresh}" if fresh else "")
     with _as_config_error():
         freeze(network, settings.fixed)
     return network

@@ -14,10 +14,10 @@ from shared_components.core.method import load_method, method_names
 from shared_components.core.task import choose_task
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
-from shared_components.federation.allowed_payload import expect
 from shared_components.federation.messages import Job
+from shared_components.federation.setup.allowed_payload import expect
+from shared_components.federation.setup.limits import check_limits
 from shared_components.federation.site.disclosure import WhatLeaves, what_leaves
-from shared_components.federation.site.limits import check_limits
 from shared_components.flare.deployment.job_folder import JobFolder, Named, read_job_folder
 from shared_components.flare.deployment.kits import ALLOW_LIST
 from shared_components.networks.bundle_config import bundle_for

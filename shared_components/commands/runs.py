@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from shared_components.commands import add_place
 from shared_components.common.counted import counted
-from shared_components.federation import run_cleanup
 from shared_components.federation.messages import FederationError
-from shared_components.federation.run_cleanup import KeptRun
+from shared_components.federation.runs import run_cleanup
+from shared_components.federation.runs.run_cleanup import KeptRun
 from shared_components.reporting.tables import Table, as_text
 
 HELP = "list the runs that are kept, and remove old ones"

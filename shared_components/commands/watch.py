@@ -8,10 +8,10 @@ from pathlib import Path
 from shared_components.commands import add_place
 from shared_components.common.progress_display import can_move
 from shared_components.common.sanitise import printable
-from shared_components.federation import run_cleanup
+from shared_components.common.step_file import read_step
 from shared_components.federation.messages import FederationError
-from shared_components.federation.run_cleanup import KeptRun
-from shared_components.federation.step_file import read_step
+from shared_components.federation.runs import run_cleanup
+from shared_components.federation.runs.run_cleanup import KeptRun
 from shared_components.reporting.records import load_run
 from shared_components.reporting.watched import frame
 

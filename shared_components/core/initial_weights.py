@@ -54,7 +54,7 @@ def chosen_start(text: str) -> tuple[str, Path | None]:
     return FILE, start_weights() if text == FILE else Path(text).expanduser()
 
 
-def said(facts: Mapping[str, Any]) -> str:
+def describe_start(facts: Mapping[str, Any]) -> str:
     """Return a start in words: ``random``, or with the first digits of its hash ``rendered (1f0c22ab)``."""
     return f"{facts['start']} ({facts['sha256'][:8]})" if facts.get("sha256") else str(facts["start"])
 

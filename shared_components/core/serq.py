@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from shared_components.common.arguments import between
+from shared_components.core.best_checkpoint import train_to_best
 from shared_components.core.method import Aggregation, Batch, Context, LocalWork, Losses, Objective, State, Term
 from shared_components.core.partition import Partition, Role, below, cut, everything, partition_network, paste, prefixed
 from shared_components.core.serq_equations import (
@@ -36,7 +37,6 @@ from shared_components.core.serq_equations import (
     moved,
     moving_average,
 )
-from shared_components.core.training import train_to_best
 
 PRETRAINED, AVERAGE, DESCRIPTOR = "pretrained/", "average", "descriptor"  # in the server's memory
 RATE = 0.1  # of the job's learning rate: at all of it synthetic frames undo what real ones have taught; ours
@@ -140,7 +140,7 @@ class Quantification:
     def _pretrain(self, work: LocalWork, network: nn.Module, partition: Partition) -> tuple[Losses, dict[str, float]]:
         """Train a network on the server's frames by segmentation alone; return the losses and what is reported."""
         shown = FramesAlone(network)
-        objective, better = Segmentation("pretraining segmentation"), work.context.task.metrics[0].better
+        objective, metric = Segmentation("pretraining segmentation"), work.context.task.metrics[0]
 
         def train(steps: int) -> Losses:
             return work.train(
@@ -149,7 +149,7 @@ class Quantification:
             )  # fmt: skip
 
         done = train_to_best(
-            network, train, lambda: work.validate(shown), better=better, budget=self.pretraining,
+            network, train, lambda: work.validate(shown), metric=metric, budget=self.pretraining,
             accumulate=work.context.accumulate,
         )  # fmt: skip
         if done.best is None and done.steps:

@@ -2,17 +2,15 @@
 
 A bundle runs `train_step` inside MONAI's SupervisedTrainer; a federation's executor runs it in
 `local_iterations`, which imports nothing but torch (a simulator starts a process per task, and MONAI costs
-five seconds to import). A test proves both give equal bits. `train_to_best` trains until a validation score stops
-rising; `check_network` refuses a network that does not fit task and method, `check_answers` one of another library
-that does not do what a task asks for.
+five seconds to import). A test proves both give equal bits. `check_network` refuses a network that does not fit task
+and method, `check_answers` one of another library that does not do what a task asks for.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -182,76 +180,6 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
         index, _, key = name.partition("/")
         state[int(index)][key] = value
     optimizer.load_state_dict({**optimizer.state_dict(), "state": dict(state)})
-
-
-EVERY, PATIENCE = 25, 4  # steps between two validations; validations without a better score that end the training
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """How such a training went.
-
-    Attributes:
-        losses: Means over the steps taken.
-        steps: Taken in all, those after the best weights included.
-        before: The score that it began from; None: there are no validation frames.
-        best: The score of the weights that were kept.
-    """
-
-    losses: Losses
-    steps: int
-    before: float | None
-    best: float | None
-
-
-def train_to_best(
-    network: nn.Module,
-    train: Callable[[int], Losses],
-    validate: Callable[[], float | None],
-    *,
-    better: Callable[[float, float], bool],
-    budget: int,
-    every: int = EVERY,
-    accumulate: int = 1,
-    patience: int = PATIENCE,
-    stop: Callable[[], bool] = lambda: False,
-) -> Stopped:
-    """Train until `patience` validations brought no better score, and leave the best weights in the network.
-
-    The weights that it begins from are among those that can be kept. Without validation frames the whole budget is
-    taken, and the last weights stay.
-
-    Args:
-        network: What `train` trains.
-        train: Takes a number of steps and returns the mean of each loss term.
-        validate: Returns the score now; NaN where nothing could be scored, None where there are no frames.
-        better: Whether the first score is better than the second; NaN never is.
-        budget: Steps at most.
-        every: Steps between two validations; about, where several batches are one step of the optimizer.
-        accumulate: Such batches: what a call of `train` leaves over would be dropped.
-        patience: Validations without a better score that end the training.
-        stop: Called before every `every` steps; True ends the training.
-    """
-
-    def weights() -> dict[str, Tensor]:
-        return {name: value.detach().clone() for name, value in network.state_dict().items()}
-
-    every = max(1, round(every / accumulate)) * accumulate
-    best = before = validate()
-    kept, done, idle, totals = weights(), 0, 0, dict[str, float]()
-    while done < budget and idle < patience and not stop():
-        count = min(every, budget - done)
-        for name, value in train(count).items():
-            totals[name] = totals.get(name, 0.0) + count * value
-        done += count
-        if (score := validate()) is None or best is None:
-            continue
-        idle += 1
-        if better(score, best):
-            best, kept, idle = score, weights(), 0
-    if best is not None:
-        network.load_state_dict(kept)
-    return Stopped({name: total / done for name, total in totals.items()}, done, before, best)
 
 
 def unfit(method: Method, network: nn.Module) -> str:

@@ -15,7 +15,7 @@ PUBLISHABLE = ("style", "text", "text_vector", "model", "result")
 result by itself."""
 
 WITHHOLDABLE = ("loss", "scores", "seconds", "memory")
-"""What is for the record alone; `federation.message_schema` says which values of a reply each name covers."""
+"""What is for the record alone; `federation.messages.schema` says which values of a reply each name covers."""
 
 
 @dataclass(frozen=True)

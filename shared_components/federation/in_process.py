@@ -9,10 +9,11 @@ from typing import Any
 
 from shared_components.common.progress import under
 from shared_components.data.site_file import load_site
-from shared_components.federation.messages import FederationError, Job, Message, SiteRefusal
+from shared_components.federation.messages import FederationError, Job, Message, Reply, SiteRefusal
+from shared_components.federation.messages.parse_request import parse_request
 from shared_components.federation.privacy.gaussian import Randomness
-from shared_components.federation.protocol import Answers, Ask, drive
-from shared_components.federation.runs import open_run, working_on
+from shared_components.federation.protocol import Answers, Ask, parse_answers, run_federation
+from shared_components.federation.runs.run_folder import open_run, working_on
 from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.site.runner import SiteRunner
 
@@ -22,7 +23,7 @@ def run_together(
     sites: Mapping[str, Path],
     root: Path,
     *,
-    told: Callable[[ServerRunner], None] = lambda server: None,
+    after_round: Callable[[ServerRunner], None] = lambda server: None,
     before_round: Callable[[ServerRunner], None] = lambda server: None,
     **options: Any,
 ) -> ServerRunner:
@@ -32,7 +33,7 @@ def run_together(
 
     Args:
         job, sites, root: See :func:`open_together`.
-        told: Called after every round.
+        after_round: Called after every round.
         before_round: Called before every round, and after a resume again before the round that was interrupted.
         options: Of :func:`open_together`.
 
@@ -48,7 +49,7 @@ def run_together(
             return answer(ask, runners, keep=server.keep)
 
     with working_on(server.folder):
-        drive(server, exchange, told=lambda record: told(server))
+        run_federation(server, exchange, after_round=lambda record: after_round(server))
     return server
 
 
@@ -99,18 +100,29 @@ def answer(
     ask: Ask,
     runners: Mapping[str, SiteRunner],
     *,
-    keep: Callable[[str, str, Message], Message] = lambda task, site, reply: reply,
+    keep: Callable[[str, str, Reply], Reply] = lambda task, site, reply: reply,
 ) -> Answers:
-    """Let every site that is asked answer in turn; FederationError where one refuses.
+    """Let every site that is asked answer in turn, and parse its reply; FederationError where one refuses.
 
     ``keep`` is called with the task, the site and its reply, and returns what is kept of it until all have answered.
     """
-
-    def reply(name: str, message: Message) -> Message:
+    replies: dict[str, Reply] = {}
+    failures: dict[str, str] = {}
+    for name, message in ask.messages.items():
         with under(name):
-            return keep(ask.task, name, runners[name].answer(ask.task, message))
+            try:
+                answers = parse_answers(ask.task, {name: answer_request(runners[name], ask.task, message)})
+            except SiteRefusal as error:
+                raise FederationError(str(error)) from error
+            replies |= {site: keep(ask.task, site, reply) for site, reply in answers.replies.items()}
+            failures |= answers.failures
+    return Answers(replies, failures)
 
+
+def answer_request(runner: SiteRunner, task: str, message: Message) -> Message:
+    """Parse the server's message at a site, and return the site's answer; SiteRefusal where there is none."""
     try:
-        return Answers({name: reply(name, message) for name, message in ask.messages.items()})
-    except SiteRefusal as error:
-        raise FederationError(str(error)) from error
+        request = parse_request(task, message)
+    except ValueError as error:
+        raise SiteRefusal(f"site {runner.name}: {error}") from error
+    return runner.answer(request)

@@ -9,11 +9,9 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shared_components.common.sanitise import one_line
-from shared_components.federation.messages import FederationError, Message
-from shared_components.federation.server.parse_reply import read
+from shared_components.federation.messages import FederationError, Message, RejectedUpdate, Reply
+from shared_components.federation.messages.parse_reply import parse_reply
 from shared_components.federation.server.runner import ServerRunner
-from shared_components.federation.server.update_checks import RejectedUpdate
 
 
 @dataclass(frozen=True)
@@ -27,26 +25,30 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answers:
-    """A reply, or the reason why there is none, for each site that was asked."""
+    """A parsed reply, or the reason why there is none, for each site that was asked."""
 
-    replies: Mapping[str, Message]
+    replies: Mapping[str, Reply]
     failures: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if odd := [site for site, reply in self.replies.items() if not isinstance(reply, Reply)]:
+            raise TypeError(f"the reply of {odd[0]} was not parsed; call parse_reply where it arrives")
 
     def reasons(self) -> str:
         """Return in one line which sites have not answered, and why."""
         return "; ".join(f"{site}: {self.failures[site]}" for site in sorted(self.failures))
 
 
-def understood(task: str, answers: Answers) -> Answers:
-    """Parse the replies to a task; a malformed reply becomes the reason why there is none."""
-    replies: dict[str, Message] = {}
-    failures = {site: one_line(reason) for site, reason in answers.failures.items()}
-    for site, reply in answers.replies.items():
+def parse_answers(task: str, messages: Mapping[str, object], failures: Mapping[str, str] | None = None) -> Answers:
+    """Parse what the sites have answered to a task; a malformed reply becomes the reason why there is none."""
+    replies: dict[str, Reply] = {}
+    reasons = dict(failures or {})
+    for site, message in messages.items():
         try:
-            replies[site] = read(task, reply)
+            replies[site] = parse_reply(task, message)
         except RejectedUpdate as error:
-            failures[site] = str(error)
-    return Answers(replies, failures)
+            reasons[site] = str(error)
+    return Answers(replies, reasons)
 
 
 Conversation = Generator[Ask, Answers, None]
@@ -59,31 +61,31 @@ def conduct(server: ServerRunner) -> Conversation:
     """
     messages = server.enrol_messages()
     while messages:
-        answers = understood("enrol", (yield Ask("enrol", messages, len(messages))))
+        answers = yield Ask("enrol", messages, len(messages))
         messages = server.enrolled(answers.replies, answers.failures)
     while server.state.round < server.job.rounds:
         messages = server.round_messages()
-        answers = understood("round", (yield Ask("round", messages, server.needed(messages))))
+        answers = yield Ask("round", messages, server.needed(messages))
         if messages := server.unmask_messages(answers.replies, answers.failures):
-            opened = understood("unmask", (yield Ask("unmask", messages, server.needed_to_unmask)))
+            opened = yield Ask("unmask", messages, server.upload.to_unmask)
             server.unmasked(opened.replies, opened.failures)
         server.finish_round(answers.replies, answers.failures)
         del answers  # a model of every site, which the next round would wait beside
     messages = server.finish_messages()
     wanted = server.wanted(messages)  # not `needed`, since nothing is aggregated any more
-    done = understood("finish", (yield Ask("finish", messages, wanted)))
+    done = yield Ask("finish", messages, wanted)
     server.finished(done.replies, done.failures)
     if len(done.replies) < wanted:
         raise FederationError(f"all rounds are done, but not all sites have finished: {done.reasons()}")
 
 
-def drive(
+def run_federation(
     server: ServerRunner,
     exchange: Callable[[Ask], Answers],
     *,
-    told: Callable[[dict[str, Any]], None] = lambda record: None,
+    after_round: Callable[[dict[str, Any]], None] = lambda record: None,
 ) -> None:
-    """Carry a conversation to its end; ``told`` is called after every round with the record of its aggregation."""
+    """Run a federation to its end; ``after_round`` is called with the record of each round's aggregation."""
     conversation = conduct(server)
     ask = next(conversation)
     while True:
@@ -93,4 +95,4 @@ def drive(
         except StopIteration:
             return
         if server.state.round > before:
-            told(server.last_record)
+            after_round(server.last_record)

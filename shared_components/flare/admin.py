@@ -33,13 +33,13 @@ EVERY = 2.0  # seconds between two readings of a job's log
 A_SECOND = 1e6  # characters of a log that lengthen this interval by a second
 SENTENCES = {
     api_spec.AuthorizationError: "{refused}; the role in its certificate does not allow it",
-    api_spec.AuthenticationError: "{refused}: {said}; the kit is of another federation, has expired, or was revoked",
+    api_spec.AuthenticationError: "{refused}: {error}; the kit is of another federation, has expired, or was revoked",
     ConnectionError: "the server{at} cannot be reached; see that it runs, and that this machine may connect to it",
     TimeoutError: "the server{at} has not answered in time; see that it runs, and give the command again",
-    api_spec.SessionClosed: "the session has ended ({said}); give the command again",
+    api_spec.SessionClosed: "the session has ended ({error}); give the command again",
     api_spec.JobNotFound: "there is no job {job}; `surgfl job list` shows their ids",
     api_spec.JobNotDone: "job {job} has not ended; watch it, or stop it first",
-    api_spec.InvalidJobDefinition: "the server refuses the job: {said}",
+    api_spec.InvalidJobDefinition: "the server refuses the job: {error}",
 }
 """By FLARE's exceptions; NoConnection is a ConnectionError, SessionExpired a SessionClosed."""
 STATES = {
@@ -83,18 +83,18 @@ class Administrator:
 
     def submit(self, job: Path) -> str:
         """Submit a job folder; return its id."""
-        with told(f"{self.name} may not submit a job"):
+        with explain_errors(f"{self.name} may not submit a job"):
             return self._session.submit_job(str(job))
 
     def jobs(self) -> list[Listed]:
         """Return all jobs, in the order of their submission."""
-        with told(f"{self.name} may not list jobs"):
+        with explain_errors(f"{self.name} may not list jobs"):
             system = self._session.get_system_info()
             return [listed(meta, system) for meta in self._session.list_jobs(detailed=True)]
 
     def job(self, job: str) -> Listed:
         """Return one job."""
-        with told(f"{self.name} may not look at job {job}", job):
+        with explain_errors(f"{self.name} may not look at job {job}", job):
             system = self._session.get_system_info()
             return listed(self._session.get_job_meta(job), system)
 
@@ -103,7 +103,7 @@ class Administrator:
         state = self.job(job).state
         if state in ENDED:
             raise AdminError(f"job {job} has ended already: {state}")
-        with told(f"{self.name} may not stop job {job}", job):
+        with explain_errors(f"{self.name} may not stop job {job}", job):
             self._session.abort_job(job)
 
     def fetch(self, job: str, to: Path) -> Path:
@@ -116,7 +116,7 @@ class Administrator:
         to.mkdir(parents=True, exist_ok=True)
         with (
             tempfile.TemporaryDirectory(prefix=f".{job}.", dir=to) as beside,
-            told(f"{self.name} may not fetch the result of job {job}", job),
+            explain_errors(f"{self.name} may not fetch the result of job {job}", job),
         ):
             found = Path(self._session.download_job_result(job, beside))
             if not found.is_dir():
@@ -147,15 +147,16 @@ class Administrator:
         lines = [line for line in lines_of(self._log(job)) if line.startswith(FAILED)]
         if lines:
             return lines[-1].removeprefix(FAILED)
-        with told(f"{self.name} may not look at job {job}", job):
+        with explain_errors(f"{self.name} may not look at job {job}", job):
             meta = self._session.get_job_meta(job)
         details = [str(one) for one in meta.get("job_deploy_detail") or [] if not str(one).endswith(": OK")]
         history = [str(one) for one in meta.get("schedule_history") or []]
         return "; ".join(details) or (history[-1] if history else "")
 
     def _log(self, job: str) -> str:
-        """Return the server's log of a job, in FLARE's JSON records; empty if there is none yet."""
-        with told(f"{self.name} may not read a job's log (get_job_log in the server's authorization.json)", job):
+        with explain_errors(
+            f"{self.name} may not read a job's log (get_job_log in the server's authorization.json)", job
+        ):
             logs = self._session.get_job_logs(job, log_file_name=console.RECORDS)["logs"]
         return str(logs.get(console.SERVER) or "")
 
@@ -189,7 +190,6 @@ def listed(meta: Mapping[str, Any], system: api_spec.SystemInfo) -> Listed:
 
 
 def _seconds(when: Any) -> float:
-    """Convert one of FLARE's times, seconds or ISO text, to seconds; 0 if it is neither."""
     try:
         return float(when) if isinstance(when, int | float) else datetime.fromisoformat(when).timestamp()
     except (TypeError, ValueError):
@@ -219,7 +219,7 @@ def connect(kit: Path, *, patience: float = PATIENCE) -> Iterator[Administrator]
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # FLARE logs every attempt to connect
     try:
-        with told(f"the server at {where} does not let {name} in", where=where):
+        with explain_errors(f"the server at {where} does not let {name} in", where=where):
             with contextlib.redirect_stdout(None), contextlib.redirect_stderr(None):
                 session = _log_in(found, name, described, patience)
         try:
@@ -242,7 +242,7 @@ def _log_in(kit: Kit, name: str, described: Mapping[str, Any], patience: float) 
 
 
 @contextlib.contextmanager
-def told(refused: str, job: str = "", *, where: str = "") -> Iterator[None]:
+def explain_errors(refused: str, job: str = "", *, where: str = "") -> Iterator[None]:
     """Convert FLARE's exceptions to AdminError; ``refused`` begins the sentence of a missing right.
 
     Sentences name the job's id and the server's host and port where these are given.
@@ -254,6 +254,6 @@ def told(refused: str, job: str = "", *, where: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         sentences = {kind: text for kind, text in SENTENCES.items() if isinstance(error, kind)}
-        text = next(iter(sentences.values()), "FLARE refuses: {said}")
-        said = " ".join(str(error).split())[:300] or type(error).__name__
-        raise AdminError(text.format(refused=refused, said=said, job=job, at=at)) from error
+        text = next(iter(sentences.values()), "FLARE refuses: {error}")
+        text_of_error = " ".join(str(error).split())[:300] or type(error).__name__
+        raise AdminError(text.format(refused=refused, error=text_of_error, job=job, at=at)) from error

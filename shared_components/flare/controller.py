@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import sys
-import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nvflare.apis.client import Client
-from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
-from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
@@ -23,24 +18,17 @@ from nvflare.apis.signal import Signal
 
 from shared_components.common.atomic import NotWritten
 from shared_components.common.counted import counted
-from shared_components.common.progress import Step, report_progress
-from shared_components.common.sanitise import one_line
+from shared_components.common.progress import report_progress
 from shared_components.core.initial_weights import start_weights
 from shared_components.data.site import Site
-from shared_components.federation import step_file
-from shared_components.federation.find_site import SERVER, find_site
-from shared_components.federation.messages import FederationError, Job, Message, total_bytes
-from shared_components.federation.progress import progress_line, write_scalars
-from shared_components.federation.protocol import Answers, Ask, drive
-from shared_components.federation.runs import leave_models, note_submission, open_run, working_on
+from shared_components.federation.messages import FederationError, Job
+from shared_components.federation.protocol import run_federation
+from shared_components.federation.runs.run_folder import leave_models, note_submission, open_run, working_on
+from shared_components.federation.runs.store import RESUME_VARIABLE
 from shared_components.federation.secure_sums.identity import Project
-from shared_components.federation.server import parse_reply
 from shared_components.federation.server.runner import ServerRunner
-from shared_components.federation.server.update_checks import RejectedUpdate
-from shared_components.federation.store import RESUME_VARIABLE
-from shared_components.federation.stored import HELD
+from shared_components.federation.setup.find_site import SERVER, find_site
 from shared_components.flare import console, memory, processes, wire
-from shared_components.flare.exchange import Exchange, Stopped
 from shared_components.flare.job_settings import read_job, refuse_substituted
 from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.patches import final_message, sanitise_submissions, survive_bad_messages, worker_names
@@ -51,18 +39,16 @@ from shared_components.flare.paths import (
     app_config,
     is_simulator,
     job_folder,
-    last_error,
     local_folder,
     runs_folder,
     workspace_root,
 )
-from shared_components.flare.receiving import receive_in_files
 from shared_components.flare.results import build_page
+from shared_components.flare.round_reporter import RoundReporter
+from shared_components.flare.site_tasks import SiteTasks, Stopped
 from shared_components.flare.workspaces import Unusable, Workspace, held, leave
 
 logger = logging.getLogger(__name__)
-
-FLARE_WAITS_LONGER = 10  # seconds: the controller's own timeout, whose sentence is clearer, comes first
 
 
 class FederationController(Controller):
@@ -85,7 +71,6 @@ class FederationController(Controller):
         self.resume = resume
         self.settings = job  # parsed in control_flow, where errors can be reported
         self.server: ServerRunner | None = None
-        self._round_seconds: list[float] = []
         self._workspace: Workspace | None = None  # a simulator's
         self._late: list[Path] = []  # folders of the sites that have not answered the newest task
         self._lost: dict[str, str] = {}  # in production, sites that do not work on this job any more, and why
@@ -140,11 +125,14 @@ class FederationController(Controller):
                 refuse_substituted(app_config(fl_ctx), self.settings)
             self.server = server = self._open(read_job(self.settings), fl_ctx)
             stack.enter_context(working_on(server.folder))
-            drive(server, lambda ask: self._exchange(ask, fl_ctx, abort_signal), told=self._after_round)
+            reporter = RoundReporter(server, self._console)
+            tasks = SiteTasks(
+                self, reporter, self._lost, self._late, workspace=self._workspace, read_lost=self._read_lost
+            )
+            run_federation(server, partial(tasks.exchange, fl_ctx, abort_signal), after_round=reporter.after_round)
             self._report(server, fl_ctx)
 
     def _open(self, job: Job, fl_ctx: FLContext) -> ServerRunner:
-        """Begin a run, or resume one."""
         folder = open_run(job, runs_folder(fl_ctx), resume=self._what_to_resume(fl_ctx))
         if not is_simulator(fl_ctx):
             note_submission(folder, fl_ctx.get_job_id())
@@ -159,7 +147,7 @@ class FederationController(Controller):
             start_weights=start_weights(),
             project=Project(startup) if job.secure_sums and not is_simulator(fl_ctx) else None,
         )
-        shown = folder if is_simulator(fl_ctx) else folder.name  # an administrator has no such folder
+        named = folder if is_simulator(fl_ctx) else folder.name  # an administrator has no such folder
         rounds = counted(job.rounds, "round")
         if server.resume():
             if missing := [site for site in server.state.sites if site not in present]:
@@ -170,9 +158,9 @@ class FederationController(Controller):
                 )
             done = server.state.round == job.rounds
             where = f"after {rounds}" if done else f"at round {server.state.round + 1} of {job.rounds}"
-            self._console.say(f"resuming run {shown} {where}")
+            self._console.say(f"resuming run {named} {where}")
         else:
-            self._console.say(f"{job.name}: {counted(len(server.state.sites), 'site')}, {rounds}; run {shown}")
+            self._console.say(f"{job.name}: {counted(len(server.state.sites), 'site')}, {rounds}; run {named}")
         return server
 
     def _what_to_resume(self, fl_ctx: FLContext) -> bool | str:
@@ -183,134 +171,13 @@ class FederationController(Controller):
         return self.resume or (is_simulator(fl_ctx) and os.environ.get(RESUME_VARIABLE) == "1")
 
     def _find_data(self, fl_ctx: FLContext, job: Job, number: int) -> Site:
-        """Return the server's own data, for methods that train at the server."""
         scenes = runs_folder(fl_ctx) / "scenes" if is_simulator(fl_ctx) else None
         return find_site(SERVER, local=local_folder(fl_ctx), scenes=scenes, job=job, index=number)
-
-    def _after_round(self, record: dict[str, Any]) -> None:
-        assert self.server is not None
-        memory.let_go()
-        self._round_seconds.append(record["seconds_wall"] + record.get("seconds_training", 0.0))
-        write_scalars(self.server.folder / "server" / "tensorboard", record)
-
-    def _report_update(self, site: str, reply: Message) -> bool:
-        """Print a site's line as soon as its update has arrived; return whether it is a valid one."""
-        assert self.server is not None
-        record = self.server.note_reply(site, reply)
-        recent, rounds = self._round_seconds[-5:], self.server.job.rounds
-        left = (rounds - self.server.state.round) * sum(recent) / len(recent) if recent else None
-        metric = self.server.first_metric(site)
-        self._console.say(progress_line(record, rounds=rounds, seconds_left=left, metric=metric))
-        write_scalars(self.server.folder / "server" / "tensorboard", record)
-        with suppress(RejectedUpdate):  # the end of the round says why
-            return self.server.check_update(site, reply) is not None
-        return False
-
-    def _exchange(self, ask: Ask, fl_ctx: FLContext, abort_signal: Signal) -> Answers:
-        """Send each site its own message; wait for all answers, or for enough of them and the grace time.
-
-        Raises:
-            FederationError: FLARE ended the job meanwhile; `Stopped` in production.
-        """
-        assert self.server is not None
-        job, folder = self.server.job, self.server.folder
-        exchange = Exchange(
-            ask.messages,
-            started=time.monotonic(),
-            needed=ask.needed,
-            grace=job.grace_seconds,
-            longest=job.longest_wait_seconds,
-        )
-        sent = sum(total_bytes(message.pieces) for message in ask.messages.values())  # about as much will come
-        large = ask.task in ("round", "finish") and sent > HELD
-        receive_in_files(fl_ctx.get_engine(), folder / "server" / "received" if large else None)
-        tasks = {site: self._task(ask.task, message, exchange) for site, message in ask.messages.items()}
-        title = self._title(ask.task)
-        self._console.show(title, partial(at_work, exchange, folder))
-        for site, one in tasks.items():
-            processes.forget(folder / site)
-            step_file.forget(folder / site)
-            if site not in self._lost:
-                self.send(task=one, fl_ctx=fl_ctx, targets=[site])
-        self._wait(exchange, abort_signal, folder, self._report_update if ask.task == "round" else None)
-        self._late = [folder / site for site in exchange.late]
-        for one in tasks.values():
-            self.cancel_task(one, fl_ctx=fl_ctx)
-        if abort_signal.triggered:
-            raise self._ended(title, exchange, folder, fl_ctx)
-        return Answers(exchange.hand_over(), exchange.failures)
-
-    def _wait(
-        self, exchange: Exchange, abort_signal: Signal, folder: Path, report: Callable[[str, Message], bool] | None
-    ) -> None:
-        """Return when every site has answered or counts as absent, or when FLARE aborts the job.
-
-        Raises:
-            FederationError: Another launch has emptied the simulator's workspace.
-        """
-        seen: set[str] = set()
-        checked = 0.0
-        while not abort_signal.triggered:
-            now, waiting = time.monotonic(), exchange.pending
-            for site in [site for site in list(exchange.replies) if site not in seen]:
-                seen.add(site)
-                exchange.useful += report is None or report(site, exchange.replies[site])
-            if not waiting:
-                break
-            if now - checked > 1:
-                checked = now
-                note_dead(exchange, folder)
-                if self._workspace is not None:
-                    self._workspace.refuse_if_emptied()
-                self._console.look()
-                self._read_lost()
-            for site in [site for site in waiting if site in self._lost]:
-                exchange.fail(site, self._lost[site])
-            exchange.expire(now)
-            time.sleep(0.02)
-        self._console.look()
 
     def _read_lost(self) -> None:
         """Read which sites the server's own process has found lost, see `patches.lost_sites`."""
         if self._job_folder is not None:
             self._lost |= read_lost(self._job_folder)
-
-    def _ended(self, title: str, exchange: Exchange, folder: Path, fl_ctx: FLContext) -> FederationError:
-        """Return which sites had failed when FLARE ended the job, and which were still at work."""
-        note_dead(exchange, folder)
-        if not is_simulator(fl_ctx):
-            found = Answers({}, exchange.failures).reasons() or "no site had failed"
-            why = f"FLARE ended the job in {title}: an administrator stopped it, or the server ends"
-            return Stopped(f"{why}; {found}; still at work: {', '.join(exchange.pending) or 'none'}")
-        hint = last_error(exchange.pending[0], fl_ctx) if exchange.pending else ""
-        exchange.close("no answer")
-        return FederationError(f"FLARE ended task {title!r}: {Answers({}, exchange.failures).reasons()}{hint}")
-
-    def _task(self, name: str, message: Message, exchange: Exchange) -> Task:
-        def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
-            site = client_task.client.name
-            answer = read_reply(client_task.result, name)
-            client_task.result = None  # the tensors are in the message now; do not hold them twice
-            used = exchange.fail(site, answer) if isinstance(answer, str) else exchange.reply(site, answer)
-            if not used:
-                logger.warning("a second or late answer of %s to task %s is not used", site, name)
-
-        def done(task: Task, fl_ctx: FLContext) -> None:
-            status, reason = task.completion_status, f"its task ended with {task.completion_status}"
-            if status == TaskCompletionStatus.CLIENT_DEAD:
-                reason = "FLARE has heard nothing of it for too long"
-            for site in task.targets or []:
-                exchange.fail(getattr(site, "name", site), reason)
-            let_go(task)
-
-        assert self.server is not None
-        timeout = math.ceil(self.server.job.longest_wait_seconds) + FLARE_WAITS_LONGER
-        return Task(name, wire.to_shareable(message), timeout=timeout, result_received_cb=received, task_done_cb=done)
-
-    def _title(self, task: str) -> str:
-        assert self.server is not None
-        rounds = self.server.job.rounds
-        return f"round {self.server.state.round + 1}/{rounds}" if task == "round" else task
 
     def _report(self, server: ServerRunner, fl_ctx: FLContext) -> None:
         from shared_components.reporting.score_tables import demo_text
@@ -346,36 +213,3 @@ class FederationController(Controller):
 def present_sites(fl_ctx: FLContext) -> list[str]:
     """Return the names of the sites that FLARE knows."""
     return [client.name for client in fl_ctx.get_engine().get_clients()]
-
-
-def at_work(exchange: Exchange, folder: Path) -> dict[str, Step]:
-    """Return the current step of each site that has not answered; one without a step file is about to begin."""
-    return {site: step_file.read_step(folder / site) or Step("waiting") for site in exchange.pending}
-
-
-def note_dead(exchange: Exchange, folder: Path) -> None:
-    """Count sites as absent whose process has died during its task."""
-    for site in [site for site in exchange.pending if processes.died(folder / site)]:
-        exchange.fail(site, "its process died while it worked on its task")
-
-
-def let_go(task: Task) -> None:
-    """Empty a finished task: it is part of a reference cycle, which Python frees only many rounds and models later."""
-    task.data = Shareable()
-    task.client_tasks.clear()
-    task.last_client_task_map.clear()
-
-
-def read_reply(result: Shareable, task: str) -> Message | str:
-    """Return a site's message, or why there is none."""
-    try:
-        if refusal := result.get_header(wire.ERROR):
-            return one_line(refusal) if isinstance(refusal, str) else "it refuses and gives no reason"
-        code = result.get_return_code()
-        if code != ReturnCode.OK:
-            return f"FLARE reports {one_line(code, 80)}; the site's log says why"
-        return parse_reply.read(task, wire.from_wire(result))
-    except RejectedUpdate as error:
-        return str(error)
-    except Exception as error:  # a malformed reply costs its site the round, and must not end this thread
-        return f"its answer cannot be read: {type(error).__name__}: {one_line(error, 200)}"

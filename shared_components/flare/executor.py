@@ -15,10 +15,10 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
+from shared_components.common import step_file
 from shared_components.common.atomic import NotWritten
 from shared_components.common.progress import Listener, heard
 from shared_components.common.progress_display import StepLog
-from shared_components.federation import step_file
 from shared_components.flare import memory, processes, wire
 from shared_components.flare.log_lines import mark_lines
 from shared_components.flare.patches.stream_ids import count_streams
@@ -65,27 +65,29 @@ class SiteExecutor(Executor):
     def _refusal(self, reason: str, fl_ctx: FLContext) -> Shareable:
         """Return an error reply; outside a simulator its reason, which may name files, stays in the site's own log."""
         reply = make_reply(ReturnCode.EXECUTION_EXCEPTION)
-        said = reason if is_simulator(fl_ctx) else f"site {fl_ctx.get_identity_name()} refused; its own log says why"
-        reply.set_header(wire.ERROR, said)
+        sentence = (
+            reason if is_simulator(fl_ctx) else f"site {fl_ctx.get_identity_name()} refused; its own log says why"
+        )
+        reply.set_header(wire.ERROR, sentence)
         return reply
 
     def _answer(self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal):
         import torch
 
         from shared_components.core.initial_weights import start_weights
-        from shared_components.federation.find_site import find_site
         from shared_components.federation.messages import SiteRefusal
-        from shared_components.federation.runs import OUTLIVES, point_latest_to, working_on
+        from shared_components.federation.messages.parse_request import parse_request
+        from shared_components.federation.runs.run_folder import OUTLIVES, point_latest_to, working_on
         from shared_components.federation.secure_sums.identity import kit_identity
-        from shared_components.federation.site import parse_request
+        from shared_components.federation.setup.find_site import find_site
         from shared_components.federation.site.agreed_job import site_folder
         from shared_components.federation.site.runner import SiteRunner
 
         torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
         name, runs, local = fl_ctx.get_identity_name(), runs_folder(fl_ctx), local_folder(fl_ctx)
         scenes = runs / "scenes" if is_simulator(fl_ctx) else None
-        message = parse_request.read(task_name, wire.from_wire(shareable))
-        pool = message.header.get("pool")
+        request = parse_request(task_name, wire.from_wire(shareable))
+        job, pool = request.job, request.pool
         if pool and scenes is None:
             raise SiteRefusal(
                 f"site {name}: the job pools the frames of all sites, which only a simulation on one machine can; "
@@ -102,10 +104,9 @@ class SiteExecutor(Executor):
             stop=stop,
             identity=kit_identity(local.parent / "startup") if not is_simulator(fl_ctx) else None,
         )
-        job, run = message.header["job"], message.header["run"]
-        own = site_folder(runs, job["name"], run, name)
+        own = site_folder(runs, job.name, request.run, name)
         folder = own.parent
-        listener: Listener = StepLog(f"{task_name} {message.header['round'] + 1}/{job['rounds']}", logger)
+        listener: Listener = StepLog(f"{task_name} {request.round + 1}/{job.rounds}", logger)
         if is_simulator(fl_ctx):
             # the server, on the same machine, watches whether this process is alive, and its progress
             processes.announce(own, os.getpid())
@@ -117,7 +118,7 @@ class SiteExecutor(Executor):
             self._held.enter_context(working_on(folder, wait=OUTLIVES, stop=stop))
             self._run = folder
         with heard(listener):
-            reply = runner.answer(task_name, message)
+            reply = runner.answer(request)
         memory.let_go()
         if task_name == "finish" and not is_simulator(fl_ctx):
             point_latest_to(folder)

@@ -18,6 +18,7 @@ filters get no events; on the way in it notes the task, on the way out it checks
 
 from __future__ import annotations
 
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from nvflare.apis.event_type import EventType
@@ -26,17 +27,18 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 
-from shared_components.federation.find_site import find_site
+from shared_components.federation.messages.parse_request import parse_request_header
+from shared_components.federation.setup.find_site import find_site
 from shared_components.federation.site.agreed_job import agreed_job, keep_agreed
 from shared_components.flare import wire
-from shared_components.flare.outgoing_check import Asked, check_reply
+from shared_components.flare.outgoing_check import check_reply
 from shared_components.flare.paths import is_simulator, local_folder, runs_folder
 
 LONGEST_REASON = 2000  # characters of a refusal
 
 # FLARE makes a context per task. All filters of a process share the notes: in a privacy scope the one that notes is
 # not the one that checks. A note is no property of the context, which the executor could change.
-_asked: WeakKeyDictionary[FLContext, Asked] = WeakKeyDictionary()
+_tasks: WeakKeyDictionary[FLContext, tuple[str, object]] = WeakKeyDictionary()  # name, header
 
 
 class DeclaredPiecesOnly(Filter):
@@ -44,7 +46,7 @@ class DeclaredPiecesOnly(Filter):
 
     That is: GLOBAL and MIXED pieces of the method's partition, extras that the method's own check accepts, at the
     finish the whole model of a site that consents, profile items that the site publishes, and the plain values of
-    `message_schema.REPLY`; of a refusal the sentence alone. What may leave follows from the job that the site enrolled
+    `schema.REPLY`; of a refusal the sentence alone. What may leave follows from the job that the site enrolled
     with in this run and from its own site.yaml, never from a later message's job or from the reply that is checked. It
     fails closed: on any doubt nothing is sent, and the job gets an error.
     """
@@ -52,7 +54,7 @@ class DeclaredPiecesOnly(Filter):
     def __init__(self) -> None:
         super().__init__()
         wire.register()
-        self._answered: Asked | None = None  # a task has one answer
+        self._answered: tuple[str, object] | None = None  # a task has one answer
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Note the task that is about to be executed."""
@@ -69,28 +71,29 @@ class DeclaredPiecesOnly(Filter):
             return shareable
         if shareable.get_return_code(ReturnCode.OK) != ReturnCode.OK:
             return _sentence_alone(shareable)
-        asked = _asked.get(fl_ctx)
-        if asked is None or asked is self._answered:
+        task = _tasks.get(fl_ctx)
+        if task is None or task is self._answered:
             raise ValueError("the filter has not seen the task that this answers; nothing was sent")
-        self._answered = asked
+        self._answered = task
+        request = parse_request_header(*task)
         message = wire.from_wire(shareable)
         name, runs = fl_ctx.get_identity_name(), runs_folder(fl_ctx)
-        job = agreed_job(asked.task, asked.header, runs, site=name)
+        request = replace(request, job=agreed_job(request, runs, site=name))
         site = find_site(
             name,
             local=local_folder(fl_ctx),
             scenes=runs / "scenes" if is_simulator(fl_ctx) else None,
-            job=job,
-            index=asked.header["number"],
+            job=request.job,
+            index=request.place.number,
         )
-        check_reply(message, Asked(asked.task, {**asked.header, "job": job.to_json()}), site)
-        keep_agreed(asked.header, runs, site=name)  # whatever executor has enrolled
+        check_reply(message, request, site)
+        keep_agreed(request, runs, site=name)  # whatever executor has enrolled
         return wire.to_shareable(message)
 
 
 def _note(fl_ctx: FLContext, data: Shareable) -> None:
-    _asked.pop(fl_ctx, None)  # where the data cannot be read, no earlier task is taken for this one
-    _asked[fl_ctx] = Asked(fl_ctx.get_prop(FLContextKey.TASK_NAME), wire.from_wire(data).header)
+    _tasks.pop(fl_ctx, None)  # where the data cannot be read, no earlier task is taken for this one
+    _tasks[fl_ctx] = fl_ctx.get_prop(FLContextKey.TASK_NAME), wire.from_wire(data).header
 
 
 def _sentence_alone(refusal: Shareable) -> Shareable:

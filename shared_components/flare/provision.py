@@ -167,7 +167,6 @@ def read_issued(out: Path) -> dict[str, Any]:
 
 
 def _fixed(federation: Federation) -> dict[str, Any]:
-    """Return the values that all kits of an authority share."""
     root_days = federation.certificates.root_days
     return {"name": federation.name, "server": asdict(federation.server), "root_days": root_days}
 
@@ -189,7 +188,6 @@ def _refuse_changes(federation: Federation, issued: Mapping[str, Any], everybody
 
 
 def _state(name: str, out: Path) -> Path:
-    """Return FLARE's file of the certificate and key of a federation's authority."""
     return out / AUTHORITY / name / "state" / "cert.json"
 
 

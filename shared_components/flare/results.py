@@ -8,8 +8,8 @@ from pathlib import Path
 
 from nvflare.apis.fl_context import FLContext
 
-from shared_components.federation.runs import DESCRIPTION, leave_models
-from shared_components.federation.store import RECORDS, SINGLE
+from shared_components.federation.runs.run_folder import DESCRIPTION, leave_models
+from shared_components.federation.runs.store import RECORDS, SINGLE
 from shared_components.flare.paths import is_simulator, job_folder, workspace_root
 
 FOLDER = "surgfl_result"
@@ -18,8 +18,8 @@ FOLDER = "surgfl_result"
 def leave_result(run: Path, page: Path, to: Path) -> Path:
     """Copy a run's results at the server into a folder, which is replaced as a whole; return the folder.
 
-    These are the report (``page``), run.json, the records of all rounds, the model for outsiders if there is one, and
-    the models of sites that publish their ``result``. Other sites' models are not at the server.
+    These are the report (``page``), run.json, the records of all rounds, a model for unseen sites if there is one,
+    and the models of sites that publish their ``result``. Other sites' models are not at the server.
     """
     beside = to.with_name(f".{to.name}.{os.getpid()}")
     shutil.rmtree(beside, ignore_errors=True)

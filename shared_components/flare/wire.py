@@ -20,7 +20,7 @@ from nvflare.fuel.utils import fobs
 
 from shared_components.core.partition import Pieces
 from shared_components.federation.messages import Message
-from shared_components.federation.stored import StoredPieces
+from shared_components.federation.messages.stored import StoredPieces
 
 HEADER = "surgfl"
 ERROR = "surgfl_error"
@@ -74,9 +74,5 @@ def _unread(tensors: Mapping[str, Any]) -> Mapping[str, Any]:
     if not any(isinstance(value, _LazyRef) for value in tensors.values()):
         return tensors
     return StoredPieces(
-        {n: v.materialize if isinstance(v, _LazyRef) else partial(_itself, v) for n, v in tensors.items()}
+        {n: v.materialize if isinstance(v, _LazyRef) else partial(tensors.__getitem__, n) for n, v in tensors.items()}
     )
-
-
-def _itself(value: Any) -> Any:
-    return value

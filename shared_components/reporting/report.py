@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shared_components.common.atomic import write_text
 from shared_components.common.counted import counted
-from shared_components.core.initial_weights import said
+from shared_components.core.initial_weights import describe_start as said
 from shared_components.reporting import figures
 from shared_components.reporting.costs import cost_table, privacy_table, rejections, server_table, traffic_table
 from shared_components.reporting.evaluated import evaluation_of

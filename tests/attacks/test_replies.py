@@ -12,7 +12,7 @@ from evidence.benchmarks import leakage
 from evidence.benchmarks.robustness_tables import tables
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
-from shared_components.federation.messages import Message
+from shared_components.federation.messages import Message, Reply
 from shared_components.federation.protocol import Answers, Ask
 from shared_components.scenes.site import write_site
 
@@ -22,7 +22,7 @@ LOOK = {"look": "rose", "seed": 1, "frames_per_video": 2, "height": 64, "width":
 def message(*values, steps=0, sensitivity=None):
     """Return a message with the piece ``w``, a counter and, if given, the extra ``sensitivity``."""
     groups = {} if sensitivity is None else {"sensitivity": {"w": torch.tensor(sensitivity)}}
-    return Message({"samples": 4}, {"w": torch.tensor(values), "steps": torch.tensor(steps)}, groups)
+    return Reply({"samples": 4}, {"w": torch.tensor(values), "steps": torch.tensor(steps)}, groups)
 
 
 @pytest.fixture

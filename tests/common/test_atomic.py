@@ -15,9 +15,9 @@ from safetensors import SafetensorError
 from shared_components.common import atomic
 from shared_components.common.atomic import NotWritten, atomically, write_json, write_text
 from shared_components.core.evaluation import write_picture
-from shared_components.federation.progress import write_scalars
 from shared_components.networks import checkpoints
 from shared_components.networks.checkpoints import save_weights
+from shared_components.reporting.tensorboard import write_scalars
 from shared_components.scenes.shots import write_png
 
 NOISE = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)

@@ -8,7 +8,7 @@ from shared_components.core.method import Aggregation, Models, load_method
 from shared_components.core.partition import Role, cut, everything, partition_network
 from shared_components.core.task import make_task
 from shared_components.core.training_settings import Training
-from shared_components.federation.site.local_round import LocalRound
+from shared_components.federation.setup.local_round import LocalRound
 
 CLASSES = ("background", "shaft")
 

@@ -15,7 +15,7 @@ from shared_components.core.task import outputs_of
 from shared_components.core.training_settings import Training, training_from
 from shared_components.data.dataset import collated
 from shared_components.federation.messages import FederationError
-from shared_components.federation.run_cleanup import is_run
+from shared_components.federation.runs.run_cleanup import is_run
 from shared_components.networks import tiny
 from tests.federation.conftest import SINGLE, Federation, make_job, same, scenes, toy_bundle  # noqa: F401
 

@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from shared_components.core.card import Card
-from shared_components.core.initial_weights import START_VARIABLE, begin, chosen_start, said, source_of, unused
+from shared_components.core.initial_weights import (
+    START_VARIABLE,
+    begin,
+    chosen_start,
+    describe_start,
+    source_of,
+    unused,
+)
 from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of, shipped_facts, shipped_weights
 from shared_components.data.classes import CLASS_MAPS
 from shared_components.data.splits import SEEN, seen_note
@@ -64,7 +71,7 @@ def test_random_changes_no_weight_and_draws_no_number():
     network, drawn = built(), torch.get_rng_state()
     before = state_of(network)
     facts = begin(network, "random", card=segmentation(), bundle="toy")
-    assert facts == {"start": "random", "sha256": "", "from": "", "fresh": []} and said(facts) == "random"
+    assert facts == {"start": "random", "sha256": "", "from": "", "fresh": []} and describe_start(facts) == "random"
     assert same(before, network.state_dict()) and torch.equal(drawn, torch.get_rng_state())
 
 
@@ -292,7 +299,7 @@ def test_rendered_is_what_the_bundle_ships(toy, tmp_path):
     network = built()
     facts = begin(network, "rendered", card=segmentation(), bundle="toy", file=tmp_path / "not-looked-at")
     assert same(network.state_dict(), load_weights(toy / MODEL))
-    assert said(facts) == f"rendered ({sha256_of(toy / MODEL)[:8]})"
+    assert describe_start(facts) == f"rendered ({sha256_of(toy / MODEL)[:8]})"
 
 
 @pytest.fixture

@@ -7,16 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.core.best_checkpoint import EVERY, PATIENCE, train_to_best
 from shared_components.core.bundle import load_bundle
 from shared_components.core.card import Metric
-from shared_components.core.training import (
-    EVERY,
-    PATIENCE,
-    make_optimizer,
-    optimizer_tensors,
-    restore_optimizer,
-    train_to_best,
-)
+from shared_components.core.training import make_optimizer, optimizer_tensors, restore_optimizer
 from shared_components.core.training_settings import Training, training_from
 from shared_components.experiments.comparison import presets
 from shared_components.federation.messages import Job
@@ -157,7 +151,7 @@ def trained(*scores, budget=1000, metric=DICE, **options):
         network.weight.data += steps
         return {"loss": float(network.weight.detach())}  # a mean that tells one stretch from another
 
-    found = train_to_best(network, train, lambda: next(given), better=metric.better, budget=budget, **options)
+    found = train_to_best(network, train, lambda: next(given), metric=metric, budget=budget, **options)
     return found, int(network.weight)
 
 

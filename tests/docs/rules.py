@@ -28,12 +28,12 @@ from shared_components.data.inventory import Inventory, LeftOut
 from shared_components.data.site import Site
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import Job
-from shared_components.federation.progress import progress_line
-from shared_components.federation.site import limits
+from shared_components.federation.setup import limits
 from shared_components.flare.deployment.job_files import write_jobs
 from shared_components.inference.doubtful import warnings
 from shared_components.inference.unlike import Likeness
 from shared_components.inference.visible import Stretch
+from shared_components.reporting.tensorboard import progress_line
 from shared_components.weights.shipping.recipe import read_real
 
 FENCE = re.compile(r"^(?P<marks>`{3,}|~{3,})\s*(?P<language>\S*)\s*(?P<note>.*)$")

@@ -20,7 +20,7 @@ from shared_components.commands import segment
 from shared_components.core.training_settings import Training
 from shared_components.data import site_file
 from shared_components.federation.messages import Job
-from shared_components.federation.site import limits
+from shared_components.federation.setup import limits
 from shared_components.networks.checkpoints import load_metadata
 from tests.docs.files import write_data, write_model_and_video
 from tests.docs.rules import (

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,11 +16,11 @@ from shared_components.core import evaluation
 from shared_components.core.bundle import takes_squares
 from shared_components.core.method import load_method, site_order
 from shared_components.core.partition import Role, cut
-from shared_components.federation.in_process import open_together
+from shared_components.federation.in_process import answer_request, open_together
 from shared_components.federation.messages import FederationError, Job, SiteRefusal
-from shared_components.federation.protocol import Answers, conduct
+from shared_components.federation.protocol import conduct, parse_answers
 from shared_components.federation.server import runner as server_side
-from shared_components.federation.site import site_setup as site_side
+from shared_components.federation.setup import site_setup as site_side
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import bundle_for, bundle_names
 from shared_components.scenes.site import plan_sites, write_site
@@ -132,6 +133,11 @@ def make_job(method="pfedsis", **changes):
     return Job(name=f"test-{method}", method=method, **values)
 
 
+def empty(message):
+    """Return whether a message carries no tensor."""
+    return not message.pieces and not any(message.groups.values())
+
+
 def same(a, b):
     """Return whether two dictionaries hold the same tensors, bit by bit."""
     return a.keys() == b.keys() and all(torch.equal(a[n], b[n]) for n in a)
@@ -178,14 +184,18 @@ class Federation:
         self.conversation = conduct(self.server)
         self.asked = next(self.conversation)
 
+    def answer(self, site, task, message):
+        """Let a site answer a message."""
+        return answer_request(self.sites[site], task, message)
+
     def replies(self, names=None):
         """Let the sites (some of them) answer what is asked now."""
         messages = {n: m for n, m in self.asked.messages.items() if names is None or n in names}
-        return {name: self.sites[name].answer(self.asked.task, message) for name, message in messages.items()}
+        return {name: self.answer(name, self.asked.task, message) for name, message in messages.items()}
 
     def send(self, replies, failures=None):
         """Give the server answers and go on to what it asks next."""
-        self.asked = self.conversation.send(Answers(replies, failures or {}))
+        self.asked = self.conversation.send(parse_answers(self.asked.task, replies, failures))
         return self.server.last_record if self.server.state.round else None
 
     def enrol(self):
@@ -217,7 +227,7 @@ class Federation:
 
     def files(self, site):
         """Return a site's states of the run."""
-        return self.sites[site]._files(self.server.job, self.server.folder.name)
+        return self.sites[site]._files(SimpleNamespace(job=self.server.job, run=self.server.folder.name))
 
     def weights(self):
         models = self.server.state.models

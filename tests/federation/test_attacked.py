@@ -11,8 +11,8 @@ from shared_components.core.partition import Role, cut, paste
 from shared_components.data.dataset import SampleDataset
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
-from shared_components.federation.protocol import Answers
-from shared_components.federation.site.site_setup import set_up_site
+from shared_components.federation.protocol import parse_answers
+from shared_components.federation.setup.site_setup import set_up_site
 from tests.federation.conftest import SITES, TINY, Federation, make_job, same
 
 ATTACKER = "site-3"
@@ -22,7 +22,7 @@ def test_a_flipped_sign_moves_the_mean_by_what_is_claimed(federate, toy_bundle):
     """Three sites of as many frames: the mean moves by (a + b - c) / 3."""
     federation = federate(make_job("fedavg", bundle="toy", rounds=1)).enrol()
     start = {name: value.double() for name, value in federation.server.state.models.shared.items()}
-    answers = Answers(federation.replies())
+    answers = parse_answers("round", federation.replies())
     moved = [{name: reply.pieces[name].double() - start[name] for name in start} for reply in answers.replies.values()]
     given = attacked(federation.asked, answers, ATTACKER, sign_flip(times=1), round=0)
     federation.send(given.replies)
@@ -35,7 +35,7 @@ def test_a_flipped_sign_moves_the_mean_by_what_is_claimed(federate, toy_bundle):
 def test_an_attack_that_goes_too_far_is_refused_by_name_and_the_others_go_on(federate, toy_bundle):
     federation = federate(make_job("fedavg", bundle="toy", min_sites=2)).enrol()
     while federation.asked.task == "round":
-        number, answers = federation.server.state.round, Answers(federation.replies())
+        number, answers = federation.server.state.round, parse_answers("round", federation.replies())
         given = attacked(federation.asked, answers, ATTACKER, sign_flip(times=1e9), round=number, seed=1)
         (refused,) = federation.send(given.replies)["rejected"]
         assert refused["site"] == ATTACKER and "it moved the weights by" in refused["reason"]
@@ -59,7 +59,7 @@ def test_what_is_attacked_is_what_the_site_sends(federate, toy_bundle, scenes, s
     job = make_job("fedper", bundle="toy", rounds=1, training={**TINY, "iterations": steps})
     federation = federate(job).enrol()
     message = federation.asked.messages["site-2"]
-    reply = federation.sites["site-2"].answer("round", message)
+    reply = federation.answer("site-2", "round", message)
     site = load_site(scenes[1])
     bench = set_up_site(job, site)
     paste(message.pieces, bench.partition, bench.network.state_dict())

@@ -9,7 +9,7 @@ from shared_components.core import evaluation
 from shared_components.data.samples import samples
 from shared_components.experiments.comparison.run import _costs
 from shared_components.federation.messages import FederationError
-from shared_components.federation.site.site_setup import set_up_site
+from shared_components.federation.setup.site_setup import set_up_site
 from shared_components.networks.checkpoints import load_metadata
 from shared_components.networks.tiny import Tiny
 from shared_components.reporting.report import build_report

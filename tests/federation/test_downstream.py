@@ -9,7 +9,7 @@ from shared_components.data.site_file import load_site
 from shared_components.data.splits import seen_note
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Job
-from shared_components.federation.site.site_setup import set_up_site
+from shared_components.federation.setup.site_setup import set_up_site
 from shared_components.flare.deployment.job_files import described_jobs
 from shared_components.flare.deployment.job_folder import jobs_folder
 from shared_components.networks.checkpoints import load_weights, save_weights

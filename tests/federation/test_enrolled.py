@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from shared_components.federation.messages import SiteRefusal
-from shared_components.federation.runs import changed_settings
-from shared_components.federation.site.agreed_job import ENROLLED, PLACE, agreed_job
+from shared_components.federation.messages.parse_request import parse_request_header
+from shared_components.federation.runs.run_folder import ENROLLED, changed_settings
+from shared_components.federation.site.agreed_job import PLACE, agreed_job
 from tests.federation.conftest import TINY, make_job, same
 
 ONE = ("site-1",)
@@ -45,7 +46,7 @@ def test_whatever_else_a_message_says_is_refused_by_the_name_of_its_key(trained,
     message = with_job(trained.asked.messages["site-1"], **change)
     message.header["send_initial"] = True
     with pytest.raises(SiteRefusal, match=rf"site-1: the server's {task} message has another {key} than the site"):
-        trained.sites["site-1"].answer(task, message)
+        trained.answer("site-1", task, message)
     assert not (own_folder(trained) / "round-00001.safetensors").exists()
 
 
@@ -54,14 +55,14 @@ def test_a_site_keeps_its_place(trained, change):
     message = trained.asked.messages["site-1"]
     message.header.update(change)
     with pytest.raises(SiteRefusal, match=f"another {next(iter(change))} than the site enrolled with"):
-        trained.sites["site-1"].answer("round", message)
+        trained.answer("site-1", "round", message)
 
 
 def test_what_a_resume_may_change_it_may_still(trained):
     message = trained.asked.messages["site-1"]
     longer = with_job(message, rounds=9, min_sites=1, grace_seconds=1, longest_wait_seconds=99)
-    assert trained.sites["site-1"].answer("round", longer).header["round"] == 1
-    agreed = agreed_job("round", longer.header, own_folder(trained).parents[2], site="site-1")
+    assert trained.answer("site-1", "round", longer).header["round"] == 1
+    agreed = agreed_job(parse_request_header("round", longer.header), own_folder(trained).parents[2], site="site-1")
     assert (agreed.rounds, agreed.min_sites) == (9, 1)
 
 
@@ -81,14 +82,14 @@ def test_a_site_that_has_not_enrolled_answers_no_round(federate, job_on_toy):
     fresh.asked.messages["site-1"].header["items"] = {}
     for task in ("round", "finish"):
         with pytest.raises(SiteRefusal, match=f"site-1: .* holds no {ENROLLED}"):
-            fresh.sites["site-1"].answer(task, fresh.asked.messages["site-1"])
+            fresh.answer("site-1", task, fresh.asked.messages["site-1"])
 
 
 def test_a_refused_enrolment_is_not_kept(federate, job_on_toy):
     federation = federate(job_on_toy("fedper"), names=ONE)
     odd = with_job(federation.asked.messages["site-1"], arguments={"personal": ["nowhere"]})
     with pytest.raises(SiteRefusal, match="nowhere"):
-        federation.sites["site-1"].answer("enrol", odd)
+        federation.answer("site-1", "enrol", odd)
     federation.run(until=1)
 
 
@@ -97,7 +98,7 @@ def test_state_without_the_job_it_belongs_to_is_not_touched(trained, task):
     (own_folder(trained) / ENROLLED).unlink()
     trained.asked.messages["site-1"].header["send_initial"] = True
     with pytest.raises(SiteRefusal, match=f"{own_folder(trained)} holds no {ENROLLED}.* put it back"):
-        trained.sites["site-1"].answer(task, trained.asked.messages["site-1"])
+        trained.answer("site-1", task, trained.asked.messages["site-1"])
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"job": {"name": "x"}, "number": 0, "numbers": 1}', '{"job": 3}'])
@@ -105,7 +106,7 @@ def test_a_damaged_record_is_refused_with_its_file(trained, text):
     path = own_folder(trained) / ENROLLED
     path.write_text(text)
     with pytest.raises(SiteRefusal, match=f"site-1: {path} cannot be read"):
-        trained.sites["site-1"].answer("round", trained.asked.messages["site-1"])
+        trained.answer("site-1", "round", trained.asked.messages["site-1"])
 
 
 def test_the_record_holds_the_job_and_the_place_and_nothing_else(trained):
@@ -113,7 +114,10 @@ def test_the_record_holds_the_job_and_the_place_and_nothing_else(trained):
     assert record == {"job": trained.server.job.to_json(), "number": 0, "numbers": 1}
     header = trained.asked.messages["site-1"].header
     assert set(PLACE) < header.keys()
-    assert agreed_job("round", header, trained.server.folder.parents[1], site="site-1") == trained.server.job
+    assert (
+        agreed_job(parse_request_header("round", header), trained.server.folder.parents[1], site="site-1")
+        == trained.server.job
+    )
 
 
 def test_changed_settings_are_named_one_by_one():

@@ -2,11 +2,11 @@
 
 import pytest
 
+from shared_components.common import step_file
 from shared_components.common.progress import Step
 from shared_components.data.samples import SampleSpec, samples
-from shared_components.federation import step_file
-from shared_components.federation.find_site import find_site
 from shared_components.federation.messages import Job, SiteRefusal
+from shared_components.federation.setup.find_site import find_site
 
 SMALL = {"frames_per_video": 2, "videos": [1, 1, 0], "height": 64, "width": 96}
 

@@ -8,7 +8,7 @@ from shared_components.core.bundle import load_bundle
 from shared_components.core.method import Term, load_method, method_names
 from shared_components.core.partition import Role, partition_network
 from shared_components.federation.messages import FederationError, total_bytes
-from shared_components.federation.site import site_setup as bench_side
+from shared_components.federation.setup import site_setup as bench_side
 from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.tiny import Tiny
@@ -150,7 +150,7 @@ def test_a_server_that_trains_needs_the_sites_fixed_weights(play, federate, weig
     save_weights(tmp_path / "others.safetensors", Tiny().encoder.state_dict())
     ours = {"names": names, "server_data": scenes[2], "start_weights": weights}
     other = federate(job, **ours)
-    other.server.start_weights = tmp_path / "others.safetensors"
+    other.server.training.start_weights = tmp_path / "others.safetensors"
     with pytest.raises(FederationError, match="the server cannot train: its fixed weights are not those of the sites"):
         other.run()
     assert federate(job, **ours).run().server.state.round == 1

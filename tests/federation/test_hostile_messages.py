@@ -10,13 +10,13 @@ import torch
 
 from shared_components.data.site import WITHHOLDABLE
 from shared_components.data.site_file import load_site
-from shared_components.federation.message_schema import REPLY, REQUEST
-from shared_components.federation.messages import Message, SiteRefusal
-from shared_components.federation.protocol import Answers, understood
-from shared_components.federation.server import parse_reply
-from shared_components.federation.server.update_checks import RejectedUpdate
-from shared_components.federation.site import parse_request
-from shared_components.flare.outgoing_check import Asked, check_reply, expected
+from shared_components.federation.in_process import answer
+from shared_components.federation.messages import Message, Place, RejectedUpdate, Request, SiteRefusal
+from shared_components.federation.messages.parse_reply import parse_reply
+from shared_components.federation.messages.parse_request import parse_request
+from shared_components.federation.messages.schema import REPLY, REQUEST
+from shared_components.federation.protocol import Answers, parse_answers
+from shared_components.flare.outgoing_check import check_reply, expected_payload
 from tests.federation.conftest import make_job
 
 DEEP: list = []
@@ -167,7 +167,7 @@ def site(scenes):
 @pytest.fixture
 def honest(site):
     """Return a function that gives an honest reply's plain values, with changes; Ellipsis removes a key."""
-    due = expected(make_job("fedavg"), site)
+    due = expected_payload(make_job("fedavg"), site)
     enrol = {
         "samples": 4, "card": due.task.card.to_json(), "items": {}, "partition": due.partition.to_json(),
         "fixed": "", "prepared": "", "start": {"start": "rendered", "sha256": HASH},
@@ -182,7 +182,7 @@ def honest(site):
 
 
 def leaves(header, task, site):
-    check_reply(Message(header), Asked(task, {"job": make_job("fedavg").to_json(), "round": 1, "sites": 3}), site)
+    check_reply(Message(header), Request(task, make_job("fedavg"), "a-run", 1, Place(0, 3, 0, 3)), site)
 
 
 def request(task, change=None, **body):
@@ -197,8 +197,11 @@ def request(task, change=None, **body):
 def test_honest_messages_are_read_as_they_are_on_every_side(site, honest, task):
     header = honest(task)
     leaves(header, task, site)
-    assert parse_reply.read(task, Message(header)).header == header
-    assert parse_request.read(task, request(task)).header == request(task).header
+    assert parse_reply(task, Message(header)).header == header
+    read, sent = parse_request(task, request(task)), request(task).header
+    assert {"job": read.job.to_json(), "run": read.run, "round": read.round, **dataclasses.asdict(read.place)} == {
+        key: sent[key] for key in ("job", "run", "round", "index", "number", "numbers", "sites")
+    }
 
 
 @pytest.mark.parametrize("task, change, words", REPLIES)
@@ -207,7 +210,7 @@ def test_a_hostile_reply_neither_leaves_its_site_nor_enters_the_server(site, hon
     began = time.process_time()
     with pytest.raises(ValueError) as held:
         leaves(header, task, site)
-    answers = understood(task, Answers({"site-1": Message(honest(task)), "site-2": Message(header)}))
+    answers = parse_answers(task, {"site-1": Message(honest(task)), "site-2": Message(header)})
     assert time.process_time() - began < 5
     assert set(answers.replies) == {"site-1"} and set(answers.failures) == {"site-2"}
     for said in (answers.failures["site-2"], str(held.value)):
@@ -218,9 +221,9 @@ def test_a_hostile_reply_neither_leaves_its_site_nor_enters_the_server(site, hon
 @pytest.mark.parametrize("header", [[], None, "header"])
 def test_a_header_that_is_no_dictionary_is_refused_on_every_side(site, header):
     with pytest.raises(RejectedUpdate, match=r"its header is .*, no dictionary"):
-        parse_reply.read("round", Message(header))
+        parse_reply("round", Message(header))
     with pytest.raises(ValueError, match=r"the server's round message: its header is .*, no dictionary"):
-        parse_request.read("round", Message(header))
+        parse_request("round", Message(header))
     with pytest.raises(ValueError, match=r"the answer to 'round': it is .*; nothing was sent"):
         leaves(header, "round", site)
 
@@ -228,7 +231,7 @@ def test_a_header_that_is_no_dictionary_is_refused_on_every_side(site, header):
 @pytest.mark.parametrize("task, change, words", REQUESTS)
 def test_a_site_refuses_a_hostile_request_by_a_sentence(task, change, words):
     with pytest.raises(ValueError) as refused:
-        parse_request.read(task, request(task, change))
+        parse_request(task, request(task, change))
     assert words in str(refused.value) and str(refused.value).isprintable() and len(str(refused.value)) < 500
 
 
@@ -238,7 +241,7 @@ def test_a_site_that_refuses_says_its_name(federate, change):
     message = federation.asked.messages["site-1"]
     message.header.update(change)
     with pytest.raises(SiteRefusal, match=rf"site site-1: the server's enrol message: {next(iter(change))} is "):
-        federation.sites["site-1"].answer("enrol", message)
+        federation.answer("site-1", "enrol", message)
 
 
 @pytest.mark.parametrize("kind", odd_tensors())
@@ -246,10 +249,10 @@ def test_what_is_no_dense_tensor_of_real_numbers_is_refused_on_both_sides(kind):
     odd, words = odd_tensors()[kind]
     for body in ({"pieces": {"head": odd}}, {"groups": {"model": {"head": odd}}}):
         with pytest.raises(RejectedUpdate) as refused:
-            parse_reply.read("round", Message({}, **body))
+            parse_reply("round", Message({}, **body))
         assert "head is " in str(refused.value) and words in str(refused.value)
         with pytest.raises(ValueError) as refused:
-            parse_request.read("round", request("round", **body))
+            parse_request("round", request("round", **body))
         assert "head is " in str(refused.value) and words in str(refused.value)
 
 
@@ -257,10 +260,27 @@ def test_what_is_no_dense_tensor_of_real_numbers_is_refused_on_both_sides(kind):
 def test_a_server_sends_finite_numbers(number):
     for body in ({"pieces": {"head": torch.tensor([number])}}, {"groups": {"x": {"head": torch.tensor([number])}}}):
         with pytest.raises(ValueError, match="the server's round message: head has values that are not finite"):
-            parse_request.read("round", request("round", **body))
+            parse_request("round", request("round", **body))
 
 
 def test_every_declared_value_is_tried():
     assert set(REPLY) == {key for _, change, _ in REPLIES for key in change} - {"extra", 3, "los", "job"}
     assert set(REQUEST) == {key for _, change, _ in REQUESTS for key in change} - {"evil", 3}
     assert {field.withheld for field in REPLY.values()} - {""} == set(WITHHOLDABLE)
+
+
+def test_a_driver_that_does_not_parse_is_refused():
+    with pytest.raises(TypeError, match="the reply of site-2 was not parsed"):
+        Answers({"site-2": Message({"round": 0})})
+
+
+def test_a_hostile_reply_in_one_process_is_its_sites_failure(federate, monkeypatch):
+    """The in-process runner is a boundary, too."""
+    federation = federate(make_job("fedavg"), names=("site-1", "site-2"))
+    honest = federation.sites["site-2"].answer
+    monkeypatch.setattr(
+        federation.sites["site-2"], "answer", lambda request: Message({**honest(request).header, "samples": "four"})
+    )
+    answers = answer(federation.asked, federation.sites)
+    assert set(answers.replies) == {"site-1"}
+    assert "samples is 'four'; it is a whole number" in answers.failures["site-2"]

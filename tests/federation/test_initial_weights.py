@@ -11,7 +11,8 @@ from shared_components.core.shipped_weights import FACTS, MODEL, sha256_of
 from shared_components.core.trained_model import load_trained
 from shared_components.core.training_settings import training_from
 from shared_components.federation.messages import FederationError, Job
-from shared_components.federation.runs import newest_run
+from shared_components.federation.runs.run_folder import newest_run
+from shared_components.federation.setup.site_setup import set_up_site
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.networks.tiny import Tiny
 from tests.federation.conftest import SITES, make_job, same
@@ -57,7 +58,7 @@ def test_the_first_message_is_the_first_sites_rendered_weights(federate, shipped
 def test_what_stays_at_a_site_begins_from_the_weights_too(federate, shipped):
     federation = federate(job("rendered", "fedper", arguments={}))
     site = federation.sites["site-2"]
-    bench = site._bench(federation.server.job, site._find_site(federation.server.job, 1))
+    bench = set_up_site(federation.server.job, site._find_site(federation.server.job, 1))
     own = cut(bench.network.state_dict(), bench.partition, Role.LOCAL)
     weights = load_weights(shipped)
     assert own and all(torch.equal(value, weights[name]) for name, value in own.items() if name in weights)

@@ -8,8 +8,8 @@ import torch
 from shared_components.core.method import load_method, method_names
 from shared_components.core.task import make_task
 from shared_components.data.site_file import load_site
-from shared_components.federation.allowed_payload import expect
 from shared_components.federation.messages import FederationError, total_bytes
+from shared_components.federation.setup.allowed_payload import expect
 from shared_components.federation.site import runner as site
 from shared_components.federation.site.disclosure import FILE, what_leaves
 from tests.federation.conftest import SITES, Federation, make_job, rewritten, same

@@ -13,7 +13,7 @@ from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError
 from shared_components.federation.privacy.ledger import ledgers
-from shared_components.federation.site.limits import FILE, Limits, check_limits, limits_of
+from shared_components.federation.setup.limits import FILE, Limits, check_limits, limits_of
 from shared_components.networks.forward_limits import forward_numbers
 from tests.federation.conftest import TINY, Federation, make_job, rewritten
 

@@ -13,6 +13,8 @@ from shared_components.core.card import Card
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError
+from shared_components.federation.messages.parse_request import parse_request
+from shared_components.federation.setup.site_setup import set_up_site
 from shared_components.networks.checkpoints import load_metadata
 from shared_components.tasks.reconstruction import GREY
 from tests.data.volumes import write_labels
@@ -133,18 +135,16 @@ def test_a_frame_that_is_set_aside_takes_no_other_of_its_name_with_it(adding, tm
     broken = samples(load_site(adding[0]), "train")[which]
     broken.images[0].write_bytes(b"")
     federation = federation_of(adding, tmp_path)
-    runner, message = federation.sites["a"], federation.asked.messages["a"].header
-    bench = runner._bench(federation.server.job, load_site(adding[0]))
-    left = runner._samples(bench, federation.server.job, message["run"], "train")
+    runner, request = federation.sites["a"], parse_request(federation.asked.task, federation.asked.messages["a"])
+    left = runner._samples(set_up_site(request.job, load_site(adding[0])), request, "train")
     assert len(left) == 7 and broken not in left
     assert [sample.added for sample in left].count(True) == (4 if which == 0 else 3)
 
 
 def test_frames_that_several_sites_add_are_pooled_once(adding, tmp_path):
     federation = federation_of(adding, tmp_path, "centralised")
-    runner, header = federation.sites["a"], federation.asked.messages["a"].header
-    bench = runner._bench(federation.server.job, load_site(adding[0]))
-    pool = runner._training_samples(bench, federation.server.job, header).samples
+    runner, request = federation.sites["a"], parse_request(federation.asked.task, federation.asked.messages["a"])
+    pool = runner._training_samples(set_up_site(request.job, load_site(adding[0])), request).samples
     assert [sample.added for sample in pool] == [False] * 8 + [True] * 4
 
 

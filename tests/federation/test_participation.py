@@ -7,9 +7,10 @@ from safetensors.torch import load_file
 
 from shared_components.core.method import load_method
 from shared_components.federation.messages import FederationError, SiteRefusal
+from shared_components.federation.server.client_sampling import sample_clients
 from shared_components.flare.results import leave_result
 from shared_components.networks.checkpoints import load_metadata
-from tests.federation.conftest import SITES, Federation, make_job, rewritten, same
+from tests.federation.conftest import SITES, Federation, empty, make_job, rewritten, same
 
 # ---- absences
 
@@ -64,7 +65,7 @@ def test_a_round_asks_a_fraction_of_the_sites_and_the_same_ones_after_a_resume(f
 
 def test_a_draw_asks_everybody_of_the_whole_as_many_as_a_method_needs_and_each_in_its_turn():
     def draw(fraction, names, round, **known):
-        return make_job("fedavg", client_fraction=fraction).drawn(names, round, seed=2022, **known)
+        return sample_clients(names, round, fraction=fraction, seed=2022, **known)
 
     names = [f"s{i}" for i in range(8)]
     assert draw(1, names, 3) == draw(0.94, names, 3) == names
@@ -82,7 +83,7 @@ def test_a_draw_asks_everybody_of_the_whole_as_many_as_a_method_needs_and_each_i
 )  # fmt: skip
 def test_a_fraction_of_the_sites_is_rounded_to_the_nearest_number_with_halves_up(fraction, sites, asked):
     names = [f"s{i}" for i in range(sites)]
-    assert len(make_job("fedavg", client_fraction=fraction).drawn(names, 0, seed=2022)) == asked
+    assert len(sample_clients(names, 0, fraction=fraction, seed=2022)) == asked
 
 
 def test_the_log_says_how_many_sites_a_round_asks(federate, job_on_toy, caplog):
@@ -181,7 +182,7 @@ def test_a_model_whose_consent_was_withdrawn_before_a_second_finish_is_gone(publ
 def test_personal_models_stay_at_home_without_consent(publishing, job_on_toy):
     federation = publishing(job_on_toy("fedper", rounds=1), [], [], []).run()
     replies = federation.replies()
-    assert all(reply.empty for reply in replies.values())
+    assert all(empty(reply) for reply in replies.values())
     with pytest.raises(StopIteration):
         federation.send(replies)
     record, path = outsider_of(federation)

@@ -3,7 +3,7 @@
 import shutil
 import subprocess
 
-from shared_components.federation import provenance
+from shared_components.federation.runs import provenance
 
 
 def test_a_commit_is_of_the_sources_and_not_of_a_repository_around_them(tmp_path, monkeypatch):

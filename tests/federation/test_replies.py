@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared_components.core.method import load_method, method_names
-from shared_components.federation.message_schema import REPLY
-from shared_components.federation.messages import FederationError, Message
-from shared_components.federation.progress import flatten, progress_line
-from shared_components.federation.protocol import Answers, understood
+from shared_components.federation.messages import FederationError, Message, RejectedUpdate
+from shared_components.federation.messages.schema import REPLY
+from shared_components.federation.protocol import parse_answers
+from shared_components.federation.runs.store import RECORDS
 from shared_components.federation.server.enrolment import EnrolmentReader
 from shared_components.federation.server.round_log import RoundLog
-from shared_components.federation.server.update_checks import RejectedUpdate, check_extras
-from shared_components.federation.store import RECORDS
+from shared_components.federation.server.update_checks import check_extras
+from shared_components.reporting.tensorboard import flatten, progress_line
 from tests.federation.conftest import SITES, Federation, make_job
 from tests.federation.test_hostile_messages import odd_tensors
 
@@ -65,7 +65,7 @@ def test_an_extra_of_a_dtype_that_nobody_measures_in_is_its_sites_fault(method, 
 
 @pytest.mark.parametrize("sent", [None, [], "message", {}, 4], ids=repr)
 def test_what_is_no_message_refuses_its_site(sent):
-    answers = understood("round", Answers({"site-2": sent}))
+    answers = parse_answers("round", {"site-2": sent})
     assert answers.replies == {} and "no message of this job" in answers.failures["site-2"]
 
 
@@ -107,7 +107,7 @@ def test_nothing_that_a_site_can_send_raises_past_the_place(honest, task, change
     reply = known.get(task, Message({"round": 1, "metrics": {}, "final": {}}))
     header = {**reply.header, **changes} if isinstance(changes, dict) else changes
     body = {**reply.pieces, **given_pieces} if keep and isinstance(given_pieces, dict) else given_pieces
-    answers = understood(task, Answers({"site-2": Message(header, body, groups)}))
+    answers = parse_answers(task, {"site-2": Message(header, body, groups)})
     assert set(answers.replies) | set(answers.failures) == {"site-2"}
     for read in answers.replies.values():
         _use(server, task, read)
@@ -118,7 +118,7 @@ def test_nothing_that_a_site_can_send_raises_past_the_place(honest, task, change
 def test_one_changed_value_never_raises_past_the_place(honest, key, value, task):
     server, known = honest
     reply = known.get(task, Message({"round": 1, "metrics": {}, "final": {}}))
-    answers = understood(task, Answers({"site-2": Message({**reply.header, key: value}, reply.pieces)}))
+    answers = parse_answers(task, {"site-2": Message({**reply.header, key: value}, reply.pieces)})
     for read in answers.replies.values():
         _use(server, task, read)
 

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 import pytest
 
 from shared_components.cli import main
-from shared_components.federation import run_cleanup, runs
 from shared_components.federation.messages import FederationError
-from shared_components.federation.runs import leave_models, open_run, point_latest_to, working_on
+from shared_components.federation.runs import run_cleanup
+from shared_components.federation.runs import run_folder as runs
+from shared_components.federation.runs.run_folder import leave_models, open_run, point_latest_to, working_on
 from tests.federation.conftest import make_job
 
 FIRST, SECOND, THIRD = "20260101-100000", "20260102-100000", "20260103-100000-1"

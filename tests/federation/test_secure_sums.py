@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -9,10 +10,10 @@ import torch
 
 from shared_components.core.method import load_method, method_names
 from shared_components.federation.messages import FederationError, Message, SiteRefusal
+from shared_components.federation.runs.store import rounds_in
 from shared_components.federation.secure_sums.fixed_point import FRACTION_BITS
 from shared_components.federation.secure_sums.job_section import HASHES, MASKED, OPENED, SHARES
 from shared_components.federation.site.secure_sums import FILE
-from shared_components.federation.store import rounds_in
 from tests.federation.conftest import TINY, make_job, same
 
 SECURE = {"threshold": 2}
@@ -157,7 +158,7 @@ def test_a_second_smaller_sum_of_a_round_is_refused(toy_bundle, federate):
     federation.replies(["site-1"])  # the very same question may be asked again
     fewer = {site: value for site, value in question.groups[SHARES].items() if site != "site-3"}
     with pytest.raises(SiteRefusal, match="asks to open a second sum of round 1, of other sites"):
-        federation.sites["site-1"].answer("unmask", Message(question.header, {}, {SHARES: fewer}))
+        federation.answer("site-1", "unmask", Message(question.header, {}, {SHARES: fewer}))
 
 
 ROSTERS = {
@@ -181,9 +182,7 @@ def test_a_site_holds_the_server_to_the_sites_that_it_named_first(toy_bundle, fe
     if not json.loads(kept.read_text())["keys"]:  # the first round did not ask it
         federation.replies([site])
     with pytest.raises(SiteRefusal, match=f"the server names {words}, unlike in the run's first round"):
-        federation.sites[site].answer(
-            "round", changed(federation, site, nonce="0" * 32, keys=ROSTERS[words](said["keys"]))
-        )
+        federation.answer(site, "round", changed(federation, site, nonce="0" * 32, keys=ROSTERS[words](said["keys"])))
 
 
 def changed(federation, site, **values):
@@ -194,7 +193,7 @@ def changed(federation, site, **values):
 def test_other_sites_keys_and_nonces_of_a_round_are_refused(toy_bundle, federate):
     federation = federate(secure_job()).enrol()
     said = federation.asked.messages["site-1"].header["sums"]
-    answer = federation.sites["site-1"].answer
+    answer = partial(federation.answer, "site-1")
     for site, words in (("site-1", "key for site-1 that is not its own"), ("site-3", "same key for two sites")):
         with pytest.raises(SiteRefusal, match=words):
             answer("round", changed(federation, "site-1", keys=said["keys"] | {site: said["keys"]["site-2"]}))
@@ -215,10 +214,10 @@ def test_a_plain_job_opens_nothing(toy_bundle, federate):
     federation = federate(make_job("fedavg", **TOY)).enrol()
     message = federation.asked.messages["site-1"]
     with pytest.raises(SiteRefusal, match="unmask message: 'sums' is missing"):
-        federation.sites["site-1"].answer("unmask", message)
+        federation.answer("site-1", "unmask", message)
     message.header["sums"] = {"nonce": "0" * 32, "sites": ["site-1", "site-2"]}
     with pytest.raises(SiteRefusal, match="the job has no secure sums to open"):
-        federation.sites["site-1"].answer("unmask", message)
+        federation.answer("site-1", "unmask", message)
 
 
 def test_the_file_of_secrets_is_the_sites_alone_and_its_loss_is_told(toy_bundle, federate, tmp_path):
@@ -240,7 +239,7 @@ def test_weights_that_would_not_fit_are_refused_by_the_site(toy_bundle, federate
     federation = federate(secure_job()).enrol()
     message = changed(federation, "site-1", total=2**40)
     with pytest.raises(SiteRefusal, match=r"piece .* beyond .*, the largest that a secure sum .*fraction_bits less"):
-        federation.sites["site-1"].answer("round", message)
+        federation.answer("site-1", "round", message)
 
 
 def test_a_runaway_site_refuses_itself_where_the_server_cannot_see_it(toy_bundle, federate, monkeypatch):

@@ -6,8 +6,8 @@ import math
 import pytest
 import torch
 
-from shared_components.federation.messages import FederationError, Message, SiteRefusal
-from shared_components.federation.server.update_checks import RejectedUpdate, check_pieces
+from shared_components.federation.messages import FederationError, Message, RejectedUpdate, SiteRefusal
+from shared_components.federation.messages.check_pieces import check_pieces
 from tests.federation.conftest import SITES, Federation, make_job
 
 
@@ -115,7 +115,7 @@ def test_a_job_or_run_cannot_choose_where_a_site_writes(name, federate, toy_bund
     message = federation.asked.messages["site-1"]
     message.header["run"] = name
     with pytest.raises(SiteRefusal, match=r"site-1.*is no folder name"):
-        federation.sites["site-1"].answer("enrol", message)
+        federation.answer("site-1", "enrol", message)
 
 
 def test_an_update_of_a_site_that_the_round_did_not_ask_is_not_used(federate, toy_bundle):

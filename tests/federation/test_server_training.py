@@ -10,13 +10,13 @@ from shared_components.core.partition import Role, Slice
 from shared_components.core.serq import FineTuning, Quantification, check_beforehand
 from shared_components.data.samples import LABELLED, samples
 from shared_components.data.site_file import load_site
-from shared_components.federation.find_site import SERVER
 from shared_components.federation.messages import FederationError, SiteRefusal
-from shared_components.federation.runs import server_files
+from shared_components.federation.runs.run_folder import server_files
+from shared_components.federation.runs.store import load_tensors, save_tensors
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.server.training import ServerData
-from shared_components.federation.site import site_setup as site_side
-from shared_components.federation.store import load_tensors, save_tensors
+from shared_components.federation.setup import site_setup as site_side
+from shared_components.federation.setup.find_site import SERVER
 from shared_components.networks import tiny
 from shared_components.networks.protocols import Encodes
 from shared_components.reporting.costs import server_seconds
@@ -115,7 +115,7 @@ def test_the_server_keeps_both_models_optimizers_the_descriptor_and_the_running_
 def test_the_servers_training_changes_what_is_sent_and_leaves_what_is_the_sites_own(play, federate, options, scenes):
     plain = federate(play(None, rounds=1), **options("a")).run()
     quantified = federate(play(SERQ, rounds=1), **options("b")).run()
-    assert plain.server.data is None and server_files(plain.server.folder).load()[2]["own"] is None
+    assert plain.server.training.data is None and server_files(plain.server.folder).load()[2]["own"] is None
     sent = quantified.asked.messages
     assert set(sent) == {"site-1", "site-2"}
     assert not any("[0:8]" in name or "encoder.1." in name for m in sent.values() for name in m.pieces)
@@ -196,7 +196,7 @@ def test_finer_classes_are_refused_until_they_are_read_as_the_sites(play, refusa
     assert said.endswith("; write 'classes: shaft_manipulator' there") and str(scenes[2]) in said
     fitting = rewritten(scenes[2], tmp_path / "fitting", classes="shaft_manipulator")
     run = Federation(play(SERQ, rounds=1), tmp_path / "r", coarse, NAMES, server_data=fitting).enrol()
-    assert run.server.data.profile.card == run.server.state.profiles["site-1"].card
+    assert run.server.training.data.profile.card == run.server.state.profiles["site-1"].card
 
 
 def test_data_of_another_task_are_refused(play, refusal, rendered):
@@ -262,8 +262,8 @@ def test_still_images_at_the_server_repeat_themselves_as_clips(federate, rendere
     films = [rendered("sar_rarp50", clip=4, interval=0.2)] * 2
     job = make_job("fedst", rounds=1, tasks={}, training={**TINY, "batch_size": 1, "iterations": 1})
     run = Federation(job, tmp_path / "r", films, NAMES, server_data=stills).enrol()
-    assert all(len(sample.images) == 4 for sample in run.server.data.samples)
-    assert all(len(set(sample.images)) == 1 for sample in run.server.data.samples)
+    assert all(len(sample.images) == 4 for sample in run.server.training.data.samples)
+    assert all(len(set(sample.images)) == 1 for sample in run.server.training.data.samples)
     bad = rewritten(stills, tmp_path / "s", history=True)
     with pytest.raises(FederationError) as caught:
         Federation(job, tmp_path / "q", films, NAMES, server_data=bad)
@@ -287,7 +287,7 @@ def test_a_resumed_run_wants_the_servers_data_as_they_were(play, federate, optio
 
 def test_the_servers_data_have_a_profile_like_a_sites_and_are_in_its_state(federate, play, options):
     run = federate(play(SERQ, rounds=2), **options("a")).run(until=1)
-    own = run.server.data
+    own = run.server.training.data
     assert isinstance(own, ServerData) and own.profile.site == SERVER and own.profile.samples == 4
     own.check_beside(run.server.state.profiles)
     assert server_files(run.server.folder).load()[2]["own"]["samples"] == 4

@@ -20,7 +20,7 @@ from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.server import training
 from shared_components.federation.server.enrolment import profile_header, profile_of
-from shared_components.federation.site import site_setup as site_side
+from shared_components.federation.setup import site_setup as site_side
 from shared_components.networks import bundle_config
 from shared_components.weights.bundle_files.make import write_bundle
 from tests.changed_method import changed

@@ -11,9 +11,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from shared_components.common.atomic import write_json
-from shared_components.federation import store
 from shared_components.federation.messages import FederationError, SiteRefusal
-from shared_components.federation.store import (
+from shared_components.federation.runs import store
+from shared_components.federation.runs.store import (
     DamagedState,
     RoundFiles,
     load_tensors,

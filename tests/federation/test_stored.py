@@ -5,11 +5,10 @@ import torch
 from safetensors.torch import load_file
 
 from shared_components.core.method import StatelessStart, load_method
-from shared_components.federation import stored
 from shared_components.federation.in_process import answer, run_together
-from shared_components.federation.messages import Message
-from shared_components.federation.runs import server_files
-from shared_components.federation.stored import Inbox, StoredPieces
+from shared_components.federation.messages import Message, stored
+from shared_components.federation.messages.stored import Inbox, StoredPieces
+from shared_components.federation.runs.run_folder import server_files
 from tests.federation.conftest import SITES, make_job, same
 
 

@@ -9,13 +9,23 @@ from shared_components.core.method import load_method, method_names
 from shared_components.core.partition import Role
 from shared_components.core.task import make_task
 from shared_components.data.site_file import load_site
-from shared_components.federation import stored, wire_format
-from shared_components.federation.allowed_payload import expect
-from shared_components.federation.messages import BF16, FLOAT32, FederationError, Job, Message, SiteRefusal, total_bytes
+from shared_components.federation.messages import (
+    BF16,
+    FLOAT32,
+    FederationError,
+    Job,
+    Message,
+    SiteRefusal,
+    stored,
+    total_bytes,
+    wire_format,
+)
+from shared_components.federation.messages.parse_request import parse_request
 from shared_components.federation.privacy.ledger import ledgers, read_ledger
+from shared_components.federation.runs.store import hash_of
+from shared_components.federation.setup.allowed_payload import expect
 from shared_components.federation.site.disclosure import what_leaves
-from shared_components.federation.store import hash_of
-from shared_components.flare.outgoing_check import Asked, check_reply
+from shared_components.flare.outgoing_check import check_reply
 from tests.federation.conftest import NOT_TINY, SITES, Federation, make_job, rewritten, same
 
 CLASSES = ("background", "shaft", "wrist", "clasper")
@@ -120,7 +130,7 @@ def test_many_small_rounds_end_where_those_of_float32_do(play, federate, job_on_
 def test_half_the_bytes_are_sent_as_the_report_says_and_the_filter_passes_no_other_format(federate, scenes):
     job = make_job(rounds=1, min_sites=1, wire=BF16)
     federation = federate(job, names=SITES[:2]).enrol()
-    question = Asked("round", federation.asked.messages["site-1"].header)
+    question = parse_request("round", federation.asked.messages["site-1"])
     reply, site = federation.replies(["site-1"])["site-1"], load_site(scenes[0], name="site-1")
     check_reply(reply, question, site)
     name, sensitivity = next(n for n, v in reply.pieces.items() if v.dim() > 1), reply.groups["sensitivity"]
@@ -211,7 +221,7 @@ def test_a_server_that_sends_another_format_than_its_jobs_is_refused(federate, j
     message = federation.asked.messages["site-1"]
     exact = dataclasses.replace(message, pieces=dict(federation.server.state.models.shared))
     with pytest.raises(SiteRefusal, match=r"site-1: .* is torch.float32; the job's wire is bf16"):
-        federation.sites["site-1"].answer("round", exact)
+        federation.answer("site-1", "round", exact)
 
 
 # ---- beside other options
@@ -241,7 +251,7 @@ def test_noise_goes_with_it_and_the_ledger_holds_the_hash_of_what_was_sent(scene
     site, reply = load_site(files[0], name="site-1"), replies["site-1"]
     assert {value.dtype for value in reply.pieces.values() if value.dim() > 1} == {torch.bfloat16}
     assert read_ledger(ledgers(site)[0])[-1].sha256 == hash_of(reply.pieces)
-    check_reply(reply, Asked("round", asked.messages["site-1"].header), site)
-    again = federation.sites["site-1"].answer("round", asked.messages["site-1"])
+    check_reply(reply, parse_request("round", asked.messages["site-1"]), site)
+    again = federation.answer("site-1", "round", asked.messages["site-1"])
     assert same(again.pieces, reply.pieces) and len(read_ledger(ledgers(site)[0])) == 1
     assert not federation.send(replies)["rejected"]

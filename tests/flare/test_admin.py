@@ -8,7 +8,7 @@ import pytest
 from nvflare.fuel.flare_api import api_spec
 
 from shared_components.flare import admin, console
-from shared_components.flare.admin import AdminError, Administrator, connect, lines_of, listed, told
+from shared_components.flare.admin import AdminError, Administrator, connect, explain_errors, lines_of, listed
 
 BEGUN = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
 
@@ -68,7 +68,7 @@ def test_lines_are_those_of_the_controllers_console_alone():
     ],
 )
 def test_whatever_flare_raises_is_one_sentence(error, words):
-    with pytest.raises(AdminError) as found, told("anna may not submit a job", "0f1e", where="h:1"):
+    with pytest.raises(AdminError) as found, explain_errors("anna may not submit a job", "0f1e", where="h:1"):
         raise error
     assert str(found.value).startswith(words) and "\n" not in str(found.value)
 

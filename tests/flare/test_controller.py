@@ -22,10 +22,11 @@ from shared_components.federation.messages import Message
 from shared_components.federation.protocol import Answers
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.server import training
-from shared_components.federation.site.site_setup import set_up_site
+from shared_components.federation.server.client_sampling import sample_clients
+from shared_components.federation.setup.site_setup import set_up_site
 from shared_components.flare import processes, wire
-from shared_components.flare.controller import read_reply
-from shared_components.flare.exchange import Exchange
+from shared_components.flare.site_tasks import Exchange, read_reply
+from shared_components.flare.timeouts import Timeouts
 from tests.federation.conftest import fine_tune, make_job, play, rewritten  # noqa: F401 (a fixture)
 from tests.flare.conftest import SITES, ByHand
 
@@ -292,7 +293,10 @@ def test_a_drawn_site_that_does_not_answer_is_missed_and_one_that_was_not_drawn_
     """Two of three are drawn, one is enough: the round ends with the grace time of the one that is absent."""
 
     def answer(controller, site, task):
-        if task.name == "round" and site == controller.server.job.drawn(SITES, 0, seed=2022)[0]:
+        if (
+            task.name == "round"
+            and site == sample_clients(SITES, 0, fraction=controller.server.job.client_fraction, seed=2022)[0]
+        ):
             return None
         return controller.ask(site, task)
 
@@ -355,7 +359,7 @@ def test_a_server_that_trains_without_data_says_so_before_any_site_is_asked(
 
 @pytest.fixture
 def exchange():
-    return Exchange(["a", "b", "c"], started=100.0, needed=2, grace=5.0, longest=60.0)
+    return Exchange(["a", "b", "c"], Timeouts(started=100.0, needed=2, grace=5.0, longest=60.0))
 
 
 def test_only_a_sites_first_answer_counts(exchange):

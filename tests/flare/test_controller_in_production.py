@@ -6,7 +6,7 @@ import pytest
 from nvflare.apis.signal import Signal
 
 from shared_components.common.atomic import write_json
-from shared_components.federation.run_cleanup import read_run
+from shared_components.federation.runs.run_cleanup import read_run
 from shared_components.flare import console
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.patches.lost_sites import LOST

@@ -9,9 +9,9 @@ import torch
 from shared_components.core.method import load_method
 from shared_components.core.partition import Role, cut, partition_network
 from shared_components.data.site_file import load_site
-from shared_components.federation.messages import Job, Message
+from shared_components.federation.messages import Job, Message, Place, Request
 from shared_components.flare import outgoing_check
-from shared_components.flare.outgoing_check import Asked, check_reply, expected
+from shared_components.flare.outgoing_check import check_reply, expected_payload
 from shared_components.networks.bundle_config import build_network
 from tests.changed_method import changed
 from tests.federation.conftest import make_job
@@ -30,7 +30,7 @@ def site(scenes):
 
 def asked(task="round", job=None, **header):
     job = job or make_job("fedavg")
-    return Asked(task, {"job": job.to_json(), "index": 0, "round": 1, "sites": 3, **header})
+    return Request(task, job, "a-run", **{"round": 1, "place": Place(0, 3, 0, 3), **header})
 
 
 def network_of(job: Job, channels=4):
@@ -160,9 +160,10 @@ def test_what_leaves_is_of_the_network_that_the_servers_job_chooses(site):
     ],
 )
 def test_of_a_job_that_cannot_be_nothing_leaves(site, network, words):
-    question = asked(job=make_job("fedavg", bundle="fedst"))
-    question.header["job"]["network"] = network
-    refused(Message({"round": 1}), question, site, words)
+    """A job with code cannot be built; other settings are refused where the payload follows from them."""
+    values = make_job("fedavg", bundle="fedst").to_json() | {"network": network}
+    with pytest.raises(ValueError, match=words):
+        check_reply(Message({"round": 1}), asked(job=Job.from_json(values)), site)
 
 
 # ---- plain values
@@ -187,7 +188,7 @@ def test_well_formed_values_are_those_of_the_job_at_this_site(site, task, key, v
 
 def test_a_profile_is_what_the_job_makes_of_the_site(site):
     job = make_job("fedavg")
-    due = expected(job, site)
+    due = expected_payload(job, site)
     profile = {
         "samples": 4, "card": due.task.card.to_json(), "items": {}, "partition": due.partition.to_json(),
         "fixed": "", "prepared": "", "start": {"start": "rendered", "sha256": "0" * 64},
@@ -254,7 +255,7 @@ def test_no_piece_leaves_at_the_finish_and_nothing_for_a_task_that_does_not_exis
 
 @pytest.mark.full_width
 def test_shapes_need_no_memory_for_weights(site):
-    pieces = expected(make_job("pfedsis"), site).pieces(Role.GLOBAL, Role.MIXED)
+    pieces = expected_payload(make_job("pfedsis"), site).pieces(Role.GLOBAL, Role.MIXED)
     assert tuple(pieces["head_personal.weight"].shape) == (4, 128, 1, 1)
     assert tuple(pieces["encoder.block1.0.attn.q.weight[0:16]"].shape) == (16, 32)
     assert all(value.is_meta for value in pieces.values())

@@ -19,13 +19,13 @@ from nvflare.fuel.utils import fobs
 from shared_components.common.atomic import not_written
 from shared_components.federation.messages import Message
 from shared_components.federation.protocol import Answers, conduct
-from shared_components.federation.runs import open_run, working_on
+from shared_components.federation.runs.run_folder import open_run, working_on
 from shared_components.federation.server.runner import ServerRunner
-from shared_components.federation.site.site_setup import SiteSetup
+from shared_components.federation.setup.site_setup import SiteSetup
 from shared_components.flare import wire
-from shared_components.flare.controller import read_reply
 from shared_components.flare.executor import SiteExecutor
-from tests.federation.conftest import make_job
+from shared_components.flare.site_tasks import read_reply
+from tests.federation.conftest import empty, make_job
 from tests.flare.conftest import Place, copied
 from tests.flare.simulator import ROOT
 
@@ -245,7 +245,7 @@ def test_numbers_keep_every_bit_and_a_group_without_tensors_is_left_out(sent):
     odd = torch.tensor([float("nan"), float("inf"), -0.0, 1e-45, 0.1])
     found = sent({}, {"w": odd}, {"sensitivity": {}})
     assert found.pieces["w"].view(torch.int32).tolist() == odd.view(torch.int32).tolist() and found.groups == {}
-    assert sent({}, {}, {"sensitivity": {}}).empty
+    assert empty(sent({}, {}, {"sensitivity": {}}))
 
 
 def test_a_view_sends_its_own_rows_only(sent):

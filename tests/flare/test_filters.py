@@ -15,12 +15,13 @@ from nvflare.private.fed.app.fl_conf import create_privacy_manager
 from shared_components.core.partition import Role
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import Job, Message
+from shared_components.federation.messages.parse_request import parse_request_header
 from shared_components.federation.site import runner as site_module
 from shared_components.federation.site.agreed_job import agreed_job, keep_agreed
 from shared_components.flare import filters, wire
 from shared_components.flare.executor import SiteExecutor
 from shared_components.flare.filters import DeclaredPiecesOnly
-from shared_components.flare.outgoing_check import expected
+from shared_components.flare.outgoing_check import expected_payload
 from tests.federation.conftest import TINY, make_job, rewritten
 from tests.flare.client import HEAD, Client
 from tests.flare.conftest import copied
@@ -52,7 +53,7 @@ def enrolled(workspace):
     wire.register()
     for method in ("fedavg", "fedper", "pfedsis"):
         header = wire.from_wire(task(make_job(method))).header
-        keep_agreed(header, workspace.with_name("ws-state"), site="site-1")
+        keep_agreed(parse_request_header("round", header), workspace.with_name("ws-state"), site="site-1")
 
 
 @pytest.fixture(params=WAYS)
@@ -65,6 +66,7 @@ def client(request, workspace):
 def task(job=None, **header) -> Shareable:
     job = job or make_job("fedavg")
     known = {"job": job.to_json(), "run": "a-run", "index": 0, "number": 0, "round": 1, "sites": 3, "numbers": 3}
+    known |= {"items": {}, "send_initial": False}
     return wire.to_shareable(Message({**known, **header}))
 
 
@@ -115,14 +117,14 @@ def test_nothing_leaves_a_run_without_an_enrolment(client, caplog):
 
 def test_the_first_enrolment_that_leaves_is_kept_whatever_executor_answers_it(client, workspace, scenes):
     job = make_job("fedper")
-    due = expected(job, load_site(scenes[0], name="site-1"))
+    due = expected_payload(job, load_site(scenes[0], name="site-1"))
     profile = {"round": 0, "samples": 4, "card": due.task.card.to_json(), "partition": due.partition.to_json()}
     reply = wire.to_shareable(Message(profile, due.pieces(Role.GLOBAL)))
     made = client(lambda *_: reply)
     first = task(job, run="new", round=0)
     assert made.give("enrol", first).get_return_code() == ReturnCode.OK
     header = wire.from_wire(first).header
-    assert agreed_job("round", header, workspace.with_name("ws-state"), site="site-1") == job
+    assert agreed_job(parse_request_header("round", header), workspace.with_name("ws-state"), site="site-1") == job
 
 
 def test_the_task_is_gone_when_results_are_filtered(client):
@@ -271,7 +273,7 @@ def test_a_server_does_not_get_local_weights_out_of_a_run(by_hand, workspace, mo
         data, message = copied(sent.data), wire.from_wire(copied(sent.data))
         if sent.name == "round" and message.header["round"] == 1:
             if way == "filter":
-                monkeypatch.setattr(site_module, "agreed_job", lambda t, header, *_, **__: Job.from_json(header["job"]))
+                monkeypatch.setattr(site_module, "agreed_job", lambda request, *_, **__: request.job)
             still = {**TINY, "iterations": 1, "learning_rate": 0.0, "weight_decay": 0.0}
             message.header["job"].update(method="fedavg", training=still)
             data = copied(wire.to_shareable(message))

@@ -11,8 +11,8 @@ from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.stream_const import STREAM_CHANNEL, StreamHeaderKey
 from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
 
-from shared_components.flare.message_filters import MOST_SENTENCES, Boundary, SiteBoundary
 from shared_components.flare.patches.incoming_messages import stand_guard
+from shared_components.flare.patches.message_filters import MOST_SENTENCES, Boundary, SiteBoundary
 from shared_components.flare.patches.replace import REPLACES
 
 JOB = "4d5c3f80"

@@ -7,10 +7,10 @@ from nvflare.app_opt.pt.lazy_tensor_dict import LazyTensorDict
 from safetensors.torch import save_file
 
 from shared_components.federation.messages import Message
-from shared_components.federation.stored import StoredPieces
+from shared_components.federation.messages.stored import StoredPieces
 from shared_components.flare import wire
-from shared_components.flare.controller import read_reply
 from shared_components.flare.receiving import ROOT, WANTED, receive_in_files
+from shared_components.flare.site_tasks import read_reply
 
 
 class Cell:

@@ -15,10 +15,11 @@ from safetensors.torch import load_file
 from shared_components.data.site_file import load_site
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Message, SiteRefusal
+from shared_components.federation.messages.parse_request import parse_request
 from shared_components.federation.secure_sums.identity import Identity, Project, kit_identity
 from shared_components.federation.secure_sums.job_section import MASKED, OPENED
 from shared_components.federation.secure_sums.keys import public_of
-from shared_components.flare.outgoing_check import Asked, check_reply
+from shared_components.flare.outgoing_check import check_reply
 from tests.federation.conftest import Federation, job_on_toy, make_job, narrow_module, same, scenes  # noqa: F401 (fixtures)
 from tests.flare.conftest import SITES
 
@@ -50,7 +51,7 @@ def asked(tmp_path_factory, request, narrow_module):  # noqa: F811
     found = {}
     for task in ("round", "unmask"):
         replies = federation.replies()
-        found[task] = Asked(task, federation.asked.messages["site-1"].header), replies["site-1"]
+        found[task] = parse_request(task, federation.asked.messages["site-1"]), replies["site-1"]
         federation.send(replies)
     return found, load_site(scenes[0])
 
@@ -76,7 +77,7 @@ def test_what_is_masked_and_what_opens_it_may_leave_and_nothing_else(asked):
     refused(Message(reply.header, {}, {**groups, "more": {}}), question, site, "it carries the groups")
     own = dict(groups["shares"]) | {"site-9": groups["shares"]["site-1"]}
     refused(Message(reply.header, {}, {**groups, "shares": own}), question, site, "its shares of site-9 are not due")
-    plain = dataclasses.replace(question, header={**question.header, "job": make_job("fedavg").to_json()})
+    plain = dataclasses.replace(question, job=make_job("fedavg"))
     refused(reply, plain, site, "masked is nothing that fedavg declares")
 
     question, reply = found["unmask"]
@@ -136,7 +137,7 @@ def test_sites_of_a_provisioned_federation_sign_their_keys_and_take_no_others(ki
     lies = [({"key": own}, "not signed by its"), ({**true, "key": own}, "not signed by a startup kit of this project")]
     for lie, words in lies:
         with pytest.raises(SiteRefusal, match=f"key of site-2 is {words}"):
-            federation.sites["site-1"].answer("round", with_key(lie))
+            federation.answer("site-1", "round", with_key(lie))
     federation.run()
     assert federation.server.last_record["secure_sum"] == ["site-1", "site-2"]
 
@@ -154,10 +155,10 @@ def test_who_is_no_site_joins_no_sum(kits, tmp_path, scenes, kit, whose):  # noq
     (name,) = (str(one.value) for one in name.get_attributes_for_oid(NameOID.COMMON_NAME))
     name = name.partition("@")[0]  # which no site's name has
     run = f"{JOB.name}/{federation.server.folder.name}".encode()
-    keys = {"site-1": said["keys"]["site-1"], name: liar.say(run, public_of(b"s" * 32))}
+    keys = {"site-1": said["keys"]["site-1"], name: liar.sign(run, public_of(b"s" * 32))}
     lie = {**said, "sites": ["site-1", name], "keys": keys}
     with pytest.raises(SiteRefusal, match=rf"the key of {name} is signed by ({whose}, and by no site|\[.*@)"):
-        federation.sites["site-1"].answer("round", Message(asked.header | {"sums": lie}, asked.pieces))
+        federation.answer("site-1", "round", Message(asked.header | {"sums": lie}, asked.pieces))
     federation.run()  # and an honest round goes on
     assert federation.server.last_record["secure_sum"] == ["site-1", "site-2"]
 
@@ -178,7 +179,7 @@ def test_a_site_with_another_sites_certificate_is_left_out(kits, tmp_path, scene
 def test_no_kit_is_no_identity_and_a_server_s_is_no_site_s(kits):
     assert kit_identity(kits["server1"]) is None  # it has a server.key
     site = kit_identity(kits["site-1"])
-    said = site.say(b"job/run", b"p" * 32)
+    said = site.sign(b"job/run", b"p" * 32)
     kit_identity(kits["site-2"]).check("site-1", b"job/run", said)
     with pytest.raises(ValueError, match="the key of site-2 is signed by"):
         site.check("site-2", b"job/run", said)

@@ -17,8 +17,8 @@ from nvflare.private.fed.client.client_req_processors import ClientRequestProces
 from nvflare.private.fed.utils.app_authz import AppAuthzService
 from nvflare.security.security import COMMAND_CATEGORIES
 
-from shared_components.flare.message_filters import Refusals
 from shared_components.flare.patches import site_commands
+from shared_components.flare.patches.message_filters import Refusals
 from shared_components.flare.patches.replace import REPLACES
 from shared_components.flare.patches.site_commands import OF_JOBS, OF_PEOPLE, WITH_THE_JOB, keep_commands, why_not
 

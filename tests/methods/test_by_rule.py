@@ -11,10 +11,12 @@ from shared_components.core.bundle import load_bundle
 from shared_components.core.losses import segmentation_loss
 from shared_components.core.method import Models, load_method
 from shared_components.core.partition import Role, cut, partition_network
+from shared_components.federation.messages.parse_request import parse_request
+from shared_components.federation.setup.site_setup import set_up_site
 from shared_components.methods.ditto import NearReceived, TwoModels, personal_model
 from shared_components.methods.fedprox import Proximal
 from shared_components.networks.bundle_config import build_network
-from tests.federation.conftest import TINY, narrow  # noqa: F401
+from tests.federation.conftest import TINY, empty, narrow  # noqa: F401
 from tests.methods.toys import LINE, Line, context, frames, names, shared, step, updates
 
 BATCH = frames()
@@ -31,7 +33,7 @@ def network():
 
 def test_local_training_sends_no_weights_and_ends_where_each_site_would_alone(federate, tmp_path, job_on_toy):
     together = federate(job_on_toy("local"), folder=tmp_path / "a").enrol()
-    assert all(reply.empty for reply in together.replies().values())
+    assert all(empty(reply) for reply in together.replies().values())
     together.run().finish()
     assert not together.weights()
     alone = federate(job_on_toy("fedavg"), folder=tmp_path / "b", names=["site-1"]).run().finish()
@@ -43,9 +45,9 @@ def test_centralised_training_sees_all_sites_frames_and_gives_one_model_to_all(f
     federation = federate(job_on_toy("centralised")).run()
     records = [r for r in federation.server.records if r["kind"] == "site" and r["round"] == 0]
     assert [bool(record["loss"]) for record in records] == [True, False, False]
-    header = federation.asked.messages["site-1"].header
+    request = parse_request("finish", federation.asked.messages["site-1"])
     runner, job = federation.sites["site-1"], federation.server.job
-    pool = runner._training_samples(runner._bench(job, runner._find_site(job, 0)), job, header)
+    pool = runner._training_samples(set_up_site(job, runner._find_site(job, 0)), request)
     assert {frame.site for frame in pool.samples} == {"site-1", "site-2", "site-3"} and len(pool) == 12
     weights = federation.weights()
     shared = {n.partition("/")[2]: v for n, v in weights.items() if n.startswith("site-1/")}

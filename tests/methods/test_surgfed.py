@@ -15,8 +15,9 @@ from shared_components.data.dataset import collated
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError
+from shared_components.federation.messages.parse_request import parse_request
 from shared_components.federation.server import runner as server_side
-from shared_components.federation.site import site_setup as site_side
+from shared_components.federation.setup import site_setup as site_side
 from shared_components.networks.checkpoints import load_weights
 from shared_components.networks.parts import freeze
 from shared_components.networks.protocols import require
@@ -216,7 +217,7 @@ def test_every_tensor_with_a_loss_moves_and_no_other_and_selection_and_depth_hea
     anywhere = known["site-1"][0] | known["site-2"][0]
     trained = {name: federation.files(name).load(before=1)[1] for name in sites}
     for name, message in federation.asked.messages.items():  # what the aggregation gives the site, and its own state
-        bench, *_ = federation.sites[name]._take_up(job, load_site(sites[name], name=name), message)
+        bench, _ = federation.sites[name]._restore(parse_request("round", message), load_site(sites[name], name=name))
         moving, first, _ = known[name]
         now = bench.network.state_dict()
         assert {n for n in now if not torch.equal(now[n], first[n])} == moving - mixed | anywhere & mixed

@@ -11,7 +11,7 @@ import pytest
 from evidence.production.deployment import until
 from evidence.production.prepared import CHIEF
 from shared_components.cli import main
-from shared_components.federation.run_cleanup import find_runs
+from shared_components.federation.runs.run_cleanup import find_runs
 
 pytestmark = pytest.mark.slow
 

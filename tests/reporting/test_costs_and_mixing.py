@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from shared_components.federation.privacy.noisy_updates import RECORD
-from shared_components.federation.progress import progress_line
+from shared_components.federation.site.noisy_updates import RECORD
 from shared_components.reporting import costs
 from shared_components.reporting.figures import time_panels
 from shared_components.reporting.mixing import entropies, matrices, own_weights, spread, verdicts
 from shared_components.reporting.records import Run, load_run
 from shared_components.reporting.report import TEMPLATES, build_report, contents
 from shared_components.reporting.summary import sentences, tiles
+from shared_components.reporting.tensorboard import progress_line
 from tests.reporting.conftest import METRICS, SEGMENTATION, change_info, write_run
 
 

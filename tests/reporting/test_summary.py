@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from shared_components.core.card import Card
-from shared_components.federation.progress import progress_line
 from shared_components.reporting.evaluated import evaluation_of
 from shared_components.reporting.figures import followed, score_panels
 from shared_components.reporting.records import Group, RecordError, Run, load_run, output_names, worst
@@ -18,6 +17,7 @@ from shared_components.reporting.report import build_report
 from shared_components.reporting.score_tables import demo_text, progress_table, scores_table
 from shared_components.reporting.summary import amount, score_tiles, sentences, state, tiles
 from shared_components.reporting.tables import as_text
+from shared_components.reporting.tensorboard import progress_line
 from tests.reporting.conftest import DEPTH, METRICS, SEGMENTATION, change_info
 
 MakeRun = Callable[..., Path]

@@ -20,7 +20,7 @@ from evidence.production.recorder import WIRE
 from evidence.production.search import Patterns, file_windows, patterns, search, windows
 from evidence.production.trials import Deploy, trial
 from shared_components.core.partition import below
-from shared_components.federation.site.local_round import OPTIMIZER
+from shared_components.federation.setup.local_round import OPTIMIZER
 from shared_components.federation.site.state import OWN
 from shared_components.flare.deployment.kits import BOUNDARY
 from tests.federation.conftest import TINY

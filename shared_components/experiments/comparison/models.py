@@ -21,7 +21,7 @@ from shared_components.data.site import Site
 from shared_components.experiments.comparison.pictures import TESTED, write_pictures
 from shared_components.experiments.comparison.plan import AVERAGED, LAST
 from shared_components.federation.server.runner import ServerRunner
-from shared_components.federation.site.site_setup import SiteSetup, set_up_site
+from shared_components.federation.setup.site_setup import SiteSetup, set_up_site
 from shared_components.networks.checkpoints import load_weights
 
 SPLIT = "validation"
@@ -39,7 +39,7 @@ def score_models(server: ServerRunner, sites: dict[str, Site], wanted: set[str])
 
 
 def _score(server: ServerRunner, site: Site, name: str, which: str) -> dict[str, Any]:
-    setup = set_up_site(server.job, site, start_weights=server.start_weights)
+    setup = set_up_site(server.job, site, start_weights=server.training.start_weights)
     network, chosen = model(server, setup, name, which), samples(site, SPLIT, setup.task.spec)
     scores = evaluation.thorough(network, setup.task, chosen, size=setup.size, split=SPLIT, by_sample=True)
     own = Path(which.replace(" ", "-"))
@@ -60,7 +60,7 @@ def model_after_round(server: ServerRunner, which: str) -> Models | None:
 
 def score_model(server: ServerRunner, site: Site, pieces: Pieces) -> dict[str, Any]:
     """Score a model on a site's validation videos, without pictures."""
-    setup = set_up_site(server.job, site, start_weights=server.start_weights)
+    setup = set_up_site(server.job, site, start_weights=server.training.start_weights)
     paste(pieces, setup.partition, setup.network.state_dict())
     chosen = samples(site, SPLIT, setup.task.spec)
     return evaluation.thorough(setup.network, setup.task, chosen, size=setup.size, split=SPLIT)

@@ -21,7 +21,7 @@ from shared_components.core.task import Task
 from shared_components.data.samples import Sample
 from shared_components.experiments.comparison.plan import HELD_OUT
 from shared_components.experiments.comparison.results import Comparison, Result
-from shared_components.federation.find_site import SERVER
+from shared_components.federation.setup.find_site import SERVER
 from shared_components.reporting.galleries import Key
 from shared_components.reporting.records import Group
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from shared_components.common.counted import counted
 from shared_components.core.card import Metric
-from shared_components.core.initial_weights import said
+from shared_components.core.initial_weights import describe_start as said
 from shared_components.core.labels import CHANCE
 from shared_components.core.paired_test import paired_test
 from shared_components.core.training_settings import Training

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from shared_components.common import machine
 from shared_components.common.atomic import lock, write_json
 from shared_components.common.progress import heard, under
+from shared_components.common.step_file import StepFile
 from shared_components.core import evaluation
 from shared_components.core.initial_weights import FILE
 from shared_components.core.method import load_method
@@ -37,10 +38,9 @@ from shared_components.experiments.comparison.plan import BEST_OF, HELD_OUT, SCO
 from shared_components.experiments.comparison.sites import changed_sites
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import FederationError, Job
-from shared_components.federation.server.outsider import task_of
+from shared_components.federation.server.published_models import task_of
 from shared_components.federation.server.runner import ServerRunner
-from shared_components.federation.site.site_setup import set_up_site
-from shared_components.federation.step_file import StepFile
+from shared_components.federation.setup.site_setup import set_up_site
 from shared_components.inference.predict import Remembers, Streaming
 from shared_components.networks.bundle_config import build_network
 from shared_components.networks.checkpoints import load_weights
@@ -89,7 +89,7 @@ def _train_and_score(run: Run, root: Path) -> Path:
         root,
         server_data=Path(run.server) if run.server else None,
         start_weights=start_weights,
-        told=say,
+        after_round=say,
         before_round=lambda server: _score_round(run, server),
         stop=lambda: os.getppid() != parent,
     )
@@ -168,9 +168,9 @@ def _test(
 
     ``learnt`` are the model's classes where they are finer than the site's: they are merged.
     """
-    setup = set_up_site(server.job, site, start_weights=server.start_weights)
+    setup = set_up_site(server.job, site, start_weights=server.training.start_weights)
     finer = replace(site, classes=learnt or site.classes)
-    of_model = set_up_site(server.job, finer, start_weights=server.start_weights) if learnt else setup
+    of_model = set_up_site(server.job, finer, start_weights=server.training.start_weights) if learnt else setup
     path = folder / f"{model}.safetensors"
     of_model.network.load_state_dict(load_weights(path))
     describe_site(of_model.network, path, site)  # the model for outsiders; the sites' own know them already
@@ -193,7 +193,7 @@ def _out_of_federation(run: Run, server: ServerRunner) -> dict[str, Any] | None:
     site = load_site(run.held_out, name=HELD_OUT)
     if run.variant.data.held_out_trains:
         return _test_site(server, site, HELD_OUT)
-    card = set_up_site(server.job, site, start_weights=server.start_weights).task.card
+    card = set_up_site(server.job, site, start_weights=server.training.start_weights).task.card
     files = next(r for r in reversed(server.records) if r["kind"] == "outsider")["files"]
     made = [profile.card for profile in server.state.profiles.values() if str(profile.card) in files]
     exact = [one for one in made if one == card]

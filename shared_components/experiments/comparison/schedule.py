@@ -15,14 +15,13 @@ from typing import IO
 
 import torch
 
-from shared_components.common import machine
+from shared_components.common import machine, step_file
 from shared_components.common.atomic import write_json
 from shared_components.common.counted import counted
 from shared_components.common.progress import Step
 from shared_components.common.progress_display import Board
 from shared_components.experiments.comparison.plan import Run, finished
 from shared_components.experiments.comparison.run import REFUSED
-from shared_components.federation import step_file
 
 LIBRARIES_GB = 1.2  # a process that has imported everything, with the models of a few sites
 GB_PER_MEGAPIXEL = 4.0  # of a training batch: 3.6 measured with PFedSIS, 1.8 with FedAvg

@@ -14,8 +14,8 @@ from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import PATHS, load_site
 from shared_components.data.splits import CHOLEC80, LEFT_OUT, few, without_tested
 from shared_components.experiments.comparison.plan import HELD_OUT, Hospitals, Run, Scale
-from shared_components.federation.find_site import SERVER
 from shared_components.federation.messages import FederationError, folder_name
+from shared_components.federation.setup.find_site import SERVER
 from shared_components.scenes.looks import SIMULATED
 from shared_components.scenes.site import task_of, write_site
 from shared_components.scenes.site_sets import UNSEEN, site_set, write_set_site

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from shared_components.core.bundle import Bundle, load_bundle
 from shared_components.core.card import Card
-from shared_components.core.initial_weights import FILE, RANDOM, RENDERED, begin, said, source_of
+from shared_components.core.initial_weights import FILE, RANDOM, RENDERED, begin, source_of
+from shared_components.core.initial_weights import describe_start as said
 from shared_components.experiments.comparison.plan import Preset, Run, Scale, Variant, Versus, at_scale
 from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import CheckpointError

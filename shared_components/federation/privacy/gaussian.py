@@ -20,6 +20,7 @@ from msgspec import Meta
 from torch import Tensor
 
 from shared_components.common.schema import Schema
+from shared_components.core.method import Method
 from shared_components.core.partition import Pieces
 from shared_components.core.training import REMEDY
 
@@ -137,3 +138,19 @@ def epsilon(releases: Mapping[float, int], delta: float) -> float:
 def farthest(privacy: Privacy, count: int) -> float:
     """Return the largest norm of a clipped and noisy update of ``count`` numbers, but for a chance of 10^-13."""
     return privacy.clip * (1 + privacy.noise_multiplier * (math.sqrt(count) + 8))
+
+
+def why_not_private(method: Method) -> str:
+    """Return why noise on the weights would not cover all that a method sends; empty if it does."""
+    if method.requires.pooled:
+        why = "pools the sites' frames"
+    elif method.local.extras:
+        why = f"sends {min(method.local.extras)!r} beside the weights"
+    elif method.requires.items:
+        why = f"needs {min(method.requires.items)!r} of every site"
+    else:
+        return ""
+    return (
+        f"{method.name} {why}, which the job's 'privacy' does not cover; choose a method or arguments that "
+        "send weights alone (docs/privacy.md)"
+    )

@@ -21,7 +21,7 @@ from cryptography.x509.oid import ExtensionOID, NameOID
 ROOT = "rootCA.pem"
 FILES = ("client.key", "client.crt", ROOT)
 CONNECTION = "fed_client.json"  # of a site's kit: the server, by the name in its certificate
-Said = dict[str, str]  # key, and with a kit certificate and signature; all text
+SignedKey = dict[str, str]  # key, and with a kit certificate and signature; all text
 
 _PADDING = padding.PSS(mgf=padding.MGF1(SHA256()), salt_length=padding.PSS.DIGEST_LENGTH)
 
@@ -36,20 +36,22 @@ class Project:
             raise ValueError(f"{startup / ROOT} cannot be read ({error})") from error
         self._servers: frozenset[str] = frozenset()
 
-    def check(self, site: str, about: bytes, said: Said) -> None:
-        """Verify a site's signed key, as `Identity.say` returned it, for the run ``about``.
+    def check(self, site: str, about: bytes, signed: SignedKey) -> None:
+        """Verify a site's signed key, as `Identity.sign` returned it, for the run ``about``.
 
         Raises:
             ValueError: The signature is missing, or not of that site and run, or the certificate has expired or is the
                 server's, an administrator's or an authority's.
         """
-        if "signature" not in said:
+        if "signature" not in signed:
             raise ValueError(f"the key of {site} is not signed by its startup kit; nothing was sent")
         try:
-            certificate = x509.load_pem_x509_certificate(said["certificate"].encode())
+            certificate = x509.load_pem_x509_certificate(signed["certificate"].encode())
             certificate.verify_directly_issued_by(self._root)
             key: Any = certificate.public_key()
-            key.verify(bytes.fromhex(said["signature"]), _text(about, bytes.fromhex(said["key"])), _PADDING, SHA256())
+            key.verify(
+                bytes.fromhex(signed["signature"]), _text(about, bytes.fromhex(signed["key"])), _PADDING, SHA256()
+            )
             names = [str(name.value) for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         except (InvalidSignature, x509.InvalidVersion, ValueError, TypeError, AttributeError) as error:
             raise ValueError(
@@ -83,7 +85,7 @@ class Identity(Project):
             raise ValueError(f"{startup / FILES[0]} is no RSA key; provision the kit again")
         self._private = private
 
-    def say(self, about: bytes, public: bytes) -> Said:
+    def sign(self, about: bytes, public: bytes) -> SignedKey:
         """Return a public key for the run ``about`` with the site's signature and certificate."""
         return {
             "key": public.hex(),

@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 from msgspec import Meta
 from torch import Tensor
 
-from shared_components.common.schema import Schema, fits
+from shared_components.common.schema import Schema
 from shared_components.core.method import Method
 from shared_components.core.partition import Pieces
 from shared_components.federation.secure_sums.fixed_point import FRACTION_BITS
-
-if TYPE_CHECKING:
-    from shared_components.federation.messages import Job
 
 KEY = "sums_key"  # of an enrolment's header
 HEADER = "sums"  # of a round's and an unmasking's
 MASKED, SHARES, HASHES, OPENED = "masked", "shares", "hashes", "opened"  # groups of tensors
 
 
-def threshold_of(job: Job) -> int:
-    """Return how many sites have to be in a sum, and to open their shares; 0 where the job has no secure sums."""
-    return job.secure_sums.get("threshold", 0)
+class SecureSums(Schema, frozen=True):
+    """A job's section ``secure_sums``.
+
+    Attributes:
+        threshold: Smallest number of sites in a sum; more than half of the sites.
+        fraction_bits: Number of bits of a weight behind the binary point.
+    """
+
+    threshold: Annotated[int, Meta(ge=2, le=10_000)]
+    fraction_bits: Annotated[int, Meta(ge=8, le=48)] = FRACTION_BITS
 
 
-def fraction_bits_of(job: Job) -> int:
-    """Return the bits behind the binary point."""
-    return job.secure_sums.get("fraction_bits", FRACTION_BITS)
-
-
-def check_method(job: Job, method: Method) -> None:
+def check_method(method: Method) -> None:
     """Refuse, by ValueError, secure sums for a method whose server needs more than the weighted sum."""
-    if not job.secure_sums or method.server.weighted_sum_only:
+    if method.server.weighted_sum_only:
         return
     because = method.about.secure_sums.partition(": ")[2] or "its server needs more than a weighted sum"
     raise ValueError(
@@ -53,10 +52,10 @@ def as_bytes(value: Tensor) -> bytes:
     return value.contiguous().numpy().tobytes()
 
 
-def check_bytes(group: str, content: Pieces, due: Sequence[str], shape: tuple[int, ...]) -> None:
+def check_bytes(group: str, content: Pieces, expected: Sequence[str], shape: tuple[int, ...]) -> None:
     """Refuse, by a ValueError that names the first, what is no uint8 of one shape for every expected name."""
-    if odd := sorted(set(content) ^ set(due)):
-        raise ValueError(f"its {group} of {odd[0]} {'are missing' if odd[0] in due else 'are not due'}")
+    if odd := sorted(set(content) ^ set(expected)):
+        raise ValueError(f"its {group} of {odd[0]} {'are missing' if odd[0] in expected else 'are not due'}")
     for name, value in content.items():
         if value.dtype != torch.uint8 or tuple(value.shape) != shape:
             raise ValueError(f"its {group} of {name} are {value.dtype} {tuple(value.shape)}; uint8 {shape} are due")
@@ -83,13 +82,8 @@ def check_masked(groups: Mapping[str, Pieces], like: Pieces, sites: Sequence[str
 
 
 class PublicKey(Schema, frozen=True):
-    """A site's public key, as `SiteSums.say` gives it; with a startup kit signed, and with its certificate."""
+    """A site's public key, as `SiteSums.public_key` gives it; with a startup kit signed, and with its certificate."""
 
     key: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     signature: Annotated[str, Meta(pattern=r"^[0-9a-f]{2,2048}\Z")] = ""
     certificate: Annotated[str, Meta(pattern=r"^[A-Za-z0-9+/=\n -]{1,20000}\Z")] = ""
-
-
-def is_said(value: object) -> bool:
-    """Say whether a value has the form of a public key, alone or with signature and certificate."""
-    return fits(value, PublicKey) and isinstance(value, Mapping) and len(value) != 2

@@ -145,7 +145,7 @@ def take_off(
         for number, other in enumerate([site, *absent]):
             place = {name: 1 + attempt.sites.index(name) for name in opened}
             shares = {place[name]: bytes(opened[name][site][number]) for name in opened}
-            secret = _fitting(shares, attempt.threshold, sent.hashes[other], site)
+            secret = _join_shares(shares, attempt.threshold, sent.hashes[other], site)
             stretch(secret, total, add=not (other == site or _is_before(attempt, site, other)))
     return total
 
@@ -165,14 +165,14 @@ def stretch(secret: bytes, vector: np.ndarray, *, add: bool) -> None:
             part -= numbers
 
 
-def _fitting(shares: Mapping[int, bytes], threshold: int, due: bytes, site: str) -> bytes:
+def _join_shares(shares: Mapping[int, bytes], threshold: int, sha256: bytes, site: str) -> bytes:
     """Return the secret with the hash that its site has sent, from any shares that give it."""
     for chosen in islice(combinations(shares, threshold), _TRIES):
         try:
             secret = join({place: shares[place] for place in chosen})
         except ValueError:
             continue
-        if hashlib.sha256(secret).digest() == due:
+        if hashlib.sha256(secret).digest() == sha256:
             return secret
     raise ValueError(f"the shares of a mask of {site} do not fit together; the sum cannot be opened")
 

@@ -5,12 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from shared_components.common.counted import counted
 from shared_components.common.sanitise import one_line
 from shared_components.core.method import Method, Profile
-from shared_components.federation.messages import FederationError, Job, Message
-from shared_components.federation.server.enrolment import Enrolment, EnrolmentReader, disagreeing, outlying_counts
+from shared_components.federation.messages import FederationError, Job, Reply
+from shared_components.federation.server.enrolment import (
+    Enrolment,
+    EnrolmentReader,
+    disagreeing,
+    initial_models,
+    outlying_counts,
+)
+from shared_components.federation.server.published_models import task_of
+from shared_components.federation.server.state import ServerState
 from shared_components.federation.server.upload import Plain
 
 logger = logging.getLogger(__name__)
@@ -49,7 +58,7 @@ class Admission:
         self.left_out: dict[str, str] = {}  # the others, and why
         self.found: dict[str, Enrolment] = {}
         self.givers: set[str] = set()  # sites that are asked for their weights
-        self._method, self._least, self._upload = method, least, upload
+        self._job, self._method, self._least, self._upload = job, method, least, upload
         self._reader = EnrolmentReader(job, method, file=file)
 
     @property
@@ -57,7 +66,7 @@ class Admission:
         """The profiles of those that take part, in order."""
         return {site: self.found[site].profile for site in self.sites if site in self.found}
 
-    def take(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
+    def take(self, replies: Mapping[str, Reply], failures: Mapping[str, str]) -> None:
         """Take parsed answers, or why there is none, and leave out the sites that do not fit.
 
         Raises:
@@ -84,6 +93,31 @@ class Admission:
         for sentence in (self.left_out[site] for site in self.sites if site in self.left_out):
             logger.warning("%s; the run begins without it", sentence)
         self.sites = stay
+
+    def begin(self, state: ServerState) -> dict[str, Any]:
+        """Set the state of a new run: profiles, partition, models, the aggregator's state; return facts for run.json.
+
+        Raises:
+            FederationError: The aggregator cannot begin with these sites.
+        """
+        method, first = self._method, self.found[self.sites[0]]
+        state.profiles, state.partition = self.profiles, first.partition
+        given = {site: self.found[site].pieces for site in self.sites}
+        state.models = initial_models(method, state.partition, self.sites, given)
+        try:
+            profiles = list(state.profiles.values())
+            state.aggregator = method.server.aggregator.init(state.partition, state.models, profiles)
+        except ValueError as error:
+            raise FederationError(f"{method.name}: {error}") from error
+        cards = {site: profile.card for site, profile in state.profiles.items()}
+        metrics = {card.kind: task_of(self._job, card).metrics for card in cards.values()}
+        return {
+            "cards": {site: card.to_json() for site, card in cards.items()},
+            "metrics": {kind: [metric.to_json() for metric in rows] for kind, rows in metrics.items()},
+            "start": first.profile.start,
+            **({"left_out": self.left_out} if self.left_out else {}),
+            **self._upload.facts(),
+        }
 
     def _leave_out(self, site: str, sentence: str) -> None:
         self.found.pop(site, None)

@@ -12,14 +12,15 @@ from torch import Tensor
 
 from shared_components.common.counted import counted
 from shared_components.core.card import Card
-from shared_components.core.initial_weights import FILE, said
+from shared_components.core.initial_weights import FILE, describe_start
 from shared_components.core.method import Method, Models, Profile
 from shared_components.core.partition import Partition, Pieces, Role, fixed_hash
 from shared_components.core.task import make_task
 from shared_components.data.profile_items import TEXT_VECTOR
-from shared_components.federation.allowed_payload import Expected, FirstWeights, expect, first_weights
-from shared_components.federation.message_schema import check_reply_header
-from shared_components.federation.messages import FederationError, Job, Message
+from shared_components.federation.messages import FederationError, Job, Reply
+from shared_components.federation.messages.schema import PROFILE, check_reply_header
+from shared_components.federation.setup.allowed_payload import Expected, FirstWeights, expect, first_weights
+from shared_components.federation.setup.site_setup import wrong_kind
 
 LARGEST_WEIGHT = 1e6  # of a network before its first round; buffers of running variances included
 NEAR = 1e-3  # how far a first piece may be from this machine's, x (1 + its norm): processors round differently
@@ -27,15 +28,18 @@ FAR = 100  # likewise of all pieces, from what the seed gives, where the sites' 
 LARGEST_RATIO = 10_000  # of a site's samples to the median of the others'
 
 
-def profile_of(site: str, header: Mapping[str, Any]) -> Profile:
-    """Read a site's profile from a reply's header or a saved state; FederationError where it is malformed."""
-    required = ("samples", "card", "items", "fixed", "prepared", "start")
+def profile_of(site: str, values: Mapping[str, Any]) -> Profile:
+    """Return a site's profile from the header of its parsed reply to `enrol`."""
+    card, items, start = Card.from_json(values["card"]), dict(values["items"]), dict(values["start"])
+    return Profile(site, values["samples"], card, items, values["fixed"], values["prepared"], start)
+
+
+def load_profile(site: str, header: Mapping[str, Any]) -> Profile:
+    """Return a site's profile from a saved state; FederationError where it is malformed."""
     try:
-        own = check_reply_header("enrol", header, f"the profile of {site}", required=required)
+        return profile_of(site, check_reply_header("enrol", header, f"the profile of {site}", required=PROFILE))
     except ValueError as error:
         raise FederationError(f"{error}; use one version of surgfl everywhere") from error
-    card = Card.from_json(own["card"])
-    return Profile(site, own["samples"], card, dict(own["items"]), own["fixed"], own["prepared"], dict(own["start"]))
 
 
 @dataclass(frozen=True)
@@ -53,10 +57,10 @@ class EnrolmentReader:
 
     def __init__(self, job: Job, method: Method, *, file: Path | None = None) -> None:
         self._job, self._method, self._file = job, method, file
-        self._due_of: dict[Card, Expected] = {}
+        self._expected: dict[Card, Expected] = {}
         self._first: dict[Card, FirstWeights] = {}
 
-    def read(self, site: str, reply: Message, *, asked: bool) -> Enrolment:
+    def read(self, site: str, reply: Reply, *, asked: bool) -> Enrolment:
         """Return what a site enrolled with, by its parsed reply; ``asked``: it was asked for its weights.
 
         Raises:
@@ -68,40 +72,39 @@ class EnrolmentReader:
             raise FederationError(f"{site}: {refusal}")
         if kept_back := sorted(method.requires.items - set(profile.items)):
             raise FederationError(f"{site} enrols without {kept_back[0]!r}, which {method.name} needs")
-        due = self._due(site, profile.card)
-        _refuse_other(site, "network partition", reply.header.get("partition", []), due.partition.to_json())
-        first = self._first_weights(due, profile.card)
-        same = _refuse_other_start(site, profile, first, due.partition, self._job.open_bundle().training.start)
+        expected = self._expected_of(site, profile.card)
+        _refuse_other(site, "network partition", reply.header.get("partition", []), expected.partition.to_json())
+        first = self._first_weights(expected, profile.card)
+        same = _refuse_other_start(site, profile, first, expected.partition, self._job.open_bundle().training.start)
         if asked:
-            began = Expected(method, due.task, first.state, due.partition).pieces(Role.GLOBAL, Role.MIXED)
+            began = Expected(method, expected.task, first.state, expected.partition).pieces(Role.GLOBAL, Role.MIXED)
             _check_first_weights(site, reply.pieces, began, same=same)
         elif reply.pieces:
             raise FederationError(f"{site} enrols with weights that nobody asked for")
         if reply.groups:
             raise FederationError(f"{site} enrols with {min(reply.groups)!r}, which nobody asked for")
-        shapes = tuple((name, tuple(value.shape)) for name, value in due.pieces(Role.GLOBAL).items())
-        return Enrolment(profile, due.partition, shapes, dict(reply.pieces))
+        shapes = tuple((name, tuple(value.shape)) for name, value in expected.pieces(Role.GLOBAL).items())
+        return Enrolment(profile, expected.partition, shapes, dict(reply.pieces))
 
-    def _due(self, site: str, card: Card) -> Expected:
+    def _expected_of(self, site: str, card: Card) -> Expected:
         """Build what each card's sites answer with once; FederationError where the card does not fit the job."""
-        if card not in self._due_of:
+        if card not in self._expected:
             try:
-                self._due_of[card] = self._expect(card)
+                bundle = self._job.open_bundle()
+                if card.kind not in bundle.tasks:
+                    kinds = ", ".join(bundle.tasks)
+                    raise ValueError(f"the network of {bundle.name} learns {kinds}, and no {card.kind!r}")
+                task = make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs)
+                self._expected[card] = expect(self._job, self._method, task)
             except ValueError as error:
                 raise FederationError(f"{site} enrols with a task that does not fit the job: {error}") from error
-        return self._due_of[card]
+        return self._expected[card]
 
-    def _expect(self, card: Card) -> Expected:
-        bundle = self._job.open_bundle()
-        if card.kind not in bundle.tasks:
-            raise ValueError(f"the network of {bundle.name} learns {', '.join(bundle.tasks)}, and no {card.kind!r}")
-        return expect(self._job, self._method, make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs))
-
-    def _first_weights(self, due: Expected, card: Card) -> FirstWeights:
+    def _first_weights(self, expected: Expected, card: Card) -> FirstWeights:
         """Build each card's network once; FederationError where this machine lacks what the job begins from."""
         if card not in self._first:
             try:
-                self._first[card] = first_weights(self._job, due.task, file=self._file)
+                self._first[card] = first_weights(self._job, expected.task, file=self._file)
             except ValueError as error:
                 raise FederationError(f"the server cannot tell what sites begin from: {error}") from error
         return self._first[card]
@@ -111,18 +114,18 @@ def _refuse_other_start(site: str, profile: Profile, first: FirstWeights, partit
     """Refuse a site that does not begin as the job says; return whether this machine has the weights it begins from."""
     if kind == FILE and profile.start["start"] == FILE and profile.start != first.start:
         return False  # the site's file is not on this machine; sites are compared with one another
-    due = first.start or {"start": kind, "sha256": ""}
-    _refuse_other(site, "start", said(profile.start), said(due))
-    _refuse_other(site, "start", _in_full(profile.start), _in_full(due))
+    expected = first.start or {"start": kind, "sha256": ""}
+    _refuse_other(site, "start", describe_start(profile.start), describe_start(expected))
+    _refuse_other(site, "start", _in_full(profile.start), _in_full(expected))
     _refuse_other(site, "fixed weights", profile.fixed, fixed_hash(first.state, partition))
     return True
 
 
-def _refuse_other(site: str, what: str, value: Any, due: Any) -> None:
-    if value != due:
-        shown = f"{_short(value)} at the site, {_short(due)} of the job"
+def _refuse_other(site: str, what: str, value: Any, expected: Any) -> None:
+    if value != expected:
+        values = f"{_short(value)} at the site, {_short(expected)} of the job"
         raise FederationError(
-            f"{site} enrols with {what} other than the job's ({shown}); use one version of surgfl, of the bundle and "
+            f"{site} enrols with {what} other than the job's ({values}); use one version of surgfl, of the bundle and "
             "of what the sites begin from"
         )
 
@@ -178,7 +181,7 @@ def outlying_counts(profiles: Mapping[str, Profile]) -> dict[str, str]:
 
 
 def profile_header(profile: Profile) -> dict[str, Any]:
-    """Undo :func:`profile_of`."""
+    """Undo `load_profile`."""
     return {
         "samples": profile.samples,
         "card": profile.card.to_json(),
@@ -217,7 +220,6 @@ COMPARED: tuple[tuple[str, str, Callable[[Enrolment], Hashable]], ...] = (
 
 
 def _minority(what: str, values: Mapping[str, Hashable], where: str) -> dict[str, str]:
-    """Return the sites whose value is not that of more than half of them."""
     groups: dict[Hashable, list[str]] = {}
     for site, value in values.items():
         groups.setdefault(value, []).append(site)
@@ -246,27 +248,17 @@ def initial_models(method: Method, partition: Partition, sites: Sequence[str], g
     return Models(shared, {site: of_role(pieces, Role.MIXED) for site, pieces in own.items()})
 
 
-def wrong_kind(method: Method, card: Card) -> str:
-    """Say why a method is not for a task; nothing where it is."""
-    if method.requires.kinds is None or card.kind in method.requires.kinds:
-        return ""
-    return (
-        f"{method.name} is for {' and '.join(method.requires.kinds)}, and the site's task is {card.kind}; "
-        "choose another method or task"
-    )
-
-
 def check_as_before(before: Mapping[str, Profile], now: Mapping[str, Profile]) -> None:
     """Refuse a resume with another task, data, start, FIXED weights or encoder; FederationError names the first."""
     for site, profile in before.items():
-        for key, sentence in _OTHERWISE.items():
+        for key, sentence in _CHANGED_PROFILE.items():
             pair = [getattr(one, key) for one in (now[site], profile)]
             if pair[0] != pair[1]:
-                shown = [said(value) if key == "start" else value or "none" for value in pair]
-                raise FederationError(f"{site} has {sentence.format(*shown)} to resume, or start a new run")
+                texts = [describe_start(value) if key == "start" else value or "none" for value in pair]
+                raise FederationError(f"{site} has {sentence.format(*texts)} to resume, or start a new run")
 
 
-_OTHERWISE = {
+_CHANGED_PROFILE = {
     "card": "another task than when the run began ({} now, {} then); restore it",
     "samples": "other data than when the run began ({} training frames now, {} then); restore it",
     "start": "another start than when the run began ({} now, {} then); restore the file",
@@ -274,11 +266,10 @@ _OTHERWISE = {
     "prepared": "another encoder than when the run began ({} now, {} then); restore text_vectors or text_encoder in "
     "site.yaml",
 }
-"""By value of a profile, what a site has otherwise at a resume, and what to restore."""
+"""Error message for each profile field that changed since the run started."""
 
 
 def _vector_of(profile: Profile) -> str:
-    """Return the encoder and the length of a published text vector; empty where there is none."""
     item = profile.items.get(TEXT_VECTOR)
     return f"{item['encoder']}, {counted(len(item['values']), 'number')}" if item else ""
 

@@ -10,7 +10,7 @@ from typing import Any
 from shared_components.common.atomic import write_text
 from shared_components.core.method import site_order
 from shared_components.core.partition import Partition, Role
-from shared_components.federation.messages import Message, total_bytes
+from shared_components.federation.messages import Message, Reply, total_bytes
 from shared_components.federation.server.upload import Plain
 
 Record = dict[str, Any]
@@ -25,17 +25,12 @@ class RoundLog:
         self.records: list[Record] = []
         self._noted: dict[str, Record] = {}  # of the round under way
 
-    @property
-    def last_aggregation(self) -> Record:
-        """The record of the last aggregation."""
-        return next(record for record in reversed(self.records) if record["kind"] == "aggregation")
-
-    def note(self, site: str, reply: Message, sent: Message, partition: Partition, *, round: int) -> Record:
+    def note(self, site: str, reply: Reply, sent: Message, partition: Partition, *, round: int) -> Record:
         """Record a site's ``reply`` to ``sent`` once in the round under way; return the record."""
         if site not in self._noted:
-            noted = self._upload.noted(reply)
+            values = self._upload.recorded_values(reply)
             bytes_ = {"up": _bytes(reply, partition), "down": _bytes(sent, partition)}
-            self._noted[site] = {"kind": "site", "round": round, "site": site, **noted, "bytes": bytes_}
+            self._noted[site] = {"kind": "site", "round": round, "site": site, **values, "bytes": bytes_}
         return self._noted[site]
 
     def close(self, *records: Mapping[str, Any]) -> None:

@@ -14,9 +14,11 @@ from shared_components.common.atomic import write_json
 from shared_components.common.counted import counted
 from shared_components.common.progress import report_progress
 from shared_components.core.card import Metric
-from shared_components.core.method import Aggregation, Method, Models, Update, load_method, site_order
-from shared_components.federation.messages import FederationError, Job, Message
-from shared_components.federation.runs import (
+from shared_components.core.method import Method, Models, Update, load_method, site_order
+from shared_components.federation.messages import FederationError, Job, Message, RejectedUpdate, Reply
+from shared_components.federation.messages.stored import Inbox
+from shared_components.federation.messages.wire_format import pack_models
+from shared_components.federation.runs.run_folder import (
     ENDED,
     change_description,
     describe,
@@ -24,30 +26,32 @@ from shared_components.federation.runs import (
     server_files,
     state_to_resume,
 )
+from shared_components.federation.runs.store import RECORDS
 from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.server import update_checks
 from shared_components.federation.server.admission import Admission, check_possible
-from shared_components.federation.server.enrolment import check_as_before, initial_models, profile_header
-from shared_components.federation.server.outsider import task_of, write_models
+from shared_components.federation.server.client_sampling import sample_clients
+from shared_components.federation.server.enrolment import check_as_before, profile_header
+from shared_components.federation.server.published_models import task_of, write_models
 from shared_components.federation.server.round_log import RoundLog
 from shared_components.federation.server.state import ServerState, deliveries, header_for
-from shared_components.federation.server.training import FindSite, ServerData, open_server_data, train_at_server
-from shared_components.federation.server.update_checks import RejectedUpdate
+from shared_components.federation.server.training import FindSite, ServerTraining
 from shared_components.federation.server.upload import upload_of
-from shared_components.federation.store import RECORDS
-from shared_components.federation.stored import Inbox
-from shared_components.federation.wire_format import pack_models
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
 class OpenRound:
-    """The round under way: its sites and messages, since when, and with secure sums the (valid, rejected) updates."""
+    """The round under way: its sites and messages, since when, and the outcome of each reply that was checked.
+
+    With secure sums it also has the (valid, rejected) updates before the masks are removed.
+    """
 
     sites: list[str] = field(default_factory=list)
     messages: dict[str, Message] = field(default_factory=dict)
     since: float = field(default_factory=time.perf_counter)
+    outcomes: dict[str, tuple[Reply, Update | RejectedUpdate]] = field(default_factory=dict)
     updates: tuple[list[Update], dict[str, str]] | None = None
 
 
@@ -59,7 +63,7 @@ class ServerRunner:
     Args:
         job: What to run.
         sites: Names of the sites, in any order.
-        folder: The run's folder, see :func:`runs.open_run`.
+        folder: The run's folder, see `run_folder.open_run`.
         find_data: Finds the data of a server that trains; called with the job and the number after the last site's.
         start_weights: The file of the first weights, needed where the server trains and ``start`` is ``file``.
         project: The server's startup kit, which vouches for the sites' keys of secure sums; None without a kit.
@@ -77,13 +81,12 @@ class ServerRunner:
     ) -> None:
         self.job, self.folder = job, folder
         self.method: Method = load_method(job.method, **job.arguments)
-        self.state = ServerState.of_new_run(sites)
+        ordered = site_order(sites)
+        self.state = ServerState(ordered, {site: number for number, site in enumerate(ordered)})
         self.upload = upload_of(job, folder.name, project)
         self.round_log = RoundLog(folder / "server" / RECORDS, self.upload)
-        self.start_weights = start_weights
+        self.training = ServerTraining(job, find_data, start_weights)
         self.left_out: dict[str, str] = {}  # sites that the enrolment has excluded, and why
-        self.data: ServerData | None = None  # where the method trains at the server
-        self._find_data = find_data
         self._admission: Admission | None = None  # until the run begins
         self._inbox, self._open_round = Inbox(folder / "server" / "updates"), OpenRound()
 
@@ -96,11 +99,6 @@ class ServerRunner:
         return max(self.wanted(asked), self.method.requires.min_sites, self.upload.least)
 
     @property
-    def needed_to_unmask(self) -> int:
-        """How many sites must open their shares of a sum's masks."""
-        return self.upload.to_unmask
-
-    @property
     def records(self) -> list[dict[str, Any]]:
         """The records of all rounds so far."""
         return self.round_log.records
@@ -108,7 +106,7 @@ class ServerRunner:
     @property
     def last_record(self) -> dict[str, Any]:
         """The record of the last aggregation."""
-        return self.round_log.last_aggregation
+        return next(record for record in reversed(self.records) if record["kind"] == "aggregation")
 
     # ---- enrolment
 
@@ -122,14 +120,11 @@ class ServerRunner:
         self.upload.check(self.method, len(self._sampled()) if self.job.secure_sums else len(self.state.sites))
         check_possible(self.job, self.method, self.state.sites)
         if self.method.server.update is not None:
-            count, kept = len(self.state.numbers), self.state.kept
-            self.data = open_server_data(
-                self.job, self._find_data, start_weights=self.start_weights, sites=count, kept=kept
-            )
+            self.training.open(sites=len(self.state.numbers), kept=self.state.kept)
         sites, resumed = self.state.sites, bool(self.state.profiles)  # a resume needs all of its sites
         least = len(sites) if resumed or self.method.requires.pooled else self.needed(sites)
         self._admission = Admission(
-            self.job, self.method, sites, least=least, file=self.start_weights, upload=self.upload
+            self.job, self.method, sites, least=least, file=self.training.start_weights, upload=self.upload
         )
         asked = sites if self.method.requires.multi_task else sites[:1]
         return self._enrol_messages(sites, () if resumed else asked)
@@ -139,7 +134,7 @@ class ServerRunner:
         self._admission.givers = set(initial)
         return {site: Message({**self._header(site), "send_initial": site in initial}) for site in sites}
 
-    def enrolled(self, replies: Mapping[str, Message], failures: Mapping[str, str] | None = None) -> dict[str, Message]:
+    def enrolled(self, replies: Mapping[str, Reply], failures: Mapping[str, str] | None = None) -> dict[str, Message]:
         """Check every profile, then that they fit together, and begin from the first site's weights.
 
         A new run leaves out a site whose enrolment is bad, or unlike most others', if ``min_sites`` remain.
@@ -163,41 +158,20 @@ class ServerRunner:
     def _begin(self, admission: Admission) -> None:
         """Compare the profiles with the server's data and with a resumed run's; set the state of a new run."""
         profiles = admission.profiles
-        if self.data is not None:
-            self.data.check_beside(profiles)
-            self.data.check_as_before(self.state.own)
-            self.state.own = profile_header(self.data.profile)
+        if (data := self.training.data) is not None:
+            data.check_beside(profiles)
+            data.check_as_before(self.state.own)
+            self.state.own = profile_header(data.profile)
         if self.state.profiles:
             check_as_before(self.state.profiles, profiles)
         else:
-            sites, first = self.state.sites, self.state.sites[0]
-            self.state.profiles = profiles
-            self.state.partition = admission.found[first].partition
-            given = {site: admission.found[site].pieces for site in sites}
-            self.state.models = initial_models(self.method, self.state.partition, sites, given)
-            begin = self.method.server.aggregator.init
-            try:
-                self.state.aggregator = begin(self.state.partition, self.state.models, list(profiles.values()))
-            except ValueError as error:
-                raise FederationError(f"{self.method.name}: {error}") from error
-            facts = self._tasks() | {"start": profiles[first].start}
-            facts |= {"left_out": admission.left_out} if admission.left_out else {}
-            facts |= self.upload.facts()
-            write_json(self.folder / "run.json", describe(self.job, self.method, sites, facts))
+            facts = admission.begin(self.state)
+            write_json(self.folder / "run.json", describe(self.job, self.method, self.state.sites, facts))
         point_latest_to(self.folder)
 
     def first_metric(self, site: str) -> Metric:
         """Return the metric that selects a site's best model."""
         return task_of(self.job, self.state.profiles[site].card).metrics[0]
-
-    def _tasks(self) -> dict[str, Any]:
-        """Return the sites' cards and the metrics of each kind of task, for run.json."""
-        cards = {site: self.state.profiles[site].card for site in self.state.sites}
-        metrics = {card.kind: task_of(self.job, card).metrics for card in cards.values()}
-        return {
-            "cards": {site: card.to_json() for site, card in cards.items()},
-            "metrics": {kind: [metric.to_json() for metric in rows] for kind, rows in metrics.items()},
-        }
 
     # ---- rounds
 
@@ -214,7 +188,7 @@ class ServerRunner:
             message.header.update(more)
         return messages
 
-    def unmask_messages(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> dict[str, Message]:
+    def unmask_messages(self, replies: Mapping[str, Reply], failures: Mapping[str, str]) -> dict[str, Message]:
         """With secure sums return a message for each site whose masked update is valid; else nothing.
 
         Raises:
@@ -225,14 +199,14 @@ class ServerRunner:
         self._open_round.updates = updates, _ = self._enough(replies, failures)
         return self.upload.unmask_messages({update.site: self._header(update.site) for update in updates})
 
-    def unmasked(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
+    def unmasked(self, replies: Mapping[str, Reply], failures: Mapping[str, str]) -> None:
         """Take the sites' shares of the masks."""
         self.upload.unmasked(replies, failures)
 
     def _sampled(self) -> list[str]:
-        """Return the sites that the current round asks."""
-        seed = self.job.open_bundle().training.seed
-        return self.job.drawn(self.state.sites, self.state.round, seed, least=self.method.requires.min_sites)
+        seed, least = self.job.open_bundle().training.seed, self.method.requires.min_sites
+        fraction = self.job.client_fraction
+        return sample_clients(self.state.sites, self.state.round, fraction=fraction, seed=seed, least=least)
 
     def finish_messages(self) -> dict[str, Message]:
         """Return every site's last delivery."""
@@ -252,16 +226,27 @@ class ServerRunner:
         self._open_round.messages = deliveries(self.job, self.method, self.folder.name, self.state, models, sites)
         return self._open_round.messages
 
-    def note_reply(self, site: str, reply: Message) -> dict[str, Any]:
+    def note_reply(self, site: str, reply: Reply) -> dict[str, Any]:
         """Record a reply as soon as it arrives, once; return the record."""
         sent = self._open_round.messages.get(site, Message({}))
         return self.round_log.note(site, reply, sent, self.state.partition, round=self.state.round)
 
-    def keep(self, task: str, site: str, reply: Message) -> Message:
+    def keep(self, task: str, site: str, reply: Reply) -> Reply:
         """Return a reply as it is kept until its task ends, which may be on the disk."""
         return self._inbox.keep(task, site, reply)
 
-    def check_update(self, site: str, reply: Message) -> Update:
+    def judge(self, site: str, reply: Reply) -> Update | RejectedUpdate:
+        """Return the update of a reply to the round, or why it is rejected; a reply is checked once."""
+        known = self._open_round.outcomes.get(site)
+        if known is None or known[0] is not reply:
+            try:
+                known = reply, self.check_update(site, reply)
+            except RejectedUpdate as error:
+                known = reply, error
+            self._open_round.outcomes[site] = known
+        return known[1]
+
+    def check_update(self, site: str, reply: Reply) -> Update:
         """Turn a reply into an update; RejectedUpdate says what is wrong with it."""
         samples = update_checks.check_header(
             reply.header, round=self.state.round, largest_samples=self.state.profiles[site].samples
@@ -269,7 +254,7 @@ class ServerRunner:
         sent, shared = self.state.models.of(site), self.state.models.shared
         return self.upload.take(site, self.state.round, reply, sent, shared, samples=samples, method=self.method)
 
-    def finish_round(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> dict[str, Any]:
+    def finish_round(self, replies: Mapping[str, Reply], failures: Mapping[str, str]) -> dict[str, Any]:
         """Check and aggregate the updates, train where the method does so at the server, save state and records.
 
         Returns:
@@ -287,7 +272,10 @@ class ServerRunner:
             self.state.aggregator, self.state.partition, self.state.models, counted
         )
         seconds = time.perf_counter() - started
-        result, trained = self._train(result)
+        trained: dict[str, Any] = {}
+        if self.training.data is not None:
+            sites, state = len(self.state.sites), self.state
+            result, state.kept, trained = self.training.run(result, kept=state.kept, round=state.round, sites=sites)
         self.state.aggregator, self.state.models = result.state, result.models
         record = {
             "kind": "aggregation",
@@ -303,14 +291,13 @@ class ServerRunner:
         }
         self.round_log.close(record)
         self._inbox.empty()
+        self._open_round.outcomes.clear()  # as large as the models
         self.state.answered |= {update.site: self.state.round for update in updates}
         self.state.round += 1
         self._save()
         return record
 
-    def _enough(
-        self, replies: Mapping[str, Message], failures: Mapping[str, str]
-    ) -> tuple[list[Update], dict[str, str]]:
+    def _enough(self, replies: Mapping[str, Reply], failures: Mapping[str, str]) -> tuple[list[Update], dict[str, str]]:
         """Return the valid updates of a round, and why others are rejected.
 
         Raises:
@@ -327,7 +314,7 @@ class ServerRunner:
             raise FederationError(f"round {self.state.round + 1} has {valid} and needs {needed}: {reasons}")
         return updates, rejected
 
-    def _valid(self, replies: Mapping[str, Message], rejected: dict[str, str]) -> tuple[list[Update], dict[str, str]]:
+    def _valid(self, replies: Mapping[str, Reply], rejected: dict[str, str]) -> tuple[list[Update], dict[str, str]]:
         updates, wall = [], time.perf_counter() - self._open_round.since
         for site in site_order(replies):
             if site not in self._open_round.sites:
@@ -337,32 +324,16 @@ class ServerRunner:
             if not record.get("noisy"):  # whose record has no seconds
                 seconds = record.setdefault("seconds", {})
                 seconds["waiting"] = max(0.0, wall - seconds.get("total", 0.0))
-            try:
-                updates.append(self.check_update(site, replies[site]))
-            except RejectedUpdate as error:
-                rejected[site] = str(error)
+            outcome = self.judge(site, replies[site])
+            if isinstance(outcome, RejectedUpdate):
+                rejected[site] = str(outcome)
+            else:
+                updates.append(outcome)
         rejected |= (outliers := update_checks.outlying_extras(updates))
         return [update for update in updates if update.site not in outliers], rejected
 
-    def _train(self, result: Aggregation) -> tuple[Aggregation, dict[str, Any]]:
-        """Run the method's training at the server, if it has one; return the result and fields for the record."""
-        if self.data is None:
-            return result, {}
-        logger.info("round %d: %s trains at the server; the sites wait", self.state.round + 1, self.method.name)
-        started = time.perf_counter()
-        result, self.state.kept, losses = train_at_server(
-            self.job,
-            self.data,
-            result,
-            kept=self.state.kept,
-            start_weights=self.start_weights,
-            round=self.state.round,
-            sites=len(self.state.sites),
-        )
-        return result, {"seconds_training": time.perf_counter() - started, "loss": losses}
-
-    def finished(self, replies: Mapping[str, Message], failures: Mapping[str, str] | None = None) -> None:
-        """Record the final models' metrics, and write the outsider's model and those that sites give to the result."""
+    def finished(self, replies: Mapping[str, Reply], failures: Mapping[str, str] | None = None) -> None:
+        """Record the final models' metrics, and write the model for unseen sites and the models that sites publish."""
         finals = []
         for site in site_order(replies):
             self.note_reply(site, replies[site])
@@ -371,7 +342,9 @@ class ServerRunner:
         for site, reason in (failures or {}).items():
             logger.warning("%s has not finished: %s", site, reason)
         folder, models = self.folder / "server", self._delivered
-        record = write_models(self.job, self.method, self.state, models, replies, folder, file=self.start_weights)
+        record = write_models(
+            self.job, self.method, self.state, models, replies, folder, file=self.training.start_weights
+        )
         self._inbox.empty()
         self.round_log.close(*finals, record)
         self.round_log.write()

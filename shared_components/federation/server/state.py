@@ -12,8 +12,8 @@ from shared_components.core.method import Method, Models, Profile, site_order
 from shared_components.core.partition import Partition
 from shared_components.data.profile_items import ITEMS
 from shared_components.federation.messages import Job, Message
-from shared_components.federation.server.enrolment import profile_header, profile_of
-from shared_components.federation.store import groups_of, named_groups
+from shared_components.federation.runs.store import groups_of, named_groups
+from shared_components.federation.server.enrolment import load_profile, profile_header
 
 
 @dataclass
@@ -30,12 +30,6 @@ class ServerState:
     kept: dict[str, Tensor] = field(default_factory=dict)  # optimizers and memory of the training at the server
     answered: dict[str, int] = field(default_factory=dict)  # the last round in which each site's update counted
     own: dict[str, Any] | None = None  # header of the profile of the server's own data, where it trains
-
-    @classmethod
-    def of_new_run(cls, sites: Sequence[str]) -> ServerState:
-        """Return the state before enrolment."""
-        ordered = site_order(sites)
-        return cls(ordered, {site: n for n, site in enumerate(ordered)})
 
     def pack(self, records: list[dict[str, Any]]) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return the state's tensors and values, with the records of the rounds so far."""
@@ -57,7 +51,7 @@ class ServerState:
         cls, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, round: int
     ) -> tuple[ServerState, list[dict[str, Any]]]:
         """Undo `pack`: return the state, with ``round`` as the next one, and the records."""
-        profiles = {site: profile_of(site, header) for site, header in values["profiles"].items()}
+        profiles = {site: load_profile(site, header) for site, header in values["profiles"].items()}
         sites, groups = site_order(profiles), groups_of(tensors)
         mixed = {site: groups.get(f"mixed:{site}", {}) for site in sites}
         sent = {g.removeprefix("broadcast:"): p for g, p in groups.items() if g.startswith("broadcast:")}
@@ -77,7 +71,7 @@ class ServerState:
 
 
 def header_for(site: str, job: Job, run: str, state: ServerState) -> dict[str, Any]:
-    """Return the plain values of every message to a site, see `message_schema.REQUEST`."""
+    """Return the plain values of every message to a site, see `schema.REQUEST`."""
     return {
         "job": job.to_json(),
         "run": run,

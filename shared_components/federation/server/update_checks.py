@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from statistics import median_high
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from shared_components.core.method import Update
 from shared_components.core.partition import CheckExtra, Pieces
-from shared_components.federation.message_schema import RECORDED
+from shared_components.federation.messages.message import RejectedUpdate
 
 MEASURED = frozenset({torch.float32, torch.float64})  # what methods measure, and sites send as extras
 LARGEST_EXTRA = 1e9  # of any extra: losses, traces, sensitivities and prototypes are far below
 LARGEST_RATIO = 100  # of a site's extra to the median of the others'
-
-
-class RejectedUpdate(ValueError):
-    """An update that must not be aggregated; the message is the reason."""
 
 
 def check_header(header: Mapping[str, Any], *, round: int, largest_samples: int) -> int:
@@ -36,33 +30,6 @@ def check_header(header: Mapping[str, Any], *, round: int, largest_samples: int)
     if samples is None or samples > largest_samples:
         raise RejectedUpdate(f"it reports {samples!r} samples; the site enrolled with {largest_samples}")
     return samples
-
-
-def check_pieces(
-    pieces: Mapping[str, Tensor], sent: Mapping[str, Tensor], *, largest_change: float, noise: float = 0.0
-) -> None:
-    """Refuse a site's pieces that are missing, undeclared, misshapen, not finite or too far from what was sent.
-
-    Integers, such as counts of batches, have no bound. ``noise`` is how much further than ``largest_change`` allows an
-    update with noise may go.
-
-    Raises:
-        RejectedUpdate: The sentence names the first such piece, or how far the update went.
-    """
-    _same_names(pieces, sent)
-    for name, place in sent.items():
-        value = pieces[name]
-        if value.shape != place.shape or value.dtype != place.dtype:
-            raise RejectedUpdate(
-                f"piece {name} is {value.dtype} {tuple(value.shape)}; it should be {place.dtype} {tuple(place.shape)}"
-            )
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise RejectedUpdate(f"piece {name} has values that are not finite")
-    weights = [name for name, value in sent.items() if value.is_floating_point()]
-    change = math.sqrt(sum(_squared(pieces[name].double() - sent[name].double()) for name in weights))
-    limit = noise + largest_change * (1 + math.sqrt(sum(_squared(sent[name].double()) for name in weights)))
-    if not change <= limit:
-        raise RejectedUpdate(f"it moved the weights by {change:.3g}; the job allows {limit:.3g} (largest_change)")
 
 
 def check_extras(
@@ -105,19 +72,3 @@ def outlying_extras(updates: Sequence[Update]) -> dict[str, str]:
 
 def _largest(pieces: Pieces) -> float:
     return max((float(value.abs().max()) for value in pieces.values() if value.numel()), default=0.0)
-
-
-def noted(header: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a reply's plain values goes into the record."""
-    return {key: header[key] for key in RECORDED if key in header}
-
-
-def _same_names(pieces: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> None:
-    if missing := [name for name in sent if name not in pieces]:
-        raise RejectedUpdate(f"{len(missing)} of its pieces are missing, the first is {missing[0]}")
-    if extra := [name for name in pieces if name not in sent]:
-        raise RejectedUpdate(f"it has pieces that nobody asked for, the first is {extra[0]}")
-
-
-def _squared(value: Tensor) -> float:
-    return float(value.square().sum())

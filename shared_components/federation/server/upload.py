@@ -11,16 +11,17 @@ from msgspec.structs import asdict
 
 from shared_components.core.method import Method, Update
 from shared_components.core.partition import Pieces
-from shared_components.federation.messages import FederationError, Job, Message
-from shared_components.federation.privacy.gaussian import UNIT, Privacy, epsilon, farthest
-from shared_components.federation.privacy.noisy_updates import why_not_private
+from shared_components.federation.messages import FederationError, Job, Message, RejectedUpdate, Reply
+from shared_components.federation.messages.check_pieces import check_pieces
+from shared_components.federation.messages.schema import RECORDED
+from shared_components.federation.messages.wire_format import unpack, unpack_change
+from shared_components.federation.privacy.gaussian import UNIT, Privacy, epsilon, farthest, why_not_private
 from shared_components.federation.secure_sums import job_section, masks
 from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_vector
 from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.secure_sums.keys import check_public
 from shared_components.federation.secure_sums.shares import SHARE
-from shared_components.federation.server.update_checks import RejectedUpdate, check_extras, check_pieces, noted
-from shared_components.federation.wire_format import unpack, unpack_change
+from shared_components.federation.server.update_checks import check_extras
 
 SUM = "sum"  # the name of the one update that the aggregator sees
 
@@ -42,7 +43,7 @@ class Plain:
     def check(self, method: Method, asked: int) -> None:
         """Refuse a method that cannot be uploaded so, with ``asked`` sites in a round; FederationError says why."""
 
-    def enrol(self, site: str, reply: Message) -> None:
+    def enrol(self, site: str, reply: Reply) -> None:
         """Store what the upload needs of a site's enrolment."""
 
     def facts(self) -> dict[str, Any]:
@@ -54,7 +55,7 @@ class Plain:
         return {}
 
     def take(
-        self, site: str, round: int, reply: Message, sent: Pieces, shared: Pieces, *, samples: int, method: Method
+        self, site: str, round: int, reply: Reply, sent: Pieces, shared: Pieces, *, samples: int, method: Method
     ) -> Update:
         """Turn a reply whose header is checked into an update; RejectedUpdate where it is misshapen or too large.
 
@@ -78,7 +79,7 @@ class Plain:
         """Return messages that ask the sites of these headers, whose updates are valid, to open their sum."""
         return {}
 
-    def unmasked(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
+    def unmasked(self, replies: Mapping[str, Reply], failures: Mapping[str, str]) -> None:
         """Store the shares that the sites have opened."""
 
     def combine(self, updates: Collection[Update], shared: Pieces) -> Sequence[Update]:
@@ -89,9 +90,9 @@ class Plain:
         """Return fields for the aggregation's record."""
         return {}
 
-    def noted(self, reply: Message) -> dict[str, Any]:
+    def recorded_values(self, reply: Reply) -> dict[str, Any]:
         """Return fields for the record of a reply."""
-        return noted(reply.header)
+        return {key: reply.header[key] for key in RECORDED if key in reply.header}
 
     def spent(self, records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
         """Return fields for the aggregation's record on the privacy spent according to earlier records."""
@@ -115,7 +116,7 @@ class Noisy(Plain):
     def _noise(self, sent: Pieces) -> float:
         return farthest(self._privacy, sum(value.numel() for value in sent.values()))
 
-    def noted(self, reply: Message) -> dict[str, Any]:
+    def recorded_values(self, reply: Reply) -> dict[str, Any]:
         return {"noisy": bool(reply.pieces)}
 
     def spent(self, records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
@@ -133,7 +134,9 @@ class Masked(Plain):
 
     def __init__(self, job: Job, run: str, project: Project | None) -> None:
         super().__init__(job)
-        self.least = self.to_unmask = job_section.threshold_of(job)
+        assert job.sums is not None
+        self._settings = job.sums
+        self.least = self.to_unmask = job.sums.threshold
         self._run, self._project = f"{job.name}/{run}", project
         self._keys: dict[str, dict[str, str]] = {}
         self._total = 0
@@ -144,38 +147,30 @@ class Masked(Plain):
 
     def check(self, method: Method, asked: int) -> None:
         try:
-            job_section.check_method(self._job, method)
+            job_section.check_method(method)
             masks.check_threshold(self.to_unmask, asked)
         except ValueError as error:
             raise FederationError(str(error)) from error
 
-    def enrol(self, site: str, reply: Message) -> None:
-        """Store a site's public key.
-
-        Raises:
-            FederationError: It is missing, invalid, another site's, or not vouched for by the site's certificate: all
-                sites would refuse it.
-        """
+    def enrol(self, site: str, reply: Reply) -> None:
+        """Store a site's public key; FederationError where all sites would refuse it."""
         if job_section.KEY not in reply.header:
             raise FederationError(f"{site} enrols without a key for secure sums; use one version of surgfl everywhere")
-        said = reply.header[job_section.KEY]
-        if any(said["key"] == other["key"] for name, other in self._keys.items() if name != site):
+        key = reply.header[job_section.KEY]
+        if any(key["key"] == other["key"] for name, other in self._keys.items() if name != site):
             raise FederationError(f"{site} enrols with another site's key for secure sums; start it with its own")
         try:
-            check_public(bytes.fromhex(said["key"]))
+            check_public(bytes.fromhex(key["key"]))
             if self._project:
-                self._project.check(site, self._run.encode(), said)
+                self._project.check(site, self._run.encode(), key)
         except ValueError as error:
             raise FederationError(
                 f"{site} enrols with a key for secure sums that no site would take: {error}"
             ) from error
-        self._keys[site] = said
+        self._keys[site] = key
 
     def begin(self, round: int, asked: Sequence[str], samples: Mapping[str, int]) -> dict[str, Any]:
-        """Begin an attempt at a round; FederationError where the threshold does not fit the number of sites.
-
-        Every site stores the list of the keys of all sites of the run.
-        """
+        """Begin an attempt at a round; every site stores the keys of all sites of the run."""
         try:
             self._attempt = masks.Attempt(self._run, round, os.urandom(16).hex(), tuple(asked), self.to_unmask)
         except ValueError as error:
@@ -187,7 +182,7 @@ class Masked(Plain):
         return {job_section.HEADER: section}
 
     def take(
-        self, site: str, round: int, reply: Message, sent: Pieces, shared: Pieces, *, samples: int, method: Method
+        self, site: str, round: int, reply: Reply, sent: Pieces, shared: Pieces, *, samples: int, method: Method
     ) -> Update:
         """Store a site's masked vector, shares and hashes; RejectedUpdate where they are incomplete or misshapen."""
         sites = self._current.sites
@@ -206,11 +201,11 @@ class Masked(Plain):
         found = {}
         for site, header in headers.items():
             sealed = job_section.as_tensors({sender: sent.shares[site] for sender, sent in self._masked.items()})
-            said = {job_section.HEADER: {"nonce": self._current.nonce, "sites": list(self._masked)}}
-            found[site] = Message(header | said, {}, {job_section.SHARES: sealed})
+            sums = {job_section.HEADER: {"nonce": self._current.nonce, "sites": list(self._masked)}}
+            found[site] = Message(header | sums, {}, {job_section.SHARES: sealed})
         return found
 
-    def unmasked(self, replies: Mapping[str, Message], failures: Mapping[str, str]) -> None:
+    def unmasked(self, replies: Mapping[str, Reply], failures: Mapping[str, str]) -> None:
         """Store the opened shares; an incomplete or misshapen reply counts as none."""
         self._failures = dict(failures)
         absent = len(self._current.sites) - len(self._masked)
@@ -226,18 +221,14 @@ class Masked(Plain):
             self._opened[site] = {name: [job_section.as_bytes(row) for row in rows] for name, rows in content.items()}
 
     def combine(self, updates: Collection[Update], shared: Pieces) -> Sequence[Update]:
-        """Return the updates' mean alone, weighted by samples, checked like a single site's update.
-
-        Raises:
-            FederationError: Too few sites have opened their shares, some do not fit, or the mean is not valid.
-        """
+        """Return only the updates' mean, weighted by samples, and checked like a single site's update."""
         round, samples = self._current.round, sum(update.samples for update in updates)
         try:
             total = masks.take_off(self._current, self._masked, self._opened)
         except ValueError as error:
             reasons = "".join(f"; {site}: {reason}" for site, reason in self._failures.items())
             raise FederationError(f"round {round + 1} has no secure sum: {error}{reasons}") from error
-        point = FixedPoint(self._total, job_section.fraction_bits_of(self._job))
+        point = FixedPoint(self._total, self._settings.fraction_bits)
         pieces = point.decode(total, samples, shared)
         try:
             check_pieces(pieces, shared, largest_change=self._job.largest_change)

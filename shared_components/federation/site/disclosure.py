@@ -15,13 +15,18 @@ import torch
 from shared_components.common.counted import counted
 from shared_components.core.partition import Pieces, Role
 from shared_components.data.profile_items import ITEMS
-from shared_components.federation.allowed_payload import Expected
-from shared_components.federation.message_schema import REPLY, TASKS, leaves_with_noise
 from shared_components.federation.messages import FLOAT32, Job, Wire, total_bytes
-from shared_components.federation.privacy.noisy_updates import SAMPLES
+from shared_components.federation.messages.schema import (
+    PUBLISHED_MODEL,
+    PUBLISHED_RESULT,
+    REPLY,
+    TASKS,
+    leaves_with_noise,
+)
+from shared_components.federation.messages.wire_format import pack
 from shared_components.federation.secure_sums import job_section
-from shared_components.federation.server import outsider
-from shared_components.federation.wire_format import pack
+from shared_components.federation.setup.allowed_payload import Expected
+from shared_components.federation.site.noisy_updates import SAMPLES
 
 FILE = "what-leaves.json"
 SENT = (Role.GLOBAL, Role.MIXED)
@@ -95,14 +100,14 @@ class WhatLeaves:
 
 
 def what_leaves(
-    job: Job, due: Expected, *, publish: Collection[str] | None = None, withhold: Collection[str] = ()
+    job: Job, expected: Expected, *, publish: Collection[str] | None = None, withhold: Collection[str] = ()
 ) -> WhatLeaves:
     """Return what a job lets leave of a site; ``publish`` is None where there is no site.yaml yet."""
-    weights = tuple(_weights(role, pack(due.pieces(role), job.wire if role in SENT else FLOAT32)) for role in Role)
-    parts = [*_enrol(due, publish), *_round(due, job.wire), *_finish(due, publish)]
+    weights = tuple(_weights(role, pack(expected.pieces(role), job.wire if role in SENT else FLOAT32)) for role in Role)
+    parts = [*_enrol(expected, publish), *_round(expected, job.wire), *_finish(expected, publish)]
     parts += [_plain(task, name, withhold) for task in TASKS for name in _values(task, job)]
     ordered = tuple(_under(job, part) for task in TASKS for part in parts if part.task == task)
-    return WhatLeaves(job.name, due.method.name, job.bundle, job.rounds, due.task.card.kind, weights, ordered)
+    return WhatLeaves(job.name, expected.method.name, job.bundle, job.rounds, expected.task.card.kind, weights, ordered)
 
 
 def _weights(role: Role, pieces: Pieces) -> Weights:
@@ -110,44 +115,45 @@ def _weights(role: Role, pieces: Pieces) -> Weights:
     return Weights(role.value, len(pieces), numbers, total_bytes(pieces), role in SENT)
 
 
-def _enrol(due: Expected, publish: Collection[str] | None) -> Iterator[Leaving]:
-    asked = "each site" if due.method.requires.multi_task else "the first site alone"
-    yield from _pieces("enrol", due, f"what all begin from; {asked} is asked for it")
-    for name in sorted(due.method.requires.items | due.method.requires.optional_items):
-        needed = f"{due.method.name} needs it" if name in due.method.requires.items else "the site may refuse it"
+def _enrol(expected: Expected, publish: Collection[str] | None) -> Iterator[Leaving]:
+    asked = "each site" if expected.method.requires.multi_task else "the first site alone"
+    yield from _pieces("enrol", expected, f"what all begin from; {asked} is asked for it")
+    for name in sorted(expected.method.requires.items | expected.method.requires.optional_items):
+        needed = (
+            f"{expected.method.name} needs it" if name in expected.method.requires.items else "the site may refuse it"
+        )
         yield _consented("enrol", name, ITEMS[name].words, 0, publish, needed)
 
 
-def _round(due: Expected, wire: Wire) -> Iterator[Leaving]:
-    yield from _pieces("round", due, "" if wire == FLOAT32 else f"rounded, wire: {wire}", wire)
-    for group, extra in due.method.local.extras.items():
-        shapes = extra.shapes(due.pieces(Role.GLOBAL), due.state)
+def _round(expected: Expected, wire: Wire) -> Iterator[Leaving]:
+    yield from _pieces("round", expected, "" if wire == FLOAT32 else f"rounded, wire: {wire}", wire)
+    for group, extra in expected.method.local.extras.items():
+        shapes = extra.shapes(expected.pieces(Role.GLOBAL), expected.state)
         size = total_bytes(pack({n: torch.empty(shape, device="meta") for n, shape in shapes.items()}, wire))
-        yield Leaving("round", "extra", group, _form(shapes), size, True, f"{due.method.name} needs it")
+        yield Leaving("round", "extra", group, _form(shapes), size, True, f"{expected.method.name} needs it")
 
 
-def _finish(due: Expected, publish: Collection[str] | None) -> Iterator[Leaving]:
-    form, size = counted(len(due.state), "tensor"), total_bytes(due.state)
+def _finish(expected: Expected, publish: Collection[str] | None) -> Iterator[Leaving]:
+    form, size = counted(len(expected.state), "tensor"), total_bytes(expected.state)
     why = "the whole model, for hospitals outside of the federation"
-    yield _consented("finish", outsider.GROUP, form, size, publish, why)
+    yield _consented("finish", PUBLISHED_MODEL, form, size, publish, why)
     why = "the whole model, by itself, for whoever may download the job's result"
-    yield _consented("finish", outsider.RESULT, form, size, publish, why)
+    yield _consented("finish", PUBLISHED_RESULT, form, size, publish, why)
 
 
-def _pieces(task: str, due: Expected, why: str, wire: Wire = FLOAT32) -> Iterator[Leaving]:
+def _pieces(task: str, expected: Expected, why: str, wire: Wire = FLOAT32) -> Iterator[Leaving]:
     for role in SENT:
-        if pieces := pack(due.pieces(role), wire):
+        if pieces := pack(expected.pieces(role), wire):
             yield Leaving(
                 task, "weights", f"{role.value} pieces", counted(len(pieces), "tensor"), total_bytes(pieces), True, why
             )
 
 
 def _consented(task: str, name: str, form: str, size: int, publish: Collection[str] | None, why: str) -> Leaving:
-    """Return what leaves with the site's consent alone."""
     if publish is None:
         return Leaving(task, "item", name, form, size, None, f"if site.yaml publishes it; {why}")
-    said = "published in site.yaml" if name in publish else f"not published in site.yaml: it {STAYS}"
-    return Leaving(task, "item", name, form, size, name in publish, f"{said}; {why}")
+    consent = "published in site.yaml" if name in publish else f"not published in site.yaml: it {STAYS}"
+    return Leaving(task, "item", name, form, size, name in publish, f"{consent}; {why}")
 
 
 def _values(task: str, job: Job) -> list[str]:
@@ -185,7 +191,6 @@ def _plain(task: str, name: str, withhold: Collection[str]) -> Leaving:
 
 
 def _form(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """Write the shapes of a few tensors out, and count many."""
     if shapes == {"value": ()}:
         return "one number"
     if len(shapes) > 4:

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from shared_components.core import evaluation
+from shared_components.core.best_checkpoint import is_best
 from shared_components.core.method import State
 from shared_components.core.partition import Role, below, cut, paste, prefixed
 from shared_components.core.task import Scores
 from shared_components.federation.messages import SiteRefusal
-from shared_components.federation.site.local_round import OPTIMIZER, memory_of
-from shared_components.federation.site.site_setup import SiteSetup
-from shared_components.federation.store import RoundFiles
+from shared_components.federation.runs.store import RoundFiles
+from shared_components.federation.setup.local_round import OPTIMIZER, memory_of
+from shared_components.federation.setup.site_setup import SiteSetup
 
 OWN = "local/"  # prefix of LOCAL pieces among the tensors
 
 
 @dataclass(frozen=True)
-class Kept:
+class SiteState:
     """The state after the site's last round, but for its LOCAL pieces."""
 
-    something: bool = False  # False before the first round
+    restored: bool = False  # False before the first round
     best: dict[str, Any] = field(default_factory=dict)  # metric, value and round of the best model
     optimizers: State = field(default_factory=dict)
     memory: State = field(default_factory=dict)
 
 
-def save(bench: SiteSetup, files: RoundFiles, round: int, work: State, best: dict[str, Any]) -> None:
+def save(setup: SiteSetup, files: RoundFiles, round: int, work: State, best: dict[str, Any]) -> None:
     """Save the state after a round: LOCAL pieces, the tensors of the local work, and the best so far."""
-    own = prefixed(OWN, cut(bench.network.state_dict(), bench.partition, Role.LOCAL))
+    own = prefixed(OWN, cut(setup.network.state_dict(), setup.partition, Role.LOCAL))
     files.save(round, own | work, {"best": best})
 
 
-def restore(bench: SiteSetup, files: RoundFiles, round: int, answered: int | None, *, name: str) -> Kept:
+def restore(setup: SiteSetup, files: RoundFiles, round: int, answered: int | None, *, name: str) -> SiteState:
     """Paste the LOCAL pieces of the site's last round before this one; return the rest of that state.
 
     Raises:
@@ -50,20 +50,20 @@ def restore(bench: SiteSetup, files: RoundFiles, round: int, answered: int | Non
             f"put {path.name} back, or start a new run"
         )
     if found is None:
-        return Kept()
+        return SiteState()
     _, tensors, values = found
-    paste(below(OWN, tensors), bench.partition, bench.network.state_dict())
+    paste(below(OWN, tensors), setup.partition, setup.network.state_dict())
     optimizers = {key: value for key, value in tensors.items() if key.startswith(OPTIMIZER)}
-    return Kept(True, values["best"], optimizers, memory_of(tensors))
+    return SiteState(True, values["best"], optimizers, memory_of(tensors))
 
 
-def keep_best(
-    bench: SiteSetup, files: RoundFiles, round: int, scores: Scores, best: dict[str, Any], *, name: str
+def save_best(
+    setup: SiteSetup, files: RoundFiles, round: int, scores: Scores, best: dict[str, Any], *, name: str
 ) -> dict[str, Any]:
     """Save the validated weights if they are the best so far; return what is known of the best."""
-    value = evaluation.first_value(bench.task, scores)
-    if not bench.task.metrics[0].better(value, best.get("value", math.nan)):
+    value = evaluation.first_value(setup.task, scores)
+    if not is_best(setup.task.metrics[0], value, best.get("value")):
         return best
     path = files.folder / "best.safetensors"
-    bench.save_model(path, name=name, round=round, scores=scores)
-    return {"metric": bench.task.metrics[0].name, "value": value, "round": round}
+    setup.save_model(path, name=name, round=round, scores=scores)
+    return {"metric": setup.task.metrics[0].name, "value": value, "round": round}

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from shared_components.core.method import Extras, Method
 from shared_components.core.partition import Pieces, Role, cut
 from shared_components.data.site import Site
-from shared_components.federation.messages import Job, Message, SiteRefusal
-from shared_components.federation.privacy.gaussian import Randomness
-from shared_components.federation.privacy.noisy_updates import Release, strip_to_noisy, variances
-from shared_components.federation.secure_sums.identity import Identity
+from shared_components.federation.messages import Job, Message, Request, SiteRefusal
+from shared_components.federation.messages.check_pieces import check_pieces
+from shared_components.federation.messages.wire_format import pack, pack_change
 from shared_components.federation.secure_sums.job_section import KEY, check_method
-from shared_components.federation.server.update_checks import check_pieces
+from shared_components.federation.setup.site_setup import SiteSetup
+from shared_components.federation.site.noisy_updates import Release, strip_to_noisy, variances
 from shared_components.federation.site.secure_sums import SiteSums
-from shared_components.federation.site.site_setup import SiteSetup
-from shared_components.federation.wire_format import pack, pack_change
+from shared_components.federation.site.sender import Sender
 
 
 class Plain:
@@ -33,19 +31,19 @@ class Plain:
         """Return fields for the header of the enrolment."""
         return {}
 
-    def before_round(self, message: Message) -> Message | None:
+    def before_round(self, request: Request) -> Message | None:
         """Check and record a round's request; return the earlier reply if this very request has one."""
         return None
 
-    def before_training(self, bench: SiteSetup) -> None:
+    def before_training(self, setup: SiteSetup) -> None:
         """Record the network that the training begins with."""
 
-    def update(self, message: Message, header: dict[str, Any], pieces: Pieces, extras: Extras) -> Message:
-        """Return the reply to a round's message, with the GLOBAL and MIXED pieces as trained."""
-        sent = pack_change(pieces, message.pieces, self._job.wire)
+    def update(self, request: Request, header: dict[str, Any], pieces: Pieces, extras: Extras) -> Message:
+        """Return the reply to a round's request, with the GLOBAL and MIXED pieces as trained."""
+        sent = pack_change(pieces, request.pieces, self._job.wire)
         return Message(header, sent, {group: pack(tensors, self._job.wire) for group, tensors in extras.items()})
 
-    def unmask(self, message: Message) -> Message:
+    def unmask(self, request: Request) -> Message:
         """Open the shares that remove the masks from a round's sum."""
         raise SiteRefusal(f"site {self._site}: the job has no secure sums to open")
 
@@ -66,16 +64,16 @@ class Noisy(Plain):
     def check(self, method: Method, rounds: int) -> None:
         self._release.refuse_beyond_budget(rounds)
 
-    def before_round(self, message: Message) -> Message | None:
-        sent = self._release.sent_before(message)
+    def before_round(self, request: Request) -> Message | None:
+        sent = self._release.sent_before(request)
         return None if sent is None else Message({"samples": 0}, sent)
 
-    def before_training(self, bench: SiteSetup) -> None:
-        self._began = cut(bench.network.state_dict(), bench.partition, Role.GLOBAL, Role.MIXED)
-        self._variances = variances(bench.network, bench.partition)
+    def before_training(self, setup: SiteSetup) -> None:
+        self._began = cut(setup.network.state_dict(), setup.partition, Role.GLOBAL, Role.MIXED)
+        self._variances = variances(setup.network, setup.partition)
 
-    def update(self, message: Message, header: dict[str, Any], pieces: Pieces, extras: Extras) -> Message:
-        noisy = self._release.noisy(message, self._began, pieces, variances=self._variances)
+    def update(self, request: Request, header: dict[str, Any], pieces: Pieces, extras: Extras) -> Message:
+        noisy = self._release.noisy(request, self._began, pieces, variances=self._variances)
         return Message(header, noisy, dict(extras))
 
     def strip(self, reply: Message) -> Message:
@@ -85,42 +83,35 @@ class Noisy(Plain):
 class Masked(Plain):
     """The update under masks that only the sum of several sites removes."""
 
-    def __init__(self, job: Job, site: str, run: str, folder: Path, identity: Identity | None) -> None:
-        super().__init__(job, site)
-        self._of = job, site, run, folder, identity
+    def __init__(self, job: Job, sender: Sender) -> None:
+        super().__init__(job, sender.name)
+        self._sender = sender
 
     @cached_property
     def _sums(self) -> SiteSums:
-        return SiteSums(*self._of)  # which reads its file, and refuses a damaged one
+        return SiteSums(self._job, self._sender)  # which reads its file, and refuses a damaged one
 
     def check(self, method: Method, rounds: int) -> None:
-        check_method(self._job, method)
+        check_method(method)
 
     def enrolment(self) -> dict[str, Any]:
-        return {KEY: self._sums.say()}
+        return {KEY: self._sums.public_key()}
 
-    def before_round(self, message: Message) -> Message | None:
-        self._sums.begin(message)
+    def before_round(self, request: Request) -> Message | None:
+        self._sums.begin(request)
         return None
 
-    def update(self, message: Message, header: dict[str, Any], pieces: Pieces, extras: Extras) -> Message:
+    def update(self, request: Request, header: dict[str, Any], pieces: Pieces, extras: Extras) -> Message:
         # the server cannot check what it cannot see: the site refuses what a server would have rejected
-        check_pieces(pieces, message.pieces, largest_change=self._job.largest_change)
-        return Message(header, {}, self._sums.mask(message, pieces, header["samples"]))
+        check_pieces(pieces, request.pieces, largest_change=self._job.largest_change)
+        return Message(header, {}, self._sums.mask(request, pieces, header["samples"]))
 
-    def unmask(self, message: Message) -> Message:
-        return Message({}, {}, self._sums.open(message))
+    def unmask(self, request: Request) -> Message:
+        return Message({}, {}, self._sums.open(request))
 
 
-def upload_of(
-    job: Job, site: Site, *, name: str, run: str, folder: Path, random: Randomness, identity: Identity | None
-) -> Plain:
-    """Return the upload of a site in a run; ``folder`` is the site's, ``random`` the source of its noise.
-
-    ``identity`` is the startup kit that vouches for the site's key of secure sums.
-    """
+def upload_of(job: Job, site: Site, sender: Sender) -> Plain:
+    """Return the upload of a site in a run."""
     if job.noise:
-        return Noisy(job, name, Release(job.noise, job, site, name=name, folder=folder, run=run, random=random))
-    if job.secure_sums:
-        return Masked(job, name, run, folder, identity)
-    return Plain(job, name)
+        return Noisy(job, sender.name, Release(job.noise, job, site, sender))
+    return Masked(job, sender) if job.secure_sums else Plain(job, sender.name)

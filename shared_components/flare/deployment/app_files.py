@@ -80,19 +80,19 @@ def _check(entries: Iterable[zipfile.ZipInfo], allowed: Callable[[Sequence[str]]
     for entry in entries:
         if entry.is_dir():
             continue
-        name, shown = entry.filename, one_line(entry.filename, LONGEST_NAME)
+        name, text = entry.filename, one_line(entry.filename, LONGEST_NAME)
         parts = name.split("/")
         if set(parts) & {"", ".", ".."} or "\\" in name or not allowed(parts):
             raise JobFileError(
-                f"the job contains {shown}; a job consists of {META} and, in each app, {CONFIG}/{SERVER_CONFIG} and "
+                f"the job contains {text}; a job consists of {META} and, in each app, {CONFIG}/{SERVER_CONFIG} and "
                 f"{CONFIG}/{CLIENT_CONFIG}: remove the file"
             )
         if name in seen:
-            raise JobFileError(f"the job contains {shown} twice")
+            raise JobFileError(f"the job contains {text} twice")
         seen.add(name)
         if parts[depth : depth + 1] == [CUSTOM]:
             code += entry.file_size
         elif entry.file_size > LARGEST_FILE:
-            raise JobFileError(f"{shown} has {entry.file_size} bytes; a file of a job has at most {LARGEST_FILE}")
+            raise JobFileError(f"{text} has {entry.file_size} bytes; a file of a job has at most {LARGEST_FILE}")
     if code > LARGEST_CODE:
         raise JobFileError(f"the job's {CUSTOM} folders have {code} bytes; they have at most {LARGEST_CODE}")

@@ -96,10 +96,12 @@ def _disagreement(context: ssl.SSLContext, sock: socket.socket, server: str) -> 
         )
     except ssl.SSLError as error:
         if "ALERT" in (error.reason or ""):
-            said = f"the server at {server} does not take this kit's certificate"
+            sentence = f"the server at {server} does not take this kit's certificate"
             if "EXPIRED" in str(error.reason):
-                return f"{said}, which has ended by its clock; compare it with this machine's"
-            return f"{said}, which is not of its authority; see that it is the right server, or ask for the kit again"
+                return f"{sentence}, which has ended by its clock; compare it with this machine's"
+            return (
+                f"{sentence}, which is not of its authority; see that it is the right server, or ask for the kit again"
+            )
     return ""
 
 
@@ -109,10 +111,10 @@ def why_anothers(kit: Kit, name: str) -> str:
     Raises:
         KitError: It cannot be read.
     """
-    said = owners(kit)
-    if said == [name]:
+    names = owners(kit)
+    if names == [name]:
         return ""
-    found = printable(", ".join(said)) or "nobody"
+    found = printable(", ".join(names)) or "nobody"
     return f"its certificate is that of {found}, and the kit is that of {name}; ask for the kit again"
 
 

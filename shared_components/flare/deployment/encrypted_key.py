@@ -40,7 +40,6 @@ def encrypt_key(key: PrivateKeyTypes, passphrase: str) -> str:
 
 
 def _sequence(*parts: bytes) -> bytes:
-    """Return a DER sequence of encoded parts."""
     body = b"".join(parts)
     size = (len(body).bit_length() + 7) // 8
     length = bytes([len(body)]) if len(body) < 0x80 else bytes([0x80 | size]) + len(body).to_bytes(size)

@@ -141,7 +141,6 @@ def parse_federation(values: Any) -> Federation:
 
 
 def _refuse_twice(key: str, names: list[str]) -> None:
-    """Refuse a name that is given twice; folders of some systems know no case of letters."""
     seen: set[str] = set()
     for name in names:
         if name.lower() in seen:

@@ -163,7 +163,6 @@ def _refused(value: Any, where: str) -> list[str]:
 
 
 def _files(folder: Path, configs: set[str], apps: list[str]) -> tuple[tuple[str, ...], ...]:
-    """Return the folders that mark code, the files in them, and the files that no party reads."""
     marked = [f"{app}/{CUSTOM}" for app in apps if (folder / app / CUSTOM).exists()]
     code, unneeded = [], []
     for path in sorted(folder.rglob("*")):

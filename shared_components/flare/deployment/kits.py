@@ -133,11 +133,11 @@ def secure(kit: Kit, *, allow_custom_code: bool = False) -> list[str]:
         own = startup / PARTS[kit.part]
         changes.append(_changed(own, own, _ask_no_name if kit.part == "administrator" else _require_boundary))
     changes += _start_scripts(kit)
-    said = [_write(path, text, words) for path, text, words in changes if _differs(path, text)]
+    lines = [_write(path, text, words) for path, text, words in changes if _differs(path, text)]
     for name, text, words in _templates() if kit.part == "site" else ():
         if not (path := kit.local / name).exists():
-            said.append(_write(path, text, words))
-    return said
+            lines.append(_write(path, text, words))
+    return lines
 
 
 def _start_scripts(kit: Kit) -> Iterator[tuple[Path, str, str]]:
@@ -160,8 +160,7 @@ def _start_scripts(kit: Kit) -> Iterator[tuple[Path, str, str]]:
 
 
 def _templates() -> Iterator[tuple[str, str, str]]:
-    """Yield names, texts and descriptions of the files that a site gets once and edits itself."""
-    from shared_components.federation.site.limits import FILE, Limits  # imports torch, which takes seconds
+    from shared_components.federation.setup.limits import FILE, Limits  # imports torch, which takes seconds
 
     yield "site.yaml", TEMPLATE, "a template; fill it in"
     given = {key: value for key, value in asdict(Limits()).items() if value is not None}
@@ -260,7 +259,6 @@ def _write(path: Path, text: str, words: str) -> str:
 
 
 def _restrict(kit: Kit, values: dict[str, Any]) -> Made:
-    """Change what of a party's resources restricts its processes."""
     allowed = read_json(ALLOW_LIST)
     values["class_list_enforcement_mode"] = allowed["class_list_enforcement_mode"]
     values["class_allow_list"] = allowed["client" if kit.part == "site" else "server"]["class_allow_list"]

@@ -70,7 +70,6 @@ def why_weak(passphrase: str, names: Iterable[str] = ()) -> str:
 
 
 def _words(name: str) -> list[str]:
-    """Return the words of a name, and the name without what separates them."""
     parts = "".join(c if c.isalnum() else " " for c in name.casefold()).split()
     return [*parts, "".join(parts)]
 
@@ -90,7 +89,6 @@ def estimate_bits(passphrase: str, known: frozenset[str] = WORDS | YEARS) -> flo
 
 
 def _known_words(text: str, known: frozenset[str]) -> Iterator[Piece]:
-    """Yield known words, backwards or with digits for letters, too."""
     for plain in (text, text.translate(LEET)):
         for begin, end in combinations(range(len(plain) + 1), 2):
             part = plain[begin:end]

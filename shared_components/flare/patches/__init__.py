@@ -1,1 +1,1 @@
-"""What we replace of FLARE: one file each, with what FLARE does there; see `replace`."""
+"""Functions of FLARE that we replace, one file each, and the messages that pass; see `replace`."""

@@ -14,7 +14,7 @@ from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.sfm.conn_manager import NullConnection
 
-from shared_components.flare.message_filters import Boundary, SiteBoundary
+from shared_components.flare.patches.message_filters import Boundary, SiteBoundary
 from shared_components.flare.patches.replace import replace
 
 SHA256 = "ed7a0b62ac6ea06585cb0303368c034ea188d0dd237ff2ed7c2ed9827d32671f"
@@ -46,7 +46,6 @@ def _common_name(connection: Any) -> str | None:
 
 
 def _is_own(cell: Any, connection: Any) -> bool:
-    """Return whether a connection joins the site's own processes, on its own machine."""
     own = (cell.int_listener, cell.bb_int_connector)
     handles = {one.handle for one in own if one is not None}
     return isinstance(connection, NullConnection) or (connection is not None and connection.connector.handle in handles)

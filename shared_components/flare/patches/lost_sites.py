@@ -74,9 +74,9 @@ def note_not_given(fl_ctx: FLContext) -> None:
     """Record for a job's controller which sites FLARE could not give the job."""
     found: dict[str, str] = {}
     for line in fl_ctx.get_prop(FLContextKey.JOB_DEPLOY_DETAIL) or []:
-        site, _, said = str(line).partition(": ")
-        if said != BEGUN:
-            found[site] = f"it did not take the job: {_reason(said)}"
+        site, _, answer = str(line).partition(": ")
+        if answer != BEGUN:
+            found[site] = f"it did not take the job: {_reason(answer)}"
     lose(fl_ctx.get_engine(), str(fl_ctx.get_prop(FLContextKey.JOB_RUN_NUMBER)), found)
 
 
@@ -96,9 +96,9 @@ def _hide_who_cannot(replies: list[ClientReply], sites: Any) -> dict[str, str]:
     """Replace each failed or missing answer by a good one; return the sites concerned, and why."""
     found = {}
     for one in replies:
-        said = one.reply.body if one.reply else ""
-        if isinstance(said, str) and said.startswith(ERROR_MSG_PREFIX):
-            found[one.client_name] = f"it could not begin the job: {_reason(said)}"
+        answer = one.reply.body if one.reply else ""
+        if isinstance(answer, str) and answer.startswith(ERROR_MSG_PREFIX):
+            found[one.client_name] = f"it could not begin the job: {_reason(answer)}"
             one.reply.body = BEGUN
     for site in sorted(set(sites) - {one.client_name for one in replies}):
         found[site] = "it was gone when the job began"
@@ -106,8 +106,8 @@ def _hide_who_cannot(replies: list[ClientReply], sites: Any) -> dict[str, str]:
     return found
 
 
-def _reason(said: str) -> str:
-    return one_line(said.removeprefix(f"{ERROR_MSG_PREFIX}: "), SENTENCE)
+def _reason(answer: str) -> str:
+    return one_line(answer.removeprefix(f"{ERROR_MSG_PREFIX}: "), SENTENCE)
 
 
 def take_report(engine: Any, request: Message) -> Message:
@@ -122,9 +122,9 @@ def take_report(engine: Any, request: Message) -> Message:
         harmless = {JobFailureMsgKey.JOB_ID: job, JobFailureMsgKey.CODE: JobReturnCode.SUCCESS}
         request.payload = {**payload, **harmless}
     client = engine.client_manager.clients.get(request.get_header(CellMessageHeaderKeys.TOKEN))
-    due = client is not None and engine.job_runner.is_client_outcome_pending(job, client.name)
+    pending = client is not None and engine.job_runner.is_client_outcome_pending(job, client.name)
     reply = engine.server.process_job_failure(request)
-    if due and code != JobReturnCode.SUCCESS and job in engine.run_processes:
+    if pending and code != JobReturnCode.SUCCESS and job in engine.run_processes:
         lose(engine, job, {client.name: REASONS.get(code, DIED)})
     return reply
 

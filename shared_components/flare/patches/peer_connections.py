@@ -18,7 +18,7 @@ from nvflare.fuel.f3.message import Message
 from nvflare.fuel.f3.streaming.byte_streamer import TxTask
 
 from shared_components.common.sanitise import one_line
-from shared_components.flare.message_filters import Refusals
+from shared_components.flare.patches.message_filters import Refusals
 from shared_components.flare.patches.replace import replace
 
 SHA256_ADHOC = "9656257007fcf677d0a445bcc7b9c8f8a81dc715e7d0d3630e4551126e00ffae"

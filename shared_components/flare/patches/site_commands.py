@@ -28,7 +28,7 @@ from nvflare.private.fed.utils.app_authz import AppAuthzService
 
 from shared_components.common.sanitise import one_line
 from shared_components.flare.deployment.app_files import JobFileError, check_app_zip
-from shared_components.flare.message_filters import Refusals
+from shared_components.flare.patches.message_filters import Refusals
 from shared_components.flare.patches.replace import replace
 
 SHA256_DISPATCH = "6ea551d34b6d72f4472af5060007ac278a61b3bbb1d7856a1a8a53ab0906abcd"

@@ -25,18 +25,19 @@ from shared_components.common import machine
 from shared_components.common.counted import counted
 from shared_components.common.progress import Step, changed, duration, report_progress
 from shared_components.core import evaluation
+from shared_components.core.best_checkpoint import TrainedToBest, train_to_best
 from shared_components.core.bundle import load_bundle
 from shared_components.core.card import Metric
 from shared_components.core.initial_weights import chosen_start, source_of
 from shared_components.core.task import Scores, Task, choose_task
 from shared_components.core.trained_model import input_size, load_trained, read_as
-from shared_components.core.training import Stopped, make_context, train_to_best
+from shared_components.core.training import make_context
 from shared_components.data.classes import coarser_ids
 from shared_components.data.samples import Sample, read_sample
 from shared_components.data.site import Site
 from shared_components.federation.messages import Job
-from shared_components.federation.site.local_round import LocalRound
-from shared_components.federation.site.site_setup import SiteSetup, set_up_site
+from shared_components.federation.setup.local_round import LocalRound
+from shared_components.federation.setup.site_setup import SiteSetup, set_up_site
 from shared_components.inference.folder import ResultFolder
 from shared_components.networks.checkpoints import header_of
 from shared_components.weights.fine_tuning.frames import frames_of, remarks
@@ -279,7 +280,7 @@ def _measured(setup: SiteSetup, work: LocalRound, frames: Mapping[str, Sequence[
     return Speed(sum(steps) / len(steps), validation, test)
 
 
-def _train(work: LocalRound, plan: Plan, metric: Metric, *, seconds: float) -> Stopped:
+def _train(work: LocalRound, plan: Plan, metric: Metric, *, seconds: float) -> TrainedToBest:
     """Take the plan's steps until they bring nothing more, or so many seconds are over."""
     began, done = time.monotonic(), 0
 
@@ -300,7 +301,7 @@ def _train(work: LocalRound, plan: Plan, metric: Metric, *, seconds: float) -> S
         return losses
 
     return train_to_best(
-        work.network, train, lambda: work.validate(work.network), better=metric.better, budget=plan.steps,
+        work.network, train, lambda: work.validate(work.network), metric=metric, budget=plan.steps,
         every=plan.every, accumulate=work.context.accumulate, patience=PATIENCE,
         stop=lambda: time.monotonic() - began > seconds,
     )  # fmt: skip

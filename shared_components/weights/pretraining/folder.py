@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from shared_components.common.atomic import try_lock, write_json, write_text
-from shared_components.federation.store import DamagedState, load_tensors, save_tensors
+from shared_components.federation.runs.store import DamagedState, load_tensors, save_tensors
 from shared_components.networks.checkpoints import save_weights
 from shared_components.weights.pretraining.plan import Settings
 

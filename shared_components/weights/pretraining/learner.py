@@ -17,7 +17,7 @@ from shared_components.core.bundle import Bundle
 from shared_components.core.initial_weights import begin, chosen_start
 from shared_components.core.task import Task
 from shared_components.core.training import optimizer_tensors, restore_optimizer, round_seed
-from shared_components.federation.store import groups_of, named_groups
+from shared_components.federation.runs.store import groups_of, named_groups
 from shared_components.weights.pretraining.graphs import Graphs
 from shared_components.weights.pretraining.lessons import Lesson, layers_of, lessons_for
 from shared_components.weights.pretraining.plan import Settings, build

@@ -26,7 +26,7 @@ from shared_components.data.dataset import collated
 from shared_components.data.samples import Item
 from shared_components.data.splits import seen_with
 from shared_components.data.transforms import to_tensors
-from shared_components.federation.provenance import commit
+from shared_components.federation.runs.provenance import commit
 from shared_components.scenes.looks import LOOKS, numbered
 from shared_components.weights.pretraining.folder import RunFolder
 from shared_components.weights.pretraining.learner import Learner

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from shared_components.federation.messages import Job
-from shared_components.federation.runs import DESCRIPTION
-from shared_components.federation.store import RECORDS
+from shared_components.federation.runs.run_folder import DESCRIPTION
+from shared_components.federation.runs.store import RECORDS
 from shared_components.networks.checkpoints import CheckpointError
 
 SERVER = "server"  # the folder of its model

@@ -10,8 +10,8 @@ from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.privacy.gaussian import epsilon
 from shared_components.federation.privacy.ledger import Entry, enter, ledgers
-from shared_components.federation.privacy.noisy_updates import Release
-from shared_components.federation.site.limits import FILE, Demand, limits_of
+from shared_components.federation.setup.limits import FILE, Demand, limits_of
+from shared_components.federation.site.noisy_updates import Release
 from tests.federation.privacy.conftest import entries, plain_job, private_job
 
 pytestmark = pytest.mark.usefixtures("toy_bundle")

@@ -13,12 +13,13 @@ import yaml
 from shared_components.core.method import load_method, method_names
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError, Message, SiteRefusal
+from shared_components.federation.messages.parse_request import parse_request
 from shared_components.federation.privacy.gaussian import clip_and_noise, epsilon
-from shared_components.federation.privacy.noisy_updates import check_entered, check_stripped
-from shared_components.federation.store import RoundFiles
-from shared_components.flare.outgoing_check import Asked, check_reply
+from shared_components.federation.runs.store import RoundFiles
+from shared_components.federation.site.noisy_updates import check_entered, check_stripped
+from shared_components.flare.outgoing_check import check_reply
 from shared_components.networks import bundle_config
-from tests.federation.conftest import NOT_TINY, make_job, same
+from tests.federation.conftest import NOT_TINY, empty, make_job, same
 from tests.federation.privacy.conftest import NOISE, entries, plain_job, private_job
 
 COVERED = (
@@ -105,7 +106,7 @@ def test_what_depends_on_the_data_stays_and_what_the_site_keeps_is_not_noisy(fed
     noisy.send(found)
     noisy.send(noisy.replies())
     for reply in noisy.replies().values():
-        assert reply.header == {"round": 2} and reply.empty
+        assert reply.header == {"round": 2} and empty(reply)
     noisy.finish()
     assert (noisy.server.folder / "site-1" / "final.json").is_file()
     records = (noisy.server.folder / "server" / "rounds.jsonl").read_text()
@@ -130,7 +131,7 @@ def test_zero_noise_and_no_clip_is_the_run_without_privacy(federate, monkeypatch
     def silent(began, trained, **known):
         return clip_and_noise(began, trained, clip=math.inf, noise_multiplier=0)
 
-    monkeypatch.setattr("shared_components.federation.privacy.noisy_updates.clip_and_noise", silent)
+    monkeypatch.setattr("shared_components.federation.site.noisy_updates.clip_and_noise", silent)
     # every site of these scenes has as many frames, so that one each weighs the same
     assert len({profile.samples for profile in plain.server.state.profiles.values()}) == 1
     noisy = federate(private_job("fedper"), folder=tmp_path / "noisy").run()
@@ -154,7 +155,7 @@ def test_running_variances_do_not_fall_below_zero(federate):
 
 def a_round(federate):
     federation = federate(private_job(), names=("site-1",)).enrol()
-    asked = Asked("round", federation.asked.messages["site-1"].header)
+    asked = parse_request("round", federation.asked.messages["site-1"])
     return asked, federation.replies()["site-1"], federation.sites["site-1"]._find_site(federation.server.job, 0)
 
 
@@ -165,7 +166,7 @@ def test_the_filter_lets_an_accounted_update_pass_and_no_other(federate):
     with pytest.raises(ValueError, match=r"is not the one that .*site.privacy.jsonl accounts for; nothing was sent"):
         check_reply(Message(reply.header, other), asked, site)
     for moved in ({"run": "20200101-000000"}, {"round": 1}, {"job": "other"}):
-        place = {"job": "test-fedavg", "run": asked.header["run"], "round": 0, **moved}
+        place = {"job": "test-fedavg", "run": asked.run, "round": 0, **moved}
         with pytest.raises(ValueError, match=r"is not the one that .*site.privacy.jsonl accounts for"):
             check_entered(reply, site, **place)
 
@@ -229,7 +230,7 @@ def test_it_is_entered_before_it_is_kept(federate, scenes, monkeypatch):
     federation = federate(private_job(), names=("site-1",)).enrol()
 
     kept = type("Kept", (RoundFiles,), {"save": Mock(side_effect=KeyboardInterrupt)})
-    monkeypatch.setattr("shared_components.federation.privacy.noisy_updates.RoundFiles", kept)
+    monkeypatch.setattr("shared_components.federation.site.noisy_updates.RoundFiles", kept)
     with pytest.raises(KeyboardInterrupt):
         federation.replies()
     assert len(entries(scenes[0])) == 1

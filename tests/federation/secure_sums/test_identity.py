@@ -53,10 +53,10 @@ def kit(tmp_path_factory):
 
 
 def test_a_key_that_its_kit_has_signed_is_taken_and_other_keys_sites_runs_projects_and_times_are_refused(kit):
-    own, said = kit("site-2"), kit("site-1").say(b"job/run", PUBLIC)
+    own, said = kit("site-2"), kit("site-1").sign(b"job/run", PUBLIC)
     own.check("site-1", b"job/run", said)
-    foreign = kit("site-1", project="theirs").say(b"job/run", PUBLIC)
-    old = kit("site-1", days=-1).say(b"job/run", PUBLIC)
+    foreign = kit("site-1", project="theirs").sign(b"job/run", PUBLIC)
+    old = kit("site-1", days=-1).sign(b"job/run", PUBLIC)
     unsigned = "the key of site-1 is not signed by a startup kit of this project"
     broken = ({"key": bytes(32).hex()}, {"certificate": "no certificate"}, {"signature": "00"})
     for site, run, sent, words in (
@@ -71,7 +71,7 @@ def test_a_key_that_its_kit_has_signed_is_taken_and_other_keys_sites_runs_projec
 
 
 def test_a_certificate_of_an_unknown_version_is_its_sites_fault(kit):
-    own, said = kit("site-2"), kit("site-1").say(b"job/run", PUBLIC)
+    own, said = kit("site-2"), kit("site-1").sign(b"job/run", PUBLIC)
     der = x509.load_pem_x509_certificate(said["certificate"].encode()).public_bytes(Encoding.DER)
     odd = der.replace(bytes.fromhex("a003020102"), bytes.fromhex("a003020104"), 1)
     lines = base64.encodebytes(odd).decode()

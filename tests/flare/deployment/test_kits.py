@@ -21,7 +21,7 @@ from evidence.production.prepared import sign_again
 from shared_components.cli import main
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
-from shared_components.federation.site.limits import Limits, read_limits
+from shared_components.federation.setup.limits import Limits, read_limits
 from shared_components.flare import admin
 from shared_components.flare.deployment.certificates import ends, why_anothers, why_outside, why_refused
 from shared_components.flare.deployment.federation_file import parse_federation

@@ -17,10 +17,10 @@ from nvflare.fuel.f3.streaming.stream_const import StreamHeaderKey
 from nvflare.private.fed.server.server_commands import ServerCommandKey, SubmitUpdateCommand
 from nvflare.private.fed.server.server_runner import ServerRunner
 
-from shared_components.flare.controller import read_reply
 from shared_components.flare.patches.peer_connections import keep_to_the_server
 from shared_components.flare.patches.replace import REPLACES
 from shared_components.flare.patches.sanitise_submissions import LONGEST_WORD, end_nothing, tame
+from shared_components.flare.site_tasks import read_reply
 
 FATAL = ServerRunner.ABORT_RETURN_CODES
 FORGED = "round\n[E:forged] all is well"

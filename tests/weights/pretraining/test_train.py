@@ -15,7 +15,7 @@ import torch
 
 from shared_components.cli import main
 from shared_components.data.splits import SEEN, seen_note
-from shared_components.federation.store import load_tensors
+from shared_components.federation.runs.store import load_tensors
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.weights.pretraining import train
 from shared_components.weights.pretraining.learner import Learner

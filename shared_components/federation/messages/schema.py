@@ -13,7 +13,7 @@ from shared_components.common.schema import Schema, check_keys, check_values, fi
 from shared_components.core.partition import Partition, Role
 from shared_components.core.training_settings import MOST_ROUNDS, Start
 from shared_components.data.profile_items import ITEMS, EncoderName, check_item
-from shared_components.federation.messages import MOST_SITES
+from shared_components.federation.messages.job import MOST_SITES
 from shared_components.federation.secure_sums.job_section import HEADER, KEY, PublicKey
 
 MOST_SCORES = 2_000  # numbers of all metrics of one reply
@@ -113,11 +113,15 @@ REPLY: Mapping[str, ReplyField] = {
 """What a reply may have in plain values; a site may leave out what it withholds."""
 
 RECORDED = ("samples", "loss", "metrics", "seconds", "memory_mb")
-"""What of a reply goes into the record of a run."""
+"""Reply fields saved in the run log."""
+PROFILE = ("samples", "card", "items", "fixed", "prepared", "start")
+"""Reply fields of a site's profile: an enrolment has all of them."""
+PUBLISHED_MODEL, PUBLISHED_RESULT = PUBLISHED_MODELS = ("model", "result")
+"""Groups with a site's whole model at the finish, and the items of `publish` that allow them."""
 
 
 def leaves_with_noise(name: str) -> bool:
-    """Say whether a reply's value leaves the site in a job with noise."""
+    """Return whether a reply's value leaves the site in a job with noise."""
     return name in REPLY and REPLY[name].with_noise
 
 
@@ -157,7 +161,8 @@ def check_reply_header(task: str, header: object, who: str, *, required: Collect
     for name in set(values) - {"items", KEY}:
         if odd := next((text for text in _texts(values[name]) if not text.isprintable()), ""):
             raise ValueError(f"{who}: {name} holds the text {shown(odd)}; a name has no control characters")
-    check_items(values.get("items", {}))
+    for name, item in values.get("items", {}).items():
+        check_item(name, item)
     for name, aside in (("metrics", ()), ("final", ("site", "split"))):
         scores = {key: item for key, item in values.get(name, {}).items() if key not in aside}
         _check_scores(scores, f"{who}: {name}")
@@ -174,25 +179,13 @@ def check_request_header(task: str, header: object, who: str) -> dict[str, Any]:
     required = ("job", "run", *PLACE, REQUIRED[task])
     values = check_keys(REQUEST, header, who, required)
     check_values(REQUEST, values, who)
-    check_place(values, who)
+    for name, most in (("number", "numbers"), ("sites", "numbers"), ("index", "sites")):
+        if not values[name] <= values[most] - (name != "sites"):
+            raise ValueError(f"{who}: {name} is {values[name]}, and {most} is {values[most]}; it is a smaller number")
     for name, of_sites in values.get("items", {}).items():
         for item in of_sites:
             check_item(name, item)
     return dict(values)
-
-
-def check_place(header: Mapping[str, Any], who: str = "the server's message") -> None:
-    """Refuse a round, or a place among the sites, that is no number of its range; ValueError names it."""
-    check_values(PLACE, header, who)
-    for name, most in (("number", "numbers"), ("sites", "numbers"), ("index", "sites")):
-        if not header[name] <= header[most] - (name != "sites"):
-            raise ValueError(f"{who}: {name} is {header[name]}, and {most} is {header[most]}; it is a smaller number")
-
-
-def check_items(items: Mapping[str, Any]) -> None:
-    """Refuse profile items that do not exist or have another form; ValueError names the first."""
-    for name, item in items.items():
-        check_item(name, item)
 
 
 def _check_scores(scores: Mapping[str, Any], where: str) -> None:
@@ -211,7 +204,6 @@ def _count(value: object) -> int:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """Yield all texts of a value, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping | list):

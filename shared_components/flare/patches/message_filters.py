@@ -200,7 +200,6 @@ def _asked_for(message: Message) -> tuple[str, str] | None:
 
 
 def _is_among(requests: Mapping[str, frozenset[str]], channel: str, topic: str) -> bool:
-    """Return whether a channel's topic is among the requests that pass."""
     return channel in requests and (not requests[channel] or topic in requests[channel])
 
 

@@ -42,7 +42,6 @@ def expect(job: Job, method: Method, task: Task) -> Expected:
 
 @functools.lru_cache(maxsize=4)
 def _shapes(definition: str, channels: int, fixed: tuple[str, ...]) -> nn.Module:
-    """Build the network without memory; every reply of a run is compared with the same."""
     network = weightless(json.loads(definition), out_channels=channels)
     freeze(network, fixed)
     return network

@@ -24,7 +24,7 @@ from shared_components.core.task import Task
 from shared_components.core.training import check_frames
 from shared_components.data.files import read_yaml_file
 from shared_components.data.site import Site, SiteError
-from shared_components.federation.messages import LARGEST, Job
+from shared_components.federation.messages.job import LARGEST, Job
 from shared_components.federation.privacy.gaussian import DELTA, Clip, Delta, Multiplier
 from shared_components.networks.bundle_config import check_size, weightless
 from shared_components.networks.forward_limits import forward_numbers
@@ -164,7 +164,6 @@ def _check_noise(job: Job, demand: Demand, site: Site) -> None:
 
 
 def _demanded(job: Job, bundle: Bundle, task: Task, sites: int, limits: Limits) -> Iterator[tuple[str, str, float]]:
-    """Yield limits, keys of the job and their values, the network's size last, as it takes the longest."""
     training, frames = bundle.training, task.spec.frames
     yield "rounds", "rounds", job.rounds
     yield "longest_wait_seconds", "longest_wait_seconds", job.longest_wait_seconds

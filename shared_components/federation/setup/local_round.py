@@ -112,7 +112,6 @@ class LocalRound:
         return self._optimizers[key]
 
     def _few(self, images: int) -> Iterator[Batch]:
-        """Yield about this many random frames, in whole batches, unaugmented."""
         count = min(images, len(self.dataset))
         size = max(1, min(self.settings.batch_size, count))
         iterations = -(-count // size)
@@ -143,7 +142,6 @@ class LocalRound:
 
 
 def _key(name: str) -> str | None:
-    """Return the key of the optimizer that a tensor belongs to, if it does."""
     return name.removeprefix(OPTIMIZER).partition("/")[0] if name.startswith(OPTIMIZER) else None
 
 

@@ -1,6 +1,6 @@
-"""A run's models at the server: that for a hospital outside the federation, and those that sites give to the result.
+"""Models of a run at the server: for sites outside the federation, and those that sites publish in the job's result.
 
-An outsider's model is the mean of the models of consenting sites.
+The model for unseen sites is the mean of the models of consenting sites.
 
 FedST (section on the out-of-federation setting) averages the personalised models of the sites. A site consents with
 `publish: [model]` in its site.yaml; its whole model, LOCAL pieces included, then travels once, at the finish. Where all
@@ -24,29 +24,26 @@ from shared_components.core.method import Method, Models, Profile, State, site_o
 from shared_components.core.partition import Partition, Pieces, Role, paste
 from shared_components.core.site_conditioning import notes_of_untold
 from shared_components.core.task import Task, checkpoint_notes, make_task
-from shared_components.federation.allowed_payload import expect, first_weights
-from shared_components.federation.messages import Job, Message
+from shared_components.federation.messages import Job, RejectedUpdate, Reply
+from shared_components.federation.messages.check_pieces import check_pieces
+from shared_components.federation.messages.schema import PUBLISHED_MODELS
+from shared_components.federation.runs.store import SINGLE
 from shared_components.federation.server.state import ServerState
-from shared_components.federation.server.update_checks import RejectedUpdate, check_pieces
-from shared_components.federation.store import SINGLE
+from shared_components.federation.setup.allowed_payload import expect, first_weights
 from shared_components.networks.checkpoints import save_weights
 
 logger = logging.getLogger(__name__)
 
-GROUP = "model"  # of a reply at the finish, and the item of `publish` that allows it
-RESULT = "result"  # likewise: the same tensors, for the job's result, without averaging
-AT_FINISH = (GROUP, RESULT)
-
 
 def given_models(
-    replies: Mapping[str, Message],
+    replies: Mapping[str, Reply],
     sites: Sequence[str],
     group: str,
     expected: Callable[[str], State],
     *,
     largest_change: float,
 ) -> dict[str, Pieces]:
-    """Return the whole models in this group (`GROUP` or `RESULT`) of the replies to the finish, in order of ``sites``.
+    """Return the whole models in a group (`PUBLISHED_MODELS`) of the replies to the finish, in order of ``sites``.
 
     A model whose tensors differ from the ``expected`` ones of its site in name, shape or type, or move further than
     ``largest_change`` allows an update, is left out with a warning.
@@ -72,7 +69,7 @@ def expected_model(job: Job, method: Method, task: Task, pieces: Pieces, *, file
     return state
 
 
-def write_outsiders(
+def write_unseen_site_models(
     folder: Path, models: Mapping[Card, State], notes: Callable[[Card], Mapping[str, str]]
 ) -> dict[str, str]:
     """Write ``model.safetensors``, or one ``model-<kind>.safetensors`` per task; return their names by the card's text.
@@ -89,10 +86,10 @@ def write_outsiders(
     return written
 
 
-def outsiders(
+def unseen_site_models(
     method: Method, partition: Partition, models: Models, profiles: Sequence[Profile], given: Mapping[str, Pieces]
 ) -> dict[Card, State]:
-    """Return the model for outsiders of every task that has one, from what was delivered or from consenting sites.
+    """Return the model for unseen sites of every task that has one, from what was delivered or from consenting sites.
 
     ``profiles`` are those of all sites, in order; ``given`` the whole models of the sites that consent.
     """
@@ -131,12 +128,12 @@ def write_models(
     method: Method,
     state: ServerState,
     delivered: Models,
-    replies: Mapping[str, Message],
+    replies: Mapping[str, Reply],
     folder: Path,
     *,
     file: Path | None,
 ) -> dict[str, Any]:
-    """Write the outsiders' models and those that sites give into the server's folder; return the run's record of them.
+    """Write the models for unseen sites and the published models into the server's folder; return their record.
 
     ``delivered`` are the models that the sites were sent at the finish, ``replies`` the answers to it, and ``file`` the
     first weights of a job with ``start: file``, if the server has them.
@@ -153,18 +150,18 @@ def write_models(
         return _notes(job, method, state, card)
 
     given, single = (
-        given_models(replies, state.sites, group, expected, largest_change=job.largest_change) for group in AT_FINISH
+        given_models(replies, state.sites, group, expected, largest_change=job.largest_change)
+        for group in PUBLISHED_MODELS
     )
     profiles = [state.profiles[site] for site in state.sites]
-    found = outsiders(method, state.partition, delivered, profiles, given)
-    files = write_outsiders(folder, found, notes)
+    found = unseen_site_models(method, state.partition, delivered, profiles, given)
+    files = write_unseen_site_models(folder, found, notes)
     for site, model in single.items():
         save_weights(folder / SINGLE / f"{site}.safetensors", model, {**notes(state.profiles[site].card), "site": site})
     return {"kind": "outsider", "files": files, "sites": site_order(given)}
 
 
 def _notes(job: Job, method: Method, state: ServerState, card: Card) -> dict[str, str]:
-    """Return the header of an outsider's model."""
     bundle = job.open_bundle()
     size = bundle.training.height, bundle.training.width
     numbers = bundle.tasks.get(card.kind, {})

@@ -6,16 +6,17 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shared_components.core.feature_cache import FOLDER
 from shared_components.federation.messages import FederationError
-from shared_components.federation.runs import (
+from shared_components.federation.messages.job import LATEST
+from shared_components.federation.runs.run_folder import (
     DESCRIPTION,
-    LATEST,
+    ENROLLED,
     LOCK,
     STAMP,
     is_worked_on,
@@ -23,8 +24,7 @@ from shared_components.federation.runs import (
     point_latest_to,
     working_on,
 )
-from shared_components.federation.site.agreed_job import ENROLLED
-from shared_components.federation.store import rounds_in
+from shared_components.federation.runs.store import rounds_in
 from shared_components.reporting.records import EARLY
 
 _PLACES = ("{}-state", "{}/runs", "{}/surgfl")  # state of a simulator's workspace, a comparison, a startup kit
@@ -66,18 +66,14 @@ def find_runs(place: Path) -> list[KeptRun]:
     Any other place is refused by FederationError.
     """
     places = [place, *(Path(form.format(place)) for form in _PLACES)]
-    folders = [folder for one in places for folder in _run_folders(one)]
+    below = [path for one in places if one.is_dir() for path in sorted([*one.iterdir(), *one.glob("*/*")])]
+    folders = list(filter(is_run, below))
     if not folders and not any(one.is_dir() for one in places[1:]):
         raise FederationError(
             f"{place}: there are no runs, neither in it nor in {place}-state; give a workspace of the simulator, the "
             "folder of its state, a comparison's folder or a startup kit"
         )
     return sorted(map(read_run, folders), key=lambda run: (order(run.folder.name), run.name))
-
-
-def _run_folders(root: Path) -> Iterator[Path]:
-    if root.is_dir():
-        yield from filter(is_run, sorted([*root.iterdir(), *root.glob("*/*")]))
 
 
 def is_run(folder: Path) -> bool:
@@ -176,15 +172,11 @@ def remove(run: KeptRun, *, models_only: bool = False) -> int:
             run.folder.rename(aside)  # a removal that is killed leaves no half of a run
             shutil.rmtree(aside)
     if run.latest and not models_only:
-        _point_latest_to_newest(run.folder.parent)
+        job = run.folder.parent
+        (job / LATEST).unlink()
+        if left := [path for path in job.iterdir() if is_run(path) and (path / DESCRIPTION).is_file()]:
+            point_latest_to(max(left, key=lambda path: order(path.name)))
     return sum(before.values()) - sum(_sizes(run.folder, freed=True).values())
-
-
-def _point_latest_to_newest(job: Path) -> None:
-    (job / LATEST).unlink()
-    left = [path for path in job.iterdir() if is_run(path) and (path / DESCRIPTION).is_file()]
-    if left:
-        point_latest_to(max(left, key=lambda path: order(path.name)))
 
 
 def _sizes(folder: Path, *, freed: bool = False) -> dict[int, int]:
@@ -202,7 +194,6 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """Return a file's JSON object; an empty one if there is no file, or it holds something else."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):

@@ -17,7 +17,7 @@ from typing import Any
 from safetensors import safe_open
 from torch import Tensor
 
-from shared_components.federation.messages import Message, total_bytes
+from shared_components.federation.messages.message import Reply, total_bytes
 from shared_components.networks.checkpoints import write_tensors
 
 HELD = 2**28  # bytes of a round's updates that stay in memory
@@ -49,7 +49,7 @@ class Inbox:
         self._folder = folder
         self._held = 0
 
-    def keep(self, task: str, site: str, reply: Message) -> Message:
+    def keep(self, task: str, site: str, reply: Reply) -> Reply:
         """Return a reply whose pieces, or at the finish whole models, are in memory or on the disk.
 
         `common.atomic.NotWritten` where that is full.

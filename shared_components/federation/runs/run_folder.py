@@ -20,12 +20,14 @@ from shared_components.common.atomic import atomically, try_lock, write_json
 from shared_components.common.counted import counted
 from shared_components.core.method import Method
 from shared_components.federation.messages import FederationError, Job
-from shared_components.federation.store import RECORDS, DamagedState, RoundFiles, rounds_in
+from shared_components.federation.messages.job import LATEST
+from shared_components.federation.runs.store import RECORDS, DamagedState, RoundFiles, rounds_in
 
 logger = logging.getLogger(__name__)
 
-DESCRIPTION, LATEST, LOCK = "run.json", "latest", "run.lock"
+DESCRIPTION, LOCK = "run.json", "run.lock"
 ENDED = "rounds_ended"  # in run.json: how many; the server's folder may be lost
+ENROLLED = "enrolled.json"  # in a site's folder: the job that the site enrolled with
 SUBMISSIONS = "submissions.json"  # FLARE's ids of the jobs that worked on a run, oldest first
 STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
 OUTLIVES = 120.0  # seconds, at most, that a site's process of a job outlives its server
@@ -85,8 +87,8 @@ def note_submission(run: Path, job_id: str) -> None:
 
 def changed_settings(before: Mapping[str, Any], job: Job) -> list[str]:
     """Return the settings, such as ``training.seed``, that a run had otherwise, `MAY_CHANGE` apart."""
-    defaults = Job(job.name, job.bundle, job.method).to_json()  # older versions wrote fewer settings
-    old, new = (json.loads(json.dumps(values)) for values in (defaults | dict(before), job.to_json()))
+    now = job.to_json()
+    old, new = (json.loads(json.dumps(values)) for values in (now | Job.defaults() | dict(before), now))
     changed: list[str] = []
     for key in (key for key in new if key not in MAY_CHANGE and new[key] != old[key]):
         pair = new[key], old[key]
@@ -248,7 +250,7 @@ def change_description(folder: Path, **values: Any) -> bool:
 
 def describe(job: Job, method: Method, sites: list[str], found: dict[str, Any]) -> dict[str, Any]:
     """Return the content of run.json: job, method, sites, what enrolment found, and the run's provenance."""
-    from shared_components.federation.provenance import provenance
+    from shared_components.federation.runs.provenance import provenance
 
     return {
         "job": job.to_json(),

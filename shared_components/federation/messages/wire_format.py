@@ -17,8 +17,9 @@ from torch import Tensor
 
 from shared_components.core.method import Models
 from shared_components.core.partition import Pieces
-from shared_components.federation.messages import BF16, Message, Wire
-from shared_components.federation.stored import StoredPieces
+from shared_components.federation.messages.job import BF16, Wire
+from shared_components.federation.messages.message import Request
+from shared_components.federation.messages.stored import StoredPieces
 
 FORMATS = (torch.float32, torch.bfloat16)
 
@@ -50,10 +51,10 @@ def unpack(tensors: Mapping[str, Tensor], wire: Wire) -> Mapping[str, Tensor]:
     return {name: value.float() if _rounded(value, wire) else value for name, value in tensors.items()}
 
 
-def unpack_message(message: Message, wire: Wire) -> Message:
-    """Return a message with its tensors as in `unpack`."""
-    groups = {name: dict(unpack(group, wire)) for name, group in message.groups.items()}
-    return replace(message, pieces=unpack(message.pieces, wire), groups=groups)
+def unpack_request(request: Request, wire: Wire) -> Request:
+    """Return a request with its tensors as in `unpack`."""
+    groups = {name: dict(unpack(group, wire)) for name, group in request.groups.items()}
+    return replace(request, pieces=unpack(request.pieces, wire), groups=groups)
 
 
 def unpack_change(update: Mapping[str, Tensor], held: Mapping[str, Tensor], wire: Wire) -> Mapping[str, Tensor]:
@@ -70,9 +71,9 @@ def unpack_change(update: Mapping[str, Tensor], held: Mapping[str, Tensor], wire
 def check_format(tensors: Mapping[str, Tensor], wire: Wire) -> None:
     """Refuse, by a ValueError that names it, a tensor that has not the job's format."""
     for name, value in tensors.items():
-        due = torch.bfloat16 if _rounded(value, wire) else torch.float32
-        if value.dtype in FORMATS and value.dtype != due:
-            raise ValueError(f"{name} is {value.dtype}; the job's wire is {wire}, so {due} is due")
+        expected = torch.bfloat16 if _rounded(value, wire) else torch.float32
+        if value.dtype in FORMATS and value.dtype != expected:
+            raise ValueError(f"{name} is {value.dtype}; the job's wire is {wire}, so {expected} is due")
 
 
 def _rounded(value: Tensor, wire: Wire) -> bool:

@@ -13,6 +13,7 @@ from torch import nn
 
 from shared_components.common import machine
 from shared_components.core.bundle import Bundle
+from shared_components.core.card import Card
 from shared_components.core.feature_cache import check_cache
 from shared_components.core.initial_weights import begin
 from shared_components.core.method import Method, State, load_method
@@ -26,8 +27,8 @@ from shared_components.data.samples import Sample
 from shared_components.data.site import Site
 from shared_components.data.splits import refuse_test, seen_after
 from shared_components.federation.messages import Job
-from shared_components.federation.privacy.noisy_updates import why_not_private
-from shared_components.federation.site.limits import check_limits
+from shared_components.federation.privacy.gaussian import why_not_private
+from shared_components.federation.setup.limits import check_limits
 from shared_components.networks.adapter import definition_of
 from shared_components.networks.bundle_config import build_network, check_size
 from shared_components.networks.checkpoints import save_weights
@@ -118,3 +119,13 @@ def set_up_site(job: Job, site: Site, *, start_weights: Path | None = None, site
     partition = partition_network(network, method.partition)
     check_cache(network, partition, settings)
     return SiteSetup(site, bundle, task, method, network, partition, start)
+
+
+def wrong_kind(method: Method, card: Card) -> str:
+    """Return why a method is not for a task; empty if it is."""
+    if method.requires.kinds is None or card.kind in method.requires.kinds:
+        return ""
+    return (
+        f"{method.name} is for {' and '.join(method.requires.kinds)}, and the site's task is {card.kind}; "
+        "choose another method or task"
+    )

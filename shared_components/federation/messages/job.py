@@ -1,26 +1,23 @@
-"""Messages between server and site, and the job that they belong to."""
+"""The settings of a federation: parse them, check them, merge changes into them."""
 
 from __future__ import annotations
 
 import math
-import random
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
-from torch import Tensor
 
 from shared_components.common.arguments import between
 from shared_components.common.plain_values import check_amount
 from shared_components.common.reject_code import refuse_code
-from shared_components.common.schema import Schema, check_keys, check_values, kinds_of, parse, required_by, shown
+from shared_components.common.schema import check_keys, check_values, kinds_of, parse, required_by, shown
 from shared_components.core.bundle import Bundle, load_bundle
-from shared_components.core.partition import Pieces
 from shared_components.core.training_settings import MOST_ROUNDS
 from shared_components.federation.privacy.gaussian import Privacy
-from shared_components.federation.secure_sums.fixed_point import FRACTION_BITS
+from shared_components.federation.secure_sums.job_section import SecureSums
 from shared_components.networks.network_class import check_job_class
 
 MOST_SITES, LONGEST_WAIT = 10_000, 10_000_000  # seconds
@@ -32,6 +29,7 @@ FLOAT32: Wire = "float32"
 BF16: Wire = "bf16"
 LARGEST = 1_000_000_000  # of any number but a seed
 LARGEST_SEED = 2**63 - 1
+LATEST = "latest"  # the link to the newest run; no run has this name
 Side = Annotated[int, Meta(ge=1, le=4096)]
 Videos = Annotated[int, Meta(ge=0, le=1000)]
 SYNTHETIC: Mapping[str, Any] = {
@@ -64,54 +62,11 @@ SYNTHETIC_KEYS: Mapping[str, str] = {
 }
 
 
-class FederationError(RuntimeError):
-    """The job cannot go on; the message is one sentence for a person."""
-
-
-class SiteRefusal(FederationError):
-    """A site cannot or will not take part; the message names the site, the file or key, and what to do."""
-
-
-@dataclass(frozen=True)
-class Message:
-    """Plain values and tensors.
-
-    The groups are tensors beside the network's: a method's extras, what its server broadcasts, and at the finish a
-    consenting site's ``model``.
-    """
-
-    header: dict[str, Any]
-    pieces: Mapping[str, Tensor] = field(default_factory=dict)  # GLOBAL and MIXED ones of the network
-    groups: dict[str, Pieces] = field(default_factory=dict)
-
-    @property
-    def empty(self) -> bool:
-        """Say whether no tensor travels."""
-        return not self.pieces and not any(self.groups.values())
-
-
-def total_bytes(pieces: Mapping[str, Tensor]) -> int:
-    """Return the bytes of the numbers themselves."""
-    return sum(value.numel() * value.element_size() for value in pieces.values())
-
-
 def folder_name(what: str, value: str) -> str:
     """Return a name that may become a folder, else raise ValueError; a server must not choose where a site writes."""
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", str(value)):
         raise ValueError(f"{what} {value!r} is no folder name; use letters, digits, '_', '-' and '.'")
     return value
-
-
-class SecureSums(Schema, frozen=True):
-    """A job's section ``secure_sums``.
-
-    Attributes:
-        threshold: Smallest number of sites in a sum; more than half of the sites.
-        fraction_bits: Number of bits of a weight behind the binary point.
-    """
-
-    threshold: Annotated[int, Meta(ge=2, le=10_000)]
-    fraction_bits: Annotated[int, Meta(ge=8, le=48)] = FRACTION_BITS
 
 
 @dataclass(frozen=True)
@@ -189,23 +144,21 @@ class Job:
         """The job's ``privacy``; None where it has none."""
         return Privacy(**self.privacy) if self.privacy else None
 
+    @property
+    def sums(self) -> SecureSums | None:
+        """The job's ``secure_sums``; None where it has none."""
+        return SecureSums(**self.secure_sums) if self.secure_sums else None
+
     def open_bundle(self) -> Bundle:
         """Return the job's bundle with its own numbers in it; ValueError where they do not fit or are not allowed."""
         check_job_class(self.network)
         return load_bundle(self.bundle, self.training, self.tasks, self.network)
 
-    def drawn(self, sites: Sequence[str], round: int, seed: int, *, least: int = 1) -> list[str]:
-        """Sample the sites that take part in a round, from 0, in their order; a round that is run again has the same.
-
-        ``seed`` is the training's, ``least`` how many sites the method needs.
-        """
-        nearest = math.floor(self.client_fraction * len(sites) + 0.5 + 1e-9)  # 0.35 x 10 is a half, too
-        count = min(len(sites), max(1, least, nearest))
-        if count == len(sites):
-            return list(sites)
-        draw = random.Random(f"{seed} {round}")  # nosec B311 # a draw that can be repeated, no secret
-        chosen = draw.sample(range(len(sites)), count)
-        return [sites[number] for number in sorted(chosen)]
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Return the default of each setting that has one."""
+        found = {one.name: {} if one.default is MISSING else one.default for one in fields(Job)}
+        return {key: value for key, value in found.items() if key not in required_by(Job)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Job:
@@ -232,7 +185,6 @@ def with_changes(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dic
 
 
 def _merged(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping with some entries changed, at any depth."""
     merged = dict(own)
     for key, value in changes.items():
         inner = merged.get(key)

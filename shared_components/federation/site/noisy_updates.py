@@ -1,7 +1,7 @@
 """What leaves a site whose job has noise: one noisy update per request, entered in the ledger, and nothing else.
 
 What the noise does not cover stays: numbers of samples, losses, metrics, seconds, memory, profile items, a method's
-extras, models for outsiders. The server still sees how long a site takes, and whether it answers.
+extras, models for unseen sites. The server still sees how long a site takes, and whether it answers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,13 +21,14 @@ from shared_components.common.counted import counted
 from shared_components.core.method import Method
 from shared_components.core.partition import Partition, Pieces
 from shared_components.data.site import Site, SiteError
-from shared_components.federation.message_schema import leaves_with_noise
-from shared_components.federation.messages import Job, Message
-from shared_components.federation.privacy.gaussian import Privacy, Randomness, clip_and_noise, epsilon
+from shared_components.federation.messages import Job, Message, Request
+from shared_components.federation.messages.schema import leaves_with_noise
+from shared_components.federation.messages.wire_format import pack_change
+from shared_components.federation.privacy.gaussian import Privacy, clip_and_noise, epsilon
 from shared_components.federation.privacy.ledger import Entry, alone, enter, ledgers, owners, read_ledger, releases
-from shared_components.federation.site.limits import limits_file, limits_of
-from shared_components.federation.store import DamagedState, RoundFiles, hash_of, named_groups
-from shared_components.federation.wire_format import pack_change
+from shared_components.federation.runs.store import DamagedState, RoundFiles, hash_of, named_groups
+from shared_components.federation.setup.limits import limits_file, limits_of
+from shared_components.federation.site.sender import Sender
 
 SAMPLES = 1  # reported by every site: its real number depends on its data
 RECORD = "privacy.json"
@@ -72,15 +74,13 @@ def check_entered(reply: Message, site: Site, *, job: str, run: str, round: int)
 
 
 class Release:
-    """The noisy updates of one site in one run; ``folder`` is the site's in the run, ``random`` the noise's source."""
+    """The noisy updates of one site in one run."""
 
-    def __init__(
-        self, privacy: Privacy, job: Job, site: Site, *, name: str, folder: Path, run: str, random: Randomness
-    ) -> None:
-        self.privacy, self.job, self.site, self.name = privacy, job, site, name
-        self.folder, self.run, self._random = folder, run, random
+    def __init__(self, privacy: Privacy, job: Job, site: Site, sender: Sender) -> None:
+        self.privacy, self.job, self.site = privacy, job, site
+        self.name, self.run, self.folder, self._random = sender.name, sender.run, sender.folder, sender.random
         # as many as the site's states: a server may repeat the request of two rounds ago
-        self._sent = RoundFiles(folder / "sent", of=f"{job.name}/{run}/{name}, sent", keep=3)
+        self._sent = RoundFiles(self.folder / "sent", of=f"{job.name}/{self.run}/{self.name}, sent", keep=3)
 
     def refuse_beyond_budget(self, rounds: int) -> None:
         """Refuse ``rounds`` more updates if they would spend more than the site allows.
@@ -117,15 +117,15 @@ class Release:
                 "of what was sent back"
             )
 
-    def sent_before(self, message: Message) -> Pieces | None:
+    def sent_before(self, request: Request) -> Pieces | None:
         """Return the update sent to this very request, which costs nothing again; None if the request is new.
 
         Raises:
             SiteError: It is new, and the site's budget is spent.
         """
         try:
-            pieces, values = self._sent.read(message.header["round"])
-            if values["asked"] == _question(message):
+            pieces, values = self._sent.read(request.round)
+            if values["asked"] == _hash_of(request):
                 self._refuse_if_forgotten(ledgers(self.site)[0], read_ledger(ledgers(self.site)[0]))
                 return pieces
         except DamagedState:
@@ -133,14 +133,14 @@ class Release:
         self.refuse_beyond_budget(1)
         return None
 
-    def noisy(self, message: Message, began: Pieces, trained: Pieces, *, variances: Collection[str] = ()) -> Pieces:
-        """Return the noisy update, entered in the ledger and stored as the only reply to this round's message.
+    def noisy(self, request: Request, began: Pieces, trained: Pieces, *, variances: Collection[str] = ()) -> Pieces:
+        """Return the noisy update, entered in the ledger and stored as the only reply to this request.
 
         The pieces are those before and after training; ``variances`` as in `clip_and_noise`.
         """
         if not trained:
             return trained  # nothing leaves, and nothing is spent
-        clip, multiplier, round = self.privacy.clip, self.privacy.noise_multiplier, message.header["round"]
+        clip, multiplier, round = self.privacy.clip, self.privacy.noise_multiplier, request.round
         sent, norm = clip_and_noise(
             began, trained, clip=clip, noise_multiplier=multiplier, random=self._random, variances=variances
         )
@@ -149,7 +149,7 @@ class Release:
         entry = Entry(self.job.name, self.run, round, multiplier, clip, norm > clip, hash_of(sent), when)
         # first: an update that is stored without an entry could be sent uncounted; jobs at once may have spent the rest
         enter(self.site, entry, check=self._refuse_overspending)
-        self._sent.save(round, sent, {"asked": _question(message)})
+        self._sent.save(round, sent, {"asked": _hash_of(request)})
         self._write_record()
         return sent
 
@@ -157,7 +157,6 @@ class Release:
         return (entry.job, entry.run) == (self.job.name, self.run)
 
     def _write_record(self) -> None:
-        """Write the privacy spent by the run into the site's folder, for its report."""
         entries = read_ledger(ledgers(self.site)[0])
         own = [entry for entry in entries if self._is_own(entry)]
         delta = self.privacy.delta
@@ -176,8 +175,8 @@ def variances(network: nn.Module, partition: Partition) -> set[str]:
     return {piece.name for piece in partition if piece.tensor in names}
 
 
-def _question(message: Message) -> str:
-    """Return a hash of all parts of a message that a round's reply depends on."""
-    header = {key: message.header.get(key) for key in ("round", "index", "sites", "number", "numbers", "items")}
-    tensors = named_groups({"pieces": message.pieces, **message.groups})
+def _hash_of(request: Request) -> str:
+    """Return a hash of all parts of a request that a round's reply depends on."""
+    header = {"round": request.round, "items": request.items, **asdict(request.place)}
+    tensors = named_groups({"pieces": request.pieces, **request.groups})
     return hash_of(tensors, json.dumps(header, sort_keys=True))

@@ -1,4 +1,4 @@
-"""Progress of a running federation: one line per site and round, and TensorBoard scalars."""
+"""TensorBoard scalars of a running federation, and its progress line per site and round."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Read what a site sends, and nothing else does: into plain values and tensors of known form and size.
+"""Parse a site's reply where it enters the server's process, into plain values and tensors of known form and size.
 
-Whatever arrives, :func:`read` returns a message that can be used as it is, or refuses it by one sentence. The limits
+Whatever arrives, `parse_reply` returns a reply that can be used as it is, or refuses it by one sentence. The limits
 are far above what an honest site needs; they keep one site from ending everybody's job.
 """
 
@@ -15,10 +15,9 @@ from torch import Tensor
 from shared_components.common.sanitise import is_plain
 from shared_components.common.schema import kind_of, shown
 from shared_components.core.partition import Pieces
-from shared_components.federation.message_schema import check_reply_header
-from shared_components.federation.messages import Message
-from shared_components.federation.server.update_checks import RejectedUpdate
-from shared_components.federation.stored import StoredPieces
+from shared_components.federation.messages.message import Message, RejectedUpdate, Reply
+from shared_components.federation.messages.schema import PROFILE, check_reply_header
+from shared_components.federation.messages.stored import StoredPieces
 
 MOST_GROUPS = 16
 MOST_TENSORS = 20_000  # of a group
@@ -32,13 +31,11 @@ DTYPES = frozenset(
 """Of tensors: no complex and no quantised ones."""
 
 
-def read(task: str, reply: object) -> Message:
-    """Return a site's reply to a task, each value of the form that the record and the server rely on.
-
-    A message that was read before is returned as it is.
+def parse_reply(task: str, reply: object) -> Reply:
+    """Check a site's reply to a task where it enters the server's process.
 
     Returns:
-        A message whose header has no values but those that `message_schema.REPLY` declares for the task, and whose
+        A reply whose header has no values but those that `schema.REPLY` declares for the task, and whose
         pieces and groups are dictionaries of dense tensors on the processor.
 
     Raises:
@@ -49,30 +46,30 @@ def read(task: str, reply: object) -> Message:
     if not isinstance(reply.header, Mapping):
         raise RejectedUpdate(f"its header is {kind_of(reply.header)}, no dictionary")
     try:
-        header = check_reply_header(task, reply.header, f"its answer to {task!r}")
+        required = PROFILE if task == "enrol" else ()
+        header = check_reply_header(task, reply.header, f"its answer to {task!r}", required=required)
     except ValueError as error:
         raise RejectedUpdate(f"{error}{'; use one version of surgfl everywhere' * (task == 'enrol')}") from error
-    pieces, groups = read_body(reply)
-    kept = groups if task == "finish" else {name: dict(group) for name, group in groups.items()}
-    return Message(header, pieces, kept)
+    pieces, groups = parse_tensors(reply)
+    return Reply(header, pieces, groups if task == "finish" else {name: dict(group) for name, group in groups.items()})
 
 
-def read_body(reply: Message) -> tuple[Mapping[str, Tensor], dict[str, Pieces]]:
-    """Return the tensors of a site's or the server's message: dense, on the processor, few enough; else as `read`."""
+def parse_tensors(reply: Message) -> tuple[Mapping[str, Tensor], dict[str, Pieces]]:
+    """Return the pieces and groups of any message; RejectedUpdate if they are not dense, or too many or too large."""
     if not isinstance(reply.groups, Mapping) or len(reply.groups) > MOST_GROUPS:
         raise RejectedUpdate(f"its groups are no dictionary of at most {MOST_GROUPS}")
-    pieces, groups = _read_tensors("piece", reply.pieces), dict[str, Pieces]()
+    pieces, groups = _check_tensors("piece", reply.pieces), dict[str, Pieces]()
     for name, tensors in reply.groups.items():
         if not is_plain(name):
             raise RejectedUpdate(f"it has a group named {shown(name)}")
-        groups[name] = cast(Pieces, _read_tensors(f"tensor of {name}", tensors))  # or `StoredPieces`
+        groups[name] = cast(Pieces, _check_tensors(f"tensor of {name}", tensors))  # or `StoredPieces`
     size = sum(v.numel() * v.element_size() for part in (pieces, *groups.values()) for v in part.values())
     if size > MOST_BYTES:
         raise RejectedUpdate(f"its tensors take {size / 1e6:.0f} MB; at most {MOST_BYTES / 1e6:.0f} are read")
     return pieces, groups
 
 
-def _read_tensors(what: str, tensors: object) -> Mapping[str, Tensor]:
+def _check_tensors(what: str, tensors: object) -> Mapping[str, Tensor]:
     if not isinstance(tensors, Mapping) or len(tensors) > MOST_TENSORS:
         raise RejectedUpdate(f"its {what}s are no dictionary of at most {MOST_TENSORS}")
     for name, value in tensors.items():

@@ -106,7 +106,6 @@ def _of_set(folder: Path, sizes: Mapping[str, Any], index: int) -> Path:
 
 
 def _label(sizes: Mapping[str, object]) -> str:
-    """Return a folder name for sites rendered at these sizes."""
     label = "-".join(f"{key}_{'_'.join(map(str, _values(sizes[key])))}" for key in sorted(sizes))
     return label if len(label) <= _LONGEST_LABEL else hashlib.sha256(label.encode()).hexdigest()
 

@@ -1,0 +1,90 @@
+"""Best checkpoint: whether a validation score is the best so far, and a training that stops early and keeps the best.
+
+Sites of a federation, bundles and `train_to_best` all decide by `is_best`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from shared_components.core.card import Metric
+from shared_components.core.method import Losses
+
+
+def is_best(metric: Metric, score: float, best: float | None) -> bool:
+    """Return whether a validation score is better than the best score so far (None: there is none); NaN never is."""
+    return metric.better(score, math.nan if best is None else best)
+
+
+EVERY, PATIENCE = 25, 4  # steps between two validations; validations without a better score that end the training
+
+
+@dataclass(frozen=True)
+class TrainedToBest:
+    """How a training with early stopping went.
+
+    Attributes:
+        losses: Means over the steps taken.
+        steps: Taken in all, those after the best weights included.
+        before: The score that it began from; None: there are no validation frames.
+        best: The score of the weights that were kept.
+    """
+
+    losses: Losses
+    steps: int
+    before: float | None
+    best: float | None
+
+
+def train_to_best(
+    network: nn.Module,
+    train: Callable[[int], Losses],
+    validate: Callable[[], float | None],
+    *,
+    metric: Metric,
+    budget: int,
+    every: int = EVERY,
+    accumulate: int = 1,
+    patience: int = PATIENCE,
+    stop: Callable[[], bool] = lambda: False,
+) -> TrainedToBest:
+    """Train until `patience` validations brought no better score, and leave the best weights in the network.
+
+    The weights that it begins from are among those that can be kept. Without validation frames the whole budget is
+    taken, and the last weights stay.
+
+    Args:
+        network: What `train` trains.
+        train: Takes a number of steps and returns the mean of each loss term.
+        validate: Returns the score now; NaN where nothing could be scored, None where there are no frames.
+        metric: The metric of the score.
+        budget: Steps at most.
+        every: Steps between two validations; about, where several batches are one step of the optimizer.
+        accumulate: Such batches: what a call of `train` leaves over would be dropped.
+        patience: Validations without a better score that end the training.
+        stop: Called before every `every` steps; True ends the training.
+    """
+
+    def weights() -> dict[str, Tensor]:
+        return {name: value.detach().clone() for name, value in network.state_dict().items()}
+
+    every = max(1, round(every / accumulate)) * accumulate
+    best = before = validate()
+    kept, done, idle, totals = weights(), 0, 0, dict[str, float]()
+    while done < budget and idle < patience and not stop():
+        count = min(every, budget - done)
+        for name, value in train(count).items():
+            totals[name] = totals.get(name, 0.0) + count * value
+        done += count
+        if (score := validate()) is None or best is None:
+            continue
+        idle += 1
+        if is_best(metric, score, best):
+            best, kept, idle = score, weights(), 0
+    if best is not None:
+        network.load_state_dict(kept)
+    return TrainedToBest({name: total / done for name, total in totals.items()}, done, before, best)

@@ -1,0 +1,1 @@
+"""Files of a run: its folder, state files, provenance, progress and removal."""

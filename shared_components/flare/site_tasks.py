@@ -1,0 +1,243 @@
+"""Send a federation's task to each site, and collect the parsed answers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+from nvflare.apis.controller_spec import ClientTask, Task, TaskCompletionStatus
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+
+from shared_components.common import step_file
+from shared_components.common.progress import Step
+from shared_components.common.sanitise import one_line
+from shared_components.core.method import Update
+from shared_components.federation.messages import FederationError, Message, RejectedUpdate, Reply, total_bytes
+from shared_components.federation.messages.parse_reply import parse_reply
+from shared_components.federation.messages.stored import HELD
+from shared_components.federation.protocol import Answers, Ask
+from shared_components.flare import processes, wire
+from shared_components.flare.paths import is_simulator, last_error
+from shared_components.flare.receiving import receive_in_files
+from shared_components.flare.round_reporter import RoundReporter
+from shared_components.flare.timeouts import Timeouts, flare_timeout
+from shared_components.flare.workspaces import Workspace
+
+logger = logging.getLogger(__name__)
+
+
+class Stopped(FederationError):
+    """FLARE has ended a job in production, for an administrator or since the server ends."""
+
+
+class Exchange:
+    """The answers to one task per site as they arrive; FLARE's threads write, the controller reads.
+
+    Args:
+        sites: Whom the tasks were sent to; other answers do not count.
+        timeouts: How long they are waited for.
+    """
+
+    def __init__(self, sites: Iterable[str], timeouts: Timeouts) -> None:
+        self.replies: dict[str, Reply] = {}
+        self.failures: dict[str, str] = {}
+        self.late: list[str] = []  # sites that were given up and may still be at work
+        self._pending = set(sites)
+        self._lock = threading.Lock()
+        self.useful = 0  # how many replies count among those that are enough; who reads them says so
+        self._timeouts = timeouts
+
+    @property
+    def pending(self) -> list[str]:
+        """Sites that have not answered, sorted."""
+        with self._lock:
+            return sorted(self._pending)
+
+    def reply(self, site: str, reply: Reply) -> bool:
+        """Accept a site's answer if it is its first and not too late; return whether it was accepted."""
+        return self._settle(site, self.replies, reply)
+
+    def fail(self, site: str, reason: str) -> bool:
+        """Note why a site has no answer, unless it has one; return whether it was noted."""
+        return self._settle(site, self.failures, reason.removeprefix(f"site {site}: "))
+
+    def hand_over(self) -> dict[str, Reply]:
+        """Return the replies and drop them here: FLARE's tasks, which refer to this object, outlive their round."""
+        with self._lock:
+            replies, self.replies = self.replies, {}
+        return replies
+
+    def close(self, reason: str) -> None:
+        """Count every site that has not answered as absent; later answers do not count."""
+        self.late += [site for site in self.pending if self.fail(site, reason)]
+
+    def expire(self, now: float) -> None:
+        """Count the sites as absent that have taken too long."""
+        if reason := self._timeouts.why_expired(self.useful, now):
+            self.close(reason)
+
+    def _settle(self, site: str, into: dict, value: object) -> bool:
+        with self._lock:
+            if site not in self._pending:
+                return False
+            into[site] = value
+            self._pending.discard(site)
+            return True
+
+
+class SiteTasks:
+    """The tasks of one run, one per site.
+
+    Args:
+        controller: Sends and cancels FLARE's tasks.
+        reporter: Has the run's server, and prints progress.
+        lost: In production, sites that do not work on this job any more, and why; `read_lost` adds to it.
+        late: Is given the folders of the sites that have not answered the newest task.
+        workspace: A simulator's.
+        read_lost: Called once a second.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        reporter: RoundReporter,
+        lost: dict[str, str],
+        late: list[Path],
+        *,
+        workspace: Workspace | None,
+        read_lost: Callable[[], None],
+    ) -> None:
+        self._controller, self._reporter, self._workspace = controller, reporter, workspace
+        self._server, self._console = reporter.server, reporter.console
+        self._lost, self._late, self._read_lost = lost, late, read_lost
+
+    def exchange(self, fl_ctx: FLContext, abort_signal: Signal, ask: Ask) -> Answers:
+        """Send each site its own message; wait for all answers, or for enough of them and the grace time.
+
+        Raises:
+            FederationError: FLARE ended the job meanwhile; `Stopped` in production.
+        """
+        job, folder = self._server.job, self._server.folder
+        timeouts = Timeouts(time.monotonic(), ask.needed, job.grace_seconds, job.longest_wait_seconds)
+        exchange = Exchange(ask.messages, timeouts)
+        sent = sum(total_bytes(message.pieces) for message in ask.messages.values())  # about as much will come
+        large = ask.task in ("round", "finish") and sent > HELD
+        receive_in_files(fl_ctx.get_engine(), folder / "server" / "received" if large else None)
+        tasks = {site: self._task(ask.task, message, exchange) for site, message in ask.messages.items()}
+        title = self._reporter.title(ask.task)
+        self._console.show(title, partial(at_work, exchange, folder))
+        for site, one in tasks.items():
+            processes.forget(folder / site)
+            step_file.forget(folder / site)
+            if site not in self._lost:
+                self._controller.send(task=one, fl_ctx=fl_ctx, targets=[site])
+        self._wait(ask.task, exchange, abort_signal)
+        self._late[:] = [folder / site for site in exchange.late]
+        for one in tasks.values():
+            self._controller.cancel_task(one, fl_ctx=fl_ctx)
+        if abort_signal.triggered:
+            raise self._ended(title, exchange, folder, fl_ctx)
+        return Answers(exchange.hand_over(), exchange.failures)
+
+    def _wait(self, task: str, exchange: Exchange, abort_signal: Signal) -> None:
+        """Return when every site has answered or counts as absent, or when FLARE aborts the job.
+
+        Raises:
+            FederationError: Another launch has emptied the simulator's workspace.
+        """
+        seen: set[str] = set()
+        checked = 0.0
+        while not abort_signal.triggered:
+            now, waiting = time.monotonic(), exchange.pending
+            for site in [site for site in list(exchange.replies) if site not in seen]:
+                seen.add(site)
+                exchange.useful += task != "round" or self._is_valid_update(site, exchange.replies[site])
+            if not waiting:
+                break
+            if now - checked > 1:
+                checked = now
+                note_dead(exchange, self._server.folder)
+                if self._workspace is not None:
+                    self._workspace.refuse_if_emptied()
+                self._console.look()
+                self._read_lost()
+            for site in [site for site in waiting if site in self._lost]:
+                exchange.fail(site, self._lost[site])
+            exchange.expire(now)
+            time.sleep(0.02)
+        self._console.look()
+
+    def _is_valid_update(self, site: str, reply: Reply) -> bool:
+        self._reporter.report_update(self._server.note_reply(site, reply))
+        return isinstance(self._server.judge(site, reply), Update)
+
+    def _ended(self, title: str, exchange: Exchange, folder: Path, fl_ctx: FLContext) -> FederationError:
+        note_dead(exchange, folder)
+        if not is_simulator(fl_ctx):
+            found = Answers({}, exchange.failures).reasons() or "no site had failed"
+            why = f"FLARE ended the job in {title}: an administrator stopped it, or the server ends"
+            return Stopped(f"{why}; {found}; still at work: {', '.join(exchange.pending) or 'none'}")
+        hint = last_error(exchange.pending[0], fl_ctx) if exchange.pending else ""
+        exchange.close("no answer")
+        return FederationError(f"FLARE ended task {title!r}: {Answers({}, exchange.failures).reasons()}{hint}")
+
+    def _task(self, name: str, message: Message, exchange: Exchange) -> Task:
+        def received(client_task: ClientTask, fl_ctx: FLContext) -> None:
+            site = client_task.client.name
+            answer = read_reply(client_task.result, name)
+            client_task.result = None  # the tensors are in the message now; do not hold them twice
+            used = exchange.fail(site, answer) if isinstance(answer, str) else exchange.reply(site, answer)
+            if not used:
+                logger.warning("a second or late answer of %s to task %s is not used", site, name)
+
+        def done(task: Task, fl_ctx: FLContext) -> None:
+            status, reason = task.completion_status, f"its task ended with {task.completion_status}"
+            if status == TaskCompletionStatus.CLIENT_DEAD:
+                reason = "FLARE has heard nothing of it for too long"
+            for site in task.targets or []:
+                exchange.fail(getattr(site, "name", site), reason)
+            let_go(task)
+
+        timeout = flare_timeout(self._server.job)
+        return Task(name, wire.to_shareable(message), timeout=timeout, result_received_cb=received, task_done_cb=done)
+
+
+def at_work(exchange: Exchange, folder: Path) -> dict[str, Step]:
+    """Return the current step of each site that has not answered; one without a step file is about to begin."""
+    return {site: step_file.read_step(folder / site) or Step("waiting") for site in exchange.pending}
+
+
+def note_dead(exchange: Exchange, folder: Path) -> None:
+    """Count sites as absent whose process has died during its task."""
+    for site in [site for site in exchange.pending if processes.died(folder / site)]:
+        exchange.fail(site, "its process died while it worked on its task")
+
+
+def let_go(task: Task) -> None:
+    """Empty a finished task: it is part of a reference cycle, which Python frees only many rounds and models later."""
+    task.data = Shareable()
+    task.client_tasks.clear()
+    task.last_client_task_map.clear()
+
+
+def read_reply(result: Shareable, task: str) -> Reply | str:
+    """Return a site's parsed reply, or why there is none."""
+    try:
+        if refusal := result.get_header(wire.ERROR):
+            return one_line(refusal) if isinstance(refusal, str) else "it refuses and gives no reason"
+        code = result.get_return_code()
+        if code != ReturnCode.OK:
+            return f"FLARE reports {one_line(code, 80)}; the site's log says why"
+        return parse_reply(task, wire.from_wire(result))
+    except RejectedUpdate as error:
+        return str(error)
+    except Exception as error:  # a malformed reply costs its site the round, and must not end this thread
+        return f"its answer cannot be read: {type(error).__name__}: {one_line(error, 200)}"
