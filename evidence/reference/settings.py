@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import inspect
 
-from shared_components.federation.find_site import SYNTHETIC as DEFAULTS
-from shared_components.federation.site.limits import Demand, Limits
-
 from evidence.reference.declared import HEAD, default_words, kind_words, schema_table, sentences, table
 from evidence.reference.lists import kinds_of_task
 from shared_components.core.prompting import prompting_of
@@ -15,8 +12,11 @@ from shared_components.core.training_settings import Training
 from shared_components.data.custom.description import KEYS as OWN_KEYS
 from shared_components.data.site import PUBLISHABLE, WITHHOLDABLE
 from shared_components.data.site_file import KEYS, MEANINGS
-from shared_components.federation.messages import SYNTHETIC, SYNTHETIC_KEYS, Job, SecureSums
+from shared_components.federation.messages.job import SYNTHETIC, SYNTHETIC_KEYS, Job
 from shared_components.federation.privacy.gaussian import Privacy
+from shared_components.federation.secure_sums.job_section import SecureSums
+from shared_components.federation.setup.find_site import SYNTHETIC as DEFAULTS
+from shared_components.federation.setup.limits import Demand, Limits
 
 PAGE_SECTIONS = ("training", "tasks", "synthetic", "privacy", "secure_sums")
 

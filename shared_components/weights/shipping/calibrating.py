@@ -32,7 +32,7 @@ from shared_components.core.trained_model import Trained, load_trained, merged_l
 from shared_components.data.classes import coarser_ids
 from shared_components.data.samples import LABELLED, Item, Sample, SampleSpec, read_sample, samples
 from shared_components.data.transforms import resize_target
-from shared_components.federation.provenance import commit
+from shared_components.federation.runs.provenance import commit
 from shared_components.weights.pretraining.stream import held_out
 from shared_components.weights.shipping.calibration_fits import (
     TINY,

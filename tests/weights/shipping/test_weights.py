@@ -14,7 +14,7 @@ from shared_components.weights.shipping.weights import (
     halved,
     network_with,
     read_pretrained,
-    told,
+    with_data,
     without_folders,
     write_together,
 )
@@ -87,7 +87,7 @@ def test_a_card_holds_all_of_the_pre_training_and_no_path(pretrained):
 
 def test_a_pre_training_takes_no_words_on_its_data(pretrained):
     with pytest.raises(ValueError, match=r"--data is 'nine sites', .* leave --data out"):
-        told(read_pretrained(pretrained), "nine sites", [])
+        with_data(read_pretrained(pretrained), "nine sites", [])
 
 
 @pytest.mark.parametrize(("path", "written"), [("runs/b", "runs/b"), ("~/c", "c"), ("'/data/my run'", "'my run'")])
