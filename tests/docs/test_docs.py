@@ -16,7 +16,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from shared_components.commands import segment
+from shared_components.commands import segment, train
 from shared_components.data import site_file
 from shared_components.federation.messages import Job
 from shared_components.federation.site import limits
@@ -294,12 +294,13 @@ def test_all_settings_of_a_job_and_of_its_training_are_shown():
     assert set(job["training"]) == {field.name for field in fields(Training)} - alone
 
 
-def test_all_options_of_segment_are_explained():
-    parser = argparse.ArgumentParser(add_help=False)
-    segment.configure(parser)
-    options = {option for option in parser._option_string_actions if not option.startswith("--no-")}
-    text = (ROOT / "docs/how-to/segment.md").read_text()
-    assert set(re.findall(r"^\| `(--[a-z-]+)` \|", text, re.MULTILINE)) == options
+def test_the_options_that_guides_explain_exist():
+    for name, command in (("segment", segment), ("train", train)):
+        parser = argparse.ArgumentParser(add_help=False)
+        command.configure(parser)
+        text = (ROOT / f"docs/how-to/{name}.md").read_text()
+        options = set(re.findall(r"^\| `(--[a-z-]+)(?: [^`]*)?` \|", text, re.MULTILINE))
+        assert options and options <= set(parser._option_string_actions)
 
 
 def test_all_environment_variables_are_explained():
