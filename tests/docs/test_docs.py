@@ -270,16 +270,18 @@ def test_every_picture_is_shown_described_and_small():
         assert path.stat().st_size <= (MOVING_BYTES if moving else PICTURE_BYTES), path
 
 
-def test_site_yaml_is_shown_with_all_its_keys():
+def test_site_yaml_is_shown_for_a_public_data_set_masks_as_images_and_label_volumes():
     blocks = [block for block in BLOCKS["docs/how-to/your-data.md"] if block.note.endswith("site.yaml")]
-    assert len(blocks) == 3  # of a public data set, of masks as images, and of label volumes
-    assert set().union(*(yaml.safe_load(block.text) for block in blocks)) == set(site_file.KEYS)
+    assert {yaml.safe_load(block.text)["dataset"] for block in blocks} == {"endovis2017", "frames", "nifti"}
 
 
-def test_all_limits_of_a_site_are_shown_with_their_defaults():
-    (block,) = [block for block in BLOCKS["docs/how-to/your-data.md"] if block.note.endswith(limits.FILE)]
-    defaults = {key: value for key, value in msgspec.structs.asdict(limits.Limits()).items() if value is not None}
-    assert yaml.safe_load(block.text) == defaults
+@pytest.mark.parametrize(
+    ("page", "keys"),
+    [("site-yaml", site_file.KEYS), ("limits-yaml", msgspec.structs.asdict(limits.Limits()))],
+)
+def test_the_reference_has_all_keys_of_a_sites_files(page, keys):
+    text = (ROOT / f"docs/reference/{page}.md").read_text()
+    assert set(keys) <= set(re.findall(r"^\| \[?`(\w+)`", text, re.MULTILINE))
 
 
 def jobs_in(document: str) -> list[dict[str, Any]]:
