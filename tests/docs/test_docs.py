@@ -276,8 +276,7 @@ def test_site_yaml_is_shown_for_a_public_data_set_masks_as_images_and_label_volu
 
 
 @pytest.mark.parametrize(
-    ("page", "keys"),
-    [("site-yaml", site_file.KEYS), ("limits-yaml", msgspec.structs.asdict(limits.Limits()))],
+    ("page", "keys"), [("site-yaml", site_file.KEYS), ("limits-yaml", msgspec.structs.asdict(limits.Limits()))]
 )
 def test_the_reference_has_all_keys_of_a_sites_files(page, keys):
     text = (ROOT / f"docs/reference/{page}.md").read_text()
