@@ -125,15 +125,16 @@ def data_layouts() -> str:
     for name in reader_names():
         reader, module = find_reader(name), importlib.import_module(f"shared_components.data.readers.{name}")
         targets = ", ".join(f"`{one}`" for one in reader.TARGETS) or "images only"
+        targets += f" ({reader.CLASS_MAP})" if reader.CLASS_MAP else ""
         rate = f"{reader.RATE:g}" if reader.RATE else ""
-        rows.append((f"[{name}](#{name})", targets, f"`{reader.CLASS_MAP}`" if reader.CLASS_MAP else "", rate))
+        rows.append((f"[{name}](#{name})", targets, rate))
         parts.append(f"## {name}\n\n{summary(module)}\n")
         if tree := _tree(module):
             parts.append(f"```text layout\n{tree}\n```\n")
     return (
         f"# Data layouts\n\nValues of `dataset` in [site.yaml](site-yaml.md): {len(rows)} public data sets."
-        "\n`frames` and `nifti` read [data of your own](../how-to/your-data.md#data-of-your-own).\n\n"
-        + table(("Layout", "Targets", "Class map", "Frame numbers per second"), rows)
+        "\nFor [data of your own](../how-to/your-data.md#data-of-your-own), use `frames` or `nifti`.\n\n"
+        + table(("Layout", "Targets (class map)", "Frame rate (fps)"), rows)
         + "\n\n"
         + "\n".join(parts)
     )

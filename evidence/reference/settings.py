@@ -83,8 +83,8 @@ def site_yaml() -> str:
     return f"""\
 # site.yaml
 
-A hospital's description of its data, on its own disk. [Your data](../how-to/your-data.md) explains how to write one.
-An unknown key is refused.
+A hospital's description of its data, on its own disk. [Describe your data](../how-to/your-data.md) has examples.
+Unknown keys are errors.
 
 {table(HEAD, rows(False))}
 
@@ -113,14 +113,14 @@ def limits_yaml() -> str:
     return f"""\
 # limits.yaml
 
-The most that a site's machine does for a job, in a file beside `site.yaml`. A job that asks for more is refused before
-anything is built. A key that is left out keeps its default; an unknown key is refused.
+Largest values that a site accepts from a job, in a file beside `site.yaml`. The site refuses a job with larger values
+before it builds a network. Missing keys have their defaults. Unknown keys are errors.
 
 {schema_table(Limits, sections=["privacy"])}
 
 ## privacy
 
-A job without noise, or with too little, is refused if the site sets one of these.
+If one of these keys is set, the site refuses jobs with less noise or none.
 
 {schema_table(Demand)}
 """

@@ -21,7 +21,7 @@ from shared_components.inference.visible import Stretch, Stretches, clock
 
 PART = "doubtful masks"
 LIMIT = 0.04
-"""Share of the picture that may change between background and foreground, measured in docs/how-to/segment.md."""
+"""Share of the picture that may change between background and foreground, measured in docs/results/pvt_fpn.md."""
 FEWEST = 2
 """Number of doubtful frames in a row that are a stretch; one frame is enough if fewer than `FEW` were looked at."""
 FEW = 4

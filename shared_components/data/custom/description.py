@@ -65,7 +65,7 @@ KEYS: Mapping[str, Any] = {
     "mask_numbers": Annotated[str, Meta(pattern=NUMBERS, description="write frames, fps=1 or every=25")],
     "axes": Annotated[Axes, Meta(description=f"write {' or '.join(get_args(Axes))}")],
 }
-"""What a site.yaml of such data may have besides the rest."""
+"""Additional keys of a site.yaml for data of your own."""
 MEANINGS: Mapping[str, tuple[str, str]] = {
     "ids": ("required", "Class name of each value or colour in the masks; `background` and `ignore` are special."),
     "images": (IMAGES, "Folder, files or video file of a video's images, below `root`."),
@@ -73,11 +73,11 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
         "`masks/{video}`, or `masks/{video}.nii.gz` for volumes",
         "Folder, files or volume of a video's masks, below `root`.",
     ),
-    "first_frame": ("0", "Number that the masks give the first frame of a video file."),
+    "first_frame": ("0", "Number of a video file's first frame in the masks' names."),
     "partly_labelled": ("false", "Leave out images without a mask, and frames of a volume without any label."),
-    "threshold": ("none", "Least share of a pixel on a smoothed edge that makes it foreground; none: edges are hard."),
-    "mask_numbers": ("frames", "Numbering of a video file's masks: all frames, or the extracted ones."),
-    "axes": ("header", "Axes of a volume: as its header says, or x, y, t as stored."),
+    "threshold": ("none", "For masks with smoothed edges: minimum share of a pixel that counts as foreground."),
+    "mask_numbers": ("frames", "Numbering of a video's masks: `frames`, or extracted frames: `fps=1`, `every=25`."),
+    "axes": ("header", "Axes of a volume: from its header, or x, y, t as stored."),
 }
 """The default and the meaning of each key."""
 

@@ -1,9 +1,9 @@
-"""Appendix300, laparoscopic appendectomy: one grade a video (Kolbinger et al., 2025; FedSurg, arXiv 2510.04772).
+"""Appendix300, laparoscopic appendectomy: one grade per video (Kolbinger et al., 2025; FedSurg, arXiv 2510.04772).
 
-    root/Full_Videos/Center1/Center1_001/Center1_001.mp4     as published on OPARA; read in place at 2 frames a second
-    root/Images/Center1/Center1_001/<frame>.jpg              its frames.zip unpacked, where there is no video
-    root/videos/<video>/000000.jpg                           ours: 2 frames a second, as FedSurg handed them out
-    root/grades.csv                                          ours: video,grade
+    root/Full_Videos/Center1/Center1_001/Center1_001.mp4     read at 2 fps
+    root/Images/Center1/Center1_001/<frame>.jpg              or frames.zip, unpacked
+    root/videos/<video>/000000.jpg                           or frames at 2 fps
+    root/grades.csv                                          columns: video,grade
 
 Grades are 0 to 5, the appendix normal, with oedema, fibrin, necrosis, an abscess or regional peritonitis, or diffuse
 peritonitis. The published metadata (overall_merged.csv) were not seen, so that grades.csv is made of them. A video

@@ -1,7 +1,7 @@
-"""AutoLaparo's task 3, laparoscopic hysterectomies (Wang et al., MICCAI 2022, doi 10.1007/978-3-031-16449-1_46).
+"""AutoLaparo task 3, laparoscopic hysterectomy (Wang et al., MICCAI 2022, doi 10.1007/978-3-031-16449-1_46).
 
-    root[/AutoLaparo_Task3]/imgs/001001.jpg      clip 001, frame 001; 1920x1080
-    root[/AutoLaparo_Task3]/masks/001001.png     grey ids, in one channel or in three equal ones
+    root[/AutoLaparo_Task3]/imgs/001001.jpg      clip 001, frame 001
+    root[/AutoLaparo_Task3]/masks/001001.png     ids, one or three equal channels
 
 A video is a clip, named by its three digits: 300 clips of 6 frames, one a second, all labelled. The official split is
 by clips, as of task 2: 001 to 170 train, 171 to 227 validation, 228 to 300 test; a site.yaml lists them.

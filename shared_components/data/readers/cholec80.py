@@ -1,9 +1,9 @@
 """Cholec80, laparoscopic cholecystectomy: phases and tools (Twinanda et al., IEEE TMI 2017).
 
-    root/videos/video01.mp4                             25 frames a second
-    root/frames/video01/video01_000001.png              or one frame a second, counted from 1: n is frame (n - 1) * 25
-    root/phase_annotations/video01-phase.txt            header Frame, Phase; every frame, counted from 0
-    root/tool_annotations/video01-tool.txt              header Frame, seven tools, 0 or 1; every 25th frame
+    root/videos/video01.mp4                             25 fps
+    root/frames/video01/video01_000001.png              or 1 fps, from 1
+    root/phase_annotations/video01-phase.txt            columns Frame, Phase; from 0
+    root/tool_annotations/video01-tool.txt              columns Frame and seven tools
 
 A sample is a frame of each second, number 25 k, as the tools have it; extracted frames are preferred to the video,
 which is decoded in place. Rows after the last frame are listed, and named as such when they are read; where it is a

@@ -1,7 +1,7 @@
 """Cholec80 without its labels, for pre-training (Twinanda et al., IEEE TMI 2017).
 
-    root/videos/video01.mp4                          25 frames a second, or
-    root/frames/video01/video01_000001.png           extracted, one frame a second
+    root/videos/video01.mp4                          25 fps
+    root/frames/video01/video01_000001.png           or 1 fps
 
 FL-EndoViT's number of images leaves out the videos 12, 17, 27 and 52, which test segmentation.
 """

@@ -1,8 +1,8 @@
-"""CholecSeg8k, laparoscopic cholecystectomy: tissue and instruments (Hong et al., arXiv 2012.12453).
+"""CholecSeg8k, laparoscopic cholecystectomy: tissue and instrument masks (Hong et al., arXiv 2012.12453).
 
-    root/video01/video01_00080/frame_80_endo.png                     854x480, 25 a second, clips of 80
-    root/video01/video01_00080/frame_80_endo_watershed_mask.png      grey values, one channel or three equal
-    root/video01/video01_00080/frame_80_endo_color_mask.png          colours, read where the former is not there
+    root/video01/video01_00080/frame_80_endo.png                     25 fps, clips of 80 frames
+    root/video01/video01_00080/frame_80_endo_watershed_mask.png      grey values
+    root/video01/video01_00080/frame_80_endo_color_mask.png          or colours
 
 Thirteen classes have a value and a colour each. Masks hold two more: white (255), a frame of one pixel, and black (0),
 what was left out between two regions; both are `IGNORED`. Four masks have an alpha channel (in video18_01139,

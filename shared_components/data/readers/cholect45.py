@@ -1,8 +1,7 @@
 """CholecT45, laparoscopic cholecystectomy: action triplets (Nwoye et al., Medical Image Analysis 2022).
 
-    root/data/VID01/000000.png                                          one frame a second, counted from 0
-    root/{triplet,instrument,verb,target}/VID01.txt                     0,0,1,0,...: frame, then 0 or 1 per class
-    root/dict/{triplet,instrument,verb,target,maps}.txt                 names, which are not asked for
+    root/data/VID01/000000.png                                          1 fps, from 0
+    root/{triplet,instrument,verb,target}/VID01.txt                     frame, then 0 or 1 per class
 
 There are 100 triplets, 6 instruments, 10 verbs and 15 targets ("anatomy" here). The version of 2020 has 94 triplets and
 is refused. Frames may lie in videos/ and be JPEG, and the tables in cholect45_style_txt/, as in the copy of the

@@ -1,8 +1,7 @@
 """CholecT50, laparoscopic cholecystectomy: action triplets (Nwoye et al., Medical Image Analysis 2022).
 
-    root/videos/VID01/000000.png          one frame a second, counted from 0; of the validation set .png or .jpg
-    root/labels/VID01.json                {"annotations": {"16": [[15 numbers], ...]}, "categories": ...}
-    root/label_mapping.txt                which is not asked for
+    root/videos/VID01/000000.png          1 fps, from 0
+    root/labels/VID01.json                annotations and categories
 
 A row of 15 numbers is of one instrument: triplet, instrument, score, box (4), verb, target, score, box (4), phase; -1
 is unknown. The validation set of the challenge of 2022 has the same layout, with rows for some seconds alone. A file of

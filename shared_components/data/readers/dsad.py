@@ -1,4 +1,4 @@
-"""DSAD, the Dresden surgical anatomy dataset (Carstens et al., Scientific Data 2023): only its images.
+"""DSAD, the Dresden surgical anatomy dataset (Carstens et al., Scientific Data 2023).
 
     root/<organ>/01/image00.png
 

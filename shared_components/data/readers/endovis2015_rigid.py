@@ -1,4 +1,4 @@
-"""EndoVis 2015 rigid instruments, training set: 4 colorectal surgeries of 40 frames of 640x480.
+"""EndoVis 2015, rigid instruments: training set of four colorectal surgeries.
 
     root/OPn/Raw/img_01_raw.png                       (or .jpg)
     root/OPn/Masks/img_01_class.png                   (or Masks_class/)

@@ -1,6 +1,6 @@
-"""EndoVis 2017 robotic instruments, part masks (Allan et al., arXiv 1902.06426).
+"""EndoVis 2017, robotic instruments: part masks (Allan et al., arXiv 1902.06426).
 
-    root/instrument_dataset_N/left_frames/frame000.png              1920x1080
+    root/instrument_dataset_N/left_frames/frame000.png
     root/instrument_dataset_N/ground_truth/<Instrument>_labels/frame000.png
 
 One mask folder per instrument; folders with 'Other' in the name (not robotic) are left out. Values: 10 shaft,

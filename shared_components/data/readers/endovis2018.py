@@ -1,7 +1,7 @@
-"""EndoVis 2018 robotic scene segmentation (Allan et al., arXiv 2001.11190).
+"""EndoVis 2018, robotic surgery: scene masks (Allan et al., arXiv 2001.11190).
 
-    root[/miccai_challenge_release_N]/seq_N/left_frames/frame000.png    1280x1024
-    root[/miccai_challenge_release_N]/seq_N/labels/frame000.png         RGB, sometimes RGBA, colour-coded
+    root[/miccai_challenge_release_N]/seq_N/left_frames/frame000.png
+    root[/miccai_challenge_release_N]/seq_N/labels/frame000.png         colours, RGB or RGBA
 
 Classes `scene` are the challenge's eleven in its own order, shaft 1, clasper 2, wrist 3. Usually a site has `parts`,
 shaft 1, wrist 2, clasper 3, where tissue, threads, clamps, needles, suction and probes are background. Two frames a

@@ -1,7 +1,7 @@
-"""ESAD, robotic prostatectomy (Bawa et al., arXiv 2104.03178): its images alone.
+"""ESAD, robotic prostatectomy (Bawa et al., arXiv 2104.03178).
 
-    root/{train/set1,train/set2,val/obj,test}/RARP1_frame_12.jpg     one a second
-    root/{train/set1,train/set2,val/obj,test_labels}/RARP1_frame_12.txt     boxes; empty where there are none
+    root/{train/set1,train/set2,val/obj,test}/RARP1_frame_12.jpg     1 fps
+    root/{train/set1,train/set2,val/obj,test_labels}/RARP1_frame_12.txt     boxes
 
 A video is an operation, with the images of all sets. Of each set those from the first frame with a box to the last one
 are used, as by EndoViT: the others were filmed before and after the operation.

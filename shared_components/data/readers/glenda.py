@@ -1,4 +1,4 @@
-"""GLENDA, gynaecologic laparoscopy with endometriosis (Leibetseder et al., MMM 2020): only its images.
+"""GLENDA, gynaecologic laparoscopy with endometriosis (Leibetseder et al., MMM 2020).
 
     root/DS/no_pathology/frames/v_1_s_10-20/f_12.jpg
     root/DS/pathology/frames/v_2_s_10-20/f_12.jpg

@@ -1,8 +1,8 @@
-"""GraSP, robotic prostatectomy: instruments, not their parts (Ayobi et al., arXiv 2401.11174).
+"""GraSP, robotic prostatectomy: instrument masks without parts (Ayobi et al., arXiv 2401.11174).
 
-    root/frames/CASE001/000000068.jpg                         1280x800, 30 a second
-    root/annotations/segmentations/CASE001/000000068.png      about every 35 s
-    root/annotations/grasp_short-term_{train,test}.json       COCO: which frames have a mask
+    root/frames/CASE001/000000068.jpg                         30 fps
+    root/annotations/segmentations/CASE001/000000068.png      one per 35 s
+    root/annotations/grasp_short-term_{train,test}.json       COCO, optional: frames with a mask
 
 `root` is GraSP_30fps, or GraSP_1fps, which has the same folders with one frame a second and names of five digits. The
 JSON files are looked at for the names of the frames whose mask is missing, and may be left out.

@@ -1,6 +1,6 @@
 """GynSurg, gynaecologic laparoscopy: clips of actions, bleeding and smoke (Nasirihaghighi et al., arXiv 2506.11356).
 
-    root[/GynSurg_Action_3sec]/GynSurg_{action,bleeding,smoke}_dataset/<class>/<clip>.mp4     3 s, 30 frames a second
+    root[/GynSurg_Action_3sec]/GynSurg_{action,bleeding,smoke}_dataset/<class>/<clip>.mp4     3 s, 30 fps
     root[/GynSurg_Action_3sec]/GynSurg_{...}_dataset/**/<any>.csv     split,set_type,case_id,vids,labels
 
 A video is a clip, "bleeding/<clip>", and its one target is of the data set that it lies in. Clips are decoded in place.

@@ -1,6 +1,6 @@
-"""HeiCo, colorectal surgery (Maier-Hein et al., Scientific Data 2021): its videos alone.
+"""HeiCo, colorectal surgery (Maier-Hein et al., Scientific Data 2021).
 
-    root/{Proctocolectomy,Rectal Resection,Sigmoid Resection}/1/Proctocolectomy_1.avi      25 frames a second
+    root/{Proctocolectomy,Rectal Resection,Sigmoid Resection}/1/Proctocolectomy_1.avi      25 fps
 
 Names of files have no spaces. The middle frame of each second is used, as FFmpeg's `fps=1` of EndoViT chooses it.
 """

@@ -1,4 +1,4 @@
-"""hSDB-instrument, laparoscopic and robotic surgery (Yoon et al., MICCAI 2021): images of its gastrectomies.
+"""hSDB-instrument, laparoscopic and robotic surgery (Yoon et al., MICCAI 2021): gastrectomy images only.
 
     root/gastric_real_{train,val}/0000000012.jpg
 

@@ -1,4 +1,4 @@
-"""LapGyn4, gynaecologic laparoscopy (Leibetseder et al., MMSys 2018): only its images.
+"""LapGyn4, gynaecologic laparoscopy (Leibetseder et al., MMSys 2018).
 
     root/{Actions_on_Anatomy,Anatomical_Structures,Surgical_Actions}/<class>/c_1_v_2_f_12.jpg
 

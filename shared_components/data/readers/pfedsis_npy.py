@@ -1,8 +1,8 @@
-"""EndoVis 2017, 2018 and SAR-RARP50 as packed by PFedSIS (doi 10.5522/04/29356586).
+"""PFedSIS's pack of EndoVis 2017, EndoVis 2018 and SAR-RARP50 (doi 10.5522/04/29356586).
 
     root = robotics_site_npy/siteN
     root/{train,test}/image/video3frame012.npy    uint8 (512, 640, 3) RGB
-    root/{train,test}/mask/video3frame012.npy     uint8 (H, W), in test at the frame's native size
+    root/{train,test}/mask/video3frame012.npy     uint8 (H, W); native size in test
 
 The folder is part of a video's name: train/video3, test/video9. Sites 1 and 2 number two frames a second, site
 3 sixty, by nine digits in steps of 60; all frames are labelled. The ids are taken to be canonical (1 shaft,

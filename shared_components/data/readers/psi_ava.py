@@ -1,6 +1,6 @@
-"""PSI-AVA, robotic prostatectomy (Valderrama et al., MICCAI 2022): its images alone.
+"""PSI-AVA, robotic prostatectomy (Valderrama et al., MICCAI 2022).
 
-    root/keyframes/CASE001/00012.jpg                 one a second
+    root/keyframes/CASE001/00012.jpg                 1 fps
 
 Its successor GraSP, with masks, is `grasp`.
 """

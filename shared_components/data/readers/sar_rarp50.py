@@ -1,7 +1,7 @@
-"""SAR-RARP50, robotic prostatectomy (Psychogyios et al., arXiv 2401.00496).
+"""SAR-RARP50, robotic prostatectomy: part masks (Psychogyios et al., arXiv 2401.00496).
 
-    root[/train1|train2|test]/video_*/rgb/000000060.png              unpacked from video_left.avi, 60 fps
-    root[/train1|train2|test]/video_*/segmentation/000000060.png     at 1 Hz: every 60th frame
+    root[/train1|train2|test]/video_*/rgb/000000060.png              from video_left.avi, 60 fps
+    root[/train1|train2|test]/video_*/segmentation/000000060.png     1 fps
 
 A file's number is the frame's number in the video. Masks hold ids in one or three equal channels: 1 tool
 clasper, 2 tool wrist, 3 tool shaft; 4 to 9 (needle, thread, suction tool, needle holder, clamps, catheter)

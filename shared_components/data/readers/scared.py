@@ -1,8 +1,8 @@
-"""SCARED, depth of porcine abdomens by structured light (Allan et al., arXiv 2101.01133), as scared_toolkit exports it.
+"""SCARED, porcine abdomen: depth by structured light, exported by scared_toolkit (Allan et al., arXiv 2101.01133).
 
-    root[/training|testing]/dataset_N/keyframe_M/data/left_undistorted/000012.png       1280x1024
-    root[/training|testing]/dataset_N/keyframe_M/data/depthmap_undistorted/000012.png   uint16, 256 per mm, or 128
-    root[/training|testing]/dataset_N/keyframe_M/left_depth_map.tiff        the keyframe's X, Y and Z in mm, or nan
+    root[/training|testing]/dataset_N/keyframe_M/data/left_undistorted/000012.png
+    root[/training|testing]/dataset_N/keyframe_M/data/depthmap_undistorted/000012.png   uint16, 256 or 128 per mm
+    root[/training|testing]/dataset_N/keyframe_M/left_depth_map.tiff        keyframe's X, Y, Z in mm
 
 A video is named dataset_N/keyframe_M. Depth 0 is unknown. Some exports have 128 values per millimetre: the reader
 compares the first depth map with the keyframe's own, if that is there, and otherwise takes 256.

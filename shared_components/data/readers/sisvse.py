@@ -1,8 +1,8 @@
-"""Sisvse, gastrectomies and a virtual surgery (Yoon et al., MICCAI 2022, doi 10.1007/978-3-031-16449-1_53).
+"""Sisvse, real and simulated gastrectomy: part masks (Yoon et al., MICCAI 2022, doi 10.1007/978-3-031-16449-1_53).
 
-    root/semantic_masks/manual_syn/CadiereForceps_close_2021-09-27-14-20-30_0.png      ids, 1280x1024
+    root/semantic_masks/manual_syn/CadiereForceps_close_2021-09-27-14-20-30_0.png      ids
     root/images/manual_syn/CadiereForceps_close_2021-09-27-14-20-30_0.jpg
-    root/images/real/R001_ch1_video_01_00-10-37-20.jpg                                 of every real_* set of masks
+    root/images/real/R001_ch1_video_01_00-10-37-20.jpg                                 images of all real_* sets
 
 There are no videos. What stands for one is a set of masks, named as its folder: manual_syn, domain_random_syn,
 sean_spade_translation/sean/manual_syn, ..., real_train_1 to 3, real_val_1 to 3. A frame's number is its place among

@@ -1,9 +1,9 @@
-"""StereoMIS, porcine organs filmed in stereo (Hayoz et al., IJCARS 2023, doi 10.1007/s11548-023-02919-w).
+"""StereoMIS, porcine surgery: depth from stereo video (Hayoz et al., IJCARS 2023, doi 10.1007/s11548-023-02919-w).
 
-    root[/StereoMIS_0_0_1]/P1/P1.mp4                       as published: the left image above the right one
+    root[/StereoMIS_0_0_1]/P1/P1.mp4                       left image above right image
     root[/StereoMIS_0_0_1]/P1/StereoCalibration.ini
-    root[/StereoMIS_0_0_1]/P1/{train,test}_split.csv       start,end: stretches of the video, without their end
-    root[/StereoMIS_0_0_1]/P1/rectified/left/000012.png    written by `surgfl unpack-stereomis`: what is read here
+    root[/StereoMIS_0_0_1]/P1/{train,test}_split.csv       columns start,end; end excluded
+    root[/StereoMIS_0_0_1]/P1/rectified/left/000012.png    written by `surgfl unpack-stereomis`
     root[/StereoMIS_0_0_1]/P1/rectified/depth/000012.png   uint16, 256 per mm, 0 = unknown
 
 The data set holds no depth: it is computed from the stereo pairs, see `shared_components.data.stereo`. A video is a

@@ -1,6 +1,6 @@
-"""SurgicalActions160, gynaecologic laparoscopy (Schoeffmann et al., MTAP 2018): its clips alone.
+"""SurgicalActions160, gynaecologic laparoscopy (Schoeffmann et al., MTAP 2018).
 
-    root/01_abdominal_access/01_02.mp4               25 frames a second
+    root/01_abdominal_access/01_02.mp4               25 fps
 
 A video is a clip. The middle frame of each second is used, as FFmpeg's `fps=1` of EndoViT chooses it.
 """

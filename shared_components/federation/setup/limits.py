@@ -35,13 +35,13 @@ Count = Annotated[int, Meta(ge=1, le=10**15)]
 
 
 class Demand(Schema, frozen=True):
-    """What a site demands of a job's ``privacy``; where it demands anything, a job without is refused.
+    """Noise that a site demands from jobs; a job without ``privacy`` is refused if the site demands any.
 
     Attributes:
         noise_multiplier: Smallest noise multiplier.
         clip: Largest clipping norm.
-        epsilon: Largest epsilon for everything that was ever sent of the site's data, over all jobs.
-        delta: The delta at which epsilon is counted.
+        epsilon: Largest epsilon of all updates that the site has ever sent, over all jobs.
+        delta: Delta of the epsilon.
     """
 
     noise_multiplier: Multiplier = 0
@@ -51,7 +51,7 @@ class Demand(Schema, frozen=True):
 
 
 class Limits(Schema, frozen=True):
-    """The largest values that a site accepts of a job.
+    """Largest values that a site accepts from a job.
 
     Attributes:
         rounds: Number of rounds.
