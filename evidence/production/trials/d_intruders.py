@@ -31,7 +31,7 @@ WATCHED = 20.0  # seconds for which an intruder is kept out, at least
 GARBAGE = 100_000_000  # bytes
 
 
-@trial("sites with an expired, a foreign and another site's certificate, and a disabled one", quick=True)
+@trial("sites with an expired, a foreign or another site's certificate, and a disabled site", quick=True)
 def sites_outside(deploy: Deploy) -> str:
     """Only the one that belongs is seen while all try, the server started anew; later the others' own kits work."""
     deployment = deploy()
@@ -106,10 +106,7 @@ COMMANDS = [
 ]
 
 
-@trial(
-    "a site's changed program sends FLARE's own commands and events to another site and the server's processes",
-    quick=True,
-)
+@trial("a modified site sends FLARE commands and events to another site and the server", quick=True)
 def commands(deploy: Deploy) -> str:
     """Every one is refused, and said in the server's log; the job has all sites in all rounds."""
     deployment = deploy()

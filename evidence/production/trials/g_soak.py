@@ -40,7 +40,7 @@ def soak(deploy: Deploy) -> str:
     return soaked(deploy(*FIVE, variables=EVEN), rounds=30, since=10, share=0.01)
 
 
-@trial("8 rounds of PFedSIS's network at three sites: no tenth of the model stays")
+@trial("8 rounds of PFedSIS's network at three sites")
 def short_soak(deploy: Deploy) -> str:
     """Few rounds are not enough for 1 %, while caches fill; a buffer that stays of every stream is seen."""
     return soaked(deploy(variables=EVEN), rounds=8, since=4, share=0.1)
