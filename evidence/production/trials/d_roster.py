@@ -35,7 +35,7 @@ if os.environ.get("SURGFL_TEST_DEPLOYMENT", "").rpartition("/")[2] == {name!r}:
 """
 
 
-@trial("a modified server joins secure aggregation as a site, then changes its list of sites")
+@trial("server: join secure aggregation as a site; change its list of sites")
 def ghost(deploy: Deploy) -> str:
     """Sites send nothing, and say why; of a site that does not ask whose certificate it is, every weight is read."""
     deployment = deploy()

@@ -49,7 +49,7 @@ NETWORK = (
 )
 
 
-@trial("a modified server requests files from sites and sends FLARE commands without authorisation")
+@trial("server: request sites' files; send FLARE commands without authorisation")
 def reading(deploy: Deploy) -> str:
     """Two sites give nothing and log each refusal; a third, without the boundary, gives every file that is named."""
     deployment = deploy(change={"administrators": administrators()})
