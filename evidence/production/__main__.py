@@ -2,7 +2,7 @@
 
 python -m evidence.production                       # all, at most an hour on two cores
 python -m evidence.production --quick               # those that CI runs
-python -m evidence.production --only "killed -9"    # those whose words hold these
+python -m evidence.production --only "killed"       # those whose description contains this
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ Defaults are the library's; a bundle's `train.yaml` and `paper.yaml` replace som
 
 ## secure_sums
 
-[Secure sums](../how-to/secure-sums.md) explains the protocol.
+[Secure aggregation](../how-to/secure-sums.md) explains the protocol.
 
 {schema_table(SecureSums)}
 """

@@ -6,7 +6,7 @@ from evidence.production.results import personal_model, rejected
 from evidence.production.trials import Deploy, trial
 
 
-@trial("PFedSIS by a server, three sites and an administrator, strict kits", quick=True)
+@trial("PFedSIS at three sites, strict kits", quick=True)
 def plain_run(deploy: Deploy) -> str:
     """All sites in all rounds, a model at each, the report at the server, and everybody ends when told to."""
     deployment = deploy()

@@ -15,7 +15,7 @@ LEFT = ("hospital-a", "hospital-f")
 KILLED = dict(zip(("hospital-b", "hospital-c", "hospital-d", "hospital-e"), AT_SITE, strict=True))
 
 
-@trial("one site's job process is killed -9 in training, min_sites 2 of 3", quick=True)
+@trial("kill one site's job process, min_sites 2 of 3", quick=True)
 def worker_killed(deploy: Deploy) -> str:
     """The job goes on with the two others, and names the one that is lost alone."""
     deployment = deploy()
@@ -30,7 +30,7 @@ def worker_killed(deploy: Deploy) -> str:
     return f"4 of 4 rounds; hospital-b alone is named, in {sum(map(bool, found))} of them"
 
 
-@trial("four of six sites are killed -9: before round 1, in download, training and upload; min_sites 2")
+@trial("kill four of six sites in different phases, min_sites 2")
 def sites_killed(deploy: Deploy) -> str:
     """The job goes on with the two others and names whom it has lost; the first never takes part."""
     deployment = deploy(*sorted({*LEFT, *KILLED}))
@@ -54,7 +54,7 @@ def sites_killed(deploy: Deploy) -> str:
     return f"{len(KILLED)} phases; {len(found)} of 3 rounds, with {', '.join(map(str, counts))} sites"
 
 
-@trial("a site of which none can be spared is killed -9 in each of its phases, and the job resumed each time")
+@trial("kill a required site in each phase, resume each time")
 def needed_site_killed(deploy: Deploy) -> str:
     """Every kill ends the job with one sentence about that site alone; in the end the weights are what they were."""
     deployment = deploy()
@@ -74,7 +74,7 @@ def needed_site_killed(deploy: Deploy) -> str:
     return f"{len(AT_SITE)} phases, {len(AT_SITE)} sentences; {equal_tensors(deployment, 'whole', 'broken')}"
 
 
-@trial("the server is killed -9 in each of its phases and while a site trains, and the job resumed each time")
+@trial("kill the server in each phase, resume each time")
 def server_killed(deploy: Deploy) -> str:
     """What was trained is taken up, to the bit; before the end of round 1 there is nothing, and it says so.
 

@@ -16,9 +16,7 @@ METHOD = "pfedsis"
 SECONDS = 30  # in which nothing of a stopped site may be left; the guide says some fifteen
 
 
-@trial(
-    "a site is stopped by its stop_fl.sh in training and started again by its start.sh, min_sites 2 of 3; then resumed"
-)
+@trial("stop and start a site, min_sites 2 of 3, then resume")
 def stopped_and_started(deploy: Deploy) -> str:
     """Nothing of it runs on, the others finish, it is named alone; in the resumed run it takes part again."""
     deployment = deploy()
@@ -50,7 +48,7 @@ def stopped_and_started(deploy: Deploy) -> str:
     )
 
 
-@trial("the server is stopped by its stop_fl.sh in a round and started again by its start.sh; then resumed")
+@trial("stop and start the server, then resume")
 def server_stopped(deploy: Deploy) -> str:
     """Nothing of it runs on, the sites find it again by themselves, and no round is lost."""
     deployment = deploy()

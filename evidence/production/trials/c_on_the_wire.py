@@ -31,7 +31,7 @@ ROUNDS = 2
 PICTURES = (".png", ".jpg")
 
 
-@trial("all that three sites send in FedPer and PFedSIS (without APE) is searched for LOCAL values")
+@trial("search FedPer and PFedSIS (no APE) traffic for LOCAL values")
 def nothing_local(deploy: Deploy) -> str:
     """LOCAL values of every round, their first ones and changes, and optimizers' memory: none; GLOBAL ones: all."""
     deployment = recorded(deploy())
@@ -65,7 +65,7 @@ def nothing_local(deploy: Deploy) -> str:
     return f"0 of {len(secret)} LOCAL tensors in {total / 1e6:.0f} MB, and {seen} of {controls} GLOBAL and MIXED ones"
 
 
-@trial("two sites' programs send LOCAL pieces: one with its own filter, one without", quick=True)
+@trial("two sites send LOCAL pieces, one with its filter, one without", quick=True)
 def leaking(deploy: Deploy) -> str:
     """The search finds what really leaks, and a site's filter keeps in what its program gives away."""
     deployment = recorded(deploy())
@@ -98,7 +98,7 @@ def let_start_without_filter(file: dict[str, Any]) -> None:
     file["components"] = [one for one in file["components"] if one["path"] != BOUNDARY]
 
 
-@trial("videos' names, paths, texts and frames are searched for in all that was sent, and at the server")
+@trial("search traffic and server for video names, paths, texts, frames")
 def no_names(deploy: Deploy) -> str:
     """Also where a site refuses a job because of a damaged frame, whose path it says to nobody but itself."""
     deployment = recorded(deploy())

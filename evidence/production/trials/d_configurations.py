@@ -36,7 +36,7 @@ GUARDED = ("hospital-a", "hospital-b")
 CONFIGS = {"client": "app/config/config_fed_client", "server": "app/config/config_fed_server"}
 
 
-@trial("configurations in HOCON that import code, open a URL and read a file, by a lead, a member and a changed server")
+@trial("HOCON that imports code, opens a URL or reads a file")
 def configurations(deploy: Deploy) -> str:
     """No party with the check evaluates one; a site without the check runs code, connects, and tells of a file."""
     deployment = deploy(change={"administrators": administrators()}, variables={"PYTHONSAFEPATH": ""})

@@ -31,7 +31,7 @@ WATCHED = 20.0  # seconds for which an intruder is kept out, at least
 GARBAGE = 100_000_000  # bytes
 
 
-@trial("sites with an expired, a foreign and another site's certificate, and a disabled one", quick=True)
+@trial("sites with expired, foreign or another site's certificates; a disabled site", quick=True)
 def sites_outside(deploy: Deploy) -> str:
     """Only the one that belongs is seen while all try, the server started anew; later the others' own kits work."""
     deployment = deploy()
@@ -73,7 +73,7 @@ def sites_outside(deploy: Deploy) -> str:
     return f"{len(others) + 1} of {len(others) + 1} kept out for {seconds:.0f} s; the server saw {len(seen)} site"
 
 
-@trial("plain TCP, TLS without a certificate, pickles and 100 MB of garbage at the server's ports", quick=True)
+@trial("plain TCP, TLS without certificate, pickles, 100 MB of garbage", quick=True)
 def garbage(deploy: Deploy) -> str:
     """The server stays the same process, opens no pickle, and the running job ends well."""
     deployment = deploy("hospital-a", "hospital-b")
@@ -106,10 +106,7 @@ COMMANDS = [
 ]
 
 
-@trial(
-    "a site's changed program sends FLARE's own commands and events to another site and the server's processes",
-    quick=True,
-)
+@trial("a site sends FLARE commands and events to another site and the server", quick=True)
 def commands(deploy: Deploy) -> str:
     """Every one is refused, and said in the server's log; the job has all sites in all rounds."""
     deployment = deploy()

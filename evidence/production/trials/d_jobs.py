@@ -25,7 +25,7 @@ PROGRAM = "subprocess.Popen"
 PATH = os.environ["PATH"]
 
 
-@trial("jobs with code, unlisted classes and expressions; and good ones, altered or unsigned at the server")
+@trial("code, unlisted classes, expressions; jobs altered or unsigned at the server")
 def jobs(deploy: Deploy) -> str:
     """Nothing of them is run: no marker file appears, and who refuses says why; the next good job is run."""
     deployment = deploy("hospital-a", "hospital-b")

@@ -33,7 +33,7 @@ ODD: list[Any] = [
 ]  # fmt: skip
 
 
-@trial("a stolen key sends broken frames and messages of FLARE's protocol, and names of others", quick=True)
+@trial("broken frames, FLARE messages and false names with a stolen key", quick=True)
 def frames(deploy: Deploy) -> str:
     """The server stays the same process, connects to nobody, and its log has no forged line; the job ends well."""
     deployment = deploy("hospital-a", "hospital-b")
@@ -60,9 +60,7 @@ def frames(deploy: Deploy) -> str:
     return f"{count} sent, {answers} answered; 8 of 8 rounds, 2 of 2 sites, 0 connections, 0 forged lines of a log"
 
 
-@trial(
-    "one site answers by a return code that ends FLARE's jobs, one says that what the server sends to others has failed"
-)
+@trial("two sites: return code that ends FLARE jobs; others' transfers reported as failed")
 def codes_and_streams(deploy: Deploy) -> str:
     """Each harms itself alone: the third site misses no round."""
     deployment = deploy()

@@ -26,7 +26,7 @@ REFUSALS = (AuthorizationError, InternalError, JobNotDone)
 ROLE = "the role in its certificate does not allow it"
 
 
-@trial("a member, another lead, and administrators with an expired, a foreign and a site's certificate", quick=True)
+@trial("commands of a member, another lead, and expired, foreign and site certificates", quick=True)
 def people(deploy: Deploy) -> str:
     """Each command ends with one sentence and code 2, nobody ends a party, and the lead whose job it is stops it."""
     deployment = deploy("hospital-a", "hospital-b", change={"administrators": administrators()}, variables={REST: "5"})

@@ -35,7 +35,7 @@ if os.environ.get("SURGFL_TEST_DEPLOYMENT", "").rpartition("/")[2] == {name!r}:
 """
 
 
-@trial("a server's changed program joins secure sums as a site, and changes their list of sites after a round")
+@trial("server: join secure aggregation as a site; change its list of sites")
 def ghost(deploy: Deploy) -> str:
     """Sites send nothing, and say why; of a site that does not ask whose certificate it is, every weight is read."""
     deployment = deploy()

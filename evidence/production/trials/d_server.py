@@ -49,7 +49,7 @@ NETWORK = (
 )
 
 
-@trial("a server's changed program asks sites' processes for files, and gives FLARE's commands without being asked to")
+@trial("server: request sites' files; send FLARE commands without authorisation")
 def reading(deploy: Deploy) -> str:
     """Two sites give nothing and log each refusal; a third, without the boundary, gives every file that is named."""
     deployment = deploy(change={"administrators": administrators()})

@@ -23,7 +23,7 @@ def begin(deploy: Deploy, network: Network) -> Deployment:
     return deployment
 
 
-@trial("one site has 1 Mbit/s and 5 % of frames lost, and is cut off for 20 s in a round")
+@trial("1 Mbit/s, 5 % of frames lost, cut off for 20 s")
 def slow_and_cut_for_a_while(deploy: Deploy) -> str:
     """Slower, and not a bit otherwise."""
     with Network(SITES) as network:
@@ -48,7 +48,7 @@ def slow_and_cut_for_a_while(deploy: Deploy) -> str:
             deployment.kill()
 
 
-@trial("one site's network is cut for good in a round")
+@trial("one site's network cut permanently")
 def cut_for_good(deploy: Deploy) -> str:
     """With min_sites 2 of 3 the others go on; else the job ends with one sentence, and resumes when it is mended."""
     with Network(SITES) as network:

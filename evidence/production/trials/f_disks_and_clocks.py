@@ -80,7 +80,7 @@ def alike(deployment: Deployment, name: str) -> str:
     return f"{len(first)} tensors bit-equal at all {len(deployment.sites)} sites"
 
 
-@trial("a site's disk is full after round 1, min_sites 2 of 3; two rounds later there is room again")
+@trial("a site's disk full for two rounds, min_sites 2 of 3")
 def full_disk_at_a_site(deploy: Deploy) -> str:
     """It is named alone, its own log says why, what it has stays whole, the others go on, and it returns."""
     deployment = deploy()
@@ -107,7 +107,7 @@ def full_disk_at_a_site(deploy: Deploy) -> str:
         )
 
 
-@trial("the server's disk is full after round 1; then there is room again")
+@trial("the server's run disk full, then freed")
 def full_disk_at_the_server(deploy: Deploy) -> str:
     """The job ends with one sentence that names the file, and resumes as if nothing had been."""
     deployment = deploy()
@@ -126,7 +126,7 @@ def full_disk_at_the_server(deploy: Deploy) -> str:
         return f"{kept} files whole; {equal_tensors(deployment, 'whole', 'broken')}"
 
 
-@trial("the disk of a site's whole kit is full, FLARE's own files included, and a job comes that needs all three")
+@trial("a site's whole kit disk full, job needs all sites")
 def full_disk_of_a_site(deploy: Deploy) -> str:
     """Without it go the rounds that can, and no job begins that cannot, by its name; with room again it is back."""
     deployment = deploy()
@@ -156,7 +156,7 @@ def full_disk_of_a_site(deploy: Deploy) -> str:
         return f"{count} of 6 rounds without it, 1 of 1 job refused by its name; resumed, 2 of 2 rounds with all"
 
 
-@trial("the disk of the server's whole kit is full after round 1, FLARE's own files included; then there is room again")
+@trial("the server's whole kit disk full, then freed")
 def full_disk_of_the_server(deploy: Deploy) -> str:
     """The job ends, the server lives, and when there is room the job is resumed, without a start of anything."""
     deployment = deploy()
@@ -189,7 +189,7 @@ def in_container(party: Party) -> None:
     party.prefix = (*NAMESPACE, CONTAINER, str(party.kit))
 
 
-@trial("64 MB of shared memory, and a disk that is read-only outside the kit and in its startup/ and local/")
+@trial("64 MB of shared memory; only the kit is writable, without startup/ and local/")
 def little_room(deploy: Deploy) -> str:
     """A network of 27 MB with LOCAL pieces goes its rounds all the same, and leaves nothing in the memory."""
     deployment = deploy()
@@ -227,7 +227,7 @@ def off(party: Party, seconds: int) -> None:
     party.prefix = (*NAMESPACE, OFF, str(library), f"FAKETIME={seconds:+d}s")
 
 
-@trial("clocks an hour off: a site's behind the others, the server's set back between kill and resume")
+@trial("clocks an hour off at a site and the server")
 def clocks(deploy: Deploy) -> str:
     """Nothing is decided by a clock: equal weights, and `latest` is the run that began last.
 

@@ -34,13 +34,13 @@ what they hold, and not how what is free lies scattered: without it the slopes o
 and +0.9 MB a round."""
 
 
-@trial("30 rounds of PFedSIS's network, 27 MB, at five sites")
+@trial("30 rounds of PFedSIS, 27 MB, five sites")
 def soak(deploy: Deploy) -> str:
     """Less than 1 % of the model a round from the tenth on, in every process and on every disk."""
     return soaked(deploy(*FIVE, variables=EVEN), rounds=30, since=10, share=0.01)
 
 
-@trial("8 rounds of PFedSIS's network at three sites: no tenth of the model stays")
+@trial("8 rounds of PFedSIS, three sites")
 def short_soak(deploy: Deploy) -> str:
     """Few rounds are not enough for 1 %, while caches fill; a buffer that stays of every stream is seen."""
     return soaked(deploy(variables=EVEN), rounds=8, since=4, share=0.1)

@@ -16,7 +16,7 @@ JOB = "fedavg"
 FILES = ("seq_1/left_frames/frame000.png", "seq_1/labels/frame000.png")  # of the site's video to train on
 
 
-@trial("a frame, then a label are cut off on one site's disk while a job runs, min_sites 2 of 3")
+@trial("a frame, then a label truncated at one site, min_sites 2 of 3")
 def damaged(deploy: Deploy) -> str:
     """It alone is left out, its own log names the file, the server never hears it; mended, it is back."""
     deployment = deploy()
