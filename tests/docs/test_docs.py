@@ -47,7 +47,7 @@ DOCUMENTS = [
 CARDS = [str(p.relative_to(ROOT)) for p in [*ROOT.glob("bundles/**/*.md"), *ROOT.glob("nvflare_jobs/*/*.md")]]
 COPIED = (
     "README.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "setup.cfg", "pyproject.toml", "requirements.txt", "bundles",
-    "docs", "nvflare_jobs", "shared_components", "surgfl", "tests", "evidence",
+    "docs", "examples", "nvflare_jobs", "shared_components", "surgfl", "tests", "evidence",
 )  # fmt: skip
 README_BYTES, PICTURE_BYTES, MOVING_BYTES = 8_000, 300_000, 2_000_000
 BLOCKS = {name: blocks_of(ROOT / name, name) for name in DOCUMENTS}
