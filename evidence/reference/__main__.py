@@ -13,6 +13,7 @@ from shared_components.common.atomic import write_text
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "reference"
 PAGES: Mapping[str, Callable[[], str]] = {
     "commands.md": lists.commands,
+    "presets.md": lists.presets,
     "python-api.md": lists.python_api,
     "job-settings.md": settings.job_settings,
     "site-yaml.md": settings.site_yaml,

@@ -119,3 +119,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Write a table of Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def plain_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table of Markdown without outer bars, for long pages."""
+    return "\n".join(line[2:-2] for line in table(head, rows).splitlines())

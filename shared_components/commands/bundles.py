@@ -12,14 +12,14 @@ from shared_components.experiments.shipping.bundle_files.make import (
     write_bundle,
 )
 
-HELP = "write bundles/<name>/ from bundles/<name>.yaml and what all bundles share"
+HELP = "generate bundles/<name>/ from bundles/<name>.yaml and shared files"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     only = parser.add_mutually_exclusive_group()
-    only.add_argument("--check", action="store_true", help="write nothing; fail where a file would change")
+    only.add_argument("--check", action="store_true", help="write nothing; fail if a file would change")
     only.add_argument(
-        "--zoo", type=Path, metavar="DIR", help="write a new folder of copies that need no other bundle, with model.pt"
+        "--zoo", type=Path, metavar="DIR", help="write self-contained copies with model.pt to a new folder"
     )
 
 
