@@ -15,8 +15,9 @@ import yaml
 
 import shared_components.tasks
 import surgfl
-from evidence.reference.declared import plain_table, sentences, summary, table
+from evidence.reference.declared import sentences, summary, table
 from shared_components.cli import GROUPS, build_parser
+from shared_components.core.card import Metric
 from shared_components.data.readers import find_reader, reader_names
 from shared_components.experiments.comparison.presets import PRESETS
 
@@ -50,10 +51,11 @@ def presets() -> str:
     return f"""\
 # Comparison presets
 
-Tables and figures of papers that `surgfl compare --preset NAME` repeats; `all` compares all methods that take frames of any shape.
+Tables and figures of papers that `surgfl compare --preset NAME` repeats.
+`all` compares all methods that take frames of any shape.
 [Compare methods](../how-to/compare.md) explains them.
 
-{plain_table(("Preset", "Content"), rows)}
+{table(("Preset", "Content"), rows)}
 """
 
 
@@ -67,7 +69,7 @@ def _command(name: str, parser: argparse.ArgumentParser, text: str, level: str) 
     hidden = {action for group in elsewhere for action in group._group_actions}
     rows = [_row(name, action) for action in parser._actions if action not in hidden and _is_shown(action)]
     parts = [f"{level} {name}\n\n{_sentence(_plain(text))}\n"]
-    parts += [plain_table(("Argument", "Meaning"), rows) + "\n"] if rows else []
+    parts += [table(("Argument", "Meaning"), rows) + "\n"] if rows else []
     parts += [f"Options for {_plain(f'{group.title}, {group.description}')}.\n" for group in elsewhere]
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -130,21 +132,22 @@ def tasks_and_metrics() -> str:
     """Return the page of tasks."""
     parts = [
         "# Tasks and metrics\n\nWhat a site can learn, and how it is scored. The first metric selects the best model."
+        "\n↑: higher is better, ↓: lower is better."
         "\n[Job settings](job-settings.md#tasks) lists each task's settings.\n"
     ]
     for kind, module in kinds_of_task().items():
         metrics = list(module.METRICS)
         metrics += [one for name in ("IMAGE_IOU", "COST") if (one := getattr(module, name, None))]
-        rows = [
-            (
-                f"`{one.name}`", one.label, one.unit, "higher" if one.higher_is_better else "lower",
-                _plain(module.DEFINITIONS.get(one.name, "")),
-            )
-            for one in metrics
-        ]  # fmt: skip
+        rows = [(f"`{one.name}`", _labelled(one), _plain(module.DEFINITIONS.get(one.name, ""))) for one in metrics]
         parts.append(f"## {kind}\n\n{summary(module)}\n")
-        parts.append(table(("Metric", "Label", "Unit", "Better", "Definition"), rows) + "\n")
+        parts.append(table(("Metric", "Label", "Definition"), rows) + "\n")
     return "\n".join(parts)
+
+
+def _labelled(metric: Metric) -> str:
+    """Return a metric's label, direction and unit."""
+    unit = f" ({metric.unit})" if metric.unit else ""
+    return f"{metric.label}{unit} {'↑' if metric.higher_is_better else '↓'}"
 
 
 def data_layouts() -> str:
