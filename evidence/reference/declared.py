@@ -121,6 +121,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
-def without_bars(page: str) -> str:
-    """Return a page without the outer bars of its tables, for long tables."""
-    return re.sub(r"^\| (.*) \|$", r"\1", page, flags=re.MULTILINE)
+def without_last_bars(page: str) -> str:
+    """Return a page without the last bar of each row of its tables, for long tables."""
+    return re.sub(r"^(\|.*) \|$", r"\1", page, flags=re.MULTILINE)

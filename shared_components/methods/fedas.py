@@ -59,7 +59,7 @@ def build(*, personal: Sequence[str] = HEAD, alignment_rate: float = 0.01, large
         about=About(
             label="FedAS",
             paper="Yang et al., CVPR 2024",
-            idea="The last decoder stays at the hospital, the shared weights are first aligned with the "
+            idea="The last decoder stays at the hospital, shared weights are first aligned with the "
             "site's earlier features, and sites with more Fisher information count more.",
             partition="last decoder and classifiers LOCAL, rest GLOBAL",
             objective="segmentation loss, after aligning the received base with the site's last base",

@@ -28,7 +28,7 @@ def methods_markdown() -> str:
 
     The column of sent data stays open if a method's network needs a package that is not installed.
     """
-    return "\n".join(line[2:-2] for line in as_markdown(methods_table()).splitlines()[2:])  # no outer bars
+    return "\n".join(line[:-2] for line in as_markdown(methods_table()).splitlines()[2:])  # rows need no last bar
 
 
 def _row(method: Method, network: Callable[[str], nn.Module]) -> tuple[str, ...]:

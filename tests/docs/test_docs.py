@@ -288,7 +288,7 @@ def jobs_in(document: str) -> list[dict[str, Any]]:
 
 def test_all_settings_of_a_job_and_of_its_training_are_shown():
     tables = (ROOT / "docs/reference/job-settings.md").read_text().split("\n## ")
-    job, training = (set(re.findall(r"^\[?`(\w+)`", text, re.MULTILINE)) for text in tables[:2])
+    job, training = (set(re.findall(r"^\| \[?`(\w+)`", text, re.MULTILINE)) for text in tables[:2])
     assert job == {field.name for field in fields(Job)}
     assert training == {field.name for field in fields(Training)} - {"rounds"}  # only for training at one site
     (example,) = jobs_in("docs/how-to/run-a-job.md")
