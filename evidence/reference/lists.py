@@ -38,7 +38,7 @@ def kinds_of_task() -> dict[str, ModuleType]:
 def commands() -> str:
     """Return the page of commands and options."""
     parsers = _children(build_parser())
-    parts = ["# Commands\n\nThe commands of `surgfl` and their arguments, as in `surgfl COMMAND -h`.\n"]
+    parts = ["# Commands\n\nThe commands of `surgfl` and their arguments, as `-h` prints them.\n"]
     for group, names in GROUPS.items():
         parts.append(f"## {group}\n")
         parts += [_command(f"surgfl {name}", parsers[name], parsers[name].description or "", "###") for name in names]
@@ -86,7 +86,7 @@ def _row(command: str, action: argparse.Action) -> tuple[str, str]:
     formatter = argparse.HelpFormatter(command)
     word = formatter._format_args(action, action.dest.upper()) if action.nargs != 0 else ""
     names = ", ".join(action.option_strings)
-    word = "" if word == action.dest.upper() else word  # says nothing that the option does not
+    word = "" if word == action.dest.upper() else word  # repeats the option
     shown = f"{names} {word}".strip() if names else str(action.metavar or action.dest)
     text = formatter._expand_help(action) if action.help else ""
     if action.dest == "preset":
