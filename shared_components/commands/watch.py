@@ -15,7 +15,10 @@ from shared_components.federation.step_file import read_step
 from shared_components.reporting.records import load_run
 from shared_components.reporting.watched import frame
 
-HELP = "follow a run: rounds, sites, scores, time left; exit status 0: running or finished, 1: failed, 2: none, 3: stopped"
+HELP = (
+    "follow a run: rounds, sites, scores, time left; exit status 0: running or finished, 1: failed, 2: no run, "
+    "3: stopped"
+)
 CODES = {"running": 0, "finished": 0, "stopped": 3}  # as of `surgfl job watch`; 1 for any other end
 _EVERY = 2.0  # seconds between two looks
 
