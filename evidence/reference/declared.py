@@ -119,3 +119,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Write a table of Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def without_last_bars(page: str) -> str:
+    """Return a page without the last bar of each row of its tables, for long tables."""
+    return re.sub(r"^(\|.*) \|$", r"\1", page, flags=re.MULTILINE)

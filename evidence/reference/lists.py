@@ -17,7 +17,9 @@ import shared_components.tasks
 import surgfl
 from evidence.reference.declared import sentences, summary, table
 from shared_components.cli import GROUPS, build_parser
+from shared_components.core.card import Metric
 from shared_components.data.readers import find_reader, reader_names
+from shared_components.experiments.comparison.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTENSION_POINTS = (
@@ -39,8 +41,22 @@ def commands() -> str:
     parts = ["# Commands\n\nThe commands of `surgfl` and their arguments, as `-h` prints them.\n"]
     for group, names in GROUPS.items():
         parts.append(f"## {group}\n")
-        parts += [_command(f"surgfl {name}", parsers[name], "###") for name in names]
+        parts += [_command(f"surgfl {name}", parsers[name], parsers[name].description or "", "###") for name in names]
     return "\n".join(parts)
+
+
+def presets() -> str:
+    """Return the page of the presets of `surgfl compare`."""
+    rows = [(f"`{name}`", _plain(preset.title.removeprefix("Layout of "))) for name, preset in PRESETS.items()]
+    return f"""\
+# Comparison presets
+
+Tables and figures of papers that `surgfl compare --preset NAME` repeats.
+`all` compares all methods that take frames of any shape.
+[Compare methods](../how-to/compare.md) explains them.
+
+{table(("Preset", "Content"), rows)}
+"""
 
 
 def _children(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -48,21 +64,35 @@ def _children(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPar
     return dict(found[0].choices) if found else {}
 
 
-def _command(name: str, parser: argparse.ArgumentParser, level: str) -> str:
-    formatter = argparse.HelpFormatter(name)
-    rows = []
-    for action in parser._actions:
-        if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction):
-            word = formatter._format_args(action, action.dest.upper()) if action.nargs != 0 else ""
-            names = ", ".join(action.option_strings)
-            shown = f"{names} {word}".strip() if names else str(action.metavar or action.dest)
-            text = formatter._expand_help(action) if action.help else ""
-            rows.append((f"`{shown}`", _plain(text) + (" (required)" if action.required and names else "")))
-    text = _sentence(_plain(parser.description or ""))
-    parts = [f"{level} {name}\n\n{text}\n"]
+def _command(name: str, parser: argparse.ArgumentParser, text: str, level: str) -> str:
+    elsewhere = [group for group in parser._action_groups if group.description]
+    hidden = {action for group in elsewhere for action in group._group_actions}
+    rows = [_row(name, action) for action in parser._actions if action not in hidden and _is_shown(action)]
+    parts = [f"{level} {name}\n\n{_sentence(_plain(text))}\n"]
     parts += [table(("Argument", "Meaning"), rows) + "\n"] if rows else []
-    parts += [_command(f"{name} {child}", one, f"{level}#") for child, one in _children(parser).items()]
+    parts += [f"Options for {_plain(f'{group.title}, {group.description}')}.\n" for group in elsewhere]
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for one in action._choices_actions:
+                parts.append(_command(f"{name} {one.dest}", action.choices[one.dest], one.help or "", f"{level}#"))
     return "\n".join(parts)
+
+
+def _is_shown(action: argparse.Action) -> bool:
+    return not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
+
+
+def _row(command: str, action: argparse.Action) -> tuple[str, str]:
+    formatter = argparse.HelpFormatter(command)
+    word = formatter._format_args(action, action.dest.upper()) if action.nargs != 0 else ""
+    names = ", ".join(action.option_strings)
+    word = "" if word == action.dest.upper() else word  # repeats the option
+    shown = f"{names} {word}".strip() if names else str(action.metavar or action.dest)
+    text = formatter._expand_help(action) if action.help else ""
+    if action.dest == "preset":
+        text = f"table or figure of a paper, see [presets](presets.md); default: {action.default}"
+        return f"`{shown}`", text
+    return f"`{shown}`", _plain(text) + (" (required)" if action.required and names else "")
 
 
 def _plain(text: str) -> str:
@@ -102,21 +132,22 @@ def tasks_and_metrics() -> str:
     """Return the page of tasks."""
     parts = [
         "# Tasks and metrics\n\nWhat a site can learn, and how it is scored. The first metric selects the best model."
+        "\n↑: higher is better, ↓: lower is better."
         "\n[Job settings](job-settings.md#tasks) lists each task's settings.\n"
     ]
     for kind, module in kinds_of_task().items():
         metrics = list(module.METRICS)
         metrics += [one for name in ("IMAGE_IOU", "COST") if (one := getattr(module, name, None))]
-        rows = [
-            (
-                f"`{one.name}`", one.label, one.unit, "higher" if one.higher_is_better else "lower",
-                _plain(module.DEFINITIONS.get(one.name, "")),
-            )
-            for one in metrics
-        ]  # fmt: skip
+        rows = [(f"`{one.name}`", _labelled(one), _plain(module.DEFINITIONS.get(one.name, ""))) for one in metrics]
         parts.append(f"## {kind}\n\n{summary(module)}\n")
-        parts.append(table(("Metric", "Label", "Unit", "Better", "Definition"), rows) + "\n")
+        parts.append(table(("Metric", "Label", "Definition"), rows) + "\n")
     return "\n".join(parts)
+
+
+def _labelled(metric: Metric) -> str:
+    """Return a metric's label, direction and unit."""
+    unit = f" ({metric.unit})" if metric.unit else ""
+    return f"{metric.label}{unit} {'↑' if metric.higher_is_better else '↓'}"
 
 
 def data_layouts() -> str:

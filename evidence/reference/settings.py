@@ -18,6 +18,10 @@ from shared_components.federation.secure_sums.job_section import SecureSums
 from shared_components.federation.setup.find_site import SYNTHETIC as DEFAULTS
 from shared_components.federation.setup.limits import Demand, Limits
 
+SHARED = {
+    name: text for name, text in (sentences(sample_spec) | sentences(prompting_of)).items()
+    if name not in ("kind", "targets", "spec")
+}  # fmt: skip
 PAGE_SECTIONS = ("training", "tasks", "synthetic", "privacy", "secure_sums")
 
 
@@ -43,7 +47,13 @@ Defaults are the library's; a bundle's `train.yaml` and `paper.yaml` replace som
 
 ## tasks
 
-{chr(10).join(_task_section(kind) for kind in kinds_of_task())}
+{chr(10).join(map(_task_section, kinds_of_task()))}
+### Samples and prompts
+
+Settings that several tasks share.
+
+{_shared_settings()}
+
 ## synthetic
 
 {table(HEAD, synthetic)}
@@ -63,14 +73,28 @@ Defaults are the library's; a bundle's `train.yaml` and `paper.yaml` replace som
 
 
 def _task_section(kind: str) -> str:
-    build = kinds_of_task()[kind].build
-    said = sentences(build) | sentences(sample_spec) | sentences(prompting_of)
+    said = sentences(kinds_of_task()[kind].build)
     rows = [
-        (f"`{name}`", said[name], default_words(one.default))
-        for name, one in inspect.signature(build).parameters.items()
-        if name != "classes"
+        (f"`{name}`", said[name], default_words(default))
+        for name, default in _defaults(kind).items()
+        if name not in SHARED
     ]
     return f"### {kind}\n\n{table(HEAD[:3], rows)}\n"
+
+
+def _shared_settings() -> str:
+    defaults = {kind: _defaults(kind) for kind in kinds_of_task()}
+    rows = []
+    for name, meaning in SHARED.items():
+        kinds = [kind for kind, own in defaults.items() if name in own]
+        (default,) = {default_words(defaults[kind][name]) for kind in kinds}
+        rows.append((f"`{name}`", meaning, default, "all" if len(kinds) == len(defaults) else ", ".join(kinds)))
+    return table((*HEAD[:3], "Tasks"), rows)
+
+
+def _defaults(kind: str) -> dict[str, object]:
+    parameters = inspect.signature(kinds_of_task()[kind].build).parameters
+    return {name: one.default for name, one in parameters.items() if name != "classes"}
 
 
 def site_yaml() -> str:

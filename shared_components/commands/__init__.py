@@ -40,26 +40,28 @@ def named_values(option: str, texts: Sequence[str], example: str, *, empty: bool
 def add_clip(parser: ArgumentParser, frames: str) -> None:
     """Declare `--frames` and `--interval` of a clip."""
     parser.add_argument("--frames", type=int, default=1, help=frames)
-    parser.add_argument("--interval", type=float, default=0.0, help="seconds between the frames of a clip")
+    parser.add_argument("--interval", type=float, default=0.0, help="seconds between frames of a clip")
 
 
 def add_model(parser: ArgumentParser) -> None:
     """Declare `--bundle`, `--model` and `--site` of a trained model."""
-    parser.add_argument("--bundle", default="pvt_fpn", metavar="NAME", help="default: %(default)s")
-    parser.add_argument("--model", type=Path, metavar="FILE", help="a checkpoint; default: the bundle's own")
+    parser.add_argument("--bundle", default="pvt_fpn", metavar="NAME", help="bundle; default: %(default)s")
+    parser.add_argument("--model", type=Path, metavar="FILE", help="checkpoint; default: the shipped weights")
     parser.add_argument(
-        "--site", type=Path, metavar="FILE", help="site.yaml of the site where it is used, for a model that knows none"
+        "--site", type=Path, metavar="FILE", help="site.yaml of the hospital, for a model that stores no site"
     )
 
 
 def add_device(parser: ArgumentParser) -> None:
     """Declare `--device`."""
-    parser.add_argument("--device", default="auto", metavar="NAME", help="such as cpu, cuda:1 or mps; default: a GPU")
+    parser.add_argument(
+        "--device", default="auto", metavar="NAME", help="such as cpu, cuda:1 or mps; default: a GPU if there is one"
+    )
 
 
 def add_place(parser: ArgumentParser, which: str = "") -> None:
     """Declare `place`, where runs are kept; ``which`` says what is done with them."""
-    kinds = "of the simulator, or a folder of state, a comparison or a startup kit"
+    kinds = "simulator workspace, state folder, comparison or startup kit"
     parser.add_argument(
         "place", nargs="?", type=Path, default=Path("ws"), metavar="WORKSPACE",
         help=f"{kinds}{which}; default: %(default)s",

@@ -35,37 +35,36 @@ DESCRIPTION = (
 
 def add_description(parser: argparse._ActionsContainer) -> None:
     """Declare the options that describe a folder."""
-    parser.add_argument("--yes", action="store_true", help="ask nothing: take what is proposed")
-    parser.add_argument("--dataset", choices=source_names(), metavar="NAME", help="default: what the folder looks like")
-    parser.add_argument("--images", metavar="PATH", help="where images or videos lie, such as '{video}/frames'")
-    parser.add_argument("--masks", metavar="PATH", help="where masks lie, such as '{video}/labels'")
+    parser.add_argument("--yes", action="store_true", help="accept all proposals without asking")
+    parser.add_argument("--dataset", choices=source_names(), metavar="NAME", help="data layout; default: detected")
+    parser.add_argument("--images", metavar="PATH", help="path of images or videos, such as '{video}/frames'")
+    parser.add_argument("--masks", metavar="PATH", help="path of masks, such as '{video}/labels'")
     parser.add_argument(
-        "--id", action="append", default=[], metavar="VALUE=NAME", help="what a value of the masks is; once for each"
+        "--id", action="append", default=[], metavar="VALUE=NAME", help="class name of a mask value; repeatable"
     )
-    parser.add_argument(
-        "--name", help=f"of the site; default: the folder's, of a folder {VOLUMES} that of the one above"
-    )
+    parser.add_argument("--name", help=f"site name; default: the folder's name, or its parent's for a folder {VOLUMES}")
     for split in SPLITS:
-        parser.add_argument(f"--{split}", metavar="VIDEOS", help=f"videos of split {split!r}, with commas between")
-    parser.add_argument("--frame-interval", type=int, metavar="N", help="take every n-th labelled frame; default: 1")
-    parser.add_argument("--rate", type=float, metavar="R", help="frames a second; default: a video file's own")
+        parser.add_argument(f"--{split}", metavar="VIDEOS", help=f"{split} videos, separated by commas")
+    parser.add_argument("--frame-interval", type=int, metavar="N", help="use every n-th labelled frame; default: 1")
+    parser.add_argument("--rate", type=float, metavar="R", help="frames per second; default: from the video file")
+    parser.add_argument("--first-frame", type=int, choices=(0, 1), help="number of the first frame in mask names")
     parser.add_argument(
-        "--first-frame", type=int, choices=(0, 1), help="number of a video's first frame in masks' names"
+        "--partly-labelled",
+        action=argparse.BooleanOptionalAction,
+        help="allow images without masks or volumes without labels",
     )
+    parser.add_argument("--axes", choices=("header", "stored"), help="axes of NIfTI volumes; default: header")
     parser.add_argument(
-        "--partly-labelled", action=argparse.BooleanOptionalAction, help="may images lack masks, or volumes labels?"
+        "--threshold", type=float, metavar="SHARE", help="smallest share of a class in a pixel of a smoothed mask edge"
     )
-    parser.add_argument("--axes", choices=("header", "stored"), help="of NIfTI volumes; default: as the header says")
+    parser.add_argument("--mask-numbers", metavar="WHAT", help="mask numbers count: frames, fps=1 or every=25")
+    parser.add_argument(OPTION, action="store_true", help="accept left-out files without asking")
+    parser.add_argument("--text", help="text that describes the site; not sent unless published")
     parser.add_argument(
-        "--threshold", type=float, metavar="SHARE",
-        help="of a pixel on a smoothed edge of a mask, from which it is of a class",
-    )  # fmt: skip
-    parser.add_argument(
-        "--mask-numbers", metavar="WHAT", help="what masks of a video are numbered by: frames, fps=1 or every=25"
+        "--publish",
+        metavar="ITEMS",
+        help=f"items to send to other parties: {', '.join(PUBLISHABLE)}, or none; default: style",
     )
-    parser.add_argument(OPTION, action="store_true", help="accept that files are left out, without being asked")
-    parser.add_argument("--text", help="a line that describes the site; it stays there unless published")
-    parser.add_argument("--publish", metavar="ITEMS", help=f"of {', '.join(PUBLISHABLE)}, or none; default: style")
 
 
 def describe(args: argparse.Namespace, out: Path) -> dict[str, Any]:

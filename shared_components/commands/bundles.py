@@ -7,14 +7,14 @@ from shared_components.commands import report_generated
 from shared_components.weights.bundle_files.copies import write_zoo
 from shared_components.weights.bundle_files.make import check_weights, described_bundles, outdated_files, write_bundle
 
-HELP = "write bundles/<name>/ from bundles/<name>.yaml and what all bundles share"
+HELP = "generate bundles/<name>/ from bundles/<name>.yaml and shared files"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     only = parser.add_mutually_exclusive_group()
-    only.add_argument("--check", action="store_true", help="write nothing; fail where a file would change")
+    only.add_argument("--check", action="store_true", help="write nothing; fail if a file would change")
     only.add_argument(
-        "--zoo", type=Path, metavar="DIR", help="write a new folder of copies that need no other bundle, with model.pt"
+        "--zoo", type=Path, metavar="DIR", help="write self-contained copies with model.pt to a new folder"
     )
 
 

@@ -21,14 +21,14 @@ from shared_components.weights.bundle_files.make import check_with_sharing, writ
 from shared_components.weights.shipping.calibrating import calibrate
 from shared_components.weights.shipping.weights import real_sites
 
-HELP = "calibrate the weights of a bundle: when a video is unlike what they have learnt, and their probabilities"
+HELP = "calibrate a bundle's weights: probabilities, and the warning about unlike video"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("bundle", help="whose shipped weights; those that share them get the same card")
+    parser.add_argument("bundle", help="bundle with shipped weights; bundles that share them get the same card")
     parser.add_argument(
         "--real", action="append", default=[], metavar="NAME=site.yaml",
-        help="a site of real frames to measure false alarms on, and its name in the card; may be repeated",
+        help="real site for the false-alarm rate, and its name in the card; repeatable",
     )  # fmt: skip
 
 

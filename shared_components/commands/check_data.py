@@ -19,14 +19,14 @@ from shared_components.data.samples import SampleSpec, samples
 from shared_components.data.site import Site, SiteError
 from shared_components.data.site_file import load_site, without_site
 
-HELP = "read every file of the sites and list what must be put right"
+HELP = "read every file of the sites and list the errors"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "paths", nargs="+", type=Path, metavar="SITE", help="a site.yaml, or a folder with one or with sites"
+        "paths", nargs="+", type=Path, metavar="SITE", help="site.yaml, or a folder with site.yaml or sites"
     )
-    add_clip(parser, "frames of a clip, where the task asks for clips")
+    add_clip(parser, "frames per clip, for tasks on clips")
     parser.add_argument("--fast", action="store_true", help="only check that the files exist")
 
 

@@ -31,50 +31,59 @@ from shared_components.networks.bundle_config import bundle_for
 from shared_components.reporting.tables import as_markdown
 
 MOST_SEEDS = 1000
-HELP = "train several methods on the same sites and write the papers' tables"
+HELP = "train several methods on the same sites and write tables, charts and a page"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     names = ", ".join([*presets.PRESETS, "all"])
-    what.add_argument("--preset", default="pfedsis-table1", help=f"{names}; default: %(default)s")
-    what.add_argument("--methods", metavar="A,B,...", help="methods, or jobs of nvflare_jobs, instead of a preset")
-    parser.add_argument("--scale", default="small", choices=plan.SCALES, help="default: %(default)s")
-    parser.add_argument("--seeds", default="3", metavar="N or A,B,...", help="how many, or which; default: 3")
+    what.add_argument(
+        "--preset",
+        default="pfedsis-table1",
+        metavar="NAME",
+        help=f"table or figure of a paper: {names}; default: %(default)s",
+    )
+    what.add_argument("--methods", metavar="A,B,...", help="methods or jobs, instead of a preset")
+    parser.add_argument("--scale", default="small", choices=plan.SCALES, help="size of the runs; default: %(default)s")
+    parser.add_argument(
+        "--seeds", default="3", metavar="N or A,B,...", help="number of seeds, or the seeds; default: 3"
+    )
     parser.add_argument(
         "--sites", type=Path, metavar="DIR", help="folder with <site>/site.yaml; default: synthetic sites"
     )
     parser.add_argument(
-        "--held-out", default="", metavar="SITE", help="the one of --sites that never trains, or a site.yaml"
+        "--held-out", default="", metavar="SITE", help="site of --sites that never trains, or a site.yaml"
     )
     parser.add_argument(
-        "--server", type=Path, metavar="FILE", help="site.yaml of the server's own frames, for rows that use them"
+        "--server", type=Path, metavar="FILE", help="site.yaml of the server's frames, for rows that need them"
     )
-    parser.add_argument("--out", type=Path, default=Path("comparison"), help="default: %(default)s")
-    parser.add_argument("--jobs", type=int, metavar="N", help="runs side by side; default: what fits")
-    parser.add_argument("--threads", type=int, default=1, help="of each run; default: %(default)s")
-    parser.add_argument("--rounds", type=int)
-    parser.add_argument("--iterations", type=int, help="local steps of a round")
-    parser.add_argument("--batch-size", type=int)
-    parser.add_argument("--learning-rate", type=float)
-    parser.add_argument("--optimizer", choices=get_args(Optimizer), help="of local steps; default: the bundle's")
-    parser.add_argument("--size", metavar="HxW", help="of the network's input, multiples of 32")
-    parser.add_argument("--bundle", default="", metavar="NAME", help="of rows that name none; default: the method's")
+    parser.add_argument("--out", type=Path, default=Path("comparison"), help="output folder; default: %(default)s")
+    parser.add_argument("--jobs", type=int, metavar="N", help="parallel runs; default: as many as fit")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads per run; default: %(default)s")
+    parser.add_argument("--rounds", type=int, help="communication rounds")
+    parser.add_argument("--iterations", type=int, help="local steps per round")
+    parser.add_argument("--batch-size", type=int, help="batch size")
+    parser.add_argument("--learning-rate", type=float, help="learning rate")
+    parser.add_argument("--optimizer", choices=get_args(Optimizer), help="local optimizer; default: the bundle's")
+    parser.add_argument("--size", metavar="HxW", help="input size of the network, multiples of 32")
+    parser.add_argument(
+        "--bundle", default="", metavar="NAME", help="bundle of rows without their own; default: the method's"
+    )
     parser.add_argument(
         "--network", action="append", default=[], metavar="KEY=VALUE",
-        help="argument of the bundle's network, or its class; may be repeated",
+        help="network argument, or class; repeatable",
     )  # fmt: skip
     parser.add_argument(
-        "--start", metavar="random|rendered|PATH",
-        help="what networks begin from: the seed, the weights that bundles ship, or a file; default: the preset's own, "
-        "or rendered",
-    )  # fmt: skip
+        "--start",
+        metavar="random|rendered|PATH",
+        help="initial weights: random, rendered (shipped) or a file; default: the preset's, or rendered",
+    )
     parser.add_argument(
         "--start-of", action="append", default=[], metavar="START=FILE",
-        help=f"weights that the rows of {', '.join(starts.GIVEN)} begin from; may be repeated",
+        help=f"weights for rows that start from {', '.join(starts.GIVEN)}; repeatable",
     )  # fmt: skip
     parser.add_argument(
-        "--argument", action="append", default=[], metavar="METHOD.KEY=VALUE", help="of a method; may be repeated"
+        "--argument", action="append", default=[], metavar="METHOD.KEY=VALUE", help="argument of a method; repeatable"
     )
 
 

@@ -21,7 +21,7 @@ _ZSH = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS, help="zsh takes bash's by its bashcompinit")
+    parser.add_argument("shell", choices=SHELLS, help="bash, or zsh with bashcompinit")
 
 
 def run(args: argparse.Namespace) -> int:

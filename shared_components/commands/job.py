@@ -14,33 +14,43 @@ from shared_components.reporting.tables import Table, as_text
 if TYPE_CHECKING:
     from shared_components.flare.admin import Administrator, Listed
 
-HELP = "submit, list, watch, stop and fetch jobs of a provisioned federation"
+HELP = "submit, list, watch, stop and fetch jobs of a federation"
 CODES = {"finished": 0, "failed": 1, "stopped": 3, "lost": 4}
 LOST = "the server ended while it ran; submit it again with --resume to go on with its run"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="ACTION")
-    submit = verbs.add_parser("submit", help="submit a job, and print its id")
-    submit.add_argument("job", metavar="METHOD_OR_FOLDER", help="a shipped job's name, or a job folder")
+    submit = verbs.add_parser("submit", help="submit a job and print its id")
+    submit.add_argument("job", metavar="METHOD_OR_FOLDER", help="name of a shipped job, or a job folder")
     submit.add_argument(
-        "--resume", nargs="?", const=LATEST, metavar="JOB_ID or RUN",
-        help="go on with the run of an earlier job; without a value with the newest run",
-    )  # fmt: skip
+        "--resume",
+        nargs="?",
+        const=LATEST,
+        metavar="JOB_ID or RUN",
+        help="continue the run of an earlier job; without a value, the newest run",
+    )
     submit.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE",
-        help="of the job's settings, such as rounds=5 or training.iterations=10; may be repeated",
-    )  # fmt: skip
-    submit.add_argument("--watch", action="store_true", help="and watch it to its end")
-    verbs.add_parser("list", help="list the jobs, and what became of each")
-    watch = verbs.add_parser("watch", help="print its lines until it ends; 0: finished, 1: failed, 3: stopped, 4: lost")
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="job setting, such as rounds=5 or training.iterations=10; repeatable",
+    )
+    submit.add_argument("--watch", action="store_true", help="watch the job until it ends")
+    verbs.add_parser("list", help="list all jobs and their states")
+    watch = verbs.add_parser(
+        "watch", help="watch a job until it ends; exit status 0: finished, 1: failed, 3: stopped, 4: lost"
+    )
     stop = verbs.add_parser("stop", help="stop a job for all sites")
-    fetch = verbs.add_parser("fetch", help="download an ended job's report and models")
-    fetch.add_argument("--out", type=Path, default=Path("."), metavar="FOLDER", help="default: this folder")
+    fetch = verbs.add_parser("fetch", help="download the report and models of a finished job")
+    fetch.add_argument(
+        "--out", type=Path, default=Path("."), metavar="FOLDER", help="output folder; default: the current folder"
+    )
     for one in (watch, stop, fetch):
-        one.add_argument("job", metavar="JOB_ID")
+        one.add_argument("job", metavar="JOB_ID", help="id of the job")
     for one in verbs.choices.values():
-        one.add_argument("--admin", type=Path, required=True, metavar="KIT", help="an administrator's startup kit")
+        one.add_argument("--admin", type=Path, required=True, metavar="KIT", help="administrator's startup kit")
 
 
 def run(args: argparse.Namespace) -> int:

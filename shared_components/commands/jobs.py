@@ -6,11 +6,11 @@ from shared_components.commands import report_generated
 from shared_components.flare.deployment.job_files import outdated_files, write_jobs
 from shared_components.flare.deployment.job_folder import jobs_folder
 
-HELP = "write nvflare_jobs/<method>/ from nvflare_jobs/jobs.yaml"
+HELP = "generate nvflare_jobs/<name>/ from nvflare_jobs/jobs.yaml"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a file would change")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file would change")
 
 
 def run(args: argparse.Namespace) -> int:

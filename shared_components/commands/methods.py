@@ -12,13 +12,13 @@ from shared_components.core.training import unfit
 from shared_components.networks.bundle_config import weightless
 from shared_components.reporting.methods import MARKS, methods_markdown
 
-HELP = "print the table of methods: partition, objective, aggregator, what leaves a site"
+HELP = "print the table of methods: partition, objective, aggregator, data sent"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--write", type=Path, metavar="FILE", help="replace the table between its marks in FILE")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="replace the marked table in FILE")
     parser.add_argument(
-        "--network", metavar="BUNDLE", help="say which methods fit the network of a bundle, or of a network_def '{...}'"
+        "--network", metavar="BUNDLE", help="list the methods that fit a bundle's network, or a network_def '{...}'"
     )
 
 

@@ -7,13 +7,13 @@ from shared_components.commands import add_model, open_model
 from shared_components.core.trained_model import Trained
 from shared_components.networks.onnx_file import OnnxError, export_onnx
 
-HELP = "write a model as ONNX with free batch, height and width, and compare it with PyTorch"
+HELP = "export a model to ONNX with dynamic batch, height and width, and compare it with PyTorch"
 SMALL = (64, 96)  # compared beside the model's own size
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--out", type=Path, metavar="FILE", help="default: <bundle>.onnx, here")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="output file; default: <bundle>.onnx")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -26,20 +26,20 @@ from shared_components.reporting.tables import Table, as_text
 if TYPE_CHECKING:
     from shared_components.flare.class_allow_list import Policy
 
-HELP = "say which classes of a job a site refuses, whether it brings code, and what would leave the site"
+HELP = "show the classes of a job that a site refuses, its code, and the data that would leave the site"
 CLASSES = ("background", "a", "b", "c")  # where no site is given
 LEAVES = {True: "yes", False: "no", None: "may"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("job", metavar="JOB_FOLDER_OR_METHOD", help="a FLARE job folder, or a method's name")
+    parser.add_argument("job", metavar="JOB_FOLDER_OR_METHOD", help="FLARE job folder, or a method's name")
     lists = parser.add_mutually_exclusive_group()
-    lists.add_argument("--kit", type=Path, help="a startup kit: its list of classes, and whether it allows code")
-    lists.add_argument(
-        "--allow-list", type=Path, metavar="FILE", help="a resources.json, or a list like the one that ships here"
+    lists.add_argument("--kit", type=Path, help="startup kit to check: its allow-list, and whether it allows code")
+    lists.add_argument("--allow-list", type=Path, metavar="FILE", help="resources.json, or an allow-list")
+    parser.add_argument(
+        "--site", type=Path, metavar="SITE_YAML", help="site.yaml whose data, consent and limits are checked"
     )
-    parser.add_argument("--site", type=Path, metavar="SITE_YAML", help="whose data, consent and limits count")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what leaves there as well")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the outgoing data to this file")
 
 
 def run(args: argparse.Namespace) -> int:

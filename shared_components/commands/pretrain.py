@@ -21,37 +21,53 @@ _SIZES = ("96x128:6000", "192x256:3000")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("bundle", help="whose network: a folder of bundles/")
-    add("--out", type=Path, required=True, help="folder of the weights; one with a state is gone on with")
-    add("--task", default="segmentation", help="what is learnt (default: %(default)s)")
-    add("--start", default="random", help="random, rendered (the weights that the bundle ships) or a path")
-    add("--size", action="append", metavar="HxW:STEPS", help=f"sizes in turn; default: {', '.join(_SIZES)}")
-    add("--seed", type=int, default=2022, help="default: %(default)s")
-    add("--batch-size", type=int, default=8, help="default: %(default)s")
+    add("bundle", help="bundle whose network is trained")
+    add("--out", type=Path, required=True, help="output folder; continues if it contains a state")
+    add("--task", default="segmentation", help="kind of task; default: %(default)s")
+    add("--start", default="random", help="initial weights: random, rendered (shipped) or a path; default: %(default)s")
     add(
-        "--frames", type=int, default=10,
-        help="samples of each video; as many batches in turn show it (default: %(default)s)",
-    )  # fmt: skip
-    add(
-        "--clip", type=int, default=2, help="its frames at most, where a network follows objects (default: %(default)s)"
+        "--size",
+        action="append",
+        metavar="HxW:STEPS",
+        help=f"sizes and steps, in order; repeatable; default: {', '.join(_SIZES)}",
     )
-    add("--objects", type=int, default=3, help="of such a clip at most (default: %(default)s)")
-    add("--learning-rate", type=float, default=1e-3, help="the highest one (default: %(default)s)")
-    add("--colour", type=float, default=0.6, help="strength of changed colours, 0 to 1 (default: %(default)s)")
+    add("--seed", type=int, default=2022, help="random seed; default: %(default)s")
+    add("--batch-size", type=int, default=8, help="batch size; default: %(default)s")
+    add("--frames", type=int, default=10, help="samples per video, each in another batch; default: %(default)s")
     add(
-        "--number", action="append", default=[], metavar="NAME=VALUE",
-        help="of the task's loss, instead of the bundle's, such as balance=0.5",
-    )  # fmt: skip
+        "--clip",
+        type=int,
+        default=2,
+        help="maximum clip length, for networks that follow objects; default: %(default)s",
+    )
+    add("--objects", type=int, default=3, help="maximum number of objects in such a clip; default: %(default)s")
+    add("--learning-rate", type=float, default=1e-3, help="maximum learning rate; default: %(default)s")
+    add("--colour", type=float, default=0.6, help="strength of colour augmentation, 0 to 1; default: %(default)s")
     add(
-        "--looks", default="", metavar="A,B,...",
-        help="looks to cycle through; surgery-*, microscope-*, flexible-* and random-*: a new one per video (default: "
-        "random-*)",
-    )  # fmt: skip
-    add("--precision", choices=("float32", "bf16"), help="default: bf16 where the machine has it")
-    add("--threads", type=int, help="of this process; default: all cores")
-    add("--workers", type=int, help="processes that render ahead; default: 0, with a GPU up to 16")
-    add("--save-every", type=int, default=500, metavar="STEPS", help="default: %(default)s")
-    add("--check-every", type=int, default=1000, metavar="STEPS", help="default: %(default)s")
+        "--number",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="setting of the task's loss, such as balance=0.5; repeatable",
+    )
+    add(
+        "--looks",
+        default="",
+        metavar="A,B,...",
+        help="looks to cycle through; surgery-*, microscope-*, flexible-* and random-* draw a new look per video; "
+        "default: random-*",
+    )
+    add(
+        "--precision",
+        choices=("float32", "bf16"),
+        help="precision of the forward pass; default: bf16 if the hardware supports it",
+    )
+    add("--threads", type=int, help="CPU threads of the training process; default: all cores")
+    add("--workers", type=int, help="rendering processes; default: 0, with a GPU up to 16")
+    add("--save-every", type=int, default=500, metavar="STEPS", help="steps between saved states; default: %(default)s")
+    add(
+        "--check-every", type=int, default=1000, metavar="STEPS", help="steps between validations; default: %(default)s"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from shared_components.common.atomic import write_text
 from shared_components.flare.deployment.federation_file import EXAMPLE, Federation, load_federation
 from shared_components.flare.deployment.kits import Kit
 
-HELP = "make startup kits for a server, sites and administrators from one small YAML"
+HELP = "make startup kits for a server, sites and administrators from one YAML file"
 START = "start it with startup/start.sh"
 VARIABLE = "SURGFL_CA_PASSPHRASE"
 NEXT = {
@@ -22,23 +22,26 @@ NEXT = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", type=Path, metavar="FEDERATION.yaml", help="who takes part")
-    parser.add_argument("--example", type=Path, metavar="FILE", help="write an example to fill in, and end")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="of the kits and of their authority, 'ca'")
+    parser.add_argument("file", nargs="?", type=Path, metavar="FEDERATION.yaml", help="the parties of the federation")
+    parser.add_argument("--example", type=Path, metavar="FILE", help="write an example file and exit")
     parser.add_argument(
-        "--add", action="store_true", help="make kits for those in the file who have none; all others stay valid"
+        "--out", type=Path, metavar="FOLDER", help="output folder of the kits and the certificate authority"
     )
+    parser.add_argument("--add", action="store_true", help="make kits only for new parties; existing kits stay valid")
     parser.add_argument(
-        "--renew", action="append", default=[], metavar="NAME",
-        help="make another kit for a party whose certificate ends; may be repeated, and goes with --add",
-    )  # fmt: skip
-    parser.add_argument(
-        "--encrypt", action="store_true", help="encrypt the authority's key with a passphrase, which is asked for"
+        "--renew",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="with --add: make a new kit for a party whose certificate expires; repeatable",
     )
+    parser.add_argument("--encrypt", action="store_true", help="encrypt the authority's key; asks for a passphrase")
     parser.add_argument(
-        "--passphrase-file", type=Path, metavar="FILE",
-        help=f"of the authority's key, instead of asking; so does the environment variable {VARIABLE}",
-    )  # fmt: skip
+        "--passphrase-file",
+        type=Path,
+        metavar="FILE",
+        help=f"file with the passphrase; alternative: environment variable {VARIABLE}",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

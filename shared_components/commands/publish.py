@@ -5,12 +5,12 @@ from pathlib import Path
 
 from shared_components.weights.bundle_files.copies import publish
 
-HELP = "write a bundle with its weights as a folder for the Hugging Face hub, with a model card"
+HELP = "write a bundle with weights and model card as a folder for the Hugging Face Hub"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("bundle", metavar="BUNDLE", help="one that ships weights, such as pvt_fpn")
-    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="a new or empty one")
+    parser.add_argument("bundle", metavar="BUNDLE", help="bundle with shipped weights, such as pvt_fpn")
+    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="new or empty output folder")
 
 
 def run(args: argparse.Namespace) -> int:

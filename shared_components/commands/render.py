@@ -33,33 +33,32 @@ OF_NO_SET = ("sites", "looks", "tasks", "clip", "interval", "videos", "dense", "
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, required=True, help="folder that gets site-1, site-2, ...")
-    parser.add_argument("--sites", type=int, default=3, help="number of sites (default 3)")
+    parser.add_argument("--out", type=Path, required=True, help="output folder for site-1, site-2, ...")
+    parser.add_argument("--sites", type=int, default=3, help="number of sites; default: 3")
     parser.add_argument(
-        "--looks", default=",".join(SITE_LOOKS),
-        help=f"looks to cycle through, of {', '.join(LOOKS)}, or drawn from a number: {DRAWN}",
-    )  # fmt: skip
-    parser.add_argument(
-        "--tasks", help=f"tasks to cycle through, of {', '.join(TARGETS)} (default: those of the layouts)"
+        "--looks", default=",".join(SITE_LOOKS), help=f"looks to cycle through: {', '.join(LOOKS)}, {DRAWN}"
     )
-    parser.add_argument("--clip", type=int, default=1, help="frames of a clip: write those before, too")
-    parser.add_argument("--interval", type=float, default=0.0, help="seconds between the frames of a clip")
-    parser.add_argument("--frames", type=int, default=20, help="frames per video (default 20)")
-    parser.add_argument("--videos", default="4,1,1", help="videos for train,validation,test (default 4,1,1)")
-    parser.add_argument("--height", type=int, default=256)
-    parser.add_argument("--width", type=int, default=320)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--dense", action="store_true", help="give every frame of a clip its labels")
+    parser.add_argument("--tasks", help=f"tasks to cycle through: {', '.join(TARGETS)}; default: the layout's task")
+    parser.add_argument("--clip", type=int, default=1, help="frames per clip; earlier frames are written, too")
+    parser.add_argument("--interval", type=float, default=0.0, help="seconds between frames of a clip")
+    parser.add_argument("--frames", type=int, default=20, help="frames per video; default: 20")
+    parser.add_argument("--videos", default="4,1,1", help="number of train,validation,test videos; default: 4,1,1")
+    parser.add_argument("--height", type=int, default=256, help="frame height; default: %(default)s")
+    parser.add_argument("--width", type=int, default=320, help="frame width; default: %(default)s")
+    parser.add_argument("--seed", type=int, default=0, help="random seed; default: %(default)s")
+    parser.add_argument("--dense", action="store_true", help="label every frame of a clip")
     parser.add_argument(
-        "--layout", default="auto",
-        help=f"layouts to cycle through, of {', '.join(LAYOUTS)}; auto (default): the task's usual ones in turn",
-    )  # fmt: skip
+        "--layout",
+        default="auto",
+        help=f"layouts to cycle through: {', '.join(LAYOUTS)}; default: auto, the task's layouts",
+    )
     parser.add_argument(
-        "--set", default="",
-        help=f"render a set of sites instead, of {', '.join(SETS)}: their own looks, layouts and videos; --frames are "
-        "those of the smallest site of endo700k, and of a video of fedsurg",
-    )  # fmt: skip
-    parser.add_argument("--preview", type=Path, help="also write a contact sheet of all sites to this PNG file")
+        "--set",
+        default="",
+        help=f"named set of sites: {', '.join(SETS)}; --frames then means "
+        "frames of the smallest site of endo700k, or of a video of fedsurg",
+    )
+    parser.add_argument("--preview", type=Path, help="write a contact sheet of all sites to this PNG file")
 
 
 def run(args: argparse.Namespace) -> int:

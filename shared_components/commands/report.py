@@ -1,4 +1,4 @@
-"""`surgfl report RUN`: print a run's table and write its HTML report."""
+"""`surgfl report RUN`: print a run's scores and write its HTML report."""
 
 import argparse
 from pathlib import Path
@@ -8,16 +8,21 @@ from shared_components.reporting.records import load_evaluations, load_run
 from shared_components.reporting.report import build_report, refuse_to_replace
 from shared_components.reporting.score_tables import demo_text
 
-HELP = "print a run's table and write its HTML report"
+HELP = "print a run's scores and write its HTML report"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="RUN", help="state directory of the run (holds run.json)")
+    parser.add_argument("folder", type=Path, metavar="RUN", help="state folder of the run, with run.json")
     parser.add_argument(
-        "--evaluations", action="append", default=[], metavar="[NAME=]DIR",
-        help="folder with <site>/metrics.json of the test split; several stand side by side, this run's own last",
-    )  # fmt: skip
-    parser.add_argument("--out", type=Path, default=Path("ws/report/index.html"), help="default: %(default)s")
+        "--evaluations",
+        action="append",
+        default=[],
+        metavar="[NAME=]DIR",
+        help="folder with <site>/metrics.json of the test split, shown beside this run; repeatable",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("ws/report/index.html"), help="output file; default: %(default)s"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

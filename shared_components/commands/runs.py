@@ -11,18 +11,18 @@ from shared_components.federation.runs import run_cleanup
 from shared_components.federation.runs.run_cleanup import KeptRun
 from shared_components.reporting.tables import Table, as_text
 
-HELP = "list the runs that are kept, and remove old ones"
+HELP = "list runs and remove old ones"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_place(parser)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--remove", nargs="+", metavar="RUN", help="remove these, such as pfedsis/20261122-123509")
-    which.add_argument("--keep", type=int, metavar="N", help="remove all but the newest N of each job")
+    which.add_argument("--remove", nargs="+", metavar="RUN", help="runs to remove, such as pfedsis/20261122-123509")
+    which.add_argument("--keep", type=int, metavar="N", help="keep the newest N runs of each job and remove the others")
     parser.add_argument(
-        "--models", action="store_true", help="remove their models and states alone; numbers and pictures stay"
+        "--models", action="store_true", help="remove only models and states; keep numbers and pictures"
     )
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--yes", action="store_true", help="remove without asking")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,18 +7,15 @@ from pathlib import Path
 from shared_components.flare.deployment.certificates import SOON, ends, why_outside
 from shared_components.flare.deployment.kits import Kit, find_kit, refuse_open, secure
 
-HELP = "let a startup kit run SurgFL's jobs and nothing else: its lists of classes and rights, what may leave"
+HELP = "restrict a startup kit to SurgFL's jobs, classes, rights and outgoing data"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kit", type=Path, metavar="KIT", help="the folder that holds 'startup' and 'local'")
+    parser.add_argument("kit", type=Path, metavar="KIT", help="folder with 'startup' and 'local'")
     parser.add_argument(
-        "--allow-custom-code", action="store_true",
-        help="let jobs bring code of their own, which then runs here with this account's rights",
-    )  # fmt: skip
-    parser.add_argument(
-        "--check", action="store_true", help="change nothing; refuse a kit whose files do not restrict its processes"
+        "--allow-custom-code", action="store_true", help="allow code in jobs; it runs with the rights of this account"
     )
+    parser.add_argument("--check", action="store_true", help="change nothing; fail if the kit is not restricted")
 
 
 def run(args: argparse.Namespace) -> int:

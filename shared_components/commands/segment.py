@@ -33,43 +33,44 @@ from shared_components.inference.visible import summary
 from shared_components.networks.fused_fpn import fuse
 
 HELP = (
-    "segment videos, frames or a live stream: an overlay video, masks, and tables of what is visible when; or depth, "
-    "by a model of depth"
+    "segment videos, images or a live stream, or estimate depth: overlay video, masks, and tables of visible "
+    "objects by time"
 )
 KINDS = ("segmentation", "depth")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "input", metavar="INPUT",
-        help="a video, an image, a folder of images or of videos, a camera such as 0, or a URL",
-    )  # fmt: skip
+        "input", metavar="INPUT", help="video, image, folder of images or videos, camera number such as 0, or URL"
+    )
     add_model(parser)
     parser._negative_number_matcher = re.compile(r"-[\d.]")  # else argparse takes the box -5,0,9,9 for an option
     parser.add_argument(
         "--box", action="append", metavar="[CLASS=]X,Y,W,H",
-        help="an object to follow from the first frame on, in its pixels; once for each",
+        help="box in the first frame of an object to follow, in pixels; repeatable",
     )  # fmt: skip
-    parser.add_argument("--first-mask", type=Path, metavar="FILE", help="a mask of the first frame instead of boxes")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="default: <INPUT's name>-segmented, here")
-    parser.add_argument("--size", metavar="HxW", help="of the network's input; default: the checkpoint's")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="keep every n-th frame")
-    parser.add_argument("--video-rate", metavar="R", help="images a second: write an overlay video of a folder, too")
-    parser.add_argument("--masks", choices=KEEP, default="png", help="of frames, or their depth; default: %(default)s")
+    parser.add_argument("--first-mask", type=Path, metavar="FILE", help="mask of the first frame instead of boxes")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="output folder; default: <INPUT's name>-segmented")
+    parser.add_argument("--size", metavar="HxW", help="input size of the network; default: from the checkpoint")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="use every n-th frame; default: 1")
+    parser.add_argument("--video-rate", metavar="R", help="images per second; also write an overlay video of a folder")
     parser.add_argument(
-        "--pictures", action=argparse.BooleanOptionalAction,
-        help="write overlays as PNG; default: of images, not of a video",
-    )  # fmt: skip
+        "--masks", choices=KEEP, default="png", help="format of masks or depth maps; default: %(default)s"
+    )
     parser.add_argument(
-        "--nifti", action="store_true",
-        help="write labels and frames as NIfTI volumes, too, to be corrected in ITK-SNAP or 3D Slicer",
-    )  # fmt: skip
-    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="default: %(default)s")
+        "--pictures",
+        action=argparse.BooleanOptionalAction,
+        help="write overlays as PNG; default: for images, not for videos",
+    )
     parser.add_argument(
-        "--backend", choices=BACKENDS, default="auto", help="what computes the network; auto: the fastest that is here"
+        "--nifti", action="store_true", help="also write NIfTI volumes for corrections in ITK-SNAP or 3D Slicer"
+    )
+    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="precision; default: %(default)s")
+    parser.add_argument(
+        "--backend", choices=BACKENDS, default="auto", help="inference engine; auto: the fastest installed"
     )
     add_device(parser)
-    parser.add_argument("--threads", type=int, metavar="N", help="of the processor; default: all cores")
+    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads; default: all cores")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -49,38 +49,58 @@ from shared_components.weights.shipping.weights import (
     write_together,
 )
 
-HELP = "put the weights of `surgfl pretrain`, or of a job's run, into bundles, scored and described"
+HELP = "put weights of `surgfl pretrain` or of a job into bundles, with scores and a card"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
-        "pretrained", type=Path, metavar="RUN",
-        help="folder of the pre-training, or of a job's finished run, such as ws-state/fl_endovit/latest",
-    )  # fmt: skip
+        "pretrained",
+        type=Path,
+        metavar="RUN",
+        help="folder of a pre-training or of a finished job, such as ws-state/fl_endovit/latest",
+    )
     add(
-        "--data", default="", metavar="WORDS",
-        help="what a federated job's sites trained on, such as 'nine rendered sites'; required for a job",
-    )  # fmt: skip
+        "--data",
+        default="",
+        metavar="WORDS",
+        help="training data of a job's sites, such as 'nine rendered sites'; required for a job",
+    )
     add(
-        "--seen", action="append", type=Path, default=[], metavar="site.yaml",
-        help="a site whose training videos the weights have seen: tests on them are refused; may be repeated",
-    )  # fmt: skip
-    add("--bundle", action="append", required=True, metavar="NAME", help="which gets them; may be repeated")
+        "--seen",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="site.yaml",
+        help="site whose training videos the weights have seen; tests on them are refused; repeatable",
+    )
+    add("--bundle", action="append", required=True, metavar="NAME", help="bundle to write; repeatable")
     add(
-        "--before", action="append", type=Path, default=[], metavar="RUN",
-        help="the pre-training whose weights RUN began from; repeated: the one before that",
-    )  # fmt: skip
+        "--before",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="RUN",
+        help="pre-training before RUN; repeat it for earlier ones",
+    )
     add(
-        "--real", action="append", default=[], metavar="NAME=site.yaml",
-        help="a site of real frames to score on, and its name in the card; may be repeated",
-    )  # fmt: skip
-    add("--looks", default=",".join(LOOKS), metavar="A,B,...", help="looks to score on; default: all named")
-    add("--unseen", type=int, default=8, metavar="N", help="looks of each family that no pre-training uses (default 8)")
-    add("--families", default=",".join(FAMILIES), metavar="A,B,...", help="of these (default: %(default)s)")
-    add("--choice", type=Path, metavar="FILE", help="how `surgfl weights` chose the weights, for the card")
-    add("--videos", type=int, default=2, help="rendered of every look (default 2)")
-    add("--frames", type=int, default=6, help="of every rendered video (default 6)")
+        "--real",
+        action="append",
+        default=[],
+        metavar="NAME=site.yaml",
+        help="real site to score on, and its name in the card; repeatable",
+    )
+    add("--looks", default=",".join(LOOKS), metavar="A,B,...", help="looks to score on; default: all named looks")
+    add("--unseen", type=int, default=8, metavar="N", help="unseen looks of each family to score on; default: 8")
+    add(
+        "--families",
+        default=",".join(FAMILIES),
+        metavar="A,B,...",
+        help="families of unseen looks; default: %(default)s",
+    )
+    add("--choice", type=Path, metavar="FILE", help="choice.json of `surgfl weights`, for the card")
+    add("--videos", type=int, default=2, help="rendered videos per look; default: 2")
+    add("--frames", type=int, default=6, help="frames per rendered video; default: 6")
 
 
 def run(args: argparse.Namespace) -> int:

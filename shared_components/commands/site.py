@@ -20,30 +20,40 @@ from shared_components.data.samples import SampleSpec
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import write_sites
 
-HELP = "write the site.yaml of a hospital's own data, Endo700k's parts or GynSurg's folds: surgfl site init FOLDER"
+HELP = "write site.yaml for a hospital's own data, Endo700k or GynSurg"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    init = verbs.add_parser("init", help="look at a folder, ask what cannot be seen, write its site.yaml and check it")
-    init.add_argument("folder", type=Path, metavar="FOLDER", help="where the images and masks lie")
-    init.add_argument("--out", type=Path, metavar="FILE", help=f"default: FOLDER/{FILE}")
-    init.add_argument("--force", action="store_true", help="replace a file that is there")
-    add_description(init)
-    parts = verbs.add_parser("endo700k", help="write a site.yaml for each of Endo700k's nine data sets that is there")
-    parts.add_argument("folder", type=Path, metavar="FOLDER", help=f"holds {', '.join(PARTS)}, or some of them")
-    parts.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="gets <site>/site.yaml")
-    parts.add_argument("--before", choices=BEFORE, required=True, help="the task whose test videos are left out")
-    parts.add_argument("--validation", type=int, default=1, metavar="N", help="videos of each to validate; default: 1")
-    folds = verbs.add_parser("gynsurg", help="write a site.yaml for each fold of GynSurg's clips")
-    folds.add_argument("folder", type=Path, metavar="FOLDER", help="GynSurg_Action_3sec")
-    folds.add_argument(
-        "--tables", type=Path, required=True, metavar="FOLDER", help="holds df_action.csv and the others"
+    init = verbs.add_parser(
+        "init", help="describe a folder of labelled frames: ask, write site.yaml and check the data"
     )
-    folds.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="gets <kind>-fold-<n>/site.yaml")
-    folds.add_argument("--kind", choices=gynsurg.KINDS, help="default: those that are there")
+    init.add_argument("folder", type=Path, metavar="FOLDER", help="folder with images and masks")
+    init.add_argument("--out", type=Path, metavar="FILE", help=f"output file; default: FOLDER/{FILE}")
+    init.add_argument("--force", action="store_true", help="replace an existing file")
+    add_description(init)
+    parts = verbs.add_parser("endo700k", help="write a site.yaml for each data set of Endo700k")
+    parts.add_argument("folder", type=Path, metavar="FOLDER", help=f"folder with some of {', '.join(PARTS)}")
+    parts.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="output folder for <site>/site.yaml")
+    parts.add_argument("--before", choices=BEFORE, required=True, help="task whose test videos are left out")
+    parts.add_argument(
+        "--validation", type=int, default=1, metavar="N", help="validation videos per data set; default: 1"
+    )
+    folds = verbs.add_parser("gynsurg", help="write a site.yaml for each fold of GynSurg")
+    folds.add_argument("folder", type=Path, metavar="FOLDER", help="the folder GynSurg_Action_3sec")
     folds.add_argument(
-        "--validation", type=float, default=0.2, metavar="SHARE", help="training patients to validate; default: 0.2"
+        "--tables", type=Path, required=True, metavar="FOLDER", help="folder with df_action.csv and the other tables"
+    )
+    folds.add_argument(
+        "--out", type=Path, required=True, metavar="FOLDER", help="output folder for <kind>-fold-<n>/site.yaml"
+    )
+    folds.add_argument("--kind", choices=gynsurg.KINDS, help="kind of clips; default: all that exist")
+    folds.add_argument(
+        "--validation",
+        type=float,
+        default=0.2,
+        metavar="SHARE",
+        help="share of training patients for validation; default: 0.2",
     )
 
 

@@ -13,16 +13,16 @@ from shared_components.data.readers import find_reader, reader_names
 from shared_components.scenes.layouts import LAYOUTS
 from shared_components.scenes.looks import LOOKS, look_named
 
-HELP = "compute the vectors of site texts, or list those of a file"
+HELP = "compute vectors of site texts, or list the texts of a file"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("texts", nargs="*", metavar="TEXT", help="whose vector is computed; none: list the file")
-    add("--known", action="store_true", help="compute those of the texts that the project ships")
-    add("--file", type=Path, metavar="FILE", help="a .safetensors file to add to, or to list; default: the project's")
-    add("--encoder", choices=READERS, default="sentence", help="default: sentence")
-    add("--folder", type=Path, metavar="DIR", help="of the encoder, as Hugging Face lays it out; clip needs one")
+    add("texts", nargs="*", metavar="TEXT", help="site text; without it, list the file")
+    add("--known", action="store_true", help="compute the vectors of all shipped texts")
+    add("--file", type=Path, metavar="FILE", help="safetensors file to extend or list; default: the shipped file")
+    add("--encoder", choices=READERS, default="sentence", help="text encoder; default: sentence")
+    add("--folder", type=Path, metavar="DIR", help="encoder folder in Hugging Face format; required for clip")
 
 
 def run(args: argparse.Namespace) -> int:

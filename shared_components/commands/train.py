@@ -22,27 +22,32 @@ from shared_components.weights.fine_tuning.frames import with_test
 from shared_components.weights.fine_tuning.plan import Settings
 from shared_components.weights.fine_tuning.train import Outcome, fine_tune
 
-HELP = "train a model on a folder of labelled frames, from the shipped weights, within minutes"
+HELP = "train a model on a folder of labelled frames within minutes"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("folder", type=Path, metavar="FOLDER", help=f"labelled frames of one's own, or the {FILE} that describes them")
+    add("folder", type=Path, metavar="FOLDER", help=f"folder of labelled frames, or its {FILE}")
+    add("--out", type=Path, metavar="DIR", help="output folder; default: <site's name>-model")
+    add("--minutes", type=float, default=Settings.minutes, help="maximum duration in minutes; default: %(default)g")
+    add("--size", metavar="HxW", help="input size of the network; default: the largest that the time allows")
+    add("--batch-size", type=int, metavar="N", help="batch size; default: 4, or 8 on an accelerator")
+    add("--steps", type=int, metavar="N", help="maximum steps, instead of --minutes")
     add(
-        "--out", type=Path, metavar="DIR",
-        help="of the model, its scores and pictures; default: <site's name>-model, here",
-    )  # fmt: skip
-    add("--minutes", type=float, default=Settings.minutes, help="it is to take at most; default: %(default)g")
-    add("--size", metavar="HxW", help="of the network's input; default: the largest for which there is time")
-    add("--batch-size", type=int, metavar="N", help="default: 4, of an accelerator 8")
-    add("--steps", type=int, metavar="N", help="at most, instead of what fits into the minutes")
-    add("--bundle", default=Settings.bundle, metavar="NAME", help="whose network; default: %(default)s")
-    add(
-        "--start", default=Settings.start, metavar="FILE", help="a checkpoint, rendered (the shipped weights) or random"
+        "--bundle",
+        default=Settings.bundle,
+        metavar="NAME",
+        help="bundle whose network is trained; default: %(default)s",
     )
-    add("--seed", type=int, default=Settings.seed, help="default: %(default)s")
+    add(
+        "--start",
+        default=Settings.start,
+        metavar="FILE",
+        help="initial weights: a checkpoint, rendered (shipped) or random; default: %(default)s",
+    )
+    add("--seed", type=int, default=Settings.seed, help="random seed; default: %(default)s")
     add_device(parser)
-    group = parser.add_argument_group("describing a folder", f"as `surgfl site init`, where it has no {FILE} yet")
+    group = parser.add_argument_group("describing a folder", f"for a folder without {FILE}, as in `surgfl site init`")
     add_description(group)
 
 

@@ -9,12 +9,12 @@ from shared_components.commands import add_clip
 from shared_components.common.counted import counted
 from shared_components.data.readers.sar_rarp50 import unpack, video_paths
 
-HELP = "write the labelled frames of SAR-RARP50's videos as images, once"
+HELP = "extract the labelled frames of SAR-RARP50's videos as images"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("root", type=Path, help="folder of the dataset, of train1/, train2/ or test/")
-    add_clip(parser, "frames of a clip: write those before, too")
+    parser.add_argument("root", type=Path, help="folder of the data set, with train1/, train2/ or test/")
+    add_clip(parser, "frames per clip; earlier frames are written, too")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,13 +9,13 @@ from shared_components.common.arguments import between, height_and_width
 from shared_components.common.counted import counted
 from shared_components.data.stereo import sequences, unpack
 
-HELP = "write rectified images of StereoMIS and the depth of its stereo pairs, once"
+HELP = "write rectified images and depth maps of StereoMIS"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("root", type=Path, help="folder of the dataset, of its sequences P1/, P2_0/, ...")
-    parser.add_argument("--every", type=int, default=25, help="write each n-th frame of a video (default 25)")
-    parser.add_argument("--size", help="height and width to shrink images to first, such as 512x640; default: none")
+    parser.add_argument("root", type=Path, help="folder of the data set, with P1/, P2_0/, ...")
+    parser.add_argument("--every", type=int, default=25, help="write every n-th frame; default: 25")
+    parser.add_argument("--size", help="resize images first, such as 512x640; default: no resizing")
 
 
 def run(args: argparse.Namespace) -> int:

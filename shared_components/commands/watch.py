@@ -15,13 +15,16 @@ from shared_components.federation.runs.run_cleanup import KeptRun
 from shared_components.reporting.records import load_run
 from shared_components.reporting.watched import frame
 
-HELP = "follow a run: rounds, sites that answered or are missing, scores so far, time left"
+HELP = (
+    "follow a run: rounds, sites, scores, time left; exit status 0: running or finished, 1: failed, 2: no run, "
+    "3: stopped"
+)
 CODES = {"running": 0, "finished": 0, "stopped": 3}  # as of `surgfl job watch`; 1 for any other end
 _EVERY = 2.0  # seconds between two looks
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_place(parser, ": of its runs that which works, else the newest")
+    add_place(parser, "; follows the active run, else the newest")
 
 
 def run(args: argparse.Namespace) -> int:

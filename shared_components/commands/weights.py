@@ -8,21 +8,23 @@ from types import ModuleType
 from shared_components.commands import Parser, pretrain, ship
 from shared_components.weights.shipping.recipe import CHOICE, choose, line_of, read_real, read_recipe, words_of
 
-HELP = "train, choose and ship the weights of bundles by a recipe; the same command goes on where it stopped"
+HELP = "train, choose and ship weights of bundles by a recipe; repeat the command to resume"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("recipe", help="of weights/shipping/recipes, such as pvt_fpn, or a path")
-    add("--out", type=Path, required=True, help="folder of the trainings and of the choice")
+    add("recipe", help="name of a recipe, such as pvt_fpn, or a path")
+    add("--out", type=Path, required=True, help="output folder")
     add(
-        "--real", type=Path, metavar="FILE",
-        help="YAML of real sites: 'choose:' those by which a candidate is chosen, 'card:' those that are scored once, "
-        "afterwards; each a name and a site.yaml with a test split",
-    )  # fmt: skip
-    add("--threads", type=int, help="of the trainings; default: all cores")
-    add("--workers", type=int, help="processes that render ahead; default: as `surgfl pretrain`")
-    add("--no-ship", action="store_true", help="stop after the choice, and leave the bundles alone")
+        "--real",
+        type=Path,
+        metavar="FILE",
+        help="YAML of real sites, each a name and a site.yaml with a test split: under 'choose:', sites that choose "
+        "the weights; under 'card:', sites that are scored once, afterwards",
+    )
+    add("--threads", type=int, help="CPU threads; default: all cores")
+    add("--workers", type=int, help="rendering processes; default: as `surgfl pretrain`")
+    add("--no-ship", action="store_true", help="stop after the choice and do not change bundles")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -320,7 +320,7 @@ class About:
     paper: str = ""  # authors, venue, identifier
     idea: str = ""  # what it does, in one plain sentence for readers without the paper
     partition: str = "all GLOBAL"
-    objective: str = "the task's loss"
+    objective: str = "task loss"
     aggregator: str = ""
     secure_sums: str = ""  # "yes" or "no", a colon, and why
 

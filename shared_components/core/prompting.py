@@ -60,10 +60,10 @@ def prompting_of(
     Args:
         kind: Kind of task, for errors.
         spec: What the data must yield.
-        prompts: Frames with a box in training: ``first`` or ``every_second``; ``none``: the network gets no boxes.
-        jitter: Largest random move of a box's sides in training, as a share of the side; below 0.5.
-        evaluation_prompts: Frames with a box in evaluation, which is of whole videos if there are prompts.
-        evaluation_jitter: Largest random move of a box's sides in evaluation.
+        prompts: Frames with a box in training: ``first``, ``every_second`` or ``none``.
+        jitter: Largest random shift of a box's sides in training, as a share of the side; below 0.5.
+        evaluation_prompts: Frames with a box in evaluation, which uses whole videos.
+        evaluation_jitter: Largest random shift of a box's sides in evaluation.
 
     Raises:
         ValueError: A rule is unknown, a jitter is out of its range, or the samples are clips that do not begin with a

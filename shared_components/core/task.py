@@ -183,10 +183,10 @@ def sample_spec(
         targets: Names of the targets.
         frames: Number of frames in a sample.
         interval: Seconds between two frames of a sample.
-        padding: Frame that replaces those before the start of the video: ``first``, the first one, or ``current``.
-        targets_of: Frames of a sample that have targets: ``last`` or ``all``; ``video``: one target for the whole
-            video; ``sequence``: every frame of the whole video has one.
-        random_frames: With ``video``, sample the frames at random in training.
+        padding: Frame used before the start of the video: ``first`` or ``current``.
+        targets_of: Frames with targets: ``last`` or ``all`` of a clip; ``video``: one target per video; ``sequence``:
+            every frame of a whole video.
+        random_frames: With ``video``, sample frames at random in training.
 
     Raises:
         ValueError: A number is out of its range, a clip has no interval, or ``padding`` or ``targets_of`` is unknown.

@@ -45,37 +45,36 @@ class Training:
         height: Height of the network's input, in pixels.
         width: Width of the network's input, in pixels.
         batch_size: Samples in a batch.
-        few_samples: What to do at a site with fewer training samples than a batch: repeat some samples, use a smaller
-            batch, or refuse the site before the first round.
-        iterations: Local steps per round, if ``epochs`` is 0.
-        epochs: Passes over the site's training samples per round; 0: ``iterations`` counts.
-        learning_rate: Learning rate of every part without an entry in ``learning_rates``.
+        few_samples: With fewer samples than a batch: repeat samples, use a smaller batch, or refuse the site.
+        iterations: Local steps per round if ``epochs`` is 0.
+        epochs: Passes over the training samples per round; 0: use ``iterations``.
+        learning_rate: Learning rate of all parts not in ``learning_rates``.
         weight_decay: Weight decay.
         optimizer: Optimizer.
         momentum: Momentum of ``sgd``.
-        schedule: Learning-rate schedule over all rounds of the job; ``polynomial`` has the power 0.9.
-        warmup_rounds: Rounds in which the learning rates rise from 0.
-        least_learning_rate: Learning rate at the end of the schedule; rates of single parts fall in proportion.
+        schedule: Learning-rate schedule over all rounds; ``polynomial`` has power 0.9.
+        warmup_rounds: Rounds of linear warm-up from 0.
+        least_learning_rate: Final learning rate of the schedule; rates of parts fall in proportion.
         betas: The two betas of ``adamw``.
-        decay_free: Apply no weight decay to vectors, biases and tokens.
-        layer_decay: Factor of the learning rate from each layer of a ViT to the next deeper one.
-        accumulate: Number of batches whose mean gradient makes one optimizer step.
-        seed: Seed of the weights, of the order of the samples and of all other random numbers.
+        decay_free: No weight decay on vectors, biases and tokens.
+        layer_decay: Learning-rate factor from each ViT layer to the layer below it.
+        accumulate: Batches per optimizer step (mean gradient); a round's leftover batches are dropped.
+        seed: Seed of weights, sample order and all other random numbers.
         rounds: Rounds of a bundle that trains alone; a job has its own ``rounds``.
-        fixed: Parts of the network that neither train nor leave the site; all sites must have the same weights there.
-        learning_rates: Learning rates of single parts, instead of ``learning_rate``.
-        precision: Precision of the forward pass and the losses of each step; ``auto``: bf16 on machines that compute
-            in it. Weights, updates, validation and scores stay float32.
-        start: First weights: from the seed, the weights that the bundle ships, or a file that each site names in
+        fixed: Parts that are not trained and not sent; all sites must have equal weights in them.
+        learning_rates: Learning rates by part.
+        precision: Precision of forward pass and losses in training; ``auto``: bf16 if the machine supports it. Weights,
+            updates and scores stay float32.
+        start: Initial weights: from the seed, the bundle's shipped weights, or each site's file in
             ``SURGFL_START_WEIGHTS``.
-        colour: Strength of random changes of brightness, hue, sharpness and noise in training frames; 0: none.
-        rotation: Largest random rotation of training frames either way, in degrees; 0: none.
-        flips: Mirror training frames at random, in each direction with probability 0.5.
-        crops: Scale training frames by 0.5 to 2 and crop them.
-        crop_area: For tasks without targets: smallest share of the frame in a random crop before it is resized, instead
-            of ``crops``; 0: none.
-        feature_cache_gb: Disk space for the features of a frozen image encoder, in 10^9 bytes; 0: no cache. Needs
-            frames that do not change: no flips, crops, colour or rotation.
+        colour: Strength of colour, sharpness and noise augmentation; 0: none.
+        rotation: Largest random rotation, in degrees; 0: none.
+        flips: Mirror frames at random in each direction, with probability 0.5.
+        crops: Scale frames at random by 0.5 to 2 and crop them.
+        crop_area: For tasks without targets: smallest area of a random crop before resizing, as a share of the frame,
+            instead of ``crops``; 0: none.
+        feature_cache_gb: Disk space for features of a frozen image encoder, in 10^9 bytes; 0: no cache. Requires no
+            flips, crops, colour or rotation.
 
     Raises ValueError for a value of another type, out of its range, not finite or unknown.
     """

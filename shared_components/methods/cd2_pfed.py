@@ -39,12 +39,12 @@ def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: in
         about=About(
             label="CD2-pFed",
             paper="Shen et al., CVPR 2022, arXiv 2204.03880",
-            idea="Half of every layer's channels stay at the hospital and half are shared by averaging; "
-            "while training, the two halves teach each other.",
-            partition="last half of every layer's output channels LOCAL, the rest and the classifiers GLOBAL",
-            objective="segmentation; private and shared channels distil each other",
-            aggregator="mean weighted by samples",
-            secure_sums="yes: the weighted sum is all that the server needs",
+            idea="Half of each layer's channels stay at the hospital, the other half is averaged, and both "
+            "halves distil each other in training.",
+            partition="last half of each layer's output channels LOCAL, rest and classifiers GLOBAL",
+            objective="segmentation loss; mutual distillation of LOCAL and GLOBAL channels",
+            aggregator="sample-weighted mean",
+            secure_sums="yes: the server needs only the weighted sum",
         ),
     )
 

@@ -32,11 +32,11 @@ def build(*, budget: str = "steps", swa: Mapping[str, Any] | None = None) -> Met
         about=About(
             label="Centralised",
             paper="reference",
-            idea="All hospitals' frames are pooled and one model is trained on them, which real hospitals "
-            "cannot do: a reference to compare with.",
-            objective="the task's loss on all sites' frames",
+            idea="One model is trained on the pooled frames of all hospitals, as a reference that real "
+            "hospitals cannot use.",
+            objective="task loss on all sites' frames",
             aggregator="the first site's model",
-            secure_sums="no: frames are pooled; simulations only",
+            secure_sums="no: frames are pooled, in simulations only",
         ),
     )
     return averaged(method, swa)

@@ -43,12 +43,12 @@ def build(*, strength: float = 0.1) -> Method:
         about=About(
             label="Ditto",
             paper="Li et al., ICML 2021, arXiv 2012.04221",
-            idea="Hospitals share one averaged model, and each trains a second one of its own that must "
-            "stay close to what was shared.",
+            idea="Hospitals share one averaged model, and each trains a second, personal model that stays "
+            "close to the shared model.",
             partition="all GLOBAL; a second model never leaves the site",
-            objective="the task's loss; the second model also lambda/2 its squared distance to what was received",
-            aggregator="mean weighted by samples",
-            secure_sums="yes: the weighted sum is all that the server needs",
+            objective="task loss; second model: + lambda/2 squared distance to the received weights",
+            aggregator="sample-weighted mean",
+            secure_sums="yes: the server needs only the weighted sum",
         ),
     )
 

@@ -45,10 +45,10 @@ def build(
         about=About(
             label="FedAdam",
             paper="Reddi et al., ICLR 2021, arXiv 2003.00295",
-            idea="Hospitals train one common model; the server treats their averaged change as a gradient "
-            "and takes a step of the Adam optimizer.",
-            aggregator="mean weighted by samples, then a step of Adam",
-            secure_sums="yes: the server needs the weighted sum alone",
+            idea="Hospitals train one shared model, and the server uses their mean change as a gradient for "
+            "a step of Adam.",
+            aggregator="sample-weighted mean, then an Adam step",
+            secure_sums="yes: the server needs only the weighted sum",
         ),
     )
     return averaged(method, swa)

@@ -59,14 +59,14 @@ def build(*, personal: Sequence[str] = HEAD, alignment_rate: float = 0.01, large
         about=About(
             label="FedAS",
             paper="Yang et al., CVPR 2024",
-            idea="The last decoder stays at the hospital; the shared rest is first aligned with what the "
-            "site knew before, and sites whose model has learnt more count more.",
-            partition="last decoder and classifiers LOCAL, the rest GLOBAL",
-            objective="segmentation, after the received base was aligned with the site's last one",
+            idea="The last decoder stays at the hospital, shared weights are first aligned with the "
+            "site's earlier features, and sites with more Fisher information count more.",
+            partition="last decoder and classifiers LOCAL, rest GLOBAL",
+            objective="segmentation loss, after aligning the received base with the site's last base",
             aggregator="mean weighted by Fisher information",
-            secure_sums="no: two sums would do, but here the server sees each site's Fisher information"
+            secure_sums="no: the server uses each site's Fisher information"
             if largest_weight == 1
-            else "no: a cap on the weights needs each site's own",
+            else "no: a cap on the weights needs each site's Fisher information",
         ),
     )
 

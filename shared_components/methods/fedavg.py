@@ -26,10 +26,10 @@ def build(*, personal: Sequence[str] = (), swa: Mapping[str, Any] | None = None)
         about=About(
             label="FedAvg",
             paper="McMahan et al., AISTATS 2017",
-            idea="Every hospital trains the same model on its own frames, and after each round the server "
-            "averages the models, weighted by numbers of frames.",
-            aggregator="mean weighted by samples",
-            secure_sums="yes: the weighted sum is all that the server needs",
+            idea="Each hospital trains the shared model on its own frames, and after each round the server "
+            "averages the models, weighted by the number of frames.",
+            aggregator="sample-weighted mean",
+            secure_sums="yes: the server needs only the weighted sum",
         ),
     )
     return averaged(method, swa)

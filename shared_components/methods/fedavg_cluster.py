@@ -29,10 +29,10 @@ def build(*, group: str = "task", personal: Sequence[str] = ()) -> Method:
         requires=Requires(multi_task=True),
         about=About(
             label="FedAvg+Cluster",
-            paper="McMahan et al., AISTATS 2017, inside groups of one task",
-            idea="Hospitals with the same task share one averaged model; hospitals with other tasks do not touch it.",
+            paper="McMahan et al., AISTATS 2017, per task",
+            idea="Hospitals with the same task share one averaged model.",
             partition="all MIXED",
-            aggregator="mean weighted by samples among sites of the same task",
-            secure_sums="no: a weighted sum per group hides nothing in groups of one or two sites",
+            aggregator="sample-weighted mean, per task",
+            secure_sums="no: sums of one or two sites hide nothing",
         ),
     )

@@ -29,10 +29,10 @@ def build(*, momentum: float = 0.9, learning_rate: float = 1.0, swa: Mapping[str
         about=About(
             label="FedAvgM",
             paper="Hsu et al., arXiv 1909.06335",
-            idea="Hospitals train one common model; the server averages their changes and moves on with "
-            "momentum from the rounds before.",
-            aggregator="mean weighted by samples, then a step with momentum",
-            secure_sums="yes: the server needs the weighted sum alone",
+            idea="Hospitals train one shared model, and the server averages their changes and adds momentum "
+            "from earlier rounds.",
+            aggregator="sample-weighted mean, then a momentum step",
+            secure_sums="yes: the server needs only the weighted sum",
         ),
     )
     return averaged(method, swa)

@@ -38,11 +38,11 @@ def build(*, norms: Sequence[str] | None = None) -> Method:
         about=About(
             label="FedBN (FedLN)",
             paper="Li et al., ICLR 2021, arXiv 2102.07623",
-            idea="One model is averaged over all hospitals, but each keeps the normalisation layers, which "
-            "fit the look of its own images.",
-            partition="normalisation layers LOCAL, the rest GLOBAL",
-            aggregator="mean weighted by samples",
-            secure_sums="yes: the weighted sum is all that the server needs",
+            idea="Hospitals share one averaged model, but each keeps its own normalisation layers, which fit "
+            "its images.",
+            partition="normalisation layers LOCAL, rest GLOBAL",
+            aggregator="sample-weighted mean",
+            secure_sums="yes: the server needs only the weighted sum",
         ),
     )
 

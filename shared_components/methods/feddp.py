@@ -66,12 +66,11 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
         about=About(
             label="FedDP",
             paper="Wang et al., IEEE TMI 2023",
-            idea="Each hospital keeps the queries of the encoder's attention, so that it looks at its own "
-            "images in its own way; the rest is averaged.",
-            partition="the encoder's queries LOCAL, the rest GLOBAL (all MIXED with stage 2)",
-            objective="the task's loss; in stage 2 also cross-entropy where the sites' models disagree",
-            aggregator="plain mean",
-            secure_sums="no: its mean is not weighted by samples, and stage 2 sends whole models to every site",
+            idea="Each hospital keeps the queries of the encoder's attention, and the other weights are averaged.",
+            partition="encoder queries LOCAL, rest GLOBAL (all MIXED with stage 2)",
+            objective="task loss; stage 2: + cross-entropy where sites' models disagree",
+            aggregator="unweighted mean",
+            secure_sums="no: the mean is unweighted, and stage 2 sends whole models to all sites",
         ),
     )
 

@@ -75,12 +75,12 @@ def build(
         about=About(
             label="FedHCA2",
             paper="Lu et al., CVPR 2024, arXiv 2311.13250",
-            idea="Hospitals with different tasks learn from each other: the server seeks changes that harm "
-            "none of them and learns how much each should take.",
+            idea="Hospitals with different tasks share changes that harm none of them, and the server learns "
+            "how much each hospital receives.",
             partition="encoder and decoders MIXED, classifiers LOCAL",
-            aggregator="learned shares of a conflict-averse direction (encoder) and of cross-attention between "
-            "changes (decoders)",
-            secure_sums="no: sites' changes are compared with each other",
+            aggregator="learned weights: conflict-averse direction (encoder), cross-attention between changes "
+            "(decoders)",
+            secure_sums="no: the server compares sites' changes",
         ),
     )
 

@@ -36,10 +36,10 @@ def build(*, mode: str = "corrected", margin: float = 0.03, keep: float = 0.8, d
             label="FedLD",
             paper="Zeng et al., MICCAI 2024",
             idea="Hospitals train one model with a penalty on overconfidence, and the server keeps the "
-            "directions in which their changes agree.",
-            objective="segmentation + log(1 + squared norm of the probabilities)",
-            aggregator="per tensor, the sites' changes rebuilt from their principal directions",
-            secure_sums="no: the decomposition needs every site's change",
+            "principal directions of their changes.",
+            objective="segmentation loss + log(1 + squared norm of the probabilities)",
+            aggregator="sites' changes rebuilt from principal directions, per tensor",
+            secure_sums="no: the decomposition needs each site's change",
         ),
     )
 

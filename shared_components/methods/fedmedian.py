@@ -26,10 +26,10 @@ def build(*, swa: Mapping[str, Any] | None = None) -> Method:
         about=About(
             label="FedMedian",
             paper="Yin et al., ICML 2018, arXiv 1803.01498",
-            idea="For every single weight the server takes the median of the hospitals instead of the mean, "
-            "so that one faulty hospital cannot spoil the model.",
-            aggregator="coordinate-wise median; every site counts once",
-            secure_sums="no: it orders single sites' values",
+            idea="For each weight the server takes the median over hospitals instead of the mean, so that "
+            "one faulty hospital cannot spoil the model.",
+            aggregator="unweighted coordinate-wise median",
+            secure_sums="no: the server sorts sites' values",
         ),
     )
     return averaged(method, swa)

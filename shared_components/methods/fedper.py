@@ -22,9 +22,9 @@ def build(*, personal: Sequence[str] = HEAD) -> Method:
         about=About(
             label="FedPer",
             paper="Arivazhagan et al., arXiv 1912.00818",
-            idea="The last decoder stays at the hospital, and everything before it is averaged over all hospitals.",
-            partition="last decoder and classifiers LOCAL, the rest GLOBAL",
-            aggregator="mean weighted by samples",
-            secure_sums="yes: the weighted sum is all that the server needs",
+            idea="The last decoder stays at the hospital, and all weights before it are averaged.",
+            partition="last decoder and classifiers LOCAL, rest GLOBAL",
+            aggregator="sample-weighted mean",
+            secure_sums="yes: the server needs only the weighted sum",
         ),
     )

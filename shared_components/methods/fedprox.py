@@ -34,10 +34,10 @@ def build(*, mu: float = 0.01, mode: str = "corrected", personal: Sequence[str] 
         about=About(
             label="FedProx",
             paper="Li et al., MLSys 2020, arXiv 1812.06127",
-            idea="As FedAvg, but while training each hospital's model is held close to the one that it received.",
-            objective="the task's loss + mu/2 the squared distance to what was received",
-            aggregator="mean weighted by samples",
-            secure_sums="yes: the weighted sum is all that the server needs",
+            idea="As FedAvg, but each hospital's model stays close to the received model during training.",
+            objective="task loss + mu/2 squared distance to the received weights",
+            aggregator="sample-weighted mean",
+            secure_sums="yes: the server needs only the weighted sum",
         ),
     )
 

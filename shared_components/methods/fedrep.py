@@ -43,12 +43,12 @@ def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
         about=About(
             label="FedRep",
             paper="Collins et al., ICML 2021, arXiv 2102.07078",
-            idea="The last decoder stays at the hospital; each round it is trained first, and then the "
-            "shared rest, which is averaged.",
-            partition="last decoder and classifiers LOCAL, the rest GLOBAL",
-            objective="the task's loss: first steps reach LOCAL, the others GLOBAL",
-            aggregator="mean weighted by samples",
-            secure_sums="yes: the weighted sum is all that the server needs",
+            idea="The last decoder stays at the hospital and is trained first in each round, then the shared "
+            "weights, which are averaged.",
+            partition="last decoder and classifiers LOCAL, rest GLOBAL",
+            objective="task loss; first steps train LOCAL, later steps GLOBAL",
+            aggregator="sample-weighted mean",
+            secure_sums="yes: the server needs only the weighted sum",
         ),
     )
 

@@ -45,11 +45,10 @@ def build(
         about=About(
             label="FedASAM" if adaptive else "FedSAM",
             paper="Caldarola et al., ECCV 2022, arXiv 2203.11834",
-            idea="Hospitals train towards weights around which the loss stays low, which often serve unseen "
-            "data better; the server averages the models.",
-            objective="the task's loss, gradients at the worst nearby point (two passes a step)",
-            aggregator="mean weighted by samples; on demand averaged over the last rounds (SWA)",
-            secure_sums="yes: the weighted sum is all that the server needs",
+            idea="Hospitals search for flat minima, which often generalise better, and the server averages the models.",
+            objective="task loss; gradients at the worst nearby point (two passes per step)",
+            aggregator="sample-weighted mean; optionally averaged over the last rounds (SWA)",
+            secure_sums="yes: the server needs only the weighted sum",
         ),
     )
     return averaged(method, swa)

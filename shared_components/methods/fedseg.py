@@ -71,12 +71,12 @@ def build(*, temperature: float = 0.07, weight: float = 1.0, anchors: int = 4096
         about=About(
             label="FedSeg",
             paper="Miao et al., CVPR 2023",
-            idea="Made for hospitals that label different instruments: what a hospital does not label may "
-            "hide in its background, and all share what each class looks like.",
-            objective="cross-entropy with a background of absent classes; contrast of pixels with all sites' class "
+            idea="For hospitals that label different classes: unlabelled classes may appear in the "
+            "background, and all hospitals share class prototypes.",
+            objective="cross-entropy whose background includes absent classes; contrast of pixels with all sites' "
             "prototypes",
-            aggregator="mean weighted by samples; every site's prototypes to all",
-            secure_sums="no: every site's prototypes are told apart; the weights alone are a sum",
+            aggregator="sample-weighted mean; all prototypes sent to all sites",
+            secure_sums="no: the server needs each site's prototypes",
         ),
     )
 

@@ -75,11 +75,11 @@ def build(
         about=About(
             label="FedST",
             paper="Fang et al., IEEE TMI 2026",
-            idea="Each hospital keeps the parts that look at its own images and text; the rest is averaged "
-            "and then taught by the server with synthetic frames.",
-            partition="the encoder's queries, the selection of channels and the text's vector LOCAL, the rest GLOBAL",
-            objective="the task's loss: cross-entropy and Dice",
-            aggregator="mean weighted by samples; then SERQ, the server's training on synthetic frames",
-            secure_sums="yes: the weighted sum is all that the server needs, before SERQ as well",
+            idea="Each hospital keeps weights for its own images and text, and the server averages the other "
+            "weights and trains them on synthetic frames.",
+            partition="encoder queries, channel selection and text vector LOCAL, rest GLOBAL",
+            objective="cross-entropy and Dice",
+            aggregator="sample-weighted mean, then SERQ: training at the server on synthetic frames",
+            secure_sums="yes: the server needs only the weighted sum, also for SERQ",
         ),
     )

@@ -31,10 +31,9 @@ def build(*, faults: int = 0, neighbours: str = "n-f-2", swa: Mapping[str, Any] 
         about=About(
             label="Krum",
             paper="Blanchard et al., NeurIPS 2017, arXiv 1703.02757",
-            idea="Of all models the server keeps the one that is closest to its neighbours, so that faulty "
-            "hospitals are left out.",
-            aggregator="the model of the site nearest to its neighbours",
-            secure_sums="no: it measures distances between single sites",
+            idea="The server keeps the model that is closest to its neighbours, so that faulty hospitals are left out.",
+            aggregator="model of the site nearest to its neighbours",
+            secure_sums="no: the server compares sites' weights",
         ),
     )
     return averaged(method, swa)

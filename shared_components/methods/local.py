@@ -17,9 +17,9 @@ def build() -> Method:
         about=About(
             label="Local only",
             paper="reference",
-            idea="Every hospital trains alone and nothing is exchanged: the reference that a federation should beat.",
+            idea="Each hospital trains without exchange: the baseline that a federation should beat.",
             partition="all LOCAL",
             aggregator="none",
-            secure_sums="no: nothing is sent that a sum could hide",
+            secure_sums="no: no weights are sent",
         ),
     )

@@ -36,10 +36,10 @@ def build(
         about=About(
             label="MaT-FL",
             paper="Cai et al., CVPR Workshops 2023",
-            idea="Hospitals keep their decoders, and share an encoder with those hospitals whose encoder "
-            "changes in a similar direction.",
+            idea="Hospitals keep their decoders and share an encoder with hospitals whose encoders change in "
+            "a similar direction.",
             partition="encoder MIXED, decoders and classifiers LOCAL",
-            aggregator="mean inside clusters of like changes, found each round",
-            secure_sums="no: sites are compared with each other",
+            aggregator="mean inside clusters of similar changes, per round",
+            secure_sums="no: the server compares sites' changes",
         ),
     )

@@ -37,10 +37,10 @@ def build(
         about=About(
             label="Multi-Krum",
             paper="Blanchard et al., NeurIPS 2017, arXiv 1703.02757",
-            idea="The server averages those models that are closest to their neighbours, so that faulty "
+            idea="The server averages the models that are closest to their neighbours, so that faulty "
             "hospitals are left out.",
-            aggregator="plain mean of the sites nearest to their neighbours",
-            secure_sums="no: it measures distances between single sites",
+            aggregator="unweighted mean of the sites nearest to their neighbours",
+            secure_sums="no: the server compares sites' weights",
         ),
     )
     return averaged(method, swa)

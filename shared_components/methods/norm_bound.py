@@ -22,9 +22,8 @@ def build(*, times: float | None = 1.0) -> Method:
         about=About(
             label="Norm bound",
             paper="Sun et al., arXiv 1911.07963",
-            idea="FedAvg in which no hospital may move the model further than the middle one does: longer "
-            "changes are shortened to that length.",
-            aggregator="mean weighted by samples of updates shortened to the median norm",
-            secure_sums="no: the bound follows single sites' norms",
+            idea="As FedAvg, but changes longer than the median change are shortened to its length.",
+            aggregator="sample-weighted mean of updates clipped to the median norm",
+            secure_sums="no: the server needs each site's norm",
         ),
     )

@@ -39,11 +39,10 @@ def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int
         about=About(
             label="pFedLA",
             paper="Ma et al., CVPR 2022, arXiv 2205.03993",
-            idea="For each hospital a small network at the server decides, layer by layer, how much to take "
-            "from every hospital.",
+            idea="For each hospital, a hypernetwork at the server mixes the hospitals' models layer by layer.",
             partition="all MIXED, in layers",
             aggregator="one hypernetwork per site mixes every layer",
-            secure_sums="no: the hypernetworks need every site's own layers",
+            secure_sums="no: the hypernetworks need each site's layers",
         ),
     )
 

@@ -122,12 +122,12 @@ def build(
         about=About(
             label="PFedSIS",
             paper="Xu et al., IEEE TBME 2025, doi 10.1109/TBME.2025.3526667",
-            idea="Each hospital gets a model of its own: part of the attention and one of two decoders are mixed "
-            "for it at the server, and all hospitals share the rest.",
-            partition="half of the q, k, v rows, one of two decoders and its heads MIXED; the rest GLOBAL",
-            objective="segmentation; appearance regulation, reaching MIXED; cross-style consistency, reaching GLOBAL",
-            aggregator="one hypernetwork per site for MIXED; softmax of sensitivities for GLOBAL",
-            secure_sums="no: the hypernetworks need every site's MIXED pieces; the GLOBAL part is a ratio of two sums",
+            idea="Each hospital gets a personal mixture of part of the attention and one of two decoders, and "
+            "all hospitals share the other weights.",
+            partition="half of the q, k, v rows, one of two decoders and its heads MIXED, rest GLOBAL",
+            objective="segmentation loss; appearance regulation (MIXED); cross-style consistency (GLOBAL)",
+            aggregator="MIXED: one hypernetwork per site; GLOBAL: softmax of sensitivities",
+            secure_sums="no: the hypernetworks need each site's MIXED weights",
         ),
     )
 

@@ -45,9 +45,9 @@ def build(
         about=About(
             label="q-FedAvg",
             paper="Li et al., ICLR 2020, arXiv 1905.10497",
-            idea="As FedAvg, but hospitals where the model does badly count more, so that scores become more even.",
-            aggregator="mean of the changes weighted by loss^q, in a step shortened by their norms",
-            secure_sums="no: sums of Delta_k and h_k would do, but here the server sees each",
+            idea="As FedAvg, but hospitals with a higher loss count more, so that scores become more even.",
+            aggregator="mean of changes weighted by loss^q, step reduced by norms",
+            secure_sums="no: the server uses each site's Delta_k and h_k",
         ),
     )
     return averaged(method, swa)

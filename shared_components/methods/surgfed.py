@@ -94,11 +94,13 @@ def build(
         about=About(
             label="SurgFed",
             paper="Fang et al., arXiv 2603.09496",
-            idea="Hospitals with different tasks share one video model: each is guided by a text about itself, and "
-            "the server learns how far it should follow the others.",
-            partition="memory modules and mask decoder MIXED; selection of channels, text and depth head LOCAL",
-            objective="the task's loss",
-            aggregator="attention between the sites' changes, gated by their texts, with learned weights",
-            secure_sums="no: sites' changes are compared with each other" if lha else "yes: the weighted sum will do",
+            idea="Hospitals with different tasks share a video model that each site's text guides, and the server "
+            "learns how much sites follow each other.",
+            partition="memory modules and mask decoder MIXED, channel selection, text and depth head LOCAL",
+            objective="task loss",
+            aggregator="learned attention between sites' changes, gated by their texts",
+            secure_sums="no: the server compares sites' changes"
+            if lha
+            else "yes: the server needs only the weighted sum",
         ),
     )

@@ -24,9 +24,9 @@ def build(*, trim: int = 1) -> Method:
         about=About(
             label="Trimmed mean",
             paper="Yin et al., ICML 2018, arXiv 1803.01498",
-            idea="For every single weight the server leaves out the highest and the lowest values before it "
-            "averages, so that faulty hospitals cannot spoil the model.",
-            aggregator="coordinate-wise mean without the outermost values; every site counts once",
-            secure_sums="no: it orders single sites' values",
+            idea="For each weight the server averages without the highest and lowest values, so that faulty "
+            "hospitals cannot spoil the model.",
+            aggregator="unweighted coordinate-wise mean without extreme values",
+            secure_sums="no: the server sorts sites' values",
         ),
     )

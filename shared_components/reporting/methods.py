@@ -14,7 +14,7 @@ from shared_components.networks.bundle_config import bundle_for, weightless
 from shared_components.reporting.tables import Table, as_markdown
 
 MARKS = "<!-- methods: `surgfl methods --write docs/reference/methods.md` -->", "<!-- end of methods -->"
-_HEAD = ("Method", "Partition", "Objective", "Aggregator", "Paper", "What leaves the site", "Secure sums")
+_HEAD = ("Method", "Partition", "Objective", "Aggregator", "Paper", "Sent by a site", "Secure sums")
 
 
 def methods_table() -> Table:
@@ -27,9 +27,9 @@ def methods_table() -> Table:
 def methods_markdown() -> str:
     """Return the table as Markdown, without a title.
 
-    What leaves a site is left open of a method whose network needs a package that is not there.
+    The column of sent data stays open if a method's network needs a package that is not installed.
     """
-    return "\n".join(as_markdown(methods_table()).splitlines()[2:])
+    return "\n".join(line[:-2] for line in as_markdown(methods_table()).splitlines()[2:])  # rows need no last bar
 
 
 def _row(method: Method, network: Callable[[str], nn.Module]) -> tuple[str, ...]:
@@ -40,7 +40,8 @@ def _row(method: Method, network: Callable[[str], nn.Module]) -> tuple[str, ...]
         update = leaves(method, network)
     except ValueError as error:  # its network's package is not there
         update = f"not known: {error}"
-    return (name, *texts, update, about.secure_sums)
+    yes, _, because = about.secure_sums.partition(":")
+    return (name, *texts, update, yes if yes == "yes" else f"no:{because}")
 
 
 def _network(bundle: str) -> nn.Module:

@@ -1,4 +1,4 @@
-"""Classification: one label of a clip or of a whole video, such as its action (GynSurg) or its grade (FedSurg)."""
+"""Classification: one label per clip or video, such as an action (GynSurg) or a grade (FedSurg)."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ METRICS = (
 )
 COST = Metric("expected_cost", "expected cost", False)
 DEFINITIONS = {
-    "macro_f1": "2 TP / (2 TP + FP + FN) over all samples, the mean over classes that occur or are predicted",
-    "accuracy": "share of the samples",
-    "balanced_accuracy": "the mean recall of the classes that occur",
+    "macro_f1": "2 TP / (2 TP + FP + FN) over all samples; mean over classes that occur or are predicted",
+    "accuracy": "share of correct samples",
+    "balanced_accuracy": "mean recall of the classes that occur",
     "f1": "harmonic mean of mean precision and mean recall of the classes that occur",
-    "expected_cost": "mean of |i - j| / (classes - 1), i the true and j the predicted grade: our matrix, since that of "
-    "FedSurg was not found",
-    CHANCE: "by each metric the better of the same class for all samples, and of guesses as frequent as the classes",
+    "expected_cost": "mean of |i - j| / (classes - 1) for true grade i and predicted grade j; FedSurg's own matrix was "
+    "not found",
+    CHANCE: "the better score of two baselines: one class for all samples, and guesses with the class frequencies",
 }
 
 
@@ -80,12 +80,12 @@ def build(
     """Return the task.
 
     Args:
-        classes: Names by their numbers; of grades in order.
-        target: Name of the target; empty: the one that the classes are of, see `TARGETS`, or ``action``.
-        ordered: The classes are grades: a wrong answer costs the more the further it is off; null: if the target is.
-        cost: Weight in the loss of the expected cost of the probabilities, beside the cross-entropy; for grades.
-        weights: Of classes in the cross-entropy, by name, 1 where it is not named.
-        frames, interval, padding, targets_of, random_frames: Of a sample, see `samples.SampleSpec`.
+        classes: Class names by number; grades in order.
+        target: Name of the target; empty: the classes' target, or ``action``.
+        ordered: Treat classes as ordered grades; null: if the target has grades.
+        cost: Loss weight of the expected cost of the probabilities; for grades.
+        weights: Class weights in the cross-entropy, by name; other classes have 1.
+        frames, interval, padding, targets_of, random_frames: Sample settings, see `samples.SampleSpec`.
 
     Raises ValueError without classes, for classes of another target, and for a number out of its range.
     """

@@ -1,4 +1,4 @@
-"""Depth: the distance of every pixel from the camera, in millimetres; pixels of unknown depth are left out.
+"""Depth: distance of each pixel from the camera in millimetres; pixels of unknown depth are left out.
 
 The loss is the root of the scale-invariant logarithmic error of Eigen et al. (NeurIPS 2014, Eq. 4) with an absolute
 term. Theirs is of each image (``pooling="image"``); the default, "batch", is of all pixels of a batch. The metrics are
@@ -54,19 +54,19 @@ METRICS = (
     Metric("rmse_pixels", "RMSE 0-255", False, "pix.", digits=2, in_delta=True),
 )
 DEFINITIONS = {
-    "rmse": "per frame the root of the mean squared error in mm over pixels of known depth, then the mean over frames",
-    "mae": "per frame the mean absolute error in mm",
-    "abs_rel": "per frame the mean of |prediction - truth| / truth",
-    "sq_rel": "per frame the mean of (prediction - truth)^2 / truth in mm",
-    "rmse_log": "per frame the root of the mean of (ln(prediction) - ln(truth))^2",
-    "delta1": "per frame the share of pixels with max(prediction / truth, truth / prediction) < 1.25",
-    "delta2": "the same with 1.25 squared",
-    "delta3": "the same with 1.25 cubed",
-    "rmse_scaled": "rmse after the prediction was multiplied by median(truth) / median(prediction) of the frame",
-    "abs_rel_scaled": "abs_rel after the same",
-    "rmse_pixels": "SurgFed's: RMSE after the frame's known prediction and truth were each min-max scaled to 0..255",
-    "unknown depth": "0 in the file; such pixels count nowhere, a frame without any known one is left out",
-    "resolution": "of the depth file: the prediction enlarged bilinearly",
+    "rmse": "root mean squared error in mm over pixels of known depth, per frame; mean over frames",
+    "mae": "mean absolute error in mm, per frame",
+    "abs_rel": "mean of |prediction - truth| / truth, per frame",
+    "sq_rel": "mean of (prediction - truth)^2 / truth in mm, per frame",
+    "rmse_log": "root of the mean of (ln(prediction) - ln(truth))^2, per frame",
+    "delta1": "share of pixels with max(prediction / truth, truth / prediction) < 1.25, per frame",
+    "delta2": "as delta1, below 1.25 squared",
+    "delta3": "as delta1, below 1.25 cubed",
+    "rmse_scaled": "rmse of the prediction times median(truth) / median(prediction) of the frame",
+    "abs_rel_scaled": "abs_rel of the same scaled prediction",
+    "rmse_pixels": "RMSE after min-max scaling of prediction and truth to 0..255 in each frame, as SurgFed",
+    "unknown depth": "0 in the file; such pixels, and frames without known pixels, are left out",
+    "resolution": "that of the depth file; the prediction is enlarged bilinearly",
 }
 
 
@@ -90,13 +90,12 @@ def build(
 
     Args:
         classes: A site's class names; not used.
-        scale: Unit of the network's output and of the loss in millimetres: the usual working distance.
-        log_error: Weight of the scale-invariant logarithmic error.
-        variance: Its lambda: 0 is the plain root mean squared log error, 1 ignores the scale wholly.
-        absolute: Weight of the mean absolute error, in units of ``scale``.
-        pooling: Pixels of one loss: those of the whole ``batch``, or of an ``image``, averaged over images.
-        activation: From the network's output x to mm: ``scale`` x softplus(x), or 255 x sigmoid(x), as SurgFed's
-            release has it.
+        scale: Millimetres per unit of the network's output and the loss; the usual working distance.
+        log_error: Loss weight of the scale-invariant logarithmic error.
+        variance: Lambda of that error; 0: root mean squared log error, 1: ignore the scale.
+        absolute: Loss weight of the mean absolute error, in units of ``scale``.
+        pooling: Compute the logarithmic error per ``batch`` or per ``image``.
+        activation: Depth in mm from output x: ``softplus``, scale x softplus(x), or ``sigmoid``, 255 x sigmoid(x).
         frames, interval, padding, targets_of: Of a sample's clip, see `samples.SampleSpec`.
         prompts: Frames whose whole is the box that the network is given in training, see `prompts.Prompts`; `none`: no
             box. `evaluation_prompts`: The same in evaluation, which is of whole videos then.

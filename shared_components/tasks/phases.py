@@ -1,4 +1,4 @@
-"""Phases: which phase of the operation a frame is of, one at a time (Cholec80).
+"""Phases: the phase of the operation in each frame (Cholec80).
 
 Of single frames, of clips' last ones, or of every frame of a sequence: TeCNO (Czempiel et al., MICCAI 2020) learns a
 network of frames first, and then causal convolutions over their features, whose every stage is trained.
@@ -41,11 +41,11 @@ METRICS = (
     Metric("macro_f1", "macro F1", True, "%", 100.0, 2),
 )
 DEFINITIONS = {
-    "f1": "per video the harmonic mean of mean precision and mean recall, then the mean over videos",
-    "accuracy": "per video the share of its frames, then the mean over videos",
-    "precision": "per video the mean over the phases it has, 0 for one that is never predicted; then over videos",
-    "recall": "per video the mean over the phases it has, then the mean over videos",
-    "macro_f1": "over all frames: 2 TP / (2 TP + FP + FN), the mean over phases that occur or are predicted",
+    "f1": "harmonic mean of mean precision and mean recall, per video; mean over videos",
+    "accuracy": "share of correct frames, per video; mean over videos",
+    "precision": "mean over the video's phases, 0 if a phase is never predicted; mean over videos",
+    "recall": "mean over the video's phases; mean over videos",
+    "macro_f1": "2 TP / (2 TP + FP + FN) over all frames; mean over phases that occur or are predicted",
     "std": "population standard deviation over videos",
 }
 
@@ -63,9 +63,9 @@ def build(
     """Return the task.
 
     Args:
-        classes: Names of the phases by their numbers.
-        weights: Of classes in the cross-entropy, by name, 1 where it is not named; such as median frequencies.
-        every_frame: Score every frame of a sample, which is then a whole video; else its last one.
+        classes: Phase names by number.
+        weights: Class weights in the cross-entropy, by name; other classes have 1.
+        every_frame: Score every frame of a sample, which is then a whole video; else its last frame.
         frames, interval, padding, targets_of: Of a sample's clip, see `samples.SampleSpec`.
 
     Raises ValueError without classes, and for a number out of its range.

@@ -1,4 +1,4 @@
-"""Reconstruction: restore hidden patches of the frame; no labels.
+"""Reconstruction: restore hidden patches of a frame; needs no labels.
 
 He et al., Masked Autoencoders Are Scalable Vision Learners, CVPR 2022: a random share of patches is hidden, the loss is
 the squared error of the hidden ones. A masked autoencoder is given the mask and sees visible patches alone. Any other
@@ -34,14 +34,10 @@ METRICS = (
 )
 PIXELS = ("colours", "normalised", "patches")
 DEFINITIONS = {
-    "mse": "per frame the mean over hidden pixels and channels of the squared error, colours in [0, 1]",
-    "psnr": "per frame 10 log10(1 / mse), then the mean over frames",
-    **{
-        name: f"share of all patches, visible ones too, whose mean squared error is below {limit}, in pixels "
-        "normalised by EndoViT's mean and deviation and at the network's size"
-        for name, limit in THRESHOLDS.items()
-    },
-    "normalised_mse": "per frame the mean squared error of the hidden patches, in those pixels and at that size",
+    "mse": "mean squared error of hidden pixels, colours in [0, 1], per frame",
+    "psnr": "10 log10(1 / mse), per frame; mean over frames",
+    **{name: f"share of all patches with a normalised MSE below {limit}" for name, limit in THRESHOLDS.items()},
+    "normalised_mse": "MSE of hidden patches in input pixels normalised by EndoViT's mean and deviation, per frame",
     "hidden": "patches drawn by a fixed seed, the same for every model",
     "resolution": "of the frame: the restored picture enlarged bilinearly, the hidden patches by nearest neighbours",
 }
@@ -61,11 +57,10 @@ def build(
 
     Args:
         classes: A site's class names; not used.
-        patch: Side of a patch in pixels of the network's input, which must be a multiple of it.
-        hidden: Share of the patches that is hidden, inside (0, 1).
-        pixels: In which the loss is computed, and a masked autoencoder predicts: ``colours`` in [0, 1] (it predicts
-            normalised ones), ``normalised`` by EndoViT's mean and deviation, or ``patches``, then by each patch's own
-            (MAE's ``norm_pix_loss``).
+        patch: Side of a patch, in pixels of the network's input, whose size must be a multiple of it.
+        hidden: Share of hidden patches, above 0 and below 1.
+        pixels: Values of the loss: ``colours`` in [0, 1], ``normalised`` by EndoViT's mean and deviation, or
+            ``patches``, also normalised per patch (MAE's ``norm_pix_loss``).
         frames, interval, padding: Of a sample's clip, of which the last frame is restored, see `samples.SampleSpec`.
 
     Raises ValueError for a number out of its range, or unknown pixels.

@@ -44,13 +44,13 @@ METRICS = (
 )
 IMAGE_IOU = Metric("image_iou", "IoU per image", True, "%", 100.0, 2)
 DEFINITIONS = {
-    "dice": "per frame and class twice the overlap over the sum of both areas, then the mean over frames",
-    "iou": "per frame and class the overlap over the union, then the mean over frames",
-    "image_iou": "per frame the mean IoU over the classes, background too, that it or its mask has; then over frames",
-    "assd": "medpy 0.5 and MONAI: mean of both directions' surface distances pooled, in pixels",
-    "hd95": "medpy: 95th percentile of both directions' surface distances pooled, in pixels",
-    "hd95_monai": "MONAI: larger of the two directions' 95th percentiles, in pixels",
-    "mean": "mean over the classes without background",
+    "dice": "twice the overlap over the sum of both areas, per frame and class; mean over frames",
+    "iou": "overlap over union, per frame and class; mean over frames",
+    "image_iou": "mean IoU over the classes in prediction or mask, with background, per frame; mean over frames",
+    "assd": "mean of the pooled surface distances of both directions, as medpy 0.5 and MONAI",
+    "hd95": "95th percentile of the pooled surface distances of both directions, as medpy",
+    "hd95_monai": "larger 95th percentile of the two directions, as MONAI",
+    "mean": "mean over the classes without the background",
     "resolution": "of the mask: the logits' argmax enlarged with nearest neighbours",
     "empty, policy diagonal": "empty in both: not counted; in one: Dice and IoU 0, distances the image diagonal",
     "empty, policy paper": "as released by PFedSIS: an empty mask becomes the pixel [0, 0]",
@@ -79,19 +79,18 @@ def build(
     """Return the task.
 
     Args:
-        classes: Names by id, background first.
-        cross_entropy: Weight of the cross-entropy (`losses.segmentation_loss`).
-        log_iou: Weight of the log of the soft IoU.
-        dice: Weight of the soft Dice loss; FedST's Eq. (9) has it beside cross-entropy.
-        balance: How much rare classes count in the cross-entropy, 0 (as released) to 1.
-        objects: Weight of the binary cross-entropy of each object (`losses.objects_loss`), as released by SurgFed; its
-            paper's loss is cross_entropy alone.
-        empty_policy: Score of a class that is empty in a frame, one of `metrics.POLICIES`.
+        classes: Class names by id, background first.
+        cross_entropy: Loss weight of the cross-entropy.
+        log_iou: Loss weight of the log of the soft IoU.
+        dice: Loss weight of the soft Dice loss (FedST, Eq. (9)).
+        balance: Weight of rare classes in the cross-entropy, 0 (as released) to 1.
+        objects: Loss weight of each object's binary cross-entropy, as in SurgFed's code; its paper has 0.
+        empty_policy: Score of a class that is empty in a frame, ``diagonal`` or ``paper``.
         frames, interval, padding, targets_of: Of a sample's clip, see `samples.SampleSpec`.
         prompts, jitter: Boxes that the network is given in training, one object a class, see `prompts.Prompts`; `none`:
             no boxes.
         evaluation_prompts, evaluation_jitter: The same in evaluation, which is of whole videos then.
-        image_iou: Score the mean IoU of each frame first, as EndoViT does, and select the best weights by it.
+        image_iou: Also score the mean IoU per frame, as EndoViT, and select the best weights by it.
 
     Raises ValueError without classes, and for an unknown policy or rule, or a number out of its range.
     """

@@ -1,4 +1,4 @@
-"""Action triplets: which instruments do what to which tissue in a frame, any number of 100 at once (CholecT45 and T50).
+"""Action triplets: all triplets of instrument, verb and target in a frame, of 100 classes (CholecT45 and CholecT50).
 
 EndoViT (Batic et al., IJCARS 2024) learns them by a focal loss with gamma 3 over a vision transformer; scores are those
 of Nwoye and Padoy, Data Splits and Metrics for CholecT50 (arXiv 2204.05235).
@@ -32,9 +32,9 @@ METRICS = (
     *(Metric(f"map_{part}", f"mAP {name}", True, "%", 100.0, 2) for part, name in _LABELS.items()),
 )
 DEFINITIONS = {
-    "map": "per video the mean average precision of the triplets it has, then the mean over videos",
-    "map_classes": "per triplet the mean over the videos that have it, then the mean over triplets, as ivtmetrics does",
-    **{f"map_{part}": f"as map, of each {name}: the largest of its triplets' scores" for part, name in _LABELS.items()},
+    "map": "mean average precision of the video's triplets; mean over videos",
+    "map_classes": "average precision over the videos with the triplet; mean over triplets, as ivtmetrics",
+    **{f"map_{part}": f"as map, per {name} (highest triplet score)" for part, name in _LABELS.items()},
     "average precision": "sum of (R_n - R_(n-1)) P_n over the thresholds; a triplet that a video lacks is not counted",
     "std": "population standard deviation over videos",
     "one frame": "of a single frame, which has no order of frames, the average precision of its triplets' order",
@@ -57,8 +57,8 @@ def build(
     Args:
         classes: Names of the triplets by their numbers, "instrument/verb/target"; components are scored where they are
             such names.
-        loss: ``focal``, or ``bce``, the binary cross-entropy.
-        gamma: Of the focal loss: how little a sure and right answer counts; EndoViT has 3.
+        loss: ``focal``, or ``bce`` (binary cross-entropy).
+        gamma: Focusing parameter of the focal loss; EndoViT uses 3.
         frames, interval, padding: Of a sample's clip, of which the last frame has the labels, see `samples.SampleSpec`.
 
     Raises ValueError without classes, and for an unknown loss or a number out of its range.

@@ -48,7 +48,7 @@ _PFEDSIS = {
         layout="mixing",
     ),
     "pfedsis-table2": Preset(
-        "Layout of PFedSIS, Table II",
+        "Layout of PFedSIS, Table II: costs",
         (
             *_rows({"FedAvg": "fedavg", "FedSeg": "fedseg", "FedRep": "fedrep", "pFedLA": "pfedla", "FedDP": "feddp"}),
             Variant("PFedSIS w/o SGE", "pfedsis", {"sge": False}),
@@ -69,7 +69,7 @@ _PFEDSIS = {
         tick_names=("GPD", "SGE", "APE"),
     ),
     "pfedsis-table4": Preset(
-        "Layout of PFedSIS, Table IV: what is personal",
+        "Layout of PFedSIS, Table IV: personal parts",
         (
             replace(_FEDAVG, ticks=(False,) * 4),
             *(
@@ -140,7 +140,7 @@ _FEDST_TABLES = {
         "Figure 3: the sites' frames by methods", *_BASELINES, _FEDST, layout="pictures", remark=_REMARK
     ),
     "fedst-figure4": _of(
-        "Figure 4: frames of the site outside by methods", *_BASELINES, _FEDST,
+        "Figure 4: frames of the held-out site by methods", *_BASELINES, _FEDST,
         layout="held-out pictures", remark=_REMARK,
     ),
     "fedst-table4": _of(  # temporal modelling and separation, the text as a prompt, or selecting channels, and SERQ
@@ -155,7 +155,7 @@ _FEDST_TABLES = {
         tick_names=("TS", "Prompt", "CS", "SERQ"),
     ),
     "fedst-table5": _of(
-        "Table 5: what is personal",
+        "Table 5: personal layers",
         _personal("All shared", (False, False, False), personal_selection=False),
         # at the server there is nothing then that it could teach
         _personal("All personal", (True, True, True), "all", synthetic="none"),
@@ -165,7 +165,7 @@ _FEDST_TABLES = {
         tick_names=("encoder queries", "decoder queries", "other"),
     ),
     "fedst-table6": _of(
-        "Table 6: what of the encoder is personal",
+        "Table 6: personal layers of the encoder",
         _personal("Norm", (), "norms"),
         _personal("Key", (), "keys"),
         _personal("Value", (), "values"),
@@ -180,7 +180,7 @@ _FEDST_TABLES = {
         replace(_FEDST, label="Ours (text)"),
     ),
     "fedst-table8": _of(
-        "Table 8: an unseen site of binary segmentation", *_BASELINES, _FEDST,
+        "Table 8: held-out site with binary labels", *_BASELINES, _FEDST,
         layout="held-out", remark=_REMARK, held_out_layout="grasp",
     ),
     "fedst-table9": _of(
@@ -199,7 +199,7 @@ _FEDST_TABLES = {
         "and that without a domain descriptor are ours",
     ),
     "fedst-figure6": _of(  # every 10, 50, 100, 200 and 500 iterations, of 100
-        "Figure 6: how often is communicated",
+        "Figure 6: communication interval",
         *(
             replace(_FEDST, label="Every {iterations} iterations", length=Length(share=share))
             for share in (0.1, 0.5, 1.0, 2.0, 5.0)

@@ -116,7 +116,7 @@ SURGFED_TABLES = {
     ),
     "surgfed-table4": _of("Table IV: indicators of LHA", _LOCAL, *_indicators("LHA", "lha_encoder"), _SURGFED),
     "surgfed-figure3": _of(
-        "Figure 3: what is fine-tuned",
+        "Figure 3: fine-tuned modules",
         _LOCAL,
         *(
             _row(f"{label}{parts}", fixed=fixed, **of)
@@ -126,7 +126,7 @@ SURGFED_TABLES = {
         remark="(Dec), (Mem): the mask decoder or the memory modules alone are trained, else both",
     ),
     "surgfed-figure3-aggregated": _of(
-        "Figure 3: what is aggregated (the released code's switch)",
+        "Figure 3: aggregated modules (the released code's switch)",
         _LOCAL,
         *_aggregated("decoder"),
         *_aggregated("memory"),
@@ -135,6 +135,6 @@ SURGFED_TABLES = {
     ),
     "surgfed-figure4": _of("Figure 4: five sites by methods", *_METHODS, _SURGFED, layout="pictures"),
     "surgfed-efficiency": _of(
-        "its table of efficiency", *(row for row in _METHODS if row.trains), _SURGFED, layout="costs"
+        "efficiency", *(row for row in _METHODS if row.trains), _SURGFED, layout="costs"
     ),
 }  # fmt: skip

@@ -48,8 +48,8 @@ SYNTHETIC: Mapping[str, Any] = {
 }
 """Types of the section ``synthetic``; `SYNTHETIC_KEYS` explains the keys."""
 SYNTHETIC_KEYS: Mapping[str, str] = {
-    "tasks": "Kinds of task, given to the sites in turn; without it a site has its layout's task.",
-    "layouts": "Data layouts, given to the sites in turn.",
+    "tasks": "Kinds of task, assigned to sites in turn; default: the layout's task.",
+    "layouts": "Data layouts, assigned to sites in turn.",
     "set": "Named set of sites with their own looks, layouts, tasks and videos.",
     "videos": "Number of videos for training, validation and test.",
     "frames_per_video": "Number of frames in a video.",
@@ -74,24 +74,24 @@ class Job:
     """The settings of a federation: names and numbers, no paths and no code.
 
     Attributes:
-        name: Name of the job, and of the folder of its state.
-        bundle: Folder in ``bundles/``: the network, its tasks and its training settings.
+        name: Name of the job and of its state folder.
+        bundle: Folder in ``bundles/`` with network, tasks and training settings.
         method: File in ``shared_components/methods``.
         arguments: The method's arguments; its card explains them.
         training: Changes to the bundle's training settings.
-        tasks: By kind of task, changes to the bundle's task settings.
-        network: Changes to the network's arguments, or ``class`` and the arguments of another network.
+        tasks: Changes to the bundle's task settings, by kind of task.
+        network: Changes to the network's arguments, or another network's ``class`` and arguments.
         rounds: Number of communication rounds.
-        min_sites: Number of updates that a round needs; 0: one from every site that takes part.
-        client_fraction: Share of the sites that take part in a round, sampled for each round. Their number is rounded
-            to the nearest, halves up; it is at least 1, and as many as the method needs.
-        grace_seconds: How long a round still waits once it has ``min_sites`` updates.
-        longest_wait_seconds: How long a task may take; after that its site counts as absent.
-        largest_change: An update is rejected if it moves further than this times (1 + norm of the model sent).
-        synthetic: Simulator only: the scenes that a site without data renders.
-        privacy: Clipping and noise on every update; empty: none.
-        secure_sums: Show the server only the sum of the sites' weights; empty: it sees each site's weights.
-        wire: Format of a round's tensors on the wire; stored states and sums stay float32.
+        min_sites: Updates that a round needs; 0: all sampled sites.
+        client_fraction: Share of sites sampled for each round, rounded half up; at least 1 site, and as many as the
+            method needs.
+        grace_seconds: Time that a round still waits after ``min_sites`` updates.
+        longest_wait_seconds: Time limit of a task; a slower site counts as absent.
+        largest_change: Reject updates whose change exceeds this times (1 + norm of the model sent).
+        synthetic: Simulator only: scenes that a site without data renders.
+        privacy: Clipping and noise on every update.
+        secure_sums: Show the server only the sum of the sites' weights; excludes ``privacy`` and ``bf16``.
+        wire: Format of tensors in messages; states and sums stay float32.
     """
 
     name: Name
