@@ -143,7 +143,7 @@ def test_every_network_of_monais_that_is_listed_can_be_built_run_and_saved(name,
 
 def test_the_document_lists_the_networks_of_monais_that_may_be_named():
     text = (Path(__file__).parents[2] / "docs/how-to/add-a-network.md").read_text()
-    listed = re.search(r"leave it out\. (`AttentionUnet`.*?) may be named", text, re.DOTALL)
+    listed = re.search(r"leave it out\.\s(`AttentionUnet`.*?) may be named", text, re.DOTALL)
     assert listed and tuple(re.findall(r"`(\w+)`", listed[1])) == MONAI_NETWORKS
 
 
