@@ -124,7 +124,7 @@ HUGE = [
     ({"class": "SegResNet", "init_filters": 40_000}, "is a checkpoint of another network than SegResNet"),
     ({"class": "SegResNet", "blocks_down": [100_000]}, "too many layers: building it takes more than 50000 steps"),
     ({"class": "SwinUNETR", "depths": [10**8] * 4}, "too many layers"),
-    ({"class": "BasicUNet", "features": [32] * 1001}, "network: features has 1001 values; at most 1000 are read"),
+    ({"class": "BasicUNet", "features": [32] * 1001}, "network: features has 1001 values; write at most 1000"),
     ({"class": "BasicUNet", "features": [10**30] * 6}, "BasicUNet cannot be made with"),
 ]  # fmt: skip
 
