@@ -1,4 +1,4 @@
-"""The table of methods, from the methods themselves: docs/reference/methods.md and `surgfl methods` show it."""
+"""Build the table of methods for docs/reference/methods.md and `surgfl methods`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _HEAD = ("Method", "Partition", "Objective", "Aggregator", "Paper", "What leaves
 
 
 def methods_table() -> Table:
-    """Tabulate every file of the methods' folder, in alphabetical order, with its default arguments."""
-    network = functools.cache(_network)  # most methods have the same one
+    """Tabulate all files of the methods' folder with their default arguments, in alphabetical order."""
+    network = functools.cache(_network)  # most methods use the same network
     rows = tuple(_row(load_method(name), network) for name in method_names())
     return Table("Methods", _HEAD, rows, labels=len(_HEAD))
 
@@ -26,7 +26,7 @@ def methods_table() -> Table:
 def methods_markdown() -> str:
     """Return the table as Markdown, without a title.
 
-    What leaves a site is left open of a method whose network needs a package that is not there.
+    The update is "unknown" if the method's network needs a package that is not installed.
     """
     return "\n".join(as_markdown(methods_table()).splitlines()[2:])
 
@@ -37,8 +37,8 @@ def _row(method: Method, network: Callable[[str], nn.Module]) -> tuple[str, ...]
     texts = (about.partition, about.objective, about.aggregator, about.paper)
     try:
         update = leaves(method, network)
-    except ValueError as error:  # its network's package is not there
-        update = f"not known: {error}"
+    except ValueError as error:  # a package of the network is not installed
+        update = f"unknown: {error}"
     return (name, *texts, update, about.secure_sums)
 
 
@@ -47,7 +47,7 @@ def _network(bundle: str) -> nn.Module:
 
 
 def leaves(method: Method, network: Callable[[str], nn.Module] = _network) -> str:
-    """List the content of a round's update, in MB of the method's network at four classes, found by its bundle."""
+    """List the content of a round's update, with sizes in MB for the method's bundle with four classes."""
     whole = network(bundle_for(method.name))
     state, partition = whole.state_dict(), partition_network(whole, method.partition)
     sizes = {role: 0 for role in Role}
