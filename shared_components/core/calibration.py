@@ -187,7 +187,7 @@ def read_calibration(path: Path) -> Calibration:
 def certainty_head(card: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the head of the table of `certainty_rows`."""
     first, *controls = card["rates"]
-    return "Videos", "Number", f"Warnings with {first}", "for single frames", *(f"with {kind}" for kind in controls)
+    return "Videos", "Number", f"Warned by {first}", "Single frames", *(f"Warned by {kind}" for kind in controls)
 
 
 def certainty_rows(card: Mapping[str, Any]) -> list[tuple[str, ...]]:

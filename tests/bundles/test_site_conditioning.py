@@ -184,16 +184,16 @@ def test_frames_are_predicted_by_a_model_that_is_conditioned_on_the_site(
     given = {"input": str(video), "checkpoint": str(for_unseen)}
     seen, mean = tmp_path / "seen", tmp_path / "mean"
     run("fedst", "inference", site_config=str(scenes[2]), output_dir=str(seen), **given)
-    assert "goes by" not in caplog.text and "mean of its sites' texts" not in caplog.text
+    assert "goes by" not in caplog.text and "mean of its training sites' texts" not in caplog.text
     expected = shown(for_unseen, vector_of(scenes[2]), video)
     assert all(np.array_equal(a, b) for a, b in zip(masks_in(seen), expected, strict=True))
     run("fedst", "inference", output_dir=str(mean), **given)
-    assert "told the mean of its sites' texts; name the site.yaml" in caplog.text
+    assert "uses the mean of its training sites' texts; give the site.yaml" in caplog.text
     expected = shown(for_unseen, load_file(for_unseen)["indicator"], video)
     assert all(np.array_equal(a, b) for a, b in zip(masks_in(mean), expected, strict=True))
     given["checkpoint"] = str(own)
     said = refusal(run, "fedst", "inference", site_config=str(scenes[2]), output_dir=str(tmp_path / "x"), **given)
-    assert said == f"checkpoint {own} is told of no site, or has been told of its own; leave {scenes[2]} out"
+    assert said == f"checkpoint {own} needs no site, or already contains its own site; leave {scenes[2]} out"
     run("fedst", "inference", output_dir=str(tmp_path / "own"), **given)
     expected = shown(own, vector_of(scenes[0]), video)
     assert all(np.array_equal(a, b) for a, b in zip(masks_in(tmp_path / "own"), expected, strict=True))

@@ -45,14 +45,14 @@ def test_a_site_has_the_bundles_first_task_unless_it_names_one():
 
 
 def test_a_task_that_the_bundle_does_not_learn_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"/data/site.yaml: the task is 'depth', and this bundle learns segmentation"):
+    with pytest.raises(ValueError, match=r"/data/site.yaml: the task is 'depth', but this bundle learns segmentation"):
         choose_task({"segmentation": {}}, "depth", classes=(), who="/data/site.yaml")
 
 
 @pytest.mark.parametrize(
     "kind, numbers, words",
     [
-        ("segmentatoin", {}, "task 'segmentatoin' does not exist; there are classification, depth, "),
+        ("segmentatoin", {}, "task 'segmentatoin' does not exist; use one of classification, depth, "),
         ("depth", {"scael": 3}, "scael"),
         ("depth", {"scale": math.nan}, "scale is nan"),
         ("depth", {"scale": math.inf}, "scale is inf"),
