@@ -156,7 +156,7 @@ def test_a_site_without_a_text_of_use_is_refused(evaluate, for_unseen, own, scen
 )
 def test_a_header_without_the_methods_arguments_is_refused(for_unseen, scenes, tmp_path, changed):
     save_weights(tmp_path / "m.safetensors", load_file(for_unseen), load_metadata(for_unseen) | changed)
-    with pytest.raises(CheckpointError, match=r"m\.safetensors knows no site, and its header does not say how"):
+    with pytest.raises(CheckpointError, match=r"m\.safetensors needs a site, but its header lacks the settings"):
         describe_site(PvtFpnClips(), tmp_path / "m.safetensors", load_site(scenes[2]))
 
 

@@ -43,5 +43,5 @@ def test_equal_pairs_and_unknown_values_are_left_out():
 
 
 def test_values_that_are_no_pairs_are_refused():
-    with pytest.raises(ValueError, match="no pairs"):
+    with pytest.raises(ValueError, match="are not pairs"):
         paired_test([1.0], [1.0, 2.0])

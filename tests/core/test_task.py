@@ -81,7 +81,7 @@ def test_numbers_that_are_wrong_are_refused_before_anything_runs(kind, numbers, 
      {"kind": "depth", "outputs": [None], "inputs": ["image"], "frames": 1}],
 )  # fmt: skip
 def test_what_is_no_card_is_refused(values):
-    with pytest.raises(ValueError, match="is no task card"):
+    with pytest.raises(ValueError, match="is not a task card"):
         Card.from_json(values)
 
 

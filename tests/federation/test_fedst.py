@@ -75,8 +75,8 @@ def test_an_interval_that_the_video_cannot_give(refusal, scenes, films):
 @pytest.mark.parametrize(
     "harmed, text, sentence",
     [
-        (True, "a", "holds no weights; put model.safetensors or pytorch_model.bin there"),
-        (False, "a b c d e f g h i j k", "takes at most 12, start and end included; shorten it"),
+        (True, "a", "contains no weights; copy model.safetensors or pytorch_model.bin there"),
+        (False, "a b c d e f g h i j k", "takes at most 12, including start and end; shorten it"),
         (False, "a", "has 6 numbers, and 384 are"),
     ],
 )

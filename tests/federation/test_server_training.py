@@ -231,7 +231,7 @@ def test_a_network_of_which_frames_train_nothing_is_refused(refusal, scenes):
     """What is left, the layers over time and the selection, frames alone do not pass."""
     job = make_job("fedst", training={**TINY, "fixed": ["encoder", "decoder", "head"]})
     assert refusal(job, scenes[2]).startswith(
-        "the server cannot train: serq: training.fixed names all that predicts from a frame"
+        "the server cannot train: serq: training.fixed contains all parts that predict from"
     )
 
 

@@ -48,7 +48,7 @@ def test_an_empty_text_is_refused_before_anything_is_read(kind, text, tmp_path):
 
 
 def test_a_setting_that_is_not_the_kinds_is_refused(tmp_path):
-    refused("encoder 'precomputed' reads no folder, and .* is given; leave it out", "precomputed", folder=tmp_path)
+    refused("encoder 'precomputed' does not use folder .*; leave it out", "precomputed", folder=tmp_path)
     refused("encoder 'clip' reads no file", "clip", file=tmp_path, folder=tmp_path)
     refused("encoder 'one_hot' reads no file", "one_hot", file=tmp_path, width=3, **PLACE)
 
