@@ -20,22 +20,22 @@ def device(name: str = "auto") -> torch.device:
     """Return a device by its name, see `DEVICES`; raise ValueError if this machine or its PyTorch lacks it."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found = usable_device(name)
-    if found is None or found.type == "meta":
+    chosen = usable_device(name)
+    if chosen is None or chosen.type == "meta":
         here = ["cpu", *(f"cuda:{n}" for n in range(torch.cuda.device_count()))]
         here += ["mps"] * torch.backends.mps.is_available()
         raise ValueError(f"device {name!r} is not available on this machine; use one of auto, {', '.join(here)}")
-    return found
+    return chosen
 
 
 def usable_device(name: Any) -> torch.device | None:
     """Return the PyTorch device of a name, or None if tensors cannot be created on it."""
     try:
-        found = torch.device(name)
-        torch.empty(0, device=found)
+        chosen = torch.device(name)
+        torch.empty(0, device=chosen)
     except (TypeError, RuntimeError, AssertionError):  # an unknown name, or a device that this machine lacks
         return None
-    return found
+    return chosen
 
 
 def fast_bf16(where: torch.device | None = None) -> bool:
@@ -65,8 +65,8 @@ def hardware() -> str:
 
 def peak_memory_mb() -> float | None:
     """Return this process's peak resident memory in MB (VmHWM), or None if the system does not record it."""
-    found = re.search(r"^VmHWM:\s*(\d+)", _text_of("/proc/self/status"), re.MULTILINE)
-    return int(found[1]) / 1024 if found else None
+    match = re.search(r"^VmHWM:\s*(\d+)", _text_of("/proc/self/status"), re.MULTILINE)
+    return int(match[1]) / 1024 if match else None
 
 
 def process_start() -> float:

@@ -52,10 +52,10 @@ class Board:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._out = sys.stdout if out is None else out
-        self._heard: dict[str, Step] = {}
-        self._read: Read = read or (lambda: self._heard)
+        self._last_steps: dict[str, Step] = {}
+        self._read: Read = read or (lambda: self._last_steps)
         self._title, self._pause, self._now = title, pause, now
-        self._began = self._said = now()
+        self._began = self._last_line = now()
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -65,7 +65,7 @@ class Board:
         """Print permanent lines, without escape sequences."""
         text = printable(text)
         with self._lock:
-            self._said = self._now()
+            self._last_line = self._now()
             if self._bars is not None and self._bars.open:
                 self._bars.say(text)
             else:
@@ -73,7 +73,7 @@ class Board:
 
     def hear(self, step: Step) -> None:
         """Display a step; a listener for `progress.heard`."""
-        self._heard = {"": step}
+        self._last_steps = {"": step}
 
     def look(self) -> None:
         """Redraw the bars, or print a plain line if there was no output for a while."""
@@ -83,7 +83,7 @@ class Board:
                 return
             now = self._now()  # a log of several hours needs fewer lines
             pause = max(self._pause, min((now - self._began) / _SHARE, _LONGEST_PAUSE))
-            if now - self._said >= pause and (line := plain_line(self._title(), self._read())):
+            if now - self._last_line >= pause and (line := plain_line(self._title(), self._read())):
                 self.say(line)
 
     def _draw(self, bars: _Bars) -> None:
@@ -95,7 +95,7 @@ class Board:
 
     def __enter__(self) -> Board:
         self._began = self._now()
-        self._said = self._began - max(0.0, self._pause - _FIRST)
+        self._last_line = self._began - max(0.0, self._pause - _FIRST)
         self._over.clear()
         self._thread = threading.Thread(target=self._watch, name="board", daemon=True)
         self._thread.start()
@@ -140,11 +140,11 @@ class StepLog:
     """A listener that logs a step every `PAUSE` seconds, after a title such as ``round 2/4``."""
 
     def __init__(self, title: str, logger: logging.Logger, now: Callable[[], float] = time.monotonic) -> None:
-        self._title, self._logger, self._now, self._said = title, logger, now, now()
+        self._title, self._logger, self._now, self._last_line = title, logger, now, now()
 
     def __call__(self, step: Step) -> None:
-        if self._now() - self._said >= PAUSE:
-            self._said = self._now()
+        if self._now() - self._last_line >= PAUSE:
+            self._last_line = self._now()
             self._logger.info("%s", plain_line(self._title, {"": step}))
 
 
@@ -169,7 +169,7 @@ class _Bars:
         for name in [name for name in self._tasks if name not in steps]:
             self._progress.remove_task(self._tasks.pop(name))
         for name, step in steps.items():
-            shown = {
+            fields = {
                 "description": "  ".join(part for part in (title, name, step.what) if part),
                 "completed": step.done if step.total else 0,
                 "total": step.total or 1,  # an empty bar if the total is unknown
@@ -177,9 +177,9 @@ class _Bars:
                 "note": step.note,
             }
             if name in self._tasks:
-                self._progress.update(self._tasks[name], **shown)
+                self._progress.update(self._tasks[name], **fields)
             else:
-                self._tasks[name] = self._progress.add_task(**shown)
+                self._tasks[name] = self._progress.add_task(**fields)
         self._progress.refresh()
 
     def close(self) -> None:

@@ -22,12 +22,12 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         repeated = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"it has the key {repeated!r:.80} twice")
-    return found
+    return values
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -82,7 +82,7 @@ class Metric:
         """Format the plain number with ``rounder`` fewer digits, or a dash if it is not finite."""
         return fixed(value, max(0, self.plain_digits - rounder))
 
-    def said(self, value: float, *, rounder: int = 0) -> str:
+    def with_unit(self, value: float, *, rounder: int = 0) -> str:
         """Format the plain number with its unit: ``4.32 mm``."""
         text = self.plain_text(value, rounder=rounder)
         return f"{text} {self.plain_unit}".strip() if math.isfinite(value) else text

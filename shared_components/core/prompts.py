@@ -50,12 +50,12 @@ class Prompts:
             size: (height, width) of the frame in pixels.
             generator: Generator of the jitter; None: no jitter.
         """
-        shown = torch.full_like(boxes, torch.nan)
+        kept = torch.full_like(boxes, torch.nan)
         frames = self.frames(boxes.shape[-3])
-        shown[..., frames, :, :] = boxes[..., frames, :, :]
+        kept[..., frames, :, :] = boxes[..., frames, :, :]
         if generator is None or self.jitter == 0:
-            return shown
-        return jittered(shown, generator, amount=self.jitter, size=size)
+            return kept
+        return jittered(kept, generator, amount=self.jitter, size=size)
 
 
 def of_clips(target: Tensor) -> Tensor:

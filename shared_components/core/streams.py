@@ -112,12 +112,12 @@ def stream_batches(
     """
     assert task.prompting is not None
     stride = stride_of([chosen[number] for number in stream])
-    shown = set(task.prompting.evaluation.frames(len(stream)))
+    prompted_frames = set(task.prompting.evaluation.frames(len(stream)))
     for place, number in enumerate(stream):
         item = read(number)
         image = prepare(item)
         batch = {"image": image}
-        if place in shown:
+        if place in prompted_frames:
             batch["boxes"] = task.prompting.in_stream(_boxes(task, item, _size(image)), image, number)
         if place == 0:
             batch["stride"] = torch.tensor(stride)

@@ -75,7 +75,7 @@ class Evaluation:
             return f"{label} on the {self.split} frames of {sites[0]}: {scores}."
         means = ", ".join(self._score(m.name, m.mean, m.spread()) for m in self.models)
         worst = [(m, metric.worst(m.scores.values())) for m in self.models]
-        lows = ", ".join(f"{m.name} {metric.said(value)} ({_site_of(m, value)})".strip() for m, value in worst)
+        lows = ", ".join(f"{m.name} {metric.with_unit(value)} ({_site_of(m, value)})".strip() for m, value in worst)
         return (
             f"Mean {label} over {len(sites)} sites on the {self.split} frames: {means}. Worst site: {lows}. "
             f"By site{f', {own.name}' if own.name else ''}: {self._by_site(own)}."
@@ -124,7 +124,7 @@ class Evaluation:
         return Panel(title, [wide], legend, 1, narrow=[narrow])
 
     def _score(self, name: str, value: float, spread: Spread) -> str:
-        return " ".join(filter(None, [name, self.metric.said(value), self._ends(spread)]))
+        return " ".join(filter(None, [name, self.metric.with_unit(value), self._ends(spread)]))
 
     def _ends(self, spread: Spread) -> str:
         text = self.metric.plain_text
@@ -137,7 +137,7 @@ class Evaluation:
     def _by_site(self, model: Model) -> str:
         if len(model.scores) > _NAMED:
             values = model.scores.values()
-            return f"{self.metric.plain_text(min(values))} to {self.metric.said(max(values))}"
+            return f"{self.metric.plain_text(min(values))} to {self.metric.with_unit(max(values))}"
         return ", ".join(self._score(site, value, model.spread(site)) for site, value in model.scores.items())
 
 

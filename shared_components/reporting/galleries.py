@@ -105,7 +105,7 @@ def _shot(site: str, group: Group, record: dict[str, Any], file: Path, image: np
         return Shot(
             title=title,
             place=place,
-            score=f"{metric.label} {metric.said(score(record['scores'], metric.name))}",
+            score=f"{metric.label} {metric.with_unit(score(record['scores'], metric.name))}",
             keys=_keys(record, group, metric),
             panels=[_picture(panel, image, place) for panel in record["panels"]],
         )

@@ -54,10 +54,10 @@ def score_tiles(run: Run, group: Group) -> list[tuple[str, str]]:
     metric = group.first
     last = [score(run.last_metrics(site), metric.name) for site in group.sites]
     if len(last) == 1:
-        return [(f"{metric.label}, validation", metric.said(last[0]))]
+        return [(f"{metric.label}, validation", metric.with_unit(last[0]))]
     return [
-        (f"mean {metric.label}, validation", metric.said(mean(last))),
-        (f"worst site's {metric.label}", metric.said(metric.worst(last))),
+        (f"mean {metric.label}, validation", metric.with_unit(mean(last))),
+        (f"worst site's {metric.label}", metric.with_unit(metric.worst(last))),
     ]
 
 
@@ -110,11 +110,11 @@ def _opening(metric: Metric, improved: int, known: int, sites: int) -> str:
 
 
 def _change(metric: Metric, first: float, last: float) -> str:
-    return f"{metric.plain_text(first, rounder=1)} → {metric.said(last, rounder=1)}"
+    return f"{metric.plain_text(first, rounder=1)} → {metric.with_unit(last, rounder=1)}"
 
 
 def _range(metric: Metric, values: Sequence[float]) -> str:
-    return f"{metric.plain_text(min(values), rounder=1)}–{metric.said(max(values), rounder=1)}"
+    return f"{metric.plain_text(min(values), rounder=1)}–{metric.with_unit(max(values), rounder=1)}"
 
 
 def _worst(run: Run, group: Group) -> str:
@@ -124,8 +124,8 @@ def _worst(run: Run, group: Group) -> str:
         return ""
     worst = metric.worst(known.values())
     return (
-        f"The worst site is {_site_of(known, worst)} with {metric.label} {metric.said(worst)}; "
-        f"the mean over the sites is {metric.said(mean(list(known.values())))}."
+        f"The worst site is {_site_of(known, worst)} with {metric.label} {metric.with_unit(worst)}; "
+        f"the mean over the sites is {metric.with_unit(mean(list(known.values())))}."
     )
 
 

@@ -117,7 +117,7 @@ def test_papers_tables_scale_and_a_report_writes_what_is_recorded():
     assert (RMSE.heading, RMSE.text(4.3156)) == ("RMSE (mm)", "4.32")
     assert (RMSE.plain_heading, RMSE.plain_text(4.3156)) == ("RMSE mm", "4.32")
     assert (DICE.plain_text(0.40234, rounder=1), RMSE.plain_text(4.3156, rounder=1)) == ("0.40", "4.3")
-    assert (DICE.said(0.40234), RMSE.said(4.3156), RMSE.said(math.nan)) == ("0.402", "4.32 mm", "–")
+    assert (DICE.with_unit(0.40234), RMSE.with_unit(4.3156), RMSE.with_unit(math.nan)) == ("0.402", "4.32 mm", "–")
     assert Metric("mse", "MSE", False, digits=5).plain_text(0.00123) == "0.00123"
 
 
