@@ -110,14 +110,12 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
 
     - output layers: rows of classes with the same name are copied, a class that the checkpoint divides further gets the
       mean of its rows, and other rows keep the seed's values;
-    - modules that the network's class lists as ``training_only``;
-    - layers of the class's ``additions`` that the checkpoint lacks or that differ in shape.
+    - modules in the network class's ``training_only``, and layers of its ``additions`` that the checkpoint lacks or
+      that differ in shape.
 
-    Official files of only the encoder, of SAM2, or of another network with the same ViT cover their part.
-
-    A checkpoint of another bundle, such as a pre-trained autoencoder, covers tensors with equal names and shapes, and
-    output layers as above. If the network's class has ``fresh_elsewhere`` (paths of modules and tensors), only these
-    and output layers may keep the seed's values.
+    Official files of only the encoder, of SAM2, or of another network with the same ViT cover their part. A checkpoint
+    of another bundle covers tensors with equal names and shapes, and output layers as above. If the network's class has
+    ``fresh_elsewhere`` (paths of modules and tensors), only these and output layers may keep the seed's values.
 
     Args:
         network: Network with the seed's values.

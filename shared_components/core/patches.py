@@ -73,11 +73,7 @@ class MeanColour(nn.Module):
 
 
 def controls(network: nn.Module) -> dict[str, nn.Module]:
-    """Return baselines for a trained network, by the name of the table row.
-
-    ``mean colour`` predicts the mean colour of each frame. ``untrained`` is the network before training, if the network
-    can be rebuilt, as the bundles' networks can.
-    """
+    """Return baselines by name: ``mean colour`` of each frame, and the ``untrained`` network if it can be rebuilt."""
     remade = getattr(network, "remade", None)
     untrained = {"untrained": remade(out_channels=3)} if callable(remade) else {}
     return {"mean colour": MeanColour(), **untrained}

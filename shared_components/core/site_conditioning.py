@@ -51,12 +51,10 @@ def condition_on_site(
 
     Args:
         method: Method of the federation.
-        network: Network of the site, changed in place.
-        partition: Partition of the network.
+        network, partition: Network of the site, changed in place, and its partition.
         site: Site with text, vectors and encoder.
         name: Name of the site in the federation, for error messages.
-        number: Index of the site, from 0.
-        count: Number of sites.
+        number, count: Index of the site, from 0, and number of sites.
         again: Whether the LOCAL pieces are from an earlier round and already conditioned on the site.
 
     Returns:

@@ -104,8 +104,7 @@ def stream_batches(
     """Yield the frames of a stream, each as a batch of one; the first batch has "boxes" and "stride".
 
     Args:
-        task: Prompted task.
-        chosen: All samples.
+        task, chosen: Prompted task and all samples.
         read: Function that reads a sample by its number.
         prepare: Function that returns the network's input (1, 3, H, W) for a sample.
         stream: Numbers of the stream's samples.

@@ -101,9 +101,9 @@ def svg(width: float, height: float, title: str, body: Sequence[str], *, heading
 
     Args:
         width, height: Size in pixels.
-        title: Accessible name of the drawing.
+        title: Accessible name; also the text above the drawing, unless there is a `heading`.
         body: SVG elements.
-        heading: Text above the drawing; the title by default.
+        heading: Text above the drawing.
         kind: CSS class: `large` enlarges text if the page scales the drawing down (default of wide drawings), `whole`
             scrolls instead of scaling.
     """

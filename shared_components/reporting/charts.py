@@ -62,7 +62,7 @@ def line_chart(
 
     Args:
         series: Curves to draw.
-        title, y_label: Title and label of the y axis; the label includes the ends of an axis without 0.
+        title, y_label: Title and label of the y axis, which contains the ends of an axis without 0.
         y_range: Limits of the y axis; by default they fit the values.
         zero: Whether the default limits include 0.
         reference: Value of a dotted horizontal line.

@@ -1,13 +1,9 @@
 """Draw frames with ground truth, prediction and errors: masks, depth as colours, restored frames.
 
-Training processes import this file, so it needs only numpy and cv2.
-
-    image       uint8 RGB (H, W, 3)
-    mask        uint8 class ids (H, W); 0 is the background, `IGNORED` has no label
-    depth       float32 (H, W) in mm; 0 or not finite is unknown
-
-Each panel is scaled to `panel_width` pixels, so that captions are legible for any frame size. Arrays of different sizes
-raise ValueError. The colours are in `drawing.palette`.
+Images are uint8 RGB (H, W, 3). Masks are uint8 class ids (H, W) with 0 as background and `IGNORED`. Depth is float32
+(H, W) in mm; 0 and values that are not finite are unknown. Arrays of different sizes raise ValueError. Each panel is
+scaled to `panel_width` pixels, so that captions are legible for any frame size. The colours are in `drawing.palette`.
+This file needs only numpy and cv2, because training imports it.
 """
 
 from collections.abc import Sequence

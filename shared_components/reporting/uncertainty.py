@@ -46,10 +46,7 @@ class Measured:
 
 
 def measured(record: Mapping[str, Any], metric: str) -> Measured | None:
-    """Read an evaluation's rows (`records.load_evaluations`).
-
-    Returns None if the record's score is not the mean of the rows over frames and outputs.
-    """
+    """Read an evaluation's rows, or return None if their mean over frames and outputs is not the record's score."""
     rows = [row for row in record.get("rows", ()) if row.get(metric)]
     videos = tuple(dict.fromkeys(row["video"] for row in rows))
     outputs = list(dict.fromkeys(row.get("class", "") for row in rows))

@@ -133,17 +133,11 @@ class LanguageGuided:
 
 @dataclass(frozen=True)
 class Facts:
-    """Inputs of attention and gate in one round, for L tensors of K sites.
+    """Inputs of attention and gate in one round, for L tensors of K sites."""
 
-    Attributes:
-        products: <change_i, change_j>, (L, K, K).
-        means: Means of the changes, (L, K).
-        sizes: Number d of elements of each tensor, (L,).
-    """
-
-    products: Tensor
-    means: Tensor
-    sizes: Tensor
+    products: Tensor  # <change_i, change_j>, (L, K, K)
+    means: Tensor  # means of the changes, (L, K)
+    sizes: Tensor  # number d of elements of each tensor, (L,)
 
 
 def site_vectors(profiles: Sequence[Profile], texts: str) -> dict[str, Tensor]:
