@@ -104,7 +104,7 @@ def test_a_bundles_own_network_is_not_told(saved):
     ("said", "sentence"),
     [
         ("{", "its header's network is '{', not JSON"),
-        ("[" * 100_000, "which is no JSON"),
+        ("[" * 100_000, "not JSON"),
         ('{"_target_": "os.system"}', "'_target_' is the bundle's own and cannot be chosen"),
         ('{"text": "$exit()"}', "text is the expression"),
         ('{"dropout": NaN}', "dropout is nan; write"),

@@ -244,7 +244,7 @@ def test_a_resumed_run_with_a_memory_of_other_frames_ends_before_its_round(play,
     tensors, values = load_tensors(file, of=of)
     assert tensors["kept|memory/descriptor"].shape == (16, 8, 16)
     save_tensors(file, tensors | {"kept|memory/descriptor": torch.zeros(16, 4, 4)}, values, of=of)
-    with pytest.raises(FederationError, match=r"cannot train: serq: the descriptor .* is \(16, 4, 4\), and "):
+    with pytest.raises(FederationError, match=r"cannot train: serq: the descriptor .* is \(16, 4, 4\), but "):
         federate(play(SERQ, rounds=2), **options("a"), resume=True)
     run.server.state.kept["memory/descriptor"] = torch.zeros(16, 4, 4)  # looked at in the round itself all the same
     with pytest.raises(FederationError, match=r"the server cannot train: serq: the descriptor .* \(16, 4, 4\)"):

@@ -208,7 +208,7 @@ def test_the_network_of_fedst_is_told_and_its_state_keeps_it():
 
 
 def test_a_vector_of_another_width_than_the_indicator_is_refused():
-    refused("has 384 numbers, and 512 are asked for", SiteFacts(RENDERED), 512)
+    refused("has 384 numbers, but 512 are needed", SiteFacts(RENDERED), 512)
 
 
 @pytest.mark.parametrize("network", [nn.Linear(1, 1), PvtFpnClips(text="none", temporal=False)])
