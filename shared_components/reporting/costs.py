@@ -52,7 +52,7 @@ def site_seconds(seconds: Mapping[str, float]) -> float:
 
 
 def trained(run: Run, site: str) -> dict[int, dict[str, Any]]:
-    """Return a site's records of the rounds in which it trained."""
+    """Return a site's records of its training rounds."""
     return {r: row for r, row in sorted(run.rows[site].items()) if row.get("loss") or row.get("noisy")}
 
 

@@ -31,7 +31,7 @@ _STEP, _GAP = 17, 16  # pixels between models, and additional pixels between row
 
 @dataclass(frozen=True)
 class Model:
-    """Scores of one model by site, with the measurements of their videos."""
+    """Scores of a model by site, with the measurements of their videos."""
 
     name: str
     scores: Mapping[str, float]

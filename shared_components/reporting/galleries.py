@@ -62,7 +62,7 @@ class Shot:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Frames of one site; the note explains missing pictures."""
+    """Frames of a site; the note explains missing pictures."""
 
     name: str
     shots: list[Shot]

@@ -32,7 +32,7 @@ class RecordError(ValueError):
 
 @dataclass(frozen=True)
 class Group:
-    """The sites of one task in the run's order, and the task's metrics, first the metric for model selection.
+    """Sites of a task in the run's order, and the task's metrics, first the metric for model selection.
 
     ``outputs`` are the classes with separate scores, without the background; empty if each metric is one number.
     """
@@ -165,7 +165,7 @@ class Run:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """Sites grouped by task; each table contains scores of one group."""
+        """Sites grouped by task; a table contains only scores of a single group."""
         ends = (self.finals, self.evaluations)
         scores = {site: [*self._scored(site), *(end[site] for end in ends if site in end)] for site in self.sites}
         return grouped(self.info, self.sites, scores, self._file)
@@ -196,7 +196,7 @@ class Run:
         return any(len(self.drawn(r)) < len(self.sites) for r in self.aggregations)
 
     def first_round(self, site: str) -> int:
-        """Return the first round for which a site was sampled."""
+        """Return the first round that sampled a site."""
         return next((r for r in range(self.rounds + 1) if site in self.drawn(r)), 0)
 
     def absent(self, site: str) -> list[int]:

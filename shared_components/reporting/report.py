@@ -117,7 +117,7 @@ def _links(content: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _part(run: Run, group: Group) -> dict[str, Any]:
-    """Return the content of one task's sites; a run's only task has no heading."""
+    """Return the page's content for a task; a run's only task has no heading."""
     last = {site: run.last_metrics(site) for site in group.sites}
     evaluation, panels, evaluated = (
         evaluation_of(run, group),

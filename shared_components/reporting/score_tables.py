@@ -110,7 +110,7 @@ def comparison_table(run: Run, group: Group) -> Table:
 
 
 def _with_reductions(by_site: Mapping[str, list[float]], metric: Metric) -> tuple[tuple[str, ...], ...]:
-    """Format each site's values of one metric; several sites also get each column's mean and worst value."""
+    """Format each site's values of a metric; several sites also get each column's mean and worst value."""
     rows = dict(by_site)
     if len(by_site) > 1:
         columns = list(zip(*by_site.values(), strict=True))
@@ -164,7 +164,7 @@ def _progress(run: Run, site: str, group: Group) -> list[float]:
 
 
 def _scores(records: Sequence[Mapping[str, Any]], name: str, group: Group, reduction: str = MEAN) -> list[str]:
-    """Format all metrics of one output, reduced over the records."""
+    """Format all metrics of an output, reduced over the records."""
     by_metric = {m: [score(record, m.name, name) for record in records] for m in group.metrics}
     return [metric.plain_text(_REDUCE[reduction](metric, values)) for metric, values in by_metric.items()]
 

@@ -1,6 +1,6 @@
 """Compute bootstrap intervals of test scores over videos.
 
-The cluster bootstrap draws whole videos with all their frames, because frames of one video are not independent
+The cluster bootstrap draws whole videos with all their frames, because frames of a video are not independent
 (Davison and Hinkley, Bootstrap Methods and their Application, 1997, ch. 3.8). The intervals do not cover other
 hospitals or other training runs.
 """
@@ -22,7 +22,7 @@ _ROUNDED = 1e-4  # tolerance for six-digit values of a CSV file, relative to the
 
 @dataclass(frozen=True)
 class Measured:
-    """Sum and number of one site's scores of one metric, by video and output.
+    """Sum and number of a site's scores of a metric, by video and output.
 
     ``sums`` and ``counts`` are (videos, outputs); there is one output if the task has none or scores whole videos.
     """

@@ -12,7 +12,7 @@ from shared_components.reporting.records import EARLY, Group, Run, score
 from shared_components.reporting.tables import Table, as_text
 
 _BAR, _NAMED = 32, 5  # characters of the bar; maximum missing updates in the list
-_RECENT = 5  # rounds from which the remaining time is estimated
+_RECENT = 5  # number of last rounds for estimating the remaining time
 
 
 def frame(name: str, status: str, run: Run | None, steps: Mapping[str, str], *, since: float) -> str:
