@@ -122,7 +122,7 @@ def test_the_wheel_alone_trains_on_five_frames_segments_a_video_and_names_the_ex
     assert version.stdout == f"surgfl {__version__}\n", version.stderr
     done = run("venv/bin/python", "-X", "warn_default_encoding", "-W", "always::EncodingWarning", "-c", STEPS)
     said = done.stderr.splitlines()
-    assert said[-1] == "surgfl job: nvflare is not installed, which this needs; run: pip install 'surgfl[fl]'", said
+    assert said[-1] == "surgfl job: nvflare is not installed; run: pip install 'surgfl[fl]'", said
     assert done.returncode == 2 and "Schaft für Öl" in done.stdout
     # All text is read as UTF-8, whatever the system's is.
     assert [line for line in said if "EncodingWarning" in line and "shared_components" in line] == []

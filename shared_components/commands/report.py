@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the table and the page's path; RecordError for unreadable records, or a page that replaces another file."""
     beside = _beside(args.evaluations)
     own = list(beside.values())[-1] if beside else None
-    records = load_run(args.folder, evaluations=own, beside=beside)
+    records = load_run(args.folder, evaluations=own, compared=beside)
     refuse_to_replace(records, args.out)
     page = build_report(records, args.out)
     print(f"{demo_text(records)}\n\nreport: {page.resolve()}")

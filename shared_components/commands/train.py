@@ -143,4 +143,4 @@ def summary_lines(outcome: Outcome) -> Iterator[str]:
 
 def _text(outcome: Outcome, scores: Scores, key: str) -> str:
     value = scores.get(key)
-    return outcome.metric.said(float("nan") if value is None else value)
+    return outcome.metric.with_unit(float("nan") if value is None else value)

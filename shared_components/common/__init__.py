@@ -1,1 +1,1 @@
-"""Modules that import nothing else of ours: atomic files, YAML, foreign text, argument checks, progress, drawing."""
+"""Helpers without imports from other packages here: atomic files, YAML, text checks, arguments, progress, drawing."""

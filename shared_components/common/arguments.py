@@ -1,4 +1,4 @@
-"""Refuse a wrong argument of a method when it is built: before the first round, by method, name and value."""
+"""Check arguments of methods before the first round; errors name the method, the argument and the value."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def between(
     whole: bool = False,
     null: str | None = None,
 ) -> None:
-    """Refuse what is no number of a range; NaN, infinity, truth values and text never are.
+    """Refuse a value that is not a number in a range; NaN, infinity, booleans and text are always refused.
 
     Args:
-        method: Begins the sentence, as ``name`` and ``value`` do.
-        low, high: The range; infinity: it has no upper end.
-        ends: Whether the range holds ``low`` and ``high`` themselves, as intervals are written.
-        whole: Take whole numbers alone: 4, and not 4.0.
-        null: What None stands for; left out: None is refused.
+        method, name, value: Method, argument and value, for the error message.
+        low, high: Ends of the range; an infinite `high` means no upper end.
+        ends: Whether ``low`` and ``high`` are included, in interval notation.
+        whole: Whether only whole numbers are accepted: 4, not 4.0.
+        null: Meaning of None; without it None is refused.
 
     Raises:
-        ValueError: It is no such number.
+        ValueError: The value is not a number in the range.
     """
     if value is None and null is not None:
         return
@@ -45,13 +45,13 @@ def between(
 
 
 def range_in_words(low: float, high: float, ends: str) -> str:
-    """Return an interval as "at least 0 and below 1"; without an upper end it is "at least 0"."""
+    """Return an interval in words: "at least 0 and below 1", or "at least 0" without an upper end."""
     least = f"{'at least' if ends[0] == '[' else 'above'} {low}"
     return f"{least} and {'at most' if ends[1] == ']' else 'below'} {high}" if math.isfinite(high) else least
 
 
 def _inside(value: float, low: float, high: float, ends: str) -> bool:
-    if not abs(value) <= sys.float_info.max:  # NaN, infinity, and an int that no float holds
+    if not abs(value) <= sys.float_info.max:  # NaN, infinity, and an int too large for a float
         return False
     from_low = value >= low if ends[0] == "[" else value > low
     to_high = value <= high if ends[1] == "]" else value < high
@@ -59,21 +59,21 @@ def _inside(value: float, low: float, high: float, ends: str) -> bool:
 
 
 def true_or_false(method: str, name: str, value: object) -> None:
-    """Refuse what is no truth value by ValueError: the text "false" would count as true."""
+    """Raise ValueError unless the value is a boolean: the text "false" would count as true."""
     if not isinstance(value, bool):
         raise ValueError(f"{method}: {name} is {value!r}; it is true or false, without quotation marks")
 
 
 def require_list(names: Collection[str], what: str, example: str = "head", *, least: int = 1) -> None:
-    """Refuse what is no list of names, and an empty list unless ``least`` is 0.
+    """Refuse a value that is not a list of names, and an empty list unless ``least`` is 0.
 
     Args:
-        names: The names of parts or modules.
-        what: Which argument they are, such as ``fedper: personal``; begins the sentence.
-        example: A name that would do.
+        names: Names of parts or modules.
+        what: Method and argument for the error message, such as ``fedper: personal``.
+        example: A valid name for the error message.
 
     Raises:
-        ValueError: It is a plain text, no list, an empty list or has an item that is no text.
+        ValueError: The value is a text, not a list, an empty list, or has an item that is not a text.
     """
     if isinstance(names, str):
         raise ValueError(f"{what} is the text {names!r}; write a list: [{names!r}]")
@@ -84,18 +84,18 @@ def require_list(names: Collection[str], what: str, example: str = "head", *, le
 
 
 def one_of(method: str, name: str, value: object, choices: Iterable[str]) -> None:
-    """Refuse what is not among the choices; ValueError lists them."""
+    """Raise ValueError with the choices if a value is not one of them."""
     if value not in (known := list(choices)):
         raise ValueError(f"{method}: {name} {value!r} is unknown; use one of {', '.join(known)}")
 
 
 def check_mode(method: str, mode: object) -> None:
-    """Refuse a mode that no method has; ValueError names both."""
+    """Raise ValueError unless the mode is one of `MODES`."""
     one_of(method, "mode", mode, MODES)
 
 
 def height_and_width(option: str, text: str) -> tuple[int, int]:
-    """Read ``512x640``, given to an option, as (512, 640); ValueError for another form, or where a side is 0."""
+    """Parse an option's value ``512x640`` as (512, 640); raise ValueError for another form or a side of 0."""
     height, _, width = text.partition("x")
     if not (height.isdecimal() and width.isdecimal()):
         raise ValueError(f"{option} is {text!r}; give height and width such as 512x640")

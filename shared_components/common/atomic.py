@@ -1,4 +1,4 @@
-"""Files that are written atomically, and locked against a second process."""
+"""Write files atomically, and lock them against a second process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import IO, Any
 
 
 class NotWritten(OSError):
-    """A file could not be written, such as on a full disk; the message is a sentence with its name and the reason."""
+    """A file could not be written, for example on a full disk; the message names the file and the reason."""
 
 
 @contextmanager
 def atomically(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path``; when the block ends well, flush it to the disk and rename it.
+    """Yield a temporary path beside ``path``; after the block, flush it to the disk and rename it.
 
-    The folder is created if needed. After an error the old file remains, and no temporary one.
+    The folder is created if needed. After an error the old file remains and the temporary file is removed.
 
     Raises:
         NotWritten: The file could not be written.
@@ -34,22 +34,22 @@ def atomically(path: Path) -> Iterator[Path]:
         flush(path.parent)
     except OSError as error:
         if error.filename not in (None, str(beside), str(path.parent)):
-            raise  # of another file
+            raise  # the error names another file
         raise not_written(path, error) from error
     finally:
-        with suppress(OSError):  # of a read-only disk, which has no such file either
+        with suppress(OSError):  # a read-only disk has no temporary file
             beside.unlink(missing_ok=True)
 
 
 def not_written(path: Path, error: OSError) -> NotWritten:
-    """Return the error of a file, or of files in a folder, that the system has refused."""
+    """Return a `NotWritten` error for a file, or a folder, from the error of the system."""
     why = f"could not be written ({error.strerror or error}); check the disk's space and the folder's rights"
     return NotWritten(f"{path}: {why}")
 
 
 def try_lock(file: IO[str]) -> bool:
     """Try to lock a file until it is closed; return whether no other process has locked it."""
-    import fcntl  # late, here and below: Windows has none, and who uses a model locks nothing
+    import fcntl  # late, here and below: Windows lacks it, and using a model needs no locks
 
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -59,14 +59,14 @@ def try_lock(file: IO[str]) -> bool:
 
 
 def lock(file: IO[str]) -> None:
-    """Lock a file until it is closed, as soon as no other process has locked it."""
+    """Wait until no other process has locked a file, then lock it until it is closed."""
     import fcntl
 
     fcntl.flock(file, fcntl.LOCK_EX)
 
 
 def flush(path: Path) -> None:
-    """Flush a file, or the names in a folder, to the disk; Windows flushes what is open to write, and so no folder."""
+    """Flush a file or a folder's entries to the disk; Windows cannot flush folders, so they are skipped there."""
     windows = sys.platform == "win32"
     if windows and path.is_dir():
         return
@@ -89,12 +89,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def differing(texts: Mapping[Path, str]) -> list[Path]:
-    """Return the files that are missing or differ from the given text."""
+    """Return the files that are missing or differ from their text."""
     return [path for path, text in texts.items() if not (path.is_file() and path.read_text(encoding="utf-8") == text)]
 
 
 def between_marks(document: str, marks: tuple[str, str], made: str, path: Path, place: str) -> str:
-    """Replace the text between the two marks of the document at a path; ValueError says where missing marks belong."""
+    """Replace the text between two marks of a document; a ValueError names the `place` of missing marks."""
     before, begin, rest = document.partition(marks[0])
     _, end, after = rest.partition(marks[1])
     if not (begin and end):

@@ -1,4 +1,4 @@
-"""Recognise the small text files that Git LFS leaves in the place of files that were not fetched."""
+"""Recognise Git LFS pointers: small text files in place of files that were not fetched."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _LONGEST = 1024  # bytes
 
 
 def is_pointer(data: bytes) -> bool:
-    """Return whether a file that begins with these bytes is a pointer."""
+    """Return whether these first bytes of a file are a Git LFS pointer."""
     return data.startswith(_BEGIN)
 
 
 def is_pointer_file(path: Path) -> bool:
-    """Return whether a file is a pointer; of a file that cannot be read it is not."""
+    """Return whether a file is a Git LFS pointer; False if it cannot be read."""
     try:
         if not path.is_file() or path.stat().st_size > _LONGEST:
             return False

@@ -1,4 +1,4 @@
-"""Properties of the machine: processor, accelerator, memory, this process's age."""
+"""Return properties of the machine and this process: CPU, GPU, memory, start time."""
 
 from __future__ import annotations
 
@@ -13,50 +13,50 @@ import psutil
 import torch
 
 DEVICES = "auto, cpu, cuda, cuda:1, mps"
-"""Examples of what `device` takes; `auto` is NVIDIA's accelerator if there is one, else the processor."""
+"""Examples of device names; `auto` is an NVIDIA GPU if there is one, else the CPU."""
 
 
 def device(name: str = "auto") -> torch.device:
-    """Return a device by its name, see `DEVICES`; ValueError where this machine, or its PyTorch, has none."""
+    """Return a device by its name, see `DEVICES`; raise ValueError if this machine or its PyTorch lacks it."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found = usable_device(name)
-    if found is None or found.type == "meta":
+    chosen = usable_device(name)
+    if chosen is None or chosen.type == "meta":
         here = ["cpu", *(f"cuda:{n}" for n in range(torch.cuda.device_count()))]
         here += ["mps"] * torch.backends.mps.is_available()
-        raise ValueError(f"device {name!r} is not here; give one of auto, {', '.join(here)}")
-    return found
+        raise ValueError(f"device {name!r} is not available on this machine; use one of auto, {', '.join(here)}")
+    return chosen
 
 
 def usable_device(name: Any) -> torch.device | None:
-    """Return the device that PyTorch knows by a name; None where tensors cannot be made there."""
+    """Return the PyTorch device of a name, or None if tensors cannot be created on it."""
     try:
-        found = torch.device(name)
-        torch.empty(0, device=found)
-    except (TypeError, RuntimeError, AssertionError):  # no name of one, or none of this machine's
+        chosen = torch.device(name)
+        torch.empty(0, device=chosen)
+    except (TypeError, RuntimeError, AssertionError):  # an unknown name, or a device that this machine lacks
         return None
-    return found
+    return chosen
 
 
 def fast_bf16(where: torch.device | None = None) -> bool:
-    """Return whether a device, by default the one of `device`, computes bfloat16 in hardware."""
+    """Return whether a device computes bfloat16 in hardware; the default device is `device()`."""
     if (where or device()).type != "cpu":
         return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
     return not {"avx512_bf16", "amx_bf16"}.isdisjoint(_text_of("/proc/cpuinfo").split())
 
 
 def fast_precision(where: torch.device | None = None) -> Literal["float32", "bf16"]:
-    """Return what a device computes training steps in fastest, see `fast_bf16`."""
+    """Return the fastest precision for training on a device, see `fast_bf16`."""
     return "bf16" if fast_bf16(where) else "float32"
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def hardware() -> str:
-    """Return processor, cores usable by this process and accelerators in one line."""
+    """Return the CPU model, the number of usable cores and the GPUs in one line."""
     models = re.findall(r"^model name\s*:\s*(.*\S)", _text_of("/proc/cpuinfo"), re.MULTILINE)
     name = models[0] if models else platform.processor() or platform.machine()
     cards = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -64,13 +64,13 @@ def hardware() -> str:
 
 
 def peak_memory_mb() -> float | None:
-    """Return this process's peak resident memory in MB (VmHWM); None where the system does not record it."""
-    found = re.search(r"^VmHWM:\s*(\d+)", _text_of("/proc/self/status"), re.MULTILINE)
-    return int(found[1]) / 1024 if found else None
+    """Return this process's peak resident memory in MB (VmHWM), or None if the system does not record it."""
+    match = re.search(r"^VmHWM:\s*(\d+)", _text_of("/proc/self/status"), re.MULTILINE)
+    return int(match[1]) / 1024 if match else None
 
 
 def process_start() -> float:
-    """Return when this process was created, on the clock of ``perf_counter``."""
+    """Return the start time of this process on the clock of ``perf_counter``."""
     return time.perf_counter() - (time.time() - psutil.Process().create_time())
 
 

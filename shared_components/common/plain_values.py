@@ -1,4 +1,4 @@
-"""Limit the plain values of a section that a stranger wrote: their number, the length of texts, the depth."""
+"""Limit untrusted sections of plain values: the number of values, the length of texts, the depth."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ MOST_VALUES, LONGEST_TEXT, DEEPEST = 1000, 1000, 4
 
 
 def check_amount(where: str, value: object) -> None:
-    """Refuse a section that is too large to be read.
+    """Refuse a section that is too large.
 
     Raises:
-        ValueError: The sentence begins with `where` and names the key.
+        ValueError: The section is too large; the message begins with `where` and names the key.
     """
     if (count := _count(where, value, 1)) > MOST_VALUES:
-        raise ValueError(f"{where} has {count} values; at most {MOST_VALUES} are read")
+        raise ValueError(f"{where} has {count} values; write at most {MOST_VALUES}")
 
 
 def _count(where: str, value: object, depth: int) -> int:
-    """Return how many plain values there are; an empty list or mapping is one."""
+    """Count plain values; an empty list or mapping counts as one."""
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
-        raise ValueError(f"{where} is a text of {len(value)} characters; at most {LONGEST_TEXT}")
+        raise ValueError(f"{where} is a text of {len(value)} characters; write at most {LONGEST_TEXT}")
     if not isinstance(value, Mapping | list | tuple):
         return 1
     if depth > DEEPEST:
-        raise ValueError(f"{where} is nested deeper than {DEEPEST} levels")
+        raise ValueError(f"{where} is nested deeper than {DEEPEST} levels; write it flatter")
     if not isinstance(value, Mapping):
         return max(1, sum(_count(where, item, depth + 1) for item in value))
     if odd := [name for name in value if not isinstance(name, str) or len(name) > LONGEST_TEXT]:

@@ -1,4 +1,4 @@
-"""Read YAML of any origin, limited in size and depth; every error is one sentence."""
+"""Read untrusted YAML with limits on size and depth; every error is one sentence."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from typing import Any
 import yaml
 
 MOST_NODES = 50_000
-"""Values, lists and mappings of a document, counted at every reference: ten lines of YAML can expand to a billion."""
+"""Maximum number of values, lists and mappings; each alias counts again, since ten lines can expand to a billion."""
 MOST_LEVELS = 32
+"""Maximum depth of nested lists and mappings."""
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
-"""Raised by PyYAML for values that contradict their form or tag: the date 2026-13-45, `!!bool perhaps`."""
+"""Errors of PyYAML for values that contradict their form or tag: the date 2026-13-45, `!!bool perhaps`."""
 
 
-_BY_LIBYAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # 2 ms a config instead of 24 where libyaml is there
+_BY_LIBYAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # 2 ms a config instead of 24 if libyaml is installed
 
 
 class YamlError(ValueError):
-    """Invalid or oversized YAML; the message continues after the file's or key's name."""
+    """Invalid or oversized YAML; the caller puts the name of the file or key before the message."""
 
 
 def read_own_yaml(text: str) -> Any:
-    """Read one document of our own, without limits, as yaml.safe_load does."""
+    """Read a document shipped with this package, without limits, as yaml.safe_load does."""
     return _BY_LIBYAML(text).get_single_data()
 
 
@@ -32,15 +33,15 @@ def read_yaml(text: str) -> Any:
     """Read one document; a key that is a list becomes a tuple.
 
     Raises:
-        YamlError: It is not valid, a key is given twice or is a mapping, a value cannot be read or refers to itself, or
-            there are more than `MOST_LEVELS` levels or `MOST_NODES` nodes.
+        YamlError: The document is invalid, repeats a key, has a mapping as a key, has a value that cannot be read or
+            refers to itself, or has more than `MOST_LEVELS` levels or `MOST_NODES` nodes.
     """
     return copy.deepcopy(_read(text))
 
 
 @functools.lru_cache(maxsize=16)
 def _read(text: str) -> Any:
-    """Do what `read_yaml` does; a site reads its file several times a round, which takes milliseconds."""
+    """Read one document, cached: a site reads its file several times a round, which takes milliseconds."""
     try:
         _refuse_bombs(text)
         loader = _Loader(text)
@@ -52,14 +53,14 @@ def _read(text: str) -> Any:
     except yaml.YAMLError as error:
         raise YamlError(f"is not valid YAML ({_one_line(error)}); correct that line") from error
     except _UNREADABLE as error:
-        raise YamlError(f"holds a value that cannot be read ({_one_line(error)}); correct it") from error
+        raise YamlError(f"contains a value that cannot be read ({_one_line(error)}); correct it") from error
 
 
 class _Loader(yaml.SafeLoader):
-    """Accepts lists as keys, too, for the colours of `ids`."""
+    """Loader that also accepts lists as keys, for the colours of `ids`."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return a mapping whose keys that are lists are tuples."""
+        """Return a mapping in which keys that are lists become tuples."""
         self.flatten_mapping(node)
         return {self._key(name): self.construct_object(value, deep=deep) for name, value in node.value}
 
@@ -70,13 +71,13 @@ class _Loader(yaml.SafeLoader):
             hash(key)
         except TypeError:
             line = node.start_mark.line + 1
-            raise YamlError(f"has a mapping or a list of lists for a key in line {line}; write a name") from None
+            raise YamlError(f"has a mapping or a list of lists as a key in line {line}; write a name") from None
         return key
 
 
 @dataclass
 class _Part:
-    """A list or mapping that is being read: its nodes and levels so far."""
+    """Number of nodes and levels of an open list or mapping so far."""
 
     anchor: str | None = None
     nodes: int = 1
@@ -88,7 +89,7 @@ class _Part:
 
 
 def _refuse_bombs(text: str) -> None:
-    """Refuse endless, too deep or too large documents by their events, before objects are built."""
+    """Refuse endless, too deep or too large documents by their parser events, before objects are built."""
     within, known = [_Part()], dict[str | None, _Part]()
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
@@ -105,11 +106,11 @@ def _refuse_bombs(text: str) -> None:
         if len(within) + within[-1].levels - 2 > MOST_LEVELS:
             raise YamlError(f"nests lists or mappings more than {MOST_LEVELS} deep; write it flatter")
         if sum(part.nodes for part in within) > MOST_NODES:
-            raise YamlError(f"holds more than {MOST_NODES} values, each counted where it is referred to; shorten it")
+            raise YamlError(f"contains more than {MOST_NODES} values, counted again at each alias; shorten it")
 
 
 def _refuse_repeats(node: yaml.Node | None) -> None:
-    """Refuse a key given twice, of which YAML would silently keep the last."""
+    """Refuse a repeated key, because YAML would silently keep its last value."""
     if isinstance(node, yaml.SequenceNode):
         for item in node.value:
             _refuse_repeats(item)

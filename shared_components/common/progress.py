@@ -1,4 +1,4 @@
-"""Progress of long work: loops report steps, and the listener of their thread displays them."""
+"""Progress reports: loops report steps, and the listener of the thread displays them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Step:
-    """How far a piece of work is."""
+    """Progress of one piece of work."""
 
     what: str  # one word, such as ``training``
-    done: int = 0  # parts that are done
-    total: int | None = 0  # all parts; None where the number is unknown, 0 where the work has no parts
+    done: int = 0  # finished parts
+    total: int | None = 0  # number of parts; None: unknown, 0: the work has no parts
     note: str = ""  # such as ``loss 0.412``
 
     def __str__(self) -> str:
@@ -38,7 +38,7 @@ def report_progress(what: str, done: int = 0, total: int | None = 0, note: str =
 
 
 def follow(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
-    """Yield the items, and report each as done when the loop asks for the next; the default total is ``len(items)``."""
+    """Yield the items and report each as done when the loop asks for the next; `total` defaults to ``len(items)``."""
     if total is None and isinstance(items, Sized):
         total = len(items)
     report_progress(what, 0, total)
@@ -48,7 +48,7 @@ def follow(items: Iterable[T], what: str, total: int | None = None) -> Iterator[
 
 
 def listen(listener: Listener) -> None:
-    """Set this thread's listener from now on."""
+    """Set this thread's listener."""
     _listener.set(listener)
 
 
@@ -64,7 +64,7 @@ def heard(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def changed(change: Callable[[Step], Step]) -> Iterator[None]:
-    """Change every step that is reported while the block runs."""
+    """Apply a function to every step reported while the block runs."""
     outer = _listener.get()
     if outer is None:
         yield
@@ -75,19 +75,19 @@ def changed(change: Callable[[Step], Step]) -> Iterator[None]:
 
 @contextmanager
 def under(title: str) -> Iterator[None]:
-    """Begin every step that is reported while the block runs with a title."""
+    """Prefix every step reported while the block runs with a title."""
     with changed(lambda step: replace(step, what=f"{title} {step.what}")):
         yield
 
 
 def duration(seconds: float) -> str:
-    """Write a duration in seconds, minutes or hours: ``40 s``, ``9 min``, ``5.6 h``."""
+    """Return a duration in seconds, minutes or hours: ``40 s``, ``9 min``, ``5.6 h``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def speed(per_second: float, unit: str, seconds_left: float | None) -> str:
-    """Write how fast work goes and how long the rest takes: ``1.6 pictures/s  about 40 s left``."""
+    """Return the speed and the remaining time: ``1.6 pictures/s  about 40 s left``."""
     left = "" if seconds_left is None else f"  about {duration(seconds_left)} left"
     return f"{per_second:.1f} {unit}/s{left}"

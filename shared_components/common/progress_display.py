@@ -1,7 +1,7 @@
-"""Display of progress: on a terminal a live bar per worker, elsewhere a plain line from time to time.
+"""Display progress: one live bar per worker on a terminal, a plain line now and then elsewhere.
 
-One process writes, and all that it prints meanwhile goes through its board: lines and bars do not mix, and the time
-since the last line is known.
+One process writes. While a board is open, everything that this process prints goes through the board, so that lines
+and bars do not mix and the time since the last line is known.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from shared_components.common.progress import Step, heard
 from shared_components.common.sanitise import printable
 
 PAUSE = 8.0
-"""Seconds of silence before a plain line of progress; longer in work that takes hours."""
-_LONGEST_PAUSE, _SHARE = 60.0, 75  # seconds at most; this fraction (1/75) of the time since the beginning
-_FIRST = 2.0  # seconds of silence before the first line: a process has been silent while it began
+"""Seconds without output before a plain progress line; longer in work that takes hours."""
+_LONGEST_PAUSE, _SHARE = 60.0, 75  # maximum seconds; fraction (1/75) of the time since the start
+_FIRST = 2.0  # seconds without output before the first line: a starting process prints nothing
 _INTERVAL = 0.25  # seconds between two updates
 
 Read = Callable[[], Mapping[str, Step]]
@@ -30,16 +30,16 @@ logger = logging.getLogger(__name__)
 
 
 class Board:
-    """Lines that stay, and below them the progress of each worker.
+    """Permanent lines, with the progress of each worker below them.
+
+    As a context manager it updates itself in a thread. `say` also works before and after.
 
     Args:
-        out: Where it is written, standard output by default; bars where this is a terminal.
-        read: Returns the workers' steps by name; by default the last step that `hear` was given.
-        title: Begins plain lines and the first bar, such as ``round 2/4``.
-        pause: Seconds of silence before a plain line.
-        now: Clock, in seconds.
-
-    As a context it updates itself by a thread. `say` works before and after, too.
+        out: Output stream, standard output by default; bars are drawn only on a terminal.
+        read: Function that returns the workers' steps by name; by default the last step passed to `hear`.
+        title: Function that returns the prefix of plain lines and of the first bar, such as ``round 2/4``.
+        pause: Seconds without output before a plain line.
+        now: Clock in seconds.
     """
 
     def __init__(
@@ -52,50 +52,50 @@ class Board:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._out = sys.stdout if out is None else out
-        self._heard: dict[str, Step] = {}
-        self._read: Read = read or (lambda: self._heard)
+        self._last_steps: dict[str, Step] = {}
+        self._read: Read = read or (lambda: self._last_steps)
         self._title, self._pause, self._now = title, pause, now
-        self._began = self._said = now()
+        self._began = self._last_line = now()
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._bars = _Bars(self._out) if can_move(self._out) else None
 
     def say(self, text: str) -> None:
-        """Write lines that stay, without escape sequences."""
+        """Print permanent lines, without escape sequences."""
         text = printable(text)
         with self._lock:
-            self._said = self._now()
+            self._last_line = self._now()
             if self._bars is not None and self._bars.open:
                 self._bars.say(text)
             else:
                 print(text, file=self._out, flush=True)
 
     def hear(self, step: Step) -> None:
-        """Display a step; a listener, see `progress.heard`."""
-        self._heard = {"": step}
+        """Display a step; a listener for `progress.heard`."""
+        self._last_steps = {"": step}
 
     def look(self) -> None:
-        """Redraw the bars, or write a plain line after a long silence."""
+        """Redraw the bars, or print a plain line if there was no output for a while."""
         with self._lock:
             if self._bars is not None:
                 self._draw(self._bars)
                 return
-            now = self._now()  # the log of a night's work need not have a line every eight seconds
+            now = self._now()  # a log of several hours needs fewer lines
             pause = max(self._pause, min((now - self._began) / _SHARE, _LONGEST_PAUSE))
-            if now - self._said >= pause and (line := plain_line(self._title(), self._read())):
+            if now - self._last_line >= pause and (line := plain_line(self._title(), self._read())):
                 self.say(line)
 
     def _draw(self, bars: _Bars) -> None:
         try:
             bars.draw(self._title(), self._read())
-        except Exception:  # the work itself goes on
+        except Exception:  # the work must go on
             self._bars = None
-            logger.exception("the bars cannot be drawn; lines come instead")
+            logger.exception("the progress bars cannot be drawn; plain lines follow instead")
 
     def __enter__(self) -> Board:
         self._began = self._now()
-        self._said = self._began - max(0.0, self._pause - _FIRST)
+        self._last_line = self._began - max(0.0, self._pause - _FIRST)
         self._over.clear()
         self._thread = threading.Thread(target=self._watch, name="board", daemon=True)
         self._thread.start()
@@ -105,7 +105,7 @@ class Board:
         self.close()
 
     def close(self) -> None:
-        """Remove the bars; lines stay."""
+        """Remove the bars and keep the lines."""
         self._over.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -120,36 +120,36 @@ class Board:
 
 @contextmanager
 def shown(out: TextIO | None = None, *, title: str = "") -> Iterator[Board]:
-    """Display what this thread reports while the block runs."""
+    """Display the progress of this thread while the block runs."""
     with Board(out, title=lambda: title) as board, heard(board.hear):
         yield board
 
 
 def can_move(out: TextIO) -> bool:
-    """Return whether lines can be overwritten there: a terminal that moves its cursor."""
+    """Return whether a stream is a terminal that can move its cursor."""
     return out.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
 def plain_line(title: str, steps: Mapping[str, Step]) -> str:
-    """Write ``round 2/4  site-1 training 12/26 loss 0.412  site-2 validating``; empty without title and steps."""
+    """Return ``round 2/4  site-1 training 12/26 loss 0.412``; empty without title and steps."""
     parts = [f"{name} {step}" if name else str(step) for name, step in steps.items()]
     return "  ".join([*([title] if title else []), *parts])
 
 
 class StepLog:
-    """A listener that logs a step every `PAUSE` seconds, behind a title such as ``round 2/4``."""
+    """A listener that logs a step every `PAUSE` seconds, after a title such as ``round 2/4``."""
 
     def __init__(self, title: str, logger: logging.Logger, now: Callable[[], float] = time.monotonic) -> None:
-        self._title, self._logger, self._now, self._said = title, logger, now, now()
+        self._title, self._logger, self._now, self._last_line = title, logger, now, now()
 
     def __call__(self, step: Step) -> None:
-        if self._now() - self._said >= PAUSE:
-            self._said = self._now()
+        if self._now() - self._last_line >= PAUSE:
+            self._last_line = self._now()
             self._logger.info("%s", plain_line(self._title, {"": step}))
 
 
 class _Bars:
-    """A bar per worker at the foot of a terminal, drawn with rich, which is imported with the first."""
+    """Bars at the bottom of a terminal, one per worker; the first bar imports rich."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -169,17 +169,17 @@ class _Bars:
         for name in [name for name in self._tasks if name not in steps]:
             self._progress.remove_task(self._tasks.pop(name))
         for name, step in steps.items():
-            shown = {
+            fields = {
                 "description": "  ".join(part for part in (title, name, step.what) if part),
                 "completed": step.done if step.total else 0,
-                "total": step.total or 1,  # an empty bar where the total is unknown
+                "total": step.total or 1,  # an empty bar if the total is unknown
                 "count": f"{step.done}/{step.total}" if step.total else (str(step.done) if step.done else ""),
                 "note": step.note,
             }
             if name in self._tasks:
-                self._progress.update(self._tasks[name], **shown)
+                self._progress.update(self._tasks[name], **fields)
             else:
-                self._tasks[name] = self._progress.add_task(**shown)
+                self._tasks[name] = self._progress.add_task(**fields)
         self._progress.refresh()
 
     def close(self) -> None:

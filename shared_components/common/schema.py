@@ -1,8 +1,8 @@
-"""Check plain values against declared types and ranges; what does not fit is refused by one sentence.
+"""Check plain values against declared types and ranges; each error is one sentence.
 
-A schema is a `Schema`, a dataclass, or a mapping of names to types. A type carries its range in `msgspec.Meta`, from
-which the sentence takes its words; ``Meta(description=...)`` replaces them. Give a range both ends: without an upper
-one msgspec takes infinity, and whole numbers of any length.
+A schema is a `Schema`, a dataclass, or a mapping of names to types. A type has its range in `msgspec.Meta`, and the
+error message is derived from this range; ``Meta(description=...)`` replaces the derived words. Give each range both
+ends: without an upper end msgspec accepts infinity, and whole numbers of any length.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from shared_components.common.arguments import range_in_words
 
 T = TypeVar("T", bound="Schema")
 
-MOST_PARTS = 1000  # of a list or mapping that are looked through for the one that is wrong
-SHOWN = 80  # characters of a value, or of a key, that a sentence repeats
+MOST_PARTS = 1000  # maximum items of a list or mapping that are searched for the wrong item
+SHOWN = 80  # maximum characters of a value or key in an error message
 
 
 class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A record that `parse` builds; its annotations are checked then, and not when it is made by its class."""
+    """A record that `parse` builds and checks; calling the class directly checks nothing."""
 
 
 def parse(schema: type[T], given: object, who: str = "", *, error: type[Exception] = ValueError, key: str = "{}") -> T:
-    """Build a record of plain values.
+    """Build a record from a mapping of plain values.
 
     Args:
-        schema: Its fields without a default are required.
-        given: What was read.
-        who: Begins the sentence: a file, a section, a message.
-        error: Is raised.
-        key: How a key is written in the sentence: ``privacy.{}``.
+        schema: Class of the record; fields without a default are required.
+        given: Mapping to check.
+        who: Start of the error message: a file, a section, a message.
+        error: Exception class to raise.
+        key: Format of a key in the error message: ``privacy.{}``.
 
     Raises:
-        error: It is no mapping, a key is unknown or missing, or a value is of another type or out of its range.
+        error: `given` is not a mapping, a key is unknown or missing, or a value has the wrong type or range.
     """
     try:
         return msgspec.convert(dict(given) if isinstance(given, Mapping) else given, schema)
@@ -60,7 +60,7 @@ def check_keys(
     error: type[Exception] = ValueError,
     key: str = "{}",
 ) -> Mapping[str, Any]:
-    """Return a mapping that has no unknown key and all required ones; arguments and errors as in `parse`."""
+    """Return `given` if it is a mapping with all required keys and no unknown key; arguments as in `parse`."""
     where, names = _beginning(who), list(known)
     if not isinstance(given, Mapping):
         what = key.removesuffix(".{}") if key != "{}" else "it"
@@ -85,14 +85,14 @@ def check_values(
     error: type[Exception] = ValueError,
     key: str = "{}",
 ) -> None:
-    """Refuse a value of another type or out of its range, by its full path; a key without a type is passed by."""
+    """Raise `error` with the full path of a value that has the wrong type or range; other keys are not checked."""
     for name, kind in kinds.items():
         if name in given and not fits(given[name], kind):
             _refuse(kind, given[name], who, key.format(name), error)
 
 
 def fits(value: object, kind: Any) -> bool:
-    """Say whether a value is of a type and in its range: no truth value is a number, and no text is one either."""
+    """Return whether a value has the declared type and range; True and "1" are not numbers."""
     try:
         msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError):
@@ -114,24 +114,24 @@ def required_by(schema: type) -> tuple[str, ...]:
 
 
 def words(kind: Any) -> str:
-    """Return what a value should be, as the end of a sentence: "it is a whole number, at least 1 and at most 9"."""
-    if get_origin(kind) is Literal:  # in the order of its declaration
+    """Return the expected type and range for an error message: "it is a whole number, at least 1 and at most 9"."""
+    if get_origin(kind) is Literal:  # in the declared order
         return f"use one of {', '.join(map(str, get_args(kind)))}"
     return _words(inspect.type_info(kind))
 
 
 def shown(value: object) -> str:
-    """Return a value's text, printable and short, however long, deep or large it is."""
+    """Return a short printable text of any value."""
     return _SHORT.repr(value)
 
 
 def kind_of(value: object) -> str:
-    """Return a value's type in words, and nothing of the value."""
+    """Return the type of a value in words, without the value."""
     return "None" if value is None else f"a value of type {type(value).__name__[:SHOWN]}"
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
-    """Return "did you mean 'rounds'? " of the nearest known name; nothing where none is near."""
+    """Return "did you mean 'rounds'? " for the most similar known name, or "" if none is similar."""
     close = get_close_matches(name[:SHOWN], known, n=1) if isinstance(name, str) else []
     return f"did you mean {close[0]!r}? " if close else ""
 
@@ -161,7 +161,7 @@ def _beginning(who: str) -> str:
 
 
 def _refuse(kind: Any, value: object, who: str, place: str, error: type[Exception]) -> None:
-    """Raise the sentence about the first part of a value that does not fit."""
+    """Raise `error` for the first part of a value that has the wrong type or range."""
     bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     for one in get_args(bare) if get_origin(bare) in (Union, UnionType) else [bare]:
         if isinstance(one, type) and issubclass(one, Schema):
@@ -173,7 +173,7 @@ def _refuse(kind: Any, value: object, who: str, place: str, error: type[Exceptio
 
 
 def _parts(kind: Any, value: object, place: str) -> Iterator[tuple[str, object, Any]]:
-    """Yield the parts of a mapping or a list: place, value and declared type."""
+    """Yield path, value and declared type of each item of a mapping or list."""
     if get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     origin, arguments = get_origin(kind), get_args(kind)

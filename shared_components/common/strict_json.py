@@ -1,4 +1,4 @@
-"""Parse JSON as names, texts and finite numbers, without what Python's parser accepts besides."""
+"""Parse strict JSON: without NaN, Infinity and repeated keys, which Python's parser accepts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
     """Parse one JSON object.
 
     Raises:
-        ValueError: The text is no JSON object, repeats a key, or contains NaN or Infinity.
+        ValueError: The text is not a JSON object, repeats a key, or contains NaN or Infinity.
     """
     try:
         value = json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_refuse_constant)
@@ -22,13 +22,13 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         repeated = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"it has the key {repeated!r:.80} twice")
-    return found
+    return values
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"it contains {name}, which is no number of JSON")
+    raise ValueError(f"it contains {name}, which is not a JSON number")

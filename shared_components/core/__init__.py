@@ -1,1 +1,1 @@
-"""What a task, a method and a partition are, and what trains and scores; loads tasks and methods by name."""
+"""Tasks, methods and partitions: their interfaces, training and scoring; loads tasks and methods by name."""

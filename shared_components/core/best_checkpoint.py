@@ -1,6 +1,6 @@
-"""Best checkpoint: whether a validation score is the best so far, and a training that stops early and keeps the best.
+"""Best checkpoint: compare validation scores, and train with early stopping.
 
-Sites of a federation, bundles and `train_to_best` all decide by `is_best`.
+Federated sites, bundles and `train_to_best` all use `is_best`.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ def is_best(metric: Metric, score: float, best: float | None) -> bool:
     return metric.better(score, math.nan if best is None else best)
 
 
-EVERY, PATIENCE = 25, 4  # steps between two validations; validations without a better score that end the training
+EVERY, PATIENCE = 25, 4  # steps between validations; validations without improvement before training stops
 
 
 @dataclass(frozen=True)
 class TrainedToBest:
-    """How a training with early stopping went.
+    """Result of training with early stopping.
 
     Attributes:
-        losses: Means over the steps taken.
-        steps: Taken in all, those after the best weights included.
-        before: The score that it began from; None: there are no validation frames.
-        best: The score of the weights that were kept.
+        losses: Mean losses over all steps.
+        steps: Number of steps, including steps after the best weights.
+        before: Validation score before training; None without validation frames.
+        best: Validation score of the final weights.
     """
 
     losses: Losses

@@ -1,10 +1,12 @@
-"""How sure a model may be: whether its input is unlike what it has learnt, and the temperature of its probabilities.
+"""Calibrate a model: an out-of-distribution score for its input, and a temperature for its probabilities.
 
-`calibration.safetensors` lies beside weights, is of them alone by their hash, and is made by `surgfl calibrate`. The
-score is of the encoder's maps, averaged over the frames of a video, and the larger of two numbers: the Mahalanobis
-distance (Lee et al., NeurIPS 2018) from known videos, and the place along a direction from known videos to some that
-are others, found by ridge regression. The temperature (Guo et al., ICML 2017) divides logits before the softmax, which
-changes no mask.
+`surgfl calibrate` writes `calibration.safetensors` next to the weights, with the hash of the weights. The
+out-of-distribution score uses the encoder's feature maps, averaged over the frames of a video. It is the larger of
+
+- the Mahalanobis distance from known videos (Lee et al., NeurIPS 2018), and
+- the position along a direction from known to other videos, found by ridge regression.
+
+The temperature (Guo et al., ICML 2017) divides the logits before the softmax and changes no mask.
 """
 
 from __future__ import annotations
@@ -37,25 +39,25 @@ from shared_components.networks.protocols import provides
 logger = logging.getLogger(__name__)
 FILE = "calibration.safetensors"
 SIZE = (96, 128)
-"""(height, width) at which frames are looked at for the score: a quarter of the shipped weights' own size."""
+"""(height, width) of the frames for the score: a quarter of the size of the shipped weights."""
 FRAMES = 4
-"""From as many frames on a video is compared with `limit`; fewer vary more, and have `limit_of_few`."""
-GRID, MIDDLE = (3, 4), [5, 6]  # cells of a frame, and the middle ones by number
+"""Minimum number of frames for `limit`; shorter videos use `limit_of_few`, because their scores vary more."""
+GRID, MIDDLE = (3, 4), [5, 6]  # grid of a frame (rows, columns), and the numbers of the middle cells
 ALLOWED = 0.01
-"""Share of the videos that set the limit which may be above it."""
-COLDEST, HOTTEST = 0.05, 20.0
+"""Fraction of the known videos that may be above the limit."""
+COLDEST, HOTTEST = 0.05, 20.0  # range of the temperature
 
 Limit = Annotated[float, Meta(gt=0, le=1e9)]
 
 
 class Encoding(Protocol):
-    """A network whose encoder gives maps (B, C, h, w) of images (B, 3, H, W)."""
+    """A network with an encoder that returns feature maps (B, C, h, w) for images (B, 3, H, W)."""
 
     encoder: nn.Module
 
 
 class Facts(Schema, frozen=True):
-    """What a calibration says beside its tensors; `weights` is the SHA-256 of the file that it is of."""
+    """Header of a calibration file; `weights` is the SHA-256 of the model's weights file."""
 
     weights: str
     temperature: Annotated[float, Meta(ge=COLDEST, le=HOTTEST)]
@@ -67,12 +69,13 @@ class Facts(Schema, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """A model's; see the module. Both scores are in units of their own 99th percentile of known videos.
+    """Calibration of a model; both scores are divided by their 99th percentile over known videos.
 
     Attributes:
-        centre: Mean of the known videos' maps, (D,).
-        axes: The length of ``axes @ (mean - centre)`` is the distance, (K, D).
-        direction: ``direction @ contrast + offset`` is the place of a video on the way to others, (D,).
+        facts: Header of the file.
+        centre: Mean features of the known videos, (D,).
+        axes: Matrix (K, D); the Mahalanobis distance is the norm of ``axes @ (mean - centre)``.
+        direction: Vector (D,); ``direction @ contrast + offset`` is the position between known and other videos.
     """
 
     facts: Facts
@@ -81,14 +84,17 @@ class Calibration:
     direction: Tensor
 
     def score(self, described: Tensor) -> float:
-        """Return how unlike frames (N, 2, D), as `described`, are: of their mean, the larger of both; usually below 1.
+        """Return the out-of-distribution score of a video; usually below 1.
+
+        Args:
+            described: Features (N, 2, D) of N frames from `described`.
 
         Raises:
-            CheckpointError: They are of another network's maps.
+            CheckpointError: The features are from another network.
         """
         if described.shape[2:] != self.centre.shape:
             raise CheckpointError(
-                f"{FILE} is of a network whose maps have {len(self.centre)} channels, and this one's have "
+                f"{FILE} is for a network with {len(self.centre)} feature channels, but this network has "
                 f"{described.shape[2]}; run `surgfl calibrate` again"
             )
         mean, contrast = described.mean(0)
@@ -96,32 +102,32 @@ class Calibration:
         return max(float(distance), float(self.direction @ contrast) + self.facts.offset)
 
     def limit(self, frames: int) -> float:
-        """Return the score above which so many frames are unlike what the model has learnt."""
+        """Return the score above which a video with this number of frames is out of distribution."""
         return self.facts.limit if frames >= FRAMES else self.facts.limit_of_few
 
 
 def seen(frame: np.ndarray) -> Tensor:
-    """Return a frame, uint8 RGB (H, W, 3), as it is looked at: (1, 3, *SIZE) in [0, 1]."""
+    """Return a frame, uint8 RGB (H, W, 3), resized for the score: (1, 3, *SIZE) in [0, 1]."""
     return network_input(frame[None], *SIZE)
 
 
 def described(network: nn.Module, images: Tensor) -> Tensor:
-    """Describe images (N, 3, H, W), as `seen`, by the encoder's maps: float32 (N, 2, D) on the processor, see `pooled`.
+    """Return pooled encoder features, float32 (N, 2, D) on the CPU, of images (N, 3, H, W) from `seen`.
 
     Raises:
-        ValueError: The network has no such encoder.
+        ValueError: The network has no encoder.
     """
     if not provides(network, Encoding):
-        raise ValueError(f"{type(network).__name__} has no encoder of frames, by which unlike input is told")
+        raise ValueError(f"{type(network).__name__} has no encoder, which the score needs; use another network")
     with torch.no_grad():
         maps = network.encoder(images.to(next(network.parameters()).device))
     return pooled([maps] if isinstance(maps, Tensor) else maps)
 
 
 def pooled(maps: Sequence[Tensor]) -> Tensor:
-    """Return of maps (N, C, h, w), joined, the mean, and the contrast of the frame's middle to its border: (N, 2, D).
+    """Return the mean of feature maps (N, C, h, w) and the contrast of the middle to the border: (N, 2, D).
 
-    The middle is two of three by four cells: an eye and a hollow organ have something round there.
+    The middle is two of three by four cells: eyes and hollow organs have a round structure there.
     """
     cells = torch.cat([F.adaptive_avg_pool2d(one.float(), GRID).flatten(2) for one in maps], 1).cpu()  # (N, D, 12)
     middle = cells[..., MIDDLE].mean(2)
@@ -141,63 +147,63 @@ def write_calibration(path: Path, made: Calibration) -> None:
 
 
 def calibration_of(weights: Path) -> Calibration | None:
-    """Return the calibration that lies beside weights; None, with a warning, where it is not of them.
+    """Return the calibration next to a weights file, or None with a warning if it is for other weights.
 
     Raises:
-        CheckpointError: It is damaged, or holds what a calibration does not.
+        CheckpointError: The calibration is damaged or not a calibration.
     """
     path = weights.with_name(FILE)
     if not path.is_file():
         return None
-    found = read_calibration(path)
-    if found.facts.weights != sha256_of(weights):
+    calibration = read_calibration(path)
+    if calibration.facts.weights != sha256_of(weights):
         logger.warning(
-            "%s is of other weights than %s: nothing is said of unlike input, and probabilities are the network's "
-            "own; run `surgfl calibrate`",
+            "%s is for other weights than %s, so out-of-distribution input is not detected and probabilities are not "
+            "calibrated; run `surgfl calibrate`",
             path, weights.name,
         )  # fmt: skip
         return None
-    return found
+    return calibration
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Read a calibration, of whatever weights; errors as of `calibration_of`."""
-    tensors, said = stored_weights(path), load_metadata(path).get("calibration", "")
+    """Read a calibration for any weights; errors as in `calibration_of`."""
+    tensors, header = stored_weights(path), load_metadata(path).get("calibration", "")
     try:
-        facts = parse(Facts, json.loads(said), str(path), error=CheckpointError)
+        facts = parse(Facts, json.loads(header), str(path), error=CheckpointError)
     except (json.JSONDecodeError, RecursionError):
-        raise CheckpointError(f"{path}: its header is no calibration; run `surgfl calibrate` again") from None
+        raise CheckpointError(f"{path}: its header is not a calibration; run `surgfl calibrate` again") from None
     require_finite(tensors, path)
     shapes = {name: list(value.shape) for name, value in tensors.items()}
     axes, size = shapes.get("axes", []), shapes.get("centre", [])
     if len(size) != 1 or shapes.get("direction") != size or len(axes) != 2 or axes[1:] != size or not axes[0]:
         raise CheckpointError(
-            f"{path}: holds tensors of the shapes {shapes}, and a calibration has centre and direction [D] and axes "
+            f"{path}: contains tensors of shapes {shapes}, but a calibration has centre and direction [D] and axes "
             "[K, D]; run `surgfl calibrate` again"
         )
     return Calibration(facts, *(tensors[name].float() for name in ("centre", "axes", "direction")))
 
 
 def certainty_head(card: Mapping[str, Any]) -> tuple[str, ...]:
-    """Head the table of `certainty_rows`."""
+    """Return the head of the table of `certainty_rows`."""
     first, *controls = card["rates"]
-    return "Videos", "Number", f"Warned by the {first}", "of one frame each", *(f"by {kind}" for kind in controls)
+    return "Videos", "Number", f"Warned by {first}", "Single frames", *(f"Warned by {kind}" for kind in controls)
 
 
 def certainty_rows(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return by group of videos how many each kind of maps warns of, as rows of text; the first also of frames."""
+    """Return table rows with the warnings per group of videos and kind of features; the first also per frame."""
     first, *controls = card["rates"].values()
     rows = []
-    for group, found in first.items():
-        single = f"{100 * found['frames warned'] / found['frames']:.0f} %"
+    for group, counts in first.items():
+        single = f"{100 * counts['frames warned'] / counts['frames']:.0f} %"
         others = [str(kind[group]["warned"]) for kind in controls]
-        rows.append((group, str(found["videos"]), str(found["warned"]), single, *others))
+        rows.append((group, str(counts["videos"]), str(counts["warned"]), single, *others))
     return rows
 
 
 def error_rows(card: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the calibration errors before and after as rows of text, in percent."""
+    """Return table rows with the calibration errors before and after, in percent."""
     return [
-        (name, str(found["frames"]), *(f"{100 * found[when]:.1f} %" for when in ("before", "after")))
-        for name, found in card["errors"].items()
+        (name, str(errors["frames"]), *(f"{100 * errors[when]:.1f} %" for when in ("before", "after")))
+        for name, errors in card["errors"].items()
     ]

@@ -1,7 +1,4 @@
-"""A task's description for code that handles any task: a card that says what is learned, and rows of metrics.
-
-Reports, tables, charts, progress lines and the choice of the best model read these and depend on no task.
-"""
+"""Describe tasks and metrics, so that reports, tables, progress lines and model selection work for any task."""
 
 from __future__ import annotations
 
@@ -16,19 +13,18 @@ _PLAIN_DIGITS = 3
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: its name in the records, and how people read it.
+    """One metric: name, label, direction and number format.
 
-    Papers' tables write a number scaled: times ``factor``, with ``digits`` and ``unit`` (Dice 40.23 %). A run's
-    report and progress lines write it as recorded: without a factor just the same, with one as a share of three
-    digits and no unit (Dice 0.402).
+    Tables for papers contain scaled numbers: times ``factor``, with ``digits`` and ``unit`` (Dice 40.23 %). Reports and
+    progress lines contain plain numbers as recorded: if there is a factor, with three digits and no unit (Dice 0.402).
 
     Attributes:
-        name: Its key in the records, such as ``dice``.
-        label: What people call it.
-        higher_is_better: The direction; the best model, marks, worst sites and wording follow it.
-        unit: Of the scaled number: ``%``, ``px``, ``mm``.
-        factor: From the recorded number to the scaled one.
-        digits: After the point of the scaled number.
+        name: Key in the records, such as ``dice``.
+        label: Name for people.
+        higher_is_better: Direction for model selection, marks, worst sites and wording.
+        unit: Unit of the scaled number: ``%``, ``px``, ``mm``.
+        factor: Factor from the recorded to the scaled number.
+        digits: Decimal places of the scaled number.
         in_delta: Whether it enters SurgFed's improvement over local training, Eq. (9).
     """
 
@@ -47,11 +43,11 @@ class Metric:
         return value > other if self.higher_is_better else value < other
 
     def best(self, values: Iterable[float]) -> float:
-        """Return the best of the values that are not NaN; NaN where there is none."""
+        """Return the best value without NaN, or NaN if there is none."""
         return _extreme(values, largest=self.higher_is_better)
 
     def worst(self, values: Iterable[float]) -> float:
-        """Return the worst of the values that are not NaN; NaN where there is none."""
+        """Return the worst value without NaN, or NaN if there is none."""
         return _extreme(values, largest=not self.higher_is_better)
 
     @property
@@ -60,56 +56,56 @@ class Metric:
         return f"{self.label} ({self.unit})" if self.unit else self.label
 
     def scaled(self, value: float) -> float:
-        """Return the number of the papers' tables."""
+        """Return the scaled number, for tables of papers."""
         return value * self.factor
 
     def text(self, value: float) -> str:
-        """Write the scaled number; a dash where there is none."""
+        """Format the scaled number, or a dash if it is not finite."""
         return fixed(self.scaled(value), self.digits)
 
     @property
     def plain_unit(self) -> str:
-        """Unit of the number as recorded; a scaled metric's recorded number has none."""
+        """Unit of the plain number; empty if the metric has a factor."""
         return self.unit if self.factor == 1 else ""
 
     @property
     def plain_heading(self) -> str:
-        """Label and unit of the number as recorded: ``Dice``, ``ASSD px``."""
+        """Label and unit of the plain number: ``Dice``, ``ASSD px``."""
         return f"{self.label} {self.plain_unit}".strip()
 
     @property
     def plain_digits(self) -> int:
-        """Digits of the number as recorded."""
+        """Decimal places of the plain number."""
         return self.digits if self.factor == 1 else _PLAIN_DIGITS
 
     def plain_text(self, value: float, *, rounder: int = 0) -> str:
-        """Write the number as recorded, with ``rounder`` digits fewer than usual; a dash where there is none."""
+        """Format the plain number with ``rounder`` fewer digits, or a dash if it is not finite."""
         return fixed(value, max(0, self.plain_digits - rounder))
 
-    def said(self, value: float, *, rounder: int = 0) -> str:
-        """Write the number as recorded with its unit, as a sentence needs it: ``4.32 mm``."""
+    def with_unit(self, value: float, *, rounder: int = 0) -> str:
+        """Format the plain number with its unit: ``4.32 mm``."""
         text = self.plain_text(value, rounder=rounder)
         return f"{text} {self.plain_unit}".strip() if math.isfinite(value) else text
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values by field name."""
+        """Return the fields as plain values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Metric:
-        """Undo :meth:`to_json`; keys of later versions are left out."""
+        """Undo :meth:`to_json`; keys of newer versions are ignored."""
         return cls(**{field.name: values[field.name] for field in fields(cls) if field.name in values})
 
 
 @dataclass(frozen=True)
 class Card:
-    """What makes two sites' tasks the same: compared at enrolment, kept in checkpoints, groups the tables.
+    """Identity of a site's task: compared at enrolment, saved in checkpoints, and used to group tables.
 
     Attributes:
         kind: File in ``shared_components/tasks``.
-        outputs: Class names of a segmentation, ``("mm",)`` of depth; empty where nothing is named.
-        inputs: What the network is given.
-        frames: Frames of a sample; 1 is a picture, more a clip.
+        outputs: Class names for segmentation, ``("mm",)`` for depth; empty if the outputs have no names.
+        inputs: Inputs of the network.
+        frames: Number of frames in a sample; 1 is an image, more is a clip.
     """
 
     kind: str
@@ -127,17 +123,17 @@ class Card:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Card:
-        """Undo :meth:`to_json`; what a site sends is checked.
+        """Undo :meth:`to_json`, with checks of untrusted values.
 
         Raises:
-            ValueError: It is no card.
+            ValueError: The values are not a card.
         """
         values = {"inputs": ["image"], "frames": 1, **values}
         texts = [values.get(key) for key in ("outputs", "inputs")]
         lists = all(isinstance(part, list) and all(isinstance(t, str) for t in part) for part in texts)
         frames = values.get("frames")
         if not isinstance(values.get("kind"), str) or not lists or type(frames) is not int or frames < 1:
-            raise ValueError(f"{dict(values)!r:.120} is no task card: kind, outputs, inputs and frames are due")
+            raise ValueError(f"{dict(values)!r:.120} is not a task card; it needs kind, outputs, inputs and frames")
         return cls(values["kind"], tuple(values["outputs"]), tuple(values["inputs"]), frames)
 
 
@@ -147,5 +143,5 @@ def _extreme(values: Iterable[float], *, largest: bool) -> float:
 
 
 def fixed(value: float, digits: int) -> str:
-    """Write a number with a fixed count of digits after the point, never -0; a dash if it is not finite."""
+    """Format a number with a fixed number of decimal places, never as -0; a dash if it is not finite."""
     return f"{value:z.{digits}f}" if math.isfinite(value) else DASH

@@ -1,8 +1,8 @@
-"""Score a network on a site's samples, whatever the task: quickly during the rounds, thoroughly at the end.
+"""Score a network on a site's samples for any task: quickly during the rounds, with all metrics at the end.
 
-One way of scoring (`Scorer`) serves federations, bundles and the comparison. A sample is scored on its current frame,
-so that every labelled frame counts once, whatever clips show it. A network that is prompted with boxes is scored on
-whole videos, see `streams`.
+Federations, bundles and comparisons use the same `Scorer`. A sample is scored on its current frame, so that every
+labelled frame counts once, even if several clips contain it. A network with box prompts is scored on whole videos, see
+`streams`.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ BATCH = 8
 
 
 class Scorer:
-    """Collects the scores of a split; ``quick`` ones leave out what takes long."""
+    """Collects the scores of a split; ``quick`` leaves out slow metrics."""
 
     def __init__(self, task: Task, *, quick: bool) -> None:
         self.task = task
-        self.items: list[str] = []  # names of what was scored
-        self.videos: list[str] = []  # of each
+        self.items: list[str] = []  # names of the samples
+        self.videos: list[str] = []  # video of each sample
         self.scores: list[Any] = []
         self._quick = quick
         self._tracking: Tracking | None = None
-        self._streams: list[np.ndarray] = []  # of each which objects have a box, (N,) bool
+        self._streams: list[np.ndarray] = []  # per stream, which objects have a box, (N,) bool
 
     def add_randomness(self, batch: Batch) -> Batch:
-        """Add what the task leaves to chance, the same for every model."""
+        """Add the task's random inputs, the same for every model."""
         return drawn(self.task, batch, len(self.scores))
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
-        """Predict a batch in the task's terms; a frame of a stream by what the network remembers of those before."""
+        """Predict a batch; for a frame of a stream, the network keeps a memory of the earlier frames."""
         if self.task.prompting is None:
             return self.task.predict(network, batch)
         if "stride" in batch:
@@ -60,7 +60,7 @@ class Scorer:
         return self.task.predict(self._tracking, batch)
 
     def add(self, outputs: Tensor, batch: Batch, items: Sequence[Item]) -> None:
-        """Score a batch's outputs; ``items`` are its samples at the size that counts."""
+        """Score the outputs of a batch; ``items`` are its samples at the size for scoring."""
         sizes = [_size_of(item) for item in items]
         for answer, item in zip(self.task.postprocess(outputs, batch, sizes), items, strict=True):
             self.scores.append(self.task.score(answer, item, quick=self._quick))
@@ -68,26 +68,26 @@ class Scorer:
             self.videos.append(item.video)
 
     def by_sample(self) -> list[dict[str, Any]]:
-        """Return what paired tests compare: each video's numbers where the task has such, else each sample's.
+        """Return the values for paired tests: one row per video if the task has scores by video, else per sample.
 
-        ``{"video": its video, "sample": its name, of a whole video "", "values": {metric: value or None}}``.
+        ``{"video": video, "sample": name, or "" for a whole video, "values": {metric: value or None}}``.
         """
         if videos := self.task.per_video(self.scores):
-            return [{"video": video, "sample": "", "values": plain(dict(found))} for video, found in videos.items()]
+            return [{"video": video, "sample": "", "values": plain(dict(values))} for video, values in videos.items()]
         rows = zip(self.videos, self.items, self.scores, strict=True)
         return [{"video": video, "sample": name, "values": self._means(score)} for video, name, score in rows]
 
     def _means(self, score: Any) -> dict[str, float | None]:
-        """Return one sample's numbers, the mean over outputs of each."""
-        found = plain(self.task.summarise([score]))
-        return {m.name: found[m.name].get("mean") for m in self.task.metrics if m.name in found}
+        """Return one sample's metrics, each the mean over the outputs."""
+        values = plain(self.task.summarise([score]))
+        return {m.name: values[m.name].get("mean") for m in self.task.metrics if m.name in values}
 
     def summary(self) -> Scores:
-        """Return the numbers of a record, as JSON holds them."""
+        """Return the summary of all scores as JSON values."""
         return plain(self.task.summarise(self.scores) | self._of_streams())
 
     def _of_streams(self) -> dict[str, Any]:
-        """Return how many streams there were, and in how many of them a class had no box and was predicted empty."""
+        """Return the number of streams, and the number of streams without a box by class."""
         if not self._streams:
             return {}
         names = self.task.card.outputs[-len(self._streams[0]) :]
@@ -96,22 +96,22 @@ class Scorer:
 
 
 def drawn(task: Task, batch: Batch, number: int) -> Batch:
-    """Add what the task leaves to chance in the batch that begins with a split's sample of this number, from 0."""
+    """Add the task's random inputs to the batch that begins with sample ``number`` of a split."""
     return task.add_randomness(batch, torch.Generator().manual_seed(number))
 
 
 def quick(network: nn.Module, task: Task, dataset: SampleDataset) -> Scores:
-    """Score at the network's input size, without what takes long.
+    """Score at the network's input size, without slow metrics.
 
     Returns:
-        ``{metric: {output: value, "mean": value}, ..., "frames": n}``; None where nothing was to be scored.
+        ``{metric: {output: value, "mean": value}, ..., "frames": n}``; a value is None if nothing could be scored.
     """
     batches = small_batches(dataset, task)
     return quick_scores(network, task, follow(batches, "validating", batch_count(dataset, task)))
 
 
 def quick_scores(network: nn.Module, task: Task, batches: Iterable[tuple[Batch, list[Item]]]) -> Scores:
-    """As `quick`, of batches wherever they come from, each with its samples at the size that counts."""
+    """Score batches like `quick`; each batch comes with its samples at the size for scoring."""
     scorer = Scorer(task, quick=True)
     _run(network, scorer, batches)
     return scorer.summary()
@@ -127,13 +127,15 @@ def thorough(
     pictures: Path | None = None,
     by_sample: bool = False,
 ) -> Scores:
-    """Score by every metric at the labels' own size, a sample at a time, and draw some of the samples.
+    """Score all metrics at the size of the labels, one sample at a time, and draw some samples.
 
     Args:
-        chosen: The samples, of one split.
+        network, task: Network to score and its task.
+        chosen: Samples of one split.
         size: (height, width) of the network's input.
-        pictures: Folder of the pictures, see `draw_pictures`; their names begin with the split.
-        by_sample: Return `Scorer.by_sample`, too, as ``samples``.
+        split: Name of the split.
+        pictures: Folder for the pictures, see `draw_pictures`.
+        by_sample: Whether to include `Scorer.by_sample` as ``samples``.
     """
     scorer = Scorer(task, quick=False)
     batches = native_batches(chosen, size, task, prefix=f"{split}-")
@@ -147,10 +149,10 @@ def thorough(
 def draw_pictures(
     network: nn.Module, scorer: Scorer, chosen: Sequence[Sample], *, size: tuple[int, int], split: str, folder: Path
 ) -> None:
-    """Draw the best, a typical and the worst of a split's samples, instead of those drawn of this split before.
+    """Draw the best, a typical and the worst sample of a split, and delete older pictures of the split.
 
-    `<split>-<number>-<sample>.png` is everything side by side, and the JSON beside it says which sample it is, why it
-    was chosen, its scores, and where on the picture what is drawn.
+    `<split>-<number>-<sample>.png` contains all panels side by side. The JSON file of the same name contains the
+    sample, its rank, its scores and the boxes of the panels.
     """
     task, old = scorer.task, set(folder.glob(f"{split}-*.png")) | set(folder.glob(f"{split}-*.json"))
     values = [first_value(task, plain(task.summarise([score]))) for score in scorer.scores]
@@ -176,16 +178,16 @@ def draw_pictures(
 
 
 def exemplars(values: Sequence[float], metric: Metric) -> dict[int, str]:
-    """Choose the samples that show how good a model is, by number: "best", "typical" (the median) and "worst".
+    """Choose example samples by number: "best", "typical" (the median) and "worst".
 
-    Of two samples with a number the one is best and the other worst, a single one is typical. Where no sample has a
-    number the first is "not scored".
+    Two scored samples are "best" and "worst"; a single scored sample is "typical". Without scores, the first sample is
+    "not scored".
     """
     known = [number for number, value in enumerate(values) if not math.isnan(value)]
     known.sort(key=lambda number: -values[number] if metric.higher_is_better else values[number])
     if len(known) < 2:
         return {known[0]: "typical"} if known else {0: "not scored"} if values else {}
-    # sorted from the best on: of two in the middle the better one
+    # sorted from the best; with two in the middle, the better one
     middle = {known[(len(known) - 1) // 2]: "typical"} if len(known) > 2 else {}
     return {known[0]: "best", **middle, known[-1]: "worst"}
 
@@ -193,9 +195,9 @@ def exemplars(values: Sequence[float], metric: Metric) -> dict[int, str]:
 def predicted(
     network: nn.Module, task: Task, chosen: Sequence[Sample], numbers: Sequence[int], *, size: tuple[int, int]
 ) -> Iterator[tuple[int, Answer, Item]]:
-    """Predict some samples of a split, by their numbers from 0 on in order, just as they were when they were scored.
+    """Yield predictions of some samples of a split, by ascending number, identical to the scored predictions.
 
-    Of a stream the frames before them are predicted again.
+    In a stream, the earlier frames are predicted again.
     """
     with _evaluating(network) as where:
         scorer = Scorer(task, quick=True)
@@ -209,7 +211,7 @@ def predicted(
 def _up_to(
     chosen: Sequence[Sample], numbers: Sequence[int], task: Task, size: tuple[int, int]
 ) -> Iterator[tuple[int, Batch, list[Item]]]:
-    """Yield the samples of these numbers, and of streams those before them."""
+    """Yield the samples with these numbers, and in streams also all earlier frames."""
     spans = [range(number, number + 1) for number in numbers]
     if task.prompting is not None:
         wanted = [(stream, [number for number in numbers if number in stream]) for stream in streams_of(chosen)]
@@ -223,9 +225,10 @@ def _up_to(
 def native_batches(
     chosen: Sequence[Sample], size: tuple[int, int], task: Task, *, prefix: str = "", first: int = 0
 ) -> Iterator[tuple[Batch, list[Item]]]:
-    """Yield every sample as a batch of one at the network's size, with the sample at its own.
+    """Yield each sample as a batch of one at the network's input size, with the sample at its original size.
 
-    Names have the ``prefix`` and numbers from ``first`` on. Of a prompted task every sample is a frame of a stream.
+    Names consist of ``prefix``, a number from ``first`` on and the sample's name. In a prompted task, every sample is a
+    frame of a stream.
     """
 
     def read(number: int) -> Item:
@@ -251,10 +254,10 @@ def network_input(images: np.ndarray, height: int, width: int) -> Tensor:
 
     Args:
         images: (T, H, W, 3).
-        height, width: Of the network's input.
+        height, width: Size of the network's input.
 
     Returns:
-        float32 (1, 3, height, width), or (1, T, 3, height, width) where T > 1.
+        float32 (1, 3, height, width), or (1, T, 3, height, width) for T > 1.
     """
     small = torch.from_numpy(np.stack([resize_image(image, height, width) for image in images]))
     frames = small.permute(0, 3, 1, 2).float() / 255  # (T, H, W, 3) -> (T, 3, H, W)
@@ -262,19 +265,19 @@ def network_input(images: np.ndarray, height: int, width: int) -> Tensor:
 
 
 def batch_count(dataset: SampleDataset, task: Task, *, batch_size: int = BATCH) -> int:
-    """Return how many batches `small_batches` yields."""
+    """Return the number of batches of `small_batches`."""
     return math.ceil(len(dataset) / _together(task, batch_size)) if task.prompting is None else len(dataset)
 
 
 def _together(task: Task, batch_size: int) -> int:
-    """Return how many samples are a batch: whole sequences, of unequal lengths, do not stack."""
+    """Return the batch size: 1 for whole sequences, because their lengths differ."""
     return 1 if task.spec.targets_of == "sequence" else batch_size
 
 
 def small_batches(dataset: SampleDataset, task: Task, *, batch_size: int = BATCH) -> Iterator[tuple[Batch, list[Item]]]:
-    """Yield a dataset in order, in batches, with the samples at the network's size.
+    """Yield a dataset in order, in batches, with the samples at the network's input size.
 
-    Of a prompted task every batch is one frame of a stream.
+    In a prompted task, every batch is one frame of a stream.
     """
 
     def read(number: int) -> Item:
@@ -304,35 +307,35 @@ def _run(network: nn.Module, scorer: Scorer, batches: Iterable[tuple[Batch, list
 
 @contextmanager
 def _evaluating(network: nn.Module) -> Iterator[torch.device]:
-    """Put a network into evaluation mode, without gradients, and give its device."""
+    """Put a network into evaluation mode, without gradients, and yield its device."""
     was_training = network.training
     network.eval()
     try:
         with torch.no_grad():
-            yield next((one.device for one in network.parameters()), torch.device("cpu"))  # a control has none
+            yield next((one.device for one in network.parameters()), torch.device("cpu"))  # a baseline has none
     finally:
         network.train(was_training)
 
 
 def _size_of(item: Item) -> tuple[int, int]:
-    """Return the (height, width) of a sample's pixel-wise label, or of its frame where it has none."""
+    """Return the (height, width) of a sample's pixel-wise label, or of its frame without such a label."""
     height, width = next((t.shape[-2:] for t in maps_of(item.targets).values()), item.images.shape[1:3])
     return height, width
 
 
 def write_picture(path: Path, picture: np.ndarray) -> None:
-    """Write uint8 RGB (H, W, 3), or one channel (H, W) of uint8 or uint16, as PNG, see `atomic.atomically`."""
+    """Write uint8 RGB (H, W, 3), or one channel (H, W) of uint8 or uint16, as PNG, atomically."""
     write_bytes(path, encoded(picture, ".png"))
 
 
 def first_value(task: Task, scores: Mapping[str, Any]) -> float:
-    """Return the mean of the metric that selects the best model; NaN where there is none."""
+    """Return the mean of the selection metric, or NaN if it is missing."""
     value = (scores.get(task.metrics[0].name) or {}).get("mean")
     return math.nan if value is None else float(value)
 
 
 def plain(value: Any) -> Any:
-    """Turn numpy values into JSON's, and what is not a number into None."""
+    """Convert numpy values to JSON values, and NaN and infinity to None."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (np.integer, int)):

@@ -1,7 +1,7 @@
-"""What a network begins from: the seed alone, the weights that its bundle ships, or a file of the site's own.
+"""Load the initial weights of a network: random, the weights shipped with its bundle, or a file.
 
-A network is always built from the seed first, and weights are then pasted over it: what a checkpoint lacks stays as the
-seed has it, and `start: random` is always the same.
+A network is first built from the seed, then weights are loaded over it. Tensors that the checkpoint lacks keep the
+seed's values, and `start: random` is reproducible.
 """
 
 from __future__ import annotations
@@ -42,36 +42,35 @@ RANDOM, RENDERED, FILE = "random", "rendered", "file"
 
 
 def start_weights() -> Path | None:
-    """Return the file that ``SURGFL_START_WEIGHTS`` names."""
+    """Return the file in the environment variable ``SURGFL_START_WEIGHTS``."""
     value = os.environ.get(START_VARIABLE)
     return Path(value).expanduser() if value else None
 
 
 def chosen_start(text: str) -> tuple[str, Path | None]:
-    """Parse a start, ``random``, ``rendered``, ``file`` (of the environment variable) or a path, to kind and file."""
+    """Parse ``random``, ``rendered``, ``file`` (from the environment variable) or a path to kind and file."""
     if text in (RANDOM, RENDERED):
         return text, None
     return FILE, start_weights() if text == FILE else Path(text).expanduser()
 
 
 def describe_start(facts: Mapping[str, Any]) -> str:
-    """Return a start in words: ``random``, or with the first digits of its hash ``rendered (1f0c22ab)``."""
+    """Return a start as text, with the first digits of its hash: ``random``, ``rendered (1f0c22ab)``."""
     return f"{facts['start']} ({facts['sha256'][:8]})" if facts.get("sha256") else str(facts["start"])
 
 
 def unused(start: str, file: Path | None) -> str:
-    """Return a warning where a file is named but not used; else an empty text."""
+    """Return a warning if the environment variable is set but not used, else an empty text."""
     if file is None or start == FILE:
         return ""
-    return f"{START_VARIABLE} names {file}, which is not used, since training's start is {start!r} and not 'file'"
+    return f"{START_VARIABLE} is {file}, which is not used because training: start is {start!r}, not 'file'"
 
 
 def source_of(start: str, bundle: str, file: Path | None = None) -> tuple[Path, str] | None:
-    """Return the file that a start reads and its SHA-256, None for ``random``.
+    """Return the file of a start and its SHA-256, or None for ``random``.
 
     Raises:
-        CheckpointError: The bundle, or the one whose weights it begins from, ships none or other ones than its card
-            says, or no file is given.
+        CheckpointError: The weights are not shipped or do not match their card, or no file is given.
     """
     if start == RANDOM:
         return None
@@ -79,18 +78,18 @@ def source_of(start: str, bundle: str, file: Path | None = None) -> tuple[Path, 
         return _shipped(bundle)
     if file is None:
         raise CheckpointError(
-            f"training: start is 'file', and none is given; name it in the environment variable {START_VARIABLE} or by "
+            f"training: start is 'file', but no file is given; set the environment variable {START_VARIABLE} or "
             "--start, or write start: random or rendered"
         )
     if not file.is_file():
-        raise CheckpointError(f"checkpoint {file} does not exist; name the weights to begin from, or use start: random")
+        raise CheckpointError(f"checkpoint {file} does not exist; give another file, or use start: random")
     about = file.stat()
     return file, _hash(file, about.st_size, about.st_mtime_ns)
 
 
-@functools.lru_cache(maxsize=16)  # the rows of a comparison begin from few files
+@functools.lru_cache(maxsize=16)  # the runs of a comparison start from few files
 def _hash(file: Path, size: int, changed: int) -> str:
-    """Return the SHA-256 of a file; its size in bytes and its time in ns tell it from an earlier one of its name."""
+    """Return the SHA-256 of a file, cached by its size in bytes and modification time in ns."""
     return sha256_of(file)
 
 
@@ -105,33 +104,34 @@ def _shipped(bundle: str) -> tuple[Path, str]:
 
 
 def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path | None = None) -> dict[str, Any]:
-    """Let a freshly built network begin from some weights; in place.
+    """Load initial weights into a newly built network, in place.
 
-    What may keep the seed's values: the last layers, where their outputs are others, modules that the network's class
-    declares as ``training_only``, and layers of its ``additions`` that the checkpoint has not, or of other shapes; what
-    the checkpoint has of both beyond the network is left. Of a segmentation's last layers, classes of the same name
-    are copied, and one that the checkpoint tells apart further gets the mean of its classes' rows. Of an official file
-    of the encoder alone, of SAM2, or of another network with the same ViT, everything else keeps them.
+    A checkpoint of the same network must cover all tensors, except
 
-    Of a checkpoint of another bundle that does not fit so, such as a pre-trained autoencoder, tensors of equal names
-    and shapes are taken, last layers as above, and its others are left; the network's others keep the seed's values. A
-    network's class may name what may do so, ``fresh_elsewhere``: paths of modules and tensors.
+    - output layers: rows of classes with the same name are copied, a class that the checkpoint divides further gets the
+      mean of its rows, and other rows keep the seed's values;
+    - modules in the network class's ``training_only``, and layers of its ``additions`` that the checkpoint lacks or
+      that differ in shape.
+
+    Official files of only the encoder, of SAM2, or of another network with the same ViT cover their part. A checkpoint
+    of another bundle covers tensors with equal names and shapes, and output layers as above. If the network's class has
+    ``fresh_elsewhere`` (paths of modules and tensors), only these and output layers may keep the seed's values.
 
     Args:
-        network: Built from the seed; in no wise trained.
+        network: Network with the seed's values.
         start: ``random``, ``rendered`` or ``file``.
-        card: What the network is to learn.
-        bundle: Whose shipped weights ``rendered`` means, see `bundle_config.weights_of`.
-        file: Of ``file``: a checkpoint of the same network, the official ImageNet weights of its encoder, or
-            of a SAM2 network published ones; of a ViT any that `load_vit` takes.
+        card: Card of the task to learn.
+        bundle: Bundle with the shipped weights for ``rendered``, see `bundle_config.weights_of`.
+        file: Checkpoint for ``file``: of the same network, official ImageNet weights of its encoder, published SAM2
+            weights for a SAM2 network, or for a ViT any file for `load_vit`.
 
     Returns:
-        ``start``; ``sha256`` of the file; ``from``, its name; ``fresh``, what it does not cover: names of tensors,
-        and of additions and whole modules theirs; and ``seen``, where its header says it: videos, see `data.splits`.
+        ``start``; ``sha256`` of the file; ``from``: its name; ``fresh``: names of uncovered tensors, additions and
+        whole modules; ``seen``: videos in its header, if it has them (see `data.splits`).
 
     Raises:
-        CheckpointError: There is no such file, or it fits the network in part only, or being of another bundle not at
-            all; the network keeps its weights.
+        CheckpointError: The file is missing, covers only a part of the network, or, for another bundle, nothing of it.
+            The network keeps its weights.
     """
     source = source_of(start, bundle, file)
     if source is None:
@@ -140,8 +140,8 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
     notes = load_metadata(path)
     if start == RENDERED and json.loads(notes.get("network", "{}")).get("class") != definition_of(network).get("class"):
         raise CheckpointError(
-            f"training: start is 'rendered', and what {bundle!r} ships is not of {type(network).__name__}; "
-            "write start: random, or file to name weights of its own"
+            f"training: start is 'rendered', but {bundle!r} ships no weights for {type(network).__name__}; "
+            "write start: random, or start: file with other weights"
         )
     state = load_weights(path)
     if isinstance(network, Sam2Clips):
@@ -165,45 +165,45 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
 
 
 def _is_of_encoder(network: nn.Module, state: Mapping[str, Tensor]) -> bool:
-    """Return whether a state has tensors by the names that they have in the encoder itself."""
+    """Return whether the names in a state are names inside the encoder."""
     children = dict(network.named_children())
     own = children["encoder"].state_dict() if "encoder" in children else {}
     return any(name in own for name in state)
 
 
 def _paste(network: nn.Module, state: Mapping[str, Tensor], path: Path, card: Card) -> list[str]:
-    """Paste a checkpoint of the same network; return what it does not cover."""
-    own, needed, found, unlike = _compared(network, state, path)
+    """Load a checkpoint of the same network; return the names of uncovered tensors and layers."""
+    own, needed, covered, unlike = _compared(network, state, path)
     fresh = [name for name in own if name not in needed and not inside(name, unlike)]
     fresh += [layer for layer in unlike if any(inside(name, [layer]) for name in own)]
-    return fresh + _load(network, found, path, card)
+    return fresh + _load(network, covered, path, card)
 
 
 def _compared(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> tuple[State, State, State, list[str]]:
-    """Return the network's tensors, those that the checkpoint covers, those taken of it, and additions that differ.
+    """Return the network's tensors, the tensors to cover, the checkpoint's tensors to load, and differing additions.
 
     Raises:
-        CheckpointError: It fits in part only.
+        CheckpointError: The checkpoint covers only a part of the network.
     """
     own, heads = network.state_dict(), parts_of(network).get("head", ())
     helpers = tuple(f"{module}." for module in getattr(type(network), "training_only", ()))
     unlike = _unlike_additions(own, state, getattr(type(network), "additions", ()))
     own_rest, state_rest = ({n: s[n] for n in s if not inside(n, unlike)} for s in (own, state))
     needed = {n: own[n] for n in own_rest if n in state or not n.startswith(helpers)}
-    found = {n: state[n] for n in state_rest if n in own or not n.startswith(helpers)}
-    require_equal(_one_row(needed, heads), _one_row(found, heads), path, type(network).__name__)
-    return own, needed, found, unlike
+    covered = {n: state[n] for n in state_rest if n in own or not n.startswith(helpers)}
+    require_equal(_one_row(needed, heads), _one_row(covered, heads), path, type(network).__name__)
+    return own, needed, covered, unlike
 
 
-def _load(network: nn.Module, found: State, path: Path, card: Card) -> list[str]:
-    """Load tensors, the rows of last layers by the names of their outputs; return what those do not cover."""
+def _load(network: nn.Module, covered: State, path: Path, card: Card) -> list[str]:
+    """Load tensors, with output layers by the names of their outputs; return the names of uncovered outputs."""
     own, heads, notes = network.state_dict(), parts_of(network).get("head", ()), load_metadata(path)
     fresh: list[str] = []
-    for name in [name for name in own if name in found and own[name].dim() and inside(name, heads)]:
-        sources = _sources(notes, card, given=len(found[name]), due=len(own[name]))
-        found[name] = _rows(own[name], found[name], sources)
+    for name in [name for name in own if name in covered and own[name].dim() and inside(name, heads)]:
+        sources = _sources(notes, card, given=len(covered[name]), needed=len(own[name]))
+        covered[name] = _rows(own[name], covered[name], sources)
         fresh += _uncovered(name, card.outputs, sources)
-    network.load_state_dict(own | found)
+    network.load_state_dict(own | covered)
     return fresh
 
 
@@ -216,37 +216,37 @@ def _fits(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> bool:
 
 
 def _take_common(network: nn.Module, state: Mapping[str, Tensor], path: Path, card: Card) -> list[str]:
-    """Take what a checkpoint of another bundle has in common with the network; return what it does not cover.
+    """Load the tensors that a checkpoint of another bundle shares with the network; return the uncovered names.
 
     Raises:
-        CheckpointError: That is nothing but last layers, or less than the network's class needs.
+        CheckpointError: Only output layers are shared, or less than the network's class needs.
     """
     own, heads, kind = network.state_dict(), parts_of(network).get("head", ()), type(network).__name__
     alike = _one_row(own, heads)
     given = _one_row(state, heads)
-    found = {name: state[name] for name in own if name in state and given[name].shape == alike[name].shape}
-    missing = [name for name in own if name not in found]
+    common = {name: state[name] for name in own if name in state and given[name].shape == alike[name].shape}
+    missing = [name for name in own if name not in common]
     whose = f"checkpoint {path} is of bundle {load_metadata(path)['bundle']!r}"
-    if all(inside(name, heads) for name in found):
-        raise CheckpointError(f"{whose}, and shares no tensor with {kind}; name weights of a network like it")
+    if all(inside(name, heads) for name in common):
+        raise CheckpointError(f"{whose} and shares no tensor with {kind}; give weights of a similar network")
     allowed = getattr(type(network), "fresh_elsewhere", None)
     if allowed is not None and (needed := [name for name in missing if not inside(name, [*allowed, *heads])]):
         more = f" and {len(needed) - 1} more" if len(needed) > 1 else ""
         raise CheckpointError(
-            f"{whose}, and has no {needed[0]}{more} of the shape of {kind}'s; name weights of its size and architecture"
+            f"{whose} and lacks {needed[0]}{more} with the shape in {kind}; give weights of its size and architecture"
         )
-    require_finite(found, path)
-    return [*_whole_modules(missing, own), *_load(network, found, path, card)]
+    require_finite(common, path)
+    return [*_whole_modules(missing, own), *_load(network, common, path, card)]
 
 
 def _whole_modules(missing: Sequence[str], own: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of tensors, and of the network's own modules of which all tensors are missing."""
+    """Return the names of missing tensors, or the name of a module if all its tensors are missing."""
     present = {name.partition(".")[0] for name in own if name not in missing}
     return list(dict.fromkeys(n if (top := n.partition(".")[0]) in present else top for n in missing))
 
 
 def _unlike_additions(own: Mapping[str, Tensor], state: Mapping[str, Tensor], additions: Sequence[str]) -> list[str]:
-    """Return the layers of additions, such as ``temporal.16``, that differ in names or shapes: taken whole or not."""
+    """Return the layers of additions, such as ``temporal.16``, that differ in names or shapes."""
     shapes: dict[str, list[dict[str, Any]]] = {}
     for side, tensors in enumerate((own, state)):
         for name, value in tensors.items():
@@ -257,33 +257,33 @@ def _unlike_additions(own: Mapping[str, Tensor], state: Mapping[str, Tensor], ad
 
 
 def _one_row(state: Mapping[str, Tensor], heads: Sequence[str]) -> dict[str, Tensor]:
-    """Return a state whose last layers have one output, to compare all the rest."""
+    """Return a state with one output in the output layers, to compare all other shapes."""
     return {name: value[:1] if value.dim() and inside(name, heads) else value for name, value in state.items()}
 
 
-def _sources(notes: Mapping[str, str], card: Card, *, given: int, due: int) -> list[list[int]]:
-    """Return, for each of the ``due`` outputs of the task, those of the checkpoint's ``given`` outputs to average.
+def _sources(notes: Mapping[str, str], card: Card, *, given: int, needed: int) -> list[list[int]]:
+    """Return for each of the ``needed`` outputs the numbers of the checkpoint's ``given`` outputs to average.
 
-    An output without any stays fresh. ``notes`` are the checkpoint's header.
+    An output without numbers keeps the seed's values. ``notes`` is the checkpoint's header.
     """
     if notes.get("task", card.kind) != card.kind:
-        return [[] for _ in range(due)]
+        return [[] for _ in range(needed)]
     learnt = [name for name in (notes.get("outputs") or notes.get("classes") or "").split(",") if name]
-    if len(learnt) != given or len(card.outputs) != due:  # nothing names them
-        return [[place] if given == due else [] for place in range(due)]
+    if len(learnt) != given or len(card.outputs) != needed:  # outputs without names
+        return [[place] if given == needed else [] for place in range(needed)]
     ids = coarser_ids(learnt, card.outputs) or ()
-    merged = [[old for old, new in enumerate(ids) if new == place] for place in range(due)]
+    merged = [[old for old, new in enumerate(ids) if new == place] for place in range(needed)]
     return [[learnt.index(name)] if name in learnt else merged[place] for place, name in enumerate(card.outputs)]
 
 
 def _rows(own: Tensor, given: Tensor, sources: Sequence[Sequence[int]]) -> Tensor:
-    """Return a last layer's tensor (outputs, ...): means of the given rows, and its own where there are none."""
+    """Return an output layer's tensor (outputs, ...): means of the given rows, or its own row without sources."""
     rows = [given[list(of)].mean(0) if of else own[place] for place, of in enumerate(sources)]
     return torch.stack([row.to(own) for row in rows])  # outputs times (...) -> (outputs, ...)
 
 
 def _uncovered(name: str, outputs: Sequence[str], sources: Sequence[Sequence[int]]) -> list[str]:
-    """Name the outputs of a last layer's tensor that stay as the seed has them."""
+    """Return the outputs of an output layer's tensor that keep the seed's values."""
     missing = [place for place, of in enumerate(sources) if not of]
     if len(missing) == len(sources):
         return [name]

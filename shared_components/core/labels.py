@@ -1,4 +1,4 @@
-"""What tasks of labels of frames, clips and videos share: scores by video, their means and spreads, and weights."""
+"""Share code between classification tasks of frames, clips and videos: scores by video and class weights."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from shared_components.core.task import Answer, Array, Batch, Scores, outputs_of
 from shared_components.core.video_metrics import mean_known, spread
 
 CHANCE = "chance"
-"""In a record, the scores of answers without a look: the same for all samples, or guesses."""
+"""Key of the chance-level scores in a record: constant or random predictions."""
 
 
 @dataclass(frozen=True, eq=False)
 class LabelScore:
-    """A sample's prediction and truth, of which scores are made once all are there.
+    """Prediction and truth of a sample; metrics are computed after all samples.
 
     Attributes:
-        video, number: Of the sample, see `samples.Item`.
-        scores: float32 (T, C) in [0, 1], of the T frames that count: 1 of a frame, a clip or a whole video's label.
+        video, number: Video and number of the sample, see `samples.Item`.
+        scores: float32 (T, C) in [0, 1] for T labels; T is 1 for a frame, a clip or a video.
         truth: bool (T, C), or int64 (T,) class ids.
     """
 
@@ -37,52 +37,52 @@ class LabelScore:
 
 
 class Labels:
-    """What these tasks have in common; ``classes`` are all that may be, without a background."""
+    """Base of classification tasks; ``classes`` are all classes, without a background."""
 
     classes: tuple[str, ...]
     prompting: Prompting | None = None
 
     @property
     def channels(self) -> int:
-        """One per class."""
+        """Number of output channels: one per class."""
         return len(self.classes)
 
     def boxes(self, targets: Mapping[str, Tensor]) -> Tensor:
-        """Return no boxes: no network is prompted for a label."""
+        """Raise NotImplementedError: classification has no box prompts."""
         raise NotImplementedError(f"{type(self).__name__} prompts no network")
 
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Nothing is left to chance."""
+        """Return the batch unchanged."""
         return batch
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
-        """Return logits, the classes last."""
+        """Return logits, with the classes in the last axis."""
         return outputs_of(network, batch)
 
     def visible(self, answer: Answer) -> dict[str, float]:
-        """Return nothing: how much of the picture a label takes is not learnt."""
+        """Return an empty mapping: labels have no area."""
         return {}
 
 
 def by_video(scores: Sequence[LabelScore]) -> dict[str, tuple[Array, Array]]:
-    """Join the scores (N, C) and the truth (N, ...) of each video's frames, videos in the order of their first ones.
+    """Concatenate the scores (N, C) and the truth (N, ...) by video, in the order of first occurrence.
 
     Raises:
-        ValueError: There is no sample.
+        ValueError: There are no samples.
     """
     if not scores:
         raise ValueError("no frames to summarise; the split has no labelled frames")
-    found: dict[str, list[LabelScore]] = {}
+    samples: dict[str, list[LabelScore]] = {}
     for score in scores:
-        found.setdefault(score.video, []).append(score)
+        samples.setdefault(score.video, []).append(score)
     return {
         video: (np.concatenate([one.scores for one in of]), np.concatenate([one.truth for one in of]))
-        for video, of in found.items()
+        for video, of in samples.items()
     }
 
 
 def over_videos(metrics: Sequence[Metric], videos: Mapping[str, Mapping[str, float]], frames: int) -> Scores:
-    """Return a record of the means over videos of their numbers; NaN is not counted.
+    """Return a record of the means over videos, without NaN.
 
     Returns:
         ``{metric: {"mean": mean or None}, "std": {metric: population standard deviation or None}, "frames": frames,
@@ -97,25 +97,25 @@ def over_videos(metrics: Sequence[Metric], videos: Mapping[str, Mapping[str, flo
 
 
 def none_for_nan(value: float) -> float | None:
-    """Return a number as JSON holds it."""
+    """Return a number as a JSON value: None for NaN."""
     return None if math.isnan(value) else float(value)
 
 
 def check_classes(task: str, classes: Sequence[str]) -> None:
-    """Refuse fewer than two classes, and a name with a comma, which parts the names in a checkpoint; by ValueError."""
+    """Raise ValueError for fewer than two classes, and for a comma in a name, which separates names in checkpoints."""
     if len(classes) < 2:
         raise ValueError(f"{task} needs two classes; the site's data set has {len(classes)}")
     if odd := next((name for name in classes if "," in name), ""):
-        raise ValueError(f"{task}: class {odd!r} holds a comma; write it with '/' instead")
+        raise ValueError(f"{task}: class {odd!r} contains a comma; write it with '/' instead")
 
 
 def check_weights(task: str, weights: Mapping[str, float] | None, classes: Sequence[str]) -> dict[str, float]:
-    """Return each class's weight in the loss, 1 where there are none; names that `classes` lacks are no harm.
+    """Return the weight of each class in the loss; the default weight is 1.
 
-    One set of weights serves sites whose classes differ.
+    Unknown names are ignored, so that sites with different classes can share the weights.
 
     Raises:
-        ValueError: It is no table, or a weight is no number above 0.
+        ValueError: The weights are not a table, or a weight is not a number above 0.
     """
     if weights is not None and not isinstance(weights, Mapping):
         raise ValueError(f"{task}: weights is {weights!r}; write a table of class names and numbers")
@@ -125,5 +125,5 @@ def check_weights(task: str, weights: Mapping[str, float] | None, classes: Seque
 
 
 def weight_tensor(weights: Mapping[str, float], like: Tensor) -> Tensor:
-    """Return weights (C,) float32 where a tensor lies."""
+    """Return weights (C,) float32 on the device of a tensor."""
     return torch.tensor(list(weights.values()), dtype=torch.float32, device=like.device)

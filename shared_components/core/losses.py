@@ -1,8 +1,8 @@
-"""Losses of PFedSIS and its style mixing, as pure functions on tensors.
+"""Compute the losses and the style mixing of PFedSIS, as pure functions on tensors.
 
-Equation numbers are those of the paper (IEEE TBME 2025, doi 10.1109/TBME.2025.3526667). The paper does not
-write the segmentation loss out: its two terms and their weights are those of the released training.
-Everything is computed in float32, also under autocast. Pixels of the label `IGNORED` count nowhere.
+Equation numbers refer to the paper (IEEE TBME 2025, doi 10.1109/TBME.2025.3526667). The paper does not specify the
+segmentation loss, so its two terms and their weights follow the released code. All losses are computed in float32, also
+under autocast. Pixels with the label `IGNORED` never count.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from shared_components.data.classes import IGNORED
 
-IOU_EPSILON = 1e-15  # the released value: a class absent from label and prediction has IoU 1
-DICE_SMOOTHING = 1e-5  # MONAI's: a class absent from label and prediction has Dice 1
-STYLE_EPSILON = 1e-6  # smallest standard deviation divided by in Eq. (11)
+IOU_EPSILON = 1e-15  # as released; a class that is absent in label and prediction has IoU 1
+DICE_SMOOTHING = 1e-5  # as in MONAI; a class that is absent in label and prediction has Dice 1
+STYLE_EPSILON = 1e-6  # minimum standard deviation in the denominator of Eq. (11)
 STYLE_CONCENTRATION = 0.1  # Beta(0.1, 0.1) below Eq. (10)
 
 
@@ -35,15 +35,16 @@ def segmentation_loss(
 
     Args:
         logits: (B, C, H, W), any float type.
-        label: (B, H, W) int64 class ids in 0..C-1, and `IGNORED`; the background counts as a class.
-        balance: a pixel's cross-entropy counts by its class's share of the batch to the power of -balance: 0 counts
-            every pixel alike, as released; 1 every class.
+        label: (B, H, W) int64 class ids in 0..C-1, or `IGNORED`; the background counts as a class.
+        cross_entropy, log_iou, dice: Weights of the terms.
+        balance: Exponent of class balancing: the cross-entropy of a pixel has the weight (share of its class in the
+            batch)^-balance. 0 weights all pixels equally, as released; 1 weights all classes equally.
 
     Returns:
-        A scalar, at least 0 for weights of at least 0.
+        A scalar; not negative if the weights are not negative.
 
     Raises:
-        ValueError: the shapes do not belong together.
+        ValueError: The shapes do not match.
     """
     _check_shapes(logits, label)
     logits = logits.float()
@@ -62,20 +63,20 @@ def segmentation_loss(
     return loss
 
 
-OBJECT_WEIGHT = 2.0  # of an object's own pixels in the released binary cross-entropy
+OBJECT_WEIGHT = 2.0  # weight of an object's pixels in the released binary cross-entropy
 
 
 def objects_loss(logits: Tensor, label: Tensor) -> Tensor:
-    """Return the mean binary cross-entropy of the objects, one for each class but the background, as SurgFed released.
+    """Return the mean binary cross-entropy over the classes without the background, as released by SurgFed.
 
-    An object's own pixels weigh `OBJECT_WEIGHT`; an object that a clip does not have is all background.
+    An object's pixels have the weight `OBJECT_WEIGHT`; an absent object is all background.
 
     Args:
-        logits: (B, C, H, W), the background first, which does not count.
-        label: (B, H, W) int64 class ids in 0..C-1, and `IGNORED`.
+        logits: (B, C, H, W); channel 0, the background, does not count.
+        label: (B, H, W) int64 class ids in 0..C-1, or `IGNORED`.
 
     Raises:
-        ValueError: the shapes do not belong together.
+        ValueError: The shapes do not match.
     """
     _check_shapes(logits, label)
     own = logits[:, 1:].float()
@@ -86,29 +87,29 @@ def objects_loss(logits: Tensor, label: Tensor) -> Tensor:
 
 
 def without_unprompted(label: Tensor, boxes: Tensor) -> Tensor:
-    """Return the label with 0, the background, for the classes that have no box in their clip.
+    """Return the label in which classes without a box in their clip become background (0).
 
     Args:
-        label: (B, H, W) or (B, T, H, W) int64 class ids in 0..N, and `IGNORED`.
-        boxes: (B, T, N, 4) of N objects, of the classes 1..N; NaN where there is none.
+        label: (B, H, W) or (B, T, H, W) int64 class ids in 0..N, or `IGNORED`.
+        boxes: (B, T, N, 4) for the classes 1..N; NaN if there is no box.
     """
     B, _T, N, _ = boxes.shape
     prompted = ~boxes.isnan().any(3).all(1)  # (B, N)
     ids = torch.arange(1, N + 1, device=label.device)
-    new = torch.where(prompted.to(label.device), ids, 0)  # (B, N): class 1..N -> what it counts as
+    new = torch.where(prompted.to(label.device), ids, 0)  # (B, N): class 1..N -> new class id
     of_class = torch.cat([new.new_zeros(B, 1), new], 1)  # (B, N + 1)
     places = label.clamp(0, N).flatten(1)  # (B, ...) -> (B, pixels)
-    found = of_class.gather(1, places).view_as(label)
-    return torch.where(label == IGNORED, label, found)
+    replaced = of_class.gather(1, places).view_as(label)
+    return torch.where(label == IGNORED, label, replaced)
 
 
 def pixel_cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Return the mean cross-entropy of the labelled pixels; 0 where there is none.
+    """Return the mean cross-entropy of the labelled pixels, or 0 without labelled pixels.
 
     Args:
         logits: (B, C, H, W) float32.
-        label: (B, H, W) int64 class ids in 0..C-1, and `IGNORED`.
-        weight: (C,), of each class in the mean.
+        label: (B, H, W) int64 class ids in 0..C-1, or `IGNORED`.
+        weight: Weights of the classes (C,).
     """
     if not _any(label == IGNORED):
         return F.cross_entropy(logits, label, weight)
@@ -118,7 +119,7 @@ def pixel_cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None = N
 
 
 def labelled_mean(values: Tensor, label: Tensor) -> Tensor:
-    """Return the mean of values (B, H, W) over the labelled pixels; 0 where there is none."""
+    """Return the mean of values (B, H, W) over the labelled pixels, or 0 without labelled pixels."""
     known = label != IGNORED
     if bool(known.all()):
         return values.mean()
@@ -126,36 +127,36 @@ def labelled_mean(values: Tensor, label: Tensor) -> Tensor:
 
 
 def _class_weights(true: Tensor, balance: float) -> Tensor:
-    """Return (C,) weights; a class that the batch does not have gets the weight of one pixel's class."""
+    """Return class weights (C,); an absent class has the weight of a class with one pixel."""
     count = true.sum(dim=(0, 2, 3)).clamp(min=1)
     return (count / count.sum()) ** -balance
 
 
 def appearance_loss(restored: Tensor, image: Tensor) -> Tensor:
-    """Return Eq. (5), the squared error of the appearance head's image, as a mean over pixels and channels.
+    """Return Eq. (5): the mean squared error of the restored image over pixels and channels.
 
-    Both are (B, 3, H, W), the image in [0, 1]; ValueError where their shapes differ.
+    Both images are (B, 3, H, W), `image` in [0, 1]; raises ValueError if the shapes differ.
     """
     if restored.shape != image.shape:
         raise ValueError(
-            f"restored image is {tuple(restored.shape)}, the image is {tuple(image.shape)}; "
+            f"restored image is {tuple(restored.shape)}, but the image is {tuple(image.shape)}; "
             "the appearance loss needs equal shapes"
         )
     return F.mse_loss(restored.float(), image.float())
 
 
 def consistency_loss(global_logits: Tensor, label: Tensor) -> Tensor:
-    """Return Eq. (12), the squared error of the global path's probabilities, as a mean over pixels, classes.
+    """Return Eq. (12): the mean squared error of the global path's probabilities over pixels and classes.
 
     Args:
-        global_logits: (B, C, H, W), of the style-distorted image.
-        label: (B, H, W) int64 class ids in 0..C-1, and `IGNORED`, of the undistorted image.
+        global_logits: (B, C, H, W), for the style-distorted image.
+        label: (B, H, W) int64 class ids in 0..C-1, or `IGNORED`, of the undistorted image.
 
     Returns:
         A scalar in [0, 2 / C].
 
     Raises:
-        ValueError: the shapes do not belong together.
+        ValueError: The shapes do not match.
     """
     _check_shapes(global_logits, label)
     probability = global_logits.float().softmax(dim=1)
@@ -166,35 +167,35 @@ def consistency_loss(global_logits: Tensor, label: Tensor) -> Tensor:
 
 
 def mix_style(image: Tensor, mean: Tensor, std: Tensor, own: int, weights: Tensor) -> Tensor:
-    """Give each image a convex mixture of the sites' styles, Eqs (10) and (11).
+    """Apply a convex mixture of the sites' styles to each image, Eqs (10) and (11).
 
-    A standard deviation below `STYLE_EPSILON` (a constant channel) is divided by as if it were that, so the
-    result is finite. Values may leave [0, 1], as in the paper. All the weight on `own` returns the image.
+    The denominator is at least `STYLE_EPSILON`, so that the result is finite for constant channels. Values may leave
+    [0, 1], as in the paper. If `own` has all the weight, the image is unchanged.
 
     Args:
-        image: (B, 3, H, W) in [0, 1], of site `own`.
-        mean: (K, 3), each site's channel means, in the image's units.
-        std: (K, 3), each site's channel standard deviations.
-        own: row of this site in `mean` and `std`, 0..K-1.
-        weights: (B, K), rows of at least 0 that sum to 1, such as `sample_style_weights` gives.
+        image: (B, 3, H, W) in [0, 1], from site `own`.
+        mean: (K, 3), channel means of each site.
+        std: (K, 3), channel standard deviations of each site.
+        own: Row of this site in `mean` and `std`, 0..K-1.
+        weights: (B, K), rows not negative with sum 1, as from `sample_style_weights`.
 
     Returns:
-        (B, 3, H, W) in the type and on the device of `image`.
+        (B, 3, H, W) with the type and device of `image`.
 
     Raises:
-        ValueError: the shapes do not belong together, or `own` is not a row.
+        ValueError: The shapes do not match, or `own` is not a row.
     """
     B, C, _, _ = image.shape
     K = mean.shape[0]
     if mean.shape != (K, C) or std.shape != (K, C) or weights.shape != (B, K):
         raise ValueError(
             f"image {tuple(image.shape)}, mean {tuple(mean.shape)}, std {tuple(std.shape)} and weights "
-            f"{tuple(weights.shape)} do not belong together; expected mean and std (K, {C}), weights ({B}, K)"
+            f"{tuple(weights.shape)} do not match; expected mean and std (K, {C}), weights ({B}, K)"
         )
     if not 0 <= own < K:
         raise ValueError(f"own site {own} is not among the {K} sites of the style memory (0..{K - 1})")
     mean, std, weights = (tensor.to(image) for tensor in (mean, std, weights))
-    # Eq. (10): (B, K, 1) * (K, 3) -> (B, 3); a product and sum, since autocast would round a matrix product
+    # Eq. (10): (B, K, 1) * (K, 3) -> (B, 3); product and sum, because autocast would round a matrix product
     beta, gamma = ((weights[:, :, None] * style).sum(dim=1) for style in (mean, std))
     scale = gamma / std[own].clamp_min(STYLE_EPSILON)  # (B, 3)
     # Eq. (11) with per-image, per-channel scalars: (B, 3) -> (B, 3, 1, 1)
@@ -202,25 +203,27 @@ def mix_style(image: Tensor, mean: Tensor, std: Tensor, own: int, weights: Tenso
 
 
 def sample_style_weights(batch: int, sites: int, generator: torch.Generator) -> Tensor:
-    """Draw the lambdas of Eq. (10): one Beta(0.1, 0.1) per image and site, divided by their sum.
+    """Sample the lambdas of Eq. (10): one Beta(0.1, 0.1) value per image and site, divided by their sum.
 
-    The released code draws for three sites (own and two others); drawing one per site for any number of
-    sites is our generalisation. One site gets weight 1.
+    The released code supports three sites; this is a generalisation to any number. A single site has weight 1.
+
+    Args:
+        batch: Number of images.
+        sites: Number of sites in the style memory.
+        generator: Only source of randomness.
 
     Returns:
-        (B, K) float32, rows sum to 1: of ``batch`` images and all ``sites`` of the style memory, on the device of
-        the generator, which is the only source of randomness.
+        (batch, sites) float32 on the generator's device; rows sum to 1.
     """
     draws = _sample_beta(batch * sites, generator).view(batch, sites)  # (B * K,) -> (B, K)
     return (draws / draws.sum(dim=1, keepdim=True)).float()
 
 
 def _sample_beta(count: int, generator: torch.Generator) -> Tensor:
-    """Draw (count,) float64 values of Beta(0.1, 0.1) by Johnk's method (1964).
+    """Sample (count,) float64 values of Beta(0.1, 0.1) by Johnk's method (1964).
 
-    torch.distributions takes no generator, and ratios of two Gamma(0.1) draws underflow to 0 / 0 in float32.
-    Here nothing underflows: the smallest uniform is 2**-53, its tenth power 1e-160. Of the pairs, 98.6% are
-    accepted.
+    torch.distributions takes no generator, and ratios of two Gamma(0.1) draws underflow to 0 / 0 in float32. This
+    method does not underflow: the smallest uniform is 2**-53, its tenth power 1e-160. 98.6% of the pairs are accepted.
     """
     accepted = torch.empty(0, dtype=torch.float64, device=generator.device)
     while len(accepted) < count:
@@ -231,18 +234,18 @@ def _sample_beta(count: int, generator: torch.Generator) -> Tensor:
 
 
 def shrink_label(label: Tensor, size: tuple[int, int] | torch.Size) -> Tensor:
-    """Return class ids (B, H, W) at a feature map's size, (B, h, w) int64, by nearest neighbour."""
+    """Resize class ids (B, H, W) to a feature map's size (B, h, w), int64, by nearest neighbour."""
     # (B, H, W) -> (B, 1, H, W) -> (B, 1, h, w) -> (B, h, w)
     return F.interpolate(label[:, None].float(), size=tuple(size), mode="nearest")[:, 0].long()
 
 
 def _any(mask: Tensor) -> bool:
-    """Say whether anything is true; it may be where a CUDA graph is recorded, which can read nothing."""
+    """Return whether anything is true; True while a CUDA graph is recorded, when values cannot be read."""
     return (mask.is_cuda and torch.cuda.is_current_stream_capturing()) or bool(mask.any())
 
 
 def _one_hot(label: Tensor, classes: int) -> Tensor:
-    """Return (B, C, H, W) float32 for label (B, H, W); int64 one-hots would take eight times the memory."""
+    """Return (B, C, H, W) float32 for label (B, H, W); int64 would take more memory."""
     ids = torch.arange(classes, device=label.device)
     return (label[:, None] == ids[None, :, None, None]).float()  # (B, 1, H, W) with (1, C, 1, 1) -> (B, C, H, W)
 
@@ -251,6 +254,6 @@ def _check_shapes(logits: Tensor, label: Tensor) -> None:
     B, _, H, W = logits.shape
     if label.shape != (B, H, W):
         raise ValueError(
-            f"logits are {tuple(logits.shape)}, the label is {tuple(label.shape)}; "
+            f"logits are {tuple(logits.shape)}, but the label is {tuple(label.shape)}; "
             f"expected a label of shape {(B, H, W)}"
         )

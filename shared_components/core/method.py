@@ -1,4 +1,4 @@
-"""What a federated method is: a partition rule, a local objective and a server aggregator."""
+"""Define federated methods: a partition rule, a local objective and a server aggregator."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Extras = dict[str, Pieces]
 
 @dataclass(frozen=True)
 class Profile:
-    """A site's description of itself, sent once, at enrolment."""
+    """Description of a site, sent once at enrolment."""
 
     site: str
-    samples: int  # for training
+    samples: int  # number of training samples
     card: Card
-    items: Mapping[str, Any] = field(default_factory=dict)  # what it publishes, by name
-    fixed: str = ""  # hash of the weights that are not trained
-    prepared: str = ""  # the encoder of its network's untrained inputs, see `Local.condition_on_site`
+    items: Mapping[str, Any] = field(default_factory=dict)  # published items, by name
+    fixed: str = ""  # hash of the untrained weights
+    prepared: str = ""  # encoder of the network's untrained inputs, see `Local.condition_on_site`
     start: Mapping[str, str] = field(default_factory=lambda: {"start": "random", "sha256": ""})
 
 
 @dataclass(frozen=True)
 class Update:
-    """What a site sends back after its local iterations of one round."""
+    """Reply of a site after its local iterations of one round."""
 
     site: str
     round: int
@@ -46,9 +46,9 @@ class Update:
 
 @dataclass(frozen=True)
 class Models:
-    """What the sites start a round from: GLOBAL pieces once, MIXED pieces per site.
+    """Weights at the start of a round: GLOBAL pieces for all sites, MIXED pieces per site.
 
-    ``broadcast`` holds further groups of tensors that every site receives (FedSeg's prototypes).
+    ``broadcast`` contains further groups of tensors for all sites, such as FedSeg's prototypes.
     """
 
     shared: Pieces
@@ -56,13 +56,13 @@ class Models:
     broadcast: Mapping[str, Pieces] = field(default_factory=dict)
 
     def of(self, site: str) -> Pieces:
-        """Return everything one site receives."""
+        """Return the pieces for one site."""
         return {**self.shared, **self.mixed.get(site, {})}
 
 
 @dataclass(frozen=True)
 class Aggregation:
-    """The outcome of one server step: state to keep, models to send, numbers for the record."""
+    """Result of one server step: next state, models to send, numbers for the record."""
 
     state: State
     models: Models
@@ -70,51 +70,51 @@ class Aggregation:
 
 
 class Aggregator(Protocol):
-    """The server's side: two pure functions; sums run in sorted site order, never in arrival order."""
+    """Server side of a method: two pure functions; sums run in sorted site order, never in arrival order."""
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
         """Return the state before the first round."""
         ...
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Combine the updates (one or more sites, in any order) of a round that started from ``models``."""
+        """Combine the updates of a round that started from ``models``: one or more sites, in any order."""
         ...
 
 
 class StatelessStart:
-    """The ``init`` of an aggregator that begins with nothing."""
+    """Mixin with the ``init`` of an aggregator without initial state."""
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the empty state."""
+        """Return an empty state."""
         return {}
 
 
 @dataclass
 class Context:
-    """What an objective may use besides the batch."""
+    """Inputs of an objective in addition to the batch."""
 
     round: int
     task: Task
     generator: torch.Generator  # the site's own random stream, on the CPU
-    site: int = 0  # number of this site, and its place in every list of items
+    site: int = 0  # index of this site, also in every list of items
     sites: int = 1
     items: Mapping[str, list] = field(default_factory=dict)  # profile items of all sites; None: not published
-    received: Pieces = field(default_factory=dict)  # pieces the round began with
+    received: Pieces = field(default_factory=dict)  # pieces at the start of the round
     broadcast: Mapping[str, Pieces] = field(default_factory=dict)
-    memory: State = field(default_factory=dict)  # what the method keeps at this site; never sent
-    iteration: int = 0  # the local step, counted by the local loop
-    iterations: int = 1  # local steps of this round
-    precision: str = "float32"  # of a local step's forward pass and losses, see `training_settings.Training`
-    pace: Callable[[float], float] | None = None  # multiple of the learning rates at a place of the round, from 0 to 1
-    accumulate: int = 1  # batches of an optimizer step
-    gathered: State = field(default_factory=dict)  # sums of the gradients of batches whose step is to come, by name
+    memory: State = field(default_factory=dict)  # the method's tensors at this site; never sent
+    iteration: int = 0  # index of the local step
+    iterations: int = 1  # number of local steps in this round
+    precision: str = "float32"  # precision of the forward pass and losses, see `training_settings.Training`
+    pace: Callable[[float], float] | None = None  # factor of the learning rates by position in the round, 0 to 1
+    accumulate: int = 1  # number of batches per optimizer step
+    gathered: State = field(default_factory=dict)  # gradient sums of batches before the next optimizer step, by name
 
 
-@dataclass(frozen=True, eq=False)  # a cut is itself: tensors do not compare
+@dataclass(frozen=True, eq=False)  # compared by identity, because tensors do not compare
 class GraphCut:
-    """A tensor at which an objective has cut the graph, so that its terms share the backward pass upstream of it.
+    """Cut of the autograd graph at a tensor, so that several terms share the backward pass upstream of it.
 
-    ``twin`` is ``upstream`` detached; the terms are computed from the twin.
+    ``twin`` is the detached copy of ``upstream`` from which the terms are computed.
     """
 
     upstream: Tensor
@@ -128,9 +128,9 @@ class GraphCut:
 
 @dataclass(frozen=True)
 class Term:
-    """One term of the local loss, what it reaches and the graph cuts it crosses.
+    """One term of the local loss, with its target parameters and its graph cuts.
 
-    It reaches the slices of its role (``None``: of every role) in its parts (none named: in the whole network).
+    The term trains slices with `role` (``None``: any role) in `parts` (empty: the whole network).
     """
 
     name: str
@@ -142,20 +142,20 @@ class Term:
 
 @dataclass(frozen=True)
 class SiteFacts:
-    """What a site's network may be conditioned on."""
+    """Facts about a site for conditioning its network."""
 
-    text: str  # the description in its site.yaml; empty where it has none
-    site: int = 0  # its number
-    sites: int = 1  # how many there are, an outsider that is scored included
-    vectors: Path | None = None  # the site's own file of text vectors
-    encoder: Path | None = None  # the folder of its own text encoder
+    text: str  # description in site.yaml; may be empty
+    site: int = 0  # index of the site
+    sites: int = 1  # number of sites, including a held-out site in evaluation
+    vectors: Path | None = None  # the site's file of text vectors
+    encoder: Path | None = None  # folder of the site's text encoder
     dataset: str = ""
-    task: str = ""  # its kind; empty: the first one of the bundle
-    classes: tuple[str, ...] = ()  # of its labels, background first
+    task: str = ""  # kind of task; empty: the bundle's first task
+    classes: tuple[str, ...] = ()  # class names, background first
 
 
 class LocalWork(Protocol):
-    """What a method's own local update works with; ``network`` holds the received and the LOCAL pieces."""
+    """Interface for a method's local update; ``network`` contains the received and the LOCAL pieces."""
 
     network: nn.Module
     partition: Partition
@@ -171,15 +171,15 @@ class LocalWork(Protocol):
         partition: Partition | None = None,
         rate: float = 1.0,
     ) -> Losses:
-        """Run the plain loop and return the mean of each loss term.
+        """Run the plain training loop and return the mean of each loss term.
 
         Args:
-            objective: Instead of the method's.
-            network: Instead of the site's; of the same build, unless it comes with a partition of its own.
-            iterations: Instead of the round's.
-            key: Of the optimizer; the state of each is kept from round to round.
-            partition: Of the network, where its parameters or roles are not those of the site's.
-            rate: Multiple of the job's learning rates for this call.
+            objective: Objective; the method's by default.
+            network: Network; the site's by default. Its architecture is the same unless it has its own partition.
+            iterations: Number of iterations; the round's by default.
+            key: Key of the optimizer, which keeps its state from round to round.
+            partition: Partition of the network if its parameters or roles differ from the site's network.
+            rate: Factor of the job's learning rates for this call.
         """
         ...
 
@@ -188,11 +188,11 @@ class LocalWork(Protocol):
         ...
 
     def frames(self, count: int | None = None) -> Iterator[Batch]:
-        """Yield training frames in batches, unaugmented, each frame once; all of them by default."""
+        """Yield unaugmented training frames in batches, each frame once; all frames by default."""
         ...
 
     def validate(self, network: nn.Module) -> float | None:
-        """Return the task's first metric on the validation frames; NaN: nothing to score, None: there are none."""
+        """Return the task's first metric on validation; NaN if nothing could be scored, None without frames."""
         ...
 
 
@@ -211,40 +211,40 @@ Outsider = Callable[[Sequence[State], Sequence[int]], State]  # (whole models, s
 
 
 def scheduled_rates(round: int) -> None:
-    """Leave a round's learning rates to the job's schedule."""
+    """Return None: the job's schedule sets the learning rates of a round."""
 
 
 def task_objective(network: nn.Module, batch: Batch, context: Context) -> list[Term]:
-    """Return the task's loss alone, named after its kind; it reaches every parameter."""
+    """Return only the task's loss, named after the kind of task; it trains all parameters."""
     return [task_term(network, batch, context)]
 
 
 def task_term(network: nn.Module, batch: Batch, context: Context, role: Role | None = None) -> Term:
-    """Return the task's loss as a term that reaches one role, or every parameter."""
+    """Return the task's loss as a term that trains one role, or all parameters."""
     task = context.task
     return Term(task.card.kind, task.loss(task.predict(network, batch), batch), role)
 
 
 @dataclass(frozen=True)
 class Local:
-    """What a method does at a site.
+    """Site side of a method.
 
     Attributes:
-        objective: What a site minimises; by default the task's loss.
-        update: Called instead of the plain loop of local iterations.
-        gradients: Called in every step with (network, backward, context); ``backward()`` sets every
-            parameter's ``.grad`` and returns the loss terms. None: one such call.
-        measure: What a site measures after its local iterations, sent as extras.
-        measure_images: Unaugmented training frames that ``measure`` sees per round; 0: none, None: each once.
-        extras: Groups that ``measure`` returns, by which site and server check each, with their shapes.
-        items: Profile items that the method computes itself of what is known of the site, by name.
-        condition_on_site: Called with (network, what is known of the site) whenever the network holds the weights
-            that it works with; gives the network untrained inputs, and may change LOCAL pieces alone. Returns a
-            short name of the encoder that made them, equal at all sites; empty: nothing compares.
-        rates: Called with a round, from 0; returns the multiple of the job's learning rates that replaces its schedule
-            in this round, or None.
-        deploy: Called with (state of the network, memory); returns the state that is validated and saved as the
-            site's model. None: the network's own.
+        objective: Objective of local training; the task's loss by default.
+        update: Replacement for the plain loop of local iterations.
+        gradients: Function of (network, backward, context), called in every step; ``backward()`` sets ``.grad`` of all
+            parameters and returns the loss terms. None calls ``backward()`` once.
+        measure: Function that computes the extras after the local iterations.
+        measure_images: Number of unaugmented training frames for ``measure`` per round; None: each frame once.
+        extras: Declarations of the groups that ``measure`` returns, checked by site and server.
+        items: Functions that compute profile items from the facts about the site, by name.
+        condition_on_site: Function of (network, facts about the site), called after weights are loaded. It sets
+            untrained inputs of the network and may change only LOCAL pieces. It returns the name of the encoder of
+            these inputs, which must be the same at all sites; an empty name is not compared.
+        rates: Function of the round (from 0) that returns a factor of the job's learning rates in place of the job's
+            schedule, or None.
+        deploy: Function of (state of the network, memory) that returns the state to validate and save as the site's
+            model. None: the network's state.
     """
 
     objective: Objective = task_objective
@@ -261,21 +261,21 @@ class Local:
 
 @dataclass(frozen=True)
 class Server:
-    """What a method does at the server.
+    """Server side of a method.
 
     Attributes:
-        aggregator: Combines the updates of a round.
-        update: Called after every aggregation with (the server's own local work, the aggregation), on data of the
-            server's own; returns the aggregation that counts and losses for the record. It may change GLOBAL pieces,
-            and keeps optimizers and memory from round to round as sites do.
-        check: Called at enrolment with (the server's network, a batch of its data, the context with its memory);
-            raises ValueError where ``update`` would fail after the sites' first round.
-        finish: Called with (the aggregator's state, models) before the last delivery.
-        outsider: Combines whole models of consenting sites of one task to the outsider's. None: their mean,
-            weighted by samples.
-        weighted_sum_only: The aggregator reads nothing of the updates but the sum of their GLOBAL pieces weighted by
-            samples, and the samples' sum: secure sums will do.
-        trained: Prefixes of the names in the aggregator's state that are weights of its own.
+        aggregator: Aggregator of the updates of a round.
+        update: Function of (the server's local work, aggregation) for training at the server, called after every
+            aggregation; returns the changed aggregation and losses for the record. It may change GLOBAL pieces, and
+            keeps optimizers and memory from round to round like a site.
+        check: Function of (the server's network, a batch of the server's data, context), called at enrolment; raises
+            ValueError if ``update`` would fail after the first round.
+        finish: Function of (state of the aggregator, models), called before the final delivery.
+        outsider: Function that combines whole models of consenting sites with the same task into a model for held-out
+            sites. None: the mean weighted by samples.
+        weighted_sum_only: Whether the aggregator needs only the sum of GLOBAL pieces weighted by samples and the sum
+            of samples, so that secure sums work.
+        trained: Prefixes of names in the aggregator's state that are the aggregator's own weights.
     """
 
     aggregator: Aggregator
@@ -289,17 +289,17 @@ class Server:
 
 @dataclass(frozen=True)
 class Requires:
-    """What a method needs.
+    """Requirements of a method.
 
     Attributes:
-        kinds: Of task that the method is for; None: any.
-        network: Protocol that the network must satisfy, such as `protocols.TwoPaths`; None: any network will do.
-        items: Profile items without which a site cannot take part (`data.profile_items`).
+        kinds: Supported kinds of task; None: any.
+        network: Protocol that the network must satisfy, such as `protocols.TwoPaths`; None: any network.
+        items: Required profile items of a site (`data.profile_items`).
         optional_items: Profile items that a site may refuse.
-        min_sites: Fewer sites than this are refused at enrolment.
-        min_rounds: Jobs of fewer rounds are refused: what the arguments name would never come.
-        pooled: The first site trains on all sites' frames, which only a simulation can.
-        multi_task: Sites may differ in task and class map; each starts from its own MIXED pieces.
+        min_sites: Minimum number of sites at enrolment.
+        min_rounds: Minimum number of rounds of a job, for methods with stages.
+        pooled: Whether the first site trains on the frames of all sites, which needs a simulation.
+        multi_task: Whether sites may differ in task and classes; each starts from its own MIXED pieces.
     """
 
     kinds: tuple[str, ...] | None = None
@@ -314,23 +314,23 @@ class Requires:
 
 @dataclass(frozen=True)
 class About:
-    """A method's description: its paper, and its row in the table of methods, in short Markdown."""
+    """Description of a method: its paper, and its row in the table of methods, in short Markdown."""
 
     label: str = ""  # as papers write it
     paper: str = ""  # authors, venue, identifier
-    idea: str = ""  # what it does, in one plain sentence for readers without the paper
+    idea: str = ""  # one plain sentence for readers without the paper
     partition: str = "all GLOBAL"
     objective: str = "task loss"
     aggregator: str = ""
-    secure_sums: str = ""  # "yes" or "no", a colon, and why
+    secure_sums: str = ""  # "yes" or "no", a colon, and the reason
 
 
 @dataclass(frozen=True)
 class Method:
-    """A federated method: a partition x a local objective x a server aggregator; the rest is optional."""
+    """A federated method: a partition, a local objective and a server aggregator; the rest is optional."""
 
-    name: str  # its file in ``shared_components/methods``
-    partition: Rule  # which slices are GLOBAL, MIXED and LOCAL; may refuse a network
+    name: str  # file in ``shared_components/methods``
+    partition: Rule  # roles of all slices; may refuse a network
     server: Server
     local: Local = Local()
     requires: Requires = Requires()
@@ -338,7 +338,7 @@ class Method:
 
 
 def method_names() -> list[str]:
-    """List the methods by listing the folder; adding a file there is all that a new method needs."""
+    """List the methods: one for each file of the folder."""
     import shared_components.methods as folder
 
     return sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
@@ -348,14 +348,14 @@ def load_method(name: str, **arguments: Any) -> Method:
     """Build a method by name.
 
     Args:
-        name: A file of ``shared_components/methods``.
-        **arguments: Keyword arguments of that file's ``build``.
+        name: Name of a file in ``shared_components/methods``.
+        **arguments: Keyword arguments of the file's ``build``.
 
     Raises:
-        ValueError: There is no such method, or it has no such argument.
+        ValueError: The method or an argument does not exist.
     """
     if name not in method_names():
-        raise ValueError(f"method {name!r} does not exist; there are {', '.join(method_names())}")
+        raise ValueError(f"method {name!r} does not exist; use one of {', '.join(method_names())}")
     build = importlib.import_module(f"shared_components.methods.{name}").build
     try:
         return build(**arguments)
@@ -364,12 +364,12 @@ def load_method(name: str, **arguments: Any) -> Method:
 
 
 def site_order(names: Iterable[str]) -> list[str]:
-    """Sort site names so that ``site-2`` comes before ``site-10``: the order of all sums and of all seeds."""
+    """Sort site names in natural order (``site-2`` before ``site-10``): the order of all sums and seeds."""
     return sorted(names, key=lambda n: [int(p) if p.isdigit() else p for p in _split_digits(n)])
 
 
 def _split_digits(name: str) -> list[str]:
-    parts: list[str] = [""]  # text and digits alternate, so that the keys of two names stay comparable
+    parts: list[str] = [""]  # text and digits alternate, so that keys of two names are comparable
     for character in name:
         if character.isdigit() != (len(parts) % 2 == 0):
             parts.append("")

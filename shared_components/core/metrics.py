@@ -1,21 +1,21 @@
-"""Segmentation metrics of a frame: Dice, IoU, ASSD and HD95, exact, with a stated policy for empty masks.
+"""Compute segmentation metrics of a frame: exact Dice, IoU, ASSD and HD95, with a policy for empty masks.
 
-Distances are Euclidean, in pixels of the arrays given: pass masks at the original resolution of the video.
-They run between surfaces, the pixels of a class with one of their four neighbours outside it or outside the
-image. Definitions in use differ by up to hundreds of pixels on bad masks, so each is named:
+Distances are Euclidean, in pixels of the given arrays: pass masks at the original resolution of the video. They are
+measured between surfaces: pixels of a class with a four-neighbour outside the class or outside the image. Definitions
+differ by up to hundreds of pixels on bad masks:
 
-- `hd95`: 95th percentile of the distances of both directions pooled (medpy; the PFedSIS paper);
-- `hd95_monai`: the larger of the two directions' 95th percentiles (MONAI);
-- `assd`: mean of the distances of both directions pooled (MONAI, and medpy from 0.5 on; medpy 0.4 takes the
-  mean of the two directions' means).
+- `hd95`: 95th percentile of the pooled distances of both directions (medpy; the PFedSIS paper);
+- `hd95_monai`: the larger of the two directed 95th percentiles (MONAI);
+- `assd`: mean of the pooled distances of both directions (MONAI, and medpy from 0.5 on; medpy 0.4 takes the mean of
+  both directed means).
 
 Policies for a class that is empty in a frame:
 
-- "diagonal": empty in both, not counted (NaN); empty in one only, Dice and IoU 0 and every distance the
-  diagonal of the image, more than any two pixels are apart. So missing a structure never improves a score.
-- "paper": the released PFedSIS evaluation. An empty prediction becomes the single pixel [0, 0]; an empty
-  truth becomes that pixel too, which is then added to the prediction. Empty in both is perfect and counts.
-  Only for comparison with published numbers.
+- "diagonal": If truth and prediction are empty, the class does not count (NaN). If only one is empty, Dice and IoU are
+  0 and all distances are the image diagonal, so that missing a structure never improves a score.
+- "paper": Follows the released PFedSIS evaluation, only for comparison with published numbers. An empty prediction
+  becomes the single pixel [0, 0]. An empty truth becomes the same pixel, which is also added to the prediction. If both
+  are empty, the score is perfect and counts.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ POLICIES = ("diagonal", "paper")
 REGION_METRICS = ("dice", "iou")
 DISTANCE_METRICS = ("assd", "hd95", "hd95_monai")
 
-# From about this many surface pixels on, a distance transform of a frame is faster than a KD-tree's queries.
+# Number of surface pixels from which a distance transform is faster than a KD-tree.
 _DENSE = 30_000
-# cv2's float32 transform rounds to a wrong squared distance from 885 pixels on (from 1,526 on two threads),
-# measured against scipy's on 1,700 full-size masks; none was wrong below.
+# cv2's float32 transform has wrong squared distances from 885 pixels on (from 1,526 on two threads), measured
+# against scipy on 1,700 full-size masks; below, none was wrong.
 _TRANSFORM_REACH = 512.0
 
 
 @dataclass(frozen=True, eq=False)
 class FrameScores:
-    """Scores of one frame, one entry per class in the order of `classes`; NaN where a class is not counted.
+    """Scores of one frame, with one entry per class in the order of `classes`; NaN if a class does not count.
 
     Attributes:
-        classes: the C class ids scored.
-        policy: what was done with empty masks, one of `POLICIES`.
+        classes: Scored class ids (C of them).
+        policy: Policy for empty masks, one of `POLICIES`.
         dice, iou: (C,) float64 in [0, 1], higher is better.
-        empty_prediction, empty_truth: (C,) bool, before any policy.
-        assd, hd95, hd95_monai: (C,) float64 in pixels, lower is better; None if not asked for.
-        image_iou: see `image_iou`; None if not asked for.
+        empty_prediction, empty_truth: (C,) bool, before the policy.
+        assd, hd95, hd95_monai: (C,) float64 in pixels, lower is better; None if not measured.
+        image_iou: See the function `image_iou`; None if not measured.
     """
 
     classes: tuple[int, ...]
@@ -78,14 +78,14 @@ def frame_scores(
     """Score the predicted class ids of one frame against the true ones.
 
     Args:
-        prediction: (H, W) class ids, numpy or torch on any device, of an integer type; uint8 is the fastest.
-        truth: (H, W) class ids; the prediction counts as outside, too, where it is `IGNORED`.
-        classes: the ids to score; other ids count as outside.
-        distances: whether to measure the surface distances too, which takes nearly all of the time.
-        policy: what to do with a class that is empty in the frame, one of `POLICIES` (see the module).
+        prediction: (H, W) class ids, numpy or torch on any device, of an integer type; uint8 is fastest.
+        truth: (H, W) class ids; `IGNORED` pixels count as background in truth and prediction.
+        classes: Class ids to score; other ids count as background.
+        distances: Whether to measure surface distances, which takes nearly all of the time.
+        policy: Policy for classes that are empty in the frame, one of `POLICIES` (see the module).
 
     Raises:
-        ValueError: the shapes differ or are not (H, W), the types are not integer, the policy is unknown.
+        ValueError: The shapes differ or are not (H, W), a type is not integer, or the policy is unknown.
     """
     if policy not in POLICIES:
         raise ValueError(f"unknown policy {policy!r} for empty masks; known policies: {', '.join(POLICIES)}")
@@ -99,18 +99,19 @@ def frame_scores(
         masks = prediction == class_id, truth == class_id
         empty[:, column] = [not mask.any() for mask in masks]
         values[:, column] = _class_scores(*masks, policy=policy, distances=distances)
-    found: dict[str, Any] = dict(zip(metrics, values, strict=True))
-    return FrameScores(tuple(classes), policy=policy, empty_prediction=empty[0], empty_truth=empty[1], **found)
+    by_metric: dict[str, Any] = dict(zip(metrics, values, strict=True))
+    return FrameScores(tuple(classes), policy=policy, empty_prediction=empty[0], empty_truth=empty[1], **by_metric)
 
 
 def image_iou(prediction: np.ndarray | torch.Tensor, truth: np.ndarray | torch.Tensor, *, classes: int) -> float:
-    """Return the mean IoU of one frame over the classes that it or its prediction has, background included.
+    """Return the mean IoU of one frame over the classes in its truth or prediction, including the background.
 
     Args:
         prediction, truth: (H, W) ids in 0..classes-1; pixels that are `IGNORED` in the truth do not count.
+        classes: Number of classes.
 
     Returns:
-        In [0, 1]; NaN where no pixel counts.
+        A number in [0, 1], or NaN if no pixel counts.
     """
     prediction, truth = _as_arrays(prediction, truth)
     known = truth != IGNORED
@@ -121,29 +122,29 @@ def image_iou(prediction: np.ndarray | torch.Tensor, truth: np.ndarray | torch.T
 
 
 def summarise(scores: Sequence[FrameScores], class_names: Sequence[str]) -> dict[str, Any]:
-    """Average frames into the plain numbers of a record: the mean over frames per class, and over classes.
+    """Return the means over frames per class, and their mean over classes, as plain numbers for a record.
 
     Args:
-        scores: of one site's frames, all with the same classes and policy.
-        class_names: a name for each scored class, in the order of `FrameScores.classes`.
+        scores: Scores of one site's frames, all with the same classes and policy.
+        class_names: Names of the scored classes, in the order of `FrameScores.classes`.
 
     Returns:
         {"dice": {"shaft": 0.9, ..., "mean": 0.8}, "iou": ..., "assd": ..., "hd95": ..., "hd95_monai": ...,
         "empty": {"shaft": {"prediction": 1, "truth": 0, "both": 2}, ...}, "frames": 9, "policy": "diagonal"}.
-        A class counted in no frame is None and left out of "mean". Under "empty" each frame counts once:
-        "prediction" where only the prediction is empty, "truth" where only the truth is. The distances are
-        there where every frame has them; likewise "image_iou": {"mean": 0.7} and its "std" over frames.
+        A class that counts in no frame is None and left out of "mean". Under "empty", each frame counts once:
+        "prediction" if only the prediction is empty, "truth" if only the truth is empty. Distances are included
+        if every frame has them; likewise "image_iou": {"mean": 0.7} and its "std" over frames.
 
     Raises:
-        ValueError: no frames, frames of other classes or policies among them, or a name missing.
+        ValueError: There are no frames, their classes or policies differ, or a name is missing.
     """
     if not scores:
         raise ValueError("no frames to summarise; the split has no labelled frames")
     classes, policy = scores[0].classes, scores[0].policy
     if any((frame.classes, frame.policy) != (classes, policy) for frame in scores):
-        raise ValueError(f"frames differ from the first one's classes {classes} or policy {policy!r}")
+        raise ValueError(f"all frames must have the classes {classes} and policy {policy!r} of the first frame")
     if len(class_names) != len(classes):
-        raise ValueError(f"names {tuple(class_names)} do not fit the scored classes {classes}, one name each")
+        raise ValueError(f"names {tuple(class_names)} do not fit the scored classes {classes}; give one name per class")
     summary: dict[str, Any] = {}
     for metric in REGION_METRICS + DISTANCE_METRICS:
         columns = [getattr(frame, metric) for frame in scores]
@@ -158,14 +159,14 @@ def summarise(scores: Sequence[FrameScores], class_names: Sequence[str]) -> dict
 
 
 def _class_scores(prediction: np.ndarray, truth: np.ndarray, *, policy: str, distances: bool) -> list[float]:
-    """Return the Dice, the IoU and, if asked for, the distances of two (H, W) bool masks under the policy."""
+    """Return Dice, IoU and optionally the distances of two (H, W) bool masks under the policy."""
     if policy == "paper":
         prediction, truth = _with_first_pixel(prediction, truth)
     sizes = np.count_nonzero(prediction), np.count_nonzero(truth)
     if not any(sizes):
         return [np.nan] * (5 if distances else 2)
     if not all(sizes):
-        # missed or invented: no overlap, and further off than any two pixels
+        # only one is empty: no overlap, and the largest distance
         return [0.0, 0.0] + [float(np.hypot(*truth.shape))] * (3 if distances else 0)
     intersection = np.count_nonzero(prediction & truth)
     regions = [2 * intersection / sum(sizes), intersection / (sum(sizes) - intersection)]
@@ -173,7 +174,7 @@ def _class_scores(prediction: np.ndarray, truth: np.ndarray, *, policy: str, dis
 
 
 def _with_first_pixel(prediction: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the masks as the released PFedSIS evaluation changes them: no mask is left empty."""
+    """Return the masks as changed by the released PFedSIS evaluation, so that no mask is empty."""
     prediction, truth = prediction.copy(), truth.copy()
     if not truth.any():
         truth[0, 0] = prediction[0, 0] = True
@@ -194,10 +195,10 @@ def _surface_scores(prediction: np.ndarray, truth: np.ndarray) -> list[float]:
 def _surface(mask: np.ndarray) -> np.ndarray:
     """Return the (N, 2) row and column of the pixels that an erosion by the four-neighbour cross removes."""
     left, top, width, height = cv2.boundingRect(mask.view(np.uint8))
-    box = mask[top : top + height, left : left + width]  # its edge is surface: nothing of the mask is beyond
+    box = mask[top : top + height, left : left + width]  # the edge of the box is surface: the mask ends there
     inside = box[1:-1, 1:-1] & box[:-2, 1:-1] & box[2:, 1:-1] & box[1:-1, :-2] & box[1:-1, 2:]
     surface = box.copy()
-    surface[1:-1, 1:-1] ^= inside  # what the erosion leaves is no surface
+    surface[1:-1, 1:-1] ^= inside  # eroded pixels are not surface
     row, column = np.divmod(np.flatnonzero(surface), width)
     return np.column_stack([row + top, column + left])
 
@@ -221,8 +222,8 @@ def _query(points: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def _transform(points: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return what `_query` does by a distance transform over the box around both; exact within reach."""
-    # zeros at the targets: the transform gives every pixel's distance to the nearest zero
+    """Return the result of `_query` by a distance transform; exact up to `_TRANSFORM_REACH`."""
+    # the transform gives each pixel's distance to the nearest zero; targets are zero
     low = np.minimum(points.min(axis=0), targets.min(axis=0))
     high = np.maximum(points.max(axis=0), targets.max(axis=0))
     image = np.ones(high - low + 1, dtype=np.uint8)
@@ -232,7 +233,7 @@ def _transform(points: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 
 def _means(values: np.ndarray, class_names: Sequence[str]) -> dict[str, float | None]:
-    """Return each class's mean over the frames of (frames, classes), NaN left out, and the mean of those."""
+    """Return the mean of each class over values (frames, classes) without NaN, and the mean over classes."""
     counted = ~np.isnan(values)
     means = {
         name: float(column[use].mean()) if use.any() else None
@@ -253,7 +254,7 @@ def _empty_counts(scores: Sequence[FrameScores], class_names: Sequence[str]) -> 
 
 
 def _as_arrays(*masks: np.ndarray | torch.Tensor) -> list[np.ndarray]:
-    """Return prediction and truth as numpy arrays, or say what is wrong with them."""
+    """Return prediction and truth as numpy arrays, after checks."""
     arrays = [mask.cpu().numpy() if isinstance(mask, torch.Tensor) else np.asarray(mask) for mask in masks]
     first, second = (array.shape for array in arrays)
     if first != second or len(first) != 2:

@@ -1,7 +1,7 @@
-"""Route each loss term to the parameters it is meant for, with as few backward passes as there are targets.
+"""Route each loss term to its target parameters with few backward passes, and implement SAM and ASAM.
 
-Sharpness-aware minimisation takes gradients at a nearby point where the loss is higher: Foret et al., ICLR 2021 (SAM);
-Kwon et al., ICML 2021 (ASAM); both in federated training by Caldarola et al., ECCV 2022, whose defaults these are.
+Sharpness-aware minimisation takes gradients at a nearby point with a higher loss: Foret et al., ICLR 2021 (SAM); Kwon
+et al., ICML 2021 (ASAM). The defaults follow federated training by Caldarola et al., ECCV 2022.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shared_components.networks.parts import inside, resolve, trained_parameters
 
 
 def squared_distance(network: nn.Module, received: Pieces) -> Tensor:
-    """Return ||w - w_t||^2 between a network and whole tensors that were received, over those that are trained."""
+    """Return ||w - w_t||^2 between a network and received tensors, over the trained parameters."""
     distances = [
         (parameter - received[name].to(parameter)).square().sum()
         for name, parameter in trained_parameters(network).items()
@@ -29,23 +29,22 @@ def squared_distance(network: nn.Module, received: Pieces) -> Tensor:
 
 
 def as_received(network: nn.Module, context: Context, partition: Partition) -> nn.Module:
-    """Return a copy of a site's network with the weights that the round began with, dropout off."""
+    """Return a copy of a site's network with the weights from the start of the round, in evaluation mode."""
     received = copy.deepcopy(network).eval()
     paste(context.received, partition, received.state_dict())
     return received
 
 
 def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partition) -> None:
-    """Set ``.grad`` of every trained parameter so that a term reaches only the slices of its own role and parts.
+    """Set ``.grad`` of every trained parameter so that a term trains only slices of its role and parts.
 
-    Slices that see the same terms share one backward pass, and each pass computes weight gradients for its
-    own parameters only: one pass for FedAvg, two for PFedSIS (Algorithm 1). A tensor with slices of two roles
-    takes part in both and keeps the rows of each. Gradients that two roles share at a cut are computed once,
-    so that PFedSIS's second pass runs through the personal decoder and the encoder alone. What is FIXED has no
-    gradient.
+    Slices with the same terms share one backward pass: one pass for FedAvg, two for PFedSIS (Algorithm 1). Each pass
+    computes weight gradients only for its own parameters. A tensor with slices of two roles takes part in both passes
+    and gets the rows of each. Gradients at a cut that two roles share are computed once, so that PFedSIS's second pass
+    runs only through the personal decoder and the encoder. FIXED parameters have no gradient.
 
     Raises:
-        ValueError: A term names a part that the network does not have.
+        ValueError: A term names a part that the network lacks.
     """
     parameters = trained_parameters(network)
     for parameter in parameters.values():
@@ -54,7 +53,7 @@ def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partit
     targets = _targets(terms, trained, network)
     at_cuts: dict[tuple[int, frozenset[int]], Tensor] = {}
     for number, (reaching, pieces) in enumerate(targets, start=1):
-        # one backward pass; the graph is kept while another one follows
+        # one backward pass; the graph is kept if another pass follows
         chosen = [terms[i] for i in reaching]
         tensors = list(dict.fromkeys(p.tensor for p in pieces))
         gradients = _gradients(chosen, [parameters[t] for t in tensors], at_cuts, keep=number < len(targets))
@@ -64,16 +63,16 @@ def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partit
 def _gradients(
     terms: Sequence[Term], inputs: list[nn.Parameter], known: dict[tuple[int, frozenset[int]], Tensor], *, keep: bool
 ) -> list[Tensor | None]:
-    """Differentiate the sum of the terms, first down to the cuts and then from there on, if anything trains there."""
+    """Differentiate the sum of the terms down to the cuts, and then upstream of the cuts if anything trains there."""
     crossed = dict.fromkeys(cut for term in terms for cut in term.cuts)
     cuts = [cut for cut in crossed if cut.upstream.requires_grad]
     keys = [(id(cut), frozenset(id(t) for t in terms if cut in t.cuts)) for cut in cuts]
     missing = [(key, cut) for key, cut in zip(keys, cuts, strict=True) if key not in known]
     loss = torch.stack([term.value for term in terms]).sum()
-    found = torch.autograd.grad(
+    gradients = torch.autograd.grad(
         loss, [*inputs, *(cut.twin for _, cut in missing)], retain_graph=keep, allow_unused=True
     )
-    direct, reached = found[: len(inputs)], found[len(inputs) :]
+    direct, reached = gradients[: len(inputs)], gradients[len(inputs) :]
     known.update({key: gradient for (key, _), gradient in zip(missing, reached, strict=True)})
     if not cuts:
         return list(direct)
@@ -91,7 +90,7 @@ def _gradients(
 def _targets(
     terms: Sequence[Term], pieces: Sequence[Piece], network: nn.Module
 ) -> list[tuple[tuple[int, ...], list[Piece]]]:
-    """Group pieces by the terms that reach them: numbers of terms and pieces in order, groups by their first role."""
+    """Group pieces by the numbers of the terms that reach them; groups are sorted by their first role."""
     paths = [resolve(network, t.parts, f"term {t.name}: parts") if t.parts else None for t in terms]
 
     def reaching(piece: Piece) -> tuple[int, ...]:
@@ -101,13 +100,13 @@ def _targets(
             if term.role in (None, piece.role) and (places is None or inside(piece.tensor, places))
         )
 
-    reached = [(found, piece) for piece in pieces if (found := reaching(piece))]
+    reached = [(numbers, piece) for piece in pieces if (numbers := reaching(piece))]
     roles = list(Role)
     groups: dict[tuple[int, ...], list[Piece]] = {
-        found: [] for found, _ in sorted(reached, key=lambda pair: roles.index(pair[1].role))
+        numbers: [] for numbers, _ in sorted(reached, key=lambda pair: roles.index(pair[1].role))
     }
-    for found, piece in reached:
-        groups[found].append(piece)
+    for numbers, piece in reached:
+        groups[numbers].append(piece)
     return list(groups.items())
 
 
@@ -121,7 +120,7 @@ def _write(gradients: dict[str, Tensor | None], pieces: list[Piece], parameters:
             continue
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-        parameter.grad[piece.start : piece.stop] = gradient[piece.start : piece.stop]  # rows of this role alone
+        parameter.grad[piece.start : piece.stop] = gradient[piece.start : piece.stop]  # only rows of this role
 
 
 SCALINGS = ("paper", "as_released")  # which tensors ASAM scales, see `ascent`
@@ -129,16 +128,16 @@ SCALINGS = ("paper", "as_released")  # which tensors ASAM scales, see `ascent`
 
 @dataclass(frozen=True)
 class SharpnessAware:
-    """The `gradients` of a method: those at theta + epsilon instead of at theta.
+    """`Local.gradients` that computes gradients at theta + epsilon instead of theta.
 
-    Both passes see the same batch, the same dropout masks and the same draws of the context's generator: the
-    second starts from the random state of the first, so that they differ by the weights alone.
+    Both passes use the same batch and the same random state, including dropout masks, so that they differ only by the
+    weights.
 
     Attributes:
         rho: Radius; 0 is the plain gradient.
-        adaptive: ASAM instead of SAM.
-        eta: Added to |w| in ASAM.
-        scaling: Which tensors ASAM scales, see `ascent`.
+        adaptive: Whether to use ASAM instead of SAM.
+        eta: Constant added to |w| in ASAM.
+        scaling: Choice of the tensors that ASAM scales, see `ascent`.
     """
 
     rho: float
@@ -147,7 +146,7 @@ class SharpnessAware:
     scaling: str = "paper"
 
     def __call__(self, network: nn.Module, backward: Callable[[], Losses], context: Context) -> Losses:
-        """Set every parameter's gradient and return the losses at theta."""
+        """Set the gradient of every parameter and return the losses at theta."""
         if self.rho == 0:
             return backward()
         random = RandomState(network, context.generator)
@@ -165,12 +164,12 @@ class SharpnessAware:
             for name, parameter in trained.items():
                 parameter.add_(moves[name])  # theta + epsilon
         after = RandomState(network, context.generator)
-        statistics = {name: buffer.clone() for name, buffer in network.named_buffers()}  # BatchNorm's: of theta alone
+        statistics = {name: buffer.clone() for name, buffer in network.named_buffers()}  # only from theta
         random.restore()
         try:
             backward()
         finally:
-            with torch.no_grad():  # copies and not a subtraction, which would leave rounding behind
+            with torch.no_grad():  # copy, because a subtraction would leave rounding errors
                 for name, parameter in trained.items():
                     parameter.copy_(before[name])
                 for name, buffer in network.named_buffers():
@@ -184,15 +183,16 @@ def ascent(
 ) -> dict[str, Tensor]:
     """Return epsilon of SAM, rho g / ||g||, or with ``eta`` of ASAM, rho t^2 g / ||t g||, t = |w| + eta.
 
-    t is of tensors of two or more dimensions alone; biases and the scales of normalisation layers keep t = 1.
-    ``as_released`` t is of the tensors whose names hold "weight", those scales included, and tokens are not. The norm
-    is over all parameters together. Zero gradients move nothing.
+    The norm is over all parameters together. If all gradients are zero, epsilon is zero. The scaling t applies to
+
+    - "paper": tensors with two or more dimensions; biases and scales of normalisation layers have t = 1;
+    - "as_released": tensors with "weight" in their names, including scales of normalisation layers but not tokens.
     """
 
     def scaled(name: str, value: Tensor) -> bool:
         return "weight" in name if scaling == "as_released" else value.dim() > 1
 
-    def scale(name: str) -> Tensor:  # made anew rather than kept: at ViT-B that is faster, and spares a model's memory
+    def scale(name: str) -> Tensor:  # computed twice: at ViT-B faster than keeping it
         value = weights[name]
         return value.abs().add_(eta) if eta is not None and scaled(name, value) else torch.ones_like(value)
 
@@ -203,7 +203,7 @@ def ascent(
 
 
 class RandomState:
-    """The state of torch's random numbers, of its accelerator's where a network lies on one, and of a generator."""
+    """Random state of torch, of the network's GPU if it has one, and of a generator."""
 
     def __init__(self, network: nn.Module, generator: torch.Generator) -> None:
         self._generator, self._drawn = generator, generator.get_state()
@@ -213,7 +213,7 @@ class RandomState:
         self._cuda = [torch.cuda.get_rng_state(device) for device in self._devices]
 
     def restore(self) -> None:
-        """Go back to it."""
+        """Restore the saved state."""
         self._generator.set_state(self._drawn)
         torch.set_rng_state(self._cpu)
         for device, state in zip(self._devices, self._cuda, strict=True):

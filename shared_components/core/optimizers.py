@@ -1,12 +1,12 @@
-"""torch's optimizers without the import of torch._dynamo.
+"""Provide torch's optimizers without importing torch._dynamo.
 
-torch wraps some of their functions so that torch.compile passes them by, and the wrappers import torch._dynamo, which
-costs 1.7 s of a process whether or not anything is compiled: a simulator without ``-t`` starts a process per task. Here
-the wrapped functions stand by themselves; numbers and states are the same.
+torch wraps some functions of its optimizers for torch.compile. The wrappers import torch._dynamo, which takes 1.7 s per
+process, and a simulator without ``-t`` starts a process per task. This file uses the unwrapped functions; numbers and
+states are the same.
 
-AdamW is fused, a quarter of the time of torch's loop over tensors on a CPU (43 and 11 ms for 6.8 million weights in 238
-tensors). Such kernels read a gradient in the order of its weight's memory, and gradients that `torch.autograd.grad`
-returns may have other strides: those are laid out first.
+AdamW is fused, which takes a quarter of the time of torch's loop over tensors on a CPU (43 and 11 ms for 6.8 million
+weights in 238 tensors). The fused kernel reads a gradient with the strides of its weight. Gradients from
+`torch.autograd.grad` may have other strides, so they are copied to the weight's layout first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class AdamW(_Eager, torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Take a step by the gradients that are there, which come to lie in memory as their weights do."""
+        """Take a step; gradients with other strides than their weights are copied first."""
         for weight in (w for group in self.param_groups for w in group["params"] if w.grad is not None):
             if weight.grad.stride() != weight.stride():
                 weight.grad = torch.empty_like(weight).copy_(weight.grad)

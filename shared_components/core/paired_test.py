@@ -1,7 +1,7 @@
-"""Compare two models on the same videos or seeds: Wilcoxon's signed-rank test, exact, and the least p it can have.
+"""Compare two models on the same videos or seeds with the exact Wilcoxon signed-rank test.
 
-A few pairs cannot be significant whatever they are: the least two-sided p is 0.125 of 4 pairs, 0.0625 of 5, 0.0078 of
-8. Differences of bootstrap samples are no pairs: their number is chosen, and so would p be.
+A few pairs can never be significant: the smallest possible two-sided p is 0.125 for 4 pairs, 0.0625 for 5 and 0.0078
+for 8. Do not test bootstrap samples as pairs: their number is arbitrary, so p would be arbitrary too.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MOST_PAIRS = 2_000  # the exact distribution takes pairs cubed
+MOST_PAIRS = 2_000  # the time of the exact distribution grows with the cube of the number of pairs
 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """A result.
+    """Result of a paired test.
 
     Attributes:
-        pairs: That differ, on which the test is.
-        equal: Pairs without a difference, which are left out.
-        p: Two-sided; 1 where no pair differs.
-        least: The smallest p that so many pairs can have, all of one sign.
-        median: Of the differences, first minus second, equal pairs included; NaN without pairs.
+        pairs: Number of pairs with a difference, which are tested.
+        equal: Number of pairs without a difference, which are left out.
+        p: Two-sided p value; 1 if no pair differs.
+        least: Smallest possible p value for this number of pairs.
+        median: Median of all differences, first minus second; NaN without pairs.
     """
 
     pairs: int
@@ -34,26 +34,26 @@ class PairedTest:
     median: float
 
     def possible(self, level: float) -> bool:
-        """Return whether so many pairs can be significant at all."""
+        """Return whether this number of pairs can be significant."""
         return self.least < level
 
     def text(self, level: float) -> str:
-        """Write p with the least possible one: ``p 0.125 (least possible 0.125, 4 pairs: cannot be below 0.01)``."""
+        """Return p and its smallest possible value: ``p 0.125 (minimum 0.125, 4 pairs: cannot be below 0.01)``."""
         cannot = "" if self.possible(level) else f": cannot be below {level:g}"
-        return f"p {_short(self.p)} (least possible {_short(self.least)}, {self.pairs} pairs{cannot})"
+        return f"p {_short(self.p)} (minimum {_short(self.least)}, {self.pairs} pairs{cannot})"
 
 
 def paired_test(first: Sequence[float], second: Sequence[float]) -> PairedTest:
     """Test whether paired values (N,) differ, by Wilcoxon's signed-rank test (Biometrics Bulletin 1, 1945).
 
-    Pairs with NaN and equal pairs are left out, differences of equal size share the mean of their ranks, and p is
-    exact: the share of all 2^N choices of signs whose sum of ranks is as far from the middle or further.
+    Pairs with NaN and equal pairs are left out. Differences of equal size have the mean of their ranks. p is exact: the
+    fraction of all 2^N sign choices for which the rank sum is at least as far from the centre.
 
     Raises:
-        ValueError: The two differ in length, or there are more than `MOST_PAIRS`.
+        ValueError: The lengths differ, or there are more than `MOST_PAIRS` pairs.
     """
     if len(first) != len(second):
-        raise ValueError(f"{len(first)} and {len(second)} values are no pairs; give both models' values of each video")
+        raise ValueError(f"{len(first)} and {len(second)} values are not pairs; give values of both models per video")
     differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
     differences = differences[~np.isnan(differences)]
     if len(differences) > MOST_PAIRS:
@@ -65,9 +65,9 @@ def paired_test(first: Sequence[float], second: Sequence[float]) -> PairedTest:
 
 
 def _exact(differences: np.ndarray) -> float:
-    """Return the two-sided p of differences (N,), none of them 0."""
+    """Return the two-sided p value of nonzero differences (N,)."""
     doubled = _doubled_ranks(np.abs(differences))
-    chances = np.ones(1)  # of each sum of doubled ranks, as signs are tossed
+    chances = np.ones(1)  # probability of each sum of doubled ranks under random signs
     for rank in doubled:
         longer = np.zeros(len(chances) + rank)
         longer[: len(chances)] += chances / 2
@@ -79,7 +79,7 @@ def _exact(differences: np.ndarray) -> float:
 
 
 def _doubled_ranks(sizes: np.ndarray) -> np.ndarray:
-    """Return twice the rank of each size, whole numbers also where equal sizes share their mean."""
+    """Return twice the rank of each size, so that mean ranks of equal sizes are whole numbers."""
     _, of_each, counts = np.unique(sizes, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (2 * last - counts + 1)[of_each]  # first + last rank of each group

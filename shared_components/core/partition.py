@@ -1,8 +1,8 @@
-"""Give every slice of every tensor of a network's state one of four roles.
+"""Assign one of four roles to every slice of every tensor in a network's state.
 
-Roles belong to slices and not to tensors, because "half of the query rows" (PFedSIS, Section III-B) is a
-slice of rows. Whatever averages pieces by name then does head-wise and channel-wise personalisation
-without knowing it. Extras are groups of tensors that a site sends besides its pieces.
+Roles belong to slices, because "half of the query rows" (PFedSIS, Section III-B) is a slice of rows. Code that
+averages pieces by name therefore supports head-wise and channel-wise personalisation without changes. Extras are
+groups of tensors that a site sends in addition to its pieces.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Pieces = dict[str, Tensor]
 
 
 class Role(enum.StrEnum):
-    """Where a slice of the state lives."""
+    """Role of a slice of the state."""
 
-    GLOBAL = "global"  # one value everywhere
+    GLOBAL = "global"  # the same value at all sites
     MIXED = "mixed"  # one value per site, computed by the server from all sites' values
     LOCAL = "local"  # never leaves the site
     FIXED = "fixed"  # not trained, not sent; its hash is compared at enrolment
@@ -32,9 +32,9 @@ class Role(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Slice:
-    """Rows ``start:stop`` along the first axis (``None``: the whole tensor), their role and layer.
+    """Rows ``start:stop`` along the first axis (``None``: the whole tensor), with role and layer.
 
-    ``layer`` groups pieces that share one mixing weight, e.g. all of a decoder block; empty where unused.
+    ``layer`` groups pieces with the same mixing weight, e.g. all pieces of a decoder block; it may be empty.
     """
 
     role: Role
@@ -45,7 +45,7 @@ class Slice:
 
 @dataclass(frozen=True)
 class Piece:
-    """One slice of one named tensor of the state; the other fields are those of `Slice`."""
+    """One slice of a named tensor of the state; other fields as in `Slice`."""
 
     tensor: str
     role: Role
@@ -55,20 +55,20 @@ class Piece:
 
     @property
     def name(self) -> str:
-        """``encoder.block1.0.attn.q.weight[0:16]``, or the tensor's own name when it is whole."""
+        """Name such as ``encoder.block1.0.attn.q.weight[0:16]``; a whole tensor has no brackets."""
         return self.tensor if self.start is None else f"{self.tensor}[{self.start}:{self.stop}]"
 
     def view(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Return the rows this piece names, as a view of the state's tensor."""
+        """Return the rows of this piece as a view of the state's tensor."""
         tensor = state[self.tensor]
         return tensor if self.start is None else tensor[self.start : self.stop]
 
 
 TensorRule = Callable[[str, Tensor, nn.Module], Sequence[Slice]]
-"""Called with a tensor's name, the tensor and the module that owns it."""
+"""Function of a tensor's name, the tensor and its module that returns the slices."""
 
 Rule = Callable[[nn.Module], TensorRule]
-"""Called with the network, so that a rule refuses names and kinds that match nothing of it."""
+"""Function of the network that returns a `TensorRule`; it raises ValueError for names that match nothing."""
 
 
 @dataclass(frozen=True)
@@ -81,24 +81,24 @@ class Partition:
         return iter(self.pieces)
 
     def with_roles(self, *roles: Role) -> dict[str, Piece]:
-        """Return the pieces of these roles by name, in the order of the state."""
+        """Return the pieces with these roles by name, in the order of the state."""
         return {piece.name: piece for piece in self.pieces if piece.role in roles}
 
     @property
     def roles(self) -> set[Role]:
-        """The roles that occur."""
+        """Roles of the pieces."""
         return {piece.role for piece in self.pieces}
 
     @property
     def mixed_layers(self) -> dict[str, list[str]]:
-        """Names of the MIXED pieces of each layer, layers in order of first appearance."""
+        """Names of the MIXED pieces by layer, in order of first appearance."""
         layers: dict[str, list[str]] = {}
         for name, piece in self.with_roles(Role.MIXED).items():
             layers.setdefault(piece.layer, []).append(name)
         return layers
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return plain values that travel to the server, which never builds a network."""
+        """Return plain values for the server, which never builds a network."""
         return [{**vars(piece), "role": piece.role.value} for piece in self.pieces]
 
     @classmethod
@@ -108,7 +108,7 @@ class Partition:
 
 
 def everything(role: Role) -> Rule:
-    """Return the rule that gives the whole state one role."""
+    """Return a rule that assigns one role to the whole state."""
 
     def slices(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
         return (Slice(role),)
@@ -119,21 +119,20 @@ def everything(role: Role) -> Rule:
 def partition_network(network: nn.Module, rule: Rule) -> Partition:
     """Apply a rule to every tensor of a network's state, buffers included.
 
-    What does not train (see `parts.fixed_tensors`) is FIXED, whatever the rule says.
+    Untrained tensors (`parts.fixed_tensors`) are always FIXED.
 
     Args:
-        network: The network to divide; parts that do not train are frozen already.
-        rule: Called with the network; what it returns, with every tensor.
+        network: Network to partition, with its untrained parts already frozen.
+        rule: Partition rule of the method.
 
     Raises:
-        ValueError: The rule names what the network does not have; the slices of a tensor overlap, leave rows
-            out or name rows that do not exist; or all that the rule gives one role is FIXED, which would make
-            another method of it.
+        ValueError: The rule names a part that the network lacks; the slices of a tensor overlap, leave rows out or
+            exceed the tensor; or all tensors of a role are FIXED, which would change the method.
     """
     modules = dict(network.named_modules(remove_duplicate=False))
     slices_of, fixed = rule(network), fixed_tensors(network)
     pieces: list[Piece] = []
-    meant: dict[Role, str] = {}  # with the first tensor of each role
+    meant: dict[Role, str] = {}  # first tensor of each role
     for name, tensor in network.state_dict().items():
         slices = slices_of(name, tensor, modules[name.rpartition(".")[0]])
         _check_cover(name, tensor, slices)
@@ -144,8 +143,8 @@ def partition_network(network: nn.Module, rule: Rule) -> Partition:
     partition = Partition(tuple(pieces))
     if lost := [role for role in meant if role not in partition.roles]:
         raise ValueError(
-            f"all that the method makes {lost[0].upper()} is fixed, {meant[lost[0]]} first, so that it would be "
-            "another method; name fewer parts in training.fixed"
+            f"all {lost[0].upper()} tensors of the method are fixed, such as {meant[lost[0]]}, which would change the "
+            "method; name fewer parts in training.fixed"
         )
     return partition
 
@@ -157,11 +156,11 @@ def _check_cover(name: str, tensor: Tensor, slices: Sequence[Slice]) -> None:
     bounds = sorted((-1 if start is None else start, stop or 0) for start, stop in rows)
     starts, stops = [start for start, _ in bounds], [stop for _, stop in bounds]
     if [*starts, tensor.shape[0]] != [0, *stops] or any(start >= stop for start, stop in bounds):
-        raise ValueError(f"{name}: slices {rows} do not cover rows 0:{tensor.shape[0]} once each, in whole")
+        raise ValueError(f"{name}: slices {rows} must cover each of the rows 0:{tensor.shape[0]} exactly once")
 
 
 def cut(state: Mapping[str, Tensor], partition: Partition, *roles: Role) -> Pieces:
-    """Copy the pieces of some roles out of a state: contiguous CPU tensors that share no memory with it."""
+    """Return copies of the pieces with these roles, as contiguous CPU tensors that share no memory with the state."""
     return {
         name: piece.view(state).detach().cpu().clone().contiguous()
         for name, piece in partition.with_roles(*roles).items()
@@ -169,11 +168,11 @@ def cut(state: Mapping[str, Tensor], partition: Partition, *roles: Role) -> Piec
 
 
 def paste(pieces: Mapping[str, Tensor], partition: Partition, state: Mapping[str, Tensor]) -> None:
-    """Write pieces back into a state, in place; the rest of the state stays as it is.
+    """Write pieces into a state, in place; the rest of the state is unchanged.
 
     Raises:
         KeyError: A name is not in the partition.
-        ValueError: A piece has another shape than its place.
+        ValueError: A piece has the wrong shape.
     """
     by_name = {piece.name: piece for piece in partition}
     for name, value in pieces.items():
@@ -181,14 +180,14 @@ def paste(pieces: Mapping[str, Tensor], partition: Partition, state: Mapping[str
             raise KeyError(f"piece {name!r} is not in the partition of this network")
         target = by_name[name].view(state)
         if target.shape != value.shape:
-            raise ValueError(f"piece {name!r} has shape {tuple(value.shape)}; its place {tuple(target.shape)}")
+            raise ValueError(f"piece {name!r} has shape {tuple(value.shape)}; this network needs {tuple(target.shape)}")
         target.detach().copy_(value)
 
 
 def train_mode(network: nn.Module, partition: Partition) -> None:
-    """Set a network to training, but for the modules that are FIXED as a whole.
+    """Set a network to training mode, except modules that are entirely FIXED.
 
-    Their dropout stays off and their running statistics stay as they are.
+    In these modules, dropout stays off and running statistics do not change.
     """
     network.train()
     fixed = {place for name in partition.with_roles(Role.FIXED) for place in upwards(name)}
@@ -204,7 +203,7 @@ def fixed_hash(state: Mapping[str, Tensor], partition: Partition) -> str:
     """Return the SHA-256 of the FIXED tensors' names, dtypes, shapes and bytes, in the order of the state.
 
     Returns:
-        64 hexadecimal digits; empty where nothing is FIXED.
+        64 hexadecimal digits, or an empty string if nothing is FIXED.
     """
     pieces = partition.with_roles(Role.FIXED)
     if not pieces:
@@ -216,23 +215,23 @@ def fixed_hash(state: Mapping[str, Tensor], partition: Partition) -> str:
 
 
 def update_with(digest: hashlib._Hash, name: str, value: Tensor) -> None:
-    """Feed a tensor's name, dtype, shape and bytes to a hash."""
+    """Update a hash with a tensor's name, dtype, shape and bytes."""
     tensor = value.detach().cpu().contiguous()
     digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
     digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)  # (...) -> (bytes,)
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Pieces:
-    """Return tensors under longer names: how several sets of them share one state, memory or file."""
+    """Return tensors with a prefix before their names, so that several sets can share one state or file."""
     return {f"{prefix}{name}": value for name, value in tensors.items()}
 
 
 def below(prefix: str, tensors: Mapping[str, Tensor]) -> Pieces:
-    """Return the tensors whose names begin with ``prefix``, without it; undoes :func:`prefixed`."""
+    """Return the tensors with names that begin with ``prefix``, without the prefix; undoes :func:`prefixed`."""
     return {name.removeprefix(prefix): v for name, v in tensors.items() if name.startswith(prefix)}
 
 
-# ---- extras: what a site sends besides its pieces
+# ---- extras: groups of tensors that a site sends in addition to its pieces
 
 
 CheckExtra = Callable[[Pieces, Pieces], None]  # (the group's tensors, the shared pieces); raises ValueError
@@ -241,32 +240,32 @@ Shapes = Callable[[Pieces, Pieces], Mapping[str, tuple[int, ...]]]  # (the share
 
 @dataclass(frozen=True)
 class Extra:
-    """A group that a method declares.
+    """Declaration of a group of extra tensors.
 
     Attributes:
-        check: Refuses tensors that the group does not have.
-        shapes: What it will hold, before anything is measured.
+        check: Function of (group, shared pieces) that raises ValueError for a wrong group.
+        shapes: Function of (shared pieces, state) that returns the shapes of the group, before it is measured.
     """
 
     check: CheckExtra
     shapes: Shapes
 
     def __call__(self, group: Pieces, shared: Pieces) -> None:
-        """Check a group; ValueError where it is another."""
+        """Raise ValueError if the group has wrong tensors."""
         self.check(group, shared)
 
 
 def like_shared(group: Pieces, shared: Pieces) -> None:
-    """Accept a group that has one tensor of the same shape for every shared piece.
+    """Check that a group has one tensor of the same shape for every shared piece.
 
     Raises:
-        ValueError: A name is missing or undeclared, or a shape differs; both say the first such name.
+        ValueError: A name is missing or unknown, or a shape differs; the message contains the first such name.
     """
     if odd := sorted(set(group) ^ set(shared)):
-        raise ValueError(f"{odd[0]} is {'missing' if odd[0] in shared else 'no shared piece'}")
+        raise ValueError(f"{odd[0]} is {'missing' if odd[0] in shared else 'not a shared piece'}")
     for name, value in group.items():
         if value.shape != shared[name].shape:
-            raise ValueError(f"{name} is {tuple(value.shape)}; its piece is {tuple(shared[name].shape)}")
+            raise ValueError(f"{name} has shape {tuple(value.shape)}; its piece has shape {tuple(shared[name].shape)}")
 
 
 def shapes_of_shared(shared: Pieces, state: Pieces) -> dict[str, tuple[int, ...]]:
@@ -278,7 +277,7 @@ def _one_number(group: Pieces, shared: Pieces) -> None:
     """Raise ValueError unless a group is one number, ``{"value": ()}``, finite and not negative."""
     if set(group) != {"value"} or group["value"].shape != ():
         raise ValueError(
-            f"it holds {sorted(group)}; it should be one number named 'value', a tensor without dimensions"
+            f"it contains {sorted(group)}; it should be one number named 'value', a tensor without dimensions"
         )
     if group["value"].is_meta:
         return

@@ -1,4 +1,4 @@
-"""Patches of pictures, and their pixels normalised as EndoViT does: targets and errors of masked autoencoders."""
+"""Compute patch statistics and reconstruction errors of masked autoencoders, with EndoViT's normalisation."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ FLOOR = 1e-6  # added to a patch's variance (He et al., CVPR 2022)
 
 
 def sees_visible(network: nn.Module, patch: int) -> bool:
-    """Return whether a network is given the mask and sees visible patches alone, see `protocols.SeesVisible`.
+    """Return whether a network receives the mask and processes only visible patches, see `protocols.SeesVisible`.
 
     Raises:
-        ValueError: It is, and its patches are not of ``patch`` pixels a side.
+        ValueError: The network's patch size is not ``patch``.
     """
     if not provides(network, SeesVisible):
         return False
     if network.patch != patch:
         raise ValueError(
-            f"reconstruction: patch is {patch}, and {type(network).__name__} has patches of {network.patch}; write "
+            f"reconstruction: patch is {patch}, but {type(network).__name__} has patches of {network.patch}; write "
             f"patch: {network.patch} under reconstruction in 'tasks'"
         )
     return True
 
 
 def spread(like: Tensor) -> Tensor:
-    """Return the deviation (3, 1, 1) by which colours in 0..1 are divided when they are normalised."""
+    """Return the standard deviation (3, 1, 1) for normalising colours in 0..1."""
     return like.new_tensor(DEVIATION).reshape(3, 1, 1)
 
 
@@ -43,9 +43,9 @@ def colours(pixels: Tensor) -> Tensor:
 
 
 def patch_statistics(image: Tensor, patch: int) -> tuple[Tensor, Tensor]:
-    """Return the mean and deviation of each patch's normalised pixels, both (B, 1, H, W), constant in a patch.
+    """Return mean and standard deviation of each patch's normalised pixels, both (B, 1, H, W), constant per patch.
 
-    These are what MAE's ``norm_pix_loss`` subtracts and divides by: over pixels and channels, the variance with n - 1.
+    As in MAE's ``norm_pix_loss``, both are over pixels and channels, and the variance divides by n - 1.
     """
     B, C, H, W = image.shape
     p = patch
@@ -59,13 +59,13 @@ def patch_statistics(image: Tensor, patch: int) -> tuple[Tensor, Tensor]:
 
 
 def patch_errors(outputs: Tensor, image: Tensor, patch: int) -> Tensor:
-    """Return each patch's mean squared error in normalised pixels, (B, h * w), of colours (B, 3, H, W)."""
+    """Return each patch's mean squared error in normalised pixels, (B, h * w), for colours (B, 3, H, W)."""
     error = ((outputs - image) / spread(image)).square().mean(1, keepdim=True)
     return nn.functional.avg_pool2d(error, patch).flatten(1)  # (B, 1, H, W) -> (B, 1, h, w) -> (B, h*w)
 
 
 class MeanColour(nn.Module):
-    """The trivial answer: every patch is of the picture's mean colour, hidden patches included."""
+    """Baseline that predicts the mean colour of the whole image for every patch."""
 
     def forward(self, image: Tensor) -> Tensor:
         """(B, 3, H, W) -> (B, 3, H, W)."""
@@ -73,11 +73,7 @@ class MeanColour(nn.Module):
 
 
 def controls(network: nn.Module) -> dict[str, nn.Module]:
-    """Return what a trained network is compared with, by the name of its row: each is scored as the network is.
-
-    ``mean colour`` paints each frame in its mean colour; ``untrained`` is the network as it is made, where it can be
-    made anew as those of the bundles can.
-    """
+    """Return baselines by name: ``mean colour`` of each frame, and the ``untrained`` network if it can be rebuilt."""
     remade = getattr(network, "remade", None)
     untrained = {"untrained": remade(out_channels=3)} if callable(remade) else {}
     return {"mean colour": MeanColour(), **untrained}

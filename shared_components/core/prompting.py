@@ -1,4 +1,4 @@
-"""How a task prompts its network with boxes: one rule in training, one in evaluation."""
+"""Define the box prompts of a task: one rule for training, one for evaluation."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from shared_components.common.arguments import between, one_of
 from shared_components.core.prompts import RULES, Prompts
 from shared_components.data.samples import SampleSpec
 
-WORDS = {"first": "the first frame alone", "every_second": "every second frame, as SurgFed released"}
+WORDS = {"first": "the first frame only", "every_second": "every second frame, as SurgFed released"}
 
 
 @dataclass(frozen=True)
 class Prompting:
-    """The boxes that a network is prompted with in training, and in the evaluation of whole videos."""
+    """Box prompts in training and in the evaluation of whole videos."""
 
     training: Prompts
     evaluation: Prompts
 
     @property
     def definition(self) -> str:
-        """How scores were measured, to stand beside them."""
+        """Description of the evaluation, saved with the scores."""
         amount, where = self.evaluation.jitter, WORDS[self.evaluation.rule]
-        jitter = f", each side moved by up to {amount:g} of the box's side" if amount else ""
+        jitter = f", each side shifted by up to {amount:g} of the box's size" if amount else ""
         return (
-            f"whole videos, frame by frame, with boxes around the true objects in {where}{jitter}; a class that a "
-            "video's first frame lacks is predicted empty"
+            f"whole videos, frame by frame, with boxes around the true objects in {where}{jitter}; a class that is "
+            "absent in a video's first frame is predicted empty"
         )
 
     def in_training(self, boxes: Tensor, image: Tensor, generator: torch.Generator) -> Tensor:
-        """Return the training prompts of boxes (B, T, N, 4) of images (..., H, W)."""
+        """Return the training prompts for boxes (B, T, N, 4) and images (..., H, W)."""
         return self.training(boxes, size=(image.shape[-2], image.shape[-1]), generator=generator)
 
     def in_stream(self, boxes: Tensor, image: Tensor, number: int) -> Tensor:
-        """Return the boxes (1, 1, N, 4) of a frame of a stream, the sample of this number, moved as in evaluation."""
+        """Return the evaluation prompts (1, 1, N, 4) of a stream's frame; the sample's number is the seed."""
         generator = torch.Generator().manual_seed(number)
         return self.evaluation(boxes, size=(image.shape[-2], image.shape[-1]), generator=generator)
 
 
 def inputs_of(prompting: Prompting | None) -> tuple[str, ...]:
-    """Return what a task's network is given, as its card says."""
+    """Return the names of the network's inputs for the task's card."""
     return ("image",) if prompting is None else ("image", "boxes")
 
 
@@ -55,7 +55,7 @@ def prompting_of(
     evaluation_prompts: object,
     evaluation_jitter: object,
 ) -> Prompting | None:
-    """Return how a kind of task prompts its network; None where ``prompts`` is "none".
+    """Return the box prompts of a task, or None if ``prompts`` is "none".
 
     Args:
         kind: Kind of task, for errors.
@@ -66,8 +66,7 @@ def prompting_of(
         evaluation_jitter: Largest random shift of a box's sides in evaluation.
 
     Raises:
-        ValueError: A rule is unknown, a jitter is out of its range, or the samples are clips that do not begin with a
-            frame that has targets.
+        ValueError: A rule is unknown, a jitter is out of range, or the first frame of a clip has no targets.
     """
     one_of(kind, "prompts", prompts, ("none", *RULES))
     one_of(kind, "evaluation_prompts", evaluation_prompts, RULES)
@@ -77,7 +76,7 @@ def prompting_of(
         return None
     if spec.frames > 1 and (spec.targets_of, spec.padding) != ("all", "first"):
         raise ValueError(
-            f"{kind}: prompts {prompts!r} come from the targets of a clip's first frame; write targets_of: all and "
+            f"{kind}: prompts {prompts!r} need targets of a clip's first frame; write targets_of: all and "
             "padding: first, or prompts: none"
         )
     return Prompting(Prompts(prompts, jitter), Prompts(evaluation_prompts, evaluation_jitter))  # type: ignore[arg-type]  # checked above

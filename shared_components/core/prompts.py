@@ -1,8 +1,8 @@
-"""Boxes that tell a network which objects of a clip to follow: of its labels, or of the whole image for depth.
+"""Make box prompts for the objects of a clip from labels, or one box of the whole image for depth.
 
-One object a class, the box around its pixels (SurgFed, Section IV-A). Boxes are float (..., T, N, 4): left, top, right
-and bottom (x0, y0, x1, y1) in pixels, the ends of the last pixel included, so that one pixel at (0, 0) has the box
-(0, 0, 1, 1); NaN where a frame has no box of an object. An object without a box anywhere in a clip is predicted empty.
+Each class is one object, and its box encloses the class's pixels (SurgFed, Section IV-A). Boxes are float
+(..., T, N, 4): left, top, right, bottom (x0, y0, x1, y1) in pixels. A single pixel at (0, 0) has the box (0, 0, 1, 1).
+NaN marks a frame without a box of an object. An object without any box in a clip is predicted empty.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from torch import Tensor
 from shared_components.common.arguments import between, one_of
 
 RULES = {"first": None, "every_second": 2}
-"""Frames with a box, by a rule's name: the first one alone (the paper), or every n-th (2: as released)."""
+"""Frames with boxes by rule: only the first frame (None; the paper), or every n-th frame (2: as released)."""
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Which frames of a clip have boxes, and how far a box is moved from its object.
+    """Choice of frames with boxes, and jitter of the boxes.
 
     Attributes:
         rule: One of `RULES`.
-        jitter: By how much of the box's side each of its sides is moved at most, 0 (not at all) and below 0.5.
+        jitter: Maximum shift of each side of a box, as a fraction of the box's width or height; from 0 to below 0.5.
 
-    Raises ValueError for another rule or number.
+    Raises:
+        ValueError: The rule is unknown or the jitter is out of range.
     """
 
     rule: str = "first"
@@ -37,36 +38,37 @@ class Prompts:
         between("prompts", "jitter", self.jitter, 0, 0.5, ends="[)")
 
     def frames(self, count: int) -> list[int]:
-        """List the frames of `count` that have boxes."""
+        """Return the numbers of the frames with boxes in a clip of `count` frames."""
         step = RULES[self.rule]
         return list(range(0, 1 if step is None else count, step or 1))
 
     def __call__(self, boxes: Tensor, *, size: tuple[int, int], generator: torch.Generator | None = None) -> Tensor:
-        """Keep the boxes (..., T, N, 4) of the frames that have some, moved, and leave no other.
+        """Return the boxes (..., T, N, 4) of the chosen frames with jitter, and NaN for the other frames.
 
         Args:
+            boxes: Boxes of all frames.
             size: (height, width) of the frame in pixels.
-            generator: Of the jitter; None: nothing is moved.
+            generator: Generator of the jitter; None: no jitter.
         """
-        shown = torch.full_like(boxes, torch.nan)
+        kept = torch.full_like(boxes, torch.nan)
         frames = self.frames(boxes.shape[-3])
-        shown[..., frames, :, :] = boxes[..., frames, :, :]
+        kept[..., frames, :, :] = boxes[..., frames, :, :]
         if generator is None or self.jitter == 0:
-            return shown
-        return jittered(shown, generator, amount=self.jitter, size=size)
+            return kept
+        return jittered(kept, generator, amount=self.jitter, size=size)
 
 
 def of_clips(target: Tensor) -> Tensor:
-    """Return targets (B, T, H, W) as they are, and those of single frames, (B, H, W), as clips of one."""
+    """Return targets of clips (B, T, H, W); targets of single frames (B, H, W) become clips of one frame."""
     return target if target.dim() == 4 else target[:, None]  # (B, H, W) -> (B, 1, H, W)
 
 
 def class_boxes(label: Tensor, classes: int) -> Tensor:
-    """Return the box around each class's pixels in every frame, NaN where it has none.
+    """Return the bounding box of each class in every frame, NaN if the class is absent.
 
     Args:
-        label: Ids (..., T, H, W), integers.
-        classes: With the background, 0, which is no object.
+        label: Integer class ids (..., T, H, W).
+        classes: Number of classes, including the background 0, which has no box.
 
     Returns:
         float32 (..., T, N, 4), N = classes - 1.
@@ -82,17 +84,17 @@ def class_boxes(label: Tensor, classes: int) -> Tensor:
 def whole_frames(*shape: int, size: tuple[int, int], device: torch.device | None = None) -> Tensor:
     """Return the box of the whole image, of `size` (height, width), for one object: float32 (*shape, 1, 4).
 
-    `shape` is that of the frames, (T,) or (B, T). Depth has no other prompt.
+    `shape` is (T,) or (B, T). Depth has no other prompt.
     """
     height, width = size
     return torch.tensor([0.0, 0.0, width, height], device=device).expand(*shape, 1, 4).clone()
 
 
 def jittered(boxes: Tensor, generator: torch.Generator, *, amount: float, size: tuple[int, int]) -> Tensor:
-    """Move each side of each box by up to `amount` of the box's own side, either way, uniformly.
+    """Shift each side of each box uniformly by up to `amount` of the box's width or height.
 
-    What is moved stays within the frame of `size` (height, width) and at least one pixel wide and high. Numbers are
-    drawn on the generator's device, for boxes that are NaN as well, so that the draw follows from the shape alone.
+    Boxes stay inside the frame of `size` (height, width) and at least one pixel wide and high. Random numbers are drawn
+    on the generator's device, also for NaN boxes, so that they depend only on the shape.
     """
     height, width = size
     drawn = torch.rand(boxes.shape, generator=generator, device=generator.device).to(boxes)
@@ -105,11 +107,11 @@ def jittered(boxes: Tensor, generator: torch.Generator, *, amount: float, size: 
 
 
 def _present(label: Tensor, ids: Tensor, dim: int) -> Tensor:
-    """Say where along the other axis a class has a pixel: (..., T, N, W) for dim -2, (..., T, N, H) for dim -1."""
+    """Return columns (..., T, N, W; dim -2) or rows (..., T, N, H; dim -1) with pixels of each class, bool."""
     return torch.stack([(label == one).any(dim) for one in ids], dim=-2)
 
 
 def _ends(present: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first true place of the last axis, and the one after the last; both are wrong where none is true."""
+    """Return the first true index of the last axis, and the last plus one; undefined if nothing is true."""
     numbers = present.to(torch.uint8)
     return numbers.argmax(-1), present.shape[-1] - numbers.flip(-1).argmax(-1)

@@ -1,4 +1,4 @@
-"""Partition rules that several methods share."""
+"""Define partition rules that several methods share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared_components.core.partition import Role, Rule, Slice, TensorRule, ever
 from shared_components.networks.parts import inside as lies_inside
 from shared_components.networks.parts import parts_of, resolve
 
-HEAD = ("top",)  # the part that is LOCAL by default in methods with a personal head; every network declares it
+HEAD = ("top",)  # default LOCAL part of methods with a personal head; every network declares it
 REPRESENTATIONS: dict[str, tuple[str, ...]] = {
     "queries": ("queries",),
     "norms": ("norms",),
@@ -22,23 +22,23 @@ REPRESENTATIONS: dict[str, tuple[str, ...]] = {
     "temporal": ("temporal",),
     "all": (),
 }
-"""What may be personal in `representation`, and the network's parts that hold it."""
-HALVES = ("keys", "values")  # the rows of keys_values, in their order
+"""Names for `personal` in `representation`, with the parts of the network that they mean."""
+HALVES = ("keys", "values")  # order of the rows of keys_values
 
 
 def modules(
     names: Sequence[str], *, what: str = "modules", inside: Role = Role.LOCAL, outside: Role = Role.GLOBAL
 ) -> Rule:
-    """Return the rule that gives some parts one role and the rest of the network another.
+    """Return a rule that assigns one role to some parts and another role to the rest of the network.
 
     Args:
         names: Parts of the network, or paths of its modules.
-        what: Which argument the names are, such as ``fedper: personal``; begins the sentence of a refusal.
-        inside: The role of their tensors.
-        outside: The role of all other tensors.
+        what: Method and argument for error messages, such as ``fedper: personal``.
+        inside: Role of these parts.
+        outside: Role of all other tensors.
 
     Raises:
-        ValueError: The names are no list, or none; the rule itself refuses names that match nothing.
+        ValueError: The names are not a list, or the list is empty. The rule itself raises it for unknown names.
     """
     require_list(names, what)
 
@@ -54,7 +54,7 @@ def modules(
 
 
 def all_but(personal: Sequence[str], *, what: str, role: Role = Role.GLOBAL) -> Rule:
-    """Return the rule that gives all of a network one role but for some parts, which are LOCAL; arguments as above."""
+    """Return a rule that assigns one role to the network, except some LOCAL parts; arguments as in `modules`."""
     require_list(personal, what, least=0)
     return modules(personal, what=what, outside=role) if personal else everything(role)
 
@@ -62,23 +62,29 @@ def all_but(personal: Sequence[str], *, what: str, role: Role = Role.GLOBAL) -> 
 def representation(
     personal: Sequence[str] = ("queries",), *, selection: bool = True, what: str = "fedst: personal"
 ) -> Rule:
-    """Return FedST's rule: a part of the representation stays at home, Eq. (5), the rest is averaged, Eq. (6).
+    """Return FedST's rule: a part of the representation is LOCAL, Eq. (5), the rest is averaged, Eq. (6).
 
-    The network's ``indicator``, which is its site's text, is LOCAL in any case.
+    The network's ``indicator``, the text of the site, is always LOCAL.
+
+    Values of ``personal`` (an empty list makes everything GLOBAL except ``selection``):
+
+        queries                        of the encoder (Table 6); this is FedST
+        norms, keys, values            of the encoder (Table 6)
+        decoder                        with the classifiers (Table 5)
+        decoder_queries                of the temporal layer (Table 5); the paper's decoder has attention, ours has none
+        temporal                       the whole temporal layer (ours)
+        all                            every tensor
+        other names                    parts or modules of the network
 
     Args:
-        personal: What is LOCAL, all else is GLOBAL; none: everything GLOBAL but for ``selection``. Of the encoder
-            (Table 6) ``queries``, which is FedST, ``norms``, ``keys``, ``values``. Of what comes after it (Table 5)
-            ``decoder``, classifiers included, and ``decoder_queries``: the paper's decoder has attention, ours has
-            none, and the temporal layer's queries are taken. Ours: ``temporal``, that whole layer. ``all``: every
-            tensor. Other parts or modules of the network will do, too.
+        personal: LOCAL parts of the representation; the rest is GLOBAL.
         selection: Whether the network that selects channels by the text is LOCAL ("a personalized lightweight
-            network", Section 3.2.2); where a network has none, it says nothing.
-        what: Which argument ``personal`` is; begins the sentence of a refusal.
+            network", Section 3.2.2); ignored if the network has no such part.
+        what: Method and argument for error messages.
 
     Raises:
-        ValueError: ``personal`` is no list, or ``selection`` no truth value; the rule itself refuses names that match
-            nothing.
+        ValueError: ``personal`` is not a list, or ``selection`` is not a boolean. The rule itself raises it for unknown
+            names.
     """
     require_list(personal, what, "queries", least=0)
     true_or_false(what.partition(":")[0], "selection", selection)
@@ -108,7 +114,7 @@ def representation(
 
 
 def _of_representation(network: nn.Module, name: str, what: str) -> frozenset[str]:
-    """Return the paths of the modules that hold what a name of ``personal`` means.
+    """Return the paths of the modules for a name in ``personal``.
 
     Raises:
         ValueError: The network has no such part or module.
@@ -117,11 +123,11 @@ def _of_representation(network: nn.Module, name: str, what: str) -> frozenset[st
     if name in REPRESENTATIONS:
         if missing := [part for part in REPRESENTATIONS[name] if part not in declared]:
             raise ValueError(
-                f"{what} names {name!r}, and {type(network).__name__} declares no part {missing[0]!r}; it has "
+                f"{what} names {name!r}, but {type(network).__name__} has no part {missing[0]!r}; its parts are "
                 f"{', '.join(declared) or 'none'}"
             )
         return resolve(network, REPRESENTATIONS[name], what) if REPRESENTATIONS[name] else frozenset()
     try:
         return resolve(network, [name], what)
     except ValueError as error:
-        raise ValueError(f"{error}; besides, {what} takes {', '.join(REPRESENTATIONS)}") from None
+        raise ValueError(f"{error}; {what} also takes {', '.join(REPRESENTATIONS)}") from None

@@ -1,8 +1,8 @@
-"""Learning rates over all rounds: a warm-up, then constant, a cosine (Loshchilov and Hutter, ICLR 2017, without
-restarts), or a polynomial, as GynSurg has it.
+"""Compute learning-rate schedules over all rounds: warm-up, then constant, cosine or polynomial decay.
 
-A step's multiple is a pure function of its place in the whole federation, so that a resumed run has the same: round,
-and fraction of it, whether rounds are counted in iterations or in epochs. MAE's code counts a place in epochs.
+The cosine follows Loshchilov and Hutter (ICLR 2017, without restarts), the polynomial follows GynSurg. The factor of a
+step is a pure function of its position in the whole federation (round and fraction of the round), so that a resumed run
+has the same learning rates.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import torch
 
 from shared_components.core.training_settings import Training
 
-POWER = 0.9  # of the polynomial
-UNSCHEDULED = "unscheduled"  # of an optimizer's group: the learning rate that the schedule multiplies
+POWER = 0.9  # exponent of the polynomial decay
+UNSCHEDULED = "unscheduled"  # key of an optimizer's group: learning rate before the schedule
 
 Pace = Callable[[float], float]
-"""The multiple of the learning rates at a place of a round, from 0 to 1."""
+"""Function from the position in a round, 0 to 1, to the factor of the learning rates."""
 
 
 def multiple(training: Training, place: float, rounds: int) -> float:
-    """Return the multiple of the learning rates at a place of ``rounds`` rounds, from 0 to their number.
+    """Return the factor of the learning rates at a position ``place`` from 0 to ``rounds``.
 
-    It rises from 0 in a line over the warm-up. The cosine or the polynomial then falls from 1 to
-    least_learning_rate / learning_rate, at the end of the last round.
+    The factor rises linearly from 0 during the warm-up. Cosine and polynomial decay then fall from 1 to
+    least_learning_rate / learning_rate at the end of the last round.
     """
     warmup = min(training.warmup_rounds, rounds)
     if place < warmup:
@@ -40,9 +40,9 @@ def multiple(training: Training, place: float, rounds: int) -> float:
 
 
 def pace_of(training: Training, *, round: int, rounds: int, rate: float | None = None) -> Pace | None:
-    """Return the multiples within one round, from 0; None where the rates never change.
+    """Return the factors within one round (counted from 0), or None if the learning rates never change.
 
-    ``rate`` replaces them by one for the whole round.
+    ``rate`` replaces them by a constant factor for the whole round.
     """
     if rate is not None:
         return lambda fraction: rate
@@ -56,6 +56,6 @@ def _within(training: Training, round: int, rounds: int, fraction: float) -> flo
 
 
 def set_rates(optimizer: torch.optim.Optimizer, times: float) -> None:
-    """Set every group's learning rate to a multiple of what it was without a schedule."""
+    """Set the learning rate of every group to a multiple of its rate without a schedule."""
     for group in optimizer.param_groups:
         group["lr"] = times * group.setdefault(UNSCHEDULED, group["lr"])

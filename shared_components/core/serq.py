@@ -1,14 +1,14 @@
-"""SERQ, the server's part of FedST: what synthetic frames teach the shared model, without their domain.
+"""Implement SERQ, FedST's training at the server: learn from synthetic frames without their domain.
 
 Fang et al., "Spatio-temporal representation decoupling and enhancement for federated instrument segmentation in
-surgical videos", IEEE TMI 2026 (arXiv 2506.23759), Section 3.3. The text at hand has lost the formulas of Eqs. 10 to
-12 and their constants: what stands here is read from the words around them, and every default but the 100 batches of a
-round (Section 4.1) is ours.
+surgical videos", IEEE TMI 2026 (arXiv 2506.23759), Section 3.3. The available text lacks the formulas of Eqs. 10 to 12
+and their constants. This implementation follows the description, and all defaults except the 100 batches per round
+(Section 4.1) are ours.
 
-A frame's representation F (C, h, w) is the encoder's last map, ours. That of the pre-trained model is the instruments'
-and the synthetic domain's together, F_pre = F_ins + D; D (C, h, w) is the learnable descriptor of the domain. Frames
-pass encoder and decoder alone: temporal layer and a site's text ("the RSC module") are ignored. All frames are the
-server's own synthetic ones.
+The representation F (C, h, w) of a frame is the encoder's last feature map (our choice). The pre-trained model's
+representation contains instruments and synthetic domain: F_pre = F_ins + D, with the learnable domain descriptor
+D (C, h, w). Frames pass only through encoder and decoder; the temporal layer and the site's text ("the RSC module") are
+not used. All frames are the server's synthetic frames.
 """
 
 from __future__ import annotations
@@ -38,45 +38,44 @@ from shared_components.core.serq_equations import (
     moving_average,
 )
 
-PRETRAINED, AVERAGE, DESCRIPTOR = "pretrained/", "average", "descriptor"  # in the server's memory
-RATE = 0.1  # of the job's learning rate: at all of it synthetic frames undo what real ones have taught; ours
-COMPARED = 64  # frames at most, of which the report's distances are means
-STILL = 0.002  # a descriptor that moves by less of its length in a round is said to stand still
+PRETRAINED, AVERAGE, DESCRIPTOR = "pretrained/", "average", "descriptor"  # names in the server's memory
+RATE = 0.1  # factor of the job's learning rate (ours): at 1, synthetic frames undo the training on real frames
+COMPARED = 64  # maximum number of frames for the mean distances in the report
+STILL = 0.002  # warn if the descriptor changes by less than this fraction of its length in a round
 
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Quantification:
-    """A method's `server_update`: Section 3.3, on the server's own synthetic frames.
+    """`Server.update` of FedST, Section 3.3, on the server's synthetic frames.
 
-    In a round the global model has been averaged already; then come Eq. 10, Eq. 11 and Eq. 12, each over `batches`
-    augmented batches of its own. The pre-trained model begins, at the first round, as a copy of what the network holds
-    then: the first average in its GLOBAL slices, the start's weights elsewhere. It is trained on the synthetic frames
-    until its score on the server's validation split stops rising (`train_to_best`). (The paper pre-trains before the
-    first round and lets the sites begin with it; here a job's `start` says what they begin with.) It is the
-    server's own, so that slices of every role are trained in it. Both models are trained by the job's AdamW, with
-    its weight decay; the paper says Adam, at a rate of the server's own that is lost. D begins at zero and takes a step
-    of gradient descent on Eq. 11 with each batch, at a rate of its own (`Explicit`).
+    After the aggregation of a round, Eq. 10, Eq. 11 and Eq. 12 follow, each over `batches` augmented batches.
 
-    The memory keeps the pre-trained network, D and the running mean; both models' optimizers go on from round
-    to round.
+    - The pre-trained model is a copy of the network in the first round: the first average in GLOBAL slices, the initial
+      weights elsewhere. It is trained on the synthetic frames with early stopping on the server's validation split
+      (`train_to_best`), in slices of all roles. (The paper pre-trains before the first round, and the sites start from
+      this model; here a job's `start` sets the initial weights.)
+    - Both models are trained with the job's AdamW and weight decay. The paper uses Adam with an unknown learning rate.
+    - D starts at zero and takes a step of gradient descent on Eq. 11 with each batch (`Explicit`).
+
+    The memory contains the pre-trained network, D and the running mean. Both optimizers continue from round to round.
 
     Attributes:
-        batches: Of each of the three in a round; 100 as published.
-        pretraining: Batches of segmentation alone that the copy is trained on, at most, before its first round; all of
-            them where the server's site.yaml has no validation split.
-        average: alpha, the share of earlier rounds in the running mean.
-        descriptor_weight: lambda_1; 0 leaves the term out, and D at zero. Until D has reached its optimum the term
-            pulls all features one way, which takes of their variance: a fifth at 300, nothing at 30.
-        representation_weight: lambda_2; 0 leaves the term out. Distances are means over elements.
-        rate: The server's learning rate in a round, as a multiple of the job's.
-        pretraining_rate: That of the pre-training.
-        descriptor_rate: Share of its distance from the optimum that D takes with each batch; 0 keeps it at zero.
-        who: Begins the sentence of a refusal.
+        batches: Number of batches for each equation in a round; 100 as published.
+        pretraining: Maximum number of batches of pre-training with only the segmentation loss; all are used if the
+            server's site.yaml has no validation split.
+        average: Weight alpha of earlier rounds in the running mean.
+        descriptor_weight: Weight lambda_1; 0 drops the term and keeps D at zero. Until D reaches its optimum, the term
+            shifts all features and reduces their variance: by a fifth at 300, not at all at 30.
+        representation_weight: Weight lambda_2; 0 drops the term. Distances are means over elements.
+        rate: Learning rate at the server, as a factor of the job's.
+        pretraining_rate: Learning rate of pre-training, as a factor of the job's.
+        descriptor_rate: Fraction of the distance to its optimum that D moves with each batch; 0 keeps D at zero.
+        who: Name of the method for error messages.
 
     Raises:
-        ValueError: An argument is out of its range; one sentence.
+        ValueError: An argument is out of range.
     """
 
     batches: int = 100
@@ -103,18 +102,18 @@ class Quantification:
         """Train both models.
 
         Returns:
-            The aggregation with the trained GLOBAL pieces, a report "serq" and, where it pre-trains,
-            "seconds_pretraining"; the losses, weighted as they are minimised.
+            The aggregation with the trained GLOBAL pieces and the report "serq" (and "seconds_pretraining" in the
+            first round), and the weighted losses.
 
         Raises:
-            ValueError: The network has no `encoder` and `decode`, or the memory is of frames of another size.
+            ValueError: The network has no `encoder` and `decode`, or the memory is for frames of another size.
         """
         memory = work.context.memory
         pretrained, partition = _pretrained(work)
         began = time.perf_counter()
         losses, report = ({}, {}) if AVERAGE in memory else self._pretrain(work, pretrained, partition)
         seconds = {"seconds_pretraining": time.perf_counter() - began} if report else {}
-        # Eq. 10, on frames of their own
+        # Eq. 10, on separate batches
         seen, mean = mean_features([work.network, pretrained], work.batches(self.batches))
         _refuse_other_size(memory, seen.shape)
         average = moving_average(memory.get(AVERAGE), seen, share=self.average)
@@ -138,8 +137,8 @@ class Quantification:
         return _returned(work, aggregation, {"serq": report, **seconds}), losses
 
     def _pretrain(self, work: LocalWork, network: nn.Module, partition: Partition) -> tuple[Losses, dict[str, float]]:
-        """Train a network on the server's frames by segmentation alone; return the losses and what is reported."""
-        shown = FramesAlone(network)
+        """Train a network on the server's frames with only the segmentation loss; return the losses and the report."""
+        frames_only = FramesAlone(network)
         objective, metric = Segmentation("pretraining segmentation"), work.context.task.metrics[0]
 
         def train(steps: int) -> Losses:
@@ -149,13 +148,13 @@ class Quantification:
             )  # fmt: skip
 
         done = train_to_best(
-            network, train, lambda: work.validate(shown), metric=metric, budget=self.pretraining,
+            network, train, lambda: work.validate(frames_only), metric=metric, budget=self.pretraining,
             accumulate=work.context.accumulate,
         )  # fmt: skip
         if done.best is None and done.steps:
             _LOG.warning(
-                "%s: the server's site.yaml has no validation split, so that pre-training took all of its %d batches "
-                "and nobody knows how good it is; list videos under 'validation'", self.who, done.steps,
+                "%s: the server's site.yaml has no validation split, so pre-training used all %d batches and has no "
+                "validation score; list videos under 'validation'", self.who, done.steps,
             )  # fmt: skip
         scores = {"pretraining_before": done.before, "pretraining_best": done.best}
         known = {name: value for name, value in scores.items() if value is not None and math.isfinite(value)}
@@ -164,12 +163,12 @@ class Quantification:
 
 @dataclass(frozen=True)
 class FineTuning:
-    """The alternative of the paper's Fig. 5: the averaged model is fine-tuned on the synthetic frames themselves.
+    """Alternative in the paper's Fig. 5: fine-tune the averaged model on the synthetic frames.
 
     Attributes:
-        batches: In a round; 100, as SERQ has.
-        rate: The server's learning rate, as a multiple of the job's.
-        who: Begins the sentence of a refusal.
+        batches: Number of batches per round; 100 as for SERQ.
+        rate: Learning rate at the server, as a factor of the job's.
+        who: Name of the method for error messages.
 
     Raises:
         ValueError: There is less than one batch, or the rate is not above 0.
@@ -184,7 +183,7 @@ class FineTuning:
         between(self.who, "rate", self.rate, 0, ends="(]")
 
     def __call__(self, work: LocalWork, aggregation: Aggregation) -> tuple[Aggregation, Losses]:
-        """Train the GLOBAL slices; returns and errors as those of :class:`Quantification`, without a report."""
+        """Train the GLOBAL slices; results and errors as for :class:`Quantification`, without a report."""
         losses = train_shared(work, Segmentation("global segmentation"), self.batches, rate=self.rate)
         return _returned(work, aggregation, {}), losses
 
@@ -193,22 +192,22 @@ class FineTuning:
 
 
 def check_beforehand(network: nn.Module, batch: Batch, context: Context) -> None:
-    """A method's ``server_check``: refuse before the first round what either update could not train.
+    """Check before the first round that both updates can train; a `Server.check`.
 
     Raises:
-        ValueError: The network has no `encoder` and `decode` or does not take frames of this size, all of them is
-            fixed, or the memory is of frames of another size.
+        ValueError: The network has no `encoder` and `decode`, does not take frames of this size, or is completely
+            fixed; or the memory is for frames of another size.
     """
     _, features = Segmentation("segmentation").with_features(network.eval(), batch, context)
     _refuse_other_size(context.memory, features.shape[1:])
 
 
 def train_shared(work: LocalWork, objective: Objective, iterations: int, *, rate: float = 1.0) -> Losses:
-    """Train the GLOBAL slices of the network; whatever else it holds is bit-equal afterwards, and in every step.
+    """Train the GLOBAL slices of the network; all other slices stay bit-equal in every step.
 
-    What frames alone do not pass has no gradient, and the optimizer leaves it. But the gradient of a tensor of two
-    roles is zero in the rows that are not GLOBAL, which weight decay would shrink, and running statistics move with
-    every forward pass: hence those are put back.
+    Unused layers have no gradient, so the optimizer does not change them. The other slices are restored in every step,
+    because weight decay would shrink the other rows of a tensor with two roles, and running statistics change with
+    every forward pass.
     """
     state = work.network.state_dict()
     held = cut(state, work.partition, Role.MIXED, Role.LOCAL)
@@ -223,7 +222,7 @@ def train_shared(work: LocalWork, objective: Objective, iterations: int, *, rate
 
 
 def _pretrained(work: LocalWork) -> tuple[nn.Module, Partition]:
-    """Return the pre-trained network of the memory, or a copy of the shared one, and a partition that trains it."""
+    """Return the pre-trained network from the memory, or a copy of the shared network, and a partition to train it."""
     network = copy.deepcopy(work.network)
     if stored := below(PRETRAINED, work.context.memory):
         network.load_state_dict(stored)
@@ -231,16 +230,16 @@ def _pretrained(work: LocalWork) -> tuple[nn.Module, Partition]:
 
 
 def _warn(report: dict[str, float], *, round: int) -> None:
-    """Warn of a descriptor that has learnt nothing, or that adds to the distance which it should explain."""
+    """Warn if the descriptor did not change, or if it increases the distance between the models' features."""
     if report["descriptor_moved"] < STILL:
         _LOG.warning(
-            "serq: in round %d the domain descriptor stood still (it moved by %.2g of its length); raise "
-            "descriptor_rate", round, report["descriptor_moved"],
+            "serq: in round %d the domain descriptor changed only by %.2g of its length; raise descriptor_rate",
+            round, report["descriptor_moved"],
         )  # fmt: skip
     if report["distance_square"] >= report["difference_square"]:
         _LOG.warning(
-            "serq: in round %d the domain descriptor explains nothing: with it the two models' features are %.3g apart "
-            "(mean square), without it %.3g; lower descriptor_rate or average",
+            "serq: in round %d the domain descriptor explains nothing: the mean squared distance of the models' "
+            "features is %.3g with it and %.3g without it; lower descriptor_rate or average",
             round, report["distance_square"], report["difference_square"],
         )  # fmt: skip
 
@@ -250,13 +249,13 @@ def _refuse_other_size(memory: State, shape: torch.Size) -> None:
         return
     if memory[DESCRIPTOR].shape != shape:
         raise ValueError(
-            f"serq: the descriptor in the server's memory is {tuple(memory[DESCRIPTOR].shape)}, and the frames now "
-            f"give maps of {tuple(shape)}; give training the height and width of the earlier rounds, or start a new run"
+            f"serq: the descriptor in the server's memory is {tuple(memory[DESCRIPTOR].shape)}, but the frames now "
+            f"give maps of {tuple(shape)}; set training's height and width as in earlier rounds, or start a new run"
         )
 
 
 def _returned(work: LocalWork, aggregation: Aggregation, report: dict[str, Any]) -> Aggregation:
-    """Return the aggregation with the GLOBAL pieces that the network holds now, and more to report."""
+    """Return the aggregation with the network's current GLOBAL pieces and an extended report."""
     shared = cut(work.network.state_dict(), work.partition, Role.GLOBAL)
     models = replace(aggregation.models, shared=shared)
     return replace(aggregation, models=models, report=aggregation.report | report)

@@ -1,6 +1,6 @@
-"""SERQ's equations (Fang et al., Section 3.3), their objectives, and the features that they compare.
+"""Implement the equations and objectives of SERQ (Fang et al., Section 3.3).
 
-:mod:`shared_components.core.serq` uses them, and states what of them is ours.
+:mod:`shared_components.core.serq` uses them and lists the choices that are ours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from shared_components.core.method import Batch, Context, Term
 from shared_components.networks.protocols import encodes
 
-WINDOW = 0.1  # share of a batch in the mean of F_pre that Eq. 11 compares: some twenty batches count; ours
+WINDOW = 0.1  # weight of a batch in the running mean of F_pre for Eq. 11 (ours): about twenty batches count
 
 
 # ---- the equations
@@ -23,30 +23,30 @@ WINDOW = 0.1  # share of a batch in the mean of F_pre that Eq. 11 compares: some
 def moving_average(average: Tensor | None, current: Tensor, *, share: float) -> Tensor:
     """Return the running mean map, Eq. 10: alpha Fbar_(r-1) + (1 - alpha) F_r.
 
-    What is averaged is, ours, the mean over the round's frames, so that frames are compared with frames.
+    F_r is the mean over the round's frames (our choice).
 
     Args:
-        average: Fbar_(r-1), (C, h, w); None in the first round, whose mean is the current one.
-        current: Mean over the round's frames of the global model's representations, (C, h, w).
-        share: alpha.
+        average: Fbar_(r-1), (C, h, w); None in the first round.
+        current: F_r, the mean of the global model's representations over the round's frames, (C, h, w).
+        share: Weight alpha.
     """
     return current if average is None else share * average.to(current) + (1 - share) * current
 
 
 def descriptor_distance(mean: Tensor, drawn: Tensor, descriptor: Tensor, average: Tensor) -> Tensor:
-    """Return the distance in Eq. 11, ||E F_pre - D - Fbar||^2 / N, of the value of a mean and the gradient of a batch.
+    """Return the distance in Eq. 11, ||E F_pre - D - Fbar||^2 / N, with the value of a mean and a batch's gradient.
 
-    With the mean of a batch of B frames in place of E F_pre, as the equation can be read, the distance would also hold
-    a B-th of the features' variance, and to minimise it would flatten them.
+    With a batch mean in place of E F_pre, as the equation can also be read, the distance would contain the features'
+    variance divided by B, and minimising it would flatten the features.
 
     Args:
-        mean: E F_pre over frames other than the batch's, (C, h, w).
-        drawn: F_pre of a batch, (B, C, h, w), whose mean the gradient goes through.
-        descriptor: D, (C, h, w), of N elements.
+        mean: E F_pre over frames of other batches, (C, h, w).
+        drawn: F_pre of a batch, (B, C, h, w); the gradient passes through its mean.
+        descriptor: D, (C, h, w), with N elements.
         average: Fbar, (C, h, w).
     """
     of_batch = drawn.mean(0)  # (B, C, h, w) -> (C, h, w)
-    expected = mean + (of_batch - of_batch.detach())  # the value of E F_pre, the gradient of the batch's mean
+    expected = mean + (of_batch - of_batch.detach())  # value of E F_pre, gradient of the batch mean
     return (expected - descriptor - average).square().mean()
 
 
@@ -56,13 +56,13 @@ def representation_distance(features: Tensor, pretrained: Tensor, descriptor: Te
     Args:
         features: F_g of a batch, (B, C, h, w).
         pretrained: F_pre of the same frames, (B, C, h, w).
-        descriptor: D, (C, h, w), of N elements.
+        descriptor: D, (C, h, w), with N elements.
     """
     return (features - (pretrained - descriptor)).square().mean()
 
 
 def moved(before: Tensor, after: Tensor) -> float:
-    """Return ||after - before|| / ||after||; 0 where both are zero."""
+    """Return ||after - before|| / ||after||, or 0 if both are zero."""
     length = float(after.norm())
     return float((after - before).norm()) / length if length else float(before.norm() > 0)
 
@@ -72,7 +72,7 @@ def moved(before: Tensor, after: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Segmentation:
-    """L_seg: the task's loss of the prediction from a frame alone, as a term of this name."""
+    """Segmentation loss L_seg from single frames, as a term with this name."""
 
     name: str
 
@@ -80,12 +80,12 @@ class Segmentation:
         return self.with_features(network, batch, context)[0]
 
     def with_features(self, network: nn.Module, batch: Batch, context: Context) -> tuple[list[Term], Tensor]:
-        """Return the term, and the representations (B, C, h, w) in float32."""
+        """Return the term and the representations (B, C, h, w) in float32."""
         maps = encodes(network, "serq").encoder(last_frame(batch))
         loss = context.task.loss(encodes(network, "serq").decode(maps), batch)
         if not loss.requires_grad:
             raise ValueError(
-                "serq: training.fixed names all that predicts from a frame alone, so that the server has nothing to "
+                "serq: training.fixed contains all parts that predict from single frames, so the server has nothing to "
                 "train; name fewer parts"
             )
         return [Term(self.name, loss)], maps[-1].float()
@@ -93,15 +93,15 @@ class Segmentation:
 
 @dataclass
 class Explicit:
-    """Eq. 11, of the pre-trained network and D; the global model's mean is fixed.
+    """Objective of Eq. 11 for the pre-trained network and D; the global model's mean is fixed.
 
-    With each batch D takes a step of gradient descent of the learning rate `rate` N / 2: with F_pre and Fbar fixed it
-    comes nearer to its optimum, mean F_pre - Fbar, by that share of the way.
+    With each batch, D takes a step of gradient descent with the learning rate `rate` N / 2. For fixed F_pre and Fbar,
+    this moves D by the fraction `rate` towards its optimum, mean F_pre - Fbar.
 
     Attributes:
         average: Fbar, (C, h, w).
-        weight: lambda_1.
-        rate: Of D, 0 to 1.
+        weight: Weight lambda_1.
+        rate: Step of D, 0 to 1.
         mean: Running mean of F_pre, (C, h, w).
         descriptor: D, (C, h, w).
     """
@@ -117,7 +117,7 @@ class Explicit:
         if self.weight == 0:
             return terms
         distance = descriptor_distance(self.mean, features, self.descriptor, self.average)
-        # E F_pre follows the batches, and D goes down the gradient of Eq. 11
+        # E F_pre follows the batches, and D descends the gradient of Eq. 11
         self.mean = self.mean.lerp(features.detach().mean(0), WINDOW)
         self.descriptor = self.descriptor + self.rate * (self.mean - self.descriptor - self.average)
         return [*terms, Term("descriptor", self.weight * distance)]
@@ -125,7 +125,7 @@ class Explicit:
 
 @dataclass(frozen=True)
 class Representation:
-    """Eq. 12, of the global network; the pre-trained one and D are fixed, dropout off."""
+    """Objective of Eq. 12 for the global network; the pre-trained network (in evaluation mode) and D are fixed."""
 
     pretrained: nn.Module
     descriptor: Tensor
@@ -144,49 +144,49 @@ class Representation:
 
 
 def last_frame(batch: Batch) -> Tensor:
-    """Return the frames that the labels belong to: (B, 3, H, W) of those, or of clips (B, T, 3, H, W)."""
+    """Return the labelled frames (B, 3, H, W): the images, or the last frames of clips (B, T, 3, H, W)."""
     image = batch["image"]
     return image if image.dim() == 4 else image[:, -1]  # (B, T, 3, H, W) -> (B, 3, H, W)
 
 
 @torch.no_grad()
 def representations(network: nn.Module, batch: Batch) -> Tensor:
-    """Return F of a batch, (B, C, h, w) in float32; dropout is off and nothing is differentiated."""
+    """Return F of a batch, (B, C, h, w) in float32, in evaluation mode and without gradients."""
     return encodes(network.eval(), "serq").encoder(last_frame(batch))[-1].float()
 
 
 class FramesAlone(nn.Module):
-    """A network as the server trains it: frames pass encoder and decoder alone."""
+    """Network as trained by the server: only the encoder and the decoder for single frames."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
         self.network = network
 
     def forward(self, image: Tensor) -> Tensor:
-        """Return the outputs of frames (B, 3, H, W), or of the last ones of clips (B, T, 3, H, W)."""
+        """Return the outputs for frames (B, 3, H, W), or for the last frames of clips (B, T, 3, H, W)."""
         network = encodes(self.network, "serq")
         return network.decode(network.encoder(last_frame({"image": image})))
 
 
 def mean_features(networks: Sequence[nn.Module], batches: Iterable[Batch]) -> list[Tensor]:
-    """Return each network's mean of F over all frames of some batches, (C, h, w) in float32, summed in float64."""
+    """Return the mean of F over all frames for each network, (C, h, w) in float32, summed in float64."""
     totals, frames = [torch.zeros((), dtype=torch.float64)] * len(networks), 0
     for batch in batches:
-        found = [representations(network, batch) for network in networks]
+        features = [representations(network, batch) for network in networks]
         # (B, C, h, w) -> (C, h, w)
-        totals = [total.to(F.device) + F.double().sum(0) for total, F in zip(totals, found, strict=True)]
-        frames += len(found[0])
+        totals = [total.to(F.device) + F.double().sum(0) for total, F in zip(totals, features, strict=True)]
+        frames += len(features[0])
     return [(total / frames).float() for total in totals]
 
 
 def compared(
     network: nn.Module, pretrained: nn.Module, descriptor: Tensor, batches: Iterable[Batch]
 ) -> dict[str, float]:
-    """Return what the descriptor explains, in evaluation mode, as means over frames and elements.
+    """Return distances between the models' features with and without the descriptor, in evaluation mode.
 
     Returns:
-        `descriptor_square`, ||D||^2 / N; `difference_square`, ||F_g - F_pre||^2 / N; and `distance_square`, that of
-        Eq. 12, ||F_g - (F_pre - D)||^2 / N.
+        Means over frames and elements: `descriptor_square`, ||D||^2 / N; `difference_square`, ||F_g - F_pre||^2 / N;
+        `distance_square`, ||F_g - (F_pre - D)||^2 / N as in Eq. 12.
     """
     difference, distance, frames = 0.0, 0.0, 0
     for batch in batches:

@@ -1,9 +1,9 @@
-"""The weights that a bundle ships: `models/model.safetensors`, and their card, `models/model.json`.
+"""Read the weights that a bundle ships: `models/model.safetensors`, and their card, `models/model.json`.
 
-Both come from `surgfl ship`. The card's hash is compared whenever the weights are used, so that a file of another
-release, or half of a copy, is never trained from. Where two bundles have the same weights, one holds them, and the
-other's `model.json` says whose they are: `{"same_as": "pvt_fpn"}`. `models/model.pt`, which has the same numbers for
-MONAI's tools, is in the copies that `surgfl bundles --zoo` and `surgfl publish` make.
+`surgfl ship` writes both files. The hash in the card is checked whenever the weights are used, so that a file from
+another release or an incomplete copy is never used. If two bundles share weights, one bundle contains them, and the
+other bundle's `model.json` names it: `{"same_as": "pvt_fpn"}`. `surgfl bundles --zoo` and `surgfl publish` add
+`models/model.pt`, which contains the same numbers for MONAI's tools.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from shared_components.networks.checkpoints import (
 )
 
 MODEL, FACTS = "models/model.safetensors", "models/model.json"
-EXPORTED = "models/model.pt"  # what MONAI's model zoo and exporters expect
+EXPORTED = "models/model.pt"  # file for MONAI's model zoo and exporters
 SAME_AS = "same_as"
-KEEPER = "models/.gitkeep"  # holds the folder where there are no weights
+KEEPER = "models/.gitkeep"  # keeps the folder without weights in git
 
 
 def sha256_of(path: Path) -> str:
@@ -40,25 +40,27 @@ def sha256_of(path: Path) -> str:
 
 
 def shipped_facts(bundle: str, folder: Path | None = None) -> dict[str, Any] | None:
-    """Return the card of a bundle's weights; None where it ships none.
+    """Return the card of a bundle's weights, or None if it ships no weights.
 
-    ``folder`` of bundles is by default the one beside the package.
+    Args:
+        bundle: Name of the bundle.
+        folder: Folder of bundles; by default the folder next to the package.
 
     Raises:
-        CheckpointError: the file is no JSON with the hash of the weights, or with the bundle whose they are.
+        CheckpointError: The card is not valid JSON, or lacks the hash of the weights and the bundle with the weights.
     """
     return _held(bundle, folder)[1]
 
 
 def _held(bundle: str, folder: Path | None) -> tuple[Path, dict[str, Any] | None]:
-    """Return the folder of the bundle that holds a bundle's weights, and their card."""
+    """Return the folder of the bundle that contains a bundle's weights, and their card."""
     root = (folder or bundle_config.bundles_folder()) / bundle
     facts = _card(root / FACTS)
     if facts is not None and isinstance(whose := facts.get(SAME_AS), str) and Path(whose).name == whose:
         root = root.with_name(whose)
         facts = _card(root / FACTS)
     if facts is not None and not isinstance(facts.get("sha256"), str):
-        raise CheckpointError(f"{root / FACTS}: names no 'sha256' of the weights; run `surgfl ship` again")
+        raise CheckpointError(f"{root / FACTS}: has no 'sha256' of the weights; run `surgfl ship` again")
     return root, facts
 
 
@@ -73,46 +75,48 @@ def _card(path: Path) -> dict[str, Any] | None:
 
 
 def shipped_weights(bundle: str, folder: Path | None = None, *, instead: str = "use start: random") -> Path:
-    """Return the file of the weights that a bundle ships; see `verified_weights`."""
+    """Return the file of a bundle's shipped weights; see `verified_weights`."""
     return verified_weights(bundle, folder, instead=instead)[0]
 
 
 def verified_weights(
     bundle: str, folder: Path | None = None, *, instead: str = "use start: random"
 ) -> tuple[Path, str]:
-    """Return the file of the weights that a bundle ships, and its hash, which is the one in `model.json`.
+    """Return the file of a bundle's shipped weights and its hash, after comparison with `model.json`.
 
-    ``folder`` is as in `shipped_facts`; ``instead``, the remedy that the error names.
+    Args:
+        bundle, folder: As in `shipped_facts`.
+        instead: Remedy for the error message.
 
     Raises:
-        CheckpointError: the bundle ships none, or the file is not the card's.
+        CheckpointError: The bundle ships no weights, or the hash differs from the card.
     """
     root, facts = _held(bundle, folder)
     path = root / MODEL
     if facts is None or not path.is_file():
-        shares = f"has the weights of {root.name!r}" if root.name != bundle else "ships no weights"
+        shares = f"uses the weights of {root.name!r}" if root.name != bundle else "ships no weights"
         raise CheckpointError(
             f"bundle {bundle!r} {shares} ({path if facts else root / FACTS} does not exist); "
             f"{instead}, or make some with `surgfl pretrain` and `surgfl ship`"
         )
     refuse_pointer(path)
-    if (found := sha256_of(path)) != facts["sha256"]:
+    if (sha256 := sha256_of(path)) != facts["sha256"]:
         raise CheckpointError(
-            f"{path}: weights whose hash is not the card's ({found[:8]}, and {facts['sha256'][:8]} in model.json); "
-            "take both files from one release"
+            f"{path}: weights with the hash {sha256[:8]}, but model.json has {facts['sha256'][:8]}; take both files "
+            "from the same release"
         )
-    return path, found
+    return path, sha256
 
 
 def exported_state(weights: Path, network: nn.Module) -> dict[str, Tensor]:
-    """Return what `model.pt` holds: every tensor of the network, those of the weights as they are stored.
+    """Return the content of `model.pt`: every tensor of the network, with the stored weights unchanged.
 
-    MONAI's exporters and MONAI Label take no state dict that lacks a name. What no prediction needs and the weights
-    lack (`training_only`) is the given network's (of the bundle's `network_def`, changed in place), in half precision
-    where the weights are.
+    MONAI's exporters and MONAI Label need complete state dicts. Tensors that only training needs (`training_only`) and
+    that the weights lack come from the given network, in half precision if the weights have half precision. The network
+    (the bundle's `network_def`) is changed in place.
 
     Raises:
-        CheckpointError: the weights are of another network.
+        CheckpointError: The weights are for another network.
     """
     stored = stored_weights(weights)
     load_into(network, weights)
@@ -124,105 +128,105 @@ def exported_state(weights: Path, network: nn.Module) -> dict[str, Tensor]:
 
 
 def is_export(exported: Path, weights: Path) -> bool:
-    """Return whether a `model.pt` holds the same tensors, bit for bit, and the same header as the weights.
+    """Return whether a `model.pt` contains the same tensors, bit for bit, and the same header as the weights.
 
     Raises:
-        CheckpointError: a file is damaged.
+        CheckpointError: A file is damaged.
     """
     if not (exported.is_file() and weights.is_file()) or load_metadata(exported) != load_metadata(weights):
         return False
-    found, expected = stored_weights(exported), stored_weights(weights)
+    state, expected = stored_weights(exported), stored_weights(weights)
     return all(
-        name in found and found[name].dtype == value.dtype and torch.equal(found[name], value)
+        name in state and state[name].dtype == value.dtype and torch.equal(state[name], value)
         for name, value in expected.items()
     )
 
 
 def metric_of(facts: Mapping[str, Any]) -> Metric:
-    """Return the metric that a card's scores are read by."""
+    """Return the metric of a card's scores."""
     return Metric.from_json(facts["metric"])
 
 
 def mean_scores(facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the mean of a card's scores over each kind of rendered look: "named look" and "unseen look"."""
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    """Return the mean of a card's scores by kind of rendered look: "named look" and "unseen look"."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
     for record in facts["scores"]:
         if record["where"] != "real":
-            found.setdefault(record["where"], []).append(record)
-    return {where: _mean(records, where, metric_of(facts).name) for where, records in found.items()}
+            groups.setdefault(record["where"], []).append(record)
+    return {where: _mean(records, where, metric_of(facts).name) for where, records in groups.items()}
 
 
 def mean_of_real(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the means of a card's scores over all real sites, one for each choice of classes.
+    """Return the means of a card's scores over all real sites, one for each set of classes.
 
-    Each name has the number of sites that chose the weights.
+    Each name contains the number of sites that were used for model selection.
     """
     chosen = chosen_by(facts)
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    groups: dict[str, list[Mapping[str, Any]]] = {}
     for record in facts["scores"]:
         if record["where"] == "real":
-            found.setdefault(record["classes"] or DASH, []).append(record)
-    means = {classes: _mean(records, "real site", metric_of(facts).name) for classes, records in found.items()}
-    many = {classes: sum(record["name"] in chosen for record in records) for classes, records in found.items()}
-    said = {classes: f" of which {count} chose the weights," * bool(count) for classes, count in many.items()}
-    return [mean | {"name": f"{mean['name']},{said[classes]} {classes}"} for classes, mean in means.items()]
+            groups.setdefault(record["classes"] or DASH, []).append(record)
+    means = {classes: _mean(records, "real site", metric_of(facts).name) for classes, records in groups.items()}
+    many = {classes: sum(record["name"] in chosen for record in records) for classes, records in groups.items()}
+    texts = {classes: f" of which {count} chose the weights," * bool(count) for classes, count in many.items()}
+    return [mean | {"name": f"{mean['name']},{texts[classes]} {classes}"} for classes, mean in means.items()]
 
 
 def steps_text(facts: Mapping[str, Any]) -> str:
-    """Return the steps of a training, and how many its command asks for if it was stopped before its end."""
+    """Return the number of training steps, and the planned number if training stopped early."""
     planned = sum(int(size.rpartition(":")[2]) for size in facts["sizes"])
     of_more = f" of {planned:,}" if facts["steps"] < planned else ""
     return f"{facts['steps']:,}{of_more} steps" + (", stopped early" if of_more else "")
 
 
 def chosen_by(facts: Mapping[str, Any]) -> frozenset[str]:
-    """Return the real sites in a card's scores that chose the weights among the candidates."""
+    """Return the real sites in a card's scores that were used for model selection."""
     real = {record["name"] for record in facts["scores"] if record["where"] == "real"}
     scores = facts.get("choice", {}).get("scores", {})
     return frozenset(real.intersection(*scores.values())) if scores else frozenset()
 
 
 def score_head(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Head the table of `score_rows`."""
+    """Return the head of the table of `score_rows`."""
     metric = metric_of(facts)
     return "Test frames of", "Classes", "Frames", "By class", metric.heading
 
 
 def shown_scores(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return a card's scores as they are shown: named looks, the means of each kind of look, and real sites."""
+    """Return a card's scores for display: named looks, means by kind of look, and real sites."""
     named, real = ([r for r in facts["scores"] if r["where"] == where] for where in ("named look", "real"))
     return [*named, *mean_scores(facts).values(), *real]
 
 
 def score_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return `shown_scores` as rows of text; a star marks sites of `chosen_by`."""
+    """Return `shown_scores` as table rows; a star marks sites of `chosen_by`."""
     chosen = chosen_by(facts)
     rows = [_row(record, metric_of(facts)) for record in shown_scores(facts)]
     return [(name + r" \*" * (name in chosen), *rest) for name, *rest in rows]
 
 
 def track_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return how well objects were followed from a box, as rows: looks, who follows, and the mean IoU by frame.
+    """Return table rows of tracking from a box: looks, network, and mean IoU by frame.
 
-    Of a network that does not, there are none. The last row of each kind of looks counts the objects.
+    There are no rows for networks without tracking. The last row of each kind of look contains the number of objects.
     """
     rows = []
-    for looks, found in facts.get("checks", {}).items():
-        for who, values in found.items() if "objects" in found else ():
-            said = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in values]
-            rows.append((looks, who, *said))
+    for looks, checks in facts.get("checks", {}).items():
+        for who, values in checks.items() if "objects" in checks else ():
+            texts = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in values]
+            rows.append((looks, who, *texts))
     return rows
 
 
 def control_head(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Head the table of `control_rows`."""
+    """Return the head of the table of `control_rows`."""
     return "Test frames of", "Network", *(Metric.from_json(metric).heading for metric in facts["metrics"])
 
 
 def control_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return the trained network beside its controls (`patches.controls`) by every metric, as rows of text.
+    """Return table rows of the trained network and its baselines (`patches.controls`) for every metric.
 
-    Of rendered looks they are means over each kind, of real sites one by one. Weights without controls have no rows.
+    Rendered looks have the mean of each kind; real sites have separate rows. Weights without baselines have no rows.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for record in facts["scores"] if "metrics" in facts else ():
@@ -232,8 +236,8 @@ def control_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
     rows = []
     for name, records in groups.items():
         for who in ("trained", *records[0]["controls"]):
-            found = [record if who == "trained" else record["controls"][who] for record in records]
-            rows.append((name, who, *(_mean_text(found, Metric.from_json(metric)) for metric in facts["metrics"])))
+            scores = [record if who == "trained" else record["controls"][who] for record in records]
+            rows.append((name, who, *(_mean_text(scores, Metric.from_json(metric)) for metric in facts["metrics"])))
     return rows
 
 

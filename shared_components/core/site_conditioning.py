@@ -1,7 +1,7 @@
 """Condition a site's network on untrained inputs, such as its description of the surgery.
 
-A site's own model stays conditioned on that site wherever it is used. A federation's model for hospitals outside is
-conditioned on the site where it is used, as on one more site; a checkpoint's header says which of both it is.
+A site's own model stays conditioned on that site wherever it is used. A model for held-out hospitals is conditioned on
+the site where it is used, as one more site. The header of a checkpoint distinguishes both kinds of model.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from shared_components.data.profile_items import LONGEST_NAME, EncoderName
 from shared_components.data.site import Site, SiteError
 from shared_components.networks.checkpoints import CheckpointError, header_of
 
-MOST_SITES = 10_000  # of a header
+MOST_SITES = 10_000  # maximum number of sites in a header
 TOLD, ARGUMENTS, SITES = "told", "arguments", "sites"  # keys of a header
-# the last bits of an encoder's vector differ from machine to machine
+# the last bits of an encoder's vector differ between machines
 _NEARLY = partial(torch.allclose, rtol=1e-3, atol=1e-5, equal_nan=True)
 _EQUAL = partial(torch.allclose, rtol=0, atol=0, equal_nan=True)
 
 
 def facts_of(site: Site, *, number: int, count: int) -> SiteFacts:
-    """Return what a method may know of a site: the ``number``-th, from 0, of ``count``."""
+    """Return the facts about a site for a method; its index is ``number``, out of ``count`` sites."""
     own = (site.text_vectors, site.text_encoder)
     return SiteFacts(site.text, number, count, *own, dataset=site.dataset, task=site.task, classes=site.classes)
 
@@ -47,24 +47,22 @@ def condition_on_site(
     count: int,
     again: bool = False,
 ) -> str:
-    """Call a method's ``condition_on_site``, if it has one, on a network that holds the weights it works with.
+    """Call a method's ``condition_on_site``, if it has one, on a network with loaded weights.
 
     Args:
-        method: The method of the federation.
-        network: The site's, changed in place.
-        partition: Of the network.
-        site: With text, vectors and encoder.
-        name: The federation's name of the site, which begins a refusal, its site.yaml next.
-        number: The site's number, from 0.
-        count: How many sites there are.
-        again: The LOCAL pieces are those of an earlier round, conditioned on the site already.
+        method: Method of the federation.
+        network, partition: Network of the site, changed in place, and its partition.
+        site: Site with text, vectors and encoder.
+        name: Name of the site in the federation, for error messages.
+        number, count: Index of the site, from 0, and number of sites.
+        again: Whether the LOCAL pieces are from an earlier round and already conditioned on the site.
 
     Returns:
-        The name of the encoder that computed the inputs; empty where nothing compares.
+        Name of the encoder of the inputs; empty if it must not be compared.
 
     Raises:
-        SiteError: The site's text, vectors or encoder cannot be used, are others than in an earlier round, or the
-            method changes what is not LOCAL; one sentence.
+        SiteError: The site's text, vectors or encoder cannot be used or have changed since an earlier round, or the
+            method changes pieces that are not LOCAL.
     """
     if method.local.condition_on_site is None:
         return ""
@@ -79,23 +77,23 @@ def condition_on_site(
         raise SiteError(f"{who}: {error}") from error
     if not is_name(made_by):
         raise SiteError(
-            f"{who}: {method.name} names the encoder {made_by!r:.120}; a name has at most {LONGEST_NAME} characters, "
-            "all of them printable ASCII"
+            f"{who}: {method.name} names the encoder {made_by!r:.120}; use at most {LONGEST_NAME} printable ASCII "
+            "characters"
         )
     if changed := _changed(others, cut(state, partition, *rest), _EQUAL):
         raise SiteError(
-            f"{who}: {method.name} would tell the site's text to {changed}, which is not LOCAL and would leave the site"
+            f"{who}: {method.name} writes the site's text into {changed}, which is not LOCAL and would leave the site"
         )
     if _changed(own, cut(state, partition, Role.LOCAL), _NEARLY):
         raise SiteError(
-            f"{who}: text, text_vectors or text_encoder are not what they were in earlier rounds; restore them to go "
-            "on, or start a new run"
+            f"{who}: text, text_vectors or text_encoder have changed since earlier rounds; restore them or start "
+            "a new run"
         )
     return made_by
 
 
 def is_name(value: Any) -> bool:
-    """Return whether a value has the form of an encoder's name: short and printable; empty stands for none."""
+    """Return whether a value is a valid name of an encoder: short and printable; empty means none."""
     return fits(value, EncoderName)
 
 
@@ -103,18 +101,21 @@ def _changed(before: Pieces, now: Pieces, same: partial[bool]) -> str:
     return next((name for name, value in before.items() if not same(value, now[name])), "")
 
 
-# ---- models of sites that took part, and of those that did not
+# ---- models of training sites and of held-out sites
 
 
 def notes_of_told(encoder: str) -> dict[str, str]:
-    """Return the header's entry of a site's own model, by what `site_conditioning.condition_on_site` returned."""
+    """Return the header's entry for a site's own model, from the result of `condition_on_site`."""
     return {TOLD: encoder} if encoder else {}
 
 
 def notes_of_untold(method: Method, arguments: Mapping[str, Any], sites: int) -> dict[str, str]:
-    """Return the header's entries of a model that knows no site: what it takes to condition it on one.
+    """Return the header's entries for a model for held-out sites, which are needed to condition it later.
 
-    ``arguments`` are the method's, as the job has them; ``sites``, how many took part. Most methods have no entries.
+    Args:
+        method: Method of the federation; most methods have no entries.
+        arguments: Arguments of the method in the job.
+        sites: Number of training sites.
     """
     if method.local.condition_on_site is None:
         return {}
@@ -122,19 +123,18 @@ def notes_of_untold(method: Method, arguments: Mapping[str, Any], sites: int) ->
 
 
 def knows_no_site(notes: Mapping[str, str]) -> bool:
-    """Return whether a header is of a model that is to be conditioned on the site where it is used."""
+    """Return whether a header is for a model that must be conditioned on the site where it is used."""
     return notes.get(TOLD) == ""
 
 
 def describe_site(network: nn.Module, path: Path, site: Site) -> str:
-    """Condition a network that knows no site on one that did not take part; leave any other network as it is.
+    """Condition a model for held-out sites on a site, by method, arguments and number of sites in its header.
 
-    The checkpoint's header has method, arguments and number of sites. Returns the encoder's name; empty where the
-    network was left as it is.
+    Returns the name of the encoder, or an empty text if the network needs no site and is unchanged.
 
     Raises:
         SiteError: The site's text, vectors or encoder cannot be used.
-        CheckpointError: The header names no method that is here.
+        CheckpointError: The header is incomplete or names an unknown method.
     """
     notes = header_of(path)
     if not knows_no_site(notes):
@@ -142,10 +142,10 @@ def describe_site(network: nn.Module, path: Path, site: Site) -> str:
     try:
         method = load_method(notes["method"], **json.loads(notes[ARGUMENTS]))
         partition, sites = partition_network(network, method.partition), int(notes[SITES])
-        between(method.name, SITES, sites, 1, MOST_SITES, whole=True)  # vectors of numbered sites are as long
+        between(method.name, SITES, sites, 1, MOST_SITES, whole=True)  # the length of numbered sites' vectors
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(
-            f"checkpoint {path} knows no site, and its header does not say how to tell it of one ({error}); use the "
+            f"checkpoint {path} needs a site, but its header lacks the settings to condition it ({error}); use the "
             "file that the federation wrote"
         ) from error
     return condition_on_site(method, network, partition, site, name=site.name, number=sites, count=sites + 1)

@@ -1,8 +1,8 @@
-"""Whole videos as streams: a prompted network is shown frame after frame, and keeps a memory of constant size.
+"""Score prompted networks on streams: consecutive frames of a split in one video, with a memory of constant size.
 
-A stream is the frames of a split that follow each other in one video. It begins with the boxes of its first frame,
-made from the truth by the task's evaluation prompts, at which the paper of SurgFed "provides only the first frame's
-bounding box"; a class that this frame lacks is predicted empty from then on, and scored as such.
+A stream begins with the boxes of its first frame, made from the ground truth by the task's evaluation prompts: the
+SurgFed paper "provides only the first frame's bounding box". A class that is absent in the first frame is predicted
+empty in the whole stream, and scored so.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from shared_components.networks.protocols import provides
 
 
 class Prompted(Protocol):
-    """A network that is prompted with boxes, such as `networks.sam2_video.Sam2Clips`, which documents shapes."""
+    """A network with box prompts; `networks.sam2_video.Sam2Clips` documents the shapes."""
 
     takes_boxes: bool
 
     def begin_stream(self, boxes: Tensor | None = None, *, stride: int = 1, padding: str = "first") -> Any:
-        """Return the memory before a stream's first frame, whose boxes are (1, N, 4) or not given."""
+        """Return the memory before the first frame of a stream, with boxes (1, N, 4) or None."""
         ...
 
     def remember(self, image: Tensor, memory: Any, boxes: Tensor | None = None) -> tuple[Tensor, Any]:
-        """Predict the next frame (1, 3, H, W), with new boxes or without; return the outputs and the new memory."""
+        """Predict the next frame (1, 3, H, W), with or without new boxes; return the outputs and the new memory."""
         ...
 
 
 def prompted(network: nn.Module) -> Prompted:
-    """Return a network as `Prompted`; ValueError where it takes no boxes."""
+    """Return the network as `Prompted`, or raise ValueError if it takes no boxes."""
     if not provides(network, Prompted):
         raise ValueError(
-            f"{type(network).__name__} takes no boxes; write prompts: none for it in 'tasks', or choose a bundle whose "
-            "network is prompted, such as surgfed"
+            f"{type(network).__name__} takes no boxes; write prompts: none for it in 'tasks', or choose a bundle with "
+            "box prompts, such as surgfed"
         )
     return network
 
 
 class Tracking(nn.Module):
-    """A prompted network as a network of single frames that remembers the earlier ones of its stream."""
+    """Wrapper that turns a prompted network into a network of single frames with a memory of the stream."""
 
     def __init__(self, network: Prompted, *, padding: str) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Tracking(nn.Module):
         self._memory: Any = None
 
     def begin(self, boxes: Tensor, stride: int) -> None:
-        """Begin a stream with boxes (1, 1, N, 4) on its first frame; ``stride`` frames lie between two of a clip."""
+        """Begin a stream with boxes (1, 1, N, 4) of its first frame; see `stride_of`."""
         self._memory = self._network.begin_stream(boxes[:, 0], stride=stride, padding=self._padding)
 
     def forward(self, image: Tensor, boxes: Tensor | None = None) -> Tensor:
@@ -65,10 +65,10 @@ class Tracking(nn.Module):
 
 
 def streams_of(chosen: Sequence[Sample]) -> list[range]:
-    """Part samples into streams, by their numbers.
+    """Divide samples into streams, as ranges of their numbers.
 
-    A stream begins where another video does, and where a clip shows its own frame alone: at the first frame of a
-    stretch of a video, and at every frame of a site that shows no history.
+    A stream begins with a new video, and with a clip that contains only its own frame: the first frame of a stretch of
+    a video, and every frame of a site without history.
     """
     begins = [
         number
@@ -81,7 +81,7 @@ def streams_of(chosen: Sequence[Sample]) -> list[range]:
 
 
 def unseen_at_first(task: Task, chosen: Sequence[Sample]) -> list[Sample]:
-    """Return the first frames of streams that have no box, so that nothing is followed; none of depth."""
+    """Return the first frames of streams without any box, in which nothing is tracked."""
     if task.prompting is None:
         return []
     firsts = [chosen[stream.start].current for stream in streams_of(chosen)]
@@ -89,9 +89,9 @@ def unseen_at_first(task: Task, chosen: Sequence[Sample]) -> list[Sample]:
 
 
 def stride_of(stream: Sequence[Sample]) -> int:
-    """Return how many frames of a stream lie from one frame of a clip to the next, by the clips' own frames.
+    """Return the number of stream frames from one frame of a clip to the next.
 
-    It is 1 where clips show frames between those of the stream, as with `frame_interval` in site.yaml.
+    It is 1 if clips contain frames between the stream's frames, as with `frame_interval` in site.yaml.
     """
     places = {sample.images[-1]: place for place, sample in enumerate(stream)}
     steps = [place - places.get(s.images[-2], place) for place, s in enumerate(stream) if len(s.images) > 1]
@@ -101,21 +101,22 @@ def stride_of(stream: Sequence[Sample]) -> int:
 def stream_batches(
     task: Task, chosen: Sequence[Sample], read: Callable[[int], Item], prepare: Callable[[Item], Tensor], stream: range
 ) -> Iterator[tuple[Batch, list[Item]]]:
-    """Yield the frames of a stream, each as a batch of one; the first has the "boxes" and the "stride" of the stream.
+    """Yield the frames of a stream, each as a batch of one; the first batch has "boxes" and "stride".
 
     Args:
-        chosen: The samples that ``stream`` numbers.
-        read: Reads a sample by its number.
-        prepare: Makes the network's input (1, 3, H, W) of it.
+        task, chosen: Prompted task and all samples.
+        read: Function that reads a sample by its number.
+        prepare: Function that returns the network's input (1, 3, H, W) for a sample.
+        stream: Numbers of the stream's samples.
     """
     assert task.prompting is not None
     stride = stride_of([chosen[number] for number in stream])
-    shown = set(task.prompting.evaluation.frames(len(stream)))
+    prompted_frames = set(task.prompting.evaluation.frames(len(stream)))
     for place, number in enumerate(stream):
         item = read(number)
         image = prepare(item)
         batch = {"image": image}
-        if place in shown:
+        if place in prompted_frames:
             batch["boxes"] = task.prompting.in_stream(_boxes(task, item, _size(image)), image, number)
         if place == 0:
             batch["stride"] = torch.tensor(stride)
@@ -123,7 +124,7 @@ def stream_batches(
 
 
 def _boxes(task: Task, item: Item, size: tuple[int, int] | None = None) -> Tensor:
-    """Return the boxes (1, 1, N, 4) of a sample's current frame, in pixels of an input of ``size``, or of its own."""
+    """Return the boxes (1, 1, N, 4) of a sample's current frame, in pixels at ``size`` or at its original size."""
     targets = {name: last_target(item, name) for name in maps_of(item.targets)}
     if size is not None:
         targets = {name: resize_target(target, *size) for name, target in targets.items()}

@@ -1,8 +1,7 @@
-"""What is learned at a site: what a label means, the loss, the metrics, and how a prediction is shown.
+"""Define the interface of tasks: labels, loss, metrics and pictures.
 
-A bundle lists the kinds of task that its network can learn and the numbers of their losses (`tasks:` in train.yaml); a
-site names the one that it has (`task:` in site.yaml). One file per kind in ``shared_components/tasks``, found by
-listing.
+A bundle lists the kinds of task that its network can learn, with their settings (`tasks:` in train.yaml). A site names
+its task (`task:` in site.yaml). Each kind is one file in ``shared_components/tasks``.
 """
 
 from __future__ import annotations
@@ -25,26 +24,25 @@ from shared_components.core.prompting import Prompting
 from shared_components.data.samples import PADDINGS, TARGETS_OF, Item, SampleSpec
 from shared_components.data.targets import of_last_frame
 
-MOST_FRAMES, LONGEST_INTERVAL = 1024, 3600  # of a clip; seconds
-FEATURES = "features/"  # begins the names of a batch's features, see `feature_cache`; their order is that of the names
+MOST_FRAMES, LONGEST_INTERVAL = 1024, 3600  # maximum frames of a clip; maximum seconds between two frames
+FEATURES = "features/"  # prefix of a batch's features, see `feature_cache`; they are in the order of their names
 
 Array = np.ndarray
 Batch = Mapping[str, Tensor]
-Answer = Any  # a task's prediction for one sample, at the sample's own size
+Answer = Any  # prediction for one sample, at the sample's size
 Scores = dict[str, Any]  # {metric: {output: value or None, ..., "mean": value or None}, "frames": count, ...}
 
 
 class Task(Protocol):
-    """What every file of ``shared_components/tasks`` builds. Tasks keep no state.
+    """Interface of the tasks in ``shared_components/tasks``, which have no state.
 
     Attributes:
-        card: What is learned; ``make_task(card.kind, numbers, classes=card.outputs)`` builds the task again.
-        metrics: The first selects the best model.
-        spec: What the data must yield.
-        channels: Of the network's last layer.
-        definitions: How each number is defined, written beside the numbers.
-        prompting: How its network is prompted with boxes; None: it is not. With prompts a network is scored on streams
-            of whole videos, see `streams`.
+        card: Identity of the task; ``make_task(card.kind, numbers, classes=card.outputs)`` rebuilds it.
+        metrics: Metrics of the task; the first is for model selection.
+        spec: Requirements for the samples.
+        channels: Number of output channels of the network.
+        definitions: Definition of each metric, saved with the scores.
+        prompting: Settings of box prompts, or None. With prompts, a network is scored on streams, see `streams`.
     """
 
     @property
@@ -61,10 +59,7 @@ class Task(Protocol):
     def prompting(self) -> Prompting | None: ...
 
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Add random inputs to a batch, such as hidden patches, or the boxes of training prompts made from its targets.
-
-        Most tasks add nothing.
-        """
+        """Add random inputs to a batch, such as masked patches or training prompts; most tasks add nothing."""
         ...
 
     def boxes(self, targets: Mapping[str, Tensor]) -> Tensor:
@@ -72,52 +67,52 @@ class Task(Protocol):
         ...
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
-        """Return the network's outputs for a batch, in the task's own terms (logits, millimetres, pixels)."""
+        """Return the network's outputs for a batch in the task's unit (logits, millimetres, pixels)."""
         ...
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the scalar that training minimises."""
+        """Return the scalar training loss."""
         ...
 
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Answer]:
-        """Return one prediction per sample, at the (height, width) asked for."""
+        """Return one prediction per sample, at the given (height, width)."""
         ...
 
     def score(self, answer: Answer, item: Item, *, quick: bool) -> Any:
-        """Score one sample; ``quick`` leaves out what takes long."""
+        """Score one sample; ``quick`` leaves out slow metrics."""
         ...
 
     def rows(self, score: Any) -> list[dict[str, Any]]:
-        """Return one sample's score as rows of a table; a value that is not counted is NaN."""
+        """Return the score of one sample as table rows; NaN marks values that do not count."""
         ...
 
     def summarise(self, scores: Sequence[Any]) -> Scores:
-        """Return the numbers of a record; a metric of ``metrics`` that was not measured is left out."""
+        """Return the summary of all scores, without metrics that were not measured."""
         ...
 
     def per_video(self, scores: Sequence[Any]) -> Mapping[str, Mapping[str, float]]:
-        """Return each video's numbers, where they are what is averaged and compared; else nothing."""
+        """Return the metrics by video if the task averages and compares videos, else an empty mapping."""
         ...
 
     def charts(self, scores: Sequence[Any]) -> Mapping[str, Array]:
-        """Return pictures of all scores by name, such as courses of videos; nothing where there are none."""
+        """Return charts of all scores by name, such as timelines of videos; may be empty."""
         ...
 
     def files(self, answer: Answer, image: Array) -> dict[str, Array]:
-        """Return a prediction as PNGs by the folder that each is of: what it is, and ``overlays`` to look at."""
+        """Return the images of a prediction by output folder; ``overlays`` is for viewing."""
         ...
 
     def visible(self, answer: Answer) -> dict[str, float]:
-        """Return how much of the picture each named thing takes, in percent; nothing where a task names none."""
+        """Return the area of each class in percent of the image; empty for tasks without pixel-wise classes."""
         ...
 
     def sheet(self, answer: Answer, item: Item) -> Sheet:
-        """Draw frame, truth, prediction and errors, as far as there are such."""
+        """Draw frame, truth, prediction and errors, if the task has them."""
         ...
 
 
 def task_kinds() -> list[str]:
-    """List the kinds of task by listing the folder; adding a file there is all that a new kind needs."""
+    """List the kinds of task: one for each file of the folder."""
     import shared_components.tasks as folder
 
     return sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
@@ -127,15 +122,15 @@ def make_task(kind: str, numbers: Mapping[str, Any] | None = None, *, classes: S
     """Build a task.
 
     Args:
-        kind: A file of ``shared_components/tasks``.
-        numbers: Keyword arguments of that file's ``build``.
-        classes: The site's class names, background first; empty where it has none.
+        kind: Name of a file in ``shared_components/tasks``.
+        numbers: Keyword arguments of the file's ``build``.
+        classes: Class names of the site, background first; may be empty.
 
     Raises:
-        ValueError: There is no such kind, or a number is wrong or unknown.
+        ValueError: The kind does not exist, or a setting is wrong or unknown.
     """
     if kind not in task_kinds():
-        raise ValueError(f"task {kind!r} does not exist; there are {', '.join(task_kinds())}")
+        raise ValueError(f"task {kind!r} does not exist; use one of {', '.join(task_kinds())}")
     build = importlib.import_module(f"shared_components.tasks.{kind}").build
     try:
         return build(classes=tuple(classes), **(numbers or {}))
@@ -144,23 +139,27 @@ def make_task(kind: str, numbers: Mapping[str, Any] | None = None, *, classes: S
 
 
 def check_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise ValueError, of one sentence, for kinds and numbers that are wrong whatever site has the task."""
+    """Raise ValueError for kinds and settings that are wrong for every site."""
     for kind, numbers in tasks.items():
         make_task(kind, numbers, classes=("background", "object"))
 
 
 def choose_task(tasks: Mapping[str, Mapping[str, Any]], wanted: str, *, classes: Sequence[str], who: str) -> Task:
-    """Build the task that a site has (``wanted``, by default the bundle's first) and a bundle can learn.
+    """Build the task of a site, if the bundle can learn it.
 
-    ``who`` names the site in the sentence.
+    Args:
+        tasks: Tasks of the bundle with their settings.
+        wanted: Kind of the site's task; empty: the bundle's first task.
+        classes: Class names of the site, background first.
+        who: Name of the site for error messages.
 
     Raises:
-        ValueError: The bundle does not learn this kind.
+        ValueError: The bundle cannot learn this kind of task.
     """
     kind = wanted or next(iter(tasks))
     if kind not in tasks:
         raise ValueError(
-            f"{who}: the task is {kind!r}, and this bundle learns {', '.join(tasks)}; correct 'task' in site.yaml, "
+            f"{who}: the task is {kind!r}, but this bundle learns {', '.join(tasks)}; correct 'task' in site.yaml, "
             "or choose a job with another bundle"
         )
     return make_task(kind, tasks[kind], classes=classes)
@@ -202,17 +201,17 @@ def sample_spec(
 
 
 def outputs_of(network: nn.Module, batch: Batch) -> Tensor:
-    """Run a network on a batch's images, with its boxes and features where it has any."""
+    """Run a network on the images of a batch, and on its boxes and features if there are any."""
     inputs = [batch["image"], *([batch["boxes"]] if "boxes" in batch else [])]
     maps = [value.float() for name, value in sorted(batch.items()) if name.startswith(FEATURES)]
     return network(*inputs, features=tuple(maps)) if maps else network(*inputs)
 
 
 def same_frames(outputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return outputs (N, C, H, W) and targets (N, H, W) of the frames of clips that have both.
+    """Return outputs (N, C, H, W) and targets (N, H, W) of the frames that have both.
 
-    Outputs of clips are (B, T, C, H, W), of the current frame alone (B, C, H, W); targets likewise (B, T, H, W) or
-    (B, H, W). All frames count where both have all, else the current one.
+    Outputs are (B, T, C, H, W) for clips or (B, C, H, W) for the current frame; targets are (B, T, H, W) or (B, H, W).
+    If both contain all frames, all frames are returned, otherwise the current frames.
     """
     if outputs.dim() == 5 and target.dim() == 4:
         return outputs.flatten(0, 1), target.flatten(0, 1)  # (B, T, ...) -> (B*T, ...)
@@ -220,17 +219,17 @@ def same_frames(outputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def current(values: Tensor, dimensions: int) -> Tensor:
-    """Return the current, last frame of clips (B, T, ...), which have one dimension more than pictures."""
+    """Return the current (last) frame of clips (B, T, ...); values with ``dimensions`` axes are returned unchanged."""
     return values[:, -1] if values.dim() > dimensions else values
 
 
 def last_frame(item: Item) -> Array:
-    """Return the frame that a sample's labels belong to: uint8 (H, W, 3)."""
+    """Return the labelled frame of a sample: uint8 (H, W, 3)."""
     return item.images[-1]
 
 
 def last_target(item: Item, name: str) -> Array:
-    """Return that frame's target, by which a sample is scored: every labelled frame is once the last one."""
+    """Return the target of the last frame, on which a sample is scored: each labelled frame is last exactly once."""
     return of_last_frame(name, item.targets[name])
 
 
@@ -243,12 +242,14 @@ def checkpoint_notes(
     size: tuple[int, int],
     network: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
-    """Return the header of a checkpoint, without which its weights cannot be used.
+    """Return the header of a checkpoint, which is required to use its weights.
 
     Args:
-        numbers: The task's, of bundle and job: units of the network's outputs, its clips.
+        bundle, method: Names of the bundle and the method.
+        task: Task of the site.
+        numbers: Settings of the task from bundle and job, such as units of the outputs and clip length.
         size: (height, width) of the network's input.
-        network: Arguments of the network that are not the bundle's own, see `bundle.Bundle.chosen`.
+        network: Arguments of the network that differ from the bundle, see `bundle.Bundle.chosen`.
     """
     card = task.card
     notes = {
@@ -266,30 +267,31 @@ def checkpoint_notes(
 
 
 class OneOutput:
-    """What tasks of one output, without named classes, have in common: a score is a number per metric."""
+    """Base of tasks without named classes, whose score is one number per metric."""
 
     metrics: tuple[Metric, ...]
     prompting: Prompting | None = None
 
     def boxes(self, targets: Mapping[str, Tensor]) -> Tensor:
-        """Return no boxes: a task that prompts its network has its own."""
+        """Raise NotImplementedError: this task has no box prompts."""
         raise NotImplementedError(f"{type(self).__name__} prompts no network")
 
     def rows(self, score: dict[str, float]) -> list[dict[str, float]]:
         return [score]
 
     def summarise(self, scores: Sequence[dict[str, float]]) -> Scores:
-        """Return ``{metric: {"mean": mean or None}, ..., "frames": count}``; NaN is not counted.
+        """Return ``{metric: {"mean": mean or None}, ..., "frames": count}``, without NaN.
 
-        Raises ValueError where there are no frames.
+        Raises:
+            ValueError: There are no frames.
         """
         if not scores:
             raise ValueError("no frames to summarise; the split has no frames")
-        found: Scores = {}
+        means: Scores = {}
         for metric in self.metrics:
             known = [score[metric.name] for score in scores if not math.isnan(score[metric.name])]
-            found[metric.name] = {"mean": math.fsum(known) / len(known) if known else None}
-        return {**found, "frames": len(scores)}
+            means[metric.name] = {"mean": math.fsum(known) / len(known) if known else None}
+        return {**means, "frames": len(scores)}
 
     def per_video(self, scores: Sequence[Any]) -> Mapping[str, Mapping[str, float]]:
         return {}

@@ -1,7 +1,7 @@
-"""A model as its checkpoint's header describes it: the network, the task it has learnt, the size of its input.
+"""Load a trained model as described in its checkpoint's header: network, task and input size.
 
-Public data sets do not name the same classes. A model of shaft, wrist and clasper is scored at a site that labels shaft
-and manipulator, or the instrument alone, by the sum of the probabilities of the classes that become one.
+Public data sets have different classes. A model of shaft, wrist and clasper can be scored at a site that labels shaft
+and manipulator, or only the instrument: the probabilities of merged classes are added.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from shared_components.networks.parts import parts_of
 from shared_components.networks.protocols import provides
 
 logger = logging.getLogger(__name__)
-MOST_SIDE = 4096  # pixels of a side of a network's input by a checkpoint's header
-MOST_CONSTANTS = 2**26  # constants of a network that its checkpoint lacks, such as positions
+MOST_SIDE = 4096  # maximum side of a network's input in a header, in pixels
+MOST_CONSTANTS = 2**26  # maximum number of constants that a checkpoint lacks, such as positions
 
 
 class Rebuildable(Protocol):
-    """A network that can be built anew with another last layer."""
+    """A network that can be rebuilt with another number of output channels."""
 
     def with_classes(self, out_channels: int) -> nn.Module:
-        """Return a fresh network that differs in the channels of its last layer alone."""
+        """Return a new network that differs only in its number of output channels."""
         ...
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A network with its weights, what it has learnt, the (height, width) of its input, and how sure it may be."""
+    """A trained network with its task, the (height, width) of its input, and its calibration."""
 
     network: nn.Module
     task: Task
@@ -56,17 +56,18 @@ class Trained:
 
 
 def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Trained:
-    """Build what a checkpoint's header describes.
+    """Load a model as described in a checkpoint's header.
 
     Args:
-        path: The checkpoint.
-        bundle: Its network, numbers and size are the defaults of what the header lacks.
-        site: Where it is used, see `told_as_asked`.
+        path: Checkpoint.
+        bundle: Bundle with the defaults for values that the header lacks.
+        site: Site where the model is used, see `told_as_asked`.
 
     Raises:
-        CheckpointError: It is missing, damaged, of another network or no kind of task; or its calibration is damaged.
+        CheckpointError: The checkpoint is missing, damaged, for another network or an unknown task; or the calibration
+            is damaged.
         SiteError: The site's text cannot be used.
-        ValueError: There is no such bundle.
+        ValueError: The bundle does not exist.
     """
     notes = header_of(path)
     known = load_bundle(_own_bundle(notes, bundle))
@@ -80,59 +81,59 @@ def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Traine
 def open_trained(
     model: Path | None, *, bundle: str, site: Path | None = None, instead: str = "name a checkpoint"
 ) -> tuple[Path, Trained]:
-    """Return the path and the model of a checkpoint, or of the weights that a bundle ships.
+    """Return the path and the model of a checkpoint, or of the weights that a bundle ships; errors as `load_trained`.
 
     Args:
-        model: The checkpoint; None: the bundle's own.
-        bundle: As of `load_trained`, whose errors are raised.
-        site: site.yaml of where it is used.
-        instead: What to do where the bundle ships none, for the error.
+        model: Checkpoint; None: the bundle's shipped weights.
+        bundle: Bundle, see `load_trained`.
+        site: site.yaml of the site where the model is used.
+        instead: Remedy for the error message if the bundle ships no weights.
     """
-    load_bundle(bundle)  # refuses an unknown name
+    load_bundle(bundle)  # raises for an unknown name
     path = model or shipped_weights(bundle, instead=instead)
     return path, load_trained(path, bundle=bundle, site=load_site(site) if site else None)
 
 
 def input_size(notes: Mapping[str, str], height: int, width: int) -> tuple[int, int]:
-    """Return the (height, width) that a model was trained at; the given ones where its header has none.
+    """Return the (height, width) of a model's training; the given values if the header lacks them.
 
     Raises:
-        CheckpointError: One of the header's is no whole number from 1 to `MOST_SIDE`.
+        CheckpointError: A value in the header is not a whole number from 1 to `MOST_SIDE`.
     """
     sizes = []
     for name, given in (("height", height), ("width", width)):
-        said = notes.get(name)
-        if said is not None and not (
-            said.isascii() and said.isdecimal() and 1 <= int(said[:9]) and int(said[:99]) <= MOST_SIDE
+        text = notes.get(name)
+        if text is not None and not (
+            text.isascii() and text.isdecimal() and 1 <= int(text[:9]) and int(text[:99]) <= MOST_SIDE
         ):
             raise CheckpointError(
-                f"checkpoint: its header's {name} is {said!r:.80}, which is no number of pixels; save it again"
+                f"checkpoint: its header's {name} is {text!r:.80}, not a number of pixels; save it again"
             )
-        sizes.append(given if said is None else int(said))
+        sizes.append(given if text is None else int(text))
     return sizes[0], sizes[1]
 
 
 def network_of(definition: Rebuildable, path: Path, *, bundle: str, channels: int | None = None) -> nn.Module:
-    """Return the network that a checkpoint is of, with its weights.
+    """Return the network of a checkpoint, with its weights.
 
     Args:
-        definition: The network of `bundle`, taken unless the header names another bundle or other arguments.
-        path: The checkpoint.
-        bundle: Whose definition this is.
-        channels: Of the last layer; None: as many as the checkpoint has, or as its header names outputs.
+        definition: Network of `bundle`, used unless the header names another bundle or other arguments.
+        path: Checkpoint.
+        bundle: Bundle of the definition.
+        channels: Number of output channels; None: the number in the checkpoint, or of outputs in its header.
 
     Raises:
-        CheckpointError: It is missing, damaged, or of another network or number of channels.
+        CheckpointError: The checkpoint is missing, damaged, for another network or another number of channels.
     """
     named, state = header_of(path).get("bundle", bundle), load_weights(path)
     try:
         build = _builder(definition, path, bundle)
         with without_memory():  # a file's header may name a network of any size
             network = build(None)
-            if channels is None and (found := channels_of(network, state)) != channels_of(
+            if channels is None and (stored := channels_of(network, state)) != channels_of(
                 network, network.state_dict()
             ):
-                channels = found
+                channels = stored
             channels = channels or len(_outputs_of(header_of(path))) or None
             network = build(channels)
         tensors_of(network, state, path)
@@ -140,82 +141,82 @@ def network_of(definition: Rebuildable, path: Path, *, bundle: str, channels: in
         network = build(channels)
         load_into(network, path)
     except ValueError as error:
-        said = str(error) if isinstance(error, CheckpointError) else f"checkpoint {path}: {error}"
+        text = str(error) if isinstance(error, CheckpointError) else f"checkpoint {path}: {error}"
         if named not in bundle_names():
-            said += f"; it is of bundle {named!r:.80}, which is not among those here ({', '.join(bundle_names())})"
-        raise CheckpointError(said) from None
+            text += f"; its bundle {named!r:.80} is not installed, only {', '.join(bundle_names())}"
+        raise CheckpointError(text) from None
     return network
 
 
 def _check_size(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
-    """Refuse a network that has many more numbers than its file: constants that are computed when it is built."""
+    """Refuse a network with many more numbers than its file, such as constants computed when it is built."""
     given, built = sum(value.numel() for value in state.values()), numbers_in(network)
     if built > given + MOST_CONSTANTS:
         raise CheckpointError(
-            f"checkpoint {path} has {given} numbers, and its header describes a network of {built}; save it again"
+            f"checkpoint {path} has {given} numbers, but its header describes a network of {built}; save it again"
         )
 
 
 def chosen_for(path: Path | None) -> Mapping[str, Any]:
-    """Return the arguments of a checkpoint's network that are not its bundle's; empty for most.
+    """Return the arguments of a checkpoint's network that differ from its bundle; usually empty.
 
     Raises:
-        CheckpointError: The header's are no JSON. `bundle.load_bundle` checks the arguments.
+        CheckpointError: The arguments in the header are not JSON; `bundle.load_bundle` checks their values.
     """
-    said = header_of(path).get("network", "{}")
+    arguments = header_of(path).get("network", "{}")
     try:
-        return json.loads(said)
+        return json.loads(arguments)
     except (ValueError, RecursionError):
         raise CheckpointError(
-            f"checkpoint {path}: its header's network is {said!r:.80}, which is no JSON; save it again"
+            f"checkpoint {path}: its header's network is {arguments!r:.80}, not JSON; save it again"
         ) from None
 
 
 def _builder(definition: Rebuildable, path: Path, bundle: str) -> Callable[[int | None], nn.Module]:
-    """Return what builds the checkpoint's network with a number of channels; None: as the network has them itself."""
+    """Return a function that builds the checkpoint's network with a number of output channels (None: the default)."""
     named, chosen = _own_bundle(header_of(path), bundle), chosen_for(path)
     if named == bundle and chosen == {}:
         return lambda channels: definition.with_classes(channels) if channels else cast(nn.Module, definition)
     if named != bundle:
-        logger.info("checkpoint %s is of bundle %s: that bundle's network is built", path, named)
+        logger.info("checkpoint %s is from bundle %s: its network is built", path, named)
     if chosen:
-        logger.info("checkpoint %s is of a network with %s, which is built", path, shown(chosen))
+        logger.info("checkpoint %s has a network with %s, which is built", path, shown(chosen))
     known = load_bundle(named, network=chosen).network
     return lambda channels: build_network(known, **({"out_channels": channels} if channels else {}))
 
 
 def told_as_asked(network: nn.Module, path: Path, site: Site | None) -> nn.Module:
-    """Condition a network that knows no site on the one that a person names; return it (`describe_site`).
+    """Condition a network for held-out sites on the given site, and return it (`describe_site`).
 
-    Without a site such a model uses the mean of its sites' inputs, and a warning is logged.
+    Without a site, such a model uses the mean of its training sites' inputs, and a warning is logged.
 
     Raises:
         SiteError: The site's text, vectors or encoder cannot be used.
-        CheckpointError: A site is named in vain, or the header names no method that is here.
+        CheckpointError: The model takes no site, or the header names an unknown method.
     """
     unconditioned = knows_no_site(header_of(path))
     if site is not None and not unconditioned:
         raise CheckpointError(
-            f"checkpoint {path} is told of no site, or has been told of its own; leave {site.path} out"
+            f"checkpoint {path} needs no site, or already contains its own site; leave {site.path} out"
         )
     if site is not None:
         describe_site(network, path, site)
     elif unconditioned:
         logger.warning(
-            "checkpoint %s is a federation's model for other hospitals, told the mean of its sites' texts; name the "
-            "site.yaml of the site where it is used, and it is told that site's own",
+            "checkpoint %s is a model for held-out hospitals and uses the mean of its training sites' texts; give the "
+            "site.yaml of the hospital where it is used",
             path,
         )
     return network
 
 
 def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Task:
-    """Build the task of a checkpoint's header; where it has none, segmentation.
+    """Build the task in a checkpoint's header; the default is segmentation.
 
-    ``tasks`` has numbers by kind for what the header lacks; without class names the network's outputs are counted.
+    ``tasks`` contains default settings by kind. Without class names, classes are the numbers of the network's outputs.
 
     Raises:
-        CheckpointError: There is no such kind of task.
+        CheckpointError: The kind of task does not exist.
     """
     notes = header_of(path)
     kind = notes.get("task", "segmentation")
@@ -229,10 +230,10 @@ def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Tas
 
 
 def with_learnt_numbers(own: Mapping[str, Any] | None, notes: Mapping[str, str], kind: str) -> dict[str, Any]:
-    """Return a task's numbers, replaced by those of a checkpoint's header.
+    """Return a task's settings, updated with the settings in a checkpoint's header.
 
     Raises:
-        CheckpointError: The header's are no mapping in JSON.
+        CheckpointError: The settings in the header are not a JSON object.
     """
     numbers = dict(own or {})
     if kind != notes.get("task"):
@@ -241,23 +242,23 @@ def with_learnt_numbers(own: Mapping[str, Any] | None, notes: Mapping[str, str],
         learnt = dict(json.loads(notes.get("numbers", "{}")))
     except (TypeError, ValueError, RecursionError):
         raise CheckpointError(
-            f"the checkpoint's header says of its task's numbers {notes['numbers']!r:.80}, which is no mapping in "
-            "JSON; save it again"
+            f"the checkpoint's header has the task settings {notes['numbers']!r:.80}, which are not a JSON object; "
+            "save it again"
         ) from None
     if changed := {name: value for name, value in learnt.items() if numbers.get(name) != value}:
-        logger.info("tasks: %s: the checkpoint has learnt with %s, which counts", kind, changed)
+        logger.info("tasks: %s: uses the checkpoint's settings %s", kind, changed)
     return numbers | learnt
 
 
 def channels_of(network: nn.Module, state: Mapping[str, Tensor]) -> int | None:
-    """Return how many channels the last layer has in a state of the network; None where it is not there."""
-    found = (state.get(f"{head}.weight") for head in parts_of(network).get("head", ()))
-    return next((len(weight) for weight in found if weight is not None and weight.dim()), None)
+    """Return the number of output channels in a state of the network, or None if the output layer is missing."""
+    weights = (state.get(f"{head}.weight") for head in parts_of(network).get("head", ()))
+    return next((len(weight) for weight in weights if weight is not None and weight.dim()), None)
 
 
 def _outputs_of(notes: Mapping[str, str]) -> list[str]:
-    """Return the outputs that a header names; SAM2's weights, which have none per class, do not show their number."""
-    outputs = notes.get("outputs") or notes.get("classes", "")  # headers of older versions have these alone
+    """Return the names of outputs in a header; SAM2's weights have no output layer per class to count."""
+    outputs = notes.get("outputs") or notes.get("classes", "")  # older versions have only these
     return [name for name in outputs.split(",") if name]
 
 
@@ -267,14 +268,14 @@ def _own_bundle(notes: Mapping[str, str], otherwise: str) -> str:
 
 
 def merged_logits(logits: Tensor, ids: Sequence[int]) -> Tensor:
-    """Merge classes so that their probabilities add: the softmax of the result is the sum of theirs.
+    """Merge classes so that their softmax probabilities add up.
 
     Args:
         logits: (B, C, H, W).
-        ids: The new id of each of the C classes; every number from 0 to the largest, K - 1, occurs.
+        ids: New id of each of the C classes; every id from 0 to K - 1 occurs.
 
     Returns:
-        (B, K, H, W): the logarithm of the sum of exponentials of the classes that become one.
+        (B, K, H, W): log-sum-exp of the merged classes.
     """
     members = [[old for old, new in enumerate(ids) if new == one] for one in range(max(ids) + 1)]
     # (B, C, H, W) -> K times (B, group, H, W) -> K times (B, H, W) -> (B, K, H, W)
@@ -282,10 +283,10 @@ def merged_logits(logits: Tensor, ids: Sequence[int]) -> Tensor:
 
 
 class MergedClasses(nn.Module):
-    """A segmentation network of logits (B, C, H, W), read in coarser classes than the C that it has learnt.
+    """Segmentation network with logits (B, C, H, W), converted to coarser classes.
 
     Raises:
-        ValueError: The classes learnt cannot be merged to those wanted.
+        ValueError: The learnt classes cannot be merged to the wanted classes.
     """
 
     def __init__(self, network: nn.Module, learnt: Sequence[str], wanted: Sequence[str]) -> None:
@@ -293,8 +294,8 @@ class MergedClasses(nn.Module):
         ids = coarser_ids(learnt, wanted)
         if ids is None:
             raise ValueError(
-                f"a model of the classes {', '.join(learnt)} cannot be read as one of {', '.join(wanted)}; "
-                "classes can be merged, and not told apart"
+                f"a model of the classes {', '.join(learnt)} cannot predict {', '.join(wanted)}; classes can be "
+                "merged but not divided; use another model or classes"
             )
         self.network = network
         self.ids = ids
@@ -308,10 +309,9 @@ class MergedClasses(nn.Module):
 
 
 def read_as(network: nn.Module, learnt: Sequence[str], wanted: Sequence[str]) -> nn.Module:
-    """Return a network of the classes wanted; errors as of `MergedClasses`.
+    """Return a network with the wanted classes; errors as in `MergedClasses`.
 
-    It is the network itself where it has learnt just these, or follows boxes: then it has no classes of its own, and a
-    box of a coarser class tells it what that class is.
+    The network is returned unchanged if it has these classes, or if it takes boxes: boxes define its classes.
     """
     same = tuple(learnt) == tuple(wanted) or provides(network, Prompted)
     return network if same else MergedClasses(network, learnt, wanted)

@@ -1,9 +1,9 @@
-"""Local training of one site: the step that bundles and federations share, and a round of such steps.
+"""Train a network at one site: the training step of bundles and federations, and a round of steps.
 
-A bundle runs `train_step` inside MONAI's SupervisedTrainer; a federation's executor runs it in
-`local_iterations`, which imports nothing but torch (a simulator starts a process per task, and MONAI costs
-five seconds to import). A test proves both give equal bits. `check_network` refuses a network that does not fit task
-and method, `check_answers` one of another library that does not do what a task asks for.
+A bundle runs `train_step` inside MONAI's SupervisedTrainer. A federation runs it in `local_iterations`, which imports
+only torch, because a simulator starts a process per task and importing MONAI takes five seconds. A test proves that
+both give equal bits. `check_network` and `check_answers` refuse networks that do not
+fit the task and the method.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from shared_components.networks.parts import trained_parameters
 from shared_components.networks.protocols import require
 
 REMEDY = "lower learning_rate, or check the labels and, where the start is random, for frames that are all black"
-"""What to do about losses or weights that are not finite."""
+"""Remedy for losses or weights that are not finite, for error messages."""
 
 
 def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimizer:
-    """Return AdamW (PFedSIS, Section IV-B) or SGD over every parameter that is trained.
+    """Return AdamW (PFedSIS, Section IV-B) or SGD over all trained parameters.
 
     Raises:
         ValueError: See `parameter_groups.parameter_groups`.
@@ -50,11 +50,11 @@ def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimi
 def make_context(
     training: Training, task: Task, *, round: int, site: int, rounds: int, rate: float | None = None, **known: Any
 ) -> Context:
-    """Return the context of one of ``rounds`` rounds and seed torch with it.
+    """Return the context of one of ``rounds`` rounds, and seed torch.
 
-    ``rate`` is a multiple of the learning rates that replaces their schedule in this round, see `Local.rates`.
-    All randomness of a round (batches, dropout, styles) follows from (seed, site's number, round): a round is the same
-    in any process, whenever it is run again.
+    ``rate`` is a factor of the learning rates that replaces their schedule in this round, see `Local.rates`. All
+    randomness of a round (batches, dropout, styles) depends only on (seed, index of the site, round), so that a round
+    can be repeated in any process.
     """
     seed = round_seed(training.seed, site, round)
     torch.manual_seed(seed)
@@ -72,7 +72,7 @@ def make_context(
 
 
 def round_seed(seed: int, site: int, round: int) -> int:
-    """Mix the three numbers into one 63-bit seed (a fixed polynomial, the same on every machine)."""
+    """Mix three numbers into a 63-bit seed, by a fixed polynomial that is the same on every machine."""
     value = seed
     for number in (site, round):
         value = (value * 6_364_136_223_846_793_005 + number + 1_442_695_040_888_963_407) % 2**63
@@ -88,10 +88,10 @@ def train_step(
     partition: Partition,
     objective: Objective | None = None,
 ) -> Losses:
-    """Take one optimizer step on one batch, with the method's objective unless another is given.
+    """Take one optimizer step on one batch, by default with the method's objective.
 
-    The context's precision is that of the forward pass and the losses; gradients and weights stay float32. Where it
-    accumulates, only every n-th batch ends in a step, by the mean gradient of the n.
+    The forward pass and the losses have the context's precision; gradients and weights are float32. With gradient
+    accumulation, only every n-th batch ends with a step, with the mean gradient of n batches.
 
     Returns:
         The loss terms by name.
@@ -121,9 +121,9 @@ def train_step(
 
 
 def _gathered(network: nn.Module, context: Context) -> bool:
-    """Add the gradients to those of earlier batches; at every n-th batch set their mean and return True.
+    """Accumulate gradients; at every n-th batch, set the mean gradients and return True.
 
-    What a round leaves over is dropped with its context.
+    Gradients left over at the end of a round are dropped with its context.
     """
     trained, sums = trained_parameters(network), context.gathered
     for name, parameter in trained.items():
@@ -145,9 +145,9 @@ def local_iterations(
     partition: Partition,
     objective: Objective | None = None,
 ) -> Losses:
-    """Train on every batch in turn, count the steps in the context, and return the mean of each loss term.
+    """Train on each batch, count the steps in the context, and return the mean of each loss term.
 
-    A term that only some steps have (FedRep trains its head first) is averaged over those.
+    A term that occurs only in some steps (FedRep trains its head first) is averaged over these steps.
     """
     train_mode(network, partition)
     context.gathered.clear()
@@ -165,7 +165,7 @@ def local_iterations(
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Flatten an optimizer's per-parameter state to named tensors that safetensors can hold."""
+    """Flatten the per-parameter state of an optimizer to named tensors for safetensors."""
     return {
         f"{index}/{key}": value.detach().cpu().clone()
         for index, slots in optimizer.state_dict()["state"].items()
@@ -174,7 +174,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Undo :func:`optimizer_tensors`; hyper-parameters stay those of the optimizer given."""
+    """Undo :func:`optimizer_tensors`; the optimizer keeps its hyper-parameters."""
     state: dict[int, dict[str, Tensor]] = defaultdict(dict)
     for name, value in tensors.items():
         index, _, key = name.partition("/")
@@ -183,7 +183,7 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Te
 
 
 def unfit(method: Method, network: nn.Module) -> str:
-    """Return why a method does not fit a network, whatever the task; empty where it fits."""
+    """Return the reason why a method does not fit a network for any task, or an empty text if it fits."""
     try:
         if method.requires.network is not None:
             require(network, method.requires.network, method.name)
@@ -194,23 +194,23 @@ def unfit(method: Method, network: nn.Module) -> str:
 
 
 def check_network(network: nn.Module, method: Method, task: Task) -> None:
-    """Raise ValueError where a network does not take the task's clips, or is not what the method requires."""
+    """Raise ValueError if a network does not support the task's clips or the method's requirements."""
     check_frames(network, task)
     if method.requires.network is not None:
         require(network, method.requires.network, method.name)
 
 
-MAPS = ("segmentation", "depth", "reconstruction")  # kinds of task whose outputs are maps of the frame's size
+MAPS = ("segmentation", "depth", "reconstruction")  # kinds of task with outputs of the frame's size
 
 
 def check_answers(network: nn.Module, task: Task, size: tuple[int, int]) -> None:
-    """Run another library's network once at (height, width); ValueError where a task could not use its outputs."""
+    """Run another library's network once at (height, width); raise ValueError if its outputs do not fit the task."""
     maps = task.card.kind in MAPS
     check_outputs(network, channels=task.channels, size=size, frames=task.spec.frames, maps=maps)
 
 
 def check_frames(network: nn.Module, task: Task) -> None:
-    """Raise ValueError where the task's samples are clips or prompted, and the network takes no such ones."""
+    """Raise ValueError if the task has clips or box prompts that the network does not support."""
     if task.prompting is not None:
         prompted(network)
     kind, frames = type(network).__name__, task.spec.frames

@@ -1,8 +1,8 @@
-"""Metrics of labels per frame and per video: average precision, accuracy, precision, recall, F1, cost of grades.
+"""Compute classification metrics of frames and videos: average precision, accuracy, precision, recall, F1, cost.
 
-Scores of frames are computed per video, and then averaged over videos: a long video counts as a short one. What a video
-does not have is not counted in it (NaN), whatever version of another library would say. Spreads are population standard
-deviations.
+Scores are computed per video and then averaged over videos, so that long and short videos have the same weight. Classes
+that are absent in a video do not count in it (NaN), independent of other libraries' versions. Standard deviations are
+of the population.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ Array = np.ndarray
 
 
 def average_precision(scores: Array, truth: Array) -> float:
-    """Return the area below the precision-recall steps, sum of (R_n - R_(n-1)) P_n, of one class.
+    """Return the average precision of one class: the sum of (R_n - R_(n-1)) P_n.
 
     Args:
-        scores: (N,) finite numbers, higher is surer; equal ones are one threshold.
+        scores: (N,) finite numbers; equal scores are one threshold.
         truth: (N,) bool.
 
     Returns:
-        In [0, 1]; NaN where no truth is positive.
+        A number in [0, 1], or NaN if no truth is positive.
     """
     if not truth.any():
         return float("nan")
     order = np.argsort(-scores, kind="stable")
-    last = np.flatnonzero(np.diff(scores[order], append=np.inf))  # of each run of equal scores
+    last = np.flatnonzero(np.diff(scores[order], append=np.inf))  # last index of each run of equal scores
     hits = np.cumsum(truth[order].astype(np.int64))[last]
     gained = np.diff(hits, prepend=0) / hits[-1]
     return float(np.sum(gained * hits / (last + 1)))
 
 
 def average_precisions(scores: Array, truth: Array) -> Array:
-    """Return the average precision of each class of one video, NaN for those it does not have.
+    """Return the average precision of each class in one video, NaN for absent classes.
 
     Args:
-        scores: (N, C), of N frames.
+        scores: (N, C) for N frames.
         truth: (N, C) bool.
 
     Returns:
@@ -47,41 +47,41 @@ def average_precisions(scores: Array, truth: Array) -> Array:
 
 
 def component_scores(values: Array, of_each: Sequence[int]) -> Array:
-    """Return scores or truth (N, K) of components: the largest of the triplets (N, C) that have each.
+    """Return scores or truth (N, K) of components: the maximum over the triplets (N, C) with each component.
 
-    `of_each` is each triplet's component, 0..K-1, see `triplets.component_of`.
+    `of_each` contains the component of each triplet, 0..K-1, see `triplets.component_of`.
     """
     ids = np.asarray(of_each)
     return np.stack([values[:, ids == k].max(1) for k in range(ids.max() + 1)], 1)
 
 
 def confusion(prediction: Array, truth: Array, classes: int) -> Array:
-    """Count (C, C) int64: rows are the true classes, columns the predicted ones; both (N,) ids in 0..C-1."""
+    """Return the confusion matrix (C, C) int64 of ids (N,) in 0..C-1: rows are true classes, columns predictions."""
     counts = np.bincount(truth.astype(np.int64) * classes + prediction.astype(np.int64), minlength=classes**2)
     return counts.reshape(classes, classes)  # (C * C,) -> (C, C)
 
 
 def recalls(counts: Array) -> Array:
-    """Return each true class's share that was found, (C,) in [0, 1]; NaN for a class that does not occur."""
+    """Return the recall of each class, (C,) in [0, 1]; NaN for absent classes."""
     return _share(np.diagonal(counts), counts.sum(1))
 
 
 def precisions(counts: Array) -> Array:
-    """Return each class's share of right predictions, (C,) in [0, 1].
+    """Return the precision of each class, (C,) in [0, 1].
 
-    A class that occurs and is never predicted has 0, one that does not occur NaN.
+    It is 0 for a present class that is never predicted, and NaN for an absent class.
     """
-    right, said, true = np.diagonal(counts), counts.sum(0), counts.sum(1)
-    return np.where(true > 0, right / np.maximum(said, 1), np.nan)
+    correct, predicted, true = np.diagonal(counts), counts.sum(0), counts.sum(1)
+    return np.where(true > 0, correct / np.maximum(predicted, 1), np.nan)
 
 
 def f1_scores(counts: Array) -> Array:
-    """Return 2 TP / (2 TP + FP + FN) of each class, (C,); NaN where it neither occurs nor is predicted."""
+    """Return 2 TP / (2 TP + FP + FN) of each class, (C,); NaN if the class is absent and never predicted."""
     return _share(2 * np.diagonal(counts), counts.sum(0) + counts.sum(1))
 
 
 def harmonic(precision: float, recall: float) -> float:
-    """Return the harmonic mean, the F1 of a mean precision and a mean recall; 0 where both are."""
+    """Return the harmonic mean of a mean precision and a mean recall (F1); 0 if both are 0."""
     both = precision + recall
     return 2 * precision * recall / both if both > 0 else both
 
@@ -90,7 +90,7 @@ def phase_scores(prediction: Array, truth: Array, classes: int) -> dict[str, flo
     """Score the frames of one video, ids (N,) in 0..classes-1.
 
     Returns:
-        "accuracy", "precision" and "recall" (means over the video's phases), and "f1", the harmonic mean of these two.
+        "accuracy", "precision" and "recall" (means over the video's phases), and "f1", the harmonic mean of both.
     """
     counts = confusion(prediction, truth, classes)
     precision, recall = mean_known(precisions(counts)), mean_known(recalls(counts))
@@ -101,19 +101,19 @@ def phase_scores(prediction: Array, truth: Array, classes: int) -> dict[str, flo
 def expected_cost(prediction: Array, truth: Array, classes: int) -> float:
     """Return the mean of |i - j| / (classes - 1) over samples (N,) of ordered classes, in [0, 1].
 
-    For grades 0 to 5 that is |i - j| / 5. FedSurg's cost matrix was not found: this one is ours.
+    For grades 0 to 5 this is |i - j| / 5. FedSurg's cost matrix is not published, so this cost is ours.
     """
     return float(np.mean(np.abs(prediction.astype(np.int64) - truth.astype(np.int64)))) / max(classes - 1, 1)
 
 
 def mean_known(values: Array) -> float:
-    """Return the mean of what is not NaN; NaN where nothing is."""
+    """Return the mean without NaN, or NaN if nothing is left."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if known.size else float("nan")
 
 
 def spread(values: Array) -> float:
-    """Return the population standard deviation of what is not NaN; NaN where nothing is."""
+    """Return the population standard deviation without NaN, or NaN if nothing is left."""
     known = values[~np.isnan(values)]
     return float(known.std()) if known.size else float("nan")
 

@@ -1,7 +1,8 @@
-"""Parts of all charts as inline SVG: axes with round numbers, texts, colours and the frame around a drawing.
+"""Draw common parts of charts as inline SVG: axes with round numbers, texts, colours and the drawing's frame.
 
-Every name is escaped. Colours are CSS variables of the page (`--s1` to `--s8`, `--muted`, `--grid`, `--more`,
-`--less`), so that one drawing serves light, dark and paper. Series differ by colour and, from the ninth on, by dashes.
+All names are escaped. Colours are CSS variables of the page (`--s1` to `--s8`, `--muted`, `--grid`, `--more`,
+`--less`), so that one drawing works for light mode, dark mode and print. Series differ by colour; from the ninth
+series on, also by dashes.
 """
 
 import math
@@ -10,30 +11,30 @@ from dataclasses import dataclass
 from html import escape
 
 COLOURS = 8
-SMALL_WIDTH = 400  # that a telephone's window shows unscaled
+SMALL_WIDTH = 400  # pixels that a phone shows without scaling
 _DASHES = ("", "6 3", "2 3")
-_NEAR_ZERO = 0.4  # share of an axis's end, below which an axis does not leave 0 out
+_NEAR_ZERO = 0.4  # an axis includes 0 if its lower end is below this fraction of its upper end
 
 
 @dataclass(frozen=True)
 class Axes:
-    """Scales from data to SVG user units."""
+    """Scales from data values to SVG user units."""
 
     across: tuple[float, float]  # left and right end of the plotting area
-    down: tuple[float, float]  # its lower and its upper end
-    x_range: tuple[float, float]  # the data at these ends
+    down: tuple[float, float]  # lower and upper end of the plotting area
+    x_range: tuple[float, float]  # data values at these ends
     y_range: tuple[float, float] = (0.0, 1.0)
 
     def x(self, value: float) -> float:
-        """Place a value of the horizontal axis."""
+        """Return the horizontal position of a value."""
         return _between(value, self.x_range, self.across)
 
     def y(self, value: float) -> float:
-        """Place a value of the vertical axis."""
+        """Return the vertical position of a value."""
         return _between(value, self.y_range, self.down)
 
     def y_axis(self, label: str) -> str:
-        """Draw a grid line with its number at every tick of the vertical axis, and the label above."""
+        """Draw the vertical axis: a grid line and a number per tick, and the label above."""
         low, high = self.y_range
         drawn = [
             self.rule(self.y(value), 'stroke="var(--grid)"')
@@ -44,7 +45,7 @@ class Axes:
         return "".join(drawn) + text_at(2, 37, label, anchor="start")
 
     def base_line(self) -> str:
-        """Draw the horizontal axis without its numbers."""
+        """Draw the horizontal axis without numbers."""
         return self.rule(self.down[0], 'stroke="var(--muted)"')
 
     def rule(self, y: float, style: str) -> str:
@@ -58,22 +59,22 @@ def _between(value: float, data: tuple[float, float], pixels: tuple[float, float
 
 
 def fitting(values: Sequence[float]) -> tuple[float, float]:
-    """Return an axis's limits: the range of the numbers, widened to round ones; a flat line still gets an axis.
+    """Return the limits of an axis: the range of the values, widened to round numbers.
 
-    Where that saves little of the axis it begins at 0.
+    The axis begins at 0 if the lower end is below `_NEAR_ZERO` of the upper end. Equal values also get an axis.
     """
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     room = max(high - low, 0.02 * abs(high), 1e-6)
-    found = ticks(high - room if high - low < room else low, high)
-    while (wider := ticks(found[0], found[-1])) != found:  # the axis ends at two of its own numbers
-        found = wider
-    if 0 < found[0] < _NEAR_ZERO * found[-1]:
+    numbers = ticks(high - room if high - low < room else low, high)
+    while (wider := ticks(numbers[0], numbers[-1])) != numbers:  # until both ends are ticks
+        numbers = wider
+    if 0 < numbers[0] < _NEAR_ZERO * numbers[-1]:
         return fitting([0.0, high])
-    return found[0], found[-1]
+    return numbers[0], numbers[-1]
 
 
 def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Return about `count` steps of 1, 2 or 5 times a power of ten, covering both limits."""
+    """Return about `count` ticks that include both limits; the step is 1, 2 or 5 times a power of ten."""
     raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw * 0.999)
@@ -82,13 +83,13 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def numbered(values: Sequence[float]) -> list[tuple[float, str]]:
-    """Pair ticks with their numbers, in as many digits as their step has."""
+    """Pair ticks with their texts, with as many digits as the step needs."""
     digits = max(0, -math.floor(math.log10(values[1] - values[0]) + 1e-9))
     return [(value, f"{value:,.{digits}f}") for value in values]
 
 
 def short(value: float) -> str:
-    """Write a number for a tooltip: four significant digits, no exponent."""
+    """Format a number for a tooltip: four significant digits, no exponent."""
     if not math.isfinite(value):
         return "–"
     digits = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
@@ -96,10 +97,15 @@ def short(value: float) -> str:
 
 
 def svg(width: float, height: float, title: str, body: Sequence[str], *, heading: str = "", kind: str = "") -> str:
-    """Wrap a drawing with its title, of which `heading` is drawn, by default all.
+    """Wrap a drawing into an SVG element with a title.
 
-    The page's style sheet enlarges the text of a drawing that is scaled down (class `large`, by default that of a
-    wide one), and lets one scroll that would become too small (class `whole`).
+    Args:
+        width, height: Size in pixels.
+        title: Accessible name; also the text above the drawing, unless there is a `heading`.
+        body: SVG elements.
+        heading: Text above the drawing.
+        kind: CSS class: `large` enlarges text if the page scales the drawing down (default of wide drawings), `whole`
+            scrolls instead of scaling.
     """
     kind = kind or ("large" if width > SMALL_WIDTH else "")
     drawn = text_at(2, 16, heading or title, anchor="start", name="heading")
@@ -111,12 +117,12 @@ def svg(width: float, height: float, title: str, body: Sequence[str], *, heading
 
 
 def text_at(x: float, y: float, text: str, *, anchor: str, name: str = "label") -> str:
-    """Write a text in the style of a class: label, heading, cell or small."""
+    """Return a text element of the CSS class label, heading, cell or small."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{name}">{escape(text)}</text>'
 
 
 def colour(index: int) -> str:
-    """Return the colour of a series; below 0 it is that of "worst", grey."""
+    """Return the colour of a series; an index below 0 is grey, for "worst site"."""
     return f"var(--s{index % COLOURS + 1})" if index >= 0 else "var(--muted)"
 
 

@@ -1,7 +1,7 @@
-"""Line charts, stacked bars, heat maps, dot and scatter plots as inline SVG, without a library and without scripts.
+"""Draw line charts, stacked bars, heat maps, dot plots and scatter plots as inline SVG without scripts.
 
-Rounds come as recorded, from 0, and are written on axes and in tooltips as people count them, from 1. Values of models
-as a site received them are drawn over the rounds done before: from 0, the start, to the last round, the final model.
+Recorded rounds count from 0; axes and tooltips count from 1. Values of models as received by a site are drawn over the
+number of completed rounds, from 0 (initial model) to the last round (final model).
 """
 
 import math
@@ -26,16 +26,16 @@ from shared_components.reporting.axes import (
 from shared_components.reporting.records import round_number
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 60, 48
-_POINTS_LEFT, _POINTS_TOP, _POINTS_BOTTOM, _GAP = 54, 52, 46, 10  # of a scatter plot
-_LINE = 15  # from one name to the next
-_LETTER = 6.4  # pixels, on average
-_LONGEST = 22  # letters of a name
-_FULL = 0.8  # opacity of a heat map's strongest colour, under which numbers stay legible
+_POINTS_LEFT, _POINTS_TOP, _POINTS_BOTTOM, _GAP = 54, 52, 46, 10  # margins of a scatter plot
+_LINE = 15  # pixels between two names
+_LETTER = 6.4  # mean width of a letter in pixels
+_LONGEST = 22  # maximum letters of a name
+_FULL = 0.8  # opacity of a heat map's strongest colour, at which numbers stay legible
 
 
 @dataclass(frozen=True)
 class Series:
-    """A named curve over rounds as recorded; `index` picks colour and dashes, below 0 the thick grey of "worst"."""
+    """A named curve over recorded rounds; `index` sets colour and dashes, below 0 the thick grey of "worst site"."""
 
     name: str
     points: Mapping[int, float]
@@ -58,10 +58,16 @@ def line_chart(
     received: bool = False,
     size: tuple[int, int] = (540, 304),
 ) -> str:
-    """Draw curves over rounds; a missing round or NaN breaks the line. An axis that leaves 0 out names its ends.
+    """Draw curves over rounds; a missing round or NaN breaks the line.
 
-    The y axis has the limits `y_range`, by default those of `fitting`, with 0 where `zero`; `reference` is the height
-    of a dotted horizontal line. Values of models as `received` in round r stand after r rounds. `size` is in SVG units.
+    Args:
+        series: Curves to draw.
+        title, y_label: Title and label of the y axis, which contains the ends of an axis without 0.
+        y_range: Limits of the y axis; by default they fit the values.
+        zero: Whether the default limits include 0.
+        reference: Value of a dotted horizontal line.
+        received: Whether the value of round r belongs to a model after r completed rounds.
+        size: Width and height in SVG units.
     """
     rounds = [r for s in series for r in s.points]
     values = [v for s in series for v in s.points.values() if math.isfinite(v)]
@@ -86,9 +92,9 @@ def stacked_bars(
     top: float | None = None,
     size: tuple[int, int] = (540, 304),
 ) -> str:
-    """Draw one bar per round, its parts stacked in the order of `parts`, which also gives their colours.
+    """Draw one bar per round, with its parts stacked in the order of `parts`, which also defines the colours.
 
-    The axis reaches `top`, for charts that are compared, by default the highest bar; a round may lack some parts.
+    The axis ends at `top`, by default at the highest bar; a round may lack some parts.
     """
     highest = max((sum(column.values()) for column in columns.values()), default=0) if top is None else top
     low, high = min(columns, default=0), max(columns, default=0)
@@ -100,10 +106,14 @@ def stacked_bars(
 def heat_map(
     rows: Sequence[Sequence[float]], *, labels: Sequence[str], title: str, names: Sequence[str], spread: float
 ) -> str:
-    """Draw a square matrix of weights with its numbers; the colour is the distance of a weight from 1 / K.
+    """Draw a square matrix of weights with numbers; the colour is the distance of a weight from 1 / K.
 
-    Row i holds the weights by which site i mixes every site's parameters; NaN leaves a cell empty. `labels` are short
-    names along both axes, `names` the full ones for tooltips. At a distance of `spread` the colour is full.
+    Args:
+        rows: Mixing weights (K, K); row i is for receiving site i, NaN is an empty cell.
+        labels: Short site names along both axes.
+        title: Name of the layer.
+        names: Full site names for tooltips.
+        spread: Distance from 1 / K with the full colour.
     """
     cell = 44 if len(labels) <= 6 else 24
     left, top, size = 30, 60, cell * len(labels)
@@ -122,14 +132,14 @@ def heat_map(
 def dot_plot(
     rows: Mapping[str, Mapping[str, Sequence[float]]], *, title: str, sites: Sequence[str], width: int = 860
 ) -> str:
-    """Draw one row per name, with a dot for every value of a site, in the site's colour, and a line at the row's mean.
+    """Draw one row per name: a dot per value in the colour of its site, and a line at the row's mean.
 
-    Sites come in the order of their colours. A narrow drawing has names above the dots, a wide one beside them.
+    `sites` are in the order of their colours. Names are above the dots in a narrow drawing, else to their left.
     """
     narrow = width <= SMALL_WIDTH
-    beside = max(180, 7 * max(map(len, rows), default=0))  # 7 a letter
-    step, left, top = (38, 14, 34) if narrow else (24, beside + 10, 34)
-    known = [v for values in rows.values() for found in values.values() for v in found if math.isfinite(v)]
+    label_width = max(180, 7 * max(map(len, rows), default=0))  # 7 pixels per letter
+    step, left, top = (38, 14, 34) if narrow else (24, label_width + 10, 34)
+    known = [v for values in rows.values() for site in values.values() for v in site if math.isfinite(v)]
     base = top + step * len(rows)
     axes = Axes((left, width - 20), (base, top - 8), fitting([0.0, *known]))
     body = [
@@ -139,7 +149,7 @@ def dot_plot(
     ]
     for number, (row, values) in enumerate(rows.items()):
         y = top + step * (number + (0.7 if narrow else 0.5))
-        place = (2, y - 13, "start") if narrow else (beside, y + 4, "end")
+        place = (2, y - 13, "start") if narrow else (label_width, y + 4, "end")
         if narrow and number:
             body.append(f'<line x1="0" x2="{width}" y1="{y - 27:.1f}" y2="{y - 27:.1f}" stroke="var(--grid)"/>')
         body.append(text_at(*place[:2], row, anchor=place[2]) + _dots(row, values, sites, axes, y))
@@ -147,7 +157,7 @@ def dot_plot(
 
 
 def _dots(row: str, values: Mapping[str, Sequence[float]], sites: Sequence[str], axes: Axes, y: float) -> str:
-    known = [v for found in values.values() for v in found if math.isfinite(v)]
+    known = [v for site in values.values() for v in site if math.isfinite(v)]
     drawn = []
     if known:
         mean = axes.x(sum(known) / len(known))
@@ -164,7 +174,7 @@ def _dots(row: str, values: Mapping[str, Sequence[float]], sites: Sequence[str],
 
 
 def swatch(index: int, *, line: bool = True) -> str:
-    """Draw the legend's mark of a series (a line) or of a part (a box)."""
+    """Draw the legend mark of a series (a line) or of a part (a box)."""
     if not line:
         return _mark(f'<rect x="6" y="1" width="12" height="12" rx="2" fill="{colour(index)}"/>')
     dot = "" if index < 0 else f'<circle cx="13" cy="7" r="3" fill="{colour(index)}"/>'
@@ -172,13 +182,13 @@ def swatch(index: int, *, line: bool = True) -> str:
 
 
 def shade(away: float) -> str:
-    """Draw the legend's mark of a heat map's cell; away is the distance from 1 / K in spreads, -1 to 1."""
+    """Draw the legend mark of a heat map; `away` is the distance from 1 / K divided by the spread, -1 to 1."""
     fill = f'{_fill(away)} stroke="var(--muted)"'
     return _mark(f'<rect x="6" y="1" width="12" height="12" {fill}/>')
 
 
 def _curve(axes: Axes, series: Series, *, dots: bool, received: bool) -> str:
-    """Draw the runs of neighbouring rounds as lines and every value as a dot with its number."""
+    """Draw consecutive rounds as lines, and each value as a dot with a tooltip."""
     points = sorted((r, v) for r, v in series.points.items() if math.isfinite(v))
     step = min((b - a for (a, _), (b, _) in pairwise(sorted(series.points.items()))), default=1)
     path = ""
@@ -218,7 +228,7 @@ def _fill(away: float) -> str:
 
 
 def _two_lines(title: str, *, fits: int) -> tuple[str, str]:
-    """Break a layer's name after a dot near its middle where it is longer than fits."""
+    """Break a layer's name after a dot near its middle if it has more than `fits` letters."""
     if len(title) <= fits or "." not in title[:-1]:
         return title, ""
     dots = [i + 1 for i, character in enumerate(title[:-1]) if character == "."]
@@ -235,7 +245,7 @@ def _heat_cell(
     if not math.isfinite(value):
         return f'<rect {box} fill="none"/>' + text_at(x + cell / 2, y + cell / 2 + 4, "–", anchor="middle")
     away = max(-1.0, min(1.0, (value - 1 / len(rows)) / spread))
-    tip = f"<title>{escape(names[i])} takes {value:.4f} of {escape(names[j])}</title>"
+    tip = f"<title>{escape(names[i])} receives {escape(names[j])} with weight {value:.4f}</title>"
     digits = f"{value:.2f}" if cell > 30 or value >= 0.995 else f"{value:.2f}"[1:]
     number = text_at(x + cell / 2, y + cell / 2 + 4, digits, anchor="middle", name="cell" if cell > 30 else "small")
     return f"<rect {box} {_fill(away)}>{tip}</rect>{number}"
@@ -250,12 +260,12 @@ def _round_axis(axes: Axes, rounds: Sequence[int], *, received: bool = False) ->
         for r, number in numbers.items()
         if number % every == 0
     ]
-    label = text_at((left + right) / 2, base + 38, "rounds done" if received else "round", anchor="middle")
+    label = text_at((left + right) / 2, base + 38, "completed rounds" if received else "round", anchor="middle")
     return "".join([axes.base_line(), *drawn, label])
 
 
 def _ranged(label: str, axes: Axes) -> str:
-    """Add to the label of an axis that leaves 0 out where it begins and ends."""
+    """Add both ends to the label of an axis without 0."""
     low, high = axes.y_range
     if low <= 0 <= high:
         return label
@@ -269,7 +279,7 @@ def _mark(body: str) -> str:
 
 @dataclass(frozen=True)
 class Point:
-    """A method: what it costs, its mean, and its worst site, which is drawn below (or above) the mean."""
+    """A method: name, cost `x`, mean score `y`, and score of the worst site."""
 
     name: str
     x: float
@@ -280,9 +290,9 @@ class Point:
 def scatter(
     points: Sequence[Point], *, title: str, x_label: str, y_label: str, size: tuple[int, int] = (530, 330)
 ) -> str:
-    """Draw points over a horizontal axis from 0; those that are not finite are left out.
+    """Draw points over a horizontal axis from 0, without points that are not finite.
 
-    `size` is the width and the least height in pixels: the drawing grows with the number of names.
+    `size` is the width and the minimum height in pixels; the height grows with the number of names.
     """
     shown = sorted((p for p in points if math.isfinite(p.x) and math.isfinite(p.y)), key=lambda point: -point.y)
     width, height = size[0], max(size[1], _POINTS_TOP + _POINTS_BOTTOM + _LINE * len(shown))
@@ -320,7 +330,7 @@ def _short_names(points: Sequence[Point], *, room: float) -> list[str]:
 
 
 def _apart(wanted: Sequence[float], top: float, base: float) -> list[float]:
-    """Move heights that grow apart, so that no two names overlap, and keep them within the drawing."""
+    """Move ascending heights apart so that names do not overlap, within the drawing."""
     levels: list[float] = []
     for number, level in enumerate(wanted):
         least = levels[-1] + _LINE if levels else top

@@ -1,8 +1,7 @@
-"""The costs of a run: bytes by role, seconds by stage, memory, missing updates, and what noise has spent of privacy.
+"""Compute the costs of a run: bytes by role, seconds by stage, memory, missing updates and privacy loss.
 
-A site's seconds of a round are one number everywhere, `site_seconds`: its own work, from the start of its process to
-its reply, without waiting for the other sites and for the server. Only rounds that were trained count: the model sent
-last is validated and not trained on.
+A site's seconds in a round are always `site_seconds`: its own work from the start of its process to its reply, without
+waiting for other sites or the server. Only rounds with training count; the final model is only validated.
 """
 
 from __future__ import annotations
@@ -18,23 +17,23 @@ from shared_components.reporting.tables import Table
 MEGABYTE = 1_000_000
 Stacks = dict[int, dict[str, float]]  # round -> part -> value
 _SECONDS = (
-    "A site's seconds of a round: its own work from the start to the reply; waiting for others and the server's "
-    "step are not in them"
+    "The seconds per round are a site's own work from the start to the reply, without waiting for other sites "
+    "or the server"
 )
 _COST_HEAD = (
-    "site", "training frames", "rounds trained", "sent MB", "received MB", "s a round", "of it training s",
+    "site", "training frames", "rounds trained", "sent MB", "received MB", "s per round", "training s per round",
     "peak memory MB",
 )  # fmt: skip
-_WAITING, _AGGREGATING, _TRAINING = "waiting for others", "aggregating (server)", "training (server)"
+_WAITING, _AGGREGATING, _TRAINING = "waiting for other sites", "aggregation (server)", "training (server)"
 PRIVACY_RECORD = "privacy.json"
 _PRIVACY_HEAD = (
-    "site", "unit", "clip", "noise", "delta", "epsilon", "updates sent", "of them clipped", "epsilon of all jobs",
+    "site", "unit", "clip", "noise", "delta", "epsilon", "updates sent", "updates clipped", "epsilon of all jobs",
 )  # fmt: skip
 _PRIVACY_NOTE = (
-    "The noise's standard deviation is noise x clip on every number of an update. Epsilon and delta are for two data "
-    "sets of a site that may differ in everything; an epsilon of a few says that what was sent tells little of them, "
-    "one of hundreds promises next to nothing. What a site itself has counted is in its own folder, and a dash where "
-    "that is elsewhere: how many updates were clipped depends on the data, so that no site sends it"
+    "The noise on every number of an update has the standard deviation noise x clip. Epsilon and delta compare two "
+    "arbitrary data sets of a site. An epsilon of a few means that the updates reveal little about the data; an "
+    "epsilon of hundreds guarantees almost nothing. The number of clipped updates depends on the data, so each site "
+    "keeps it in its own folder; a dash means that this folder is not available here"
 )
 
 
@@ -48,22 +47,22 @@ def bytes_by_round(run: Run, direction: str) -> Stacks:
 
 
 def site_seconds(seconds: Mapping[str, float]) -> float:
-    """Return the seconds of a site's own work from its record's `seconds`; NaN where it has none."""
+    """Return the seconds of a site's own work from its record's `seconds`, or NaN without a record."""
     return sum(_stages(seconds).values()) if seconds else NAN
 
 
 def trained(run: Run, site: str) -> dict[int, dict[str, Any]]:
-    """Return a site's records of the rounds that it trained in."""
+    """Return a site's records of its training rounds."""
     return {r: row for r, row in sorted(run.rows[site].items()) if row.get("loss") or row.get("noisy")}
 
 
 def seconds_by_round(run: Run) -> Stacks:
-    """Average the seconds of the sites' own work by round and stage; the rest of the total is "other"."""
+    """Return the mean seconds of the sites' own work by round and stage; "other" is the rest of the total."""
     return _means(run, _stages)
 
 
 def idle_by_round(run: Run) -> Stacks:
-    """Return the seconds of a round beside the sites' own work: their mean waiting, and the server's steps."""
+    """Return by round the seconds without work at the sites: the mean waiting time and the server's steps."""
     stacks = _means(run, lambda seconds: {_WAITING: seconds["waiting"]} if "waiting" in seconds else {})
     for r, line in run.aggregations.items():
         if r in stacks and "seconds" in line:
@@ -74,10 +73,9 @@ def idle_by_round(run: Run) -> Stacks:
 
 
 def server_seconds(run: Run) -> dict[int, tuple[float, float, float]]:
-    """Return, by round in which the server trained, what the sites waited for.
+    """Return (seconds until the last reply, aggregation seconds, training seconds) by round with server training.
 
-    These are the seconds until the last site had answered, those of the aggregation, and those of the training at
-    the server; the sites wait for the last two together.
+    The sites wait during the aggregation and the server's training.
     """
     return {
         r: (float(line.get("seconds_wall", NAN)), float(line.get("seconds", NAN)), float(line["seconds_training"]))
@@ -87,20 +85,20 @@ def server_seconds(run: Run) -> dict[int, tuple[float, float, float]]:
 
 
 def server_table(run: Run) -> Table | None:
-    """Tabulate by round how long the sites waited for the server; None where it trains on nothing."""
-    found = server_seconds(run)
-    if not found:
+    """Tabulate by round how long the sites waited for the server, or return None if the server does not train."""
+    by_round = server_seconds(run)
+    if not by_round:
         return None
     rows = []
-    for r, (sites, averaging, training) in found.items():
+    for r, (sites, averaging, training) in by_round.items():
         waited = averaging + training
         share = 100 * waited / (sites + waited) if sites + waited else NAN
         seconds = (fixed(value, 1) for value in (sites, averaging, training, waited))
         rows.append((str(round_number(r)), *seconds, fixed(share, 0)))
-    head = ("round", "sites' work s", "aggregating s", "training s", "waited for the server s", "share of the round %")
+    head = ("round", "sites' work s", "aggregation s", "training s", "waiting for the server s", "share of the round %")
     note = (
-        "The server trains after every aggregation, and all sites wait until it has. Their work is from the sending "
-        "of a round to the last answer"
+        "The server trains after every aggregation, and all sites wait for it. The sites' work lasts from the start of "
+        "a round to the last reply"
     )
     return Table("Waiting for the server", head, tuple(rows), note=note)
 
@@ -111,13 +109,13 @@ def round_seconds(run: Run) -> float:
 
 
 def round_bytes(run: Run, direction: str) -> float:
-    """Return the mean bytes of one site in a trained round."""
+    """Return the mean bytes per site and round with training."""
     rows = [row for site in run.sites for row in trained(run, site).values() if row.get("bytes")]
     return mean([float(sum(row["bytes"].get(direction, {}).values())) for row in rows])
 
 
 def parts(*stacks: Stacks) -> list[str]:
-    """List the parts that occur in any round, in the order the records name them."""
+    """List the parts that occur in any round, in the order of the records."""
     return list(dict.fromkeys(part for stack in stacks for column in stack.values() for part in column))
 
 
@@ -129,7 +127,7 @@ def cost_table(run: Run) -> Table:
 
 
 def traffic_table(run: Run) -> Table:
-    """Tabulate exact bytes by role, over all sites and rounds."""
+    """Tabulate the bytes by role, summed over all sites and rounds."""
     up, down = bytes_by_round(run, "up"), bytes_by_round(run, "down")
     rows = [
         (role, *(f"{round(sum(column.get(role, 0) for column in stacks.values())):,}" for stacks in (up, down)))
@@ -139,7 +137,7 @@ def traffic_table(run: Run) -> Table:
 
 
 def rejections(run: Run) -> list[tuple[str, str, str]]:
-    """List every update that was refused or did not come, as round, site and reason."""
+    """List rejected and missing updates as (round, site, reason)."""
     return [
         (str(round_number(r)), str(entry.get("site", DASH)), str(entry.get("reason", DASH)))
         for r, line in sorted(run.aggregations.items())
@@ -148,15 +146,15 @@ def rejections(run: Run) -> list[tuple[str, str, str]]:
 
 
 def _means(run: Run, pick: Callable[[Mapping[str, float]], dict[str, float]]) -> Stacks:
-    """Average what is picked of every site's seconds, by round."""
-    found: defaultdict[int, list[dict[str, float]]] = defaultdict(list)
+    """Average by round and part the seconds that `pick` selects from each site's record."""
+    by_round: defaultdict[int, list[dict[str, float]]] = defaultdict(list)
     for site in run.sites:
         for r, row in trained(run, site).items():
             if row.get("seconds"):
-                found[r].append(pick(row["seconds"]))
+                by_round[r].append(pick(row["seconds"]))
     return {
         r: {part: sum(row.get(part, 0.0) for row in rows) / len(rows) for part in parts(dict(enumerate(rows)))}
-        for r, rows in sorted(found.items())
+        for r, rows in sorted(by_round.items())
     }
 
 
@@ -187,15 +185,15 @@ def _cost_row(run: Run, site: str) -> tuple[str, ...]:
 
 
 def privacy_table(run: Run) -> Table | None:
-    """Tabulate the privacy of a run by site; None where it has no noise."""
-    said = run.info.get("privacy")
-    if not said:
+    """Tabulate the privacy settings and loss by site, or return None for a run without noise."""
+    settings = run.info.get("privacy")
+    if not settings:
         return None
-    rows = tuple(_privacy_row(run, site, said) for site in run.sites)
+    rows = tuple(_privacy_row(run, site, settings) for site in run.sites)
     return Table("Privacy by site", _PRIVACY_HEAD, rows, note=_PRIVACY_NOTE, labels=2)
 
 
-def _privacy_row(run: Run, site: str, said: dict[str, Any]) -> tuple[str, ...]:
+def _privacy_row(run: Run, site: str, settings: dict[str, Any]) -> tuple[str, ...]:
     path = site_folder(run.folder, site) / PRIVACY_RECORD
     own = read_json(path) if path.is_file() else {}
     last = run.aggregations.get(max(run.aggregations, default=0), {})
@@ -203,8 +201,8 @@ def _privacy_row(run: Run, site: str, said: dict[str, Any]) -> tuple[str, ...]:
     share = f"{100 * clipped / sent:.0f} %" if sent and clipped is not None else DASH
     return (
         site,
-        str(said.get("unit", DASH)),
-        *(_number(said.get(key)) for key in ("clip", "noise_multiplier", "delta")),
+        str(settings.get("unit", DASH)),
+        *(_number(settings.get(key)) for key in ("clip", "noise_multiplier", "delta")),
         _number(own.get("epsilon", last.get("epsilon"))),
         str(sent) if sent is not None else DASH,
         share,

@@ -1,4 +1,4 @@
-"""What the test frames say of a run's models, the first thing on the page: a sentence, and a chart of intervals."""
+"""Summarise the test scores of a run's models at the top of the page: sentences and a chart with intervals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from shared_components.reporting.axes import SMALL_WIDTH, Axes, colour, fitting,
 from shared_components.reporting.charts import swatch
 from shared_components.reporting.figures import Panel
 from shared_components.reporting.records import Group, Run, mean, score
-from shared_components.reporting.tables import listed
 from shared_components.reporting.uncertainty import (
     FEWEST_VIDEOS,
     LEVEL,
@@ -25,96 +24,96 @@ from shared_components.reporting.uncertainty import (
     of_site,
 )
 
-_NAMED = 6  # with more sites than this the sentence gives their range
+_NAMED = 6  # maximum sites in the sentence; more sites are given as a range
 _WIDE, _NARROW = 1088, 338
-_STEP, _GAP = 17, 16  # pixels from one model to the next, and from one row's last to the next row's first beside that
+_STEP, _GAP = 17, 16  # pixels between models, and additional pixels between rows
 
 
 @dataclass(frozen=True)
 class Model:
-    """One model's scores by site, and what each was measured on."""
+    """Scores of a model by site, with the measurements of their videos."""
 
     name: str
     scores: Mapping[str, float]
-    found: Mapping[str, Measured | None]
+    measured: Mapping[str, Measured | None]
 
     @property
     def mean(self) -> float:
-        """The mean over the sites."""
+        """Mean score over the sites."""
         return mean(list(self.scores.values()))
 
     def spread(self, site: str = "") -> Spread:
-        """The interval at a site; without one, of the mean."""
+        """Return the interval of a site's score, or of the mean score without a site."""
         return self._spreads[site]
 
     @cached_property  # sentence and chart show the same
     def _spreads(self) -> dict[str, Spread]:
-        of_sites = {site: of_site(found, place) for place, (site, found) in enumerate(self.found.items())}
-        return {"": of_mean(list(self.found.values())), **of_sites}
+        of_sites = {site: of_site(videos, place) for place, (site, videos) in enumerate(self.measured.items())}
+        return {"": of_mean(list(self.measured.values())), **of_sites}
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A task's models, the run's own last, at the sites that all of them were scored at."""
+    """Models of a task, the run's own last, at the sites with scores of all models."""
 
     metric: Metric
     models: Sequence[Model]
     split: str
-    left_out: Sequence[str]  # sites that lack a model's score
+    left_out: Sequence[str]  # sites without a score of every model
 
     @property
     def sites(self) -> list[str]:
-        """The sites that count."""
+        """Sites with scores of all models."""
         return list(self.models[0].scores)
 
     def sentence(self) -> str:
-        """Say every model's mean over the sites and its worst site, and the last model's score at each site."""
+        """Return each model's mean over the sites and worst site, and the last model's score at each site."""
         metric, sites, own = self.metric, self.sites, self.models[-1]
         label = metric.label + ("" if metric.higher_is_better else " (lower is better)")
         if len(sites) == 1:
-            scores = listed(self._of(m, m.scores[sites[0]], m.spread(sites[0])) for m in self.models)
-            return f"On the {self.split} frames of {sites[0]} {label} is {scores}."
-        means = listed(self._of(m, m.mean, m.spread()) for m in self.models)
+            scores = ", ".join(self._score(m.name, m.scores[sites[0]], m.spread(sites[0])) for m in self.models)
+            return f"{label} on the {self.split} frames of {sites[0]}: {scores}."
+        means = ", ".join(self._score(m.name, m.mean, m.spread()) for m in self.models)
         worst = [(m, metric.worst(m.scores.values())) for m in self.models]
-        edges = listed(f"{metric.said(value)} ({_whose(m, value)})" for m, value in worst)
+        lows = ", ".join(f"{m.name} {metric.with_unit(value)} ({_site_of(m, value)})".strip() for m, value in worst)
         return (
-            f"On the {self.split} frames mean {label} over {len(sites)} sites is {means}; at the worst site {edges}; "
-            f"{f'{own.name}, ' if own.name else ''}by site: {self._by_site(own)}."
+            f"Mean {label} over {len(sites)} sites on the {self.split} frames: {means}. Worst site: {lows}. "
+            f"By site{f', {own.name}' if own.name else ''}: {self._by_site(own)}."
         )
 
     def differences(self) -> str:
-        """Say what the last model's mean is beyond each other's, on the same draws of videos."""
-        own, said = self.models[-1], []
+        """Return the differences of the mean between the last model and the others, on the same draws of videos."""
+        own, texts = self.models[-1], []
         for other in self.models[:-1]:
-            spread = of_mean(list(own.found.values()), list(other.found.values()))
+            spread = of_mean(list(own.measured.values()), list(other.measured.values()))
             if not spread.known:
                 continue
             ends = f"{self._signed(spread.low)} to {self._signed(spread.high)}"
-            within = ": no difference beyond what other videos could bring" if spread.low <= 0 <= spread.high else ""
-            said.append(f"{own.name} less {other.name} {self._signed(own.mean - other.mean)} ({ends}){within}")
-        return f"On the same videos: {'; '.join(said)}." if said else ""
+            unclear = ", no clear difference because the interval includes 0" if spread.low <= 0 <= spread.high else ""
+            texts.append(f"{own.name} minus {other.name}: {self._signed(own.mean - other.mean)} ({ends}){unclear}")
+        return f"Differences on the same videos: {'; '.join(texts)}." if texts else ""
 
     def note(self) -> str:
-        """Say what the intervals are of, and what they are not."""
-        counts = sorted({len(one.videos) for model in self.models for one in model.found.values() if one})
-        missing = f" Without a score of every model, and left out: {', '.join(self.left_out)}." if self.left_out else ""
+        """Explain how the intervals were computed, and their limits."""
+        counts = sorted({len(one.videos) for model in self.models for one in model.measured.values() if one})
+        missing = f" Left out without a score of every model: {', '.join(self.left_out)}." if self.left_out else ""
         if not counts:
-            return f"No intervals: no score is known by video.{missing}"
+            return f"No intervals, because there are no scores by video.{missing}"
         if counts == [1]:
-            return f"No intervals: every site has one {self.split} video.{missing}"
+            return f"No intervals, because every site has only one {self.split} video.{missing}"
         of = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
-        what = f"of each site's {of} {self.split} video{'s' if counts[-1] > 1 else ''}"
+        videos = f"each site's {of} {self.split} video{'s' if counts[-1] > 1 else ''}"
         if counts[-1] < FEWEST_VIDEOS:
-            return f"In brackets the lowest and the highest {what}; one video has no range.{missing}"
-        few = " Of two videos at a site it is both scores." if counts[0] < FEWEST_VIDEOS else ""
+            return f"In brackets: lowest and highest score of {videos}; a single video has no range.{missing}"
+        few = " A site with two videos shows both scores." if counts[0] < FEWEST_VIDEOS else ""
         return (
-            f"In brackets {100 * LEVEL:.0f} % of {RESAMPLES:,} draws {what} with replacement, each with all of its "
-            f"frames; of so few videos that is rather too narrow.{few} It holds for these sites and this training "
-            f"and is no confidence interval over hospitals or seeds.{missing}"
+            f"In brackets: {100 * LEVEL:.0f} % bootstrap intervals from {RESAMPLES:,} draws of {videos}, each with all "
+            f"its frames. With so few videos, the intervals are rather too narrow.{few} They apply to these sites and "
+            f"this training; they are not confidence intervals over hospitals or seeds.{missing}"
         )
 
     def panel(self) -> Panel:
-        """Draw the mean and every site, a dot and an interval for each model."""
+        """Draw a dot and an interval per model for the mean and for each site."""
         several = len(self.sites) > 1
         rows = {f"mean over {len(self.sites)} sites": [(m.mean, m.spread()) for m in self.models]} if several else {}
         rows |= {site: [(m.scores[site], m.spread(site)) for m in self.models] for site in self.sites}
@@ -124,8 +123,8 @@ class Evaluation:
         legend = [(swatch(i, line=False), name) for i, name in enumerate(names) if name]
         return Panel(title, [wide], legend, 1, narrow=[narrow])
 
-    def _of(self, model: Model, value: float, spread: Spread) -> str:
-        return " ".join(filter(None, [self.metric.said(value), self._ends(spread), model.name]))
+    def _score(self, name: str, value: float, spread: Spread) -> str:
+        return " ".join(filter(None, [name, self.metric.with_unit(value), self._ends(spread)]))
 
     def _ends(self, spread: Spread) -> str:
         text = self.metric.plain_text
@@ -138,16 +137,15 @@ class Evaluation:
     def _by_site(self, model: Model) -> str:
         if len(model.scores) > _NAMED:
             values = model.scores.values()
-            return f"{self.metric.plain_text(min(values))} to {self.metric.said(max(values))}"
-        scores = model.scores.items()
-        return listed(" ".join(filter(None, [s, self.metric.said(v), self._ends(model.spread(s))])) for s, v in scores)
+            return f"{self.metric.plain_text(min(values))} to {self.metric.with_unit(max(values))}"
+        return ", ".join(self._score(site, value, model.spread(site)) for site, value in model.scores.items())
 
 
 def evaluation_of(run: Run, group: Group) -> Evaluation | None:
-    """Gather the scores of a task's models on the evaluated frames; None where no site has one of every model."""
+    """Collect the scores of a task's models on the evaluated frames, or None if no site has scores of all models."""
     metric = group.first
     own = run.evaluations_of(group)
-    named = {**run.beside, list(run.beside)[-1]: own} if run.beside else {"": own}
+    named = {**run.compared, list(run.compared)[-1]: own} if run.compared else {"": own}
     known = [site for site in own if all(_known(records, site, metric) for records in named.values())]
     if not known:
         return None
@@ -167,16 +165,16 @@ def _known(records: Mapping[str, Mapping], site: str, metric: Metric) -> bool:
     return not math.isnan(score(records.get(site, {}), metric.name))
 
 
-def _whose(model: Model, value: float) -> str:
-    return next(site for site, found in model.scores.items() if found == value)
+def _site_of(model: Model, value: float) -> str:
+    return next(site for site, own in model.scores.items() if own == value)
 
 
 def interval_plot(
     rows: Mapping[str, Sequence[tuple[float, Spread]]], models: Sequence[str], metric: Metric, *, title: str, width: int
 ) -> str:
-    """Draw of every row a line per model: a dot, its interval, and its number at the right end.
+    """Draw per row and model a dot, its interval, and its number at the right end.
 
-    Models have colours in their order. A narrow drawing has the rows' names above them, a wide one beside them.
+    Colours follow the order of the models. Row names are above the rows in a narrow drawing, else to their left.
     """
     narrow = width <= SMALL_WIDTH
     left, top, name = (14, 40, 18) if narrow else (190, 40, 0)

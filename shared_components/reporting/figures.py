@@ -1,4 +1,4 @@
-"""The charts of a run's report: from its records to panels of drawings with one legend each."""
+"""Draw the charts of a run's report, as panels with one legend each."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from shared_components.reporting.records import Curve, Group, Run, curves, round
 
 _SMALL = (356, 258)
 _LARGE = (540, 304)
-_LARGE_CHARTS = 2  # metrics drawn large; the others of a task that has more are small
+_LARGE_CHARTS = 2  # number of metrics in large charts; other metrics get small charts
 
 
 Legend = list[tuple[str, str]]  # SVG mark, name
@@ -21,23 +21,23 @@ Legend = list[tuple[str, str]]  # SVG mark, name
 
 @dataclass(frozen=True)
 class Panel:
-    """Charts that share a heading, a text and a legend."""
+    """Charts with a common heading, text and legend."""
 
     title: str
     charts: list[str]
     legend: Legend
-    columns: int = 2  # side by side on a wide page; 0: as many as fit, and the panel scrolls
+    columns: int = 2  # number of columns on a wide page; 0: as many as fit, and the panel scrolls
     text: str = ""
-    narrow: Sequence[str] = ()  # the same charts for a narrow window, where it has others
+    narrow: Sequence[str] = ()  # variants of the charts for a narrow window, if there are any
 
 
 def score_panels(run: Run, group: Group) -> list[Panel]:
-    """Draw what was scored on validation: the mean over the outputs large, then output by output."""
+    """Draw the validation scores: large charts of the mean over the outputs, then charts by output."""
     metrics = followed(run, group) or [group.first]
     large, rest = metrics[:_LARGE_CHARTS], metrics[_LARGE_CHARTS:]
     text = (
-        "After r rounds: the model that a site then receives, before it trains on it. 0: the model that the run began "
-        "from; the last point: the final model."
+        "The point after r rounds is the model that a site then receives, before further training. Point 0 is the "
+        "initial model; the last point is the final model."
     )
     title = "Mean over the classes" if group.outputs else "Over the rounds"
     charts = [_scores(run, group, metric, ("mean",), _LARGE)[0] for metric in large]
@@ -51,7 +51,7 @@ def score_panels(run: Run, group: Group) -> list[Panel]:
 
 
 def followed(run: Run, group: Group) -> list[Metric]:
-    """Return the metrics that are scored in every round; none before the first one."""
+    """Return the metrics that are scored in every round; none before the first round."""
     rows = [row.get("metrics") or {} for site in group.sites for row in run.rows[site].values()]
     return [m for m in group.metrics if any(m.name in row for row in rows)]
 
@@ -66,12 +66,12 @@ def _legend(run: Run, group: Group, metrics: Sequence[Metric]) -> Legend:
 
 
 def loss_panels(run: Run) -> list[Panel]:
-    """Draw each loss term of the local training, by site."""
+    """Draw the loss terms of the local training, by site."""
     terms = dict.fromkeys(t for site in run.sites for row in run.rows[site].values() for t in row.get("loss") or {})
-    found = {term: _by_site(run, run.sites, _losses(run, term)) for term in terms}
+    by_term = {term: _by_site(run, run.sites, _losses(run, term)) for term in terms}
     charts = [
-        line_chart(series, title=f"{term} loss", y_label="loss, mean of round", size=_SMALL)
-        for term, series in found.items()
+        line_chart(series, title=f"{term} loss", y_label="mean loss of the round", size=_SMALL)
+        for term, series in by_term.items()
     ]
     return [Panel("Training loss", charts, site_legend(run, run.sites), columns=3)] if charts else []
 
@@ -86,31 +86,33 @@ def mixing_maps(run: Run) -> list[Panel]:
     full = spread(weights, len(run.sites))
     maps = [heat_map(w, labels=labels, title=layer, names=run.sites, spread=full) for layer, w in weights.items()]
     text = (
-        f"Weights used in round {round_number(r)}, one matrix per layer, as in PFedSIS, Fig. 3. Row: the site "
-        "that receives; column: the site whose parameters it takes. No colour: an equal share."
+        f"Weights of round {round_number(r)}, one matrix per layer, as in PFedSIS, Fig. 3. Row: the receiving site. "
+        "Column: the site that trained the parameters. A cell without colour is an equal share."
     )
     return [Panel("How each site's personal weights are mixed", maps, heat_legend(run.sites, full), 0, text)]
 
 
 def mixing_panels(run: Run) -> list[Panel]:
-    """Draw own weight and entropies over rounds."""
+    """Draw the weight of each site's own parameters and the entropies over rounds."""
     panels = []
     own = _by_site(run, run.sites, own_weights(run))
     if any(series.points for series in own):
         title = "Own weight (dotted: equal share)"
         chart = line_chart(own, title=title, y_label="mean over layers", reference=1 / len(run.sites))
-        panels.append(Panel("Weight a site gives its own parameters", [chart], site_legend(run, run.sites)))
-    found = entropies(run)
-    if any(math.isfinite(value) for curve in found.values() for value in curve.values()):
-        series = [Series(name, curve, i) for i, (name, curve) in enumerate(found.items())]
+        panels.append(Panel("Weight of a site's own parameters", [chart], site_legend(run, run.sites)))
+    by_name = entropies(run)
+    if any(math.isfinite(value) for curve in by_name.values() for value in curve.values()):
+        series = [Series(name, curve, i) for i, (name, curve) in enumerate(by_name.items())]
         title = "Normalised entropy (dotted: plain averaging)"
         chart = line_chart(series, title=title, y_label="entropy", reference=1.0)
-        panels.append(Panel("Is it plain averaging?", [chart], [(swatch(i), name) for i, name in enumerate(found)]))
+        panels.append(
+            Panel("Distance from plain averaging", [chart], [(swatch(i), name) for i, name in enumerate(by_name)])
+        )
     return panels
 
 
 def traffic_panels(run: Run) -> list[Panel]:
-    """Draw the bytes of every round by role, both directions on one scale."""
+    """Draw the bytes of every round by role, with both directions on one scale."""
     up, down = costs.bytes_by_round(run, "up"), costs.bytes_by_round(run, "down")
     roles = costs.parts(up, down)
     top = max((sum(column.values()) for stacks in (up, down) for column in stacks.values()), default=0)
@@ -132,13 +134,13 @@ def time_panels(run: Run) -> list[Panel]:
         for site in run.sites
     }
     series = _by_site(run, run.sites, totals)
-    lines = line_chart(series, title="Every site", y_label="seconds of own work", zero=True)
+    lines = line_chart(series, title="By site", y_label="seconds of the site's work", zero=True)
     panels = [
-        _stacked("Seconds per round, by stage", stacks, "Mean over the sites", "seconds of own work"),
+        _stacked("Seconds per round, by stage", stacks, "Mean over the sites", "seconds of the site's work"),
         Panel("Seconds per round, by site", [lines], site_legend(run, run.sites)),
     ]
     if idle := costs.idle_by_round(run):
-        panels.append(_stacked("Waiting and aggregating", idle, "Beside the sites' own work", "seconds"))
+        panels.append(_stacked("Waiting and aggregation", idle, "In addition to the sites' work", "seconds"))
     return panels
 
 
@@ -148,17 +150,17 @@ def _stacked(heading: str, stacks: costs.Stacks, title: str, y_label: str) -> Pa
 
 
 def site_legend(run: Run, sites: Sequence[str]) -> Legend:
-    """Pair these sites with their lines' marks, which a site keeps in all charts of the run."""
+    """Pair sites with their line marks; a site has the same mark in all charts of the run."""
     return [(swatch(run.sites.index(site)), site) for site in sites]
 
 
 def _scores(run: Run, group: Group, metric: Metric, names: Sequence[str], size: tuple[int, int]) -> list[str]:
-    """Draw a metric by output, on one axis that fits all of these outputs."""
-    found = {name: curves(run, group.sites, metric.name, name) for name in names}
-    known = [v for by_site in found.values() for c in by_site.values() for v in c.values() if math.isfinite(v)]
+    """Draw a metric by output, on one axis that fits all outputs."""
+    by_output = {name: curves(run, group.sites, metric.name, name) for name in names}
+    known = [v for by_site in by_output.values() for c in by_site.values() for v in c.values() if math.isfinite(v)]
     axis = fitting([*known, *([] if metric.higher_is_better else [0.0])]) if known else None
     drawn = []
-    for name, by_site in found.items():
+    for name, by_site in by_output.items():
         series = _by_site(run, group.sites, by_site)
         if len(group.sites) > 1:
             series.insert(0, Series("worst site", worst(by_site, metric), -1))
@@ -182,7 +184,7 @@ def _losses(run: Run, term: str) -> dict[str, Curve]:
 
 
 def heat_legend(sites: Sequence[str], full: float) -> Legend:
-    """Return the legend of heat maps whose colour is full at this distance from an equal share."""
+    """Return the legend of heat maps; the colour is full at the distance `full` from an equal share."""
     share = 1 / len(sites)
     low, high = max(0.0, share - full), min(1.0, share + full)
     steps = [(low, ""), (share, " (equal share)"), (high, "")]

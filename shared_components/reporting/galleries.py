@@ -1,4 +1,4 @@
-"""A site's pictures for the page: every panel by itself, with the frame's own scores and the colours' meaning."""
+"""Read a site's pictures for the page: separate panels, scores of each frame and legends."""
 
 import base64
 import re
@@ -13,14 +13,14 @@ from shared_components.core.card import Metric
 from shared_components.reporting.records import Group, RecordError, Run, read_json, score, site_folder
 
 RANKS = ("best", "typical", "worst", "not scored")
-_WIDEST = 480  # pixels of an embedded panel, somewhat more than the page shows
-_EVERY_RANK = 6  # with more sites than this each shows its worst frame alone
+_WIDEST = 480  # maximum pixels of an embedded panel, slightly wider than on the page
+_EVERY_RANK = 6  # maximum sites with all ranks; with more sites, each shows only its worst frame
 _COLOUR = re.compile("#[0-9a-f]{6}")
 
 
 @dataclass(frozen=True)
 class Key:
-    """A colour and what it means; without a colour the name alone."""
+    """Legend entry: a name, and a colour if there is one."""
 
     name: str
     colour: str = ""
@@ -29,7 +29,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Bar:
-    """A scale: CSS colours between two numbers."""
+    """Colour scale: CSS colours between two numbers."""
 
     low: str
     high: str
@@ -51,7 +51,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Shot:
-    """One frame: which, why it was chosen, how well it was predicted, and its panels."""
+    """One frame: why it was chosen, its location, its score and its panels."""
 
     title: str
     place: str
@@ -62,7 +62,7 @@ class Shot:
 
 @dataclass(frozen=True)
 class Gallery:
-    """One site's frames; the note says what is not shown."""
+    """Frames of a site; the note explains missing pictures."""
 
     name: str
     shots: list[Shot]
@@ -70,7 +70,7 @@ class Gallery:
 
 
 def gallery(run: Run, group: Group, site: str) -> Gallery:
-    """Read a site's pictures: its best, a typical and its worst frame, of many sites the worst alone.
+    """Read the pictures of a site's best, typical and worst frame; with many sites, only of the worst frame.
 
     Raises:
         RecordError: A picture's record cannot be read.
@@ -79,21 +79,21 @@ def gallery(run: Run, group: Group, site: str) -> Gallery:
     every = len(run.sites) <= _EVERY_RANK
     files = sorted(folder.glob("*.json"), key=lambda file: file.name)
     records = [(read_json(file), file.with_suffix(".png")) for file in files]
-    found = [one for one in records if every or len(records) == 1 or one[0].get("rank") == "worst"]
-    found.sort(key=lambda one: RANKS.index(one[0]["rank"]) if one[0].get("rank") in RANKS else len(RANKS))
-    images = [(record, file, cv2.imread(str(file), cv2.IMREAD_COLOR)) for record, file in found]
+    chosen = [one for one in records if every or len(records) == 1 or one[0].get("rank") == "worst"]
+    chosen.sort(key=lambda one: RANKS.index(one[0]["rank"]) if one[0].get("rank") in RANKS else len(RANKS))
+    images = [(record, file, cv2.imread(str(file), cv2.IMREAD_COLOR)) for record, file in chosen]
     notes = [f"{file.name} cannot be read." for _, file, image in images if image is None]
     if not files:
-        notes.append("No pictures here: they stay at the site, and this folder holds none of them.")
+        notes.append("No pictures, because they stay at the site and this folder contains none.")
     shots = [_shot(site, group, record, file, image) for record, file, image in images if image is not None]
     return Gallery(site, shots, " ".join(notes))
 
 
 def chosen_frames(run: Run) -> str:
-    """Name the frames of every site that are shown."""
+    """Return which frames of each site are shown, for the page's text."""
     if len(run.sites) <= _EVERY_RANK:
         return "the best, a typical one (the median) and the worst"
-    return "the worst of every site (its best and a typical one are in its folder overlays)"
+    return "the worst of every site (the best and a typical one are in the site's folder overlays)"
 
 
 def _shot(site: str, group: Group, record: dict[str, Any], file: Path, image: np.ndarray) -> Shot:
@@ -105,19 +105,17 @@ def _shot(site: str, group: Group, record: dict[str, Any], file: Path, image: np
         return Shot(
             title=title,
             place=place,
-            score=f"{metric.label} {metric.said(score(record['scores'], metric.name))}",
+            score=f"{metric.label} {metric.with_unit(score(record['scores'], metric.name))}",
             keys=_keys(record, group, metric),
             panels=[_picture(panel, image, place) for panel in record["panels"]],
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         where = file.with_suffix(".json")
-        raise RecordError(
-            f"{where}: is no picture's record ({error!r}); remove it and the picture beside it"
-        ) from error
+        raise RecordError(f"{where}: is not a picture's record ({error!r}); remove the file and its picture") from error
 
 
 def _keys(record: dict[str, Any], group: Group, metric: Metric) -> list[Key]:
-    """Pair every class with its colour and its own score; then what else several panels show."""
+    """Return legend entries: each class with its colour and score, then the hatching."""
     colours = {entry["name"]: _colour(entry["colour"]) for entry in record["legend"]}
     names = dict.fromkeys([*colours, *group.outputs])
     keys = [
@@ -151,12 +149,12 @@ def _bar(scale: dict[str, Any]) -> Bar:
 
 def _colour(text: str) -> str:
     if not _COLOUR.fullmatch(text):
-        raise ValueError(f"{text!r} is no colour such as #56b4e9")
+        raise ValueError(f"{text!r} is not a colour such as #56b4e9")
     return text
 
 
 def jpeg(image: np.ndarray) -> str:
-    """Encode a BGR picture as a JPEG data URI, not wider than the page shows it."""
+    """Encode a BGR picture as a JPEG data URI, at most `_WIDEST` pixels wide."""
     height, width = image.shape[:2]
     if width > _WIDEST:
         image = cv2.resize(image, (_WIDEST, round(height * _WIDEST / width)), interpolation=cv2.INTER_AREA)

@@ -1,6 +1,6 @@
-"""Labels of frames and videos for people: the surest classes below a frame, courses of phases, tables of confusions.
+"""Draw labels of frames and videos: classes with the highest scores, phases over time, confusion matrices.
 
-Frames are uint8 RGB (H, W, 3); strips below them are equally high for all frames of a size, as a video needs.
+Frames are uint8 RGB (H, W, 3). Strips below frames of the same size have the same height, so that they fit a video.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from shared_components.common.drawing.sheets import Panel, Sheet
 
 Array = np.ndarray
 RIGHT, GREY, PALE = colour(1), (150, 150, 150), (232, 232, 232)
-"""A bar of a class that is there; of one that is not, or of which nothing is known; behind a bar."""
-_LINE, _BAR = 22, 0.3  # pixels of a line; share of the width that a bar of 1 has
-_USUAL = 400  # pixels of width beyond which letters grow with the picture
+"""Bar colours: class is present, class is absent or unknown, background of a bar."""
+_LINE, _BAR = 22, 0.3  # height of a line in pixels; length of a full bar as a share of the width
+_USUAL = 400  # width in pixels; text grows with wider pictures
 _PANEL = 400
-_COLUMNS = 800  # of a course
+_COLUMNS = 800  # width of a timeline in pixels
 
 Row = tuple[str, float | None, RGB]
-"""A line's text, the length of its bar in [0, 1], None for a mark, and the colour."""
+"""Text, bar length in [0, 1] (None draws a square) and colour of a line."""
 
 
 def strip(rows: Sequence[Row], *, width: int, lines: int) -> Array:
-    """Draw lines of bar, number and text: uint8 RGB (22 per line and more for wide ones, width, 3)."""
+    """Draw lines of bar, number and text: uint8 RGB (H, width, 3), with at least 18 pixels per line."""
     large = max(1.0, width / _USUAL) * 0.85
     high = round(_LINE * large)
     drawn = np.full((high * lines, width, 3), PAPER, np.uint8)
@@ -54,7 +54,16 @@ def surest(
     ranked: bool = True,
     colours: Sequence[RGB] | None = None,
 ) -> Array:
-    """Draw the surest classes below a frame, or the first ones in their own order; `colours` are of all classes."""
+    """Draw bars of class scores below a frame.
+
+    Args:
+        image: uint8 RGB (H, W, 3).
+        scores: Scores (C,) in [0, 1].
+        names: Names of the C classes.
+        shown: Number of classes to draw.
+        ranked: Whether the highest scores come first; otherwise the order of the classes.
+        colours: Bar colours of all C classes.
+    """
     order: list[int] = (np.argsort(-scores, kind="stable") if ranked else np.arange(len(scores))).tolist()
     best = int(scores.argmax())
 
@@ -68,7 +77,7 @@ def surest(
 
 
 def several_sheet(image: Array, truth: Array, scores: Array, names: Sequence[str], *, shown: int) -> Sheet:
-    """Lay out a frame with its true classes, bool (C,), beside the frame with the surest ones."""
+    """Lay out a frame with its true classes, bool (C,), and the frame with the classes of the highest scores."""
     image = resized(image, _PANEL)
     there: list[int] = np.flatnonzero(truth).tolist()
     rows: list[Row] = [(_words(names[c]), float(scores[c]), RIGHT if scores[c] >= 0.5 else MISSED) for c in there]
@@ -76,20 +85,20 @@ def several_sheet(image: Array, truth: Array, scores: Array, names: Sequence[str
     colours = [RIGHT if known else GREY for known in truth]
     panels = (
         Panel("truth", left, f"{counted(len(there), 'label')}, with scores"),
-        Panel("prediction", surest(image, scores, names, shown=shown, colours=colours), "the surest"),
+        Panel("prediction", surest(image, scores, names, shown=shown, colours=colours), "highest scores"),
     )
-    return Sheet(panels, legend=(("is there", RIGHT), ("is there, score below 0.5", MISSED), ("is not there", GREY)))
+    return Sheet(panels, legend=(("present", RIGHT), ("present, score below 0.5", MISSED), ("absent", GREY)))
 
 
 def one_sheet(image: Array, true: int, scores: Array, names: Sequence[str]) -> Sheet:
-    """Lay out a frame beside the probabilities of all its classes, of which one is true."""
+    """Lay out a frame and the probabilities of all classes, exactly one of them true."""
     image, best = resized(image, _PANEL), int(scores.argmax())
     colours = [RIGHT if c == true else MISSED if c == best else GREY for c in range(len(names))]
     drawn = surest(image, scores, names, shown=len(names), ranked=False, colours=colours)
     left = np.concatenate([image, strip([(_words(names[true]), None, RIGHT)], width=_PANEL, lines=len(names))])
-    said = "right" if best == true else f"{_words(names[best])} instead"
+    note = "correct" if best == true else f"{_words(names[best])} instead"
     return Sheet(
-        (Panel("truth", left), Panel("prediction", drawn, said)),
+        (Panel("truth", left), Panel("prediction", drawn, note)),
         legend=(("true class", RIGHT), ("predicted instead", MISSED)),
     )
 
@@ -102,10 +111,10 @@ def ribbon(ids: Array, *, width: int, height: int = 26) -> Array:
 
 
 def timeline(truth: Array, prediction: Array, names: Sequence[str], *, title: str = "", width: int = _COLUMNS) -> Array:
-    """Draw a video's course: ribbons of truth (N,), of prediction (N,) and of what is wrong, with a legend."""
+    """Draw a timeline of a video: ribbons of truth (N,), prediction (N,) and errors, with a legend."""
     wrong = np.where(truth == prediction, np.array([PALE]).T, np.array([MISSED]).T).T.astype(np.uint8)  # (N, 3)
     columns = np.minimum(np.arange(width) * len(truth) // width, len(truth) - 1)
-    share = f"{100 * np.mean(truth == prediction):.1f} % of {counted(len(truth), 'frame')} right"
+    share = f"{100 * np.mean(truth == prediction):.1f} % of {counted(len(truth), 'frame')} correct"
     rows = [
         _line(f"{title}: {share}" if title else share, width),
         _line("truth", width),
@@ -119,7 +128,7 @@ def timeline(truth: Array, prediction: Array, names: Sequence[str], *, title: st
 
 
 def predicted_phases(image: Array, probabilities: Array, names: Sequence[str]) -> Array:
-    """Draw the last frame's probabilities (T, C) below it, in their phases' colours, and of T > 1 frames the course."""
+    """Draw the probabilities (T, C) of the last frame below it, and for T > 1 a ribbon of the predicted phases."""
     colours = [_colour(c) for c in range(len(names))]
     drawn = surest(image, probabilities[-1], names, shown=len(names), ranked=False, colours=colours)
     if len(probabilities) == 1:
@@ -128,16 +137,16 @@ def predicted_phases(image: Array, probabilities: Array, names: Sequence[str]) -
 
 
 def phases_sheet(image: Array, truth: Array, prediction: Array, names: Sequence[str]) -> Sheet:
-    """Lay out the last frame beside the course of a sequence."""
-    course = timeline(truth, prediction, names, width=_PANEL)
+    """Lay out the last frame and the timeline of a sequence."""
+    drawn = timeline(truth, prediction, names, width=_PANEL)
     frame = resized(image, _PANEL)
-    high = max(len(course), len(frame))
-    padded = [np.concatenate([p, np.full((high - len(p), _PANEL, 3), PAPER, np.uint8)]) for p in (frame, course)]
-    return Sheet((Panel("last frame", padded[0]), Panel("course", padded[1])))
+    high = max(len(drawn), len(frame))
+    padded = [np.concatenate([p, np.full((high - len(p), _PANEL, 3), PAPER, np.uint8)]) for p in (frame, drawn)]
+    return Sheet((Panel("last frame", padded[0]), Panel("timeline", padded[1])))
 
 
 def confusion_table(counts: Array, names: Sequence[str], *, cell: int = 54) -> Array:
-    """Draw counts (C, C): rows are true classes, columns predicted ones, the darker the larger the share of its row."""
+    """Draw a confusion matrix (C, C) of true (rows) and predicted classes; darker is a larger share of the row."""
     C = len(names)
     left, top = 16 + max(_wide(f"{c + 1} {_words(name)}") for c, name in enumerate(names)), 56
     drawn = np.full((top + C * cell + GAP, max(left + C * cell + GAP, 330), 3), PAPER, np.uint8)
@@ -162,7 +171,7 @@ def _cell(drawn: Array, corner: tuple[int, int], cell: int, share: float, rgb: R
 
 
 def _colour(c: int) -> RGB:
-    """Return a class's colour; there is no background here, so that the first class has one."""
+    """Return the colour of a class; class 0 has a colour, because there is no background."""
     return colour(c + 1)
 
 

@@ -1,4 +1,4 @@
-"""The table of methods, from the methods themselves: docs/reference/methods.md and `surgfl methods` show it."""
+"""Build the table of methods for docs/reference/methods.md and `surgfl methods`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _HEAD = ("Method", "Partition", "Objective", "Aggregator", "Paper", "Sent by a s
 
 
 def methods_table() -> Table:
-    """Tabulate every file of the methods' folder, in alphabetical order, with its default arguments."""
-    network = functools.cache(_network)  # most methods have the same one
+    """Tabulate all files of the methods' folder with their default arguments, in alphabetical order."""
+    network = functools.cache(_network)  # most methods use the same network
     rows = tuple(_row(load_method(name), network) for name in method_names())
     return Table("Methods", _HEAD, rows, labels=len(_HEAD))
 
@@ -49,7 +49,7 @@ def _network(bundle: str) -> nn.Module:
 
 
 def leaves(method: Method, network: Callable[[str], nn.Module] = _network) -> str:
-    """List the content of a round's update, in MB of the method's network at four classes, found by its bundle."""
+    """List the content of a round's update, with sizes in MB for the method's bundle with four classes."""
     whole = network(bundle_for(method.name))
     state, partition = whole.state_dict(), partition_network(whole, method.partition)
     sizes = {role: 0 for role in Role}

@@ -1,7 +1,7 @@
-"""The server's mixing of weights over the rounds, and how far it is from plain averaging.
+"""Read the server's mixing weights over the rounds, and compare them with plain averaging.
 
-Weights and entropies come from the aggregation records. Entropies are normalised by that of equal weights:
-1 is plain averaging over the sites, 0 is one site alone.
+Weights and entropies come from the aggregation records. Entropies are divided by the entropy of equal weights: 1 is
+plain averaging over the sites, 0 uses only one site.
 """
 
 import math
@@ -9,36 +9,36 @@ from typing import Any
 
 from shared_components.reporting.records import NAN, Curve, Run, mean
 
-# normalised entropies above which the mixing is called practically plain averaging, and close to it
+# thresholds of the normalised entropy: "practically" plain averaging, and "close to" plain averaging
 PLAIN, CLOSE = 0.999, 0.99
 _SUBJECTS = {
     "hypernetwork": "The hypernetwork's mixing of the personal weights",
     "sensitivity": "The sensitivity weighting of the shared weights",
-    "sensitivity_relative": "The relative variant of that weighting, measured beside it and not used,",
-    "sensitivity_raw": "The published (raw) variant of that weighting, measured beside it and not used,",
+    "sensitivity_relative": "The relative variant of the sensitivity weighting (recorded, not used)",
+    "sensitivity_raw": "The published (raw) variant of the sensitivity weighting (recorded, not used)",
 }
 
 
 def last_mixing(run: Run) -> tuple[int, dict[str, dict[str, dict[str, float]]]]:
-    """Return the newest round that has mixing weights and these, as site -> layer -> source site -> weight."""
+    """Return the newest round with mixing weights, and the weights as site -> layer -> source site -> weight."""
     return next(((r, run.aggregations[r]["mixing"]) for r in mixed_rounds(run)[::-1]), (-1, {}))
 
 
 def matrices(run: Run, round: int | None = None) -> dict[str, list[list[float]]]:
-    """Return a round's mixing weights by layer, by default the newest; row i is site i's recipe, NaN without a part."""
+    """Return a round's (default: newest) mixing weights by layer; row i is for site i, NaN marks absent weights."""
     mixing = last_mixing(run)[1] if round is None else run.aggregations[round]["mixing"]
     layers = dict.fromkeys(layer for by_layer in mixing.values() for layer in by_layer)
     return {layer: [[_weight(mixing, s, layer, t) for t in run.sites] for s in run.sites] for layer in layers}
 
 
 def spread(weights: dict[str, list[list[float]]], sites: int) -> float:
-    """Return the largest distance of a weight from 1 / K, but so much at least that noise stays pale."""
+    """Return the largest distance of a weight from 1 / K, at least 0.25 / K so that noise stays pale."""
     values = [v for rows in weights.values() for row in rows for v in row if math.isfinite(v)]
     return max([0.25 / sites, *(abs(v - 1 / sites) for v in values)])
 
 
 def own_weights(run: Run) -> dict[str, Curve]:
-    """Give, for every site, the mean over the layers of the weight it gives its own parameters."""
+    """Return by site the mean weight over the layers that it gives its own parameters."""
     return {
         site: {
             r: mean([_weight(run.aggregations[r]["mixing"], site, layer, site) for layer in layers])
@@ -50,20 +50,20 @@ def own_weights(run: Run) -> dict[str, Curve]:
 
 
 def entropies(run: Run) -> dict[str, Curve]:
-    """Return the recorded entropies by name; one that is recorded by site is averaged over the sites."""
-    found: dict[str, Curve] = {}
+    """Return the recorded entropies by name; an entropy recorded by site is averaged over the sites."""
+    by_name: dict[str, Curve] = {}
     for r, line in sorted(run.aggregations.items()):
         for name, value in (line.get("entropy") or {}).items():
             values = list(value.values()) if isinstance(value, dict) else [value]
             number = mean([float(v) for v in values if v is not None])
-            found.setdefault(name, {})[r] = number
-    return found
+            by_name.setdefault(name, {})[r] = number
+    return by_name
 
 
 def verdicts(run: Run) -> list[str]:
-    """Compare every mixing of the last round with plain averaging, in a sentence each."""
+    """Return a sentence per kind of mixing that compares the last round with plain averaging."""
     if len(run.sites) == 1:
-        return ["There is one site only, so there was nothing to mix."] if entropies(run) else []
+        return ["There is only one site, so nothing was mixed."] if entropies(run) else []
     last = {name: curve[max(curve)] for name, curve in entropies(run).items()}
     return [_verdict(run, name, entropy) for name, entropy in last.items() if not math.isnan(entropy)]
 
@@ -71,19 +71,21 @@ def verdicts(run: Run) -> list[str]:
 def _verdict(run: Run, name: str, entropy: float) -> str:
     subject = _SUBJECTS.get(name, f"The mixing by {name}")
     digits = 5 if entropy > PLAIN else 3
-    measured = f"normalised entropy {entropy:.{digits}f} in the last round, where 1 is equal weights"
+    measured = f"normalised entropy {entropy:.{digits}f} in the last round; 1 means equal weights"
     if entropy > PLAIN:
         return f"{subject} is practically plain averaging ({measured})."
     own = mean([curve[max(curve)] for curve in own_weights(run).values() if curve])
     tail = ""
     if name == "hypernetwork" and not math.isnan(own):
-        tail = f": a site gives its own weights {own:.2f} on average; an equal share is {1 / len(run.sites):.2f}"
+        tail = (
+            f": a site weights its own parameters with {own:.2f} on average; an equal share is {1 / len(run.sites):.2f}"
+        )
     degree = "is close to" if entropy > CLOSE else "differs from"
     return f"{subject} {degree} plain averaging ({measured}){tail}."
 
 
 def mixed_rounds(run: Run) -> list[int]:
-    """Return the rounds that have mixing weights, in order."""
+    """Return the rounds with mixing weights, in order."""
     return [r for r, line in sorted(run.aggregations.items()) if line.get("mixing")]
 
 

@@ -1,9 +1,9 @@
-"""Frames beside truth, prediction and errors for a clinician: masks, depth as colour, restored frames.
+"""Draw frames with ground truth, prediction and errors: masks, depth as colours, restored frames.
 
-The process that trains imports this, so it needs numpy and cv2 only. Images are uint8 RGB (H, W, 3), masks uint8 class
-ids (H, W) with 0 as background and `IGNORED`, depth float32 (H, W) in mm, 0 or not finite where it is unknown. Every
-panel is scaled to `panel_width` pixels, so that captions are legible for any frame size; arrays of different sizes
-raise ValueError. Colours are those of `drawing.palette`.
+Images are uint8 RGB (H, W, 3). Masks are uint8 class ids (H, W) with 0 as background and `IGNORED`. Depth is float32
+(H, W) in mm; 0 and values that are not finite are unknown. Arrays of different sizes raise ValueError. Each panel is
+scaled to `panel_width` pixels, so that captions are legible for any frame size. The colours are in `drawing.palette`.
+This file needs only numpy and cv2, because training imports it.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ _NOTHING = "no instrument"
 
 
 def errors(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray) -> np.ndarray:
-    """Mark wrong pixels on the grey, dimmed frame: MISSED, EXTRA and, for a wrong class, CONFUSED."""
+    """Mark wrong pixels on the grey, dimmed frame: MISSED, EXTRA, or CONFUSED for a wrong class."""
     check_size(image, truth, "truth")
     check_size(image, prediction, "prediction")
     grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) // 2
@@ -36,7 +36,7 @@ def errors(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray) -> np.n
 def segmentation_sheet(
     image: np.ndarray, truth: np.ndarray, prediction: np.ndarray, class_names: Sequence[str], *, panel_width: int = 400
 ) -> Sheet:
-    """Lay out frame | truth | prediction | errors. Hatched: nothing is labelled there, and nothing is compared.
+    """Lay out frame | truth | prediction | errors; pixels without a label are hatched and not compared.
 
     `class_names` are in the order of the ids, background first.
     """
@@ -60,9 +60,9 @@ def segmentation_sheet(
 
 
 def depth_sheet(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray, *, panel_width: int = 304) -> Sheet:
-    """Lay out frame | truth | prediction | errors, depth on one scale in mm: the truth's, whatever is predicted.
+    """Lay out frame | truth | prediction | errors; depth has the scale of the truth in mm.
 
-    Near is bright, far is dark. Hatched: no depth is known there, and nothing is compared.
+    Near is bright, far is dark. Pixels with unknown depth are hatched and not compared.
     """
     check_size(image, truth, "truth")
     check_size(image, prediction, "prediction")
@@ -105,7 +105,7 @@ def reconstruction_sheet(
 
 
 def _depth_range(known: np.ndarray) -> tuple[float, float]:
-    """Return the scale's ends in mm: the 1st and 99th percentile of the known depths."""
+    """Return the ends of the scale in mm: the 1st and 99th percentile of the known depths."""
     if not known.size:
         return 0.0, 1.0
     low, high = float(np.percentile(known, 1)), float(np.percentile(known, 99))

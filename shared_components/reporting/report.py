@@ -1,4 +1,4 @@
-"""The run's report: one HTML file that needs nothing else, neither a network nor scripts."""
+"""Write the report of a run: one self-contained HTML file without scripts."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from shared_components.reporting.galleries import chosen_frames, gallery
 from shared_components.reporting.mixing import verdicts
 from shared_components.reporting.records import Group, RecordError, Run, load_run
 from shared_components.reporting.score_tables import (
-    beside_table,
+    comparison_table,
     directions,
     evaluation_title,
     progress_table,
@@ -32,13 +32,15 @@ _FACTS = ("job", "sites", "start", "started", "commit", "seed", "hardware")
 
 
 def build_report(run: Path | Run, out: Path, *, evaluations: dict[str, dict[str, Any]] | None = None) -> Path:
-    """Write the report of a run, finished or not, given its records or its state directory, and return its file.
+    """Write the report of a run and return its file.
 
-    An old report stays whole until the new one replaces it. `evaluations` are the metrics.json of the bundles'
-    evaluation by site.
+    Args:
+        run: Records or state directory of a run, which may be unfinished.
+        out: File of the report; an old report is replaced atomically.
+        evaluations: Content of the metrics.json of the bundles' evaluation, by site.
 
     Raises:
-        RecordError: run.json is missing or names no tasks, or a record cannot be read.
+        RecordError: run.json is missing or contains no tasks, or a record cannot be read.
     """
     records = run if isinstance(run, Run) else load_run(run, evaluations=evaluations)
     page = TEMPLATES.get_template("report.html.j2").render(**contents(records))
@@ -47,34 +49,34 @@ def build_report(run: Path | Run, out: Path, *, evaluations: dict[str, dict[str,
 
 
 def refuse_to_replace(run: Run, out: Path) -> None:
-    """Raise RecordError where a file exists that is not an earlier report of the same run."""
+    """Raise RecordError if a file exists that is not an earlier report of the same run."""
     if not out.exists():
         return
     last = out.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2] if out.is_file() else ""
     if last != _mark(run):
-        what = last.removeprefix(_MARK).removesuffix(" -->") if last.startswith(_MARK) else "no report of surgfl"
-        raise RecordError(f"{out}: is there already and is {what}; give another --out, or move it away")
+        what = last.removeprefix(_MARK).removesuffix(" -->") if last.startswith(_MARK) else "not a report of surgfl"
+        raise RecordError(f"{out}: already exists and is {what}; give another --out, or move the file")
 
 
 _MARK = "<!-- surgfl: "
 
 
 def _mark(run: Run) -> str:
-    """Return a page's last line, which says whose report it is."""
+    """Return the last line of a page, which names the run."""
     folder = run.folder.resolve()
-    name = f"{folder.parent.name}/{folder.name}".replace("--", "-")  # which would end the comment
+    name = f"{folder.parent.name}/{folder.name}".replace("--", "-")  # two hyphens would end the comment
     return f"{_MARK}the report of {name} -->"
 
 
 def contents(run: Run) -> dict[str, Any]:
-    """Gather everything the template shows."""
+    """Return the values of all variables of the template."""
     parts = [_part(run, group) for group in run.groups]
     tasks = [("task", group.title) for group in run.groups]
     others = {key: value for key, value in run.info.items() if key not in ("cards", "metrics", "said")}
-    shown = {
+    content = {
         "title": _title(run),
-        "idea": run.said["idea"],
-        "paper": run.said["paper"],
+        "idea": run.about["idea"],
+        "paper": run.about["paper"],
         "facts": _facts(run),
         "state": state(run),
         "parts": parts,
@@ -89,84 +91,88 @@ def contents(run: Run) -> dict[str, Any]:
         "traffic": traffic_table(run),
         "privacy": privacy_table(run),
         "server": server_table(run),
-        "refused": Table("Updates refused or missing", ("round", "site", "reason"), tuple(rejections(run)), labels=3),
+        "refused": Table("Rejected or missing updates", ("round", "site", "reason"), tuple(rejections(run)), labels=3),
         "loss_panels": figures.loss_panels(run),
         "settings": Table("Settings", ("setting", "value"), (*tasks, *_settings(others)), labels=2),
     }
-    return {**shown, "links": _links(shown)}
+    return {**content, "links": _links(content)}
 
 
-def _links(shown: dict[str, Any]) -> list[tuple[str, str]]:
-    """List the sections that the page has, by anchor: an empty one is left out."""
-    mixed = shown["verdicts"] or shown["mixing_panels"] or shown["mixing_maps"]
+def _links(content: dict[str, Any]) -> list[tuple[str, str]]:
+    """List the sections of the page as (anchor, name), without empty sections."""
+    mixed = content["verdicts"] or content["mixing_panels"] or content["mixing_maps"]
     sections = {
         "result": ("Result", True),
-        "pictures": ("Pictures", True),
+        "pictures": ("Predictions", True),
         "summary": ("The run", True),
         "validation": ("Validation", True),
-        "mixing": ("Mixing", mixed),
+        "mixing": ("Mixing weights", mixed),
         "costs": ("Cost", True),
-        "privacy": ("Privacy", shown["privacy"]),
-        "refused": ("Missing updates", shown["refused"].rows),
-        "losses": ("Training", shown["loss_panels"]),
+        "privacy": ("Privacy", content["privacy"]),
+        "refused": ("Missing updates", content["refused"].rows),
+        "losses": ("Training", content["loss_panels"]),
         "settings": ("Settings", True),
     }
     return [(anchor, name) for anchor, (name, there) in sections.items() if there]
 
 
 def _part(run: Run, group: Group) -> dict[str, Any]:
-    """Gather the page's content on the sites of one task; the heading of a run's only task is empty."""
+    """Return the page's content for a task; a run's only task has no heading."""
     last = {site: run.last_metrics(site) for site in group.sites}
-    found, panels, evaluated = evaluation_of(run, group), figures.score_panels(run, group), run.evaluations_of(group)
+    evaluation, panels, evaluated = (
+        evaluation_of(run, group),
+        figures.score_panels(run, group),
+        run.evaluations_of(group),
+    )
     answer = {"sentence": " ".join(on_validation(run, group)), "more": "", "note": _UNTESTED, "panel": panels[0]}
-    if found:
+    if evaluation:
         answer = {
-            "sentence": found.sentence(),
-            "more": found.differences(),
-            "note": found.note(),
-            "panel": found.panel(),
+            "sentence": evaluation.sentence(),
+            "more": evaluation.differences(),
+            "note": evaluation.note(),
+            "panel": evaluation.panel(),
         }
     by = "By site and class" if group.outputs else "By site"
     return {
         "title": group.title if len(run.groups) > 1 else "",
-        "tested": bool(found),
+        "tested": bool(evaluation),
         "answer": answer,
         "tiles": score_tiles(run, group),
         "galleries": [gallery(run, group, site) for site in group.sites],
         "directions": directions(group.metrics),
         "progress": progress_table(run, group),
-        "panels": panels if found else panels[1:],
+        "panels": panels if evaluation else panels[1:],
         "unfinished": _unfinished(run, group),
         "validation": scores_table(last, group, title=f"{by}, on validation"),
         "test": scores_table(evaluated, group, title=evaluation_title(run)) if evaluated else None,
-        "beside": beside_table(run, group) if len(run.beside) > 1 else None,
+        "comparison": comparison_table(run, group) if len(run.compared) > 1 else None,
     }
 
 
 _UNTESTED = (
-    "On the validation split, by which the run was followed and its best round chosen: no evaluation was given to this "
-    "report, so there are no numbers on held-out test frames."
+    "These scores are on the validation split, which was also used to select the best round. There are no scores on "
+    "held-out test frames, because no evaluation was given to this report."
 )
 
 
 def _unfinished(run: Run, group: Group) -> str:
-    """Name the sites without final scores, and the metrics that only those have."""
+    """Return a sentence on sites without final scores, and on metrics that are measured only at the end."""
     if not (waiting := [site for site in group.sites if site not in run.finals]):
         return ""
     followed = figures.followed(run, group)
     later = [metric.label for metric in group.metrics if metric not in followed]
-    measured = f" ({', '.join(later)}: measured at the end)" if followed and later else ""
-    return f"No final scores yet{measured}, so these are of the last round reported: {', '.join(waiting)}."
+    measured = f" {', '.join(later)}: measured at the end of the run." if followed and later else ""
+    return f"No final scores yet from {', '.join(waiting)}; their rows show the last reported round.{measured}"
 
 
 def _title(run: Run) -> str:
     sites = counted(len(run.sites), "site")
     rounds = counted(run.rounds, "round")
-    return f"{run.said['label']}: {sites}, {rounds}"
+    return f"{run.about['label']}: {sites}, {rounds}"
 
 
 def _facts(run: Run) -> list[tuple[str, str]]:
-    """Pick what identifies the run; many sites are counted in the title and named in the tables."""
+    """Return the facts that identify the run; more than six sites are only counted in the title."""
     facts = {name: run.info.get(name) for name in _FACTS} | {"sites": list(run.sites)}
     if isinstance(facts["job"], dict):
         facts["job"] = facts["job"].get("name")
@@ -180,7 +186,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 
 def _settings(value: Any, name: str = "") -> tuple[tuple[str, str], ...]:
-    """Flatten a record to dotted names and their values."""
+    """Flatten a record to pairs of dotted name and value."""
     if not isinstance(value, dict):
         return ((name, _plain(value)),)
     parts = [_settings(item, f"{name}.{key}" if name else key) for key, item in value.items()]

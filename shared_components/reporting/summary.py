@@ -1,4 +1,4 @@
-"""A run's summary in plain sentences and a few numbers: its scores first, then its costs and missing updates."""
+"""Summarise a run in sentences and a few numbers: scores first, then costs and missing updates."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,11 +9,11 @@ from shared_components.core.card import DASH, Metric, fixed
 from shared_components.reporting.costs import bytes_by_round, rejections, round_bytes, round_seconds, server_seconds
 from shared_components.reporting.records import EARLY, Group, Run, curves, mean, round_number, score
 
-_NAMED = 6  # with more sites than this a sentence gives the range instead of every site
+_NAMED = 6  # maximum sites in a sentence; more sites are given as a range
 
 
 def state(run: Run) -> tuple[str, str]:
-    """Return "complete", "unfinished", "stopped" or "failed", and a sentence on the rounds that were aggregated."""
+    """Return the status (complete, unfinished, stopped or failed) and a sentence on the aggregated rounds."""
     done = len(run.aggregations)
     reached = f"{done} of {counted(run.rounds, 'round')} {'was' if run.rounds == 1 else 'were'} aggregated"
     for key, how in EARLY.items():
@@ -22,58 +22,58 @@ def state(run: Run) -> tuple[str, str]:
     final = [site for site in run.sites if run.rounds in run.rows[site] or site in run.finals]
     if final and done >= run.rounds:
         return "complete", f"{reached[0].upper()}{reached[1:]}."
-    return "unfinished", f"This run is not finished: {reached}. It is still going, or it was stopped."
+    return "unfinished", f"This run is not finished: {reached}. It is still running, or it was interrupted."
 
 
 def sentences(run: Run, groups: Sequence[Group] | None = None) -> list[str]:
-    """Return the summary, the most important sentence first; of several tasks each has a line that names it.
+    """Return the summary, the most important sentence first; several tasks have one item each.
 
-    Validation scores are of `groups`, by default of all.
+    Validation scores are included for `groups`, by default for all groups.
     """
-    said = []
+    texts = []
     for group in run.groups if groups is None else groups:
-        found = on_validation(run, group)
-        said += found if len(run.groups) == 1 else [" ".join([f"{group.title}.", *found])]
-    said += [_draws(run), _cost(run), *_absences(run)]
+        scores = on_validation(run, group)
+        texts += scores if len(run.groups) == 1 else [" ".join([f"{group.title}.", *scores])]
+    texts += [_sampling(run), _cost(run), *_absences(run)]
     refused = rejections(run)
-    said.append(
-        f"{_count(len(refused), 'update was', 'updates were')} refused or did not come; see the list below."
+    texts.append(
+        f"{_count(len(refused), 'update was', 'updates were')} rejected or missing; see the list below."
         if refused
         else ""
     )
-    return [sentence for sentence in said if sentence]
+    return [text for text in texts if text]
 
 
 def on_validation(run: Run, group: Group) -> list[str]:
-    """Say how a task's scores on validation changed, and which site is the worst."""
+    """Return sentences on the change of a task's validation scores and on the worst site."""
     return [text for text in (_gain(run, group), _worst(run, group)) if text]
 
 
 def score_tiles(run: Run, group: Group) -> list[tuple[str, str]]:
-    """Return a task's few numbers that stand at the top, as label and value."""
+    """Return the main scores of a task as (label, value)."""
     metric = group.first
     last = [score(run.last_metrics(site), metric.name) for site in group.sites]
     if len(last) == 1:
-        return [(f"{metric.label}, validation", metric.said(last[0]))]
+        return [(f"{metric.label}, validation", metric.with_unit(last[0]))]
     return [
-        (f"mean {metric.label}, validation", metric.said(mean(last))),
-        (f"worst site's {metric.label}", metric.said(metric.worst(last))),
+        (f"mean {metric.label}, validation", metric.with_unit(mean(last))),
+        (f"worst site's {metric.label}", metric.with_unit(metric.worst(last))),
     ]
 
 
 def tiles(run: Run) -> list[tuple[str, str]]:
-    """Return the run's few numbers that stand at the top beside the scores, as label and value."""
+    """Return the main costs of a run as (label, value)."""
     moved = sum(sum(c.values()) for d in ("up", "down") for c in bytes_by_round(run, d).values())
     return [
         ("rounds", f"{len(run.aggregations)} of {run.rounds}"),
-        ("sent, both ways", amount(moved) if moved else DASH),
-        ("s a round and site", fixed(round_seconds(run), 1)),
-        ("updates missing", str(len(rejections(run)))),
+        ("sent in both directions", amount(moved) if moved else DASH),
+        ("s per round and site", fixed(round_seconds(run), 1)),
+        ("missing updates", str(len(rejections(run)))),
     ]
 
 
 def amount(count: float) -> str:
-    """Write bytes in the decimal unit that suits them."""
+    """Return a number of bytes with a suitable decimal unit."""
     unit, size = next(((u, s) for u, s in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= s), ("bytes", 1))
     return f"{count / size:,.{0 if size == 1 else 1}f} {unit}"
 
@@ -86,7 +86,7 @@ def _gain(run: Run, group: Group) -> str:
     }
     known = {site: pair for site, pair in gains.items() if not any(map(math.isnan, pair))}
     if not known and run.info.get("privacy"):
-        return f"Each round's {metric.label} stays at the sites: the noise of this run does not cover it."
+        return f"Each round's {metric.label} stays at the sites, because differential privacy does not cover it."
     if not known:
         return f"No site has reported a first and a last {metric.label} yet."
     improved = [site for site, (first, last) in known.items() if metric.better(last, first)]
@@ -100,7 +100,7 @@ def _gain(run: Run, group: Group) -> str:
 
 
 def _opening(metric: Metric, improved: int, known: int, sites: int) -> str:
-    """Open the sentence on improvement, in the verb of the metric's direction."""
+    """Return the start of the sentence on improvement; the verb follows the metric's direction."""
     verb, base, hint = ("rose", "rise", "") if metric.higher_is_better else ("fell", "fall", " (lower is better)")
     if known == sites == 1:
         return f"The site's {metric.label} " + (f"{verb}{hint}" if improved else f"did not {base}")
@@ -110,11 +110,11 @@ def _opening(metric: Metric, improved: int, known: int, sites: int) -> str:
 
 
 def _change(metric: Metric, first: float, last: float) -> str:
-    return f"{metric.plain_text(first, rounder=1)} → {metric.said(last, rounder=1)}"
+    return f"{metric.plain_text(first, rounder=1)} → {metric.with_unit(last, rounder=1)}"
 
 
 def _range(metric: Metric, values: Sequence[float]) -> str:
-    return f"{metric.plain_text(min(values), rounder=1)}–{metric.said(max(values), rounder=1)}"
+    return f"{metric.plain_text(min(values), rounder=1)}–{metric.with_unit(max(values), rounder=1)}"
 
 
 def _worst(run: Run, group: Group) -> str:
@@ -124,27 +124,27 @@ def _worst(run: Run, group: Group) -> str:
         return ""
     worst = metric.worst(known.values())
     return (
-        f"The worst site is {_whose(known, worst)} with {metric.label} {metric.said(worst)}; "
-        f"the mean over the sites is {metric.said(mean(list(known.values())))}."
+        f"The worst site is {_site_of(known, worst)} with {metric.label} {metric.with_unit(worst)}; "
+        f"the mean over the sites is {metric.with_unit(mean(list(known.values())))}."
     )
 
 
 def _known(metric: Metric, records: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    found = {site: score(record, metric.name) for site, record in records.items()}
-    return {site: value for site, value in found.items() if not math.isnan(value)}
+    values = {site: score(record, metric.name) for site, record in records.items()}
+    return {site: value for site, value in values.items() if not math.isnan(value)}
 
 
-def _whose(known: Mapping[str, float], value: float) -> str:
+def _site_of(known: Mapping[str, float], value: float) -> str:
     return next(site for site in known if known[site] == value)
 
 
-def _draws(run: Run) -> str:
+def _sampling(run: Run) -> str:
     if not run.draws:
         return ""
     counts = [len(run.drawn(r)) for r in run.aggregations]
     few, many = min(counts), max(counts)
     drawn = str(few) if few == many else f"{few} to {many}"
-    return f"Every round asked {drawn} of the {counted(len(run.sites), 'site')}, drawn at random."
+    return f"Every round used a random sample of {drawn} of the {counted(len(run.sites), 'site')}."
 
 
 def _cost(run: Run) -> str:
@@ -152,9 +152,9 @@ def _cost(run: Run) -> str:
     seconds = round_seconds(run)
     if math.isnan(up) or math.isnan(seconds):
         return ""
-    said = f"In a round a site sends {amount(up)}, receives {amount(down)} and works {seconds:.1f} s on average."
+    text = f"On average, a site sends {amount(up)}, receives {amount(down)} and works {seconds:.1f} s per round."
     waited = [averaging + training for _, averaging, training in server_seconds(run).values()]
-    return f"{said} Then the sites wait {mean(waited):.1f} s for the server, which trains." if waited else said
+    return f"{text} Then the sites wait {mean(waited):.1f} s while the server trains." if waited else text
 
 
 def _absences(run: Run) -> list[str]:

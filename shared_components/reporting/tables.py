@@ -1,4 +1,4 @@
-"""A table of texts, and its forms: text for a terminal, Markdown, LaTeX and CSV; `parts.html.j2` writes its HTML."""
+"""Write tables as text for a terminal, Markdown, LaTeX and CSV; `parts.html.j2` writes HTML."""
 
 import csv
 import io
@@ -8,24 +8,27 @@ from dataclasses import dataclass, field
 
 from shared_components.common.sanitise import one_line, table_cells
 
-LONGEST_CELL, LONGEST_NOTE = 200, 10_000  # characters; a comparison's note names every row without a result
+LONGEST_CELL, LONGEST_NOTE = (
+    200,
+    10_000,
+)  # maximum characters; the note of a comparison lists every row without a result
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text; names of classes, metrics and sites are other parties', so that every text is put on one line."""
+    """A table of texts; each becomes one line, since names of classes, metrics and sites are untrusted."""
 
     title: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    labels: int = 1  # so many first columns are names, set left; all others are numbers, set right
+    labels: int = 1  # number of first columns with names, aligned left; the others are numbers, aligned right
     note: str = ""
-    grouped: bool = False  # neighbouring rows with the same first cell belong together
-    groups: tuple[tuple[str, int], ...] = ()  # headings over columns of numbers: (text, how many columns)
+    grouped: bool = False  # consecutive rows with the same first cell form a group
+    groups: tuple[tuple[str, int], ...] = ()  # headings over columns of numbers: (text, number of columns)
     marks: Mapping[tuple[int, int], str] = field(default_factory=dict)  # "best" or "second" by (row, column) from 0
 
     def __post_init__(self) -> None:
-        """Put every text on one line."""
+        """Replace line breaks in all texts."""
         head, *rows = (tuple(one_line(cell, LONGEST_CELL) for cell in row) for row in (self.head, *self.rows))
         texts = {"title": one_line(self.title), "head": head, "rows": tuple(rows)}
         for name, value in {**texts, "note": one_line(self.note, LONGEST_NOTE)}.items():
@@ -33,7 +36,7 @@ class Table:
 
 
 def as_text(table: Table) -> str:
-    """Align the columns for a terminal."""
+    """Return text with aligned columns for a terminal."""
     widths = [max(map(_width, column)) for column in zip(table.head, *table.rows, strict=True)]
 
     def line(row: Sequence[str]) -> str:
@@ -46,7 +49,7 @@ def as_text(table: Table) -> str:
 
 
 def as_markdown(table: Table) -> str:
-    """Write GitHub-flavoured Markdown: the best bold, the second in italics (Markdown cannot underline)."""
+    """Return GitHub-flavoured Markdown: best values bold, second-best in italics (Markdown cannot underline)."""
 
     def escaped(text: str) -> str:
         return text.replace("|", "\\|").replace("*", "\\*")
@@ -59,7 +62,7 @@ def as_markdown(table: Table) -> str:
 
 
 def as_latex(table: Table) -> str:
-    """Write a table that needs the package booktabs and nothing else."""
+    """Return a LaTeX table that needs only the package booktabs."""
     columns = "l" * table.labels + "r" * (len(table.head) - table.labels)
     head, *body = (
         " & ".join(row) + " \\\\"
@@ -76,7 +79,7 @@ def as_latex(table: Table) -> str:
 
 
 def as_csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Write values in full, in which a spreadsheet finds no formula."""
+    """Return CSV with unrounded values, safe against formulas in a spreadsheet."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([head, *map(table_cells, rows)])
@@ -91,12 +94,12 @@ _LATEX = str.maketrans({
 
 
 def latex_text(text: str) -> str:
-    """Escape what LaTeX reads as a command."""
+    """Escape the special characters of LaTeX."""
     return text.translate(_LATEX)
 
 
 def _marked(table: Table, escape: Callable[[str], str], **patterns: str) -> list[list[str]]:
-    """Escape the cells of all rows, and put each that is marked into the pattern of its mark."""
+    """Escape all cells, and format marked cells with the pattern of their mark."""
     return [
         [patterns.get(table.marks.get((i, j), ""), "%s") % escape(cell) for j, cell in enumerate(row)]
         for i, row in enumerate(table.rows)
@@ -104,7 +107,7 @@ def _marked(table: Table, escape: Callable[[str], str], **patterns: str) -> list
 
 
 def _latex_groups(table: Table) -> list[str]:
-    """Write the headings over several columns, each with a rule below it."""
+    """Return the headings over several columns, each with a rule below."""
     cells, rules, first = [""] * table.labels, [], table.labels + 1
     for name, count in table.groups:
         cells.append(f"\\multicolumn{{{count}}}{{c}}{{{latex_text(name)}}}")
@@ -125,6 +128,6 @@ def _padded(text: str, width: int, *, right: bool) -> str:
 
 
 def listed(texts: Iterable[str]) -> str:
-    """Join texts as in a sentence: "a", "a and b", "a, b and c"."""
+    """Join texts for a sentence: "a", "a and b", "a, b and c"."""
     *most, last = texts
     return f"{', '.join(most)} and {last}" if most else last

@@ -37,7 +37,7 @@ def progress_line(
 def _score(metric: Metric, record: Mapping[str, Any], names: Mapping[str, Any]) -> str:
     """Write ``Dice 0.402 (shaft 0.361 wrist 0.196)``, or ``RMSE 4.31 mm`` where there is one number only."""
     each = " ".join(f"{n} {metric.plain_text(score(record, metric.name, n))}" for n in names if n != "mean")
-    text = f"{metric.label} {metric.said(score(record, metric.name))}"
+    text = f"{metric.label} {metric.with_unit(score(record, metric.name))}"
     return f"{text} ({each})" if each else text
 
 

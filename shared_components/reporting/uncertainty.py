@@ -1,8 +1,8 @@
-"""How far a test score could have come out otherwise with other videos: whole videos drawn again, frames and all.
+"""Compute bootstrap intervals of test scores over videos.
 
-Frames of one video show one scene, so that they are no repetitions of each other: the bootstrap is one of clusters
-(Davison and Hinkley, Bootstrap Methods and their Application, 1997, ch. 3.8). It says nothing of other hospitals, nor
-of another training.
+The cluster bootstrap draws whole videos with all their frames, because frames of a video are not independent
+(Davison and Hinkley, Bootstrap Methods and their Application, 1997, ch. 3.8). The intervals do not cover other
+hospitals or other training runs.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy as np
 from shared_components.reporting.records import RecordError, score
 
 RESAMPLES, LEVEL, FEWEST_VIDEOS = 2_000, 0.95, 3
-_ROUNDED = 1e-4  # by which a score may differ from the same of a CSV's six digits, relative to 1 or the score
+_ROUNDED = 1e-4  # tolerance for six-digit values of a CSV file, relative to the larger of 1 and the score
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One site's test frames by one metric: by video and output the sum and the count of what was scored.
+    """Sum and number of a site's scores of a metric, by video and output.
 
-    ``sums`` and ``counts`` are (videos, outputs); a task without outputs, or with numbers of whole videos, has one.
+    ``sums`` and ``counts`` are (videos, outputs); there is one output if the task has none or scores whole videos.
     """
 
     videos: tuple[str, ...]
@@ -32,24 +32,21 @@ class Measured:
     counts: np.ndarray
 
     def scores(self, drawn: np.ndarray) -> np.ndarray:
-        """Return the site's score of each draw of video numbers, (..., n) to (...); NaN where nothing is scored."""
+        """Return the site's score of each draw of video numbers, (..., n) to (...); NaN without scores."""
         sums, counts = self.sums[drawn].sum(-2), self.counts[drawn].sum(-2)
         known = counts > 0
-        means = np.divide(sums, counts, out=np.zeros(sums.shape), where=known)  # over frames, then over outputs
+        means = np.divide(sums, counts, out=np.zeros(sums.shape), where=known)  # mean over frames, then over outputs
         outputs = known.sum(-1)
         return np.divide(means.sum(-1), outputs, out=np.full(outputs.shape, np.nan), where=outputs > 0)
 
     def draws(self, place: int) -> np.ndarray:
-        """Return `RESAMPLES` draws, as many videos each as there are; the same for all models of a site's place."""
+        """Return bootstrap draws (RESAMPLES, n) of n videos; `place` is the seed, so all models share the draws."""
         n = len(self.videos)
         return np.random.default_rng(place).integers(n, size=(RESAMPLES, n))
 
 
 def measured(record: Mapping[str, Any], metric: str) -> Measured | None:
-    """Read an evaluation's rows; None where the record's score is not the mean of them over frames and outputs.
-
-    ``record["rows"]`` are those of metrics.csv or, where there is one, of videos.csv, see `records.load_evaluations`.
-    """
+    """Read an evaluation's rows, or return None if their mean over frames and outputs is not the record's score."""
     rows = [row for row in record.get("rows", ()) if row.get(metric)]
     videos = tuple(dict.fromkeys(row["video"] for row in rows))
     outputs = list(dict.fromkeys(row.get("class", "") for row in rows))
@@ -58,10 +55,10 @@ def measured(record: Mapping[str, Any], metric: str) -> Measured | None:
         cell = videos.index(row["video"]), outputs.index(row.get("class", ""))
         sums[cell] += _number(row[metric], metric)
         counts[cell] += 1
-    found, value = Measured(videos, sums, counts), score(record, metric)
-    if not rows or not abs(found.scores(np.arange(len(videos))) - value) <= _ROUNDED * max(1.0, abs(value)):
+    site, value = Measured(videos, sums, counts), score(record, metric)
+    if not rows or not abs(site.scores(np.arange(len(videos))) - value) <= _ROUNDED * max(1.0, abs(value)):
         return None
-    return found
+    return site
 
 
 def _number(text: str, metric: str) -> float:
@@ -69,13 +66,13 @@ def _number(text: str, metric: str) -> float:
         return float(text)
     except ValueError:
         raise RecordError(
-            f"a row of an evaluation has {metric} {text!r:.80}, which is no number; evaluate again"
+            f"a row of an evaluation has {metric} {text!r:.80}, which is not a number; evaluate the model again"
         ) from None
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Two ends between which a score lies, and what they are of: draws of videos, or the lowest and the highest."""
+    """Interval of a score: quantiles over `drawn` videos, or the lowest and highest video."""
 
     low: float = math.nan
     high: float = math.nan
@@ -83,25 +80,25 @@ class Spread:
 
     @property
     def known(self) -> bool:
-        """Whether there are two ends."""
+        """Whether there is an interval."""
         return not math.isnan(self.low)
 
 
-def of_site(found: Measured | None, place: int) -> Spread:
-    """Return the interval of `LEVEL` over draws of a site's videos; of two videos both values, of one nothing."""
-    if found is None or len(found.videos) < 2:
+def of_site(site: Measured | None, place: int) -> Spread:
+    """Return a site's bootstrap interval with probability `LEVEL`; two videos give their range, one gives none."""
+    if site is None or len(site.videos) < 2:
         return Spread()
-    if len(found.videos) < FEWEST_VIDEOS:
-        each = found.scores(np.arange(len(found.videos))[:, None])
+    if len(site.videos) < FEWEST_VIDEOS:
+        each = site.scores(np.arange(len(site.videos))[:, None])
         return Spread(float(each.min()), float(each.max()))
-    return _percentiles(found.scores(found.draws(place)))
+    return _percentiles(site.scores(site.draws(place)))
 
 
 def of_mean(sites: Sequence[Measured | None], less: Sequence[Measured | None] = ()) -> Spread:
-    """Return the interval of the mean over these sites, in which each site's videos are drawn for themselves.
+    """Return the interval of the mean over sites; videos are drawn separately at each site.
 
-    With ``less``, another model's at the same sites, of the difference of both means on the same draws. Nothing where
-    a site has fewer than `FEWEST_VIDEOS` videos, or the two were not scored on the same ones.
+    With ``less``, another model at the same sites, it is the interval of the difference of both means on the same
+    draws. It is unknown if a site has fewer than `FEWEST_VIDEOS` videos, or if the models' videos differ.
     """
     if not sites or any(one is None or len(one.videos) < FEWEST_VIDEOS for one in sites):
         return Spread()

@@ -1,7 +1,7 @@
-"""Split violins of two models over the same videos or images, coloured by which is better (Figures 2 to 11).
+"""Draw split violins of two models on the same videos or images, as in Figures 2 to 11 of FL-EndoViT (MIDL 2026).
 
-FL-EndoViT (MIDL 2026) has the federated model on the left, purple where it is significantly better, orange where the
-other is, grey where neither is. Each value is a dot as well: a violin of nine videos is mostly its smoothing.
+The federated model is on the left. Violins are purple if the left model is significantly better, orange if the right
+model is, else grey. Each value is also a dot, because the shape of a violin of nine videos is mostly smoothing.
 """
 
 import math
@@ -14,13 +14,13 @@ from shared_components.core.paired_test import PairedTest, paired_test
 from shared_components.reporting.axes import Axes, fitting, short, svg, text_at
 
 FIRST, SECOND, NEITHER = "#8a63c6", "#d9822b", "#8c8c8c"
-"""Fills where the left model is better, where the right one is, and where neither is."""
+"""Fill colours: the left model is better, the right model is better, neither is."""
 _LEFT, _TOP, _BOTTOM, _STEP, _HALF = 62, 60, 62, 108, 44
-_POINTS = 64  # of an outline
-_DOTS = 60  # values up to which each is a dot
+_POINTS = 64  # points of an outline
+_DOTS = 60  # maximum number of values that are drawn as dots
 
 Pair = tuple[Sequence[float], Sequence[float]]
-"""The left and the right model's values of the same videos."""
+"""Values of the left and of the right model on the same videos."""
 
 
 def violins(
@@ -34,19 +34,19 @@ def violins(
     higher_is_better: bool = True,
     height: int = 330,
 ) -> str:
-    """Draw a split violin per name: left half `models[0]`, right half `models[1]`, with p and the least possible p.
+    """Draw a split violin per name, with its p value and the smallest possible p value.
 
     Args:
-        pairs: By name what is drawn.
-        title, y_label: Of the drawing and its axis.
-        models: Names of the halves.
-        tested: By name the test whose p stands below, such as of videos where frames are drawn; None: of the pairs.
-        level: Below which p is significant.
-        higher_is_better: Of the values.
-        height: Of the drawing in pixels.
+        pairs: Values of both models by name.
+        title, y_label: Title of the drawing and label of its axis.
+        models: Names of the left and of the right model.
+        tested: Paired test by name, for example over videos if the values are frames; None tests the pairs.
+        level: Significance level.
+        higher_is_better: Direction of the values.
+        height: Height of the drawing in pixels.
 
     Raises:
-        ValueError: The values of a name are no pairs.
+        ValueError: A name has different numbers of left and right values.
     """
     tests = tested or {name: paired_test(*pair) for name, pair in pairs.items()}
     known = [v for pair in pairs.values() for side in pair for v in side if math.isfinite(v)]
@@ -63,14 +63,14 @@ def violins(
 
 
 def significance_colour(test: PairedTest, *, level: float, higher_is_better: bool = True) -> str:
-    """Return the fill of a comparison, first against second."""
+    """Return the fill colour for a test of the first against the second model."""
     if test.p >= level or not test.median:
         return NEITHER
     return FIRST if (test.median > 0) == higher_is_better else SECOND
 
 
 def density(values: Sequence[float], at: np.ndarray) -> np.ndarray:
-    """Return the Gaussian kernel density of values (N,) at points (M,), by Scott's bandwidth std N^(-1/5)."""
+    """Return the Gaussian kernel density of values (N,) at points (M,), with Scott's bandwidth std N^(-1/5)."""
     known = np.asarray(values, np.float64)
     width = max(float(known.std(ddof=1)) if len(known) > 1 else 0.0, 1e-9) * len(known) ** -0.2
     z = (at[:, None] - known[None]) / width  # (M, N)
@@ -78,7 +78,7 @@ def density(values: Sequence[float], at: np.ndarray) -> np.ndarray:
 
 
 def _half(axes: Axes, middle: float, values: Sequence[float], way: int, fill: str, name: str) -> str:
-    """Draw one half: the outline between the least and the largest value, quartiles, and the values as dots."""
+    """Draw one half: the outline from the smallest to the largest value, quartiles, and values as dots."""
     known = [v for v in values if math.isfinite(v)]
     if not known:
         return ""
@@ -120,7 +120,7 @@ def _values(axes: Axes, middle: float, known: Sequence[float], way: int, name: s
 
 def _caption(middle: float, height: int, name: str, test: PairedTest, level: float) -> str:
     base = height - _BOTTOM
-    lines = [(name, "label"), (f"p {test.p:.3g}, n {test.pairs}", "small"), (f"least {test.least:.3g}", "small")]
+    lines = [(name, "label"), (f"p {test.p:.3g}, n {test.pairs}", "small"), (f"min p {test.least:.3g}", "small")]
     drawn = "".join(
         text_at(middle, base + 18 + 14 * row, text, anchor="middle", name=kind)
         for row, (text, kind) in enumerate(lines)

@@ -1,4 +1,4 @@
-"""One frame of `surgfl watch`: a run's rounds, its sites, their scores so far, and the time left, as plain text."""
+"""Draw one frame of `surgfl watch` as plain text: rounds, sites, scores so far and remaining time."""
 
 from __future__ import annotations
 
@@ -11,20 +11,26 @@ from shared_components.reporting.costs import rejections
 from shared_components.reporting.records import EARLY, Group, Run, score
 from shared_components.reporting.tables import Table, as_text
 
-_BAR, _NAMED = 32, 5  # letters of the bar; updates that are named
-_RECENT = 5  # rounds whose mean duration the rest is expected to have
+_BAR, _NAMED = 32, 5  # characters of the bar; maximum missing updates in the list
+_RECENT = 5  # number of last rounds for estimating the remaining time
 
 
 def frame(name: str, status: str, run: Run | None, steps: Mapping[str, str], *, since: float) -> str:
-    """Draw a run: without its records (it enrols, or this is a site's folder of a deployment) the sites' steps alone.
+    """Draw the state of a run; without records, during enrolment or in a site's folder, only the sites' steps.
 
-    ``status`` is a word such as ``running``; ``steps`` are what sites on this machine do now; ``since`` is the
-    number of seconds since the last record.
+    Args:
+        name: Name of the run.
+        status: A word such as ``running``.
+        run: Records of the run, if there are any.
+        steps: Current step of each site on this machine.
+        since: Seconds since the last record.
     """
     if run is None:
         rows = tuple(steps.items()) or ((DASH, "waiting for its first round" if status == "running" else DASH),)
-        return f"{name}: {status}\n\n{as_text(Table('No rounds are recorded here', ('site', 'now'), rows, labels=2))}"
-    done, parts = len(run.aggregations), [f"{run.said['label']}, {name}: {status}"]
+        return (
+            f"{name}: {status}\n\n{as_text(Table('No rounds recorded yet', ('site', 'current step'), rows, labels=2))}"
+        )
+    done, parts = len(run.aggregations), [f"{run.about['label']}, {name}: {status}"]
     parts += [f"{how}: {run.info[key]}" for key, how in EARLY.items() if run.info.get(key)]
     full = _BAR * done // max(run.rounds, 1)
     left = time_left(run, since) if status == "running" else ""
@@ -35,19 +41,19 @@ def frame(name: str, status: str, run: Run | None, steps: Mapping[str, str], *, 
 
 
 def time_left(run: Run, since: float) -> str:
-    """Say about how long the rest takes, by the last rounds' mean duration; nothing before the first has ended."""
+    """Return the remaining time estimated from the last rounds, or "" before the end of the first round."""
     newest = [run.aggregations[r] for r in sorted(run.aggregations)][-_RECENT:]
     seconds = [one.get("seconds_wall", 0.0) + one.get("seconds_training", 0.0) for one in newest]
     if not any(seconds) or len(run.aggregations) >= run.rounds:
         return ""
     each = sum(seconds) / len(seconds)
     rest = each * (run.rounds - len(run.aggregations) - 1) + max(0.0, each - since)
-    late = "\nthis round takes longer than those before" if since > 2 * each else ""
+    late = "\nthis round takes longer than the rounds before" if since > 2 * each else ""
     return f", about {duration(rest)} left{late}"
 
 
 def _sites(run: Run, group: Group, steps: Mapping[str, str]) -> Table:
-    """Tabulate in how many rounds each site answered, its score on validation at first and last, and what it does."""
+    """Tabulate each site's answered rounds, current step, and first and last validation score."""
     metric, ended, rows = group.first, sorted(run.aggregations), []
     for site in group.sites:
         asked = [r for r in ended if site in run.drawn(r)]
@@ -55,14 +61,16 @@ def _sites(run: Run, group: Group, steps: Mapping[str, str]) -> Table:
         first = run.rows[site].get(run.first_round(site), {}).get("metrics") or {}
         scores = (metric.plain_text(score(one, metric.name)) for one in (first, run.last_metrics(site)))
         rows.append((site, f"{answered} of {counted(len(asked), 'round')}", steps.get(site, DASH), *scores))
-    title = f"{group.title}, on validation" if len(run.groups) > 1 else "On validation"
-    return Table(title, ("site", "answered", "now", f"{metric.plain_heading} first", "last"), tuple(rows), labels=3)
+    title = f"{group.title}, validation split" if len(run.groups) > 1 else "Validation split"
+    return Table(
+        title, ("site", "answered", "current step", f"{metric.plain_heading} first", "last"), tuple(rows), labels=3
+    )
 
 
 def _missing(run: Run) -> list[str]:
-    """Name the newest updates that were refused or did not come, and sites that are not part of the run."""
+    """List the newest rejected or missing updates, and the sites that were left out at enrolment."""
     newest, every = rejections(run)[-_NAMED:], len(rejections(run))
     out = [f"missing: {site}, left out at enrolment: {reason}" for site, reason in run.info.get("left_out", {}).items()]
     late = [f"missing in round {number}: {site}, {reason}" for number, site, reason in newest]
-    more = [f"missing before that: {counted(every - _NAMED, 'update')}"] if every > _NAMED else []
+    more = [f"missing in earlier rounds: {counted(every - _NAMED, 'update')}"] if every > _NAMED else []
     return ["", *out, *more, *late] if out or late else []

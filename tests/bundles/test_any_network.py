@@ -66,7 +66,7 @@ def test_a_network_that_cannot_be_used_is_refused_before_the_first_step(
 
 
 def test_shipped_weights_of_the_bundles_own_network_are_refused(train, refusal):
-    sentence = "training: start is 'rendered', and what 'pvt_fpn' ships is not of BasicUNet; write start: random"
+    sentence = "training: start is 'rendered', but 'pvt_fpn' ships no weights for BasicUNet; write start: random"
     assert refusal(train, UNET, start="rendered").startswith(sentence)
 
 

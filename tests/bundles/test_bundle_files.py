@@ -119,7 +119,7 @@ def test_a_bundle_that_shares_weights_says_whose_they_are(bundles, folder):
     with pytest.raises(ValueError, match=r"bundle 'pvt_fpn' ships no weights"):
         write_zoo(folder.parent / "half", folder)
     assert not list(folder.parent.glob("*half*"))
-    with pytest.raises(ValueError, match=r"bundle 'toy' has the weights of 'pvt_fpn' \(.*pvt_fpn/models/model.safe"):
+    with pytest.raises(ValueError, match=r"bundle 'toy' uses the weights of 'pvt_fpn' \(.*pvt_fpn/models/model.safe"):
         own_checkpoint(str(folder / "toy"))
     (folder / "toy.yaml").write_text(NEW + "same_weights_as: toy\n")
     with pytest.raises(ValueError, match=r"toy.yaml: same_weights_as is 'toy'; name another of the bundles pvt_fpn"):

@@ -157,7 +157,7 @@ def test_a_site_without_a_text_of_use_is_refused(evaluate, for_unseen, own, scen
 )
 def test_a_header_without_the_methods_arguments_is_refused(for_unseen, scenes, tmp_path, changed):
     save_weights(tmp_path / "m.safetensors", load_file(for_unseen), load_metadata(for_unseen) | changed)
-    with pytest.raises(CheckpointError, match=r"m\.safetensors knows no site, and its header does not say how"):
+    with pytest.raises(CheckpointError, match=r"m\.safetensors needs a site, but its header lacks the settings"):
         describe_site(PvtFpnClips(), tmp_path / "m.safetensors", load_site(scenes[2]))
 
 
@@ -185,16 +185,16 @@ def test_frames_are_predicted_by_a_model_that_is_conditioned_on_the_site(
     given = {"input": str(video), "checkpoint": str(for_unseen)}
     seen, mean = tmp_path / "seen", tmp_path / "mean"
     run("fedst", "inference", site_config=str(scenes[2]), output_dir=str(seen), **given)
-    assert "goes by" not in caplog.text and "mean of its sites' texts" not in caplog.text
+    assert "goes by" not in caplog.text and "mean of its training sites' texts" not in caplog.text
     expected = shown(for_unseen, vector_of(scenes[2]), video)
     assert all(np.array_equal(a, b) for a, b in zip(masks_in(seen), expected, strict=True))
     run("fedst", "inference", output_dir=str(mean), **given)
-    assert "told the mean of its sites' texts; name the site.yaml" in caplog.text
+    assert "uses the mean of its training sites' texts; give the site.yaml" in caplog.text
     expected = shown(for_unseen, load_file(for_unseen)["indicator"], video)
     assert all(np.array_equal(a, b) for a, b in zip(masks_in(mean), expected, strict=True))
     given["checkpoint"] = str(own)
     said = refusal(run, "fedst", "inference", site_config=str(scenes[2]), output_dir=str(tmp_path / "x"), **given)
-    assert said == f"checkpoint {own} is told of no site, or has been told of its own; leave {scenes[2]} out"
+    assert said == f"checkpoint {own} needs no site, or already contains its own site; leave {scenes[2]} out"
     run("fedst", "inference", output_dir=str(tmp_path / "own"), **given)
     expected = shown(own, vector_of(scenes[0]), video)
     assert all(np.array_equal(a, b) for a, b in zip(masks_in(tmp_path / "own"), expected, strict=True))

@@ -157,7 +157,7 @@ def test_as_many_classes_of_other_names_are_refused(run, refusal, site_config, m
 
 def test_a_task_that_the_bundle_does_not_learn_is_refused(run, refusal, sites, small, tmp_path):
     sentence = refusal(run, "pfedsis", "train", site_config=str(sites["depth"]), output_dir=str(tmp_path / "out"))
-    assert "the task is 'depth', and this bundle learns segmentation; correct 'task' in site.yaml" in sentence
+    assert "the task is 'depth', but this bundle learns segmentation; correct 'task' in site.yaml" in sentence
 
 
 def test_a_model_is_used_with_the_numbers_that_it_has_learnt_with(run, sites, model, tmp_path):

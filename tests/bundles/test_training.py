@@ -98,7 +98,7 @@ def test_paper_yaml_of_surgfed_trains_sam2_small_from_published_weights_that_the
     files = [str(bundles / "surgfed" / "configs" / f"{name}.yaml") for name in ("train", "paper")]
     given = {"config_file": files, "site_config": str(site), "output_dir": str(tmp_path / "out")}
     none = refusal(monai.bundle.run, **given)
-    assert none.startswith("training: start is 'file', and none is given; name it in") and "or by --start" in none
+    assert none.startswith("training: start is 'file', but no file is given; set") and "or --start" in none
     path = published(tmp_path)
     monai.bundle.run(**given, start=str(path), **{"training#rounds": 1, "training#epochs": 1})
     model = tmp_path / "out" / "model.safetensors"
@@ -159,7 +159,7 @@ def test_rounds_differ_repeat_in_another_process_and_are_drawn_apart_where_proce
         ({"start": "/nowhere/b0.pth"}, "checkpoint /nowhere/b0.pth does not exist"),
         ({"start": "rendered", "training#start": "pretrained"}, "training: start is 'pretrained'; use one of random"),
         ({"training#batch_size": 99, "training#few_samples": "refuse"}, "site "),
-        ({"training#start": "file"}, "training: start is 'file', and none is given; name it in the environment"),
+        ({"training#start": "file"}, "training: start is 'file', but no file is given; set the environment"),
     ],
 )
 def test_a_wrong_command_line_is_refused_in_one_sentence(

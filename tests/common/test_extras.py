@@ -33,8 +33,8 @@ def test_the_named_extra_brings_the_module_and_a_plain_installation_does_not():
 @pytest.mark.parametrize(
     ("module", "sentence"),
     [
-        ("nvflare.apis", "surgfl job: nvflare is not installed, which this needs; run: pip install 'surgfl[fl]'\n"),
-        ("fcntl", "surgfl job: this locks files, which it does on Linux and macOS alone; on Windows run it in WSL\n"),
+        ("nvflare.apis", "surgfl job: nvflare is not installed; run: pip install 'surgfl[fl]'\n"),
+        ("fcntl", "surgfl job: file locks work only on Linux and macOS; on Windows run this in WSL\n"),
     ],
 )
 def test_a_command_without_what_it_needs_says_the_remedy_in_one_sentence(module, sentence, monkeypatch, capsys):

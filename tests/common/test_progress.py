@@ -185,7 +185,7 @@ def test_a_block_shows_what_its_own_thread_reports():
     out = io.StringIO()
     with shown(out, title="site-1") as board:
         report_progress("rendering", 3, 9)
-        board._said -= 9
+        board._last_line -= 9
         board.look()
         board.say("written")
     assert out.getvalue() == "site-1  rendering 3/9\nwritten\n"

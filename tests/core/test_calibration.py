@@ -139,7 +139,7 @@ def test_a_frame_is_described_by_its_maps_at_one_size_whatever_its_own_is():
     large = frame.repeat(2, 0).repeat(2, 1)
     for one in (frame, large):
         assert torch.allclose(described(network, seen(one)), expected, atol=1e-5)
-    with pytest.raises(ValueError, match="Conv2d has no encoder of frames"):
+    with pytest.raises(ValueError, match="Conv2d has no encoder"):
         described(nn.Conv2d(3, 4, 1), seen(frame))
 
 
@@ -157,22 +157,22 @@ def test_a_calibration_is_read_as_it_was_written_and_is_of_its_weights_alone(wei
     found = calibration_of(weights)
     assert found.facts.card == {"a": [1, None]} and found.facts.temperature == 1.5
     assert found.score(frames([5.0, 9.0])) == 2.0
-    with pytest.raises(CheckpointError, match="maps have 2 channels, and this one's have 3"):
+    with pytest.raises(CheckpointError, match="with 2 feature channels, but this network has 3"):
         found.score(torch.ones(1, 2, 3))
     assert caplog.text == ""
     save_weights(weights, {"a": torch.zeros(3)})
-    assert calibration_of(weights) is None and "is of other weights than model.safetensors" in caplog.text
+    assert calibration_of(weights) is None and "is for other weights than model.safetensors" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("tensors", "facts", "sentence"),
     [
         ({"axes": [[float("nan"), 0.0]]}, {}, "holds NaN or infinity in axes"),
-        ({"axes": [[1.0, 0.0, 0.0]]}, {}, "holds tensors of the shapes"),
-        ({"axes": [1.0, 0.0]}, {}, "holds tensors of the shapes"),
-        ({"centre": [[1.0, 0.0]]}, {}, "holds tensors of the shapes"),
-        ({"axes": np.zeros((0, 2), np.float32)}, {}, "holds tensors of the shapes"),
-        ({"direction": [0.0]}, {}, "holds tensors of the shapes"),
+        ({"axes": [[1.0, 0.0, 0.0]]}, {}, "contains tensors of shapes"),
+        ({"axes": [1.0, 0.0]}, {}, "contains tensors of shapes"),
+        ({"centre": [[1.0, 0.0]]}, {}, "contains tensors of shapes"),
+        ({"axes": np.zeros((0, 2), np.float32)}, {}, "contains tensors of shapes"),
+        ({"direction": [0.0]}, {}, "contains tensors of shapes"),
         ({"direction": [0.0, float("inf")]}, {}, "holds NaN or infinity in direction"),
         ({}, {"offset": float("nan")}, "offset is nan; it is a number"),
         ({}, {"temperature": 0}, "temperature is 0; it is a number, at least 0.05 and at most 20"),

@@ -96,7 +96,7 @@ def test_a_file_that_is_not_what_was_written_is_made_anew(tmp_path, damage, capl
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
     assert same(opened(tmp_path, network)(clip), due) and path.read_bytes() == whole
-    assert caplog.messages == [f"{path} is not what was written; its features are computed anew"]
+    assert caplog.messages == [f"{path} is damaged; its features are computed again"]
 
 
 def test_other_weights_have_other_features_and_those_of_before_leave_the_disk(tmp_path):
@@ -123,7 +123,7 @@ def test_a_full_cache_takes_nothing_more_and_keeps_what_it_has(tmp_path, caplog)
         cache = FeatureCache(tmp_path / "small", network, limit=2 * size)
         assert same(cache(clip), due) and same(cache(clip), due)
     assert len(files(tmp_path / "small")) == 2 and network.encoded == 3 + 4 + 2
-    assert len(caplog.messages) == 2 and "is as large as feature_cache_gb allows" in caplog.messages[0]
+    assert len(caplog.messages) == 2 and "has reached the limit feature_cache_gb" in caplog.messages[0]
 
 
 def no_disk(monkeypatch, folder):
@@ -142,7 +142,7 @@ def no_folder(monkeypatch, folder):
 
 
 @pytest.mark.parametrize(
-    "fail, why", [(no_disk, "GB of its disk; make room"), (refused, "No space left"), (no_folder, "Not a directory")]
+    "fail, why", [(no_disk, "GB of its disk free"), (refused, "No space left"), (no_folder, "Not a directory")]
 )
 def test_a_disk_that_takes_nothing_is_one_warning_and_no_failure(tmp_path, monkeypatch, caplog, fail, why):
     network, clip, folder = Maps(), frames(3), tmp_path / "features"
@@ -171,10 +171,10 @@ def test_frames_that_change_at_random_and_a_cache_exclude_each_other(values, wri
 def test_features_of_an_encoder_that_trains_or_is_none_are_refused():
     network = Maps()
     network.vision.requires_grad_(True)
-    with pytest.raises(ValueError, match=r"Maps trains its image_encoder, vision.weight first; write it under 'fixed'"):
+    with pytest.raises(ValueError, match=r"Maps trains its image_encoder .vision.weight.; write it under 'fixed'"):
         check_cache(network, parted(network), CACHED)
     plain = tiny.Tiny()
-    with pytest.raises(ValueError, match="Tiny has no image_encoder whose features can be kept"):
+    with pytest.raises(ValueError, match="Tiny has no image_encoder to cache"):
         check_cache(plain, parted(plain), CACHED)
     check_cache(plain, parted(plain), Training())
 
@@ -239,6 +239,6 @@ def test_a_training_ends_with_the_same_bits_whatever_became_of_the_cache(federat
 
 def test_a_federation_without_such_an_encoder_is_refused_before_its_first_round(federation):
     with pytest.raises(
-        FederationError, match="site-1: training: feature_cache_gb is 1, and Frozen trains its image_en"
+        FederationError, match="site-1: training: feature_cache_gb is 1, but Frozen trains its image_en"
     ):
         federation("trained", feature_cache_gb=1, fixed=[]).enrol()

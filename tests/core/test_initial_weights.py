@@ -277,7 +277,7 @@ def test_what_fits_in_part_is_refused_and_changes_nothing(trained, tmp_path, cha
 
 
 def test_a_file_must_be_given_and_be_there(tmp_path):
-    with pytest.raises(CheckpointError, match=f"start is 'file', and none is given; .* variable {START_VARIABLE}"):
+    with pytest.raises(CheckpointError, match=f"start is 'file', but no file is given; .* variable {START_VARIABLE}"):
         source_of("file", "toy")
     with pytest.raises(CheckpointError, match=r"nowhere\.pth does not exist"):
         source_of("file", "toy", tmp_path / "nowhere.pth")
@@ -348,7 +348,7 @@ def test_a_command_line_says_a_kind_or_a_path(monkeypatch, tmp_path):
 
 
 def test_a_file_named_in_vain_is_warned_of(tmp_path):
-    assert "is not used, since training's start is 'random'" in unused("random", tmp_path / "b0.pth")
+    assert "is not used because training: start is 'random'" in unused("random", tmp_path / "b0.pth")
     assert unused("file", tmp_path / "b0.pth") == unused("rendered", None) == ""
 
 
@@ -356,7 +356,7 @@ def test_weights_and_card_belong_together(toy):
     card = sha256_of(toy / MODEL)
     assert shipped_weights("toy") == toy / MODEL and shipped_facts("toy") == {"sha256": card}
     save_weights(toy / MODEL, {"a": torch.zeros(2)})
-    with pytest.raises(CheckpointError, match="weights whose hash is not the card's") as error:
+    with pytest.raises(CheckpointError, match="weights with the hash") as error:
         shipped_weights("toy")
     assert card[:8] in str(error.value) and sha256_of(toy / MODEL)[:8] in str(error.value)
 

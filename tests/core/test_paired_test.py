@@ -32,8 +32,8 @@ def test_the_least_p_is_that_of_differences_of_one_sign(pairs, least):
 
 def test_four_folds_cannot_be_significant_and_the_text_says_so():
     found = paired_test([0.9, 0.8, 0.7, 0.6], [0.5, 0.3, 0.4, 0.2])
-    assert found.text(0.01) == "p 0.125 (least possible 0.125, 4 pairs: cannot be below 0.01)"
-    assert paired_test(np.arange(1.0, 10), np.zeros(9)).text(0.01) == "p 0.0039 (least possible 0.0039, 9 pairs)"
+    assert found.text(0.01) == "p 0.125 (minimum 0.125, 4 pairs: cannot be below 0.01)"
+    assert paired_test(np.arange(1.0, 10), np.zeros(9)).text(0.01) == "p 0.0039 (minimum 0.0039, 9 pairs)"
 
 
 def test_equal_pairs_and_unknown_values_are_left_out():
@@ -43,5 +43,5 @@ def test_equal_pairs_and_unknown_values_are_left_out():
 
 
 def test_values_that_are_no_pairs_are_refused():
-    with pytest.raises(ValueError, match="no pairs"):
+    with pytest.raises(ValueError, match="are not pairs"):
         paired_test([1.0], [1.0, 2.0])

@@ -79,7 +79,7 @@ def test_slices_that_do_not_cover_all_rows_once_are_refused(network, rows):
     def rule(name, tensor, module):
         return [Slice(Role.GLOBAL, a, b) for a, b in rows] if name == "0.weight" else (Slice(Role.GLOBAL),)
 
-    with pytest.raises(ValueError, match="do not cover rows 0:4"):
+    with pytest.raises(ValueError, match="must cover each of the rows 0:4"):
         partition_network(network, lambda network: rule)
 
 
@@ -120,7 +120,7 @@ def test_a_fixed_part_is_fixed_whatever_the_rule_says_and_is_not_cut_for_the_wir
 
 def test_a_part_is_fixed_whole_where_a_rule_has_slices(network):
     freeze(network, ["0"])
-    with pytest.raises(ValueError, match=r"all that the method makes GLOBAL is fixed, 0\.weight first"):
+    with pytest.raises(ValueError, match=r"all GLOBAL tensors of the method are fixed, such as 0\.weight"):
         partition_network(network, halves)  # whose GLOBAL and MIXED rows lie in 0.weight
     partition = partition_network(network, lambda network: lambda name, tensor, module: (Slice(Role.LOCAL),))
     assert list(partition.with_roles(Role.FIXED)) == ["0.weight", "0.bias"]

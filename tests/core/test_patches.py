@@ -64,7 +64,7 @@ def test_the_mean_colour_is_of_each_frame(pictures):
 
 def test_the_mask_is_for_autoencoders_of_the_tasks_patch():
     assert not sees_visible(Tiny(), 16) and sees_visible(MaeVit(), 8)
-    with pytest.raises(ValueError, match="patch is 16, and MaeVit has patches of 8; write patch: 8"):
+    with pytest.raises(ValueError, match="patch is 16, but MaeVit has patches of 8; write patch: 8"):
         sees_visible(MaeVit(), 16)
 
 

@@ -166,21 +166,21 @@ def test_without_the_past_an_encoder_without_queries_is_near_what_the_paper_says
 
 @pytest.mark.parametrize("name", ["temporal", "decoder_queries"])
 def test_a_part_that_this_network_lacks_is_refused_by_its_name(name):
-    words = rf"^fedst: personal names '{name}', and PvtFpnClips declares no part 'temporal.*; it has encoder, "
+    words = rf"^fedst: personal names '{name}', but PvtFpnClips has no part 'temporal.*; its parts are encoder, "
     with pytest.raises(ValueError, match=words):
         of(meta(temporal=False), "queries", name)
 
 
 @pytest.mark.parametrize("name", ["queries", "keys", "values", "norms"])
 def test_a_network_that_declares_no_such_part_is_refused(name):
-    with pytest.raises(ValueError, match=rf"fedst: personal names '{name}', and PvtFpn declares no part"):
+    with pytest.raises(ValueError, match=rf"fedst: personal names '{name}', but PvtFpn has no part"):
         of(PvtFpn(), name)
-    with pytest.raises(ValueError, match=r"Linear declares no part .*; it has none"):
+    with pytest.raises(ValueError, match=r"Linear has no part .*; its parts are none"):
         of(nn.Linear(1, 1), name)
 
 
 def test_a_name_that_matches_nothing_is_refused_with_what_there_is(network):
-    words = r"^fedst: personal names 'querys', .*did you mean 'queries'.*fedst: personal takes queries, norms, keys"
+    words = r"^fedst: personal names 'querys', .*did you mean 'queries'.*fedst: personal also takes queries, norms"
     with pytest.raises(ValueError, match=words):
         of(network, "querys")
     with pytest.raises(ValueError, match=r"^other: kept names ''"):

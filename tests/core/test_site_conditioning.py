@@ -96,7 +96,7 @@ def test_what_leaves_the_site_may_not_be_changed():
             network.layer.weight[0, 1] += 1e-6
         return ""
 
-    refused("fedavg would tell the site's text to layer.weight, which is not LOCAL", tell)
+    refused("fedavg writes the site's text into layer.weight, which is not LOCAL", tell)
 
 
 def test_a_diverged_network_is_told_all_the_same():
@@ -113,5 +113,7 @@ def test_a_network_that_was_told_before_is_told_the_same_up_to_the_last_bits(cha
     if kept:
         run(saying([0.6 + change, 0.8]), network=network, again=True)
     else:
-        refused("text, text_vectors or text_encoder are not", saying([0.6 + change, 0.8]), network=network, again=True)
+        refused(
+            "text, text_vectors or text_encoder have changed", saying([0.6 + change, 0.8]), network=network, again=True
+        )
         run(saying([0.6 + change, 0.8]), network=network)

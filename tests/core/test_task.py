@@ -45,14 +45,14 @@ def test_a_site_has_the_bundles_first_task_unless_it_names_one():
 
 
 def test_a_task_that_the_bundle_does_not_learn_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"/data/site.yaml: the task is 'depth', and this bundle learns segmentation"):
+    with pytest.raises(ValueError, match=r"/data/site.yaml: the task is 'depth', but this bundle learns segmentation"):
         choose_task({"segmentation": {}}, "depth", classes=(), who="/data/site.yaml")
 
 
 @pytest.mark.parametrize(
     "kind, numbers, words",
     [
-        ("segmentatoin", {}, "task 'segmentatoin' does not exist; there are classification, depth, "),
+        ("segmentatoin", {}, "task 'segmentatoin' does not exist; use one of classification, depth, "),
         ("depth", {"scael": 3}, "scael"),
         ("depth", {"scale": math.nan}, "scale is nan"),
         ("depth", {"scale": math.inf}, "scale is inf"),
@@ -81,7 +81,7 @@ def test_numbers_that_are_wrong_are_refused_before_anything_runs(kind, numbers, 
      {"kind": "depth", "outputs": [None], "inputs": ["image"], "frames": 1}],
 )  # fmt: skip
 def test_what_is_no_card_is_refused(values):
-    with pytest.raises(ValueError, match="is no task card"):
+    with pytest.raises(ValueError, match="is not a task card"):
         Card.from_json(values)
 
 
@@ -117,7 +117,7 @@ def test_papers_tables_scale_and_a_report_writes_what_is_recorded():
     assert (RMSE.heading, RMSE.text(4.3156)) == ("RMSE (mm)", "4.32")
     assert (RMSE.plain_heading, RMSE.plain_text(4.3156)) == ("RMSE mm", "4.32")
     assert (DICE.plain_text(0.40234, rounder=1), RMSE.plain_text(4.3156, rounder=1)) == ("0.40", "4.3")
-    assert (DICE.said(0.40234), RMSE.said(4.3156), RMSE.said(math.nan)) == ("0.402", "4.32 mm", "–")
+    assert (DICE.with_unit(0.40234), RMSE.with_unit(4.3156), RMSE.with_unit(math.nan)) == ("0.402", "4.32 mm", "–")
     assert Metric("mse", "MSE", False, digits=5).plain_text(0.00123) == "0.00123"
 
 

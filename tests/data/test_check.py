@@ -94,7 +94,7 @@ def test_a_folder_without_sites_and_a_task_that_does_not_exist_are_reported(make
     assert "no such file" in capsys.readouterr().out
     path = make_site(task="dephts")
     assert run_command(check_data, path) == 1
-    assert f"{path}: task 'dephts' does not exist; there are classification, depth, " in capsys.readouterr().out
+    assert f"{path}: task 'dephts' does not exist; use one of classification, depth, " in capsys.readouterr().out
 
 
 def test_bad_frames_within_the_quarantine_are_set_aside(one_in_ten, capsys):

@@ -39,7 +39,7 @@ def png(width, height, *, rows=b""):
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ("? {a: b}\n: c\n", "has a mapping or a list of lists for a key"),
+        ("? {a: b}\n: c\n", "has a mapping or a list of lists as a key"),
         ("text_encoder: ~nosuchuser/clip\n", "'text_encoder' is '~nosuchuser/clip' ("),
         ("text_vectors: ~nosuchuser/a.safetensors\n", "'text_vectors' is '~nosuchuser/a.safetensors' ("),
         ("also_trains_on: ~nosuchuser/site.yaml\n", "'also_trains_on' is '~nosuchuser/site.yaml' ("),

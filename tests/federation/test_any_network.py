@@ -109,7 +109,7 @@ def test_a_models_header_names_its_network_and_the_model_opens_without_the_job(f
         ("Nothing", {}, "Nothing has no parameters"),
         ("Plain", {"method": "fedbn"}, "Plain has no normalisation layers to keep at home"),
         ("Small", {"method": "pfedsis"}, "pfedsis needs a network with a shared and a personal path"),
-        ("Small", {"training": TINY | {"start": "rendered"}}, "'pvt_fpn' ships is not of Small; write start: random"),
+        ("Small", {"training": TINY | {"start": "rendered"}}, "'pvt_fpn' ships no weights for Small; write start"),
         ("Small", {"tasks": {"segmentation": {"frames": 2, "interval": 0.1}}}, "Small takes single ones"),
     ],
 )  # fmt: skip

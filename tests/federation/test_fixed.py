@@ -89,7 +89,7 @@ def test_a_fixed_encoder_of_the_baselines_network_never_moves_and_never_travels(
     fixed_from_end_to_end(federate(make_job(method, rounds=1, training={**TINY, **FIXED})))
 
 
-OWN = r"all that the method makes {} is fixed, encoder\..*name fewer parts"
+OWN = r"all {} tensors of the method are fixed, such as encoder\..*name fewer parts"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_server_that_trains_needs_the_sites_fixed_weights(play, federate, weig
     names = ("site-1", "site-2")
     federate(toy_job(rounds=1), names=names, server_data=scenes[2]).run()
     job = toy_job(rounds=1, training={**FIXED, "start": "file"})
-    with pytest.raises(FederationError, match=r"the server cannot train: .* start is 'file', and none is given"):
+    with pytest.raises(FederationError, match=r"the server cannot train: .* start is 'file', but no file is given"):
         federate(job, names=names, server_data=scenes[2])
     torch.manual_seed(8)
     save_weights(tmp_path / "others.safetensors", Tiny().encoder.state_dict())

@@ -84,7 +84,7 @@ def test_sites_that_begin_from_different_files_are_refused_by_both_names(federat
 
 def test_a_site_without_the_file_says_what_to_set(federate, tmp_path):
     federation = given(federate(job("file")), written(tmp_path / "a.safetensors", 7), ("site-1", "site-3"))
-    with pytest.raises(FederationError, match=r"site site-2: .*name it in the environment variable SURGFL_START"):
+    with pytest.raises(FederationError, match=r"site site-2: .*set the environment variable SURGFL_START"):
         federation.enrol()
 
 

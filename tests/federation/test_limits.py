@@ -74,7 +74,7 @@ MANY = [1] * 20_000
 @pytest.mark.parametrize(
     ("network", "words"),
     [
-        ({"receptive_fields": MANY, "kernels": MANY}, "job .*: network has 40000 values; at most 1000 are read"),
+        ({"receptive_fields": MANY, "kernels": MANY}, "job .*: network has 40000 values; write at most 1000"),
         ({"receptive_fields": [[]] * 20_000}, "job .*: network has 20000 values"),
         ({"text": "x" * 1001}, "job .*: network.text is a text of 1001 characters"),
         ({"levels": [[[[[16]]]]]}, "job .*: network.levels is nested deeper than 4 levels"),

@@ -231,7 +231,7 @@ def test_a_network_of_which_frames_train_nothing_is_refused(refusal, scenes):
     """What is left, the layers over time and the selection, frames alone do not pass."""
     job = make_job("fedst", training={**TINY, "fixed": ["encoder", "decoder", "head"]})
     assert refusal(job, scenes[2]).startswith(
-        "the server cannot train: serq: training.fixed names all that predicts from a frame"
+        "the server cannot train: serq: training.fixed contains all parts that predict from"
     )
 
 
@@ -244,7 +244,7 @@ def test_a_resumed_run_with_a_memory_of_other_frames_ends_before_its_round(play,
     tensors, values = load_tensors(file, of=of)
     assert tensors["kept|memory/descriptor"].shape == (16, 8, 16)
     save_tensors(file, tensors | {"kept|memory/descriptor": torch.zeros(16, 4, 4)}, values, of=of)
-    with pytest.raises(FederationError, match=r"cannot train: serq: the descriptor .* is \(16, 4, 4\), and "):
+    with pytest.raises(FederationError, match=r"cannot train: serq: the descriptor .* is \(16, 4, 4\), but "):
         federate(play(SERQ, rounds=2), **options("a"), resume=True)
     run.server.state.kept["memory/descriptor"] = torch.zeros(16, 4, 4)  # looked at in the round itself all the same
     with pytest.raises(FederationError, match=r"the server cannot train: serq: the descriptor .* \(16, 4, 4\)"):

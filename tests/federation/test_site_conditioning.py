@@ -240,7 +240,7 @@ def test_a_site_whose_text_changes_between_rounds_is_refused_by_itself(play, sce
     path = rewritten(scenes[0], tmp_path / "a")
     federation = Federation(job(rounds=2), tmp_path / "runs", [path], ["ward"]).run(until=1)
     path.write_text(path.read_text().replace(load_site(path).text, load_site(scenes[1]).text))
-    with pytest.raises(SiteRefusal, match=r"^site ward, .*site\.yaml: text, text_vectors or text_encoder are not"):
+    with pytest.raises(SiteRefusal, match=r"^site ward, .*site\.yaml: text, text_vectors or text_encoder have changed"):
         federation.replies()
 
 

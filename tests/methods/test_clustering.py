@@ -141,7 +141,9 @@ def test_a_task_of_its_own_is_trained_alone_and_shapes_may_differ():
 
 def test_models_of_one_group_have_one_shape():
     models = Models({}, {"site-1": {"w": tensor([0.0] * 3)}, "site-2": {"w": tensor([0.0] * 2)}})
-    with pytest.raises(ValueError, match=r"site-1 and site-2 are of one group \(task\), and their w have other shapes"):
+    with pytest.raises(
+        ValueError, match=r"site-1 and site-2 are in the same group \(task\), but their w differ in shape"
+    ):
         grouped(["parts", "parts"], [], models)
 
 

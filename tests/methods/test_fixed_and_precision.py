@@ -43,7 +43,7 @@ def test_a_step_moves_all_but_the_fixed_encoder(name):
     """A method that exchanges or keeps the encoder alone is refused."""
     method, network = load_method(name), fixed_network(name)
     if role := role_in_the_encoder(method):
-        with pytest.raises(ValueError, match=rf"all that the method makes {role} is fixed, encoder\."):
+        with pytest.raises(ValueError, match=rf"all {role} tensors of the method are fixed, such as encoder\."):
             partition_network(network, method.partition)
         return
     partition = partition_network(network, method.partition)

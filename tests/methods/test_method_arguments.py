@@ -251,7 +251,7 @@ def test_fedbn_keeps_all_kinds_that_there_are_and_refuses_where_there_is_none(ne
         ("pfedsis", {"ape": False, "personal": ["v"]}, "pfedsis: personal names 'v', and Plain has no"),
         ("pfedsis", {"personal": ["decoder"]}, "pfedsis: personal names 'decoder', and Plain has no"),
         ("fedas", {}, "fedas names 'decoder_global', which is no part"),
-        ("fedst", {}, "fedst: personal names 'queries', and Plain declares no part 'queries'"),
+        ("fedst", {}, "fedst: personal names 'queries', but Plain has no part 'queries'"),
         ("surgfed", {}, "surgfed: aggregated names '.*', which is no part and no module of Plain"),
     ],
 )

@@ -196,7 +196,7 @@ def test_the_objective_gives_finite_terms_that_reach_the_network(built, round):
 
 
 def test_an_unknown_method_or_argument_is_named():
-    with pytest.raises(ValueError, match=r"'fedsgd' does not exist; there are .*fedavg"):
+    with pytest.raises(ValueError, match=r"'fedsgd' does not exist; use one of .*fedavg"):
         load_method("fedsgd")
     with pytest.raises(ValueError, match="momentun"):
         load_method("fedavg", momentun=0.9)

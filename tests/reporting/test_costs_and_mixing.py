@@ -67,15 +67,15 @@ def test_every_place_gives_the_same_seconds_of_a_round() -> None:
     assert [row[5] for row in costs.cost_table(run).rows] == ["6.0", "8.5"]
     assert [sum(column.values()) for column in costs.seconds_by_round(run).values()] == [7.25, 7.25]
     assert costs.round_seconds(run) == 7.25
-    assert ("s a round and site", "7.2") in tiles(run)
-    said = next(text for text in sentences(run) if text.startswith("In a round"))
-    assert said.endswith("works 7.2 s on average.")
+    assert ("s per round and site", "7.2") in tiles(run)
+    said = next(text for text in sentences(run) if text.startswith("On average"))
+    assert said.endswith("works 7.2 s per round.")
     tips = [tip for panel in time_panels(run) for tip in re.findall("<title>([^<]*)", "".join(panel.charts))]
     assert {"a, round 1: 6.000", "b, round 2: 8.500"} <= set(tips)
     record = {**run.rows["a"][0], "site": "a", "bytes": {"up": {}, "down": {}}}
     assert "  6.0 s  " in progress_line(record, rounds=2, seconds_left=None)
-    assert costs.idle_by_round(run)[0] == {"waiting for others": 2.75, "aggregating (server)": 0.5}
-    assert "waiting for others and the server's step are not in them" in costs.cost_table(run).note
+    assert costs.idle_by_round(run)[0] == {"waiting for other sites": 2.75, "aggregation (server)": 0.5}
+    assert "without waiting for other sites or the server" in costs.cost_table(run).note
 
 
 def taught() -> Run:
@@ -87,12 +87,12 @@ def taught() -> Run:
 def test_the_sites_wait_for_a_server_that_trains() -> None:
     """By hand: 0.5 + 3.5 s of 12 + 4 s, 0.5 + 5.5 s of 12 + 6 s; the mean is 5 s."""
     table = costs.server_table(taught())
-    assert table is not None and table.head[4:] == ("waited for the server s", "share of the round %")
+    assert table is not None and table.head[4:] == ("waiting for the server s", "share of the round %")
     assert table.rows == (("1", "12.0", "0.5", "3.5", "4.0", "25"), ("2", "12.0", "0.5", "5.5", "6.0", "33"))
-    idle = {"waiting for others": 2.75, "aggregating (server)": 0.5, "training (server)": 5.5}
+    idle = {"waiting for other sites": 2.75, "aggregation (server)": 0.5, "training (server)": 5.5}
     assert costs.idle_by_round(taught())[1] == idle
-    said = next(text for text in sentences(taught()) if text.startswith("In a round"))
-    assert said.endswith("works 7.2 s on average. Then the sites wait 5.0 s for the server, which trains.")
+    said = next(text for text in sentences(taught()) if text.startswith("On average"))
+    assert said.endswith("works 7.2 s per round. Then the sites wait 5.0 s while the server trains.")
     page = TEMPLATES.get_template("report.html.j2").render(**contents(taught()))
     assert "Waiting for the server" in page and ">33</td>" in page
     assert "Waiting for the server" not in TEMPLATES.get_template("report.html.j2").render(**contents(waited()))
@@ -163,7 +163,7 @@ def test_matrix_rows_are_receiving_sites_of_the_newest_round_with_weights_and_ab
 
 def test_own_weight_is_the_mean_over_layers_and_stands_beside_the_equal_share() -> None:
     assert own_weights(run_with(MIXED)) == {"a": {0: 0.5}, "b": {}}
-    assert "gives its own weights 0.50 on average; an equal share is 0.50" in verdicts(run_with(MIXED))[0]
+    assert "weights its own parameters with 0.50 on average; an equal share is 0.50" in verdicts(run_with(MIXED))[0]
 
 
 def test_nearly_equal_weights_keep_a_pale_colour_scale() -> None:
@@ -186,4 +186,4 @@ def test_the_entropy_decides_how_near_to_plain_averaging_a_mixing_is_called() ->
 
 def test_fedavg_has_nothing_to_say_and_one_site_nothing_to_mix() -> None:
     assert verdicts(run_with({"entropy": {}})) == []
-    assert "nothing to mix" in verdicts(run_with({"entropy": {"hypernetwork": 1.0}}, sites=("a",)))[0]
+    assert "nothing was mixed" in verdicts(run_with({"entropy": {"hypernetwork": 1.0}}, sites=("a",)))[0]

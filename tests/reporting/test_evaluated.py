@@ -31,7 +31,7 @@ def record(by_video: dict[str, float], *, frames: int = 2) -> dict:
 def run_of(*models: dict[str, dict], card: Card = SEGMENTATION) -> Run:
     info = {"cards": dict.fromkeys(models[-1], card.to_json()), "rounds": 1}
     info["metrics"] = {card.kind: [metric.to_json() for metric in METRICS[card.kind]]}
-    beside = dict(zip(("alone", "together"), models, strict=False)) if len(models) > 1 else {}
+    beside = dict(zip(("local", "federated"), models, strict=False)) if len(models) > 1 else {}
     sites = tuple(models[-1])
     return Run(Path("nowhere"), info, sites, {site: {} for site in sites}, {}, {}, models[-1], beside)
 
@@ -78,21 +78,19 @@ def test_the_sentence_has_every_model_the_worst_site_and_every_site() -> None:
     found = evaluation_of(run, run.groups[0])
     assert found is not None and found.sites == ["a", "b"]
     said = found.sentence()
-    assert (
-        said.startswith("On the test frames mean Dice over 2 sites is 0.500 (") and ") together; at the worst" in said
-    )
-    assert "at the worst site 0.500 (a) and 0.500 (b); together, by site: a 0.600 (" in said
-    assert "together less alone +0.050 (+0.050 to +0.050)." in found.differences()
-    assert "each site's 4 test videos" in found.note() and "no confidence interval over hospitals" in found.note()
-    assert [name for _, name in found.panel().legend] == ["alone", "together"]
-    assert "a, together: 0.6000, " in found.panel().charts[0]
+    assert said.startswith("Mean Dice over 2 sites on the test frames: local 0.500 (") and ", federated 0.550 (" in said
+    assert "Worst site: local 0.500 (a), federated 0.500 (b). By site, federated: a 0.600 (" in said
+    assert "federated minus local: +0.050 (+0.050 to +0.050)." in found.differences()
+    assert "each site's 4 test videos" in found.note() and "not confidence intervals over hospitals" in found.note()
+    assert [name for _, name in found.panel().legend] == ["local", "federated"]
+    assert "a, federated: 0.6000, " in found.panel().charts[0]
     assert all(model.spread(site) is model.spread(site) for model in found.models for site in ("", *found.sites))
 
 
 def test_no_difference_is_called_so() -> None:
     mixed = record({"v1": 0.3, "v2": 0.3, "v3": 0.7, "v4": 0.7})
     found = evaluation_of(run_of({"a": record(HALF)}, {"a": mixed}), run_of({"a": mixed}).groups[0])
-    assert found and "no difference beyond what other videos could bring" in found.differences()
+    assert found and "no clear difference because the interval includes 0" in found.differences()
 
 
 def test_rows_are_read_beside_the_metrics_and_a_table_without_videos_is_named(tmp_path) -> None:
@@ -103,11 +101,11 @@ def test_rows_are_read_beside_the_metrics_and_a_table_without_videos_is_named(tm
     assert load_evaluations(tmp_path)["a"]["rows"] == list(csv.DictReader(["video,frame,class,dice", "v1,0,shaft,0.5"]))
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "metrics.json").write_text(json.dumps({"site": "a", "dice": {"mean": 0.1}}))
-    with pytest.raises(RecordError, match=r"b/metrics\.json: is of a, as another folder here is"):
+    with pytest.raises(RecordError, match=r"b/metrics\.json: another folder also has an evaluation of a"):
         load_evaluations(tmp_path)
     (tmp_path / "b" / "metrics.json").unlink()
     write("frame,dice\n0,0.5\n")
-    with pytest.raises(RecordError, match=r"metrics\.csv: is not as an evaluation writes it"):
+    with pytest.raises(RecordError, match=r"metrics\.csv: is not an evaluation's table"):
         load_evaluations(tmp_path)
 
 

@@ -23,8 +23,8 @@ def page(make_run, *, tested=False, **options):
     folder = make_run(**options)
     run = load_run(folder)
     own = {site: run.last_metrics(site) for site in run.sites} if tested else {}
-    beside = {"as received": own, "trained alone": own, "together": own} if tested else {}
-    return build_report(load_run(folder, evaluations=own, beside=beside), folder / "index.html")
+    beside = {"as received": own, "local": own, "federated": own} if tested else {}
+    return build_report(load_run(folder, evaluations=own, compared=beside), folder / "index.html")
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -82,7 +82,7 @@ def test_a_wide_table_scrolls_in_itself_by_keyboard_and_says_so(make_run, open_p
 def test_a_print_opens_everything_and_cuts_no_table(make_run, open_page):
     view = open_page(page(make_run, rounds=2, tested=True), A4)
     seen = {text for _, text in view.texts()}
-    assert "Everything that this run was told" in seen and "arguments.mode" not in seen
+    assert "All settings of this run" in seen and "arguments.mode" not in seen
     view.page.emulate_media(media="print")
     printed = view.texts()
     assert {"arguments.mode", "corrected"} <= {text for _, text in printed} and printed[0][0] >= SMALLEST

@@ -139,7 +139,7 @@ def test_a_pictures_record_that_is_none_is_refused_by_name(make_run: MakeRun, br
     folder = make_run()
     file = folder / "site-2" / "overlays" / "validation-0001-video_1-5.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **broken}))
-    with pytest.raises(RecordError, match=r"validation-0001-video_1-5\.json: is no picture's record"):
+    with pytest.raises(RecordError, match=r"validation-0001-video_1-5\.json: is not a picture's record"):
         page_of(folder)
 
 
@@ -174,20 +174,20 @@ def test_test_scores_stand_apart_from_validation(make_run: MakeRun) -> None:
     evaluation = {"site-1": {"dice": {"shaft": 0.12345, "mean": 0.12345}, "split": "test"}}
     text, _ = page_of(folder, evaluations=evaluation)
     result, others = text.split('<section id="result">')[1].split('<section id="pictures">')
-    assert "On the test frames of site-1 Dice is 0.123." in result
+    assert "Dice on the test frames of site-1: 0.123." in result
     assert "0.123</td>" in result and "0.123</td>" not in others
-    assert "no numbers on held-out test frames" in page_of(folder)[0]
+    assert "no scores on held-out test frames" in page_of(folder)[0]
 
 
 def test_the_result_of_models_side_by_side_is_the_first_thing_on_the_page(make_run: MakeRun) -> None:
     folder = make_run()
     own = {site: {"dice": {"mean": 0.5}} for site in load_run(folder).sites}
-    run = load_run(folder, evaluations=own, beside={"as received": own, "alone": own, "together": own})
+    run = load_run(folder, evaluations=own, compared={"as received": own, "local": own, "federated": own})
     text = build_report(run, folder / "index.html").read_text(encoding="utf-8")
     before, after = text.split('<section id="pictures">')
-    means = "is 0.500 as received, 0.500 alone and 0.500 together; at the worst site 0.500 (site-1)"
+    means = "as received 0.500, local 0.500, federated 0.500. Worst site: as received 0.500 (site-1), "
     assert "<section" not in before.split("<main>")[1].partition(means)[0].partition("<section")[2]
-    caption = "as received | alone | together"
+    caption = "as received | local | federated"
     assert caption in before.split("<main>")[1] and caption not in after
 
 
@@ -258,7 +258,7 @@ def test_the_command_replaces_its_own_page_and_no_other(make_run: MakeRun, tmp_p
         run_command(other, "--out", out)
     assert out.read_text() == page
     out.write_text(theirs)
-    with pytest.raises(RecordError, match="is no report of surgfl; give another --out"):
+    with pytest.raises(RecordError, match="is not a report of surgfl; give another --out"):
         run_command(other, "--out", out)
     assert out.read_text() == theirs
 

@@ -13,7 +13,7 @@ from shared_components.core.method import load_method, method_names
 from shared_components.reporting.methods import MARKS, leaves, methods_markdown
 from shared_components.reporting.records import Group, load_run
 from shared_components.reporting.score_tables import (
-    beside_table,
+    comparison_table,
     demo_text,
     progress_table,
     scores_table,
@@ -38,7 +38,7 @@ def test_a_table_says_the_spread_over_videos_where_a_record_has_one():
     metric = Metric("f1", "F1", True, "%", 100.0, 2)
     record = {"f1": {"mean": 0.5}, "std": {"f1": 0.125}, "videos": {"count": 4}}
     said = spread_remark({"a": record, "b": {"f1": {"mean": 0.4}}}, metric)
-    assert said == "F1 over videos, mean ± population standard deviation: a 0.500 ± 0.125 of 4"
+    assert said == "F1 over videos, mean ± population standard deviation: a 0.500 ± 0.125 (4 videos)"
     assert spread_remark({"b": {"f1": {"mean": 0.4}}}, metric) == ""
 
 
@@ -87,8 +87,10 @@ def test_a_run_without_a_finished_round_has_a_table_and_the_test_split_one_of_it
 def test_models_stand_beside_each_other_by_site_with_their_mean(make_run) -> None:
     before = {"site-1": {"dice": {"mean": 0.25}}, "site-2": {"dice": {"mean": 0.5}}}
     after = {"site-1": {"dice": {"mean": 0.75}}, "site-2": {"dice": {"mean": None}}}
-    run = load_run(make_run(sites=("site-1", "site-2")), evaluations=after, beside={"alone": before, "together": after})
-    table = beside_table(run, run.groups[0])
+    run = load_run(
+        make_run(sites=("site-1", "site-2")), evaluations=after, compared={"alone": before, "together": after}
+    )
+    table = comparison_table(run, run.groups[0])
     assert table.head == ("site", "alone", "together")
     sites = ("site-1", "0.250", "0.750"), ("site-2", "0.500", "–")
     assert table.rows == (*sites, ("mean over sites", "0.375", "0.750"), ("worst site", "0.250", "0.750"))
@@ -111,7 +113,7 @@ def test_the_command_names_the_folders_that_it_puts_side_by_side(make_run, tmp_p
     assert "each needs a name" in capsys.readouterr().err
     other = str(make_run("other", sites=("munich", "leeds")))
     assert main(["report", other, *folders, "--out", str(page)]) == 2
-    said = "the evaluations 'trained alone' are of site-1, and the run's sites are munich, leeds; give evaluations of"
+    said = "the evaluations 'trained alone' are of site-1, but the run's sites are munich, leeds; give evaluations of"
     assert said in capsys.readouterr().err
 
 
@@ -131,7 +133,7 @@ def test_without_the_package_of_a_methods_network_the_others_are_listed_whole(mo
     whole = DOCUMENT.read_text().partition(MARKS[0])[2].partition(MARKS[1])[0].strip().splitlines()
     monkeypatch.setitem(sys.modules, "transformers", None)
     ((found, row),) = [pair for pair in zip(methods_markdown().splitlines(), whole, strict=True) if len(set(pair)) > 1]
-    assert "/surgfed/" in row and " | not known: " in found and "pip install 'surgfl[sam2]' | " in found
+    assert "/surgfed/" in row and " | unknown: " in found and "pip install 'surgfl[sam2]' | " in found
 
 
 def test_what_leaves_is_counted_in_bytes_of_four_classes():

@@ -30,7 +30,7 @@ def test_a_drawing_has_two_halves_a_name_its_p_and_the_least_possible_one():
     )
     assert drawn.count("<path") == 4 and drawn.count("<circle") == 2 * (9 + 4)
     assert "fold &lt;1&gt;" in drawn and "<1>" not in drawn
-    assert "least 0.125" in drawn and "cannot be below 0.01" in drawn and "FL better" in drawn
+    assert "min p 0.125" in drawn and "cannot be below 0.01" in drawn and "FL better" in drawn
 
 
 def test_the_test_may_be_of_other_pairs_than_those_drawn():

@@ -92,7 +92,7 @@ def test_weights_are_by_name():
 
 def test_pictures_show_truth_and_probabilities():
     sheet = TASK.sheet(sure(2), item(3))
-    assert sheet.panels[1].note == "fibrin instead" and TASK.sheet(sure(3), item(3)).panels[1].note == "right"
+    assert sheet.panels[1].note == "fibrin instead" and TASK.sheet(sure(3), item(3)).panels[1].note == "correct"
     image = np.zeros((40, 60, 3), np.uint8)
     assert TASK.files(sure(2), image)["overlays"].shape == TASK.files(sure(5), image)["overlays"].shape
     assert list(TASK.charts([TASK.score(sure(2), item(3), quick=True)])) == ["confusion"]

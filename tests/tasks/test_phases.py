@@ -79,7 +79,7 @@ def test_pictures_show_courses_and_confusions():
     charts = task.charts([score])
     assert list(charts) == ["timeline-a", "confusion"]
     assert {picture.dtype for picture in charts.values()} == {np.dtype(np.uint8)}
-    assert [panel.name for panel in task.sheet(sure(0, 1, 1, 2), whole).panels] == ["last frame", "course"]
+    assert [panel.name for panel in task.sheet(sure(0, 1, 1, 2), whole).panels] == ["last frame", "timeline"]
     assert [panel.note for panel in TASK.sheet(sure(1), item(0)).panels] == ["", "dissection instead"]
     assert len({task.files(sure(*p), image)["overlays"].shape for p in ((0, 1), (1, 1))}) == 1
     assert len({TASK.files(sure(p), image)["overlays"].shape for p in range(3)}) == 1

@@ -98,7 +98,7 @@ def test_pictures_of_all_frames_are_equally_large():
         ({"loss": "hinge"}, THREE, "loss 'hinge' is unknown"),
         ({"gamma": -1}, THREE, "gamma is -1"),
         ({}, ("a",), "needs two classes"),
-        ({}, ("a,b", "c"), "holds a comma"),
+        ({}, ("a,b", "c"), "contains a comma"),
     ],
 )
 def test_wrong_numbers_and_classes_are_refused(numbers, classes, said):

@@ -1,9 +1,9 @@
-"""The palette: colours of classes, of errors and of depth.
+"""Colour palette of classes, errors and depth.
 
-The colours of classes were searched for on a grid of sRGB, each at the largest distance (CIELAB) from those before it
-and from the reds, pinks and yellows of tissue, with and without a deficiency of colour vision (Machado et al., IEEE
-TVCG 2009); the first two are Okabe and Ito's (2008). Colours of depth and of its error grow in lightness, so that they
-keep their order in grey.
+Class colours come from a search over sRGB. Each has the largest CIELAB distance from the earlier colours and from the
+reds, pinks and yellows of tissue, for normal and deficient colour vision (Machado et al., IEEE TVCG 2009). The first
+two colours are from Okabe and Ito (2008). The lightness of the depth and error scales is monotonic, so they stay
+readable in grey.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ import numpy as np
 
 RGB = tuple[int, int, int]
 Entry = tuple[str, RGB]
-"""A name of a legend and its colour."""
+"""Name and colour of a legend entry."""
 
-# Row = class id. Row 0, the background, is never drawn.
+# The row is the class id. Row 0, the background, is never drawn.
 CLASSES = np.array(
     [
         (0, 0, 0),
@@ -35,7 +35,7 @@ CLASSES = np.array(
     dtype=np.uint8,
 )
 MISSED, EXTRA, CONFUSED = (213, 94, 0), (255, 255, 255), (204, 121, 167)
-"""On a grey frame: pixels of a missed class, of a class that is not there, and of another class."""
+"""Colours of errors on a grey frame: false negatives, false positives and confused classes."""
 
 
 def _table(name: int, *, turned: bool = False) -> np.ndarray:
@@ -45,22 +45,22 @@ def _table(name: int, *, turned: bool = False) -> np.ndarray:
 
 
 DEPTH = _table(cv2.COLORMAP_VIRIDIS, turned=True)
-"""From near, which is bright, to far: uint8 RGB (256, 3)."""
+"""Colours from near (bright) to far (dark): uint8 RGB (256, 3)."""
 ERROR = _table(cv2.COLORMAP_INFERNO)
-"""From no error, which is black, to the largest: uint8 RGB (256, 3)."""
+"""Colours from no error (black) to the largest error: uint8 RGB (256, 3)."""
 
 
 def colour(class_id: int) -> RGB:
-    """Return the RGB colour of a class; beyond the last colour they repeat, background excepted."""
+    """Return the RGB colour of a class; ids beyond the palette repeat its colours, except the background's."""
     row = CLASSES[(class_id - 1) % (len(CLASSES) - 1) + 1] if class_id else CLASSES[0]
     return int(row[0]), int(row[1]), int(row[2])
 
 
 def css(rgb: RGB) -> str:
-    """Write a colour as pages do: ``#56b4e9``."""
+    """Return a colour in CSS notation: ``#56b4e9``."""
     return "#{:02x}{:02x}{:02x}".format(*rgb)
 
 
 def class_entries(names: Sequence[str]) -> list[Entry]:
-    """Pair class names in the order of their ids, background first, with their colours; the background has none."""
+    """Pair class names with colours; names are in the order of ids, and the background (first) is left out."""
     return [(name, colour(class_id)) for class_id, name in enumerate(names) if class_id]

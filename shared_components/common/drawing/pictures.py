@@ -1,4 +1,4 @@
-"""Tinted masks and coloured depth, and strips with their legends and scales."""
+"""Draw masks over images, depth as colours, legends and scales."""
 
 from collections.abc import Sequence
 
@@ -8,25 +8,25 @@ import numpy as np
 from shared_components.common.drawing.palette import Entry, colour
 
 UNLABELLED = 255
-"""Value of a mask where the class is unknown."""
+"""Mask value of pixels without a label."""
 PAPER, INK = (255, 255, 255), (30, 30, 30)
 GAP = 6
-"""Pixels between pictures side by side."""
+"""Pixels between two adjacent pictures."""
 _FONT, _FONT_SCALE, _BAR, _SCALE = cv2.FONT_HERSHEY_SIMPLEX, 0.5, 26, 44
-_USUAL = 1280  # pixels of width beyond which letters grow with the picture
+_USUAL = 1280  # width in pixels; text grows with wider pictures
 
 
 def overlay(image: np.ndarray, mask: np.ndarray, *, alpha: float = 0.45, contour: int = 2) -> np.ndarray:
-    """Tint every class's pixels and draw its outline; background pixels away from an outline are unchanged.
+    """Tint the pixels of each class and draw its outline; other background pixels are unchanged.
 
     Args:
         image: uint8 RGB (H, W, 3).
         mask: uint8 class ids (H, W); `UNLABELLED` pixels are unchanged.
-        alpha: opacity of the tint, 0 (none) to 1 (the image is hidden).
-        contour: thickness of the outline in pixels, 0 for none.
+        alpha: opacity of the tint, from 0 (invisible) to 1 (opaque).
+        contour: thickness of the outline in pixels; 0 draws none.
 
     Raises:
-        ValueError: when image and mask differ in size.
+        ValueError: the image and the mask differ in size.
     """
     check_size(image, mask, "mask")
     mask = np.where(mask == UNLABELLED, np.uint8(0), mask)
@@ -42,23 +42,23 @@ def overlay(image: np.ndarray, mask: np.ndarray, *, alpha: float = 0.45, contour
 
 
 def coloured(values: np.ndarray, known: np.ndarray, ends: tuple[float, float], table: np.ndarray) -> np.ndarray:
-    """Look every known value (H, W) up in a table of 256 colours between its ends, and hatch the others."""
+    """Map known values (H, W) between two ends to a table of 256 colours, and hatch the unknown pixels."""
     share = (np.where(known, values, ends[0]) - ends[0]) / (ends[1] - ends[0])
     colours = table[(255 * np.clip(share, 0, 1)).round().astype(np.uint8)]
     return np.where(known[..., None], colours, hatched(*known.shape))
 
 
 def hatched(height: int, width: int) -> np.ndarray:
-    """Draw the hatching of unknown pixels."""
+    """Draw hatching, the pattern of unknown pixels: uint8 RGB (height, width, 3)."""
     rows, columns = np.indices((height, width))
     return np.where(((rows + columns) % 12 < 3)[..., None], np.uint8(140), np.uint8(70)).repeat(3, axis=-1)
 
 
 def legend(entries: Sequence[Entry], *, width: int) -> np.ndarray:
-    """Draw swatches with names, on a new line where the next entry would not fit.
+    """Draw colour swatches with names, and begin a new line if the next entry does not fit.
 
     Returns:
-        uint8 RGB (26 per line, width, 3); beyond a width of 1280 letters and lines grow.
+        uint8 RGB (26 per line, width, 3); text and lines grow beyond a width of 1280.
     """
     large = max(1.0, width / _USUAL)
     lines = [_paper(_BAR * large, width)]
@@ -77,7 +77,7 @@ def legend(entries: Sequence[Entry], *, width: int) -> np.ndarray:
 
 
 def scale_bar(ends: tuple[float, float], table: np.ndarray, width: int) -> np.ndarray:
-    """Draw the scale of a table (256, 3) with numbers in mm between its ends below: uint8 RGB (44, width, 3)."""
+    """Draw a colour bar of a table (256, 3) with numbers in mm below: uint8 RGB (44, width, 3)."""
     bar = _paper(_SCALE, width)
     bar[7:21] = table[np.linspace(0, 255, width).round().astype(np.uint8)]
     step = nice((ends[1] - ends[0]) / (width / 110))
@@ -93,7 +93,7 @@ def scale_bar(ends: tuple[float, float], table: np.ndarray, width: int) -> np.nd
 
 
 def unknown_box(width: int) -> np.ndarray:
-    """Draw the legend of the hatching, as high as a scale: uint8 RGB (44, width, 3)."""
+    """Draw the legend of the hatching, as high as a colour bar: uint8 RGB (44, width, 3)."""
     box = _paper(_SCALE, width)
     box[7:21, 4:30] = hatched(14, 26)
     write(box, "unknown", 38, above=24)
@@ -107,34 +107,34 @@ def nice(value: float) -> float:
 
 
 def resized(array: np.ndarray, width: int) -> np.ndarray:
-    """Resize to a width, keeping the aspect ratio; masks (two axes) take the nearest id."""
+    """Resize to a width and keep the aspect ratio; masks (H, W) take the nearest id."""
     height = max(1, round(array.shape[0] * width / array.shape[1]))
     smooth = cv2.INTER_AREA if array.shape[1] > width else cv2.INTER_LINEAR
     return cv2.resize(array, (width, height), interpolation=smooth if array.ndim == 3 else cv2.INTER_NEAREST)
 
 
 def captioned(panel: np.ndarray, caption: str) -> np.ndarray:
-    """Write a line above a picture."""
+    """Add a caption above a picture."""
     bar = _paper(_BAR, panel.shape[1])
     write(bar, caption, 4)
     return np.concatenate([bar, panel], axis=0)
 
 
 def side_by_side(panels: Sequence[np.ndarray]) -> np.ndarray:
-    """Put pictures of one height beside each other, with a gap between them."""
+    """Join pictures of the same height from left to right, with gaps between them."""
     gap = _paper(panels[0].shape[0], GAP)
     spaced = [part for panel in panels for part in (gap, panel)]
     return np.concatenate(spaced[1:], axis=1)
 
 
 def check_size(image: np.ndarray, mask: np.ndarray, name: str) -> None:
-    """Refuse an image that is not (H, W, 3) of the mask's size; the ValueError has both shapes."""
+    """Raise ValueError with both shapes unless the image is (H, W, 3) and the mask (H, W)."""
     if image.shape[:2] != mask.shape or image.ndim != 3:
         raise ValueError(f"image of shape {image.shape} and {name} of shape {mask.shape} differ in size")
 
 
 def write(bar: np.ndarray, text: str, x: int, *, above: int = 9, large: float = 1.0) -> None:
-    """Write text into a picture, its base line `above` pixels above the lower edge."""
+    """Write text into a picture, with the base line `above` pixels above the lower edge."""
     place = (x, bar.shape[0] - above)
     cv2.putText(bar, text, place, _FONT, _FONT_SCALE * large, INK, max(1, round(large)), cv2.LINE_AA)
 
@@ -148,10 +148,15 @@ def _text_width(text: str, large: float = 1.0) -> int:
 
 
 def encoded(picture: np.ndarray, ending: str, options: Sequence[int] = ()) -> bytes:
-    """Return the bytes of a picture's file, since OpenCV's own writer does not notice a full disk.
+    """Return the bytes of an image file; OpenCV's own writer does not notice a full disk.
 
-    The picture is uint8 RGB (H, W, 3) or one channel (H, W), the ending such as `.png`; ValueError where OpenCV cannot
-    encode it.
+    Args:
+        picture: uint8 RGB (H, W, 3), or one channel (H, W).
+        ending: File extension, such as `.png`.
+        options: Encoder flags of cv2.imencode.
+
+    Raises:
+        ValueError: OpenCV cannot encode the picture.
     """
     pixels = cv2.cvtColor(picture, cv2.COLOR_RGB2BGR) if picture.ndim == 3 else picture
     try:

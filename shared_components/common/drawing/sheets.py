@@ -1,4 +1,4 @@
-"""Pictures of one sample side by side, as one image and as a record for a page that shows them singly."""
+"""Draw the panels of one sample side by side, and record their boxes for pages that show each panel separately."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ import numpy as np
 from shared_components.common.drawing.palette import Entry, css
 from shared_components.common.drawing.pictures import GAP, captioned, legend, scale_bar, side_by_side, unknown_box
 
-_STOPS = 17  # colours of a page's scale, which blends between them
+_STOPS = 17  # colour stops of the gradient on a page
 
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """Colours of a panel as numbers: a table (256, 3) between two ends in mm."""
+    """Colour scale of a panel: a table (256, 3) between two ends in mm."""
 
     ends: tuple[float, float]
     table: np.ndarray
 
     def to_json(self) -> dict[str, Any]:
-        """Return both ends and some colours between them."""
+        """Return both ends and `_STOPS` colours between them."""
         chosen = self.table[np.linspace(0, len(self.table) - 1, _STOPS).round().astype(int)]
         colours = [css((int(r), int(g), int(b))) for r, g, b in chosen]
         return {"low": self.ends[0], "high": self.ends[1], "unit": "mm", "colours": colours}
@@ -32,21 +32,21 @@ class Panel:
 
     name: str  # such as frame, truth, prediction, errors
     image: np.ndarray  # uint8 RGB (H, W, 3)
-    note: str = ""  # a few words of its caption
-    legend: tuple[Entry, ...] = ()  # colours of this panel alone
-    scale: Scale | None = None  # of a panel whose colours are numbers
+    note: str = ""  # short text of the caption
+    legend: tuple[Entry, ...] = ()  # colours that only this panel has
+    scale: Scale | None = None  # if colours are numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """Panels of one size, from left to right."""
+    """Panels of the same size, from left to right."""
 
     panels: tuple[Panel, ...]
-    legend: tuple[Entry, ...] = ()  # colours of several panels
-    hatched: bool = False  # whether a panel may be hatched where values are unknown
+    legend: tuple[Entry, ...] = ()  # colours that several panels share
+    hatched: bool = False  # whether unknown values are hatched
 
     def image(self) -> np.ndarray:
-        """Draw all of it: a caption above every panel, scales and legends below; uint8 RGB (H, W, 3)."""
+        """Draw the sheet, uint8 RGB (H, W, 3): captions above the panels, scales and legends below."""
         captions = [f"{panel.name}: {panel.note}" if panel.note else panel.name for panel in self.panels]
         panels = [captioned(panel.image, text) for panel, text in zip(self.panels, captions, strict=True)]
         rows = [side_by_side(panels)]
@@ -57,7 +57,7 @@ class Sheet:
         return np.concatenate(rows, axis=0)
 
     def to_json(self) -> dict[str, Any]:
-        """Return each panel's box in `image` and the meaning of its colours."""
+        """Return the box of each panel in `image` and the meaning of its colours."""
         height, width = self.panels[0].image.shape[:2]
         above = captioned(self.panels[0].image, "").shape[0] - height
         return {

@@ -1,8 +1,8 @@
-"""Average the server's models over rounds, around any aggregator: stochastic weight averaging (SWA).
+"""Average the server's models over rounds with any aggregator: stochastic weight averaging (SWA).
 
 Izmailov et al., UAI 2018; at the server of a federation Caldarola et al., ECCV 2022, whose Algorithm 1 FL-EndoViT
-adapts. Training goes on from the model that is not averaged; the mean is delivered, and so scored, at the end. It is
-taken in float64. Rounds are counted from 0, so that round t makes theta^(t+1) of theta^t.
+adapts. Training continues from the current model. The averaged model, in float64, is delivered and scored at the end.
+Rounds count from 0: round t computes theta^(t+1) from theta^t.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ Reading = Literal["mean", "paper", "as_released"]
 
 
 class Averaging(Schema, frozen=True):
-    """The argument `swa` of a method.
+    """Settings of a method's argument `swa`.
 
     Attributes:
-        start: The first round that may be averaged, from 0; the papers begin at three quarters of the rounds.
-        cycle: c, rounds from one averaged model to the next.
-        reading: ``mean``: the models of rounds start, start + c and so on weigh the same. ``paper``: Algorithm 1 to the
-            letter: of rounds t that c divides, each as one model beside t / c earlier ones, for which theta^(start - 1)
-            stands. ``as_released``: the ends of cycles, start + c - 1 and so on, weigh the same.
-        rate: From ``start`` on the learning rates cycle between the job's and this multiple of it, see `cycled`,
-            whatever its schedule; null: they go on by the schedule.
+        start: First round that may be averaged, from 0; the papers start at three quarters of the rounds.
+        cycle: Number c of rounds between averaged models.
+        reading: Rule of averaging. ``mean``: equal weights for rounds start, start + c, and so on. ``as_released``:
+            equal weights for the ends of cycles, start + c - 1, and so on. ``paper``: Algorithm 1 literally: a running
+            mean over rounds t that c divides, with t / c earlier models, initialised with theta^(start - 1).
+        rate: From ``start`` on, learning rates cycle between the job's rate and this factor of it (`cycled`) in place
+            of the schedule; null keeps the schedule.
     """
 
     start: Annotated[int, Meta(ge=0, le=MOST_ROUNDS)]
@@ -44,22 +44,22 @@ class Averaging(Schema, frozen=True):
     rate: Annotated[float, Meta(ge=0, le=1)] | None = None
 
     def averages(self, round: int) -> bool:
-        """Return whether the model that a round makes is averaged."""
+        """Return whether the model of a round is averaged."""
         first = {"mean": self.start, "paper": 0, "as_released": self.start - 1}[self.reading]
         return round >= self.start and (round - first) % self.cycle == 0
 
     @property
     def first(self) -> int:
-        """The first round whose model is averaged."""
+        """First round with an averaged model."""
         return next(round for round in range(self.start, self.start + self.cycle) if self.averages(round))
 
     def rates(self, round: int) -> float | None:
-        """Return the multiple of the job's learning rates in a round; None where its schedule holds."""
+        """Return the factor of the job's learning rates in a round, or None to use the job's schedule."""
         return None if self.rate is None or round < self.start else cycled(round, self.cycle, self.rate)
 
 
 def cycled(round: int, cycle: int, least: float) -> float:
-    """Return gamma(t) / gamma_1: it falls in a line over each cycle, to gamma_2 / gamma_1 in its last round.
+    """Return gamma(t) / gamma_1, which falls linearly over each cycle, to gamma_2 / gamma_1 in its last round.
 
     Caldarola et al., after Izmailov et al.: gamma(t) = (1 - s) gamma_1 + s gamma_2 with s = (t mod c + 1) / c.
     """
@@ -69,7 +69,7 @@ def cycled(round: int, cycle: int, least: float) -> float:
 
 @dataclass(frozen=True)
 class Averaged:
-    """An aggregator and the mean of its models over rounds; `delivered` gives the mean for the end."""
+    """An aggregator with the mean of its models over rounds; `delivered` returns the mean at the end."""
 
     inner: Aggregator
     swa: Averaging
@@ -79,9 +79,9 @@ class Averaged:
         return {**self.inner.init(partition, models, profiles), ROUNDS: torch.tensor(0), COUNT: torch.tensor(0)}
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Let the aggregator combine the updates, and average its model where it is time.
+        """Let the aggregator combine the updates, and add its model to the mean in rounds that are averaged.
 
-        The means in ``state`` move on in place: in float64 a second copy would take two models' memory.
+        The means in ``state`` are updated in place, because a second float64 copy needs the memory of two models.
         """
         own = {name for name in state if name in (ROUNDS, COUNT) or name.startswith(MEAN)}
         theirs = {name: value for name, value in state.items() if name not in own}
@@ -108,13 +108,13 @@ def _parameters(shared: Pieces) -> list[tuple[str, Tensor]]:
 
 
 def _running(old: Tensor | None, value: Tensor, count: int) -> Tensor:
-    """Return theta_SWA <- (theta_SWA n + theta) / (n + 1), as a step from the old mean."""
+    """Return (theta_SWA n + theta) / (n + 1), computed as a step from the old mean."""
     mean = torch.zeros_like(value, dtype=torch.float64) if old is None else old
     return mean.add_((value.to(torch.float64) - mean).div_(count + 1))
 
 
 def delivered(state: State, models: Models) -> Models:
-    """Return the averaged model, or the last one where none has been averaged yet."""
+    """Return the averaged model, or the last model if none has been averaged."""
     if not int(state.get(COUNT, torch.tensor(0))):
         return models
     averaged = {n: state[MEAN + n].to(models.shared[n].dtype) for n in parameter_names(models.shared)}
@@ -123,10 +123,10 @@ def delivered(state: State, models: Models) -> Models:
 
 
 def averaged(method: Method, swa: Mapping[str, Any] | None) -> Method:
-    """Return a method whose models are also averaged over rounds; itself where ``swa`` is None.
+    """Return a method with averaging over rounds, or the method itself if ``swa`` is None.
 
     Raises:
-        ValueError: A setting is unknown, missing or out of its range.
+        ValueError: A setting is unknown, missing or out of range.
     """
     if swa is None:
         return method

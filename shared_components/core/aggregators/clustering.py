@@ -1,4 +1,4 @@
-"""Average inside groups of sites: whose weights point the same way (MaT-FL, Cai et al.), or whose task is the same."""
+"""Average inside groups of sites: with similar weights (MaT-FL, Cai et al.), or with the same task."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from shared_components.core.card import Card
 from shared_components.core.method import Aggregation, Models, Profile, State, StatelessStart, Update, site_order
 from shared_components.core.partition import Partition, below, prefixed
 
-SAME = 1e-12  # squared length, relative to the soup's, below which a site has no direction
+SAME = 1e-12  # a site has no direction below this squared length, relative to the soup
 
 
 def from_the_soup(all_pieces: Sequence[Mapping[str, Tensor]], names: Sequence[str]) -> tuple[Tensor, float]:
-    """Return (K, K) inner products of theta_i - soup in float64, and the soup's squared length.
+    """Return (K, K) inner products of theta_i - soup in float64, and the squared length of the soup.
 
-    The soup is the plain mean; only floating-point pieces count. Extra memory is one small buffer.
+    The soup is the plain mean; only floating-point pieces count.
     """
     products = torch.zeros(len(all_pieces), len(all_pieces), dtype=torch.float64)
     length = 0.0
@@ -42,9 +42,9 @@ def from_the_soup(all_pieces: Sequence[Mapping[str, Tensor]], names: Sequence[st
 
 
 def cosines(products: Tensor, length: float) -> Tensor | None:
-    """Return (K, K) cosines of (K, K) inner products, or None if a site lies on the soup and has no direction.
+    """Return (K, K) cosines from (K, K) inner products, or None if a site equals the soup and has no direction.
 
-    ``length`` is the squared length of the soup, the scale of what counts as zero.
+    ``length`` is the squared length of the soup, which sets the threshold for zero.
     """
     squares = products.diagonal()
     if bool((squares <= SAME * length).any()) or bool((squares <= 0).any()):
@@ -54,9 +54,9 @@ def cosines(products: Tensor, length: float) -> Tensor | None:
 
 
 def average_linkage(distances: Tensor, clusters: int) -> list[int]:
-    """Merge the two clusters of least mean distance, (K, K) and symmetric, until ``clusters`` are left.
+    """Return the cluster of each site by average linkage with symmetric distances (K, K).
 
-    Returns each site's cluster; clusters are numbered by their first site. Ties go to the first pair.
+    Clusters are numbered in the order of their first sites. The first pair wins a tie.
     """
     table = distances.tolist()
     members = [[i] for i in range(len(table))]
@@ -73,13 +73,13 @@ def average_linkage(distances: Tensor, clusters: int) -> list[int]:
 
 def soft_weights(similarity: Tensor, threshold: float) -> Tensor:
     """Return (K, K) rows of max(cos + threshold, 0), divided by their sums."""
-    # a site's own cosine is 1, so that no row is zero for a threshold above -1
+    # the cosine of a site with itself is 1, so no row is zero for a threshold above -1
     raised = (similarity + threshold).clamp_min(0)
     return raised / raised.sum(1, keepdim=True)
 
 
 def hard_weights(clusters: Sequence[int]) -> Tensor:
-    """Return (K, K) rows that are uniform over the sites of one's own cluster."""
+    """Return (K, K) rows with equal weights for the sites of the same cluster."""
     own = torch.tensor(clusters)  # (K,)
     together = (own[:, None] == own[None, :]).to(torch.float64)  # (K, K)
     return together / together.sum(1, keepdim=True)
@@ -87,7 +87,7 @@ def hard_weights(clusters: Sequence[int]) -> Tensor:
 
 @dataclass(frozen=True)
 class Clustering(StatelessStart):
-    """Average the MIXED pieces of all sites by who is like whom; there is no state.
+    """Mean of the MIXED pieces over similar sites; without state.
 
     Every site counts once. An absent site keeps its model.
     """
@@ -97,7 +97,7 @@ class Clustering(StatelessStart):
     threshold: float = 0.0
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Cluster the sites that answered and average inside the clusters, or by similarity."""
+        """Average the models of the sites with updates inside clusters, or weighted by similarity."""
         updates = in_site_order(updates)
         names, sites = list(updates[0].pieces), [update.site for update in updates]
         weights, report = self._weights(updates, names)
@@ -112,7 +112,7 @@ class Clustering(StatelessStart):
 
     def _weights(self, updates: Sequence[Update], names: Sequence[str]) -> tuple[Tensor, dict[str, Any]]:
         similarity = cosines(*from_the_soup([update.pieces for update in updates], names))
-        if similarity is None:  # no direction to compare: the plain mean
+        if similarity is None:  # no direction to compare: plain mean
             clusters = [0] * len(updates)
         elif self.soft:
             return soft_weights(similarity, self.threshold), {}
@@ -123,11 +123,11 @@ class Clustering(StatelessStart):
 
 PREFIX = "group/"
 GROUPS: dict[str, Callable[[Card], Hashable]] = {"task": lambda card: card, "kind": lambda card: card.kind}
-"""What sites of a group have in common."""
+"""Properties that define groups of sites, by name."""
 
 
 def first_groups(profiles: Sequence[Profile], group: str = "task") -> State:
-    """Number every site's task in site order, as ``group/<site>``; equal ones (of `GROUPS`) have equal numbers."""
+    """Return the group number of each site as ``group/<site>``, counted in site order; see `GROUPS`."""
     cards = {profile.site: GROUPS[group](profile.card) for profile in profiles}
     numbers: dict[Hashable, int] = {}
     for site in site_order(cards):
@@ -136,36 +136,36 @@ def first_groups(profiles: Sequence[Profile], group: str = "task") -> State:
 
 
 def groups_of(state: State) -> dict[str, int]:
-    """Return every site's group, in site order."""
+    """Return the group of each site, in site order."""
     groups = below(PREFIX, state)
     return {site: int(groups[site]) for site in site_order(groups)}
 
 
 @dataclass(frozen=True)
 class GroupMean:
-    """Average the MIXED pieces by sample count inside each group. The state is every site's group.
+    """Mean of the MIXED pieces inside each group, weighted by samples; the state contains the group of each site.
 
-    A group of which no site answered keeps its models; an absent site receives its group's mean. ``group`` is one of
+    A group without updates keeps its models. An absent site receives the mean of its group. ``group`` is one of
     `GROUPS`.
     """
 
     group: str = "task"
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the groups; ValueError where the models of a group differ in shape."""
+        """Return the groups; raise ValueError if the models of a group differ in shape."""
         first: dict[int, str] = {}
         for site, group in groups_of(state := first_groups(profiles, self.group)).items():
             other = first.setdefault(group, site)
             for name, value in models.mixed[site].items():
                 if value.shape != models.mixed[other][name].shape:
                     raise ValueError(
-                        f"{other} and {site} are of one group ({self.group}), and their {name} have other shapes; "
-                        "keep the part that has it at the sites (personal)"
+                        f"{other} and {site} are in the same group ({self.group}), but their {name} differ in shape; "
+                        "keep its part at the sites (personal)"
                     )
         return state
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Return every group's mean to its sites."""
+        """Return the mean of each group for its sites."""
         groups, mixed = groups_of(state), dict(models.mixed)
         for group in sorted(set(groups.values())):
             present = [update for update in updates if groups[update.site] == group]

@@ -1,10 +1,10 @@
-"""Combine changes that pull in different directions: CAGrad, cross-attention, learned weights, decomposition.
+"""Combine conflicting changes: CAGrad, cross-attention, learned weights, layer-wise decomposition.
 
-CAGrad: Liu et al., Conflict-Averse Gradient Descent for Multi-task Learning, NeurIPS 2021 (arXiv 2110.14048).
-Cross-attention between the sites' changes and hyper-weights: FedHCA2, Lu et al., CVPR 2024.
-Layer-wise decomposition: FedLD, Zeng et al., MICCAI 2024. A layer's changes span a small space. Its principal
-directions, weighted by their singular values, are what sites agree on; every site's change is rebuilt from its
-projections on them, at its own length.
+- CAGrad: Liu et al., Conflict-Averse Gradient Descent for Multi-task Learning, NeurIPS 2021 (arXiv 2110.14048).
+- Cross-attention between the sites' changes, and hyper-weights: FedHCA2, Lu et al., CVPR 2024.
+- Layer-wise decomposition: FedLD, Zeng et al., MICCAI 2024. Principal directions of a layer's changes, weighted by
+  singular values, represent agreement between sites. Each site's change is rebuilt from its projections on these
+  directions, with its own length.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from shared_components.core.aggregators.mean import in_site_order, mean_pieces, 
 from shared_components.core.method import Aggregation, Models, State, StatelessStart, Update
 from shared_components.core.partition import Partition, Pieces
 
-STEPS = 5000  # at most, in the search of CAGrad's weights
-PRECISE = 1e-13  # the search ends where a step moves the weights less
+STEPS = 5000  # maximum steps of the search for CAGrad's weights
+PRECISE = 1e-13  # the search ends if a step changes the weights by less
 
 
 def inner_products(all_pieces: Sequence[Pieces], names: Sequence[str]) -> Tensor:
-    """Return (K, K) inner products of K sites' pieces, all names together, in float64."""
+    """Return (K, K) inner products of K sites' pieces, summed over the names, in float64."""
     products = torch.zeros(len(all_pieces), len(all_pieces), dtype=torch.float64)
     for name in names:
         for rows in stacked_blocks([pieces[name] for pieces in all_pieces]):  # (K, n)
@@ -33,9 +33,9 @@ def inner_products(all_pieces: Sequence[Pieces], names: Sequence[str]) -> Tensor
 
 
 def on_simplex(values: Tensor) -> Tensor:
-    """Return the nearest point of which all entries are non-negative and sum to 1."""
+    """Return the projection onto the simplex: entries are not negative and sum to 1."""
     falling = values.sort(descending=True).values
-    # the mean by which the k largest values exceed a sum of 1; the largest k that stays positive counts
+    # mean excess of the k largest values over a sum of 1; the largest k with a positive result counts
     excess = (falling.cumsum(0) - 1) / torch.arange(1, len(values) + 1, dtype=values.dtype)
     return (values - excess[falling > excess][-1]).clamp_min(0)
 
@@ -43,12 +43,12 @@ def on_simplex(values: Tensor) -> Tensor:
 def least_agreement(products: Tensor, conflict: float) -> Tensor:
     """Return the weights of CAGrad's inner problem: min over the simplex of g_w . g_0 + c |g_0| |g_w|.
 
-    g_0 is the mean change and g_w the weighted one. The function is convex; steps go down its gradient, as
-    far as it keeps falling, and back onto the simplex. The start is uniform and nothing is drawn.
+    g_0 is the mean change and g_w the weighted change. The function is convex; the search is projected gradient descent
+    with backtracking from uniform weights, without randomness.
 
     Args:
         products: (K, K) inner products of the changes, float64.
-        conflict: c, in [0, 1).
+        conflict: Constant c in [0, 1).
     """
     count = len(products)
     weights = torch.full((count,), 1 / count, dtype=torch.float64)
@@ -72,7 +72,7 @@ def least_agreement(products: Tensor, conflict: float) -> Tensor:
         while True:
             there = on_simplex(weights - step * gradient)
             move = there - weights
-            # backtrack until the value falls as far as the quadratic bound of a projected step says
+            # backtrack until the value falls below the quadratic bound of a projected step
             fallen = float(gradient @ move) + float(move @ move) / (2 * step)
             if value(there) <= here + fallen or step < PRECISE:
                 break
@@ -84,24 +84,24 @@ def least_agreement(products: Tensor, conflict: float) -> Tensor:
 
 
 def conflict_averse(products: Tensor, conflict: float) -> Tensor:
-    """Return (K,) coefficients of CAGrad's direction: U = sum_k u_k change_k.
+    """Return the coefficients (K,) of CAGrad's direction U = sum_k u_k change_k.
 
     U = (g_0 + c |g_0| g_w / |g_w|) / (1 + c^2), with the weights w of :func:`least_agreement`.
 
     Args:
         products: (K, K) inner products of the changes, float64.
-        conflict: c; 0 is the mean.
+        conflict: Constant c; 0 is the mean.
     """
     weights = least_agreement(products, conflict)
     uniform = torch.full_like(weights, 1 / len(weights))
-    mean = max(float(uniform @ products @ uniform), 0.0) ** 0.5  # |g_0|; |g_w| is the next
+    mean = max(float(uniform @ products @ uniform), 0.0) ** 0.5  # |g_0|; the next line is |g_w|
     length = max(float(weights @ products @ weights), 0.0) ** 0.5
     share = conflict * mean / length if length > 0 else 0.0
     return (uniform + share * weights) / (1 + conflict**2)
 
 
 def attention(changes: Sequence[Tensor]) -> Tensor:
-    """Return (K, K) float64 rows, softmax over j of <change_i, change_j> / sqrt(D), of K tensors with D elements."""
+    """Return (K, K) float64: softmax over j of <change_i, change_j> / sqrt(D), for K tensors of D elements."""
     products = inner_products([{"change": change} for change in changes], ["change"])
     return torch.softmax(products * changes[0].numel() ** -0.5, dim=1)
 
@@ -111,10 +111,10 @@ def hyper_step(
 ) -> tuple[Tensor, Tensor]:
     """Take a step of SGD with momentum and weight decay.
 
-    ``gradient`` is that of weights clamped to [0, 1]; where a weight lies outside, only the decay moves it.
+    ``gradient`` is for weights clamped to [0, 1]; weights outside move only by the decay.
 
     Returns:
-        The weights and the momentum after it.
+        The new weights and the new momentum.
     """
     inside = (weights >= 0) & (weights <= 1)
     # the gradient of a clamp is zero outside its bounds
@@ -129,15 +129,15 @@ HISTORY = "history/"
 def decomposed(changes: Tensor, *, keep: float = 0.8) -> Tensor:
     """Rebuild one layer's mean change from its principal directions.
 
-    With G = changes, H = G G^T / m and its eigenvectors e_j: w_j = G^T e_j, turned so that most sites have a
-    positive product with it; site k becomes sum over j of s_j / (sum of s) ||g_k|| p_kj / ||p_kj||, where
-    p_kj is the projection of g_k on w_j; the result is the mean over the sites. The sum of s is over all m
-    singular values, those of directions that are left out included: what is left out shortens the step. Only signs
-    and lengths of projections count, so that directions of equal singular values are the only ambiguity.
+    With G = changes and eigenvectors e_j of H = G G^T / m, the directions are w_j = G^T e_j, with the sign for which
+    most sites have a positive product. Site k becomes the sum over j of s_j / (sum of s) ||g_k|| p_kj / ||p_kj||, where
+    p_kj is the projection of g_k on w_j. The result is the mean over the sites. The sum of s includes the singular
+    values of dropped directions, so that dropping shortens the step. The result is ambiguous only for equal singular
+    values.
 
     Args:
         changes: (m, d), one row per site, in site order.
-        keep: Share of the m directions that is kept, rounded down, at least one.
+        keep: Fraction of the m directions to keep, rounded down, at least one.
 
     Returns:
         (d,) float64.
@@ -145,7 +145,7 @@ def decomposed(changes: Tensor, *, keep: float = 0.8) -> Tensor:
     G = changes.to(torch.float64)
     m = len(G)
     values, vectors = torch.linalg.eigh(G @ G.T / m)  # ascending
-    shares = values.clamp_min(0) / values.clamp_min(0).sum().clamp_min(TINY)  # of all m, as released
+    shares = values.clamp_min(0) / values.clamp_min(0).sum().clamp_min(TINY)  # relative to all m, as released
     count = max(1, int(keep * m))
     shares, vectors = shares.flip(0)[:count], vectors.flip(1)[:, :count]  # (k,), (m, k)
     directions = vectors.T @ G  # (k, d)
@@ -153,7 +153,7 @@ def decomposed(changes: Tensor, *, keep: float = 0.8) -> Tensor:
     turn = torch.where((products > 0).sum(0) * 2 < m, -1.0, 1.0).to(torch.float64)
     lengths = directions.norm(dim=1)
     units = directions * (turn / lengths.clamp_min(TINY))[:, None]
-    # a projection on w_j divided by its length is +-w_j / ||w_j||; where it is zero there is none
+    # a projection on w_j divided by its length is +-w_j / ||w_j||, or zero for a zero projection
     signs = torch.sign(products * turn) * (lengths > TINY) * (products.abs() > TINY * lengths)
     weights = (G.norm(dim=1)[:, None] * signs * shares).mean(0)  # (k,)
     return weights @ units
@@ -161,9 +161,9 @@ def decomposed(changes: Tensor, *, keep: float = 0.8) -> Tensor:
 
 @dataclass(frozen=True)
 class LayerwiseDecomposition(StatelessStart):
-    """The mean in the first round, then every tensor moves by its decomposed change.
+    """Mean in the first round; later, every tensor moves by its decomposed change.
 
-    The state is the history of changes, decayed by ``decay``: a tensor that has never moved is averaged.
+    The state is the history of changes with the decay ``decay``. A tensor without changes so far is averaged.
     """
 
     keep: float = 0.8

@@ -1,9 +1,9 @@
-"""PFedSIS at the server: one hypernetwork per site mixes the layers of MIXED pieces (Section III-C.2, Eqs. (6)-(9)).
+"""Mix the layers of MIXED pieces with one hypernetwork per site, as PFedSIS (Section III-C.2, Eqs. (6)-(9)).
 
-The hypernetworks are pFedLA's idea (Ma et al., CVPR 2022). A site's hypernetwork is an embedding of width 100, three
-hidden layers of 100 and, per personal layer, one output of K weights: 34,542 weights for 14 layers and
-three sites beside the embedding, the 34.5 K of Table II; pFedLA mixes 21 layers with 36,663, its 36.6 K. It is a
-handful of tensors in the server's state.
+The hypernetworks follow pFedLA (Ma et al., CVPR 2022). A hypernetwork has an embedding of width 100, three hidden
+layers of width 100, and one output of K weights per personal layer. Without the embedding, it has 34,542 weights for 14
+layers and three sites (34.5 K in Table II), and 36,663 for pFedLA's 21 layers (its 36.6 K). Its tensors are in the
+server's state.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from shared_components.core.partition import Pieces, below, prefixed
 
 WIDTH = 100
 HIDDEN = 3
-LARGEST_SEED = 2**32 - 1  # times a million it still fits the 64 bits of a generator's seed
+LARGEST_SEED = 2**32 - 1  # a million times this still fits a 64-bit seed
 
 
 def first_state(
     layers: Mapping[str, Sequence[str]], models: Models, profiles: Sequence[Profile], *, seed: int
 ) -> State:
-    """Return every site's hypernetwork and last personal pieces; nothing without layers."""
+    """Return the hypernetwork and the last personal pieces of each site, or an empty state without layers."""
     state: State = {}
     sites = site_order(profile.site for profile in profiles)
     for number, site in enumerate(sites if layers else []):
@@ -45,17 +45,20 @@ def personal_step(
     rate: float,
     released: bool,
 ) -> tuple[State, dict[str, Pieces], dict[str, Any]]:
-    """Train the hypernetworks of the sites that are there, then mix every site's layers.
+    """Train the hypernetworks of the sites with updates, then mix the layers of every site.
 
-    Absent sites count with their last pieces.
+    Absent sites contribute their last pieces.
 
     Args:
+        state: State with hypernetworks and personal pieces.
         layers: Piece names of each layer.
+        models: Models at the start of the round.
+        updates: Updates of the round.
         rate: Learning rate of Eqs. (8) and (9).
-        released: Go down instead of up, and take the products with last round's weights.
+        released: Whether to descend instead of ascend, with products of the last round's weights, as released.
 
     Returns:
-        The next state, every site's MIXED pieces and the numbers for the record.
+        Next state, MIXED pieces by site, and numbers for the record.
     """
     updates, state = in_site_order(updates), dict(state)
     sites = list(models.mixed)
@@ -67,7 +70,7 @@ def personal_step(
     for update in updates:
         before = models.mixed[update.site]
         change: Pieces = {name: update.pieces[name] - before[name] for name in names}
-        # Algorithm 1 sets theta_P^all to this round's weights first; the released code still has the last
+        # Algorithm 1 updates theta_P^all to this round's weights first; the released code uses the last round's
         products = layer_products(layers, start if released else trained, change)
         weights = update_hypernetwork(
             below(f"hypernetwork/{update.site}/", state), products, learning_rate=rate, sign=-1.0 if released else 1.0
@@ -79,15 +82,15 @@ def personal_step(
         site: {layer: dict(zip(sites, row, strict=True)) for layer, row in zip(layers, matrix.tolist(), strict=True)}
         for site, matrix in mixings.items()
     }
-    # Eq. (7): every site's layers from all sites' trained ones
+    # Eq. (7): layers of each site from the trained layers of all sites
     mixed = {site: mix(layers, trained, mixing) for site, mixing in mixings.items()}
     return state, mixed, {"entropy": {"hypernetwork": entropy}, "mixing": shares}
 
 
 def init_hypernetwork(layers: int, sites: int, generator: torch.Generator) -> dict[str, Tensor]:
-    """Draw the weights of one site's hypernetwork.
+    """Initialise the weights of one site's hypernetwork.
 
-    Outputs start uniform in (0, 1) with zero bias, as released, so that all mixing weights begin positive.
+    Output weights are uniform in (0, 1) with zero bias, as released, so that all mixing weights start positive.
     """
     bound = WIDTH**-0.5
     weights = {"embedding": torch.randn(WIDTH, generator=generator)}
@@ -100,11 +103,10 @@ def init_hypernetwork(layers: int, sites: int, generator: torch.Generator) -> di
 
 
 def mixing_weights(weights: Mapping[str, Tensor]) -> Tensor:
-    """Eq. (6): the aggregation matrix of one site.
+    """Return the aggregation matrix of one site, Eq. (6).
 
     Returns:
-        (layers, K), non-negative, each row summing to 1. A row whose outputs are all zero (a dead ReLU)
-        becomes uniform rather than undefined.
+        (layers, K), not negative; each row sums to 1. A row of zeros (dead ReLUs) becomes uniform.
     """
     hidden = weights["embedding"]
     for i in range(HIDDEN):
@@ -119,20 +121,20 @@ def mixing_weights(weights: Mapping[str, Tensor]) -> Tensor:
 def update_hypernetwork(
     weights: Mapping[str, Tensor], products: Tensor, *, learning_rate: float, sign: float = 1.0
 ) -> dict[str, Tensor]:
-    """Eqs. (8) and (9): one step along (d theta_P / d weights)^T Delta theta_P.
+    """Take one step along (d theta_P / d weights)^T Delta theta_P, Eqs. (8) and (9).
 
-    With theta_P = sum_i theta_i omega_i per layer, that is the gradient of sum_l sum_i omega[l, i] *
-    <theta_i^l, Delta^l>, so only the inner products are needed. The step goes *up*: the start point moves
-    towards where local training went. The released code goes down (``sign=-1``).
+    With theta_P = sum_i theta_i omega_i per layer, this is the gradient of sum_l sum_i omega[l, i] *
+    <theta_i^l, Delta^l>, so only the inner products are needed. The step is gradient ascent: the starting point moves
+    in the direction of local training. The released code descends (``sign=-1``).
 
     Args:
-        weights: One site's hypernetwork.
-        products: (layers, K) inner products of every site's layer with this site's change.
-        learning_rate: 5e-3 in the released code.
+        weights: Hypernetwork of one site.
+        products: (layers, K) inner products of each site's layer with this site's change.
+        learning_rate: Step size; 5e-3 in the released code.
         sign: +1, or -1 as released.
     """
     leaves = {name: value.detach().clone().requires_grad_() for name, value in weights.items()}
-    # its gradient is that of Eqs. (8) and (9), since theta_P is linear in omega
+    # its gradient equals Eqs. (8) and (9), because theta_P is linear in omega
     objective = (mixing_weights(leaves) * products.to(torch.float32)).sum()
     gradients = torch.autograd.grad(objective, list(leaves.values()), allow_unused=True)
     return {
@@ -142,9 +144,9 @@ def update_hypernetwork(
 
 
 def layer_products(layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pieces], change: Pieces) -> Tensor:
-    """Return (layers, K) inner products <theta_i^l, Delta^l> in float64, of K sites and one site's Delta theta_P.
+    """Return (layers, K) inner products <theta_i^l, Delta^l> in float64, for K sites and one site's Delta theta_P.
 
-    Integers, such as counts of batches, are no weights and have no part in them.
+    Integer pieces, such as batch counters, do not count.
     """
     weights = {layer: [n for n in names if change[n].is_floating_point()] for layer, names in layers.items()}
 
@@ -158,7 +160,7 @@ def layer_products(layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pie
 
 
 def mix(layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pieces], mixing: Tensor) -> Pieces:
-    """Eq. (7): every layer is the weighted sum of all sites' layers; ``mixing`` is (layers, K)."""
+    """Return the weighted sum of all sites' layers, Eq. (7); ``mixing`` is (layers, K)."""
     return {
         name: weighted_sum([pieces[name] for pieces in all_pieces], row.to(torch.float64).tolist())
         for names, row in zip(layers.values(), mixing, strict=True)
@@ -167,6 +169,6 @@ def mix(layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pieces], mixin
 
 
 def mixing_entropy(mixing: Tensor) -> float:
-    """Return the mean entropy of the rows of (layers, K) divided by log K: 1 is plain averaging."""
+    """Return the mean entropy of the rows of ``mixing`` (layers, K), divided by log K; 1 is plain averaging."""
     entropy = torch.special.entr(mixing.to(torch.float64)).sum(1).mean()
     return normalised_entropy(float(entropy), mixing.shape[1])

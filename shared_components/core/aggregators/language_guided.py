@@ -1,9 +1,9 @@
-"""SurgFed's language-guided hyper aggregation, LHA (arXiv 2603.09496, Section III-C, Eqs. (3) to (8)).
+"""Implement SurgFed's language-guided hyper aggregation, LHA (arXiv 2603.09496, Section III-C, Eqs. (3) to (8)).
 
-Every site attends, tensor by tensor, to all sites' changes; a gate of the attended change and of the site's text says
-how much of it counts, and a weight psi per site and tensor how far the site follows. One hypernetwork serves all sites:
-u_k = MLP(text vector, 256, 1) and the gate's linear layer of (mean attended change, u_k), 131,588 numbers for texts of
-512. It learns, with psi, from what the next round's training does after a site has received its attended change.
+Each site attends to all sites' changes, separately for each tensor. A gate of the attended change and the site's text
+scales the attended change, and a weight psi per site and tensor scales it again. One hypernetwork is shared by all
+sites: u_k = MLP(text vector, 256, 1), and the gate's linear layer of (mean attended change, u_k). It has 131,588
+numbers for text vectors of 512. The hypernetwork and psi learn from the next round's changes.
 """
 
 from __future__ import annotations
@@ -22,29 +22,35 @@ from shared_components.data.profile_items import TEXT_VECTOR
 
 ATTENTIONS = ("plain", "cosine", "mean")
 TEXTS = ("own", "shuffled", "none")
-ITEM = TEXT_VECTOR  # the profile item that it reads
+ITEM = TEXT_VECTOR  # required profile item
 HIDDEN = 256
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # of Adam
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-8  # settings of Adam
 TINY = 1e-30
 
 
 @dataclass(frozen=True)
 class LanguageGuided:
-    """The server's step of SurgFed.
+    """Aggregator of SurgFed.
 
-    The state holds the sites' texts (``text/``), the hypernetwork (``gate/``), psi of each site (``psi/``) and Adam's
-    moments (``adam/``), in float64; and of the last round (``last/``) who took part and every change. A round without a
-    site teaches its psi nothing; a site alone gets back what it trained.
+    State, in float64:
+
+        text/       text vectors of the sites
+        gate/       hypernetwork
+        psi/        psi of each site
+        adam/       moments of Adam
+        last/       sites and changes of the last round (changes in float32)
+
+    The psi of an absent site is not updated. A single site gets back its own weights.
 
     Attributes:
-        attention: ``plain``: Eq. (4), the softmax of <change_i, change_j> / sqrt(d), which real changes leave nearly
-            uniform. ``cosine``: the softmax of their cosines. ``mean``: uniform.
-        texts: Which text vectors the gate reads: ``own``, those of other sites (``shuffled``), or zeros (``none``),
-            which also stand for a site that publishes none.
-        psi: What psi begins from; it stays in [0, 1].
-        rate, decay: Adam's learning rate and L2 decay, of psi and the hypernetwork.
-        seed: Of the hypernetwork's first weights.
-        released: Gate every site's change before the attention, and go up where the gradient says down.
+        attention: ``plain``: Eq. (4), the softmax of <change_i, change_j> / sqrt(d), which is nearly uniform for real
+            changes. ``cosine``: the softmax of their cosines. ``mean``: uniform.
+        texts: Text vectors for the gate: ``own``, ``shuffled`` (vectors of other sites), or ``none`` (zeros, also for
+            sites without a text vector).
+        psi: Initial psi; psi stays in [0, 1].
+        rate, decay: Learning rate and L2 decay of Adam for psi and the hypernetwork.
+        seed: Seed of the hypernetwork's initial weights.
+        released: Whether to gate each change before the attention and to ascend the gradient, as released.
     """
 
     attention: str = "plain"
@@ -56,7 +62,7 @@ class LanguageGuided:
     released: bool = False
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the texts, a new hypernetwork and the first psi."""
+        """Return the text vectors, a new hypernetwork and the initial psi."""
         vectors = site_vectors(profiles, self.texts)
         weights = prefixed("gate/", first_gate(len(next(iter(vectors.values()))), self.seed))
         count = len(_common_names(partition, models))
@@ -66,14 +72,14 @@ class LanguageGuided:
         return {**prefixed("text/", vectors), **weights, **moments, **steps}
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Learn from this round's changes, then let every site that took part attend to them; absent sites keep all."""
+        """Learn from this round's changes, then apply attention to the sites with updates; absent sites keep theirs."""
         updates = in_site_order(updates)
         sites, names = [update.site for update in updates], _common_names(partition, models)
         round = _measure(state, models, updates, names)
         state = self._learned(state, sites, round)
         kept = {name: value for name, value in state.items() if not name.startswith("last/")}
         mixed = {**models.mixed, **{update.site: dict(update.pieces) for update in updates}}
-        if len(sites) == 1 or not names:  # nobody to attend to
+        if len(sites) == 1 or not names:  # nothing to attend to
             return Aggregation(kept, Models(models.shared, mixed), self._report(kept, sites))
         coefficients, shares = self._mixing(below("gate/", kept), _stacked(kept, "text/", sites), round.facts)
         for number, name in enumerate(names):
@@ -89,10 +95,9 @@ class LanguageGuided:
         return mixing(gate, texts, facts, attention=self.attention, released=self.released)
 
     def _learned(self, state: State, sites: Sequence[str], round: Round) -> State:
-        """Take a step of Adam on psi and hypernetwork: the chain rule from this round's changes, Eq. (8).
+        """Take a step of Adam on psi and the hypernetwork, by the chain rule from this round's changes, Eq. (8).
 
-        The loss falls along a site's change, so that its gradient by the weights is minus the change; the released code
-        takes the change itself.
+        The loss falls along a site's change, so its gradient is minus the change. The released code uses the change.
         """
         if not round.both:
             return state
@@ -112,7 +117,7 @@ class LanguageGuided:
         return after | {f"psi/{site}": after[f"psi/{site}"].clamp(0, 1) for site in round.both}
 
     def _report(self, state: State, sites: Sequence[str], shares: Tensor | None = None) -> dict[str, Any]:
-        """Return the mean psi of each site, who has no text, and the mean entropy of the attention."""
+        """Return the mean psi of each site, the sites without text, and the mean entropy of the attention."""
         report: dict[str, Any] = {"psi": {site: float(state[f"psi/{site}"].mean()) for site in sites}}
         texts = below("text/", state)
         if silent := [site for site in sites if self.texts != "none" and not bool(texts[site].any())]:
@@ -128,34 +133,30 @@ class LanguageGuided:
 
 @dataclass(frozen=True)
 class Facts:
-    """What attention and gate read of one round: L tensors of K sites.
+    """Inputs of attention and gate in one round, for L tensors of K sites."""
 
-    ``products`` (L, K, K) are <change_i, change_j>, ``means`` (L, K) the changes' means, ``sizes`` (L,) the numbers d
-    of each tensor.
-    """
-
-    products: Tensor
-    means: Tensor
-    sizes: Tensor
+    products: Tensor  # <change_i, change_j>, (L, K, K)
+    means: Tensor  # means of the changes, (L, K)
+    sizes: Tensor  # number d of elements of each tensor, (L,)
 
 
 def site_vectors(profiles: Sequence[Profile], texts: str) -> dict[str, Tensor]:
-    """Return every site's text vector (D,) in float64, in site order; zeros where it has none.
+    """Return the text vector (D,) of each site in float64, in site order; zeros for sites without one.
 
-    ``shuffled`` gives each site that has one the next site's.
+    ``shuffled`` assigns the vector of the next site with a text.
     """
     given = {p.site: p.items.get(TEXT_VECTOR) for p in profiles} if texts != "none" else {}
-    found = {site: item["values"] for site in site_order(given) if (item := given[site])}
+    vectors = {site: item["values"] for site in site_order(given) if (item := given[site])}
     if texts == "shuffled":
-        values = list(found.values())
-        found = dict(zip(found, values[1:] + values[:1], strict=True))
-    width = max(map(len, found.values()), default=1)
+        values = list(vectors.values())
+        vectors = dict(zip(vectors, values[1:] + values[:1], strict=True))
+    width = max(map(len, vectors.values()), default=1)
     sites = site_order(profile.site for profile in profiles)
-    return {site: torch.tensor(found.get(site, [0.0] * width), dtype=torch.float64) for site in sites}
+    return {site: torch.tensor(vectors.get(site, [0.0] * width), dtype=torch.float64) for site in sites}
 
 
 def first_gate(width: int, seed: int) -> Pieces:
-    """Draw the hypernetwork for texts of ``width`` numbers, uniform within 1 / sqrt(inputs), as linear layers are."""
+    """Initialise the hypernetwork for text vectors of ``width``: uniform within 1 / sqrt(inputs), like nn.Linear."""
     generator = torch.Generator().manual_seed(seed)
     shapes = {"mlp.0": (width, (HIDDEN, width), (HIDDEN,)), "mlp.1": (HIDDEN, (HIDDEN,), ()), "fc": (2, (2,), ())}
     weights: Pieces = {}
@@ -169,7 +170,7 @@ def first_gate(width: int, seed: int) -> Pieces:
 def mixing(
     gate: Mapping[str, Tensor], texts: Tensor, facts: Facts, *, attention: str, released: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return how each site's A~ is made of the changes, (L, K, K), A~_i = sum_j m_ij change_j; and the attention.
+    """Return the coefficients m (L, K, K) of A~_i = sum_j m_ij change_j, and the attention (L, K, K).
 
     ``texts`` are (K, D).
     """
@@ -190,7 +191,7 @@ def mixing(
 
 
 def attend(products: Tensor, sizes: Tensor, attention: str) -> Tensor:
-    """Return Eq. (4)'s softmax, (L, K, K) with rows that sum to 1, of products (L, K, K); see `LanguageGuided`."""
+    """Return the attention of Eq. (4), (L, K, K) with row sums 1, for products (L, K, K); see `LanguageGuided`."""
     if attention == "mean":
         return torch.full_like(products, 1 / products.shape[1])
     if attention == "cosine":
@@ -200,7 +201,7 @@ def attend(products: Tensor, sizes: Tensor, attention: str) -> Tensor:
 
 
 def adam_step(state: State, name: str, gradient: Tensor, *, rate: float, decay: float) -> State:
-    """Return what a step of Adam (Kingma and Ba, ICLR 2015) changes of a state: a weight, its moments and its count."""
+    """Return the entries of a state after a step of Adam (Kingma and Ba, ICLR 2015): weight, moments and count."""
     steps = state[f"adam/steps/{name}"] + 1
     gradient = gradient + decay * state[name]
     first = BETA_1 * state[f"adam/first/{name}"] + (1 - BETA_1) * gradient
@@ -217,13 +218,13 @@ def adam_step(state: State, name: str, gradient: Tensor, *, rate: float, decay: 
 
 @dataclass(frozen=True)
 class Round:
-    """A round's changes.
+    """Changes of a round.
 
     Attributes:
-        facts: Of the sites that took part.
-        both: The sites that took part in the last round as well, if it attended to anything.
+        facts: Inputs of attention and gate for the sites with updates.
+        both: Sites that also took part in the last round, if it had attention.
         crossed: (L, B, K) products of their changes with all changes of the last round.
-        kept: What the next round needs of it, see `LanguageGuided`.
+        kept: Part of the state for the next round, see `LanguageGuided`.
     """
 
     facts: Facts
@@ -233,7 +234,7 @@ class Round:
 
 
 def _measure(state: State, models: Models, updates: Sequence[Update], names: Sequence[str]) -> Round:
-    """Compare the changes of a round, in float32, with each other and with those of the last one, in float64."""
+    """Return the changes of a round (float32) and their products with each other and the last changes (float64)."""
     sites, last = [update.site for update in updates], site_order(below("last/moved/", state))
     both = [site for site in sites if site in last]
     kept: State = {f"last/moved/{site}": torch.tensor(1) for site in sites}
@@ -255,12 +256,12 @@ def _measure(state: State, models: Models, updates: Sequence[Update], names: Seq
 
 
 def _common_names(partition: Partition, models: Models) -> list[str]:
-    """Return the MIXED pieces of real numbers that have one shape at all sites, in the order of the network."""
+    """Return the floating-point MIXED pieces with the same shape at all sites, in the order of the network."""
 
     def alike(name: str) -> bool:
-        found = [own[name] for own in models.mixed.values() if name in own]
-        same = len(found) == len(models.mixed) and len({value.shape for value in found}) == 1
-        return same and found[0].is_floating_point()
+        values = [own[name] for own in models.mixed.values() if name in own]
+        same = len(values) == len(models.mixed) and len({value.shape for value in values}) == 1
+        return same and values[0].is_floating_point()
 
     return [name for name in partition.with_roles(Role.MIXED) if alike(name)]
 

@@ -1,7 +1,7 @@
-"""The weighted mean (FedAvg, McMahan et al., AISTATS 2017), the order in which every sum runs, and blocks of tensors.
+"""Compute the weighted mean (FedAvg, McMahan et al., AISTATS 2017) and other sums in site order, block by block.
 
-A rule that compares every site with every other passes over the same numbers many times. In blocks that fit a
-processor's cache its copies stay there, and extra memory is one small buffer whatever the number of weights.
+Rules that compare all pairs of sites read the same numbers many times. Blocks fit a CPU cache and need only one small
+buffer for any number of weights.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from torch import Tensor
 from shared_components.core.method import Aggregation, Models, State, StatelessStart, Update, site_order
 from shared_components.core.partition import Partition, Pieces
 
-_STATISTIC = re.compile(r"(^|\.)running_(mean|var)(\[|$)")  # of the rows of one, too
-BLOCK = 1 << 14  # elements of one tensor in a block: 128 KiB in float64
+_STATISTIC = re.compile(r"(^|\.)running_(mean|var)(\[|$)")  # also rows of such a tensor
+BLOCK = 1 << 14  # elements per block: 128 KiB in float64
 
 
 def in_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield the same stretch of all tensors as flat views, block after block; what is not contiguous is copied."""
+    """Yield flat blocks of the same range of all tensors: views, or copies of tensors that are not contiguous."""
     return zip(*(tensor.reshape(-1).split(BLOCK) for tensor in tensors), strict=True)
 
 
 def stacked_blocks(tensors: Sequence[Tensor], dtype: torch.dtype = torch.float64) -> Iterator[Tensor]:
-    """Yield the same stretch of K tensors as rows of one (K, n) buffer, block after block.
+    """Yield the same range of K tensors as rows of a (K, n) buffer, block after block.
 
-    The buffer is used again: its rows may be changed, and hold until the next block.
+    The buffer is reused: its rows may be changed and are valid until the next block.
     """
     size = min(BLOCK, tensors[0].numel())
     buffer = torch.empty(len(tensors), size, dtype=dtype, device=tensors[0].device)
@@ -46,33 +46,33 @@ def squared_distance(a: Tensor, b: Tensor) -> float:
 
 
 def in_site_order(updates: Sequence[Update]) -> list[Update]:
-    """Sort updates by site, so that arrival order changes no bit of any sum."""
+    """Sort updates by site, so that sums do not depend on the order of arrival."""
     by_site = {update.site: update for update in updates}
     if len(by_site) != len(updates):
-        raise ValueError(f"several updates of one site among {[u.site for u in updates]}")
+        raise ValueError(f"a site has several updates: {[u.site for u in updates]}; aggregate one update per site")
     return [by_site[site] for site in site_order(by_site)]
 
 
 def parameter_names(pieces: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of the floating-point pieces; integers, such as counts of batches, are no parameters."""
+    """Return the names of floating-point pieces, without integer pieces such as batch counters."""
     return [name for name, value in pieces.items() if value.is_floating_point()]
 
 
 def weight_names(pieces: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of `parameter_names` that gradients move: without the statistics of BatchNorm layers.
+    """Return the `parameter_names` without the statistics of BatchNorm layers.
 
-    A step of the server's own beyond their mean would make a variance negative.
+    A server optimizer could make a variance negative.
     """
     return [name for name in parameter_names(pieces) if not _STATISTIC.search(name)]
 
 
 def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float | Tensor]) -> Tensor:
-    """Return sum_k w_k x_k, accumulated in float64 in the order given and cast back to the inputs' dtype.
+    """Return sum_k w_k x_k, accumulated in float64 in the given order and cast to the dtype of the inputs.
 
-    Integer tensors (step counters) are not averaged: their maximum is returned.
+    For integer tensors (step counters), the maximum is returned.
 
     Args:
-        tensors: K tensors of one shape.
+        tensors: K tensors of the same shape.
         weights: K numbers, or K tensors of the same shape for element-wise weights.
     """
     if not tensors[0].is_floating_point():
@@ -84,12 +84,12 @@ def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float | Tensor]) -
 
 
 def weighted_pieces(updates: Sequence[Update], weights: Sequence[float], names: Iterable[str]) -> Pieces:
-    """Return the weighted sum of the named pieces over updates that are in site order."""
+    """Return the weighted sums of the named pieces over updates in site order."""
     return {name: weighted_sum([update.pieces[name] for update in updates], weights) for name in names}
 
 
 def mean_pieces(updates: Sequence[Update], names: Iterable[str]) -> Pieces:
-    """Average the named pieces, each site weighted by its number of training samples (Eq. (1) of PFedSIS)."""
+    """Return the mean of the named pieces, weighted by the sites' training samples (Eq. (1) of PFedSIS)."""
     updates = in_site_order(updates)
     total = sum(update.samples for update in updates)
     return weighted_pieces(updates, [update.samples / total for update in updates], names)
@@ -97,7 +97,7 @@ def mean_pieces(updates: Sequence[Update], names: Iterable[str]) -> Pieces:
 
 @dataclass(frozen=True)
 class WeightedMean(StatelessStart):
-    """Average the GLOBAL pieces by sample count; there is no state."""
+    """Mean of the GLOBAL pieces, weighted by samples; without state."""
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return the mean of the updates as the next shared model."""
@@ -106,21 +106,21 @@ class WeightedMean(StatelessStart):
 
 @dataclass(frozen=True)
 class FirstSite(StatelessStart):
-    """Send the first site's pieces to everybody: it trains on pooled frames (centralised training)."""
+    """Pieces of the first site, which trains on pooled frames (centralised training), for all sites."""
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return the first site's update as the next model.
 
         Raises:
-            ValueError: It is not among the updates.
+            ValueError: The first site sent no update.
         """
         first = site_order(models.mixed)[0]
-        found = [update for update in updates if update.site == first]
-        if not found:
-            raise ValueError(f"{first} trains for all sites and sent no update; see its log")
-        return Aggregation(state, Models(dict(found[0].pieces), models.mixed))
+        own = [update for update in updates if update.site == first]
+        if not own:
+            raise ValueError(f"{first} trains for all sites but sent no update; see its log")
+        return Aggregation(state, Models(dict(own[0].pieces), models.mixed))
 
 
 def normalised_entropy(entropy: float, sites: int) -> float:
-    """Divide an entropy in nats by its maximum, log(sites); that of one site is 1."""
+    """Return an entropy in nats divided by its maximum, log(sites); 1 for a single site."""
     return entropy / math.log(sites) if sites > 1 else 1.0

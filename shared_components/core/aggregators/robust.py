@@ -1,13 +1,13 @@
-"""Rules that a few broken or hostile sites cannot pull away: median, trimmed mean, Krum, Multi-Krum, norm bound.
+"""Aggregate robustly against a few faulty or malicious sites: median, trimmed mean, Krum, Multi-Krum, norm bound.
 
-The first four count every site once, whatever its number of frames: a number that a site says of itself would let it
-weigh more. Only shared pieces are compared and combined. Median and trimmed mean: Yin et al., ICML 2018
-(arXiv 1803.01498). Krum and Multi-Krum: Blanchard et al., NeurIPS 2017 (arXiv 1703.02757).
+- Median and trimmed mean: Yin et al., ICML 2018 (arXiv 1803.01498).
+- Krum and Multi-Krum: Blanchard et al., NeurIPS 2017 (arXiv 1703.02757).
+- Norm bound: Sun et al., arXiv 1911.07963 ("norm thresholding of updates"), with a fixed bound. Here the bound follows
+  the median norm of the round's updates, like the clipping bound of Andrew et al., NeurIPS 2021 (arXiv 1905.03871),
+  with the quantile one half.
 
-The norm bound shortens updates: no site moves the shared model further than the middle one. Sun et al., Can You Really
-Backdoor Federated Learning?, arXiv 1911.07963 ("norm thresholding of updates"), choose the bound beforehand; here it
-follows the median norm of the round's own updates, the quantile of one half that Andrew et al., NeurIPS 2021 (arXiv
-1905.03871) let the bound of their clipping follow.
+Only shared pieces are compared and combined. All rules except the norm bound count every site once, because a site
+could increase its weight with a false number of samples.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from shared_components.core.partition import Partition, Pieces
 
 
 def update_norm(pieces: Mapping[str, Tensor], shared: Pieces) -> float:
-    """Return the Euclidean distance of a site's shared pieces from what the round began with, in float64.
+    """Return the Euclidean distance between a site's shared pieces and the start of the round, in float64.
 
     Integer pieces (step counters) do not count.
     """
@@ -44,30 +44,30 @@ def update_norm(pieces: Mapping[str, Tensor], shared: Pieces) -> float:
 
 
 def shortened(pieces: Mapping[str, Tensor], shared: Pieces, factor: float) -> Pieces:
-    """Return the pieces that went only ``factor`` of the way; integer ones as they are."""
-    found = {name: pieces[name] for name in shared}
-    for name in parameter_names(found):
-        start, end = shared[name].to(torch.float64), found[name]
-        found[name] = (start + (end.to(torch.float64) - start) * factor).to(end.dtype)
-    return found
+    """Return the pieces with their change multiplied by ``factor``; integer pieces are unchanged."""
+    scaled = {name: pieces[name] for name in shared}
+    for name in parameter_names(scaled):
+        start, end = shared[name].to(torch.float64), scaled[name]
+        scaled[name] = (start + (end.to(torch.float64) - start) * factor).to(end.dtype)
+    return scaled
 
 
 @dataclass(frozen=True)
 class BoundedMean(StatelessStart):
-    """Shorten updates that are longer than the bound, then take the mean weighted by samples. There is no state.
+    """Mean weighted by samples, after updates that exceed the norm bound are shortened; without state.
 
     Attributes:
-        times: The bound, in median norms of the round's updates (of an even number, the lower of the two in the
-            middle); None: no bound, which is the weighted mean bit for bit.
+        times: Bound as a multiple of the (lower) median norm of the round's updates; None: no bound, which gives the
+            weighted mean bit for bit.
     """
 
     times: float | None = 1.0
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Return the bounded mean; the report has the bound, every site's norm, and the factors below 1."""
+        """Return the bounded mean; the report contains the bound, the norm of each site, and the factors below 1."""
         updates = in_site_order(updates)
         norms = {update.site: update_norm(update.pieces, models.shared) for update in updates}
-        # the lower median: of two updates the longer must not lift the bound
+        # the lower median: with two updates, the longer one must not raise the bound
         bound = math.inf if self.times is None else self.times * statistics.median_low(norms.values())
         # Sun et al.: delta / max(1, |delta| / M)
         factors = {site: bound / norm for site, norm in norms.items() if norm > bound}
@@ -80,18 +80,17 @@ class BoundedMean(StatelessStart):
         return Aggregation(state, Models(shared, models.mixed), {"norm_bound": report})
 
 
-NEIGHBOURS = {"n-f-2": 2, "n-f-1": 1}  # what is taken from n - f
+NEIGHBOURS = {"n-f-2": 2, "n-f-1": 1}  # subtracted from n - f
 
 
 def trimmed_mean(tensors: Sequence[Tensor], trim: int) -> Tensor:
     """Return the coordinate-wise mean without the ``trim`` smallest and the ``trim`` largest values.
 
-    Means are taken in float64 and cast back. Of integer tensors (step counters) the maximum is returned, as
-    everywhere.
+    Means are computed in float64 and cast back. For integer tensors (step counters), the maximum is returned.
 
     Args:
-        tensors: K tensors of one shape, K > 2 * trim.
-        trim: Values left out at each end.
+        tensors: K tensors of the same shape, K > 2 * trim.
+        trim: Number of values left out at each end.
     """
     if not tensors[0].is_floating_point():
         return weighted_sum(tensors, [1 / len(tensors)] * len(tensors))
@@ -107,22 +106,22 @@ def trimmed_mean(tensors: Sequence[Tensor], trim: int) -> Tensor:
 
 
 def _sorted(rows: Tensor, order: Sequence[tuple[int, int]]) -> list[Tensor]:
-    """Sort every column of (K, n); the rows that are returned, from the smallest to the largest, reuse its memory."""
-    found, spare = list(rows), torch.empty_like(rows[0])
+    """Return the rows of (K, n) with every column sorted, from the smallest to the largest; reuses the memory."""
+    result, spare = list(rows), torch.empty_like(rows[0])
     for low, high in order:
-        torch.minimum(found[low], found[high], out=spare)
-        torch.maximum(found[low], found[high], out=found[high])
-        found[low], spare = spare, found[low]
-    return found
+        torch.minimum(result[low], result[high], out=spare)
+        torch.maximum(result[low], result[high], out=result[high])
+        result[low], spare = spare, result[low]
+    return result
 
 
 def comparisons(count: int) -> Iterator[tuple[int, int]]:
-    """Yield the pairs to compare, and to swap where the first is larger, that sort ``count`` values.
+    """Yield the pairs of a sorting network for ``count`` values: swap each pair if the first value is larger.
 
-    Batcher's merge exchange (Knuth, The Art of Computer Programming 3, 5.2.2, Algorithm M): the pairs do not
-    depend on the values, so that whole tensors are sorted at once, some ten times faster than ``torch.sort``.
+    Batcher's merge exchange (Knuth, The Art of Computer Programming 3, 5.2.2, Algorithm M). The pairs do not depend on
+    the values, so that whole tensors are sorted at once, some ten times faster than ``torch.sort``.
     """
-    # p halves from the largest power of two below count: sorted runs of length p are merged
+    # p starts at the largest power of two below count and halves: sorted runs of length p are merged
     top = 1 << (count - 1).bit_length() - 1 if count > 1 else 0
     p = top
     while p:
@@ -136,7 +135,7 @@ def comparisons(count: int) -> Iterator[tuple[int, int]]:
 
 
 def squared_distances(sites: Sequence[Mapping[str, Tensor]], names: Sequence[str]) -> list[list[float]]:
-    """Return the K x K squared Euclidean distances between the sites' tensors of these names, in float64."""
+    """Return the K x K squared Euclidean distances between the sites, over the named tensors, in float64."""
     total = torch.zeros(len(sites), len(sites), dtype=torch.float64)
     differences = torch.empty(len(sites), BLOCK, dtype=torch.float64)
     for name in names:
@@ -149,19 +148,19 @@ def squared_distances(sites: Sequence[Mapping[str, Tensor]], names: Sequence[str
 
 
 def krum_scores(distances: Sequence[Sequence[float]], nearest: int) -> list[float]:
-    """Return every site's sum of squared distances to its ``nearest`` nearest others; the lower, the better."""
+    """Return each site's sum of squared distances to its ``nearest`` nearest neighbours; lower is better."""
     return [sum(sorted(row[:i] + row[i + 1 :])[:nearest]) for i, row in enumerate(map(list, distances))]
 
 
 @dataclass(frozen=True)
 class TrimmedMean(StatelessStart):
-    """Combine the GLOBAL pieces coordinate by coordinate; without ``trim`` by the median. There is no state."""
+    """Coordinate-wise trimmed mean of the GLOBAL pieces, or median without ``trim``; without state."""
 
     trim: int | None = None
 
     @property
     def min_sites(self) -> int:
-        """The fewest sites it works with; a median of two would be their mean."""
+        """Minimum number of sites; the median of two would be their mean."""
         return 3 if self.trim is None else 2 * self.trim + 1
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
@@ -181,12 +180,12 @@ class TrimmedMean(StatelessStart):
 
 @dataclass(frozen=True)
 class Krum(StatelessStart):
-    """Return the model of the site nearest to its neighbours, or the mean of several such. There is no state.
+    """Model of the site closest to its neighbours, or the mean of several such models; without state.
 
     Attributes:
-        faults: f, the number of broken or hostile sites it shall bear; it takes 2f + 3 sites.
-        keep: How many of the best sites are averaged; 1 is Krum, None is n - f, and below 1 it is a share of n.
-        neighbours: ``n-f-2`` of the paper, or ``n-f-1``.
+        faults: Number f of faulty or malicious sites to tolerate; needs 2f + 3 sites.
+        keep: Number of best sites to average; 1 is Krum, None is n - f, and a number below 1 is a share of n.
+        neighbours: Number of neighbours: ``n-f-2`` as in the paper, or ``n-f-1``.
     """
 
     faults: int
@@ -195,18 +194,18 @@ class Krum(StatelessStart):
 
     @property
     def min_sites(self) -> int:
-        """The fewest sites it works with."""
+        """Minimum number of sites."""
         return max(2 * self.faults + 3, math.ceil(self.keep or 1) + self.faults)
 
     def kept(self, count: int) -> int:
-        """Return how many of ``count`` sites are averaged; a share is rounded, halves up, to 1 to n - f sites."""
+        """Return the number of averaged sites out of ``count``; a share is rounded half up, within 1 to n - f."""
         honest = count - self.faults
         if self.keep is None or self.keep >= 1:
             return int(self.keep or honest)
         return min(honest, max(1, math.floor(self.keep * count + 0.5)))
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Choose among the updates; the report names the chosen sites and every site's score.
+        """Combine the chosen updates; the report contains the chosen sites and the score of each site.
 
         Raises:
             ValueError: There are too few updates.
@@ -214,13 +213,13 @@ class Krum(StatelessStart):
         if len(updates) < self.min_sites:
             kept = f" and keep {self.keep}" if (self.keep or 1) > 1 else ""
             raise ValueError(
-                f"Krum that shall bear {self.faults} faulty sites{kept} needs {self.min_sites} sites or more; "
+                f"Krum with {self.faults} faulty sites{kept} needs {self.min_sites} sites or more; "
                 f"this round has {len(updates)}"
             )
         updates = in_site_order(updates)
         honest = len(updates) - self.faults
         distances = squared_distances([update.pieces for update in updates], parameter_names(models.shared))
-        # s(i): the sum over the n - f - 2 (or n - f - 1) nearest others
+        # s(i): sum over the n - f - 2 (or n - f - 1) nearest neighbours
         scores = krum_scores(distances, honest - NEIGHBOURS[self.neighbours])
         best = sorted(range(len(updates)), key=scores.__getitem__)  # stable: the first site wins a tie
         chosen = [updates[i] for i in sorted(best[: self.kept(len(updates))])]

@@ -1,7 +1,7 @@
-"""What the server makes of the mean of the updates: momentum (FedAvgM) and Adam (FedAdam).
+"""Apply server optimizers to the mean of the updates: momentum (FedAvgM) and Adam (FedAdam).
 
-They take the difference between what the sites received and the mean of what they sent back as a gradient. Integer
-buffers are no parameters and take the mean's rule. The moments are kept in float64.
+The gradient is the difference between the model that the sites received and the mean of their updates. Integer buffers
+follow the rule of the mean. The moments are float64.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ class ServerMomentum:
     learning_rate: float
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the momentum zero of every parameter."""
+        """Return zero momentum for every parameter."""
         return _zeros(models.shared, "momentum")
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Take one step from the shared model towards the mean of the updates, and on."""
+        """Take one momentum step from the shared model."""
         shared, after = mean_pieces(updates, models.shared), dict(state)
         for name in weight_names(models.shared):
             mean = shared[name].to(torch.float64)
             gradient = models.shared[name].to(torch.float64) - mean
             moment = after[f"momentum/{name}"] = self.momentum * state[f"momentum/{name}"] + gradient
-            # theta - lr * m with theta = mean + g: no rounding is left where lr * m = g, which is FedAvg
+            # theta - lr * m with theta = mean + g: without rounding if lr * m = g, which is FedAvg
             shared[name] = (mean + (gradient - self.learning_rate * moment)).to(shared[name].dtype)
         return Aggregation(after, Models(shared, models.mixed))
 
 
 @dataclass(frozen=True)
 class ServerAdam:
-    """FedAdam: d = mean - theta, m and v its running means, theta <- theta + learning_rate * m / (sqrt(v) + tau).
+    """FedAdam: theta <- theta + learning_rate * m / (sqrt(v) + tau).
 
-    Reddi et al., Adaptive Federated Optimization, ICLR 2021 (arXiv 2003.00295), Algorithm 2, which corrects no
-    bias of m and v. ``released`` does, as Flower's does: with the powers t + 1, t = 1 in the first round.
+    With d = mean - theta, m and v are running means of d and d^2.
+    Reddi et al., Adaptive Federated Optimization, ICLR 2021 (arXiv 2003.00295), Algorithm 2, without bias
+    correction of m and v. ``released`` corrects the bias like Flower: with the powers t + 1, t = 1 in the first round.
     """
 
     learning_rate: float
@@ -59,12 +60,12 @@ class ServerAdam:
     released: bool = False
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the moments zero of every parameter and the number of steps taken."""
+        """Return zero moments for every parameter and the number of steps."""
         moments = _zeros(models.shared, "first") | _zeros(models.shared, "second")
         return {"steps": torch.tensor(0), **moments}
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Take one step from the shared model."""
+        """Take one Adam step from the shared model."""
         shared, after = mean_pieces(updates, models.shared), dict(state)
         after["steps"] = state["steps"] + 1
         rate = self._rate(int(after["steps"]))

@@ -1,12 +1,12 @@
-"""Weigh sites by loss (q-FedAvg), Fisher information (FedAS, CVPR 2024), or each element by sensitivity (PFedSIS).
+"""Weight sites by loss (q-FedAvg) or Fisher information (FedAS, CVPR 2024), or elements by sensitivity (PFedSIS).
 
-q-FedAvg: sites with a larger loss count for more (Li et al., ICLR 2020, arXiv 1905.10497, Algorithm 2).
-With F_k the loss of site k at the weights theta that it received, and g_k = L (theta - theta_k):
+q-FedAvg gives sites with a larger loss a larger weight (Li et al., ICLR 2020, arXiv 1905.10497, Algorithm 2). With the
+loss F_k of site k at the received weights theta, and g_k = L (theta - theta_k):
 
     Delta_k = F_k^q g_k,   h_k = q F_k^(q-1) |g_k|^2 + L F_k^q,   theta <- theta - sum_k Delta_k / sum_k h_k
 
-which is theta <- theta + sum_k a_k (theta_k - theta) with a_k = L F_k^q / sum_k h_k. The a_k sum to at most 1;
-their sum is reported as ``step``. With q = 0 every a_k is 1 / K, whatever L: the mean that counts sites once.
+This is theta <- theta + sum_k a_k (theta_k - theta) with a_k = L F_k^q / sum_k h_k. The a_k sum to at most 1; their
+sum is reported as ``step``. With q = 0 every a_k is 1 / K for any L, which is the unweighted mean.
 """
 
 from __future__ import annotations
@@ -31,43 +31,43 @@ from shared_components.core.method import Aggregation, Batch, Models, State, Sta
 from shared_components.core.partition import Partition, Pieces
 from shared_components.networks.parts import trained_parameters
 
-SCALES = ("raw", "relative")  # of sensitivities
-FLOOR = 1e-10  # of a loss, so that F^(q-1) stays finite; the released code adds it
+SCALES = ("raw", "relative")  # scales of sensitivities
+FLOOR = 1e-10  # minimum loss, so that F^(q-1) is finite; the released code adds it
 
 
 def fair_weights(losses: Sequence[float], squares: Sequence[float], *, q: float, lipschitz: float) -> list[float]:
-    """Return a_k of every site.
+    """Return the weights a_k of the sites.
 
     Args:
-        losses: F_k, positive.
-        squares: |theta - theta_k|^2.
-        q: 0 counts sites alike; the larger, the more a large loss counts.
-        lipschitz: L, one over the step size.
+        losses: Losses F_k, positive.
+        squares: Squared distances |theta - theta_k|^2.
+        q: Exponent of fairness; 0 weights all sites equally, larger values favour large losses.
+        lipschitz: Constant L, the inverse of the step size.
     """
     gains = [lipschitz * loss**q for loss in losses]  # L F_k^q
     bounds = [
         q * loss ** (q - 1) * lipschitz**2 * square + gain
         for loss, square, gain in zip(losses, squares, gains, strict=True)
-    ]  # h_k, where |g_k|^2 = L^2 |theta - theta_k|^2
+    ]  # h_k, with |g_k|^2 = L^2 |theta - theta_k|^2
     return [gain / sum(bounds) for gain in gains]
 
 
 @dataclass(frozen=True)
 class FairMean(StatelessStart):
-    """The server's step of q-FedAvg. There is no state; updates carry F_k as the extra ``loss``."""
+    """Aggregator of q-FedAvg, without state; updates contain F_k as the extra ``loss``."""
 
     q: float
     lipschitz: float
     released: bool = False
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Step from the shared model; integer buffers take their maximum."""
+        """Take a step from the shared model; integer buffers get their maximum."""
         updates = in_site_order(updates)
         shared, names = models.shared, parameter_names(models.shared)
         squares = [sum(squared_distance(shared[name], u.pieces[name]) for name in names) for u in updates]
         losses = [float(update.extras["loss"]["value"]) for update in updates]
         weights = fair_weights(self._used(losses, updates), squares, q=self.q, lipschitz=self.lipschitz)
-        shares = [1 - sum(weights), *weights]  # the rest is of the weights that were sent
+        shares = [1 - sum(weights), *weights]  # the rest is the weight of the old model
         stepped = {
             name: weighted_sum([old, *(u.pieces[name] for u in updates)], shares) for name, old in shared.items()
         }
@@ -82,20 +82,20 @@ class FairMean(StatelessStart):
     def _used(self, losses: Sequence[float], updates: Sequence[Update]) -> list[float]:
         if not self.released:
             return [max(loss, FLOOR) for loss in losses]
-        # Flower evaluates one loss at the server, for all sites; the mean over all frames stands in for it
+        # Flower evaluates one loss for all sites at the server; the mean over all frames replaces it
         total = sum(update.samples for update in updates)
         mean = sum(loss * u.samples for loss, u in zip(losses, updates, strict=True)) / total
         return [mean + FLOOR] * len(losses)
 
 
-GROUP = "fisher"  # the extra in which a site sends its trace
+GROUP = "fisher"  # extra with a site's trace
 
 
 def fisher_trace(network: nn.Module, batches: Iterable[Batch]) -> float:
-    """Return the trace of the empirical Fisher matrix of all trained parameters, with batches for samples.
+    """Return the trace of the empirical Fisher matrix of all trained parameters, with batches as samples.
 
-    It is the sum over batches of |gradient of the batch's mean pixel cross-entropy|^2, dropout off, and depends on
-    the batch size.
+    It is the sum over batches of |gradient of the batch's mean pixel cross-entropy|^2 in evaluation mode, and depends
+    on the batch size.
     """
     parameters = list(trained_parameters(network).values())
     was_training, total = network.training, 0.0
@@ -109,10 +109,10 @@ def fisher_trace(network: nn.Module, batches: Iterable[Batch]) -> float:
 
 
 def fisher_weights(traces: Sequence[float], largest: float = 1.0) -> list[float]:
-    """Return weights in proportion to the traces, none above ``largest``, that sum to 1.
+    """Return weights proportional to the traces, at most ``largest``, with sum 1.
 
-    What is cut off goes to the other sites in proportion to their traces. Traces that are all zero give equal weights,
-    and so does a cap that K sites cannot keep (largest * K <= 1).
+    Weight above the cap is distributed over the other sites in proportion to their traces. If all traces are zero, or
+    if the cap is infeasible for K sites (largest * K <= 1), the weights are equal.
     """
     count, total = len(traces), math.fsum(traces)
     if not total > 0 or largest * count <= 1:
@@ -120,7 +120,7 @@ def fisher_weights(traces: Sequence[float], largest: float = 1.0) -> list[float]
     weights = [trace / total for trace in traces]  # F_k / sum of F
     capped: set[int] = set()
     while over := {i for i, weight in enumerate(weights) if i not in capped and weight > largest}:
-        capped |= over  # what the others take over may lift one of them above the cap
+        capped |= over  # the distributed weight may lift another site above the cap
         room = 1 - largest * len(capped)
         rest = math.fsum(traces[i] for i in range(count) if i not in capped)
         even = room / (count - len(capped))
@@ -130,7 +130,7 @@ def fisher_weights(traces: Sequence[float], largest: float = 1.0) -> list[float]
 
 @dataclass(frozen=True)
 class FisherMean(StatelessStart):
-    """Average the GLOBAL pieces with weights in proportion to the sites' traces; there is no state."""
+    """Mean of the GLOBAL pieces, weighted by the sites' Fisher traces; without state."""
 
     largest: float = 1.0
 
@@ -145,18 +145,18 @@ class FisherMean(StatelessStart):
 
 
 def similarity_weights(sensitivities: Sequence[Tensor], *, scale: str = "raw", temperature: float = 1.0) -> Tensor:
-    """Eq. (14): softmax over sites, element by element.
+    """Return the element-wise softmax over sites, Eq. (14).
 
-    The softmax is not scale-invariant: sensitivities far below 1 give plain averaging whatever their ratio.
-    ``relative`` divides by the mean over sites first, so that only the ratio counts (our variant).
+    The softmax depends on the scale: sensitivities far below 1 give plain averaging for any ratio. ``relative`` first
+    divides by the mean over sites, so that only the ratio counts (our variant).
 
     Args:
-        sensitivities: K tensors of one shape, one per site.
+        sensitivities: K tensors of the same shape, one per site.
         scale: ``raw`` as published, or ``relative``.
-        temperature: Divides the argument of the softmax; 1 as published.
+        temperature: Divisor of the argument of the softmax; 1 as published.
 
     Returns:
-        Weights of shape (K, ...) in float64 that sum to 1 over the first axis.
+        Weights (K, ...) in float64 that sum to 1 over the first axis.
     """
     stacked = torch.stack(list(sensitivities)).to(torch.float64)  # K times (...) -> (K, ...)
     if scale == "relative":
@@ -170,10 +170,10 @@ def similarity_weights(sensitivities: Sequence[Tensor], *, scale: str = "raw", t
 def similarity_mean(
     updates: Sequence[Update], names: Sequence[str], *, scale: str, temperature: float
 ) -> tuple[Pieces, float]:
-    """Eq. (15): element-wise weighted sum of the sites' global pieces.
+    """Return the element-wise weighted sum of the sites' global pieces, Eq. (15).
 
     Returns:
-        The new pieces, and the mean entropy of the weights divided by log K: 1 is plain averaging.
+        New pieces, and the mean entropy of the weights divided by log K; 1 is plain averaging.
     """
     updates = in_site_order(updates)
     pieces: Pieces = {}
@@ -187,7 +187,7 @@ def similarity_mean(
 
 
 def similarity_entropy(updates: Sequence[Update], names: Sequence[str], *, scale: str, temperature: float) -> float:
-    """Return the entropy that :func:`similarity_mean` would have with these settings."""
+    """Return the entropy of :func:`similarity_mean` for these settings."""
     updates = in_site_order(updates)
     total = sum(float(torch.special.entr(_weights(updates, n, scale, temperature)).sum()) for n in names)
     return _per_element(total, updates, names)

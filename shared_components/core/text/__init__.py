@@ -1,1 +1,1 @@
-"""From a text to a vector that a network reads; `encoders` lists the kinds of encoder."""
+"""Encode texts about a site as vectors for a network; see `site_text.KINDS` for the kinds of encoder."""

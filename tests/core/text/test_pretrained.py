@@ -102,25 +102,25 @@ def test_the_callers_random_stream_does_not_move(clip_folder):
 def test_a_text_that_is_too_long_is_refused_by_its_tokens(clip_folder):
     fits = " ".join("a" * (POSITIONS - 2))
     assert open_clip(clip_folder).encode(fits).values.shape == (PROJECTED,)
-    refused("has 13 tokens, and tiny-clip takes at most 12", clip_folder, f"{fits} a")
+    refused("has 13 tokens, but tiny-clip takes at most 12", clip_folder, f"{fits} a")
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path):
-    refused("nowhere is no folder; give one with config.json, model.safetensors or", tmp_path / "nowhere")
+    refused("nowhere is not a folder; give a folder with config.json, model.safetensors or", tmp_path / "nowhere")
     refused(r"config\.json does not exist; give the whole folder", tmp_path)
 
 
 def test_a_folder_without_weights_is_refused(clip_folder):
     (clip_folder / "model.safetensors").unlink()
-    refused(r"tiny-clip: holds no weights; put model\.safetensors or pytorch_model\.bin there", clip_folder)
+    refused(r"tiny-clip: contains no weights; copy model\.safetensors or pytorch_model\.bin there", clip_folder)
 
 
 @pytest.mark.parametrize(
     "value, words",
     [
-        ({"model_type": "bert"}, r"is of model type 'bert' by its config.json; give a folder of clip or clip_text_"),
+        ({"model_type": "bert"}, r"config.json has the model type 'bert'; give a folder of clip or clip_text_"),
         # the library would look for the end in vain, and give every text the vector of its start
-        ({"eos_token_id": 7}, r"texts end with token 516 by its vocabulary and 7 by its config\.json"),
+        ({"eos_token_id": 7}, r"the end token is 516 in the vocabulary but 7 in config\.json"),
     ],
 )
 def test_a_config_of_another_model_is_refused(clip_folder, value, words):
@@ -136,9 +136,9 @@ HUGE = "has the names of CLIP's text tower but other shapes: "
     [
         ({"hidden_size": 2**20, "intermediate_size": 2**20}, HUGE),
         ({"vocab_size": 10**12}, HUGE),
-        ({"num_hidden_layers": 10**6}, "config.json describes no network .it has too many layers"),
-        ({"hidden_size": -8}, "config.json describes no network"),
-        ({"num_attention_heads": 0}, "config.json describes no network"),
+        ({"num_hidden_layers": 10**6}, "config.json does not describe a network .it has too many layers"),
+        ({"hidden_size": -8}, "config.json does not describe a network"),
+        ({"num_attention_heads": 0}, "config.json does not describe a network"),
     ],
 )
 def test_a_config_of_a_huge_network_is_compared_with_the_weights_before_it_takes_memory(clip_folder, size, words):
@@ -153,7 +153,7 @@ def test_a_config_of_a_huge_network_is_compared_with_the_weights_before_it_takes
 @pytest.mark.parametrize("text", ["{", "[]", "\0", "[" * 100_000])
 def test_a_damaged_config_is_named(clip_folder, text):
     (clip_folder / "config.json").write_text(text)
-    refused(r"config\.json: (cannot be read|holds no JSON object)", clip_folder)
+    refused(r"config\.json: (cannot be read|is not a JSON object)", clip_folder)
 
 
 def test_a_tower_without_its_projection_is_refused(clip_folder):
@@ -190,14 +190,14 @@ def test_weights_that_are_nan_are_refused(clip_folder):
 def test_a_missing_vocabulary_is_refused(clip_folder, file):
     """The library would go on with a vocabulary of two tokens."""
     (clip_folder / file).unlink()
-    refused(r"holds no vocabulary; put tokenizer\.json, or vocab\.json and merges\.txt there", clip_folder)
+    refused(r"contains no vocabulary; copy tokenizer\.json, or vocab\.json and merges\.txt there", clip_folder)
 
 
 def test_a_vocabulary_of_two_tokens_is_refused(clip_folder):
     """What the library makes of no vocabulary at all, saved as if it were one."""
     (clip_folder / "vocab.json").write_text(json.dumps({"<|startoftext|>": 0, END: 1}))
     (clip_folder / "merges.txt").write_text("#version: 0.2\n")
-    refused("its vocabulary has 2 tokens, and the encoder 517; the files are cut short", clip_folder)
+    refused("its vocabulary has 2 tokens, but the encoder 517; the files are truncated", clip_folder)
 
 
 def test_a_vocabulary_that_is_cut_short_is_refused(clip_folder):
@@ -209,7 +209,7 @@ def test_a_vocabulary_that_is_cut_short_is_refused(clip_folder):
 def test_merges_that_are_cut_short_are_refused(clip_folder):
     """The library would spell the words that they make."""
     (clip_folder / "merges.txt").write_text("#version: 0.2\ns i\n")
-    refused("2 tokens of its vocabulary, such as 'sit', are made by no merge", clip_folder)
+    refused("2 tokens of its vocabulary, such as 'sit', have no merge", clip_folder)
 
 
 def test_without_the_library_one_sentence_says_what_to_install(clip_folder, monkeypatch):
@@ -250,25 +250,25 @@ def test_a_tokenizer_that_shortens_and_fills_up_does_neither_here(sentence_folde
 def test_the_lesser_of_two_limits_counts(sentence_folder):
     text = "a a a a a a"
     assert len(open_sentence(sentence_folder).tokens(text)) == POSITIONS - 4
-    too_long = "has 9 tokens, and tiny-sentences takes at most 8"
+    too_long = "has 9 tokens, but tiny-sentences takes at most 8"
     refused(too_long, sentence_folder, f"{text} a", opening=open_sentence)
     changed(sentence_folder / "sentence_bert_config.json", max_seq_length=512)
-    too_long = "has 13 tokens, and tiny-sentences takes at most 12"
+    too_long = "has 13 tokens, but tiny-sentences takes at most 12"
     refused(too_long, sentence_folder, "a " * 11, opening=open_sentence)
 
 
 def test_another_way_to_a_vector_is_refused(sentence_folder):
     changed(sentence_folder / "1_Pooling" / "config.json", pooling_mode_mean_tokens=False)
-    refused("otherwise than by the mean over all tokens", sentence_folder, opening=open_sentence)
+    refused("does not use the mean over all tokens", sentence_folder, opening=open_sentence)
     (sentence_folder / "1_Pooling" / "config.json").unlink()
     refused("1_Pooling/config.json does not exist", sentence_folder, opening=open_sentence)
 
 
 def test_a_vocabulary_of_words_that_is_cut_short_is_refused(sentence_folder):
     (sentence_folder / "vocab.txt").write_text("\n".join(WORDPIECES[:-1]))
-    refused("its vocabulary has 10 tokens, and the encoder 11", sentence_folder, opening=open_sentence)
+    refused("its vocabulary has 10 tokens, but the encoder 11", sentence_folder, opening=open_sentence)
     (sentence_folder / "vocab.txt").unlink()
-    missing = r"holds no vocabulary; put tokenizer\.json, or vocab\.txt there"
+    missing = r"contains no vocabulary; copy tokenizer\.json, or vocab\.txt there"
     refused(missing, sentence_folder, opening=open_sentence)
 
 
@@ -282,7 +282,7 @@ def test_a_package_with_other_weights_is_refused(sentence_folder, monkeypatch):
     spec = ModuleSpec("any", None, is_package=True)
     spec.submodule_search_locations = [str(sentence_folder.rename(sentence_folder.with_name("model")).parent)]
     monkeypatch.setattr(pretrained, "find_spec", lambda name: spec)
-    refused("its weights are not those of all-MiniLM-L6-v2 .*53aa5117 is due", opening=open_sentence)
+    refused("its weights are not all-MiniLM-L6-v2: .* instead of 53aa5117", opening=open_sentence)
 
 
 @pytest.mark.skipif(find_spec(pretrained.MODULE) is None, reason="the package of 83 MB is not installed")

@@ -139,7 +139,7 @@ def test_a_letter_of_a_rendered_site_or_of_a_sixth_site_has_no_vector():
     refused("has no vector of the text 'This is the Local site A model", SiteFacts(RENDERED), wording="letter")
     facts = SiteFacts(SURGERIES[0], site=5, sites=6)
     refused("has no vector of the text 'This is the Local site F model", facts, wording="letter")
-    refused("names 26 sites, and this is site 27", SiteFacts("x", site=26, sites=27), wording="letter")
+    refused("supports 26 sites, but this is site 27", SiteFacts("x", site=26, sites=27), wording="letter")
 
 
 def test_a_text_without_a_vector_is_refused_with_the_command_that_computes_it():
@@ -209,12 +209,12 @@ def test_the_network_of_fedst_is_told_and_its_state_keeps_it():
 
 
 def test_a_vector_of_another_width_than_the_indicator_is_refused():
-    refused("has 384 numbers, and 512 are asked for", SiteFacts(RENDERED), 512)
+    refused("has 384 numbers, but 512 are needed", SiteFacts(RENDERED), 512)
 
 
 @pytest.mark.parametrize("network", [nn.Linear(1, 1), PvtFpnClips(text="none", temporal=False)])
 def test_a_network_that_cannot_be_told_is_refused(network):
-    with pytest.raises(ValueError, match=rf"^{type(network).__name__} cannot be told a site's text; choose"):
+    with pytest.raises(ValueError, match=rf"^{type(network).__name__} cannot use a site's text; choose"):
         SiteText()(network, SiteFacts(RENDERED))
 
 

@@ -64,23 +64,23 @@ def test_a_file_is_the_same_bytes_each_time(file, tmp_path):
 def test_a_file_holds_the_vectors_of_one_encoder(file, other):
     before = file.read_bytes()
     values = other.pop("values", (1.0, 2.0))
-    with pytest.raises(ValueError, match=r"a file holds vectors of one encoder, not of .* and .*; use another file"):
+    with pytest.raises(ValueError, match=r"a file contains vectors of one encoder, not of .* and .*; use another file"):
         add_vectors(file, [vector("three", *values, **other)])
     assert file.read_bytes() == before
 
 
 def test_a_text_that_is_not_there_is_refused_with_near_ones_and_the_command(file):
-    sentence = refused("own.safetensors has no vector of the text 'ones'; near are 'one', 'two'", file, "ones")
+    sentence = refused("own.safetensors has no vector of the text 'ones'; similar texts: 'one', 'two'", file, "ones")
     assert sentence.endswith("surgfl text-vectors --file my-vectors.safetensors ones")
     assert "'site a'" in refused("no vector", file, "site a") and "'it is'\"'\"'s'" not in sentence
     assert refused("no vector", file, "it's").endswith("""'it'"'"'s'""")
 
 
 def test_a_file_that_is_not_there_or_of_another_kind_is_refused(file, tmp_path):
-    refused("nowhere.safetensors is no file of text vectors", tmp_path / "nowhere.safetensors")
+    refused("nowhere.safetensors is not a file of text vectors", tmp_path / "nowhere.safetensors")
     (tmp_path / "vectors.pt").write_bytes(file.read_bytes())
-    refused("vectors.pt is no file of text vectors", tmp_path / "vectors.pt")
-    with pytest.raises(ValueError, match=r"text vectors are kept in a \.safetensors file"):
+    refused("vectors.pt is not a file of text vectors", tmp_path / "vectors.pt")
+    with pytest.raises(ValueError, match=r"text vectors need a \.safetensors file"):
         add_vectors(tmp_path / "vectors.json", [vector("one", 1.0)])
 
 
@@ -94,7 +94,7 @@ def test_a_file_that_is_cut_short_is_refused(file, keep):
 def test_another_header_is_refused(file, facts):
     """None is that of a network's weights."""
     save_file(load_file(file), file, metadata=facts and {HEADER: facts})
-    refused(r"own\.safetensors: (is no file of text vectors by its header|its header is damaged)", file)
+    refused(r"own\.safetensors: (has no header of text vectors|its header is damaged)", file)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_damaged_header_is_refused(file, change):
 @pytest.mark.parametrize("shape", [(3, 2), (2,), (2, 2, 1), (2, 0)])
 def test_vectors_that_are_not_one_per_text_are_refused(file, shape):
     save_file({TENSOR: torch.ones(shape)}, file, metadata={HEADER: json.dumps(FACTS)})
-    refused("does not hold one vector per text of its header", file)
+    refused("does not contain one vector per text of its header", file)
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
@@ -152,7 +152,7 @@ def test_known_texts_are_computed(sentence_folder, tmp_path, monkeypatch):
         (["site a"], "name the file that gets the vectors, such as --file"),
         (["site a", "--file", "OWN", "--encoder", "clip"], "--encoder clip needs --folder"),
         (["site a", "", "--file", "OWN", "--encoder", "clip", "--folder", "CLIP"], "the site's text is ''"),
-        (["--file", "OWN"], "is no file of text vectors"),
+        (["--file", "OWN"], "is not a file of text vectors"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_writes_nothing(words, sentence, clip_folder, tmp_path, capsys):

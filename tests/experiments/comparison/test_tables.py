@@ -263,7 +263,7 @@ def test_where_nothing_is_done_the_rows_are_named_with_the_reason():
 def test_runs_of_an_older_version_are_refused_in_one_sentence():
     one = result("A", 1, (0.5, 0.4))
     old = Result(one.run, one.folder, one.scores, {"commit": "abc"})
-    with pytest.raises(RecordError, match=r"runs/A-1/1/run\.json: names no tasks, an older version"):
+    with pytest.raises(RecordError, match=r"runs/A-1/1/run\.json: is from an older version of surgfl"):
         all_tables(compared(old))
 
 

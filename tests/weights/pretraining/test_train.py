@@ -289,7 +289,7 @@ def test_kill_9_and_the_same_command_end_with_the_bits_of_an_undisturbed_run(tmp
         (["pvt_fpn", "--save-every", "0"], "--save-every is 0"),
         (
             ["pvt_fpn", "--start", "rendred"],
-            "checkpoint rendred does not exist; name the weights to begin from, or use start: random",
+            "checkpoint rendred does not exist; give another file, or use start: random",
         ),
     ],
 )

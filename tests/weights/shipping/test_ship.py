@@ -130,7 +130,7 @@ def test_the_card_and_metadata_say_which_weights_and_the_check_compares_them(toy
     save_weights(toy_bundles / "two" / MODEL, {"a": torch.ones(1)})
     capsys.readouterr()
     assert main(["bundles", "--check"]) == 2
-    assert "two/models/model.safetensors: weights whose hash is not the card's" in capsys.readouterr().err
+    assert "two/models/model.safetensors: weights with the hash" in capsys.readouterr().err
     (toy_bundles / "two" / FACTS).unlink()
     assert main(["bundles"]) == 2 and "bundle 'two' ships no weights" in capsys.readouterr().err
 
