@@ -218,7 +218,7 @@ def test_fedhca2_takes_any_encoder_and_refuses_a_module_in_both(network):
     assert all(name.startswith("encoder.block1.") for name in layers["encoder"])
     assert layers["encoder.block2.0.attn.q"] == [f"encoder.block2.0.attn.q.{n}" for n in ("weight", "bias")]
     rule = load_method("fedhca2", encoder=["encoder"], decoders=["encoder.block2"]).partition
-    with pytest.raises(ValueError, match=r"fedhca2: encoder\.block2 lies in encoder and in decoders"):
+    with pytest.raises(ValueError, match=r"fedhca2: encoder\.block2 is in 'encoder' and in 'decoders'"):
         partition_network(network, rule)
 
 
@@ -245,11 +245,11 @@ def test_fedbn_keeps_all_kinds_that_there_are_and_refuses_where_there_is_none(ne
 @pytest.mark.parametrize(
     "method, arguments, sentence",
     [
-        ("feddp", {}, "feddp: Plain has no queries in its encoder"),
-        ("feddp", {"fine_tune_from": 2}, "feddp: Plain has no queries in its encoder"),
-        ("pfedsis", {"ape": False, "personal": ["q"]}, "pfedsis: personal names 'q', and Plain has no"),
-        ("pfedsis", {"ape": False, "personal": ["v"]}, "pfedsis: personal names 'v', and Plain has no"),
-        ("pfedsis", {"personal": ["decoder"]}, "pfedsis: personal names 'decoder', and Plain has no"),
+        ("feddp", {}, "feddp: Plain has no query projections"),
+        ("feddp", {"fine_tune_from": 2}, "feddp: Plain has no query projections"),
+        ("pfedsis", {"ape": False, "personal": ["q"]}, "pfedsis: personal contains 'q', but Plain has no"),
+        ("pfedsis", {"ape": False, "personal": ["v"]}, "pfedsis: personal contains 'v', but Plain has no"),
+        ("pfedsis", {"personal": ["decoder"]}, "pfedsis: personal contains 'decoder', but Plain has no"),
         ("fedas", {}, "fedas names 'decoder_global', which is no part"),
         ("fedst", {}, "fedst: personal names 'queries', and Plain declares no part 'queries'"),
         ("surgfed", {}, "surgfed: aggregated names '.*', which is no part and no module of Plain"),

@@ -70,7 +70,7 @@ def test_it_fits_all_methods_that_need_no_second_path_and_no_attention():
     assert all(word in found[name] for name, word in OTHERS.items())
     assert unfit(load_method("fedhca2", decoders=[]), network) == ""
     plain = build_network(definition("Plain"))
-    assert "Plain has no normalisation layers to keep at home" in unfit(load_method("fedbn"), plain)
+    assert "Plain has no normalisation layers to keep at the site" in unfit(load_method("fedbn"), plain)
 
 
 @pytest.mark.parametrize("norm", ["BatchNorm2d", "InstanceNorm2d", "GroupNorm", "RMSNorm"])
