@@ -243,7 +243,7 @@ def test_a_network_of_clips_that_remembers_nothing_is_shown_no_stream(toy, refus
     toy("train", **site)
     path = str(tmp_path / "model.safetensors")
     sentence = refusal(toy, "inference", input=str(video), checkpoint=path, output_dir=str(tmp_path / "out"))
-    assert sentence.startswith("Tiny takes clips and remembers no frames: it cannot be shown a stream")
+    assert sentence.startswith("Tiny takes clips but has no memory for streams")
 
 
 def test_a_model_pt_of_another_networks_head_is_used_with_as_many_classes(toy, video, tmp_path):
