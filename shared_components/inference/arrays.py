@@ -163,9 +163,7 @@ def check_frame(frame: object) -> None:
     if not isinstance(frame, np.ndarray):
         raise InferenceError(f"the frame is a {type(frame).__name__}; {expected}: convert it with numpy.asarray")
     if frame.ndim == 4:
-        raise InferenceError(
-            f"the frame has the shape {frame.shape}; {expected}: pass the frames one by one"
-        )
+        raise InferenceError(f"the frame has the shape {frame.shape}; {expected}: pass the frames one by one")
     if frame.ndim == 2 or (frame.ndim == 3 and frame.shape[-1] == 1):
         raise InferenceError(f"the frame has the shape {frame.shape}; {expected}: repeat the grey channel three times")
     if frame.ndim != 3 or frame.shape[-1] != 3 or not frame.size:

@@ -78,7 +78,7 @@ class Compiled(nn.Module):
 def _why_torch(network: nn.Module, where: torch.device) -> str:
     if isinstance(network, Streaming):
         return f"runs single frames, but {type(network.network).__name__} needs a memory of earlier frames"
-        return f"runs on the CPU, but the device is {where}" if where.type != "cpu" else ""
+    return f"runs on the CPU, but the device is {where}" if where.type != "cpu" else ""
 
 
 def _is_worth_it(stream: FrameStream) -> bool:

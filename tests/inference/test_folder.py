@@ -147,7 +147,7 @@ def test_what_is_not_of_an_earlier_result_is_never_replaced(tmp_path, names):
     (tmp_path / ".hidden").write_text("")
     ResultFolder(tmp_path).refuse_foreign(names)
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InferenceError, match=r"contains 'notes\.txt', which is not part of an earlier result; give another"):
+    with pytest.raises(InferenceError, match=r"contains 'notes\.txt', which is not part of an earlier result; give "):
         ResultFolder(tmp_path).refuse_foreign(names)
 
 

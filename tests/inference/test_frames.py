@@ -114,7 +114,7 @@ def test_a_video_called_as_a_folder_of_videos_beside_it_is_refused(tmp_path):
     (tmp_path / "films" / "day").mkdir(parents=True)
     for name in ("films/day.mp4", "films/day/left.mp4", "films/days.mp4"):
         write_video(tmp_path / name, grey(2))
-    with pytest.raises(InferenceError, match=r"results of .*day/left\.mp4 would lie among the results of .*day\.mp4; rename"):
+    with pytest.raises(InferenceError, match=r"results of .*day/left\.mp4 would lie among the results of .*day\.mp4"):
         videos_in(tmp_path / "films")
     (tmp_path / "films" / "day.mp4").rename(tmp_path / "films" / "night.mp4")
     assert list(videos_in(tmp_path / "films")) == ["day/left", "days", "night"]

@@ -110,7 +110,7 @@ def test_a_mask_of_the_first_frame_becomes_the_boxes_around_its_ids(tmp_path):
         ("-1,0,51,10", "box '-1,0,51,10' exceeds the first frame"),
         ("needle=1,2,3,4", "box 'needle' is not a class of the model; use one of shaft, wrist, clasper"),
         ("background=1,2,3,4", "box 'background' is not a class of the model"),
-        ("shaft=1,2,3,4; 5,6,7,8", "box '5,6,7,8' has no class, but other boxes have; name a class in all boxes or in none"),
+        ("shaft=1,2,3,4; 5,6,7,8", "box '5,6,7,8' has no class, but other boxes have; name a class in all boxes"),
         ([f"{n},0,1,1" for n in range(128)] * 2, "256 boxes are given, but a mask has 255 ids; give fewer"),
     ],
 )

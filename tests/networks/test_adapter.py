@@ -18,7 +18,7 @@ from tests.networks import own
 
 NAMES = [name for name, found in vars(own).items() if isinstance(found, type)]
 SECOND_PATH = {"fedas", "fedseg", "pfedsis"}
-OTHERS = {"feddp": "queries", "fedhca2": "'decoder'", "fedst": "one encoder's maps", "surgfed": "memory"}
+OTHERS = {"feddp": "query", "fedhca2": "'decoder'", "fedst": "one encoder's maps", "surgfed": "memory"}
 
 
 def definition(name="Small", **arguments):
@@ -58,7 +58,7 @@ def test_what_a_class_declares_counts():
     }  # fmt: skip
     local = partition_network(network, load_method("fedper").partition).with_roles(Role.LOCAL)
     assert {name.rpartition(".")[0] for name in local} == {"body.1", "last"}
-    with pytest.raises(ValueError, match=r"declares part 'top' as .*'neck'.*, where it holds no weights"):
+    with pytest.raises(ValueError, match=r"declares part 'top' as .*'neck'.*, which has no weights"):
         build_network(definition("WrongParts"))
 
 
