@@ -189,7 +189,7 @@ def test_a_bundles_training_leaves_the_numbers_that_it_was_given(run, sites, sma
         ({"training#iterations": 0}, "training: iterations is 0; it is a whole number, at least 1"),
         ({"training#fixed": ["encodr"]}, "training.fixed names 'encodr', which is no part"),
         ({"training#learning_rates": {"hed": 0.1}}, "training.learning_rates names 'hed', which is no part"),
-        ({"training#fixed": ["encoder", "decoder", "head"]}, "nothing is left to train; name fewer parts"),
+        ({"training#fixed": ["encoder", "decoder", "head"]}, "no parameters are left to train; list fewer parts"),
         ({"tasks#depth#frames": 4, "tasks#depth#interval": 0.4},
          "depth asks for clips of 4 frames, and PvtFpn takes single ones"),
     ],

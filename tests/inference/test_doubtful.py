@@ -60,7 +60,7 @@ def test_a_stretch_has_the_times_and_frames_of_the_doubtful_looks():
     assert (stretch.first, stretch.last, stretch.frames) == ("frame_000003", "frame_000005", 3)
     assert (stretch.begin, stretch.end) == (3, 6) and stretch.largest == pytest.approx(100 * 24 / 64)
     (line,) = warnings([stretch])
-    assert "(0:03 to 0:06, frame_000003 to frame_000005)" in line and "up to 38 % of the picture" in line
+    assert "(0:03 to 0:06, frame_000003 to frame_000005)" in line and "up to 38 % of the pixels" in line
 
 
 def test_stretches_of_a_folder_without_times_have_frames_alone():

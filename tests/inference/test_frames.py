@@ -106,7 +106,7 @@ def test_a_video_is_streamed_with_its_rate_and_times(video):
 def test_a_folder_of_images_and_videos_is_refused(tmp_path):
     write_image(tmp_path / "stills" / "thumb.png")
     write_video(tmp_path / "a.mp4", grey(2))
-    with pytest.raises(InferenceError, match=r"holds 1 image, such as .*thumb\.png, and 1 video, such as .*a\.mp4;"):
+    with pytest.raises(InferenceError, match=r"contains 1 image, such as .*thumb\.png, and 1 video, such as .*a\.mp4;"):
         videos_in(tmp_path)
 
 
@@ -209,7 +209,7 @@ def two_endings(path):
     [
         (lambda path: path.mkdir(), {}, "input folder {path} and its sub-folders have no images (.png, "),
         (videos_only, {}, "input folder {path} has videos but no images; give one of the videos, such as {path}/a.mov"),
-        (two_endings, {}, "input folder {path}/day has images that differ in their ending alone"),
+        (two_endings, {}, "input folder {path}/day has images that differ only in their extension"),
         (lambda path: path.write_bytes(b"no video"), {}, "video {path} cannot be read"),
         (write_image, {"video_rate": "fast"}, "the video rate is 'fast'; give frames per second"),
         (write_image, {"video_rate": "1/0"}, "the video rate is '1/0'; give frames per second"),

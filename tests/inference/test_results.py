@@ -147,7 +147,7 @@ def test_a_spreadsheet_finds_no_formula_in_a_table(tmp_path):
 
 
 def test_an_input_of_billions_of_pixels_is_refused_before_a_frame_is_read(tree):
-    with pytest.raises(InferenceError, match=r"to be 64000x64000; give a size of at most 16,777,216 pixels"):
+    with pytest.raises(InferenceError, match=r"size is 64000x64000; give a size of at most 16,777,216 pixels"):
         FrameStream(tree, height=64000, width=64000)
 
 
@@ -164,7 +164,7 @@ def test_an_error_at_the_end_leaves_the_earlier_result(video, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
-        ("notes.txt", {"alone": True}, "holds 'notes.txt'"),
+        ("notes.txt", {"alone": True}, "contains 'notes.txt'"),
         ("nifti", {"volumes": True}, "contains 'nifti', which is not part of an earlier result"),
         ("masks", {}, "contains 'masks', which is not part of an earlier result; give another folder, or move it away"),
     ],

@@ -173,4 +173,4 @@ def test_a_folder_of_videos_is_done_but_for_those_that_fail(surgery, model, tmp_
     assert "lies in the input folder films; give" in capsys.readouterr().err
     shutil.copy(surgery, tmp_path / "films" / "b.mov")
     assert main(["segment", "films", *words]) == 2
-    assert "differ in their ending alone" in capsys.readouterr().err
+    assert "differ only in their extension" in capsys.readouterr().err

@@ -76,7 +76,7 @@ def test_a_live_stream_is_warned_of_once_as_soon_as_there_are_enough_frames(capl
     watch = Watch(calibrated(), early=True)
     for number in range(6):
         watch.add(grey(255))
-        assert caplog.text.count("Unlike") == (number >= 3)
+        assert caplog.text.count("Input unlike") == (number >= 3)
 
 
 def test_without_a_calibration_nothing_is_looked_at():

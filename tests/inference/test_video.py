@@ -230,5 +230,5 @@ def test_what_cannot_be_coded_is_refused_in_one_sentence(tmp_path):
 
 def test_without_an_encoder_it_says_how_to_get_one(tmp_path, monkeypatch):
     monkeypatch.setattr("shared_components.inference.video.CODEC", "nothing")
-    with pytest.raises(InferenceError, match="install its own wheel"):
+    with pytest.raises(InferenceError, match="install PyAV"):
         H264Video(tmp_path / "a.mp4", rate=Fraction(25))
