@@ -120,7 +120,7 @@ class Model:
         height, width = self.size
         stream = FrameStream(source, height=height, width=width, every=every)
         for entry in stream.inventory.left_out if stream.inventory else ():
-            logger.warning("skipped: %s", entry)
+            logger.warning("left out: %s", entry)
         predictor = self._predictor(shown_frames(self._network, self._task, stream))
         return self._stream(predictor, stream)
 

@@ -142,7 +142,7 @@ def test_a_model_of_another_task_is_refused_in_one_sentence(
 ):
     path, *_ = model(learnt)
     sentence = refusal(evaluated, run, sites.get(has, site_config), path, tmp_path / "out")
-    assert sentence.startswith(f"checkpoint {path} has learnt {learnt}, and the site's task is {has}; use ")
+    assert sentence.startswith(f"checkpoint {path} was trained for {learnt}, but the site's task is {has}; use ")
     assert not (tmp_path / "out").exists()
 
 
@@ -151,7 +151,7 @@ def test_as_many_classes_of_other_names_are_refused(run, refusal, site_config, m
     notes = load_metadata(path) | {"outputs": "background,liver,gallbladder,bile duct"}
     save_weights(path, load_weights(path), notes)
     sentence = refusal(evaluated, run, site_config, path, tmp_path / "out")
-    assert "has learnt segmentation of background, liver, gallbladder, bile duct, and the site's" in sentence
+    assert "was trained for segmentation of background, liver, gallbladder, bile duct, but the site's" in sentence
 
 
 def test_a_task_that_the_bundle_does_not_learn_is_refused(run, refusal, sites, small, tmp_path):
