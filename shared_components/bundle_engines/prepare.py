@@ -77,7 +77,6 @@ def open_site(site_config: str | None) -> Site:
 
 @contextmanager
 def _as_config_error() -> Iterator[None]:
-    """Convert a ValueError to a `ConfigError`."""
     try:
         yield
     except ValueError as error:

@@ -24,10 +24,8 @@ class ResultFolder:
     """Writes files to a hidden subfolder first, so that a killed process leaves no partial result.
 
     It is a subfolder because the folder may be a mounted disk. An earlier result, whose record is `earlier`, is
-    replaced when the new result is complete. `record` is the file name of the record.
-
-    Raises:
-        InferenceError: The folder is a file, or contains an unknown record.
+    replaced when the new result is complete. `record` is the file name of the record. Raises
+    InferenceError if the folder is a file or contains an unknown record.
     """
 
     def __init__(self, folder: str | Path, record: str = RECORD) -> None:

@@ -46,14 +46,9 @@ class Remembers(Protocol):
 class Streaming(nn.Module):
     """Runs a clip network frame by frame, with a memory of earlier frames.
 
-    Args:
-        network: Clip network that satisfies `Remembers`.
-        stride: Number of stream frames between two frames of a clip.
-        padding: Replacement of frames before the first frame, see `clips.PADDINGS`.
-        objects: Objects in the first frame, for a network that tracks objects.
-
-    Raises:
-        InferenceError: The network does not satisfy `Remembers`.
+    `stride` is the number of stream frames between two frames of a clip; `padding` replaces frames before the first,
+    see `clips.PADDINGS`. `objects` are tracked from their boxes in the first frame. Raises InferenceError unless the
+    network satisfies `Remembers`.
     """
 
     def __init__(
@@ -147,12 +142,8 @@ class Predictor:
     """Predicts frames with a trained network and its task; sets the network to evaluation mode.
 
     `at_once` frames can be predicted in parallel, one per thread. On a CPU this is faster than several threads for one
-    frame. A network with a memory predicts one frame at a time.
-
-    Args:
-        network: Network returned by `shown_frames`.
-        task: Task of the model.
-        precision: `float32`, or `bf16` for bfloat16 autocast; InferenceError for other values.
+    frame. A network with a memory predicts one frame at a time. `network` comes from `shown_frames`; `precision` is
+    `float32`, or `bf16` for bfloat16 autocast.
     """
 
     def __init__(self, network: nn.Module, task: Task, *, precision: str = "float32") -> None:

@@ -29,10 +29,8 @@ class Volumes:
 
     Files: `labels/<video>.nii.gz` with class ids, `frames/<video>.nii` with colours, and `labels.txt` with the names
     and colours of the classes for ITK-SNAP. Each sub-folder of images is a video. A live stream that exceeds a
-    volume continues in `<video>-2`, and so on. `classes` begin with the background.
-
-    Raises:
-        InferenceError: A video has more frames than a volume can contain.
+    volume continues in `<video>-2`, and so on. `classes` begin with the background. Raises
+    InferenceError if a video has more frames than a volume can contain.
     """
 
     def __init__(self, folder: Path, stream: FrameStream, classes: Sequence[str]) -> None:

@@ -87,12 +87,8 @@ def background_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
     Background pixels are scored against the sum of these probabilities, so the loss does not penalise a class that only
     another site labels. Pixels labelled 255 are background if a class is absent; otherwise they are ignored.
 
-    Args:
-        logits: (B, C, H, W).
-        label: (B, H, W), int64 class ids or 255.
-
-    Returns:
-        The mean of -log(p + 1e-7) over the pixels that are not ignored; 0 if there are none.
+    Takes logits (B, C, H, W) and a label (B, H, W) of int64 class ids or 255. Returns the mean of -log(p + 1e-7) over
+    the pixels that are not ignored; 0 if there are none.
     """
     absent = [c for c in range(logits.shape[1]) if not bool((label == c).any())]
     probability = logits.float().softmax(1)
@@ -113,15 +109,8 @@ def pixel_contrast(
     A prototype of the pixel's class has the probability e^s / (e^s + sum of e^n over prototypes n of other classes).
     Other prototypes of the pixel's class are not in the denominator, so that sites that agree do not compete.
 
-    Args:
-        features: (N, D), unit vectors.
-        labels: (N,), class ids of the pixels.
-        prototypes: (M, D), unit vectors, one per class and site.
-        prototype_labels: (M,), class ids of the prototypes.
-        temperature: Divisor of the cosines.
-
-    Returns:
-        The mean of -log(probability) over the prototypes of a pixel's class, then over pixels with such a prototype.
+    Features (N, D) and prototypes (M, D), one per class and site, are unit vectors; labels (N,) and (M,) are class ids.
+    Returns the mean of -log(probability) over the prototypes of a pixel's class, then over pixels with a prototype.
     """
     cosines = features @ prototypes.T / temperature  # (N, D) @ (D, M) -> (N, M)
     own = labels[:, None] == prototype_labels[None]  # (N, M)
@@ -137,11 +126,8 @@ def pixel_contrast(
 def balanced_anchors(labels: Tensor, prototype_labels: Tensor, anchors: int, generator: torch.Generator) -> Tensor:
     """Return indices of the same number of random pixels from each class that has a prototype, ordered by class.
 
-    Args:
-        labels: (N,), class ids of the pixels.
-        prototype_labels: (M,), class ids of the prototypes.
-        anchors: Total number of pixels; each class gets an equal share, rounded down, at least one.
-        generator: CPU generator; it is not used for a class that has no more pixels than its share.
+    Labels (N,) and prototype_labels (M,) are class ids. Each class gets an equal share of ``anchors``, rounded down, at
+    least one. The CPU generator is not used for a class that has no more pixels than its share.
     """
     classes = [c for c in labels.unique().tolist() if bool((prototype_labels == c).any())]
     share = max(1, anchors // max(len(classes), 1))

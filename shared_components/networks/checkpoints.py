@@ -73,7 +73,6 @@ def _system_error(error: SafetensorError) -> OSError:
 
 
 def _sort_header(path: Path) -> None:
-    """Sort the strings in a safetensors file's header in place."""
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))

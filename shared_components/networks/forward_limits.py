@@ -53,21 +53,21 @@ def forward_numbers(definition: str, channels: int, shape: tuple[int, ...], *, l
         others = () if is_ours(type(network)) else (Exception,)
         with suppress(_TooLarge, *others), torch.no_grad(), counted:
             network(torch.zeros(shape))
-    return counted.found
+    return counted.computed
 
 
 class _Counted(TorchDispatchMode):
     def __init__(self, largest: int, total: int) -> None:
         super().__init__()
-        self.found, self._largest, self._total = Computed(), largest, total
+        self.computed, self._largest, self._total = Computed(), largest, total
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = kwargs or {}
-        if not any(one.alias_info for one in function._schema.returns):  # not a view or in-place operation
+        if not any(result.alias_info for result in function._schema.returns):  # not a view or in-place operation
             numbers = _numbers(function, args, options)
-            self.found.largest = max(self.found.largest, *numbers)
-            self.found.total += sum(numbers)
-            if self.found.largest > self._largest or self.found.total > self._total:
+            self.computed.largest = max(self.computed.largest, *numbers)
+            self.computed.total += sum(numbers)
+            if self.computed.largest > self._largest or self.computed.total > self._total:
                 raise _TooLarge
         return function(*args, **options)
 

@@ -26,9 +26,6 @@ class MaeVit(Vit):
     Args:
         out_channels: Number of colour channels, always 3.
         architecture, size, drop_path, trained_encoders: See `vit.Vit`.
-
-    Raises:
-        ValueError: An argument is unknown or out of its range.
     """
 
     def __init__(

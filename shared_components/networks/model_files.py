@@ -60,8 +60,8 @@ def read_notes(path: Path) -> dict[str, str]:
         return {}
     with zipfile.ZipFile(path) as archive:
         _refuse_packed(archive, path)
-        found = [name for name in archive.namelist() if name.endswith(f"/{NOTES}")]
-        notes = json.loads(archive.read(found[0])) if found else {}
+        notes_files = [name for name in archive.namelist() if name.endswith(f"/{NOTES}")]
+        notes = json.loads(archive.read(notes_files[0])) if notes_files else {}
     if not isinstance(notes, dict):
         raise ValueError(f"{NOTES} is no mapping")
     return {str(name): str(value) for name, value in notes.items()}

@@ -146,7 +146,7 @@ def _leaves(value: object) -> Iterator[object]:
 def _fits(value: object, kind: Any) -> bool:
     """Return whether a plain value has an annotated type; True for types that are not in ``WORDS``."""
     if isinstance(kind, UnionType):
-        return any(value is None if one is NoneType else _fits(value, one) for one in get_args(kind))
+        return any(value is None if part is NoneType else _fits(value, part) for part in get_args(kind))
     if get_origin(kind) is Sequence:
         return isinstance(value, list) and all(_fits(item, get_args(kind)[0]) for item in value)
     return kind not in WORDS or fits(value, kind)
@@ -154,7 +154,7 @@ def _fits(value: object, kind: Any) -> bool:
 
 def _words(kind: Any) -> str:
     if isinstance(kind, UnionType):
-        return " or ".join("null" if one is NoneType else _words(one) for one in get_args(kind))
+        return " or ".join("null" if part is NoneType else _words(part) for part in get_args(kind))
     if get_origin(kind) is Sequence:
         return f"a list, of which each is {_words(get_args(kind)[0])}"
     return WORDS[kind]

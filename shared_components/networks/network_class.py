@@ -77,14 +77,14 @@ def network_class(definition: Mapping[str, Any]) -> type[nn.Module]:
         )
     module, _, name = path.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name)
+        kind = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ValueError(
             f"network_def: {path} cannot be imported ({error}); install its package, or add its folder to PYTHONPATH"
         ) from error
-    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+    if not (isinstance(kind, type) and issubclass(kind, nn.Module)):
         raise ValueError(f"network_def: {path} is not a subclass of torch.nn.Module; give a network class")
-    return found
+    return kind
 
 
 def is_ours(kind: type[nn.Module]) -> bool:

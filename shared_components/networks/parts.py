@@ -36,13 +36,13 @@ def resolve(network: nn.Module, names: Collection[str], what: str = "parts") -> 
     require_list(names, what)
     parts = parts_of(network)
     places = {place for name in network.state_dict() for place in upwards(name)} - {""}
-    found: set[str] = set()
+    resolved: set[str] = set()
     for name in names:
         paths = parts.get(name, (name,))
         if not paths or not places.issuperset(paths):
             raise ValueError(_unknown(network, name, places, what))
-        found.update(paths)
-    return frozenset(found)
+        resolved.update(paths)
+    return frozenset(resolved)
 
 
 def inside(name: str, paths: Collection[str]) -> bool:

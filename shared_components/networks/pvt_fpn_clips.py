@@ -146,15 +146,9 @@ class PvtFpnClips(nn.Module):
         In evaluation mode the result equals `forward` on the clip of this frame and the frames `stride`, 2 * `stride`,
         ... before it; see `Memory` for padding. No gradient reaches earlier frames.
 
-        Args:
-            image: Frame (B, 3, H, W) in [0, 1]; H and W are multiples of 32.
-            memory: Memory after the previous frame, or of `begin_stream`.
-
-        Returns:
-            Logits (B, out_channels, H, W), and the memory for the next frame.
-
-        Raises:
-            ValueError: The size is invalid, or differs from the previous frame's.
+        Takes a frame (B, 3, H, W) in [0, 1] and the memory after the previous frame, or of `begin_stream`. Returns
+        logits (B, out_channels, H, W) and the memory for the next frame. Raises ValueError if the size is not a multiple
+        of 32 or differs from the previous frame's.
         """
         if image.dim() != 4:
             raise ValueError(f"PvtFpnClips remembers frames (B, 3, H, W), and got {list(image.shape)}")

@@ -22,9 +22,6 @@ class ResNet50(nn.Module):
 
     Args:
         classes: Outputs of the last layer `fc`; 0: no last layer.
-
-    Raises:
-        ValueError: The number of classes is negative or not whole.
     """
 
     official = ("ResNet-50", "fc")  # see `checkpoints.load_encoder`
@@ -47,11 +44,7 @@ class ResNet50(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, image: Tensor) -> Tensor:
-        """Return logits (B, classes), or features (B, 2048) without classes, of images (B, 3, H, W) in 0..1.
-
-        Raises:
-            ValueError: The images have another shape.
-        """
+        """Return logits (B, classes), or features (B, 2048) without classes, of images (B, 3, H, W) in 0..1."""
         if image.dim() != 4 or image.shape[1] != 3:
             raise ValueError(f"ResNet50 takes images (B, 3, H, W), and got {list(image.shape)}")
         x = F.relu(self.bn1(self.conv1((image - self.mean) / self.deviation)))

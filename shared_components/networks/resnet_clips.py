@@ -20,9 +20,6 @@ class ResNetClips(nn.Module):
 
     Args:
         out_channels: Number of classes.
-
-    Raises:
-        ValueError: The number of classes is below 1.
     """
 
     takes_clips: Final = True
@@ -42,11 +39,7 @@ class ResNetClips(nn.Module):
         return ResNetClips(out_channels=out_channels)
 
     def forward(self, clip: Tensor) -> Tensor:
-        """Return logits (B, out_channels) of clips (B, T, 3, H, W) in 0..1, or of images (B, 3, H, W).
-
-        Raises:
-            ValueError: The input has another shape.
-        """
+        """Return logits (B, out_channels) of clips (B, T, 3, H, W) in 0..1, or of images (B, 3, H, W)."""
         if clip.dim() not in (4, 5):
             raise ValueError(
                 f"ResNetClips takes clips (B, T, 3, H, W) or pictures (B, 3, H, W), and got {list(clip.shape)}"

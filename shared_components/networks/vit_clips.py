@@ -29,9 +29,6 @@ class VitClips(Vit):
         sequence: ``lstm`` or ``tcn``, see `sequences`.
         pool: Features of a frame: the class ``token``, or the ``mean`` of the patches, both normalised.
         architecture, size, drop_path, trained_encoders: See `vit.Vit`.
-
-    Raises:
-        ValueError: An argument is unknown or out of its range.
     """
 
     takes_clips: Final = True

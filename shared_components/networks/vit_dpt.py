@@ -29,9 +29,6 @@ class VitDpt(Vit):
         features: Channels of the decoder; None: 256 for ``base``, else a third of the encoder's width.
         dropout: Dropout probability before the classifier.
         architecture, size, drop_path, trained_encoders: See `vit.Vit`.
-
-    Raises:
-        ValueError: An argument is unknown or out of its range.
     """
 
     def __init__(

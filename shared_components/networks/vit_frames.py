@@ -23,9 +23,6 @@ class VitFrames(Vit):
         out_channels: Outputs per frame, such as the number of classes.
         pool: Input of the head: the class ``token``, or the ``mean`` of the patches, both normalised.
         architecture, size, drop_path, trained_encoders: See `vit.Vit`; with a frozen encoder only the head is trained.
-
-    Raises:
-        ValueError: An argument is unknown or out of its range.
     """
 
     def __init__(
