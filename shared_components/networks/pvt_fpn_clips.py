@@ -147,8 +147,8 @@ class PvtFpnClips(nn.Module):
         ... before it; see `Memory` for padding. No gradient reaches earlier frames.
 
         Takes a frame (B, 3, H, W) in [0, 1] and the memory after the previous frame, or of `begin_stream`. Returns
-        logits (B, out_channels, H, W) and the memory for the next frame. Raises ValueError if the size is not a multiple
-        of 32 or differs from the previous frame's.
+        logits (B, out_channels, H, W) and the memory for the next frame. ValueError if the size is not a multiple of 32
+        or differs from the previous frame's.
         """
         if image.dim() != 4:
             raise ValueError(f"PvtFpnClips remembers frames (B, 3, H, W), and got {list(image.shape)}")
