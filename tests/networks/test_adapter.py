@@ -90,10 +90,10 @@ def test_fedbn_keeps_normalisation_of_every_kind_that_has_tensors(norm):
     [
         ("Nothing", "Nothing has no parameters to train"),
         ("Twice", "Twice has one tensor under the names last.weight and again.weight"),
-        ("Lazy", "Lazy has last.weight, whose size is not known"),
+        ("Lazy", "Lazy: the size of last.weight is unknown"),
         ("Unheard", "num_classes of Unheard does not change the size of a last layer"),
         ("Endless", "Endless takes none of out_channels, num_classes, n_classes, classes"),
-        ("Missing", "tests.networks.own.Missing cannot be imported .*install its package, or name its folder"),
+        ("Missing", "tests.networks.own.Missing cannot be imported .*install its package, or add its folder"),
         ("Strides", r"Strides has the attribute stride \(2, 2\); here it is a number of pixels: rename it"),
         ("Modules", "Modules has a module or a list named parts, a name with another meaning here; rename it"),
         ("no_class", "tests.networks.own.no_class is not a subclass of torch.nn.Module"),

@@ -239,7 +239,7 @@ def test_weights_that_are_no_numbers_are_refused_and_the_network_keeps_its_own(n
 def test_a_header_whose_size_is_none_is_refused(said):
     assert input_size({"height": "64"}, 512, 640) == (64, 640)
     for name in ("height", "width"):
-        with pytest.raises(CheckpointError, match=f"{name} in its header is "):
+        with pytest.raises(CheckpointError, match=f"its header's {name} is "):
             input_size({name: said}, 512, 640)
 
 

@@ -115,8 +115,8 @@ def test_parameters_are_sorted_by_the_rate_of_their_part():
     "rates, sentence",
     [
         ({"encodr": 1.0}, r"training\.learning_rates names 'encodr'"),
-        ({"encoder": 1.0, "block1.0": 2.0}, r"block1\.0 and encoder both hold block1\.0"),
-        ({"block2.0": 1.0, "encoder": 2.0}, r"encoder and block2\.0 both hold block2\.0"),
+        ({"encoder": 1.0, "block1.0": 2.0}, r"block1\.0 and encoder both contain block1\.0"),
+        ({"block2.0": 1.0, "encoder": 2.0}, r"encoder and block2\.0 both contain block2\.0"),
         ({"table": 1.0}, "table has no trained parameters"),
     ],
 )

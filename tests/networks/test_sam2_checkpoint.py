@@ -215,7 +215,7 @@ def test_a_tensor_that_does_not_fit_is_named_and_nothing_is_loaded(tmp_path, mod
     ("channels", "blocks", "sentence"),
     [
         (96, 16, "is SAM2 small, but the network is toy; choose architecture: small"),
-        (144, 48, "is SAM2 large,  .*use one of cpu"),
+        (144, 48, "is SAM2 large, .*use one of cpu"),
     ],
 )
 def test_weights_of_another_size_are_named_by_it(tmp_path, network, channels, blocks, sentence):
