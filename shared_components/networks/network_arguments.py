@@ -53,7 +53,9 @@ def chosen_arguments(given: object, network: type[nn.Module]) -> dict[str, Any]:
     values, such as ``[group, {num_groups: 4}]``. ValueError names the first invalid argument.
     """
     if not isinstance(given, Mapping):
-        raise ValueError(f"network is {shown(given)}; write arguments of {network.__name__} as 'name: value'")
+        raise ValueError(
+            f"network: the value is {shown(given)}; write arguments of {network.__name__} as 'name: value'"
+        )
     kinds = _hints(network)
     for name, value in given.items():
         _check_name(name, network)

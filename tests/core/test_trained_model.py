@@ -108,7 +108,7 @@ def test_a_bundles_own_network_is_not_told(saved):
         ('{"_target_": "os.system"}', "'_target_' is set by the bundle and cannot be chosen"),
         ('{"text": "$exit()"}', "text is the expression"),
         ('{"dropout": NaN}', "dropout is nan; write"),
-        ("[]", r"network is \[\]; write"),
+        ("[]", r"network: the value is \[\]; write"),
         ('{"temporal": false}', "another network than PvtFpnClips: it has temporal"),
     ],
 )

@@ -95,7 +95,10 @@ def test_a_folder_with_sub_folders_is_mirrored_and_size_and_steps_are_options(mo
     [
         (["nowhere.mp4"], "input nowhere.mp4 does not exist; give a folder of frames or a video file"),
         (["surgery.mp4", "--model", "nowhere.pt"], "checkpoint nowhere.pt does not exist"),
-        (["surgery.mp4", "--model", "surgery.mp4"], "checkpoint surgery.mp4 is damaged or holds more than tensors"),
+        (
+            ["surgery.mp4", "--model", "surgery.mp4"],
+            "checkpoint surgery.mp4 is damaged or contains other data than tensors",
+        ),
         (["surgery.mp4", "--bundle", "pvt"], "bundle 'pvt' does not exist; there are fedst, fl_endovit, "),
         (["surgery.mp4", "--size", "large"], "--size is 'large'; give height and width such as 512x640"),
         (["surgery.mp4", "--size", "33x64"], "PvtFpn takes images of 3 channels, height and width multiples of 32"),

@@ -59,10 +59,13 @@ def test_of_every_argument_the_kind_is_known(network):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ([("temporal", False)], r"network is \[\('temporal', False\)\]; write arguments of PvtFpnClips as 'name"),
-        ("temporal", "network is 'temporal'; write"),
-        ([], r"network is \[\]; write"),
-        (False, "network is False; write"),
+        (
+            [("temporal", False)],
+            r"network: the value is \[\('temporal', False\)\]; write arguments of PvtFpnClips as 'name",
+        ),
+        ("temporal", "network: the value is 'temporal'; write"),
+        ([], r"network: the value is \[\]; write"),
+        (False, "network: the value is False; write"),
         ({"temporl": False}, "unknown argument 'temporl'; did you mean 'temporal'. PvtFpnClips takes temporal, text,"),
         ({"self": 1}, "unknown argument 'self'; "),
         ({"args": [1]}, "unknown argument 'args'; "),
