@@ -265,7 +265,7 @@ def test_what_is_no_frame_is_refused_in_one_sentence(frame, said):
 @pytest.mark.parametrize("pred", [torch.zeros(4, 2, 2), torch.zeros(2, 2)])
 def test_what_is_no_mask_is_refused_in_one_sentence(pred):
     shown = FrameToNetworkd("image", 2, 2)({"image": np.zeros((3, 4, 6), np.uint8)})
-    with pytest.raises(InferenceError, match="a mask is "):
+    with pytest.raises(InferenceError, match="give a mask "):
         MaskToFramed("pred", frame="image")({**shown, "pred": pred})
 
 
