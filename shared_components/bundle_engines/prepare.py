@@ -134,7 +134,7 @@ def own_checkpoint(bundle_root: str) -> str:
     root = Path(bundle_root).resolve()
     if (root / EXPORTED).is_file() and not is_export(root / EXPORTED, root / MODEL):
         return str(root / EXPORTED)
-    return str(shipped_weights(root.name, root.parent, instead="give a checkpoint with --checkpoint"))
+    return str(shipped_weights(root.name, root.parent, instead="name a checkpoint with --checkpoint"))
 
 
 def task_of(
