@@ -56,7 +56,7 @@ def judged(model: Trained, pairs: Iterator[Pair]) -> tuple[list[Judged], int]:
         dice = 2 * (seen & true).sum() / both if both else 1.0
         wrong = tissue > max(LEAST, TISSUE * seen.mean())
         found.append(Judged(watch.changed(image, mask), bool(wrong), float(dice)))
-    return found, len(watch.found())
+    return found, len(watch.intervals())
 
 
 def rendered(model: Trained, number: int) -> Iterator[Pair]:

@@ -1,7 +1,7 @@
-"""Local training, evaluation and inference on MONAI's engines, for the bundles' YAML files.
+"""Local training, evaluation and inference with MONAI's engines, for the bundles' YAML files.
 
-A `$` expression of a bundle does one call into this package and holds no logic of its own. Only this package imports
-MONAI; a federation's executor imports the modules that it delegates to.
+A `$` expression of a bundle is one call into this package and contains no logic. Only this package imports MONAI; a
+federation's executor imports the modules to which this package delegates.
 """
 
 from shared_components.bundle_engines.evaluators import (

@@ -1,4 +1,4 @@
-"""Run scoring and inference inside MONAI's SupervisedEvaluator, with the library's `Scorer` and `Predictor`."""
+"""Scoring and inference inside MONAI's SupervisedEvaluator, with the shared `Scorer` and `Predictor`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ logger = logging.getLogger(__name__)
 
 
 class ValidationBatches:
-    """A dataset in order: {"image": float32 (B, 3, H, W), "items": its samples at the network's size}."""
+    """Batches of a dataset in order: {"image": float32 (B, 3, H, W), "items": samples at the network's size}."""
 
     def __init__(self, dataset: SampleDataset, task: Task, *, batch_size: int = BATCH) -> None:
         self.dataset = dataset
@@ -67,7 +67,7 @@ class ValidationBatches:
 
 @dataclass(frozen=True)
 class NativeSamples:
-    """A split's samples one by one: {"image": (1, 3, h, w) at the network's size, "items": [the sample]}."""
+    """Samples of a split one by one: {"image": (1, 3, h, w) at the network's size, "items": [the sample]}."""
 
     site: Site
     split: str
@@ -93,9 +93,9 @@ class NativeSamples:
 
 
 class EvaluationStep:
-    """The `iteration_update` of SupervisedEvaluator: predict and score, when `quick` without slow metrics.
+    """The `iteration_update` of SupervisedEvaluator: predict and score, without slow metrics if `quick`.
 
-    `scorer` has the scores of the current run.
+    `scorer` contains the scores of the current run.
     """
 
     def __init__(self, task: Task, *, quick: bool) -> None:
@@ -104,7 +104,7 @@ class EvaluationStep:
         self.scorer = Scorer(task, quick=quick)
 
     def __call__(self, engine: SupervisedEvaluator, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """Score one batch and return {"pred": the network's outputs in the task's terms}."""
+        """Score one batch and return {"pred": the task's outputs}."""
         if engine.state.iteration == 1:
             self.scorer = Scorer(self.task, quick=self._quick)
         engine.network.eval()
@@ -119,37 +119,37 @@ class EvaluationStep:
 class FirstMetric(Metric):
     """Mean of the metric that selects the best weights; NaN without scores."""
 
-    required_output_keys = ("pred",)  # of the engine's output; ignite asks for labels beside it otherwise
+    required_output_keys = ("pred",)  # keys of the engine's output; ignite's default also needs labels
 
     def __init__(self, step: EvaluationStep) -> None:
         self._step = step
         super().__init__()
 
     def reset(self) -> None:
-        """Do nothing: the step resets its scorer itself."""
+        """Do nothing, since the step resets its scorer."""
 
     def update(self, output: Any) -> None:
-        """Do nothing: the step has scored the batch."""
+        """Do nothing, since the step has scored the batch."""
 
     def compute(self) -> float:
-        """Return the mean over outputs and samples."""
+        """Return the mean of the first metric over outputs and samples."""
         return first_value(self._step.task, self._step.scorer.summary())
 
 
 def key_metric(step: EvaluationStep) -> dict[str, FirstMetric]:
-    """Return the evaluator's key metric under its own name."""
+    """Return the evaluator's key metric by name."""
     return {step.task.metrics[0].name: FirstMetric(step)}
 
 
 def better(task: Task) -> Callable[[float, float], bool]:
-    """Return the evaluator's comparison of (current, best), in the direction of the task's first metric."""
+    """Return the comparison of (current, best) in the direction of the task's first metric."""
     return partial(is_best, task.metrics[0])
 
 
 class ScoreWriter:
-    """A handler that writes metrics.json and metrics.csv when the evaluator's step has scored every sample of a split.
+    """Handler that writes metrics.json and metrics.csv after all samples of a split are scored.
 
-    Where a task has them, also videos.csv, a row per video, and charts/<name>.png. The evaluated checkpoint is recorded
+    Some tasks also have videos.csv, with a row per video, and charts/<name>.png. The evaluated checkpoint is recorded
     by name and SHA-256.
     """
 
@@ -160,7 +160,7 @@ class ScoreWriter:
         self._checkpoint = Path(checkpoint)
 
     def attach(self, engine: Workflow) -> None:
-        """Follow an evaluator; attach before what prints the metrics."""
+        """Attach to an evaluator, before handlers that print the metrics."""
         engine.add_event_handler(Events.EPOCH_COMPLETED, self._write)
 
     def _write(self, engine: SupervisedEvaluator) -> None:
@@ -184,19 +184,19 @@ class ScoreWriter:
         engine.state.metrics.update({name: mean for name, mean in means.items() if mean is not None})
 
     def _write_videos(self) -> None:
-        """Write what a task says of whole videos."""
+        """Write the task's metrics and charts of whole videos."""
         task, scores = self._step.task, self._step.scorer.scores
-        if found := task.per_video(scores):
+        if videos := task.per_video(scores):
             text = io.StringIO()
-            rows = [[video, *map(_cell, numbers.values())] for video, numbers in found.items()]
-            head = ["video", *next(iter(found.values()))]
+            rows = [[video, *map(_cell, numbers.values())] for video, numbers in videos.items()]
+            head = ["video", *next(iter(videos.values()))]
             csv.writer(text, lineterminator="\n").writerows(map(table_cells, [head, *rows]))
             write_text(self._folder / "videos.csv", text.getvalue())
         for name, picture in task.charts(scores).items():
             write_picture(self._folder / "charts" / f"{name}.png", picture)
 
     def _table(self) -> str:
-        """Return a row per sample, and per class where there are classes; excluded values are empty."""
+        """Return the table of the task's rows per sample; NaN values are empty."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         scorer = self._step.scorer
@@ -215,14 +215,14 @@ def _cell(value: Any) -> Any:
 
 
 class PredictionStep:
-    """The `iteration_update` of SupervisedEvaluator: one frame's prediction at its own size, see `Predictor`."""
+    """The `iteration_update` of SupervisedEvaluator: predict one frame at its original size, see `Predictor`."""
 
     def __init__(self, task: Task, *, precision: str = "float32") -> None:
         self._task, self._precision = task, precision
         self._predictor: Predictor | None = None
 
     def __call__(self, engine: SupervisedEvaluator, batch: dict[str, Any]) -> dict[str, Any]:
-        """Return {"pred": the network's outputs in the task's terms, "answer": the prediction}."""
+        """Return {"pred": the task's outputs, "answer": the prediction}."""
         if self._predictor is None:
             self._predictor = Predictor(engine.network, self._task, precision=self._precision)
         shot = batch["shot"]
@@ -231,10 +231,10 @@ class PredictionStep:
 
 
 class PredictionWriter:
-    """A handler that writes the prediction of every frame of a `FrameStream`, the evaluator's data.
+    """Handler that writes the prediction of every frame of a `FrameStream`, the evaluator's data.
 
-    Args and files as in `PredictionFolder`; `checkpoint` is the model's path and `objects` what it follows, for the
-    record. What of them cannot be seen is logged as warnings.
+    Args and files as in `PredictionFolder`. The model's path `checkpoint` and the tracked `objects` are written to the
+    record; objects that were not found are logged as warnings.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class PredictionWriter:
         self._left_out = () if stream.inventory is None else stream.inventory.left_out
 
     def attach(self, engine: Workflow) -> None:
-        """Follow an evaluator."""
+        """Attach to an evaluator."""
         engine.add_event_handler(Events.STARTED, self._start)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self._write)
         engine.add_event_handler(Events.COMPLETED, self._finish)
@@ -263,8 +263,8 @@ class PredictionWriter:
 
     def _start(self) -> None:
         self._frames = FrameCount(self._total)
-        for one in self._left_out:
-            logger.warning("left out: %s", one)
+        for entry in self._left_out:
+            logger.warning("left out: %s", entry)
 
     def _write(self, engine: Workflow) -> None:
         self._folder.add(engine.state.batch["shot"], engine.state.output["answer"])
@@ -278,4 +278,4 @@ class PredictionWriter:
 
     def _abandon(self, engine: Engine, error: Exception) -> None:
         self._folder.abandon()
-        raise error  # ignite considers an error handled where there is a handler
+        raise error  # ignite does not raise an error that has a handler

@@ -1,4 +1,4 @@
-"""First steps of every bundle: explain errors, show progress, read site.yaml and settings, build the network."""
+"""First steps of every bundle: error messages, progress display, site.yaml, settings and network."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ from shared_components.networks.parts import freeze
 logger = logging.getLogger(__name__)
 
 SENTENCES = (ConfigError, SiteError, DataError, CheckpointError, InferenceError, NotWritten)
-"""Errors whose message is one sentence for the user."""
+"""Errors with a message for users, printed without a traceback."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def explain_errors() -> None:
-    """End the program at an uncaught error of ours, or at a path that cannot be read or written, with one sentence.
+    """Print uncaught errors of ours, and of unreadable or unwritable paths, as one sentence without a traceback.
 
-    MONAI wraps an error in several others ("Failed to evaluate ...") and logs each with a traceback, in the middle of
-    which the reason stands. Other errors keep their traceback.
+    MONAI wraps an error in several others ("Failed to evaluate ...") and logs each with a traceback, which hides the
+    reason. Other errors keep their traceback.
     """
     sys.excepthook = _print_sentence
     logging.setLogRecordFactory(_record)
@@ -70,7 +70,7 @@ def _record(*arguments: Any, **options: Any) -> logging.LogRecord:
 
 
 def open_site(site_config: str | None) -> Site:
-    """Read the site's description; SiteError without a path, or where the file cannot be used."""
+    """Read site.yaml; SiteError without a path, or if the file is invalid."""
     if site_config is None:
         raise SiteError("site_config: not given; add --site_config /path/to/site.yaml, the description of the site")
     return load_site(Path(site_config))
@@ -78,7 +78,6 @@ def open_site(site_config: str | None) -> Site:
 
 @contextmanager
 def _as_config_error() -> Iterator[None]:
-    """Turn a refused value into a `ConfigError`."""
     try:
         yield
     except ValueError as error:
@@ -86,52 +85,52 @@ def _as_config_error() -> Iterator[None]:
 
 
 def method_of(name: str, **arguments: Any) -> Method:
-    """Build the method that is trained; ConfigError as `method.load_method` refuses a name, an argument or a value."""
+    """Build the method; ConfigError if `method.load_method` refuses its name or an argument."""
     with _as_config_error():
         return load_method(name, **arguments)
 
 
 def settings_of(training: Mapping[str, Any]) -> Training:
-    """Read the section `training`; ConfigError where a key is unknown or a value wrong."""
+    """Read the section `training`; ConfigError for an unknown key or an invalid value."""
     with _as_config_error():
         settings = training_from(dict(training))
     if settings.epochs and is_overridden("training", "iterations"):
         raise ConfigError(
-            f"--training#iterations {settings.iterations} would change nothing, since epochs is {settings.epochs}; add "
+            f"--training#iterations {settings.iterations} has no effect, since epochs is {settings.epochs}; add "
             "--training#epochs 0"
         )
     return settings
 
 
 def settings_at(training: Mapping[str, Any], checkpoint: str | Path | None) -> Training:
-    """Read the section `training`, with the checkpoint's input size; ConfigError for others, or an unknown key."""
+    """Read the section `training` with the checkpoint's input size; ConfigError as `settings_of` and `input_size`."""
     settings = settings_of(training)
     height, width = input_size(checkpoint, settings.height, settings.width, "training")
     return replace(settings, height=height, width=width)
 
 
 def input_size(checkpoint: str | Path | None, height: int, width: int, *section: str) -> tuple[int, int]:
-    """Return the (height, width) a checkpoint was trained at; the given ones where its header has none.
+    """Return the (height, width) of a checkpoint's training; the given size if its header has none.
 
     Raises:
-        ConfigError: The command line asks for another, by the options of this name in a section.
+        ConfigError: The command line sets another size in this section.
     """
     learnt = trained_model.input_size(header_of(_path(checkpoint)), height, width)
     for name, given, used in zip(("height", "width"), (height, width), learnt, strict=True):
         if given != used and is_overridden(*section, name):
             option = "#".join((*section, name))
             raise ConfigError(
-                f"--{option} {given} would change nothing, since {checkpoint} was trained at {learnt[0]}x{learnt[1]} "
-                "and is used at that size; leave it out"
+                f"--{option} {given} has no effect, since {checkpoint} was trained at {learnt[0]}x{learnt[1]} "
+                f"and is used at that size; remove --{option}"
             )
     return learnt
 
 
 def own_checkpoint(bundle_root: str) -> str:
-    """Return the checkpoint of a bundle's folder: the shipped one, or a `model.pt` that a person put in its place.
+    """Return the checkpoint in a bundle's folder: the shipped weights, or a user's `model.pt`.
 
     Raises:
-        CheckpointError: There is none, or one that is not its card's.
+        CheckpointError: There is no checkpoint, or its hash differs from the bundle's card.
     """
     root = Path(bundle_root).resolve()
     if (root / EXPORTED).is_file() and not is_export(root / EXPORTED, root / MODEL):
@@ -142,13 +141,13 @@ def own_checkpoint(bundle_root: str) -> str:
 def task_of(
     tasks: Mapping[str, Any], site: Site, *, checkpoint: str | None = None, empty_policy: str | None = None
 ) -> Task:
-    """Build the task that the site names, or else the bundle's first, by the section `tasks`.
+    """Build the site's task, by default the bundle's first task, from the section `tasks`.
 
-    The numbers of a checkpoint's header, such as the length of clips, replace the section's; `empty_policy` that of
-    segmentation.
+    Settings in a checkpoint's header, such as the length of clips, replace the section's settings. `empty_policy`
+    replaces the setting of segmentation.
 
     Raises:
-        ConfigError: The bundle does not learn the site's task, or a number is wrong.
+        ConfigError: The bundle does not support the site's task, or a setting is invalid.
     """
     notes = header_of(_path(checkpoint))
     numbers = {kind: with_learnt_numbers(values, notes, kind) for kind, values in tasks.items()}
@@ -159,12 +158,12 @@ def task_of(
 
 
 def task_from_checkpoint(tasks: Mapping[str, Any], checkpoint: str | None, network: nn.Module) -> Task:
-    """Build the task of a checkpoint's header; CheckpointError without one, or as `trained_model.task_learnt`."""
+    """Build the task from a checkpoint's header; CheckpointError if missing, or as `trained_model.task_learnt`."""
     return task_learnt(tasks, _given(checkpoint), network)
 
 
 def readable_dataset(site: Site, split: str, task: Task, settings: Training) -> SampleDataset:
-    """Return a split's samples at the network's size, without those that the site's quarantine excludes.
+    """Return a split's samples at the network's size, without quarantined samples.
 
     Raises:
         SiteError: The split is empty, or has more unreadable files than the site allows.
@@ -182,20 +181,20 @@ def network_for(
     start: str | None = None,
     site: Site | None = None,
 ) -> nn.Module:
-    """Return the defined network with the task's last layer and its initial weights.
+    """Return a bundle's network with the task's last layer and its initial weights.
 
     Args:
-        definition: The network of `network_def`; its own weights are not used.
-        task: Its channels are those of the last layer.
-        settings: Its seed is that of the initial weights, as in a federation; the parts that it fixes do not train.
-        bundle: Name of the bundle, whose shipped weights `rendered` means.
-        start: `random`, `rendered` or the path of a file, see `initial_weights.begin`; default: the settings'.
-        site: Where it is trained; None: what the start has seen is not compared with a test.
+        definition: Network of `network_def`; its weights are not used.
+        task: Task that sets the channels of the last layer.
+        settings: Settings with the seed of the initial weights, as in a federation, and the frozen parts.
+        bundle: Name of the bundle whose shipped weights are used for `rendered`.
+        start: `random`, `rendered` or a path, see `initial_weights.begin`; None: the setting `start`.
+        site: Training site; None: no check for test videos that the initial weights have seen.
 
     Raises:
-        ConfigError: A part that is to be fixed does not exist, the network takes no frames of this size, or the start
-            has seen videos that the site tests on, see `splits.refuse_test`.
-        CheckpointError: There are no such weights, or they are of another network.
+        ConfigError: A frozen part does not exist, the network does not take this frame size, or the initial weights
+            have seen test videos of the site, see `splits.refuse_test`.
+        CheckpointError: The weights are missing or belong to another network.
     """
     kind, file = chosen_start(start or settings.start)
     if warning := unused(kind, start_weights()):
@@ -210,21 +209,23 @@ def network_for(
     if site is not None:
         with _as_config_error():
             refuse_test(begun.get("seen", ""), site, start=begun["from"])
-    logger.info("the network begins from %s%s", describe_start(begun), f"; from the seed: {fresh}" if fresh else "")
+    logger.info(
+        "initial weights: %s%s", describe_start(begun), f"; initialised from the seed: {fresh}" if fresh else ""
+    )
     with _as_config_error():
         freeze(network, settings.fixed)
     return network
 
 
 def seen_videos(site: Site, settings: Training, *, bundle: str, start: str | None = None) -> dict[str, str]:
-    """Return what a checkpoint's header says of the videos that its weights have seen when they are trained.
+    """Return the entry of a checkpoint's header with the videos that its weights have seen after the training.
 
     Args:
-        site: Where they are trained.
-        settings, bundle, start: As in `network_for`, which has compared what the start has seen.
+        site: Training site.
+        settings, bundle, start: As in `network_for`.
 
     Raises:
-        CheckpointError: There are no such weights.
+        CheckpointError: The initial weights are missing.
     """
     kind, file = chosen_start(start or settings.start)
     source = source_of(kind, bundle, file)
@@ -235,7 +236,7 @@ def make_optimizer(network: nn.Module, settings: Training) -> torch.optim.Optimi
     """Return the optimizer of `training.make_optimizer`.
 
     Raises:
-        ConfigError: A part with a learning rate of its own does not exist, or no parameters are left to train.
+        ConfigError: A part with a learning rate does not exist, or no parameters are trained.
     """
     with _as_config_error():
         return local.make_optimizer(network, settings)
@@ -244,14 +245,14 @@ def make_optimizer(network: nn.Module, settings: Training) -> torch.optim.Optimi
 def trained_network_for(
     definition: nn.Module, task: Task, checkpoint: str | None, *, bundle: str, site: Site | None = None
 ) -> nn.Module:
-    """Return a checkpoint's network with its weights; outputs of a finer class map are merged to the task's classes.
+    """Return a checkpoint's network with its weights; finer classes are merged to the task's classes.
 
     The network is the definition unless the checkpoint's header names another bundle than `bundle`. A model for unseen
     sites is conditioned on the site's text, see `site_conditioning.describe_site`.
 
     Raises:
-        CheckpointError: Not given, missing, damaged, of another network, task or class map.
-        SiteError: The site's text cannot be used.
+        CheckpointError: The checkpoint is missing or damaged, or has another network, task or class map.
+        SiteError: The site's text is invalid.
     """
     path = _given(checkpoint)
     learnt = _learnt_outputs(path, header_of(path), task.card)
@@ -266,7 +267,7 @@ def trained_network_for(
 def network_from_checkpoint(
     definition: nn.Module, checkpoint: str | None, *, bundle: str, site_config: str | None = None
 ) -> nn.Module:
-    """Return a checkpoint's network with its weights and the channels that they have.
+    """Return a checkpoint's network with its weights and its own number of channels.
 
     Args and errors as in `trained_network_for`; only a model for unseen sites takes a site.yaml.
     """
@@ -275,9 +276,9 @@ def network_from_checkpoint(
 
 
 def _learnt_outputs(path: Path, notes: Mapping[str, str], card: Card) -> tuple[str, ...]:
-    """Return the outputs that a checkpoint has learnt, which are the site's or can be merged to them.
+    """Return a checkpoint's outputs; CheckpointError unless they equal the site's or can be merged to the site's.
 
-    A header without names has the site's; the shape of the last layer then shows whether their number is right.
+    A header without names is assumed to have the site's outputs; the shape of the last layer is checked later.
     """
     has, expected = notes.get("task", card.kind), card.kind
     names = notes.get("outputs") or notes.get("classes") or ",".join(card.outputs)
@@ -286,7 +287,7 @@ def _learnt_outputs(path: Path, notes: Mapping[str, str], card: Card) -> tuple[s
         has, expected = str(replace(card, outputs=learnt)), str(card)
     if has != expected:
         raise CheckpointError(
-            f"checkpoint {path} has learnt {has}, and the site's task is {expected}; use the checkpoint of a "
+            f"checkpoint {path} was trained for {has}, but the site's task is {expected}; use the checkpoint of a "
             "federation with the site's task, or correct site.yaml"
         )
     return learnt
@@ -310,15 +311,15 @@ def _print_sentence(kind: type[BaseException], error: BaseException, traceback: 
             return
         if isinstance(cause, OSError) and cause.strerror and (cause.filename or cause.errno in _NO_ROOM):
             where = cause.filename or "a file in output_dir"
-            sentence = f"error: {where}: {cause.strerror}; correct the path, or its rights, or make room there\n"
-            sys.stderr.write(printable(sentence))
+            message = f"error: {where}: {cause.strerror}; correct the path or its permissions, or free disk space\n"
+            sys.stderr.write(printable(message))
             return
         cause = cause.__cause__
     sys.__excepthook__(kind, error, traceback)
 
 
 def show_progress() -> None:
-    """Display this process's progress from now on; of several that train together only the first one's."""
+    """Display this process's progress; only the first process of a distributed training does."""
     if int(os.environ.get("RANK", "0")):
         return
     if not can_move(sys.stdout):
@@ -326,18 +327,18 @@ def show_progress() -> None:
         return
     board = Board()
     lines = _Lines(board)
-    for one in [logging.getLogger(), *map(logging.getLogger, logging.root.manager.loggerDict)]:
-        for handler in one.handlers:
+    for known in [logging.getLogger(), *map(logging.getLogger, logging.root.manager.loggerDict)]:
+        for handler in known.handlers:
             if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stdout:
                 handler.setStream(lines)
-    sys.stdout = lines  # of handlers that are made later
+    sys.stdout = lines  # for handlers that are created later
     listen(board.hear)
     board.__enter__()
     atexit.register(board.close)
 
 
 class _Lines(io.TextIOBase):
-    """A stream whose lines stay above the bar."""
+    """Stream whose lines stay above the progress bar."""
 
     def __init__(self, board: Board) -> None:
         self._board, self._begun = board, ""

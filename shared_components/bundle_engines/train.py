@@ -1,4 +1,4 @@
-"""Local training of one site inside MONAI's SupervisedTrainer, bit-equal to a federation's local loop."""
+"""Local training of one site inside MONAI's SupervisedTrainer, bit-equal to a federation's local training."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from shared_components.networks.network_arguments import differing
 
 
 class Rounds:
-    """Batches by round: each pass over this object is the next round.
+    """Batches by round: each iteration over this object is the next round.
 
-    Batches, dropout and styles follow from (seed, site's number, round) as in a federation of this site alone
-    (`shared_components.core.training.make_context`); the site's are the only profile items. Of processes that train
-    together each, by its `rank`, has its own batches.
+    Batches, dropout and styles depend on (seed, site's number, round) as in a federation of only this site
+    (`shared_components.core.training.make_context`), which has only this site's profile items. Each process of a
+    distributed training has its own batches, by its `rank`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Rounds:
         except ValueError as error:
             raise ConfigError(f"site {dataset.site.name}: {error}") from None
         self.rank = rank
-        self.features: Features | None = None  # of the network that is trained, see `TrainingStep`
+        self.features: Features | None = None  # feature cache of the network, see `TrainingStep`
         self._next = 0
         self.task = task
         text = dataset.site.text
@@ -63,7 +63,7 @@ class Rounds:
         context = make_context(
             self.settings, self.task, round=self._next, rounds=self.settings.rounds, site=self.rank, items=self._items
         )
-        self.context: Context = replace(context, site=0)  # of the current round
+        self.context: Context = replace(context, site=0)  # context of the current round
         self._next += 1
         for batch in batches(
             self.dataset,
@@ -78,12 +78,12 @@ class Rounds:
 
 
 class TrainingStep:
-    """The `iteration_update` of SupervisedTrainer: `training.train_step`, as in a federation, on the trainer's data.
+    """The `iteration_update` of SupervisedTrainer: `training.train_step`, as in a federation.
 
-    `features` is the folder of the cache that `training.feature_cache_gb` asks for, see `core.feature_cache`.
+    `features` is the folder of the cache of `training.feature_cache_gb`, see `core.feature_cache`.
 
     Raises:
-        ConfigError: The network does not fit the task or method, or has no features that can be kept.
+        ConfigError: The network does not fit the task or method, or its features cannot be cached.
         SiteError: The network cannot be conditioned on the site, see `site_conditioning.condition_on_site`.
     """
 
@@ -102,9 +102,9 @@ class TrainingStep:
         condition_on_site(method, network, self._partition, site, name=site.name, number=0, count=1)
 
     def __call__(self, engine: SupervisedTrainer, batch: Batch) -> list[dict[str, float]]:
-        """Take one step and return the loss terms by name, and "loss", their sum.
+        """Take one step and return [the loss terms by name, with their sum "loss"].
 
-        In a list, which MONAI's handlers expect of a trainer (`from_engine(["loss"], first=True)`).
+        MONAI's handlers expect a list (`from_engine(["loss"], first=True)`).
         """
         train_mode(engine.network, self._partition)
         moved = {key: value.to(engine.state.device) for key, value in batch.items()}
@@ -118,13 +118,13 @@ class TrainingStep:
 
 
 class LossMeans:
-    """A handler that writes every loss term's mean over the round to `engine.state.metrics`."""
+    """Handler that writes the mean of every loss term over the round to `engine.state.metrics`."""
 
     def __init__(self) -> None:
         self._totals: dict[str, float] = defaultdict(float)
 
     def attach(self, engine: Workflow) -> None:
-        """Follow a trainer whose output is a list of one dict of numbers."""
+        """Attach to a trainer whose output is a list with one dict of numbers."""
         engine.add_event_handler(Events.EPOCH_STARTED, lambda: self._totals.clear())
         engine.add_event_handler(Events.ITERATION_COMPLETED, self._add)
         engine.add_event_handler(Events.EPOCH_COMPLETED, self._publish)
@@ -139,10 +139,10 @@ class LossMeans:
 
 
 class WeightSaver:
-    """A handler that saves a network as safetensors: at a trainer every round, at an evaluator every best.
+    """Handler that saves a network as safetensors after every round.
 
-    The header has the `notes`, the round and the validation score. With `best_only` the weights are saved when the
-    evaluator's key metric is the best so far: exactly the weights scored.
+    The header contains the `notes`, the round and the validation score. With `best_only`, attached to an evaluator, it
+    saves only the best checkpoint by the evaluator's key metric, exactly the scored weights.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class WeightSaver:
         self._best_only = best_only
 
     def attach(self, engine: Workflow) -> None:
-        """Save at the end of an epoch; attach after the metrics."""
+        """Attach to an engine, after the metrics."""
         engine.add_event_handler(Events.EPOCH_COMPLETED, self._save)
 
     def _save(self, engine: Workflow) -> None:
@@ -178,9 +178,9 @@ def notes_of(
     network: nn.Module,
     seen: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the notes of a checkpoint's header: origin, task, input, network and what its weights have seen.
+    """Return the entries of a checkpoint's header: origin, task, input size, network and seen videos.
 
-    `tasks` is the section, `seen` the note of `prepare.seen_videos`.
+    `tasks` is the section `tasks`; `seen` is the result of `prepare.seen_videos`.
     """
     size, numbers = (settings.height, settings.width), tasks.get(task.card.kind) or {}
     chosen = differing(network, weightless(load_bundle(bundle).network))
@@ -193,7 +193,7 @@ VALIDATION_LIMIT = timedelta(hours=2)
 
 
 def join() -> torch.device:
-    """Join the processes that torchrun started and return this one's device."""
+    """Join the process group of torchrun, and return this process's device."""
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     if not distributed.is_initialized():
         distributed.init_process_group(backend, timeout=VALIDATION_LIMIT)
@@ -205,20 +205,20 @@ def join() -> torch.device:
 
 
 def leave() -> None:
-    """Leave the group."""
+    """Leave the process group."""
     distributed.destroy_process_group()
 
 
 def on_first_rank(handlers: Sequence[Any]) -> list[Any]:
-    """Return the handlers in the first process, which validates and saves, and none in the others."""
+    """Return the handlers in the first process, which validates and saves, and an empty list in other processes."""
     return list(handlers) if distributed.get_rank() == 0 else []
 
 
 def average_gradients(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """Average the gradients of all processes before every step of the optimizer.
 
-    DistributedDataParallel cannot: its hooks miss `torch.autograd.grad`, by which the training step computes gradients
-    once per role.
+    DistributedDataParallel cannot do this: its hooks miss `torch.autograd.grad`, which the training step calls once per
+    role.
     """
     optimizer.register_step_pre_hook(_average)
     return optimizer

@@ -52,21 +52,21 @@ def train_to_best(
     patience: int = PATIENCE,
     stop: Callable[[], bool] = lambda: False,
 ) -> TrainedToBest:
-    """Train until `patience` validations brought no better score, and leave the best weights in the network.
+    """Train with early stopping and load the best weights into the network.
 
-    The weights that it begins from are among those that can be kept. Without validation frames the whole budget is
-    taken, and the last weights stay.
+    The initial weights can also be the best weights. Without validation frames, training uses the whole budget and
+    keeps the last weights.
 
     Args:
-        network: What `train` trains.
-        train: Takes a number of steps and returns the mean of each loss term.
-        validate: Returns the score now; NaN where nothing could be scored, None where there are no frames.
-        metric: The metric of the score.
-        budget: Steps at most.
-        every: Steps between two validations; about, where several batches are one step of the optimizer.
-        accumulate: Such batches: what a call of `train` leaves over would be dropped.
-        patience: Validations without a better score that end the training.
-        stop: Called before every `every` steps; True ends the training.
+        network: Network that `train` trains.
+        train: Function that trains a number of steps and returns the mean of each loss term.
+        validate: Function that returns the validation score; NaN if nothing could be scored, None without frames.
+        metric: Metric of the score.
+        budget: Maximum number of steps.
+        every: Steps between two validations, rounded to a multiple of `accumulate`.
+        accumulate: Number of batches per optimizer step.
+        patience: Number of validations without improvement before training stops.
+        stop: Function called before each `every` steps; True stops the training.
     """
 
     def weights() -> dict[str, Tensor]:

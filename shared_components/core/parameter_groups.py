@@ -1,7 +1,7 @@
-"""Group the trained parameters by learning rate and weight decay, as `training` asks for.
+"""Group the trained parameters by learning rate and weight decay, as set in `training`.
 
-Rates may differ by part (`training.learning_rates`) and by depth (`training.layer_decay`: BEiT, Bao et al., ICLR 2022;
-MAE, He et al., CVPR 2022; mirrored on the decoder by EndoViT, Batic et al., IJCARS 2024).
+Learning rates differ by part (`training.learning_rates`) and by depth (`training.layer_decay`: BEiT, Bao et al., ICLR
+2022; MAE, He et al., CVPR 2022; mirrored to the decoder by EndoViT, Batic et al., IJCARS 2024).
 """
 
 from __future__ import annotations
@@ -15,53 +15,52 @@ from shared_components.core.training_settings import Training
 from shared_components.networks.parts import by_learning_rate, inside, trained_parameters
 
 Layers = Sequence[Sequence[str]]
-"""Paths of modules or tensors by their distance from where the encoder's features leave it, which is 0."""
+"""Paths of modules or tensors by their depth, the distance from the encoder's output, which has depth 0."""
 
 
 def parameter_groups(network: nn.Module, training: Training) -> list[dict[str, Any]]:
-    """Return the optimizer's groups, with ``lr`` and, where it is not the training's, ``weight_decay``.
+    """Return the optimizer's parameter groups, with ``lr`` and, if it differs from the setting, ``weight_decay``.
 
-    They are the parts of `by_learning_rate`, in order, each divided by depth and by whether it decays where the
-    settings ask for that.
+    They are the groups of `by_learning_rate`, in order, divided by depth and weight decay.
 
     Raises:
         ValueError: See `by_learning_rate`; or ``layer_decay`` is below 1 and the network declares no layers.
     """
     names = {id(value): name for name, value in trained_parameters(network).items()}
     layers = layers_of(network, training.layer_decay)
-    found: list[dict[str, Any]] = []
+    groups: list[dict[str, Any]] = []
     for rate, parameters in by_learning_rate(network, training.learning_rates):
         divided: dict[tuple[int, bool], list[nn.Parameter]] = {}
         for parameter in parameters:
             free = training.decay_free and is_vector(parameter)
             divided.setdefault((_depth(names[id(parameter)], layers), free), []).append(parameter)
         base = training.learning_rate if rate is None else rate
-        found += [
+        groups += [
             {"params": own, "lr": base * training.layer_decay**depth} | ({"weight_decay": 0.0} if free else {})
             for (depth, free), own in divided.items()
         ]
-    return found
+    return groups
 
 
 def layers_of(network: nn.Module, decay: float = 0.5) -> Layers:
-    """Return the layers that a network declares by its method `layers`; none where ``decay`` is 1.
+    """Return the result of a network's method `layers`; empty if ``decay`` is 1.
 
     Raises:
-        ValueError: It declares none.
+        ValueError: The network declares no layers.
     """
     if decay == 1:
         return ()
     declared = getattr(network, "layers", None)
     if not callable(declared) or isinstance(declared, nn.Module):
         raise ValueError(
-            f"training: layer_decay is {decay}, and {type(network).__name__} declares no layers in order; choose a "
-            "bundle with a ViT, or write layer_decay: 1"
+            f"training: layer_decay is {decay}, but {type(network).__name__} declares no ordered layers; choose a "
+            "bundle with a ViT, or set layer_decay: 1"
         )
     return declared()
 
 
 def is_vector(value: Tensor) -> bool:
-    """Return whether a tensor is a bias, a scale or a token (1, 1, C), which weight decay would only shrink."""
+    """Return whether a tensor is a bias, a scale or a token (1, 1, C), which need no weight decay."""
     return value.dim() <= 1 or (value.dim() > 2 and value.numel() == value.shape[-1])
 
 

@@ -1,5 +1,5 @@
-"""Inference with a trained model: frames in; masks, an overlay video and tables out, with a few frames in memory."""
+"""Inference with a trained model: read frames; write masks, an overlay video and tables."""
 
 
 class InferenceError(ValueError):
-    """An input or a folder for results that cannot be used; the message names it and what to do."""
+    """Error for an unusable input or output folder; the message names it and the remedy."""

@@ -1,4 +1,4 @@
-"""A trained model of segmentation in Python: arrays in; masks and probabilities out."""
+"""Segment NumPy arrays with a trained model: masks and class probabilities."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ Array = np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What a model sees in one frame.
+    """Segmentation of one frame.
 
     Attributes:
-        mask: Class ids, uint8 (H, W), at the frame's own size.
-        probabilities: Of every class, float32 (C, H, W), with a sum of 1 at each pixel; the mask is the class of the
-            largest. The network's own are coarser: each is repeated over the pixels nearest to it. Of weights with a
-            calibration their temperature is fitted, see `core.calibration`.
-        classes: Names by id, background first.
-        frame: What was predicted, uint8 RGB (H, W, 3).
-        name: Of the frame in its video or folder, such as ``frame_000012``.
-        seconds: Since the first frame; None where there is no rate.
-        likeness: Returns how unlike what the model has learnt it is; None of weights without a calibration.
+        mask: Class ids, uint8 (H, W), at the frame's size.
+        probabilities: Class probabilities, float32 (C, H, W); the mask is their argmax. They are enlarged from the
+            network's resolution by nearest neighbour. A calibrated model uses temperature scaling, see
+            `core.calibration`.
+        classes: Class names by id, background first.
+        frame: Input frame, uint8 RGB (H, W, 3).
+        name: Name of the frame in its video or folder, such as ``frame_000012``.
+        seconds: Time since the first frame; None without a frame rate.
+        likeness: Function that returns the out-of-distribution score; None for a model without calibration.
     """
 
     mask: Array
@@ -54,23 +54,23 @@ class Prediction:
 
     @property
     def warning(self) -> str:
-        """A sentence, where this frame, or the video so far, is unlike what the model has learnt; else empty.
+        """Warning if this frame, or the video so far, is unlike the training data; else empty.
 
-        Of a single frame it is computed when it is asked for, by a tenth of the work of the prediction.
+        For a single frame it is computed on access, which takes about a tenth of the prediction's time.
         """
-        found = self.likeness()
-        return found.warning if found else ""
+        likeness = self.likeness()
+        return likeness.warning if likeness else ""
 
 
 class Model:
-    """A trained model of segmentation, ready to predict.
+    """A trained segmentation model.
 
     Attributes:
-        classes: Names by id, background first.
-        size: (height, width) that frames are resized to for the network.
+        classes: Class names by id, background first.
+        size: Input size of the network, (height, width); frames are resized to it.
 
     Raises:
-        InferenceError: It has learnt something else than segmentation, or follows boxes; or there is no such precision.
+        InferenceError: The model was not trained for segmentation, or needs boxes; or the precision is unknown.
     """
 
     def __init__(
@@ -78,47 +78,49 @@ class Model:
     ) -> None:
         card = trained.task.card
         if card.kind != "segmentation":
-            raise InferenceError(f"model {path} has learnt {card.kind}, and not segmentation; use `surgfl segment`")
+            raise InferenceError(
+                f"model {path} was trained for {card.kind}, not for segmentation; use `surgfl segment`"
+            )
         if provides(trained.network, Prompted):
-            raise InferenceError(f"model {path} follows boxes of a first frame; use `surgfl segment --box`")
+            raise InferenceError(f"model {path} needs boxes in the first frame; use `surgfl segment --box`")
         self.classes, self.size = card.outputs, trained.size
         self._trained, self._task, self._precision = trained, trained.task, precision
         self._temperature = 1.0 if trained.calibration is None else trained.calibration.facts.temperature
         self._network = trained.network.to(machine.device(device)).eval()
-        self._predictor(self._network)  # refuses a precision
+        self._predictor(self._network)  # checks the precision
 
     def segment(self, frame: Array) -> Prediction:
-        """Predict one frame, uint8 RGB (H, W, 3); a model of clips takes it for a whole clip.
+        """Segment one frame, uint8 RGB (H, W, 3); a clip model treats it as a whole clip.
 
         Raises:
-            InferenceError: It is of another type, shape or range.
+            InferenceError: The frame has another type, shape or range.
         """
         check_frame(frame)
         spec = self._task.spec
         single = self._network if spec.frames == 1 else Streaming(self._network, 1, spec.padding)
         return self._predicted(
-            self._predictor(single), network_input(frame[None], *self.size), frame, partial(self._look, frame)
+            self._predictor(single), network_input(frame[None], *self.size), frame, partial(self._likeness_of, frame)
         )
 
-    def _look(self, frame: Array) -> Likeness | None:
+    def _likeness_of(self, frame: Array) -> Likeness | None:
         watch = Watch(self._trained)
         watch.add(frame)
-        return watch.found()
+        return watch.likeness()
 
     def segment_video(self, source: str | Path, *, every: int = 1) -> Iterator[Prediction]:
-        """Yield the prediction of every n-th frame, one at a time in memory.
+        """Yield the segmentation of every n-th frame, with one frame in memory.
 
         Args:
-            source: A video that FFmpeg decodes, a folder of images with its sub-folders, or one image.
+            source: A video that FFmpeg can decode, a folder of images with its sub-folders, or one image.
             every: Keep every n-th frame.
 
         Raises:
-            InferenceError: At once where it is missing or cannot be read; later, at a frame that cannot be.
+            InferenceError: Immediately if the source is missing or unreadable; while iterating, if a frame is.
         """
         height, width = self.size
         stream = FrameStream(source, height=height, width=width, every=every)
-        for one in stream.inventory.left_out if stream.inventory else ():
-            logger.warning("left out: %s", one)
+        for entry in stream.inventory.left_out if stream.inventory else ():
+            logger.warning("left out: %s", entry)
         predictor = self._predictor(shown_frames(self._network, self._task, stream))
         return self._stream(predictor, stream)
 
@@ -127,10 +129,10 @@ class Model:
         for item in stream:
             shot = item["shot"]
             watch.add(shot.image)
-            found = watch.found()
+            likeness = watch.likeness()
             seconds = None if shot.seconds is None else float(shot.seconds)
             yield self._predicted(
-                predictor, item["image"], shot.image, partial(_same, found), shot.path, seconds, shot.sequence
+                predictor, item["image"], shot.image, partial(_same, likeness), shot.path, seconds, shot.sequence
             )
 
     def _predictor(self, network: nn.Module) -> Predictor:
@@ -151,32 +153,33 @@ class Model:
         return Prediction(mask, _enlarged(shares, frame.shape[:2]), self.classes, frame, name, seconds, likeness)
 
 
-def _same(found: Likeness | None) -> Likeness | None:
-    return found
+def _same(likeness: Likeness | None) -> Likeness | None:
+    return likeness
 
 
 def check_frame(frame: object) -> None:
-    """Refuse what is no uint8 RGB frame (H, W, 3), by an InferenceError that says how to make it one."""
-    due = "a frame is a numpy array of uint8, RGB, of the shape (H, W, 3)"
+    """Raise InferenceError unless the frame is uint8 RGB (H, W, 3); the message explains the conversion."""
+    expected = "frames are NumPy arrays of type uint8, RGB, with shape (H, W, 3)"
     if not isinstance(frame, np.ndarray):
-        raise InferenceError(f"the frame is a {type(frame).__name__}; {due}: convert it with numpy.asarray")
+        raise InferenceError(f"the frame is a {type(frame).__name__}; {expected}: convert it with numpy.asarray")
     if frame.ndim == 4:
-        raise InferenceError(f"the frame has the shape {frame.shape}; {due}: give the frames of a batch one by one")
+        raise InferenceError(f"the frame has the shape {frame.shape}; {expected}: pass the frames one by one")
     if frame.ndim == 2 or (frame.ndim == 3 and frame.shape[-1] == 1):
-        raise InferenceError(f"the frame has the shape {frame.shape}; {due}: repeat a grey one three times")
+        raise InferenceError(f"the frame has the shape {frame.shape}; {expected}: repeat the grey channel three times")
     if frame.ndim != 3 or frame.shape[-1] != 3 or not frame.size:
-        other = "leave out alpha by frame[..., :3]" if frame.shape[-1:] == (4,) else "move the channels to the end"
-        raise InferenceError(f"the frame has the shape {frame.shape}; {due}: {other}")
+        other = "remove alpha with frame[..., :3]" if frame.shape[-1:] == (4,) else "move the channels to the end"
+        raise InferenceError(f"the frame has the shape {frame.shape}; {expected}: {other}")
     if frame.dtype != np.uint8:
         low, high = frame.min(), frame.max()
         scaled = "(255 * frame).round()" if 0 <= low and high <= 1 else "frame after scaling it to 0 to 255"
         raise InferenceError(
-            f"the frame is of {frame.dtype}, from {low:g} to {high:g}; {due}: convert {scaled} with astype('uint8')"
+            f"the frame has type {frame.dtype} and values from {low:g} to {high:g}; {expected}: "
+            f"convert {scaled} with astype('uint8')"
         )
 
 
 def _enlarged(shares: Array, size: tuple[int, int]) -> Array:
-    """Repeat shares (C, h, w) over the nearest pixels of another (height, width), as masks are enlarged."""
+    """Enlarge probabilities (C, h, w) to (height, width) by nearest neighbour."""
     if shares.shape[1:] == tuple(size):
         return shares
     height, width = size

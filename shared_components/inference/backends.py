@@ -1,4 +1,4 @@
-"""Who computes a network's outputs: PyTorch, OpenVINO or ONNX Runtime."""
+"""Inference backends: PyTorch, OpenVINO and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ logger = logging.getLogger(__name__)
 PACKAGES = {"torch": ("torch",), "openvino": ("openvino",), "onnx": ("onnxruntime", "onnxscript")}
 BACKENDS = ("auto", *PACKAGES)
 WORTH = 100
-"""Frames from which on `auto` takes OpenVINO: it begins some 3 s of processor time later than PyTorch, and its frames
-at 192x256 take 30 ms less."""
+"""Minimum number of frames for which `auto` uses OpenVINO: it needs some 3 s of processor time more than PyTorch to
+start, and 30 ms less per frame at 192x256."""
 Run = Callable[[Tensor], Tensor]
 
 
 def on_backend(
     network: nn.Module, stream: FrameStream, *, backend: str, precision: str, where: torch.device
 ) -> tuple[nn.Module, str]:
-    """Return a network as a backend runs it on a stream's frames, and the backend's name.
+    """Return the network compiled for a backend, and the backend's name.
 
     Args:
-        network: One of `shown_frames`, in evaluation, on the processor.
-        stream: Its frames have the size that is compiled.
-        backend: One of `BACKENDS`. `auto`: OpenVINO where it is installed and the frames are `WORTH` it, else PyTorch.
-            ONNX Runtime is slower than OpenVINO, and the export takes longer than many a video.
-        precision: `float32`, or `bf16`, which OpenVINO uses on processors that have it.
-        where: An accelerator is PyTorch's.
+        network: Network returned by `shown_frames`, in evaluation mode, on the CPU.
+        stream: Frames whose size is compiled.
+        backend: One of `BACKENDS`. `auto` is OpenVINO if it is installed and there are at least `WORTH` frames, else
+            PyTorch. ONNX Runtime is slower than OpenVINO and has a long export.
+        precision: `float32`, or `bf16`, which OpenVINO uses on processors that support it.
+        where: Device; only PyTorch uses accelerators.
 
     Raises:
-        InferenceError: The backend is not installed, or cannot run this network so.
+        InferenceError: The backend is not installed, or cannot run this network.
     """
     why_not = _why_torch(network, where)
     if backend == "torch" or (backend == "auto" and (why_not or not _is_worth_it(stream))):
         return network.to(where), "torch"
     if why_not:
-        raise InferenceError(f"backend {backend} {why_not}; take torch, or auto")
+        raise InferenceError(f"backend {backend} {why_not}; use torch or auto")
     if missing := [name for name in PACKAGES[backend if backend != "auto" else "openvino"] if find_spec(name) is None]:
         raise InferenceError(f"backend {backend} needs {missing[0]}, which is not installed: pip install {missing[0]}")
     try:
@@ -59,13 +59,13 @@ def on_backend(
     except (RuntimeError, OnnxError) as error:
         reason = f"cannot run {type(network).__name__} ({str(error).strip().splitlines()[0]})"
         if backend != "auto":
-            raise InferenceError(f"backend {backend} {reason}; take torch") from error
-        logger.warning("OpenVINO %s; PyTorch does", reason)
+            raise InferenceError(f"backend {backend} {reason}; use torch") from error
+        logger.warning("OpenVINO %s; PyTorch is used instead", reason)
         return network.to(where), "torch"
 
 
 class Compiled(nn.Module):
-    """A network that another library runs, on images (1, 3, H, W) in float32; several threads may call it."""
+    """A network that another library runs on float32 images (1, 3, H, W); it is thread-safe."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()
@@ -77,8 +77,8 @@ class Compiled(nn.Module):
 
 def _why_torch(network: nn.Module, where: torch.device) -> str:
     if isinstance(network, Streaming):
-        return f"runs one frame at a time, and {type(network.network).__name__} remembers those before"
-    return f"runs on the processor, and there is {where}" if where.type != "cpu" else ""
+        return f"runs single frames, but {type(network.network).__name__} needs a memory of earlier frames"
+    return f"runs on the CPU, but the device is {where}" if where.type != "cpu" else ""
 
 
 def _is_worth_it(stream: FrameStream) -> bool:
@@ -86,17 +86,17 @@ def _is_worth_it(stream: FrameStream) -> bool:
 
 
 def _openvino(network: nn.Module, stream: FrameStream, precision: str) -> Run:
-    sys.modules.setdefault("openvino_telemetry", cast(Any, None))  # else the import alone reports to Intel
+    sys.modules.setdefault("openvino_telemetry", cast(Any, None))  # the import sends telemetry otherwise
     import openvino
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
 
     example = torch.zeros(1, 3, stream.height, stream.width)
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # checks of sizes are constants of a trace; and its own deprecation
+        warnings.simplefilter("ignore")  # size checks become constants in a trace; tracing is deprecated
         traced = torch.jit.freeze(torch.jit.trace(network.eval(), example, check_trace=False))
     front_end = FrontEndManager().load_by_framework("pytorch")
-    decoder = TorchScriptPythonDecoder(traced)  # lives until `convert` is done
+    decoder = TorchScriptPythonDecoder(traced)  # must outlive `convert`
     model = front_end.convert(front_end.load(decoder))
     model.reshape(list(example.shape))
     threads = torch.get_num_threads()
@@ -107,7 +107,7 @@ def _openvino(network: nn.Module, stream: FrameStream, precision: str) -> Run:
     compiled = openvino.Core().compile_model(model, "CPU", settings)
 
     class Request(threading.local):
-        """A request serves one thread at a time; each thread that asks has its own."""
+        """Inference request of one thread."""
 
         def __init__(self) -> None:
             self.infer = compiled.create_infer_request().infer
@@ -120,9 +120,9 @@ def _onnx(network: nn.Module, stream: FrameStream, precision: str) -> Run:
     import onnxruntime
 
     if precision != "float32":
-        raise InferenceError(f"backend onnx computes in float32, and precision is {precision}; take openvino or torch")
+        raise InferenceError(f"backend onnx computes in float32, but precision is {precision}; use openvino or torch")
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # several threads run the one session
+    options.intra_op_num_threads = 1  # several threads share the session
     with tempfile.TemporaryDirectory(prefix="surgfl-") as folder:
         file = Path(folder) / "network.onnx"
         export_onnx(network, file, sizes=[(stream.height, stream.width)], free=False)

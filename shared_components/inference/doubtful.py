@@ -1,7 +1,7 @@
-"""Find stretches of a video with masks in doubt: the mirrored frame gives a different mask.
+"""Find intervals of a video with doubtful masks, by comparison with the mask of the mirrored frame.
 
-A network that knows an instrument finds it in the mirrored frame as well. A network that takes tissue for an instrument
-often does so in only one of both frames. This needs no calibration and no threshold of the network's certainty.
+A network finds a familiar instrument in the mirrored frame as well. If it mistakes tissue for an instrument, it often
+does so in only one of the two frames. This needs no calibration and no confidence threshold.
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ from shared_components.inference.visible import Stretch, Stretches, clock
 
 PART = "doubtful masks"
 LIMIT = 0.04
-"""Share of the picture that may change between background and foreground, measured in docs/results/pvt_fpn.md."""
+"""Maximum share of pixels that change between background and foreground, measured in docs/results/pvt_fpn.md."""
 FEWEST = 2
-"""Number of doubtful frames in a row that are a stretch; one frame is enough if fewer than `FEW` were looked at."""
+"""Minimum number of consecutive doubtful frames; one frame is enough if fewer than `FEW` frames were checked."""
 FEW = 4
-_NAMED = 5  # stretches in the output of a command
+_MOST_LINES = 5  # maximum number of intervals in a command's output
 
 
 class DoubtWatch:
-    """Looks at one frame a second, as `unlike.Watch` does, and compares its mask with the mask of the mirrored frame.
+    """Compares the mask of one frame per second with the mask of the mirrored frame.
 
-    Only models of segmentation that predict single frames are looked at.
+    Only segmentation models of single frames are checked.
 
     Args:
-        model: Its own network predicts the mirrored frame, whatever backend predicts the others.
+        model: Trained model, whose PyTorch network predicts the mirrored frames.
         size: (height, width) of the network's input.
-        rate: Frames per second; None: every frame is looked at.
+        rate: Frames per second; None: every frame is checked.
     """
 
     def __init__(self, model: Trained, size: tuple[int, int], rate: Fraction | None = None) -> None:
         card, spec = model.task.card, model.task.spec
         self._model, self._size = model, size
-        self._able = card.kind == "segmentation" and spec.frames == 1 and model.task.prompting is None
+        self._supported = card.kind == "segmentation" and spec.frames == 1 and model.task.prompting is None
         self._step = 1 if rate is None else max(1, round(rate))
         self._stretches = Stretches(None if rate is None else self._step / rate)
-        self._count = self._looked = 0
+        self._count = self._checked = 0
 
     def add(self, shot: Shot, mask: np.ndarray) -> None:
-        """Take the next frame and its mask of class ids, uint8 (H, W); look at one a second."""
-        due, self._count = self._count % self._step == 0, self._count + 1
-        if self._able and due:
+        """Add the next frame and its mask of class ids, uint8 (H, W)."""
+        is_sampled, self._count = self._count % self._step == 0, self._count + 1
+        if self._supported and is_sampled:
             share = self.changed(shot.image, mask)
-            self._looked += 1
+            self._checked += 1
             self._stretches.add(shot, {PART: 100 * share if share > LIMIT else 0.0})
 
-    def found(self) -> list[Stretch]:
-        """Return the stretches so far, in order."""
-        fewest = 1 if self._looked < FEW else FEWEST
+    def intervals(self) -> list[Stretch]:
+        """Return the doubtful intervals so far, in order."""
+        fewest = 1 if self._checked < FEW else FEWEST
         return [stretch for stretch in self._stretches.all() if stretch.frames >= fewest]
 
     def changed(self, image: np.ndarray, mask: np.ndarray) -> float:
-        """Return the share of the picture that is foreground in only one of both masks."""
+        """Return the share of pixels that are foreground in only one of the two masks."""
         height, width = self._size
         mirrored = network_input(np.ascontiguousarray(image[:, ::-1])[None], height, width)
         network = self._model.network
@@ -73,11 +73,11 @@ class DoubtWatch:
 
 
 def warnings(stretches: Sequence[Stretch]) -> Iterator[str]:
-    """Yield a line for each of the first stretches, and how many more there are."""
-    for stretch in stretches[:_NAMED]:
+    """Yield a line for each of the first intervals, and the number of further intervals."""
+    for stretch in stretches[:_MOST_LINES]:
         frames = stretch.first if stretch.first == stretch.last else f"{stretch.first} to {stretch.last}"
         if stretch.begin is not None and stretch.end is not None:
             frames = f"{clock(stretch.begin)} to {clock(stretch.end)}, {frames}"
-        yield f"Masks in doubt ({frames}): mirrored frames have others in up to {stretch.largest:.0f} % of the picture."
-    if len(stretches) > _NAMED:
-        yield f"More stretches with masks in doubt: {len(stretches) - _NAMED}, see intervals.csv."
+        yield f"Doubtful masks ({frames}): mirrored frames differ in up to {stretch.largest:.0f} % of the pixels."
+    if len(stretches) > _MOST_LINES:
+        yield f"Further intervals with doubtful masks: {len(stretches) - _MOST_LINES}, see intervals.csv."

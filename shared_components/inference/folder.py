@@ -1,4 +1,4 @@
-"""A folder of results that appear together once all are complete, and never replace foreign files."""
+"""Output folder whose files appear together when all are complete, and which never replaces other files."""
 
 from __future__ import annotations
 
@@ -15,81 +15,83 @@ from shared_components.common.atomic import flush, not_written, write_json
 from shared_components.inference import InferenceError
 
 RECORD = "prediction.json"
-"""Records what made the results, and their files."""
+"""Name of the record, which lists the results' origin and files."""
 _ASIDE = ".earlier"
-_PART = ".surgfl-"  # begins the name of the folder in which the files are made; the process's id ends it
+_PART = ".surgfl-"  # prefix of the temporary folder's name; the process id follows
 
 
 class ResultFolder:
-    """Files that are made in a hidden subfolder, so that a killed process leaves no half result.
+    """Writes files to a hidden subfolder first, so that a killed process leaves no partial result.
 
-    A subfolder, since the folder may be a mounted disk. An earlier result, whose record is `earlier`, is replaced when
-    the new one is complete. An InferenceError names a folder that is a file or has a foreign record. `record` is the
-    name of the record's file.
+    It is a subfolder because the folder may be a mounted disk. An earlier result, whose record is `earlier`, is
+    replaced when the new result is complete. `record` is the file name of the record. Raises
+    InferenceError if the folder is a file or contains an unknown record.
     """
 
     def __init__(self, folder: str | Path, record: str = RECORD) -> None:
         self.path, self._record = Path(folder), record
         self.part = self.path / f"{_PART}{os.getpid()}"
-        self._made: list[Path] = []  # folders that were not there
+        self._made: list[Path] = []  # folders created by this run
         if self.path.exists() and not self.path.is_dir():
             raise InferenceError(f"{folder} is a file; give a folder for the results")
         self.earlier = _earlier_record(self.path / record)
         self._earlier: list[str] = self.earlier["files"]
 
     def refuse_foreign(self, names: Iterable[str] | None = None) -> None:
-        """Refuse to replace files and folders of these names that are not of an earlier result; InferenceError.
+        """Raise InferenceError if the folder contains files with these names that are not part of an earlier result.
 
-        None: refuse whatever is there and not hidden.
+        None stands for all files that are not hidden.
         """
         if not self.path.exists():
             return
         there = {path.name for path in self.path.iterdir() if not path.name.startswith(".")}
         foreign = there - {self._record, *self._earlier}
-        if found := sorted(foreign if names is None else foreign & set(names)):
+        if others := sorted(foreign if names is None else foreign & set(names)):
             raise InferenceError(
-                f"folder {self.path} holds {found[0]!r}, which is not of an earlier result; give another folder, or "
-                "move it away"
+                f"folder {self.path} contains {others[0]!r}, which is not part of an earlier result; give another "
+                "folder, or move it away"
             )
 
     def refuse_another(self, **facts: Any) -> None:
-        """Refuse to replace an earlier result whose record has other facts; InferenceError."""
+        """Raise InferenceError if the record of an earlier result has other values for these keys."""
         for key, value in facts.items():
             if self.earlier.get(key, value) != value:
                 raise InferenceError(
-                    f"folder {self.path} holds the result of {key} {self.earlier[key]}, and not of {value}; give "
+                    f"folder {self.path} contains the result of {key} {self.earlier[key]}, not of {value}; give "
                     "another folder, or move it away"
                 )
 
     def begin(self) -> None:
-        """Create the hidden folder, and remove those of killed processes."""
+        """Create the hidden folder, and remove the hidden folders of killed processes."""
         self._made = [path for path in (self.path, *self.path.parents) if not path.exists()]
         for left in self.path.glob(f"{_PART}*"):
             if left == self.part or not _is_alive(left.name.removeprefix(_PART)):
-                for path in (left / _ASIDE).glob("*"):  # it was killed while it replaced an earlier result
+                for path in (left / _ASIDE).glob("*"):  # killed while replacing an earlier result
                     if not (self.path / path.name).exists():
                         path.rename(self.path / path.name)
                 shutil.rmtree(left)
         self.part.mkdir(parents=True)
 
     def appear(self, facts: Mapping[str, Any]) -> None:
-        """Move the files to their names, and record them; an error undoes it.
+        """Move the files to their final names and write the record; an error undoes both.
 
-        The record is written first as well, so that after a kill half-way our files are known.
+        A preliminary record is written first, so that the files are known if the process is killed.
 
         Raises:
-            NotWritten: The disk refuses a file; the sentence names it.
+            NotWritten: A file cannot be written; the message names it.
         """
         for path in self.part.rglob("*"):
             try:
-                flush(path)  # tables and videos, which grow frame by frame; a full disk may say so only now
+                flush(path)  # a full disk may be reported only now
             except OSError as error:
                 raise not_written(path, error) from error
         made = sorted(path.name for path in self.part.iterdir())
         record, aside = self.path / self._record, self.part / _ASIDE
         for name in made:
             if (self.path / name).exists() and name not in self._earlier:
-                raise InferenceError(f"{self.path / name} has come meanwhile, of another program; give another folder")
+                raise InferenceError(
+                    f"{self.path / name} was created by another program meanwhile; give another folder"
+                )
         aside.mkdir()
         if record.exists():
             shutil.copy2(record, aside)
@@ -107,7 +109,7 @@ class ResultFolder:
         shutil.rmtree(self.part)
 
     def _put_back(self, made: Iterable[str]) -> None:
-        """Undo `appear`, without writing to a disk that may be full."""
+        """Undo `appear` without writing data, since the disk may be full."""
         for name in made:
             if not (self.part / name).exists():
                 (self.path / name).rename(self.part / name)
@@ -116,7 +118,7 @@ class ResultFolder:
             path.rename(self.path / path.name)
 
     def abandon(self) -> None:
-        """Remove the new files; an earlier result stays."""
+        """Remove the new files; keep an earlier result."""
         shutil.rmtree(self.part, ignore_errors=True)
         for folder in self._made:
             if folder.is_dir() and not any(folder.iterdir()):
@@ -132,7 +134,7 @@ def _earlier_record(record: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         names = None
     if not isinstance(names, list) or not all(isinstance(name, str) and Path(name).name == name for name in names):
-        raise InferenceError(f"{record} is not of a result of ours; give another folder, or move it away")
+        raise InferenceError(f"{record} is not the record of a prediction; give another folder, or move it away")
     return facts
 
 

@@ -1,4 +1,4 @@
-"""Frames of a folder with its sub-folders, of an image, of a video or of a live stream, read one at a time."""
+"""Read frames, one at a time, from a folder with sub-folders, an image, a video or a live stream."""
 
 from __future__ import annotations
 
@@ -24,47 +24,47 @@ from shared_components.inference.live import LiveVideo, is_live
 from shared_components.inference.video import Video, frames_of, look_at
 
 MOST_PIXELS = 1 << 24
-"""Of the network's input: 4096x4096, twice those of a 4K video."""
-_CLOCK = 100_000  # the largest denominator of a rate
+"""Maximum number of pixels of the network's input: 4096x4096, about twice a 4K frame."""
+_CLOCK = 100_000  # maximum denominator of a frame rate
 
 
 @dataclass(frozen=True)
 class Shot:
     """One frame to predict."""
 
-    name: str  # of its result files, such as `frame_000012`
+    name: str  # name of the result files, such as `frame_000012`
     image: np.ndarray  # uint8 RGB (H, W, 3)
-    sequence: str = ""  # its sub-folder, such as `day-1/left`; empty for a video, an image and the input folder itself
-    seconds: Fraction | None = None  # since the first frame of its sequence; None where the rate is unknown
+    sequence: str = ""  # sub-folder, such as `day-1/left`; empty for a video, an image and the input folder itself
+    seconds: Fraction | None = None  # time since the first frame of the sequence; None if the rate is unknown
 
     @property
     def path(self) -> str:
-        """Its name below the input: `day-1/left/frame12`."""
+        """Path relative to the input, such as `day-1/left/frame12`."""
         return f"{self.sequence}/{self.name}" if self.sequence else self.name
 
 
 class FrameStream:
     """Frames of a folder of images, an image file, a video file or a live stream, in order.
 
-    Every sub-folder is a sequence of its own. Hidden files (`.name`) are skipped.
+    Each sub-folder is a sequence. Hidden files (`.name`) are skipped.
 
     Args:
-        source: A folder, one image, or a video that FFmpeg can decode; as a text also a camera's number or a URL, whose
-            frames are given once, see `LiveVideo`.
-        height: Of the network's input; likewise `width`.
+        source: A folder, one image, or a video that FFmpeg can decode; as a string also a camera number or a URL, whose
+            frames can be iterated once, see `LiveVideo`.
+        height: Height of the network's input in pixels; likewise `width`.
         every: Keep every n-th frame of a sequence.
         video_rate: Frames per second of a folder's images.
 
     Attributes:
-        source: Its path, or the name of a live stream.
-        rate: Frames per second of the kept frames; None where unknown.
-        total: Number of frames; of a video as its container announces it, None where it does not.
-        aspect: Width of a pixel over its height.
-        inventory: Files of a folder that are used, and files left out, such as masks; None for other sources.
+        source: Path, or the name of a live stream.
+        rate: Frames per second of the kept frames; None if unknown.
+        total: Number of kept frames, for a video from its header; None if unknown.
+        aspect: Pixel aspect ratio, width over height.
+        inventory: Used and skipped files of a folder; None for other sources.
 
     Raises:
-        InferenceError: The source is not given or missing, there are no images, the video cannot be read, or a number
-            is wrong; and while iterating, an image cannot be read, or a video changes its size.
+        InferenceError: The source is missing, has no images or cannot be read, or an argument is invalid; while
+            iterating, an image cannot be read, or a video changes its size.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class FrameStream:
             raise InferenceError("input: not given; add --input with a folder of frames or a video file")
         if not 1 <= height * width <= MOST_PIXELS:
             raise InferenceError(
-                f"the network's input is to be {height}x{width}; give a size of at most {MOST_PIXELS:,} pixels"
+                f"the network's input size is {height}x{width}; give a size of at most {MOST_PIXELS:,} pixels"
             )
         self.height, self.width = height, width
         try:
@@ -104,31 +104,29 @@ class FrameStream:
         self.total: int | None = sum(-(-len(paths) // every) for paths in self._sequences.values())
         if self._video is not None:
             if rate is not None:
-                raise InferenceError(
-                    f"a video rate was given, and {self.source} is a video, which has its own; leave --video-rate out"
-                )
+                raise InferenceError(f"{self.source} is a video and has its own frame rate; remove --video-rate")
             rate, self.aspect = self._video.rate, self._video.aspect
             self.total = None if self._video.total is None else -(-self._video.total // self.every)
         self.rate = None if rate is None else rate / self.every
 
     @property
     def stem(self) -> str:
-        """Of its results' names."""
+        """Name of the results."""
         return self.live.stem if self.live else Path(self.source).resolve().stem
 
     @property
     def live(self) -> LiveVideo | None:
-        """The live stream, if it is one."""
+        """The live stream, or None for other sources."""
         return self._video if isinstance(self._video, LiveVideo) else None
 
     @property
     def is_video(self) -> bool:
-        """Whether the source is a video."""
+        """Whether the source is a video or a live stream."""
         return self._video is not None
 
     @property
     def sequences(self) -> int:
-        """Number of folders that hold images; 1 of a video."""
+        """Number of folders with images; 1 for a video."""
         return max(1, len(self._sequences))
 
     def first(self) -> Shot:
@@ -145,7 +143,7 @@ class FrameStream:
         return Shot(f"frame_{number:06d}", image, seconds=seconds)
 
     def shots(self) -> Iterator[Shot]:
-        """Yield the frames at their own size."""
+        """Yield the frames at their original size."""
         if isinstance(self._video, LiveVideo):
             yield from starmap(self._shot, self._video.frames())
         elif self._video is not None:
@@ -156,31 +154,31 @@ class FrameStream:
 
 
 class InputFolder:
-    """The frames and videos below a folder; masks that lie beside them are left out.
+    """Images and videos below a folder, without masks.
 
     Raises:
-        InferenceError: Git LFS has left pointers in the place of files.
+        InferenceError: Files are Git LFS pointers instead of data.
     """
 
     def __init__(self, folder: Path) -> None:
         try:
-            found = scan(folder)
+            files = scan(folder)
         except DataError as error:
             raise InferenceError(str(error)) from None
-        masks = masks_beside(found)
-        self._kinds = {path: "masks" if path in masks else kind for path, kind in found.kinds().items()}
+        masks = masks_beside(files)
+        self._kinds = {path: "masks" if path in masks else kind for path, kind in files.kinds().items()}
         self._kinds |= {
-            path: "images" for path in found.kinds() if found.kinds()[path] == "masks" and path not in masks
+            path: "images" for path in files.kinds() if files.kinds()[path] == "masks" and path not in masks
         }
         self.folder = folder
         self.masks = {folder / path for path in masks}
 
     def paths(self, kind: str) -> list[Path]:
-        """Return the files of a kind: `images` or `video files`."""
+        """Return the files of a kind, `images` or `video files`."""
         return sorted(self.folder / path for path, one in self._kinds.items() if one == kind)
 
     def inventory(self, used: str) -> Inventory:
-        """Return the inventory if the files of this kind are used."""
+        """Return the inventory of a run that uses the files of this kind."""
         taken = {path for path, kind in self._kinds.items() if kind == used}
         return Inventory({used: len(taken)}, left_out_files(self._kinds, taken, lambda path: _why(self._kinds[path])))
 
@@ -190,10 +188,12 @@ def _why(kind: str) -> str:
 
 
 def videos_in(folder: Path, data: InputFolder | None = None) -> dict[str, Path]:
-    """Return the videos of a folder and its sub-folders by the names of their results, in natural order.
+    """Return the videos of a folder and its sub-folders by result name, in natural order.
 
-    None of a file, or of a folder with images. InferenceError: two would have results of one name, or there are both
-    images and videos.
+    The result is empty for a file and for a folder of images.
+
+    Raises:
+        InferenceError: Two videos have the same result name, or the folder contains both images and videos.
     """
     if not folder.is_dir():
         return {}
@@ -201,31 +201,30 @@ def videos_in(folder: Path, data: InputFolder | None = None) -> dict[str, Path]:
     images, films = data.paths("images"), [path for path in data.paths("video files") if not is_volume(path)]
     if images and films:
         raise InferenceError(
-            f"{folder} holds {counted(len(images), 'image')}, such as {images[0]}, and "
-            f"{counted(len(films), 'video')}, such as {films[0]}; "
-            "name the folder of the images or one of the videos, or move one kind away"
+            f"{folder} contains {counted(len(images), 'image')}, such as {images[0]}, and "
+            f"{counted(len(films), 'video')}, such as {films[0]}; give the folder of the images or one of the videos"
         )
     videos: dict[str, Path] = {}
     for path in films:
         name = path.relative_to(folder).with_suffix("").as_posix()
         if name in videos:
             raise InferenceError(
-                f"{videos[name]} and {path} differ in their ending alone, and their results would have one name; "
+                f"{videos[name]} and {path} differ only in their extension and would have the same result name; "
                 "rename one"
             )
         videos[name] = path
     for name in videos:
         if inside := next((other for other in videos if other.startswith(f"{name}/")), None):
             raise InferenceError(
-                f"the results of {videos[inside]} would lie among those of {videos[name]}; rename one of them"
+                f"the results of {videos[inside]} would lie among the results of {videos[name]}; rename one of them"
             )
     return {name: videos[name] for name in sorted(videos, key=_natural)}
 
 
 def _sequences(source: Path, data: InputFolder | None) -> dict[str, list[Path]]:
-    """Return the images by sub-folder, both in natural order; none for a file that is no image."""
+    """Return the images by sub-folder, both in natural order; empty for a file that is not an image."""
     if not source.exists():
-        raise InferenceError(f"input {source} does not exist; name a folder of frames or a video file")
+        raise InferenceError(f"input {source} does not exist; give a folder of frames or a video file")
     if data is None:
         return {"": [source]} if source.suffix.lower() in IMAGES else {}
     images: dict[Path, list[Path]] = {}
@@ -237,21 +236,20 @@ def _sequences(source: Path, data: InputFolder | None) -> dict[str, list[Path]]:
     return {name: _images(relative[name], images[relative[name]]) for name in sorted(relative, key=_natural)}
 
 
-def _images(folder: Path, found: Sequence[Path]) -> list[Path]:
-    if len({path.stem for path in found}) < len(found):
+def _images(folder: Path, paths: Sequence[Path]) -> list[Path]:
+    if len({path.stem for path in paths}) < len(paths):
         raise InferenceError(
-            f"input folder {folder} has images that differ in their ending alone, whose masks would overwrite "
+            f"input folder {folder} has images that differ only in their extension, so their masks would overwrite "
             "each other; keep one of each"
         )
-    return sorted(found, key=lambda path: natural_order(path.name))
+    return sorted(paths, key=lambda path: natural_order(path.name))
 
 
 def _no_images(source: Path, data: InputFolder) -> str:
     if videos := data.paths("video files"):
-        return f"input folder {source} has videos and no images; name one of the videos, such as {min(videos)}"
+        return f"input folder {source} has videos but no images; give one of the videos, such as {min(videos)}"
     return (
-        f"input folder {source} has no images ({', '.join(IMAGES)}), nor have its sub-folders; name the folder that "
-        "holds the frames"
+        f"input folder {source} and its sub-folders have no images ({', '.join(IMAGES)}); give the folder of the frames"
     )
 
 
@@ -260,7 +258,7 @@ def _natural(folder: str) -> list[tuple[tuple[str, int], ...]]:
 
 
 def _rate(given: float | str | None) -> Fraction | None:
-    """Read `25`, `29.97` or `30000/1001`."""
+    """Parse a frame rate, such as `25`, `29.97` or `30000/1001`."""
     if given is None:
         return None
     try:

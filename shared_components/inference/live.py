@@ -1,4 +1,4 @@
-"""Frames of a camera or of a network stream by PyAV: read as they come, in bounded memory, until they end."""
+"""Read frames of a camera or a network stream with PyAV, in bounded memory."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ logger = logging.getLogger(__name__)
 
 PROTOCOLS = ("http", "https", "rtsp", "rtsps", "rtmp", "tcp", "udp")
 CAMERAS = {"linux": ("/dev/video{}", "v4l2"), "darwin": ("{}", "avfoundation")}
-"""By system: the name of a camera, and FFmpeg's format of it."""
+"""Device name and FFmpeg format of cameras, by operating system."""
 STALL = 10.0
-"""Seconds without data after which a stream is given up."""
+"""Timeout in seconds for opening a stream and for each read."""
 WAITING = 8
-"""Decoded frames that wait at most; each of 1080p takes 3 MB."""
+"""Maximum number of queued frames; a 1080p frame takes 3 MB."""
 _POLL = 0.2  # seconds
-_NESTED = ",".join((*PROTOCOLS, "httpproxy", "rtp", "tls", "crypto"))  # a playlist cannot name files of this machine
+_NESTED = ",".join((*PROTOCOLS, "httpproxy", "rtp", "tls", "crypto"))  # no local files
 
 
 def is_live(source: str | Path) -> bool:
-    """Return whether a source is a camera's number or a URL; a file or folder that has such a name is none."""
+    """Return whether a source is a camera number or a URL; an existing path with such a name is not."""
     return isinstance(source, str) and ("://" in source or (source.isdecimal() and not Path(source).exists()))
 
 
 class LiveVideo:
-    """A camera or a stream that was opened, and a thread that reads it.
+    """An open camera or network stream, read by a thread.
 
-    Where frames come faster than they are taken, those that wait longest are dropped; of a recording, whose length its
-    server tells, none is: it is read more slowly. Frames are given once.
+    If frames arrive faster than they are taken, the oldest queued frames are dropped. A recording with a known length
+    is read more slowly instead. Frames can be iterated once.
 
     Attributes:
         name: `camera 0`, or the URL without user, password and query.
-        stem: Of its results' names, with the time of the opening.
-        rate: Frames per second as `video.rate_of` finds them.
-        aspect: Width of a pixel over its height.
-        count: Frames that came, of which one in `every` is given.
-        dropped: Of those to be given.
-        total: None: nobody knows how many will come.
-        problem: Why it broke off; empty where it ended or was stopped.
+        stem: Name of the results, with the start time.
+        rate: Frames per second, see `video.rate_of`.
+        aspect: Pixel aspect ratio, width over height.
+        count: Number of frames received; every `every`-th frame is yielded.
+        dropped: Number of frames dropped.
+        total: None, since the number of frames is unknown.
+        problem: Reason for a broken stream; empty if it ended or was stopped.
 
     Raises:
-        InferenceError: It cannot be opened, or gives no frame within `STALL` seconds.
+        InferenceError: The stream cannot be opened, or sends no frame within `STALL` seconds.
     """
 
     total = None
@@ -82,14 +82,14 @@ class LiveVideo:
             raise InferenceError(f"{self.name} {error.what}; {self._remedy}") from error
         self.rate = rate_of(self._stream)
         recorded = bool(self._container.duration) or self._container.size > 0
-        self._waits = True  # for the first frame to be taken
+        self._waits = True  # keep the first frame
         threading.Thread(target=self._read, args=(every,), name="stream", daemon=True).start()
         if (first := self._take()) is None:
             raise InferenceError(self.problem or f"{self.name} has no frames; {self._remedy}")
         self.first, self._waits = first, recorded
 
     def frames(self) -> Iterator[tuple[int, np.ndarray, Fraction]]:
-        """Yield frames as `video.frames_of` does; a warning says how many were dropped, or why it broke off."""
+        """Yield frames as `video.frames_of` does; log the dropped frames and the reason of a broken stream."""
         try:
             yield self.first
             while (taken := self._take()) is not None:
@@ -98,7 +98,7 @@ class LiveVideo:
             self._stopped = True
         if self.dropped:
             logger.warning(
-                "%s: %d frames were dropped, since they come faster than they are predicted; use --every, or a GPU",
+                "%s: %d frames were dropped, since prediction is slower than the stream; use --every, or a GPU",
                 self.name, self.dropped,
             )  # fmt: skip
         if self.problem:
@@ -106,7 +106,7 @@ class LiveVideo:
 
     @contextmanager
     def until_interrupted(self) -> Iterator[None]:
-        """Let the first Ctrl-C end the stream, so that results become complete, and the second interrupt."""
+        """Let the first Ctrl-C end the stream and complete the results; the second Ctrl-C interrupts."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -123,7 +123,7 @@ class LiveVideo:
             signal.signal(signal.SIGINT, before)
 
     def _take(self) -> tuple[int, np.ndarray, Fraction] | None:
-        """Wait for a frame; None: there will be no more."""
+        """Wait for the next frame; None at the end."""
         with self._changed:
             while not self._waiting and not self._ended and not self._stopped:
                 self._changed.wait(_POLL)
@@ -134,7 +134,7 @@ class LiveVideo:
         return number, upright(frame), seconds
 
     def _read(self, every: int) -> None:
-        """Decode until the end, a problem or a stop."""
+        """Decode frames until the stream ends, breaks or is stopped."""
         seconds = Fraction(0)
         broken: deque[Exception] = deque(maxlen=1)
         size = None
@@ -143,7 +143,7 @@ class LiveVideo:
                 if self._stopped:
                     break
                 if size not in (None, (frame.width, frame.height)):
-                    self.problem = f"{self.name} changed its size after {counted(number, 'frame')}; begin again"
+                    self.problem = f"{self.name} changed its frame size after {counted(number, 'frame')}; start again"
                     break
                 if size is None:
                     self.aspect = shown_aspect(self._stream, frame)
@@ -161,20 +161,20 @@ class LiveVideo:
 
     def _decoded(self, broken: deque[Exception]) -> Iterator[av.VideoFrame]:
         yield from decoded(self._container, self._stream, broken)
-        if broken:  # else the decoder has given all that it had
+        if broken:  # the decoder may still contain frames
             with suppress(av.error.FFmpegError):
                 yield from self._stream.codec_context.decode(None)
 
     def _why(self, broken: deque[Exception], seconds: Fraction) -> str:
-        """Return why a container gave no more; empty at its end. Damaged packets are none of these errors."""
+        """Return why the stream broke; empty at its regular end, also after damaged packets."""
         error = broken[-1] if broken else None
         if isinstance(error, av.error.ExitError):
-            what = f"gave nothing for {STALL:g} s, after {counted(self.count, 'frame')} ({float(seconds):.1f} s)"
+            what = f"sent no data for {STALL:g} s, after {counted(self.count, 'frame')} ({float(seconds):.1f} s)"
         elif isinstance(error, OSError):
             what = f"broke off after {counted(self.count, 'frame')} ({float(seconds):.1f} s)"
         else:
             return ""
-        return f"{self.name} {what}; {self._remedy}, and begin again"
+        return f"{self.name} {what}; {self._remedy}, and start again"
 
     def _offer(self, item: tuple[int, av.VideoFrame, Fraction]) -> None:
         with self._changed:
@@ -188,7 +188,7 @@ class LiveVideo:
 
 
 def _opened(source: str) -> Any:
-    timeout = (STALL, STALL)  # of opening, of each reading
+    timeout = (STALL, STALL)  # for opening, for each read
     if not source.isdecimal():
         options = {"protocol_whitelist": _NESTED, "rtsp_flags": "prefer_tcp"}  # few firewalls let UDP in
         return av.open(source, timeout=timeout, options=options, metadata_errors="ignore")
@@ -197,7 +197,7 @@ def _opened(source: str) -> Any:
 
 
 def _named(source: str) -> tuple[str, str]:
-    """Return a source's name for people, without what is secret in a URL, and what to do when it fails."""
+    """Return a source's display name, without secrets of a URL, and the remedy if it fails."""
     if source.isdecimal():
         if sys.platform not in CAMERAS:
             raise InferenceError(f"camera {source}: cameras are read on Linux and macOS; give the URL of its stream")
@@ -206,10 +206,10 @@ def _named(source: str) -> tuple[str, str]:
         parts = urlsplit(source)
         where = parts.netloc.rpartition("@")[2]
     except ValueError:
-        raise InferenceError("the URL of the input has no valid host; correct it") from None
+        raise InferenceError("the input URL has no valid host; correct the URL") from None
     name = f"{parts.scheme}://{where}{parts.path}"
     if parts.scheme.lower() not in PROTOCOLS:
-        raise InferenceError(f"{name} is no stream that is read here; give one of {', '.join(PROTOCOLS)}")
+        raise InferenceError(f"{name}: unknown protocol; use one of {', '.join(PROTOCOLS)}")
     return name, "check its address, and that a player shows it from this machine"
 
 

@@ -1,7 +1,7 @@
-"""The objects that a network follows through a video: boxes in its first frame, given as numbers or by a mask.
+"""Box prompts of the objects that a network tracks from a video's first frame.
 
-SurgFed's network has learnt from boxes alone. A mask of the first frame becomes the box around the pixels of each id,
-and its outline is not used; a click is not taken, since the size of a box around it would be made up.
+SurgFed's network was trained only with boxes. A mask of the first frame is converted to a box around each id; its
+outline is not used. Clicks are not supported, since a click has no box size.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from shared_components.networks.bundle_config import check_size
 from shared_components.networks.protocols import provides
 
 FORM = "left,top,width,height in pixels of the frame, such as 10,20,100,80, or shaft=10,20,100,80 with a class"
-MOST = 255  # ids of a mask
+MOST = 255  # maximum number of ids in a mask
 
 
 @dataclass(frozen=True)
 class Box:
-    """A box as a person gives it: the class's name, or none, and pixels of the frame."""
+    """A box from the command line: an optional class name, and pixels of the frame."""
 
     name: str
     left: float
@@ -46,13 +46,13 @@ class Box:
 
 @dataclass(frozen=True)
 class Objects:
-    """What is followed through a stream.
+    """The objects to track through a stream.
 
     Attributes:
-        given: The boxes as they were given, in pixels of the first frame.
-        boxes: (N, 4) in pixels of the network's input: left, top, right and bottom.
-        classes: Of the masks, background first: the model's, or `object 1`, `object 2`, ... of boxes without names.
-        ids: The class of each box.
+        given: Boxes as given by the user, in pixels of the first frame.
+        boxes: Left, top, right and bottom in pixels of the network's input, (N, 4).
+        classes: Classes of the masks, background first: the model's, or `object 1`, ... for boxes without names.
+        ids: Class id of each box.
     """
 
     given: tuple[Box, ...]
@@ -62,25 +62,26 @@ class Objects:
 
     @property
     def without_box(self) -> list[str]:
-        """Return the classes that no box names."""
+        """Return the classes without a box."""
         return [name for number, name in enumerate(self.classes) if number and number not in self.ids]
 
 
 def objects_in(
     network: nn.Module, task: Task, stream: FrameStream, *, boxes: object = None, first_mask: str | Path | None = None
 ) -> Objects | None:
-    """Return the objects to follow; None for a network that takes no boxes, and for depth, which has the whole frame.
+    """Return the objects to track; None if the network takes no boxes, and for depth, whose box is the whole frame.
 
     Args:
-        network: The model's; likewise `task`.
-        stream: What it is shown.
-        boxes: Texts of `FORM`, or one text with semicolons between them; boxes of one class become one. All of them
-            name a class, or none does.
-        first_mask: A mask of the first frame with the model's ids: a box around each.
+        network: Network of the model.
+        task: Task of the model.
+        stream: Frames to predict.
+        boxes: Boxes in the format `FORM`, as a list or separated by semicolons; boxes with the same class are
+            merged. Either all boxes name a class or none.
+        first_mask: Mask of the first frame with the model's ids; each id becomes a box.
 
     Raises:
-        InferenceError: There are boxes that the network does not take, or none that it needs, or they do not fit the
-            model or the frame; or it does not take the size of the stream.
+        InferenceError: Boxes are missing, unsupported by the network, or do not fit the model or the frame; or the
+            network does not support the stream's size.
     """
     texts = _texts(boxes)
     if not provides(network, Prompted) or task.card.kind != "segmentation":
@@ -103,34 +104,34 @@ def objects_in(
 
 
 def task_of(objects: Objects | None, task: Task) -> Task:
-    """Return the task of a run: with the classes of its objects, where there are some."""
+    """Return the task, with the classes of the objects if there are objects."""
     return task if objects is None else cast(Task, replace(cast(Any, task), classes=objects.classes))
 
 
 def recorded(objects: Objects | None) -> dict[str, Any]:
-    """Return what a record says of the objects: their boxes as they were given."""
+    """Return the entry of the record: the boxes as given by the user."""
     return {} if objects is None else {"boxes": [str(box) for box in objects.given]}
 
 
 def _takes_none(network: nn.Module, task: Task) -> str:
-    what = "its classes in each frame" if task.card.kind == "segmentation" else f"{task.card.kind} of the whole frame"
-    return f"the model takes no boxes, since {type(network).__name__} predicts {what}; leave boxes and first mask out"
+    output = "its classes in each frame" if task.card.kind == "segmentation" else f"{task.card.kind} of the whole frame"
+    return f"the model takes no boxes, since {type(network).__name__} predicts {output}; remove boxes and first mask"
 
 
 def _check_stream(network: nn.Module, stream: FrameStream, texts: Sequence[str], first_mask: str | Path | None) -> None:
     if texts and first_mask is not None:
-        raise InferenceError("there are boxes and a first mask; give one of the two")
+        raise InferenceError("both boxes and a first mask are given; give only one of them")
     if not texts and first_mask is None:
         raise InferenceError(
-            "the model follows objects from the video's first frame on, and none is named; give a box for each, "
-            f"{FORM}, or a mask of that frame"
+            "the model tracks objects from the video's first frame, but no object is given; give a box for each, "
+            f"{FORM}, or a mask of the first frame"
         )
     if len(texts) > MOST:
-        raise InferenceError(f"there are {len(texts)} boxes, and a mask has {MOST} ids; give fewer")
+        raise InferenceError(f"{len(texts)} boxes are given, but a mask has {MOST} ids; give fewer boxes")
     if stream.sequences > 1:
         raise InferenceError(
-            f"boxes are of one video's first frame, and {stream.source} has {stream.sequences} folders of images; "
-            "name one of them"
+            f"boxes belong to one video's first frame, but {stream.source} has {stream.sequences} folders of images; "
+            "give one of the folders"
         )
     _check_size(network, stream)
 
@@ -143,7 +144,7 @@ def _check_size(network: nn.Module, stream: FrameStream) -> None:
 
 
 def _texts(given: object) -> list[str]:
-    """Return a text per box of a text with semicolons, of four numbers, or of a list of such."""
+    """Return one string per box from a string with semicolons, four numbers, or a list of them."""
     if given is None:
         return []
     if isinstance(given, str):
@@ -156,7 +157,7 @@ def _texts(given: object) -> list[str]:
 
 
 def _box(text: str, width: int, height: int) -> Box:
-    """Read a box that lies in a frame of this size."""
+    """Parse a box, and check that it lies in a frame of this size."""
     name, named, numbers = text.rpartition("=")
     try:
         left, top, wide, high = (float(number) for number in numbers.split(","))
@@ -168,46 +169,45 @@ def _box(text: str, width: int, height: int) -> Box:
         raise InferenceError(f"box {text!r} is empty, {wide:g} wide and {high:g} high; give {FORM}")
     if left < 0 or top < 0 or left + wide > width or top + high > height:
         raise InferenceError(
-            f"box {text!r} reaches out of the first frame, which is {width} wide and {height} high; give {FORM}"
+            f"box {text!r} exceeds the first frame, which is {width} wide and {height} high; give {FORM}"
         )
     return Box(name.strip(), left, top, wide, high)
 
 
 def _boxes_of_mask(path: Path, classes: Sequence[str], size: tuple[int, int]) -> list[Box]:
-    """Return the box around each class's pixels in a mask of the first frame, of `size` (height, width)."""
+    """Return a box around each class in a mask of the first frame of `size` (height, width)."""
     try:
         mask = read_ids(path)
     except DataError as error:
-        remedy = error.what_to_do if path.is_file() else "name the file of a mask of the first frame"
+        remedy = error.what_to_do if path.is_file() else "give the file of a mask of the first frame"
         raise InferenceError(f"first mask {path} cannot be used ({error.what}); {remedy}") from None
     if mask.shape != size:
         raise InferenceError(
-            f"first mask {path} is {mask.shape[1]} wide and {mask.shape[0]} high, and the first frame {size[1]} and "
-            f"{size[0]}; give a mask of that frame"
+            f"first mask {path} is {mask.shape[1]}x{mask.shape[0]}, but the first frame is {size[1]}x{size[0]}; "
+            "give a mask of the first frame"
         )
     known = ", ".join(f"{number} {name}" for number, name in enumerate(classes))
     if foreign := sorted({int(one) for one in np.unique(mask)} - set(range(len(classes)))):
-        raise InferenceError(f"first mask {path} has id {foreign[0]}, and the model's are {known}; give these ids")
-    found = class_boxes(torch.from_numpy(mask)[None], len(classes))[0].tolist()  # (1, H, W) -> (1, N, 4) -> N rows
-    rows = [(name, row) for name, row in zip(classes[1:], found, strict=True) if not math.isnan(row[0])]
+        raise InferenceError(f"first mask {path} has id {foreign[0]}, but the model's ids are {known}; use these ids")
+    boxes = class_boxes(torch.from_numpy(mask)[None], len(classes))[0].tolist()  # (1, H, W) -> (1, N, 4) -> N rows
+    rows = [(name, row) for name, row in zip(classes[1:], boxes, strict=True) if not math.isnan(row[0])]
     if not rows:
-        raise InferenceError(f"first mask {path} shows no object; give one with some of the ids {known}")
+        raise InferenceError(f"first mask {path} contains no object; give a mask with some of the ids {known}")
     return [Box(name, left, top, right - left, bottom - top) for name, (left, top, right, bottom) in rows]
 
 
 def _named(given: Iterable[Box], learnt: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return the classes of the masks, and the id of each box."""
+    """Return the classes of the masks, and the class id of each box."""
     names = [box.name for box in given]
     if not any(names):
         numbers = range(1, len(names) + 1)
         return (learnt[0], *(f"object {number}" for number in numbers)), tuple(numbers)
     if not all(names):
         bare = next(str(box) for box in given if not box.name)
-        raise InferenceError(f"box {bare!r} names no class, and others do; name one in all boxes, or in none")
+        raise InferenceError(f"box {bare!r} has no class, but other boxes have; name a class in all boxes or in none")
     known = list(learnt[1:])
     if unknown := [name for name in names if name not in known]:
         raise InferenceError(
-            f"box {unknown[0]!r} is of no class that the model has learnt, which are {', '.join(known)}; name one of "
-            "them, or no class in any box"
+            f"box {unknown[0]!r} is not a class of the model; use one of {', '.join(known)}, or no class in any box"
         )
     return tuple(learnt), tuple(known.index(name) + 1 for name in names)

@@ -1,4 +1,4 @@
-"""Predict the frames of a stream and write the results; a network of clips remembers earlier frames."""
+"""Predict the frames of a stream and write the results; a clip network remembers earlier frames."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from shared_components.networks.protocols import provides
 from shared_components.networks.sam2_frames import EMPTY
 
 SLACK = 0.1
-"""Relative tolerance of a clip's interval in a stream (ours): 30000/1001 and 24 frames a second, among others, have no
-frame exactly 0.2 s ago."""
+"""Relative tolerance of a clip's frame interval (our choice): at 30000/1001 or 24 frames per second, for example, no
+frame lies exactly 0.2 s before another."""
 AHEAD = 3
-"""Frames that are read or predicted before the one that is written, besides one for every thread of the network."""
+"""Number of prefetched frames, in addition to one per prediction thread."""
 
 
 class Remembers(Protocol):
-    """A network of clips that can run on a stream."""
+    """A clip network that can run on a stream."""
 
     def begin_stream(self, stride: int, padding: str) -> Any:
-        """Return the memory before a stream's first frame, see `Streaming`."""
+        """Return the initial memory of a stream, see `Streaming`."""
         ...
 
     def remember(self, image: Tensor, memory: Any) -> tuple[Tensor, Any]:
-        """Predict the next frame, (B, 3, H, W), and return the outputs and the new memory."""
+        """Predict the next frame (B, 3, H, W), and return the outputs and the new memory."""
         ...
 
 
 class Streaming(nn.Module):
-    """A network of clips as a network of single frames that remembers the earlier ones.
+    """Runs a clip network frame by frame, with a memory of earlier frames.
 
-    From one frame of a clip to the next there are `stride` frames of the stream; `padding` replaces frames before the
-    beginning, see `clips.PADDINGS`; a network that follows `objects` is told of them in the first frame. An
-    InferenceError names a network that is not `Remembers`.
+    `stride` is the number of stream frames between two frames of a clip; `padding` replaces frames before the first,
+    see `clips.PADDINGS`. `objects` are tracked from their boxes in the first frame. Raises InferenceError unless the
+    network satisfies `Remembers`.
     """
 
     def __init__(
@@ -57,61 +57,60 @@ class Streaming(nn.Module):
         super().__init__()
         if not provides(network, Remembers):
             raise InferenceError(
-                f"{type(network).__name__} takes clips and remembers no frames: it cannot be shown a stream; give a "
-                "model of single frames"
+                f"{type(network).__name__} takes clips but has no memory for streams; use a model of single frames"
             )
         self.network, self.stride = network, stride
-        told = {} if objects is None else {"boxes": objects.boxes}
-        self._begin = partial(network.begin_stream, stride=stride, padding=padding, **told)
+        prompts = {} if objects is None else {"boxes": objects.boxes}
+        self._begin = partial(network.begin_stream, stride=stride, padding=padding, **prompts)
         self._memory = self._begin()
         self._objects = objects
-        self._found: list[bool] | None = None  # of the objects in the first frame
+        self._visible: list[bool] | None = None  # whether each object is visible in the first frame
 
     def forward(self, image: Tensor) -> Tensor:
-        """Predict the stream's next frame (1, 3, H, W); of objects as logits of their classes."""
+        """Predict the stream's next frame (1, 3, H, W); logits of objects are merged by class."""
         outputs, self._memory = self.network.remember(image, self._memory)
         if self._objects is None:
             return outputs
-        if self._found is None:
-            self._found = (outputs[0, 1:] > 0).flatten(1).any(1).tolist()
+        if self._visible is None:
+            self._visible = (outputs[0, 1:] > 0).flatten(1).any(1).tolist()
         return _by_class(outputs, self._objects)
 
     def missed(self) -> Iterator[str]:
-        """Say in a sentence each what of the objects cannot be seen: boxes that show none, and classes without one."""
+        """Yield a message for each box without a visible object, and for the classes without a box."""
         if self._objects is None:
             return
-        for box, found in zip(self._objects.given, self._found or (), strict=False):
-            if not found:
-                yield f"box {box}: nothing was found of it in the first frame, and it is predicted empty there"
+        for box, visible in zip(self._objects.given, self._visible or (), strict=False):
+            if not visible:
+                yield f"box {box}: no object was found in the first frame, so its mask is empty there"
         if names := self._objects.without_box:
-            yield f"no box in the first frame, and predicted empty: {', '.join(names)}"
+            yield f"classes without a box, whose masks are empty: {', '.join(names)}"
 
     def forget(self) -> None:
-        """Begin a new stream."""
+        """Reset the memory for a new stream."""
         self._memory = self._begin()
 
 
 def _by_class(logits: Tensor, objects: Objects) -> Tensor:
-    """(1, 1 + N, H, W) of N objects -> (1, C, H, W): of each class its objects' largest, or `EMPTY` without any."""
+    """Merge logits by class: (1, 1 + N, H, W) -> (1, C, H, W), the maximum over a class's objects; else `EMPTY`."""
     classes = torch.full_like(logits[:, :1], EMPTY).repeat(1, len(objects.classes), 1, 1)
     classes[:, 0] = logits[:, 0]
-    for number, of in enumerate(objects.ids, 1):
-        classes[:, of] = torch.maximum(classes[:, of], logits[:, number])
+    for number, c in enumerate(objects.ids, 1):
+        classes[:, c] = torch.maximum(classes[:, c], logits[:, number])
     return classes
 
 
 def shown_frames(network: nn.Module, task: Task, stream: FrameStream, objects: Objects | None = None) -> nn.Module:
-    """Return the network for a stream's frames: of clips or objects a `Streaming` one, else the network itself.
+    """Return the network for a stream: a `Streaming` network for clips or objects, else the network itself.
 
     Raises:
-        InferenceError: The stream's rate is unknown or has no frames at the interval of the learnt clips; or a network
-            of clips cannot remember, or looks at whole videos.
+        InferenceError: The stream's frame rate is unknown or does not fit the interval of the training clips; or the
+            clip network has no memory, or needs whole videos.
     """
     single = task.spec.frames == 1
     if task.spec.targets_of == "video":
         raise InferenceError(
-            f"the model looks at {task.spec.frames} frames of a whole video and gives it one answer; list videos under "
-            "'split' in a site.yaml, and use the bundle's evaluate.yaml, whose metrics.csv has a row for each"
+            f"the model predicts one label for {task.spec.frames} frames of a whole video; list the videos under "
+            "'split' in a site.yaml, and use the bundle's evaluate.yaml, whose metrics.csv has a row per video"
         )
     if single and objects is None:
         return network
@@ -120,31 +119,31 @@ def shown_frames(network: nn.Module, task: Task, stream: FrameStream, objects: O
 
 
 def missed(network: nn.Module) -> Iterator[str]:
-    """Say what of the objects of a stream that was shown cannot be seen, see `Streaming.missed`."""
+    """Yield messages about objects that were not found, see `Streaming.missed`."""
     return network.missed() if isinstance(network, Streaming) else iter(())
 
 
 def _stride(task: Task, stream: FrameStream) -> int:
     frames, interval = task.spec.frames, task.spec.interval
-    clip = f"the model looks at {frames} frames {interval:g} s apart"
+    clip = f"the model needs {frames} frames {interval:g} s apart"
     if stream.rate is None:
-        raise InferenceError(f"{clip}, and the images of {stream.source} have no rate; give it with --video-rate")
+        raise InferenceError(f"{clip}, but the images of {stream.source} have no frame rate; set --video-rate")
     stride = max(1, round(stream.rate * Fraction(interval)))
     if abs(stride / float(stream.rate) - interval) > SLACK * interval:
         lower = " or a lower --every" if stream.every > 1 else ""
         raise InferenceError(
-            f"{clip}, and {stream.source} is read at {float(stream.rate):g} frames a second, the nearest "
-            f"{stride / float(stream.rate):g} s apart; give a video of a higher rate{lower}, or another model"
+            f"{clip}, but {stream.source} is read at {float(stream.rate):g} frames per second, so the nearest interval "
+            f"is {stride / float(stream.rate):g} s; give a video with a higher frame rate{lower}, or another model"
         )
     return stride
 
 
 class Predictor:
-    """A trained network with its task, in evaluation mode from now on.
+    """Predicts frames with a trained network and its task; sets the network to evaluation mode.
 
-    A network of clips is one of `shown_frames`. `bf16` runs it under bfloat16 autocast; an unknown precision is an
-    InferenceError. `at_once` frames may be predicted by as many threads: on a processor as many as PyTorch would use
-    for one frame, which takes longer since they wait for each other; 1 where frames are remembered.
+    `at_once` frames can be predicted in parallel, one per thread. On a CPU this is faster than several threads for one
+    frame. A network with a memory predicts one frame at a time. `network` comes from `shown_frames`; `precision` is
+    `float32`, or `bf16` for bfloat16 autocast.
     """
 
     def __init__(self, network: nn.Module, task: Task, *, precision: str = "float32") -> None:
@@ -153,22 +152,22 @@ class Predictor:
         self._network, self._task = network.eval(), task
         self._mixed = precision == "bf16"
         self._sequence = ""
-        self._device = next(network.parameters(), torch.empty(0)).device  # a compiled network shows no parameters
+        self._device = next(network.parameters(), torch.empty(0)).device  # a compiled network has no parameters
         one = isinstance(network, Streaming) or self._device.type != "cpu"
         self.at_once = 1 if one else torch.get_num_threads()
 
     def __call__(self, image: Tensor, size: tuple[int, int], *, sequence: str = "") -> tuple[Tensor, Answer]:
-        """Return the network's outputs in the task's terms, and the prediction.
+        """Return the task's outputs and the prediction.
 
         Args:
-            image: (1, 3, H, W) in [0, 1] of the network's size.
+            image: (1, 3, H, W) in [0, 1] at the network's size.
             size: (height, width) of the prediction.
-            sequence: The frame's; a network of clips forgets earlier frames where the sequence changes.
+            sequence: Sequence of the frame; a new sequence resets the memory of a clip network.
         """
         if sequence != self._sequence and isinstance(self._network, Streaming):
             self._network.forget()
         self._sequence = sequence
-        # a task's random masks are the same for every frame
+        # fixed seed: a task's random masks are the same for every frame
         drawn = self._task.add_randomness({"image": image.to(self._device)}, torch.Generator().manual_seed(0))
         with torch.no_grad(), torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._mixed):
             outputs = self._task.predict(self._network, drawn)
@@ -176,7 +175,7 @@ class Predictor:
 
 
 class FrameCount:
-    """Counts predicted frames, and reports them with speed and time left; an announced total may be too small."""
+    """Counts predicted frames, and reports speed and remaining time; `total` may be too small."""
 
     def __init__(self, total: int | None) -> None:
         self.count = 0
@@ -184,7 +183,7 @@ class FrameCount:
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Elapsed seconds."""
         return max(time.monotonic() - self._began, 1e-9)
 
     def step(self) -> None:
@@ -197,12 +196,12 @@ class FrameCount:
 
 
 def predict_all(predictor: Predictor, stream: FrameStream, folder: PredictionFolder) -> FrameCount:
-    """Write the predictions of all frames, with a few of them in memory at a time; return how many and how fast.
+    """Write the predictions of all frames, with a few frames in memory; return their number and speed.
 
-    A thread reads, some predict (`Predictor.at_once`), and this one writes. Of a live stream, Ctrl-C is the end.
+    One thread reads, `Predictor.at_once` threads predict, and this thread writes. Ctrl-C ends a live stream.
 
     Raises:
-        InferenceError: A frame cannot be read, or the results cannot be written; none of them remain.
+        InferenceError: A frame cannot be read, or the results cannot be written; no results remain.
     """
     frames = FrameCount(stream.total)
     with folder:
@@ -217,9 +216,9 @@ def predict_all(predictor: Predictor, stream: FrameStream, folder: PredictionFol
 
 
 def _predictions(predictor: Predictor, stream: FrameStream) -> Generator[tuple[Shot, Answer]]:
-    """Yield the frames in order with their predictions; an error is raised in its frame's turn."""
+    """Yield frames and predictions in order; an error is raised at its frame."""
     items, waiting = iter(stream), deque[Future[tuple[Shot, Answer] | None]]()
-    threads = torch.get_num_threads() if predictor.at_once == 1 else 1  # of each thread that predicts
+    threads = torch.get_num_threads() if predictor.at_once == 1 else 1  # per prediction thread
 
     def predict(read: Future[dict[str, Any] | None]) -> tuple[Shot, Answer] | None:
         if (item := read.result()) is None:
@@ -234,6 +233,6 @@ def _predictions(predictor: Predictor, stream: FrameStream) -> Generator[tuple[S
         while True:
             while len(waiting) < predictor.at_once + AHEAD:
                 waiting.append(network.submit(predict, reader.submit(next, items, None)))
-            if (found := waiting.popleft().result()) is None:
+            if (prediction := waiting.popleft().result()) is None:
                 return
-            yield found
+            yield prediction

@@ -1,4 +1,4 @@
-"""Write predictions: pictures, overlay videos, and tables of visible parts."""
+"""Write predictions: images, overlay videos, and tables of visible parts."""
 
 from __future__ import annotations
 
@@ -25,36 +25,39 @@ from shared_components.inference.volumes import FOLDER as VOLUMES
 from shared_components.inference.volumes import Volumes, label_hashes, refuse_corrected
 
 OVERLAYS, MASKS = "overlays", "masks"
-"""Kinds of a task's pictures: for people, and of class ids."""
+"""Output folders: overlays for viewing, and masks of class ids."""
 VIDEO = "overlay.mp4"
 KEEP = ("png", "none")
 LABEL_HASHES = "labels"
-"""Key of the record with the hashes of label volumes, so that corrected ones are not replaced."""
+"""Key of the label volumes' hashes in the record, which protect corrected volumes from being replaced."""
 
 
 class PredictionFolder:
-    """Writes the predictions of a stream's frames; as a context, closed at the end and abandoned after an error.
+    """Writes the predictions of a stream. As a context manager it closes at the end, and removes new files on an error.
 
-    Files: `<kind>/<path>.png` by a task's `files`, such as `masks` (one channel, class ids) and `overlays`; where the
-    frames have a rate `overlay.mp4`, of a sub-folder `overlays/<sub-folder>.mp4`; of a task that names parts
-    `visible.csv` and `intervals.csv`; for label editors `nifti/`, see `Volumes`; and the record `prediction.json`, see
-    `ResultFolder`.
+    Files:
+
+    - `<kind>/<path>.png`, the task's `files`, such as `masks` (class ids) and `overlays`
+    - `overlay.mp4`, or `overlays/<sub-folder>.mp4`, if the frames have a rate
+    - `visible.csv` and `intervals.csv`, if the task names parts
+    - `nifti/` for label editors, see `Volumes`
+    - `prediction.json`, the record, see `ResultFolder`
 
     Args:
-        folder: Created if needed.
-        stream: The source of the frames.
+        folder: Output folder, created if missing.
+        stream: Source of the frames.
         task: The model's task.
-        masks: `png`, or `none`: omit every kind but the overlays.
-        pictures: Write overlays as PNG; None: of images, not of a video.
-        volumes: Also write labels and frames as volumes.
-        alone: Refuse a folder with any files that are not of an earlier result.
-        facts: More of the record; may be added to until the folder is closed.
-        watch: Is shown the frames; what it finds is in the record, and a warning in the first row of `intervals.csv`.
-        doubt: Is shown the frames and masks; the stretches that it finds are in the record and in `intervals.csv`.
+        masks: `png`, or `none` to write only overlays.
+        pictures: Write overlays as PNG; None: only for images, not for a video.
+        volumes: Also write labels and frames as NIfTI volumes.
+        alone: Refuse a folder with any files except an earlier result.
+        facts: Further entries of the record; they may be extended until the folder is closed.
+        watch: Out-of-distribution detector; its warning is the first row of `intervals.csv`.
+        doubt: Detector of doubtful masks; its intervals are written to the record and `intervals.csv`.
 
     Raises:
-        InferenceError: The folder holds something that is not of an earlier result, or lies in the input; the task has
-            no masks, or the video too many frames, for volumes.
+        InferenceError: The folder contains other files or lies in the input; or volumes are requested for a task
+            without masks or for a video with too many frames.
     """
 
     def __init__(
@@ -99,8 +102,8 @@ class PredictionFolder:
         """Write one frame and its prediction.
 
         Raises:
-            InferenceError: The folder holds what would be replaced, or an overlay video would change its size.
-            NotWritten: The disk is full, or the folder cannot be written.
+            InferenceError: Other files would be replaced, or the size of an overlay video changes.
+            NotWritten: The disk is full, or the folder is not writable.
         """
         pictures = self._task.files(answer, shot.image)
         with self._naming():
@@ -123,19 +126,19 @@ class PredictionFolder:
 
     @property
     def likeness(self) -> Likeness | None:
-        """How unlike the frames so far are what the model has learnt; None where nobody looked."""
-        return None if self._watch is None else self._watch.found()
+        """Out-of-distribution score of the frames so far; None if no frame was sampled."""
+        return None if self._watch is None else self._watch.likeness()
 
     @property
     def doubtful(self) -> list[Stretch]:
-        """The stretches so far whose masks are in doubt."""
-        return [] if self._doubt is None else self._doubt.found()
+        """Intervals with doubtful masks so far."""
+        return [] if self._doubt is None else self._doubt.intervals()
 
     def close(self) -> None:
-        """Finish all files and move them to their names.
+        """Finish all files and move them to their final names.
 
         Raises:
-            InferenceError: There was no frame, or the video cannot be finished.
+            InferenceError: The input has no frames, or the video cannot be written.
             NotWritten: The disk is full.
         """
         try:
@@ -147,34 +150,38 @@ class PredictionFolder:
 
     def _finish(self) -> None:
         if not self.count:
-            raise InferenceError(f"input {self._stream.source} has no frames")
+            raise InferenceError(f"input {self._stream.source} has no frames; give another input")
         if self.likeness is not None:
             self.facts["unlike"] = {**asdict(self.likeness), "warning": self.likeness.warning}
             self.tables.remark = self.likeness.warning
         if self._doubt is not None:
             self.tables.doubtful = self.doubtful
             self.facts["doubtful"] = [
-                {"first_frame": one.first, "last_frame": one.last, "largest_percent": round(one.largest, 3)}
-                for one in self.doubtful
+                {
+                    "first_frame": interval.first,
+                    "last_frame": interval.last,
+                    "largest_percent": round(interval.largest, 3),
+                }
+                for interval in self.doubtful
             ]
         for writer in self._writers():
             writer.close()
         if self._volumes is not None:
             self.facts[LABEL_HASHES] = label_hashes(self._folder.part / VOLUMES)
-        refuse_corrected(self._folder.path / VOLUMES, self._folder.earlier.get(LABEL_HASHES))  # meanwhile
+        refuse_corrected(self._folder.path / VOLUMES, self._folder.earlier.get(LABEL_HASHES))  # edited during the run
         made = {"input": self._input, "task": self._task.card.to_json()}
         self._folder.appear(made | {"frames": self.count, "every": self._stream.every} | self.facts)
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
-        """Name the folder where the system refuses to grow a file and does not say which."""
+        """Add the folder to errors of the operating system that name no file."""
         try:
             yield
         except OSError as error:
             raise error if isinstance(error, NotWritten) else not_written(self._folder.path, error) from error
 
     def abandon(self) -> None:
-        """Remove the new files; an earlier result stays."""
+        """Remove the new files; keep an earlier result."""
         for writer in (*self._writers(), self._folder):
             writer.abandon()
 
@@ -184,7 +191,7 @@ class PredictionFolder:
     def _make_volumes(self) -> Volumes:
         card = self._task.card
         if card.kind != "segmentation":
-            raise InferenceError(f"a model of {card.kind} gives no labels for a NIfTI volume; leave --nifti out")
+            raise InferenceError(f"a {card.kind} model predicts no labels for a NIfTI volume; remove --nifti")
         return Volumes(self._folder.part / VOLUMES, self._stream, card.outputs)
 
     def _append(self, shot: Shot, picture: np.ndarray, rate: Fraction) -> None:
@@ -198,8 +205,8 @@ class PredictionFolder:
 
 
 def refuse_inside(folder: Path, source: str | Path) -> None:
-    """Refuse results that would lie among the input's images or videos; InferenceError."""
+    """Raise InferenceError if the results would lie among the input's images or videos."""
     if isinstance(source, Path) and source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
         raise InferenceError(
-            f"the results' folder {folder} lies in the input {source}, among whose files they would be; give another"
+            f"output folder {folder} lies in the input folder {source}; give a folder outside the input"
         )

@@ -1,4 +1,4 @@
-"""Say of a video, while it is predicted, whether it is unlike what the model has learnt, see `core.calibration`."""
+"""Out-of-distribution detection for a video during prediction, see `core.calibration`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shared_components.core.trained_model import Trained
 
 logger = logging.getLogger(__name__)
 MOST = 32
-"""Frames of a video that are remembered, evenly spread; a second apart at first."""
+"""Maximum number of sampled frames per video."""
 
 
 @dataclass(frozen=True)
 class Likeness:
-    """How unlike so many frames are; above the limit, `warning` is a sentence, else empty."""
+    """Out-of-distribution score of `frames` sampled frames, and its limit."""
 
     score: float
     limit: float
@@ -28,20 +28,22 @@ class Likeness:
 
     @property
     def warning(self) -> str:
-        """For people."""
+        """Warning for users; empty if the score is within the limit."""
         if self.score <= self.limit:
             return ""
         numbers = f"score {self.score:.1f}, limit {self.limit:.1f}"
-        return f"Unlike what this model has learnt ({numbers}): the masks may be wrong."
+        return f"Input unlike the training data ({numbers}): the masks may be wrong."
 
 
 class Watch:
-    """Looks at a few frames of a video, a second apart and less often later on; at none without a calibration.
+    """Samples one frame per second, fewer in long videos, and scores how unlike the training data they are.
+
+    Nothing is scored if the model has no calibration.
 
     Args:
-        model: Its own network describes the frames, whatever backend predicts.
-        rate: Frames per second; None: every frame counts as a second.
-        early: Log the warning as soon as there are `calibration.FRAMES` frames, since a live stream may never end.
+        model: Trained model, whose PyTorch network computes the features.
+        rate: Frames per second; None: every frame is sampled.
+        early: Log the warning after `calibration.FRAMES` sampled frames, since a live stream may never end.
     """
 
     def __init__(self, model: Trained, rate: Fraction | None = None, *, early: bool = False) -> None:
@@ -49,24 +51,24 @@ class Watch:
         self._step = 1 if rate is None else max(1, round(rate))
         self._count = 0
         self._kept: list[Tensor] = []
-        self._found: Likeness | None = None
+        self._likeness: Likeness | None = None
 
     def add(self, frame: np.ndarray) -> None:
-        """Look at the next frame, uint8 RGB (H, W, 3), if it is the turn of one."""
-        due, self._count = self._count % self._step == 0, self._count + 1
+        """Count the next frame, uint8 RGB (H, W, 3), and score it if it is sampled."""
+        is_sampled, self._count = self._count % self._step == 0, self._count + 1
         calibration = self._model.calibration
-        if calibration is None or not due:
+        if calibration is None or not is_sampled:
             return
         self._kept.append(described(self._model.network, seen(frame))[0])
         if len(self._kept) == MOST:
             self._kept, self._step = self._kept[::2], 2 * self._step
         frames = len(self._kept)
-        self._found = Likeness(calibration.score(torch.stack(self._kept)), calibration.limit(frames), frames)
+        self._likeness = Likeness(calibration.score(torch.stack(self._kept)), calibration.limit(frames), frames)
         if self._early and frames == FRAMES:
             self._early = False
-            if self._found.warning:
-                logger.warning("%s", self._found.warning)
+            if self._likeness.warning:
+                logger.warning("%s", self._likeness.warning)
 
-    def found(self) -> Likeness | None:
-        """Return what was found so far; None where nothing was looked at."""
-        return self._found
+    def likeness(self) -> Likeness | None:
+        """Return the score so far; None if no frame was sampled."""
+        return self._likeness

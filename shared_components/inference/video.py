@@ -1,4 +1,4 @@
-"""Read and write videos by PyAV: upright frames with their times, and H.264 in MP4 as browsers play it."""
+"""Read and write videos with PyAV: upright frames with their times, and H.264 in MP4 for browsers."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from shared_components.inference import InferenceError
 logger = logging.getLogger(__name__)
 
 USUAL_RATE = Fraction(25)
-"""Frames per second of a video without a rate."""
-_RATES = (Fraction(1, 1000), Fraction(1000))  # beyond these a rate is a container's clock
-_SLACK = Fraction(1, 50)  # relative tolerance of a duration
+"""Default frame rate of a video without a rate."""
+_RATES = (Fraction(1, 1000), Fraction(1000))  # valid frame rates; other values are a container's clock
+_SLACK = Fraction(1, 50)  # relative tolerance of the duration
 
 
 @dataclass(frozen=True)
 class Video:
-    """A video by its container."""
+    """Properties of a video file, from its header."""
 
     path: Path
     rate: Fraction  # frames per second, on average
-    frames: int | None  # announced number
-    seconds: Fraction | None  # announced duration
-    aspect: Fraction  # width of a pixel over its height
+    frames: int | None  # number of frames in the header
+    seconds: Fraction | None  # duration in the header
+    aspect: Fraction  # pixel aspect ratio, width over height
 
     @property
     def total(self) -> int | None:
@@ -46,7 +46,7 @@ class Video:
 
 
 def look_at(path: Path) -> Video:
-    """Open a video and decode its first frame; InferenceError where it is none, or none of it can be decoded."""
+    """Open a video and decode its first frame; InferenceError if the file is not a video or cannot be decoded."""
     with _refused(), opened(path) as container:
         stream = shown_stream(container, path)
         first = next(decoded(container, stream, []), None)
@@ -57,19 +57,19 @@ def look_at(path: Path) -> Video:
 
 
 def shown_aspect(stream: av.VideoStream, frame: av.VideoFrame) -> Fraction:
-    """Return the width of a pixel over its height, turned as the frame is shown."""
+    """Return the pixel aspect ratio (width over height) of the frame as displayed."""
     aspect = stream.sample_aspect_ratio or Fraction(1)
     return 1 / aspect if frame.rotation % 180 else aspect
 
 
 def frames_of(video: Video, *, every: int = 1) -> Iterator[tuple[int, np.ndarray, Fraction]]:
-    """Yield every n-th frame: its number from 0, uint8 RGB (H, W, 3), and its seconds since the first.
+    """Yield every n-th frame: its number from 0, uint8 RGB (H, W, 3), and its seconds since the first frame.
 
-    Time never goes back: where a container's clock does (recordings joined end to end), it continues from the frame
-    before. A warning counts frames that are missing at the end.
+    Times always increase: if a container's clock is reset (joined recordings), time continues from the frame before.
+    Frames missing at the end are logged.
 
     Raises:
-        InferenceError: The frames change their size.
+        InferenceError: The frame size changes.
     """
     size, seconds, number, broken = None, Fraction(0), -1, list[Exception]()
     with _refused(), opened(video.path) as container:
@@ -88,14 +88,14 @@ def _changed_size(
 ) -> str:
     old, new = "x".join(map(str, before or ())), f"{frame.width}x{frame.height}"
     return (
-        f"video {path} changes its size from {old} to {new} at frame {number} ({float(seconds):.2f} s); cut it there, "
-        "or convert it to one size"
+        f"video {path} changes its size from {old} to {new} at frame {number} ({float(seconds):.2f} s); "
+        "split it there, or convert it to one size"
     )
 
 
 @contextmanager
 def _refused() -> Iterator[None]:
-    """Turn an error of reading into one that names the video."""
+    """Convert a DataError to an InferenceError that names the video."""
     try:
         yield
     except DataError as error:
@@ -103,14 +103,14 @@ def _refused() -> Iterator[None]:
 
 
 def timed(frames: Iterator[av.VideoFrame], rate: Fraction) -> Iterator[tuple[av.VideoFrame, Fraction]]:
-    """Pair frames with their seconds since the first, which always grow."""
+    """Yield frames with their increasing times in seconds since the first frame."""
     start = last = None
     for frame in frames:
         expected = Fraction(0) if last is None else last + 1 / rate
         clock = _clock(frame)
         if clock is None:
             last = expected
-        elif start is None or last is None or clock - start <= last:  # the first, or the clock was set back
+        elif start is None or last is None or clock - start <= last:  # first frame, or the clock was reset
             start, last = clock - expected, expected
         else:
             last = clock - start
@@ -122,7 +122,7 @@ def _clock(frame: av.VideoFrame) -> Fraction | None:
 
 
 def rate_of(stream: Any) -> Fraction:
-    """Return the frames per second that a stream announces; `USUAL_RATE` where that is none but a container's clock."""
+    """Return the frame rate of a stream; `USUAL_RATE` if its header has no valid rate."""
     rates = (stream.average_rate, stream.guessed_rate)
     return next((rate for rate in rates if rate and _RATES[0] <= rate <= _RATES[1]), USUAL_RATE)
 
@@ -137,43 +137,43 @@ def _duration(container: Any, stream: Any) -> Fraction | None:
 
 def _warn_of_missing(video: Video, count: int, broken: int, end: Fraction) -> None:
     if broken:
-        logger.warning("video %s: damaged frames that were left out: %d", video.path, broken)
+        logger.warning("video %s: %d damaged frames were skipped", video.path, broken)
     if video.frames is not None:
         if count + broken < video.frames and count + broken < (promised := _promised(video.path, video.frames)):
-            logger.warning("video %s ends after %d of the %d frames that it announces", video.path, count, promised)
+            logger.warning("video %s ends after %d of the %d frames in its header", video.path, count, promised)
     elif video.seconds is not None and end < (1 - _SLACK) * video.seconds - 1 / video.rate:
-        logger.warning("video %s ends after %.1f of the %.1f seconds that it announces", video.path, end, video.seconds)
+        logger.warning("video %s ends after %.1f of the %.1f seconds in its header", video.path, end, video.seconds)
 
 
 def _promised(path: Path, announced: int) -> int:
-    """Return how many frames a video should show: an edit list may hide frames that its header counts."""
+    """Return the number of frames that a video should show; an edit list may hide frames of the header's count."""
     try:
         return frame_count(path)
-    except DataError:  # damaged, so that nothing else is known
+    except DataError:  # damaged: only the header is known
         return announced
 
 
 CODEC = "libx264"
 QUALITY = {"crf": "20", "preset": "veryfast"}
-"""x264's: smaller `crf` is better and larger; 18 can hardly be distinguished from the source."""
-_TICKS = 10_000  # least ticks per second of the clock, so that frames keep uneven times
-_JITTER = Fraction(1, 10)  # of a frame: rounding of times by a container (MKV: to a millisecond)
+"""x264 options: a smaller `crf` means better quality and a larger file; 18 is visually lossless."""
+_TICKS = 10_000  # minimum ticks per second of the output's time base, for uneven frame times
+_JITTER = Fraction(1, 10)  # tolerance in frames for rounded times (MKV rounds to milliseconds)
 _BT709 = 1
 
 
 class H264Video:
-    """A file with frames of one size, complete after `close`; an odd side is made even by repeating its last line.
+    """Writes an H.264 file of frames with one size, complete after `close`; odd sides are padded by one line.
 
-    `rate` is in frames per second; `aspect` is a pixel's width over its height.
+    `rate` is in frames per second; `aspect` is the pixel aspect ratio, width over height.
 
     Raises:
-        InferenceError: There is no encoder; or, when frames are added, their size changes, or the disk refuses them.
+        InferenceError: The encoder is missing; while adding frames, their size changes or the disk is full.
     """
 
     def __init__(self, path: Path, *, rate: Fraction, aspect: Fraction = Fraction(1)) -> None:
         if CODEC not in av.codecs_available:
             raise InferenceError(
-                f"{path.name}: PyAV was built without {CODEC}; install its own wheel with `pip install av`"
+                f"{path.name}: PyAV was built without {CODEC}; install PyAV's wheel with `pip install av`"
             )
         self._path, self._aspect = path, aspect
         self._rate = rate.limit_denominator(100_000)
@@ -184,7 +184,7 @@ class H264Video:
         self._stream: Any = None
 
     def add(self, image: np.ndarray, seconds: Fraction) -> None:
-        """Append uint8 RGB (H, W, 3) at its time, which must grow."""
+        """Append a frame, uint8 RGB (H, W, 3), at an increasing time in seconds."""
         if self._container is None:
             self._open(*image.shape[:2])
         if image.shape[:2] != self._size:
@@ -198,7 +198,7 @@ class H264Video:
         self._write(frame)
 
     def close(self) -> None:
-        """Write the rest, and the index in front of it; InferenceError where that fails."""
+        """Write the remaining frames and the index; InferenceError if that fails."""
         if self._container is not None:
             self._write(None)
             with self._sentence():
@@ -206,7 +206,7 @@ class H264Video:
         self._container = None
 
     def abandon(self) -> None:
-        """Leave the file as it is."""
+        """Close the incomplete file."""
         if self._container is not None:
             with suppress(av.error.FFmpegError):
                 self._container.close()
@@ -231,7 +231,7 @@ class H264Video:
         self._container = av.open(str(self._path.absolute()), "w", format="mp4", options={"movflags": "+faststart"})
         stream = self._stream = self._container.add_stream(CODEC, rate=self._rate, options=QUALITY)
         stream.width, stream.height, stream.pix_fmt = W + W % 2, H + H % 2, "yuv420p"
-        stream.gop_size = max(round(2 * self._rate), 1)  # players can jump to every second second
+        stream.gop_size = max(round(2 * self._rate), 1)  # a key frame every two seconds, for seeking
         context = stream.codec_context
         context.time_base = Fraction(1, self._rate.numerator * self._scale)
         context.thread_count = torch.get_num_threads()
@@ -240,7 +240,7 @@ class H264Video:
         context.colorspace = context.color_primaries = context.color_trc = _BT709
 
     def _tick(self, seconds: Fraction) -> int:
-        """Return a time in ticks, snapped to the constant rate within the jitter."""
+        """Return a time in ticks, rounded to the constant frame rate within the jitter."""
         frames = seconds * self._rate
         if abs(frames - round(frames)) < _JITTER:
             frames = Fraction(round(frames))
@@ -249,8 +249,8 @@ class H264Video:
     def _another_size(self, image: np.ndarray) -> str:
         (H, W), (h, w) = self._size or (0, 0), image.shape[:2]
         return (
-            f"{self._path.name}: a picture is {w}x{h} and those before are {W}x{H}, which no video can hold; leave the "
-            "video rate out"
+            f"{self._path.name}: the picture size changes from {W}x{H} to {w}x{h}, which a video does not allow; "
+            "remove the video rate"
         )
 
 

@@ -1,4 +1,4 @@
-"""Tables of visible instrument parts: a row per frame, and the intervals in which each part is visible."""
+"""Tables of visible parts: a row per frame, and the intervals of each visible part."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from shared_components.inference.frames import Shot
 
 FRAMES, INTERVALS = "visible.csv", "intervals.csv"
 LEAST = 0.05
-"""Percent of the picture from which on a part counts as visible; fewer pixels are noise."""
+"""Minimum percentage of the pixels of a visible part; fewer pixels are noise."""
 GAP = Fraction(1, 2)
-"""Seconds: a shorter absence of a part is bridged."""
+"""Maximum gap of an interval in seconds, exclusive."""
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """An interval in which a part is visible."""
+    """Interval in which a part is visible."""
 
     part: str
     first: str  # path of the first frame that shows the part
     last: str
-    begin: Fraction | None  # seconds at which the first frame begins; None where frames have no times
-    end: Fraction | None  # seconds at which the last frame ends
-    frames: int  # how many show the part: frames of bridged gaps are not counted
-    largest: float  # percent of the picture, in the frame that shows most of the part
-    number: int  # the first frame's, counted over all sequences
+    begin: Fraction | None  # start time of the first frame in seconds; None if frames have no times
+    end: Fraction | None  # end time of the last frame in seconds
+    frames: int  # number of frames that show the part, without bridged gaps
+    largest: float  # maximum percentage of the pixels in one frame
+    number: int  # index of the first frame over all sequences
 
 
 class Stretches:
-    """Joins frames of one sequence, `period` seconds apart, to stretches; without times (None) only adjacent frames."""
+    """Joins frames to intervals; `period` is the frame interval in seconds, None joins only adjacent frames."""
 
     def __init__(self, period: Fraction | None) -> None:
         self._closed: list[Stretch] = []
@@ -45,7 +45,7 @@ class Stretches:
         self._sequence = ""
 
     def add(self, shot: Shot, shares: Mapping[str, float]) -> None:
-        """Count one frame: percent of the picture by part."""
+        """Add a frame with the percentage of its pixels by part."""
         if shot.sequence != self._sequence:
             self.close()
             self._sequence = shot.sequence
@@ -58,12 +58,12 @@ class Stretches:
         self._count += 1
 
     def close(self) -> None:
-        """End what is still visible."""
+        """End all open intervals."""
         self._closed += self._open.values()
         self._open = {}
 
     def all(self) -> list[Stretch]:
-        """Return all stretches in the order in which they begin."""
+        """Return all intervals, sorted by their first frame."""
         return sorted([*self._closed, *self._open.values()], key=lambda stretch: stretch.number)
 
     def _is_over(self, before: Stretch, shot: Shot, seen: bool) -> bool:
@@ -80,10 +80,10 @@ class Stretches:
 
 
 class VisibleTables:
-    """Writes `visible.csv` row by row, and at the end `intervals.csv`; nothing where a task names no parts.
+    """Writes `visible.csv` row by row, and `intervals.csv` at the end; no files if the task names no parts.
 
-    `rate`: frames per second; None where frames have no times. A `remark` on the whole stands in the first row of
-    `intervals.csv`, in the place of a part, without times; `doubtful` stretches stand in the next rows.
+    The first row of `intervals.csv` contains the `remark` in the column of the part; the next rows are the `doubtful`
+    intervals. `rate` is in frames per second, None if frames have no times.
     """
 
     def __init__(self, folder: Path, rate: Fraction | None) -> None:
@@ -96,7 +96,7 @@ class VisibleTables:
         self._file: Any = None
 
     def add(self, shot: Shot, shares: Mapping[str, float]) -> None:
-        """Write one frame's row."""
+        """Write the row of a frame."""
         if not shares:
             return
         if self._file is None:
@@ -109,7 +109,7 @@ class VisibleTables:
         self.stretches.add(shot, shares)
 
     def close(self) -> None:
-        """Finish the rows, and write the stretches in the order in which they begin."""
+        """Close `visible.csv` and write `intervals.csv`."""
         if self._file is None:
             return
         self._file.close()
@@ -122,34 +122,34 @@ class VisibleTables:
             writer.writerows(table_cells(_row(stretch)) for stretch in (*self.doubtful, *self.stretches.all()))
 
     def abandon(self) -> None:
-        """Close the file as it is."""
+        """Close the incomplete file."""
         if self._file is not None:
-            with suppress(OSError):  # a full disk takes no more of its rows
+            with suppress(OSError):  # the disk may be full
                 self._file.close()
         self._file = None
 
 
 def summary(parts: Sequence[str], stretches: Iterable[Stretch], frames: int) -> Iterator[str]:
-    """Yield a line per part: the share of all `frames` that show it, in how many stretches, and since when."""
+    """Yield a line per part: its share of all `frames`, its number of intervals, and its first time."""
     by_part: dict[str, list[Stretch]] = {part: [] for part in parts}
     for stretch in stretches:
         by_part[stretch.part].append(stretch)
     width = max(map(len, parts), default=0)
-    for part, found in by_part.items():
-        yield f"{part:<{width}}  {_described(found, frames)}"
+    for part, intervals in by_part.items():
+        yield f"{part:<{width}}  {_described(intervals, frames)}"
 
 
-def _described(found: Sequence[Stretch], frames: int) -> str:
-    if not found:
+def _described(intervals: Sequence[Stretch], frames: int) -> str:
+    if not intervals:
         return "never visible"
-    share = 100 * sum(stretch.frames for stretch in found) / frames
-    times = "once" if len(found) == 1 else f"{len(found)} times"
-    since = one_line(found[0].first) if found[0].begin is None else clock(found[0].begin)
+    share = 100 * sum(stretch.frames for stretch in intervals) / frames
+    times = "once" if len(intervals) == 1 else f"{len(intervals)} times"
+    since = one_line(intervals[0].first) if intervals[0].begin is None else clock(intervals[0].begin)
     return f"visible in {share:.0f} % of the frames, {times}, first at {since}"
 
 
 def clock(seconds: Fraction) -> str:
-    """Write a position in a video as players do: 1:02:03, or 2:03."""
+    """Format seconds as a video player does: 1:02:03, or 2:03."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
 

@@ -1,6 +1,6 @@
-"""Predictions for a label editor: per video a volume of labels and one of frames, and the names of the labels.
+"""NIfTI export for label editors: per video a label volume and a frame volume, and the label names.
 
-ITK-SNAP and 3D Slicer open them, and `dataset: nifti` reads what they save, so that a corrected mask can be trained on.
+ITK-SNAP and 3D Slicer open these files. `dataset: nifti` reads the corrected masks for training.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shared_components.core.shipped_weights import sha256_of
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream, Shot
 
-if TYPE_CHECKING:  # nibabel is imported where volumes are written
+if TYPE_CHECKING:  # nibabel is imported only to write volumes
     from shared_components.data.nifti import LabelWriter, PictureWriter
 
 FOLDER = "nifti"
@@ -25,40 +25,40 @@ LABELS, FRAMES, NAMES = "labels", "frames", "labels.txt"
 
 
 class Volumes:
-    """Writes volumes below a folder, frame by frame.
+    """Writes volumes into a folder, frame by frame.
 
-    Files: `labels/<video>.nii.gz` with class ids, `frames/<video>.nii` with colours, and `labels.txt`, the names and
-    colours of the classes as ITK-SNAP reads them. A sub-folder of images is a video of its own. A live stream of more
-    frames than a volume takes goes on in `<video>-2`, and so on.
-    `classes` begin with the background. An InferenceError names a video with more frames than a volume takes.
+    Files: `labels/<video>.nii.gz` with class ids, `frames/<video>.nii` with colours, and `labels.txt` with the names
+    and colours of the classes for ITK-SNAP. Each sub-folder of images is a video. A live stream that exceeds a
+    volume continues in `<video>-2`, and so on. `classes` begin with the background. Raises
+    InferenceError if a video has more frames than a volume can contain.
     """
 
     def __init__(self, folder: Path, stream: FrameStream, classes: Sequence[str]) -> None:
         from shared_components.data.nifti import MOST_FRAMES
 
-        if stream.is_video and (stream.total or 0) > MOST_FRAMES:  # parts of one operation would be taken for several
+        if stream.is_video and (stream.total or 0) > MOST_FRAMES:  # several volumes would look like several operations
             least = -(-(stream.total or 0) // MOST_FRAMES) * stream.every
             raise InferenceError(
                 f"{stream.source} has {stream.total:,} frames to segment, and a NIfTI volume takes {MOST_FRAMES:,}; "
-                f"take fewer with --every {least}"
+                f"use --every {least}"
             )
         self._folder, self._classes = folder, tuple(classes)
         self._names: list[str] = []
-        self._alone = stream.stem  # the name of what lies in no sub-folder
+        self._stem = stream.stem  # name of the volume outside sub-folders
         self._sequence: str | None = None
         self._open: tuple[LabelWriter, PictureWriter] | None = None
 
     def add(self, shot: Shot, mask: np.ndarray) -> None:
-        """Append a frame and its class ids, uint8 (H, W); InferenceError for frames of other sizes."""
+        """Append a frame and its class ids, uint8 (H, W); InferenceError if the size changes."""
         from shared_components.data.nifti import MOST_FRAMES
 
         if self._open is None or shot.sequence != self._sequence:
             self._sequence = shot.sequence
-            self._begin(shot.sequence or self._alone)
+            self._begin(shot.sequence or self._stem)
             self._part = 1
         elif self._open[0].count == MOST_FRAMES:
             self._part += 1
-            self._begin(f"{shot.sequence or self._alone}-{self._part}")
+            self._begin(f"{shot.sequence or self._stem}-{self._part}")
         assert self._open is not None
         labels, frames = self._open
         try:
@@ -72,7 +72,7 @@ class Volumes:
 
         self._finish()
         if name in self._names:
-            raise InferenceError(f"two volumes would be called {name!r}; rename one of the folders")
+            raise InferenceError(f"two volumes would have the name {name!r}; rename one of the folders")
         self._names.append(name)
         labels, frames = self._folder / LABELS / f"{name}.nii.gz", self._folder / FRAMES / f"{name}.nii"
         self._open = LabelWriter(labels), PictureWriter(frames)
@@ -95,38 +95,38 @@ class Volumes:
 
 
 def label_hashes(folder: Path) -> dict[str, str]:
-    """Return the hash of every file in a folder of volumes, by its relative path, and of frames the size.
+    """Return the hash of every label file and the size of every frame file (frames are large), by relative path.
 
-    Those are large; hidden files do not count.
+    Hidden files are ignored.
     """
-    found = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     large = folder / FRAMES
     return {
         path.relative_to(folder).as_posix(): str(path.stat().st_size) if large in path.parents else sha256_of(path)
-        for path in found
+        for path in files
     }
 
 
 def refuse_corrected(folder: Path, hashes: Any) -> None:
-    """Refuse to replace files that have changed or come since `label_hashes` were recorded; InferenceError."""
+    """Raise InferenceError if files were changed or added since `label_hashes` were recorded."""
     known = hashes if isinstance(hashes, dict) else {}
-    for name, found in label_hashes(folder).items():
-        if known.get(name) != found:
-            done = "changed after a model wrote it" if name in known else "added to what a model wrote"
+    for name, value in label_hashes(folder).items():
+        if known.get(name) != value:
+            change = "changed after the prediction" if name in known else "added after the prediction"
             raise InferenceError(
-                f"{folder / name} was {done}, and would be lost; move {folder} away, or give another folder with --out"
+                f"{folder / name} was {change} and would be lost; move {folder} away, or give another folder with --out"
             )
 
 
 def label_names(classes: Sequence[str]) -> str:
-    """Describe classes, background first, in the form of ITK-SNAP's label descriptions.
+    """Return ITK-SNAP's label description file for classes, background first.
 
-    Columns: id, red, green, blue, opacity, whether it is visible, whether it has a surface, and the name.
+    Columns: id, red, green, blue, opacity, visibility, mesh visibility, name.
     """
     lines = ["# ITK-SnAP Label Description File", "# IDX -R- -G- -B- -A- VIS MSH LABEL"]
     for number, name in enumerate(classes):
         red, green, blue = colour(number)
-        shown = int(number > 0)
+        visible = int(number > 0)
         quoted = name.replace('"', "'")
-        lines.append(f'{number:5} {red:5} {green:4} {blue:4} {shown:5} {shown:2} {shown:2}    "{quoted}"')
+        lines.append(f'{number:5} {red:5} {green:4} {blue:4} {visible:5} {visible:2} {visible:2}    "{quoted}"')
     return "\n".join(lines) + "\n"

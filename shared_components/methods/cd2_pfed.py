@@ -20,12 +20,12 @@ HEADS = ("head",)
 
 
 def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: int = 10) -> Method:
-    """Return CD2-pFed: the last output channels of every layer are private, the first ones shared.
+    """Return CD2-pFed: the first output channels of every layer are shared, the last channels are private.
 
     Args:
         personal_share: Share of each layer's output channels that never leaves the site.
-        strength: Weight of the cyclic distillation after the ramp; 0 leaves the decoupling of channels alone.
-        ramp_rounds: Rounds over which that weight grows, see `ramp`.
+        strength: Weight of the cyclic distillation after the ramp; 0 disables the distillation.
+        ramp_rounds: Number of rounds in which the weight of the distillation grows, see `ramp`.
     """
     between("cd2_pfed", "personal_share", personal_share, 0, 1, ends="[)")
     between("cd2_pfed", "strength", strength, 0)
@@ -50,10 +50,10 @@ def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: in
 
 
 def channel_slices(name: str, tensor: Tensor, share: float, heads: frozenset[str]) -> list[Slice]:
-    """Return the slices of a tensor's rows, its output channels: shared ones first, then private.
+    """Return the slices of a tensor's rows (output channels): first shared rows, then private rows.
 
-    A classifier's rows are classes, all shared. A tensor of keys and values, or of queries as well, is cut in each of
-    them: cut once, all keys would be shared and all values private, and neither sub-model could attend.
+    All rows of a classifier are shared, since they are classes. A joint tensor of queries, keys and values is split in
+    each of its parts. Split once, all keys would be shared and all values private, and neither sub-model could attend.
     """
     rows = tensor.shape[0] if tensor.dim() else 0
     parts = 3 if ".qkv." in name or ".in_proj_" in name else 2 if ".kv." in name else 1  # rows are [Q, K, V], [K, V]
@@ -69,7 +69,7 @@ def channel_slices(name: str, tensor: Tensor, share: float, heads: frozenset[str
 
 
 def channels(share: float) -> Rule:
-    """Return the rule that cuts every tensor but the classifiers' along its output channels."""
+    """Return the rule that splits every tensor except the classifiers' along its output channels."""
 
     def rule(network: nn.Module) -> TensorRule:
         heads = resolve(network, HEADS, "cd2_pfed")
@@ -80,7 +80,7 @@ def channels(share: float) -> Rule:
 
 @dataclass(frozen=True)
 class CyclicDistillation:
-    """The task's loss of the whole network, and the cyclic distillation of its two sub-models."""
+    """Objective: the whole network's task loss, and the cyclic distillation between the two sub-models."""
 
     share: float
     strength: float
@@ -90,15 +90,15 @@ class CyclicDistillation:
         image = batch["image"]
         terms = task_objective(network, batch, context)
         weight = self.strength * ramp(context.round, self.ramp_rounds)
-        if weight == 0 or self.share == 0:  # spares two forward passes
+        if weight == 0 or self.share == 0:  # saves two forward passes
             return terms
         common, private = (self._part(network, image, private=p) for p in (False, True))
         return [*terms, Term("distillation", weight * mutual_divergence(common, private))]
 
     def _part(self, network: nn.Module, image: Tensor, *, private: bool) -> Tensor:
-        """Predict with the shared or the private output channels alone; the others' weights are zero.
+        """Predict with only the shared or only the private output channels; all other weights are zero.
 
-        The statistics of BatchNorm layers are of the whole network alone: those here are of copies.
+        BatchNorm layers update copies of their statistics, so that the network's own describe the whole network.
         """
         weights = {name: buffer.clone() for name, buffer in network.named_buffers()}
         heads = resolve(network, HEADS, "cd2_pfed")
@@ -115,14 +115,14 @@ class CyclicDistillation:
 
 
 def ramp(round: int, rounds: int) -> float:
-    """Return the weight of the distillation in a round from 0: exp(-5 (1 - t)^2), t growing to 1."""
+    """Return the ramp of the distillation's weight: exp(-5 (1 - t)^2), where t = round / rounds, at most 1."""
     return math.exp(-5 * (1 - min(round / rounds, 1.0)) ** 2)
 
 
 def mutual_divergence(one: Tensor, other: Tensor) -> Tensor:
-    """Return the mean of both Kullback-Leibler divergences per pixel, each towards the other's detached prediction.
+    """Return the mean over pixels of both Kullback-Leibler divergences between two logits (B, C, H, W).
 
-    Both are logits (B, C, H, W).
+    In each divergence the teacher's logits are detached.
     """
     logs = [value.float().log_softmax(1) for value in (one, other)]
     first, second = (

@@ -1,4 +1,4 @@
-"""Centralised training on the pooled frames of all sites: the reference that hospitals cannot have."""
+"""Centralised training on the pooled frames of all sites: an upper reference that real hospitals cannot have."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def build(*, budget: str = "steps", swa: Mapping[str, Any] | None = None) -> Met
     """Return centralised training, for simulations only.
 
     Args:
-        budget: ``steps``: as many optimizer steps as one site takes in a federation. ``epochs``: as many as
+        budget: Number of optimizer steps. ``steps``: as many as one site takes in a federation. ``epochs``: as many as
             all sites take together, so that every frame is seen as often as in a federation.
-        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
+        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
     """
     one_of("centralised", "budget", budget, BUDGETS)
     method = Method(

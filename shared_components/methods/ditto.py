@@ -29,10 +29,11 @@ PERSONAL = "personal/"
 
 
 def build(*, strength: float = 0.1) -> Method:
-    """Return Ditto: FedAvg's common model, and at every site a personal one that is kept close to it.
+    """Return Ditto: FedAvg's shared model, and a personal model at each site that stays close to it.
 
     Args:
-        strength: The paper's lambda: 0 trains the personal model alone, large values make it FedAvg's.
+        strength: Weight lambda of the distance to the shared model. 0 trains the personal model without it; large
+            values make it FedAvg's.
     """
     between("ditto", "strength", strength, 0)
     return Method(
@@ -68,7 +69,7 @@ class NearReceived:
 
 @dataclass(frozen=True)
 class TwoModels:
-    """Train the common model as FedAvg does, then the personal one, each with its own optimizer."""
+    """Train the shared model as FedAvg does, then the personal model, each with its own optimizer."""
 
     objective: NearReceived
 
@@ -85,5 +86,5 @@ class TwoModels:
 
 
 def personal_model(state: State, memory: State) -> State:
-    """Return the personal model as soon as the site has one."""
+    """Return the personal model, or the shared model before the site's first round."""
     return below(PERSONAL, memory) or state

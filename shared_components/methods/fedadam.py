@@ -24,11 +24,11 @@ def build(
     """Return FedAdam: FedAvg whose server steps with Adam.
 
     Args:
-        mode: ``corrected`` is the paper's rule without bias correction, ``as_released`` Flower's with it.
-        learning_rate: The server's, eta; about how far every weight moves in a round.
-        beta_1, beta_2: Decay of the first and of the second moment.
-        tau: Added to the root of the second moment; the larger, the less adaptive.
-        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
+        mode: ``corrected`` is the paper's rule without bias correction; ``as_released`` is Flower's with it.
+        learning_rate: Server learning rate eta; about the distance that each weight moves in a round.
+        beta_1, beta_2: Decay rates of the first and second moments.
+        tau: Number added to the root of the second moment; larger values are less adaptive.
+        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
     """
     check_mode("fedadam", mode)
     between("fedadam", "learning_rate", learning_rate, 0, ends="(]")

@@ -1,7 +1,7 @@
 """FedAS: Yang et al., Bridging Inconsistency in Personalized Federated Learning, CVPR 2024.
 
-A site first aligns the received base with the features of the base it trained last, then trains; the server
-weighs sites by Fisher information (core/aggregators/site_weights.py).
+A site first aligns the features of the received base with its previous base, then trains. The server weighs sites by
+Fisher information (core/aggregators/site_weights.py).
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from shared_components.core.rules import HEAD, modules
 from shared_components.networks.parts import inside, resolve, shared_paths, trained_parameters
 from shared_components.networks.protocols import SplitFeatures, split_features
 
-BASE = "base/"  # in the memory: the base as this site trained it last
-ALIGNED = ("encoder", "decoder_global")  # what the features come from
+BASE = "base/"  # memory prefix of the base that this site trained last
+ALIGNED = ("encoder", "decoder_global")  # parts that compute the features
 
 
 def build(*, personal: Sequence[str] = HEAD, alignment_rate: float = 0.01, largest_weight: float = 1.0) -> Method:
-    """Return FedAS: a shared base, a personal head, and two remedies for their drifting apart.
+    """Return FedAS: a shared base that is aligned with the personal head, and a mean weighted by Fisher information.
 
     Args:
-        personal: Parts or modules that stay at the site: the head.
-        alignment_rate: Learning rate of the alignment, plain SGD; 0 leaves it out.
-        largest_weight: Largest weight of a site at the server; 1 as published.
+        personal: Parts or modules of the head, which stay at the site.
+        alignment_rate: Learning rate of the alignment by plain SGD; 0 disables the alignment.
+        largest_weight: Maximum aggregation weight of a site; 1 as published.
     """
     between("fedas", "alignment_rate", alignment_rate, 0)
     between("fedas", "largest_weight", largest_weight, 0, 1, ends="(]")
@@ -72,13 +72,13 @@ def build(*, personal: Sequence[str] = HEAD, alignment_rate: float = 0.01, large
 
 
 def head(personal: Sequence[str]) -> Rule:
-    """Return the rule that keeps the head at the site, which must not hold the base whose features are aligned."""
+    """Return the rule that keeps the head at the site; ValueError if the head contains a part of the aligned base."""
     what = "fedas: personal"
     keep = modules(personal, what=what)
 
     def rule(network: nn.Module) -> TensorRule:
         if both := shared_paths(resolve(network, personal, what), resolve(network, ALIGNED, "fedas")):
-            raise ValueError(f"{what} holds {both[0]}, whose features are aligned; it must be shared with all sites")
+            raise ValueError(f"{what} contains {both[0]}, whose features are aligned; remove it from the head")
         return keep(network)
 
     return rule
@@ -93,7 +93,7 @@ def measure_fisher(
 
 @dataclass(frozen=True)
 class Alignment:
-    """A site's round: from its second one on, align the received base; train; remember the base."""
+    """Align the received base, train, and remember the base; the site's first round has no alignment."""
 
     rate: float
 
@@ -106,7 +106,7 @@ class Alignment:
         return losses
 
     def _align(self, work: LocalWork, old: Pieces) -> Losses:
-        """Take one pass of SGD over the training frames without dropout; a base that is fixed needs none."""
+        """Align the base by one epoch of SGD without dropout; skip a frozen base."""
         network = work.network
         aligned = resolve(network, ALIGNED, "fedas")
         base = [p for name, p in trained_parameters(network).items() if inside(name, aligned)]
@@ -115,7 +115,7 @@ class Alignment:
         network.eval()
         received = cut(network.state_dict(), work.partition, Role.GLOBAL)
         paste(old, work.partition, network.state_dict())
-        prototypes = class_prototypes(network, work.frames())  # of the base that this site trained last
+        prototypes = class_prototypes(network, work.frames())  # from the base that this site trained last
         paste(received, work.partition, network.state_dict())
         optimizer, losses = SGD(base, lr=self.rate), []  # the head is not aligned
         for batch in work.frames():
@@ -129,14 +129,14 @@ class Alignment:
 
 
 def features(network: nn.Module, image: Tensor) -> Tensor:
-    """Return the map that the shared classifier reads: (B, 3, H, W) -> (B, 128, H/4, W/4)."""
+    """Return the input of the shared classifier: (B, 3, H, W) -> (B, 128, H/4, W/4)."""
     split = split_features(network, "fedas")
     return split.decoder_global(split.encode(image)[0])
 
 
 @torch.no_grad()
 def class_prototypes(network: nn.Module, batches: Iterable[Batch]) -> dict[int, Tensor]:
-    """Return the mean feature vector (F,) of the pixels of each class that occurs."""
+    """Return the mean feature vector (F,) of each class that occurs."""
     sums: dict[int, Tensor] = {}
     counts: dict[int, int] = {}
     for batch in batches:
@@ -146,21 +146,21 @@ def class_prototypes(network: nn.Module, batches: Iterable[Batch]) -> dict[int, 
     return {number: (total / counts[number]).to(torch.float32) for number, total in sums.items()}
 
 
-def alignment_loss(found: Tensor, label: Tensor, prototypes: Mapping[int, Tensor]) -> Tensor:
-    """Return the sum over the batch's classes with a prototype of their pixels' mean squared distance to it."""
+def alignment_loss(feature_map: Tensor, label: Tensor, prototypes: Mapping[int, Tensor]) -> Tensor:
+    """Return the mean squared distance of pixels to their class's prototype, summed over classes with a prototype."""
     losses = [
         F.mse_loss(pixels, prototypes[number].expand_as(pixels))
-        for number, pixels in by_class(found, label).items()
+        for number, pixels in by_class(feature_map, label).items()
         if number in prototypes
     ]
-    return torch.stack(losses).sum() if losses else found.sum() * 0  # 0 with a gradient
+    return torch.stack(losses).sum() if losses else feature_map.sum() * 0  # 0 with a gradient
 
 
-def by_class(found: Tensor, label: Tensor) -> dict[int, Tensor]:
-    """Sort feature vectors by class: a map (B, F, h, w) and ids (B, H, W) -> (pixels, F) of each class that occurs.
+def by_class(feature_map: Tensor, label: Tensor) -> dict[int, Tensor]:
+    """Group feature vectors by class: features (B, F, h, w) and ids (B, H, W) -> (pixels, F) per class that occurs.
 
-    The label is resized to the map by nearest neighbour; unlabelled pixels are left out.
+    The label is resized to (h, w) by nearest neighbour; unlabelled pixels are excluded.
     """
-    small = shrink_label(label, found.shape[2:])  # (B, H, W) -> (B, h, w)
-    vectors = found.movedim(1, -1)  # (B, F, h, w) -> (B, h, w, F)
+    small = shrink_label(label, feature_map.shape[2:])  # (B, H, W) -> (B, h, w)
+    vectors = feature_map.movedim(1, -1)  # (B, F, h, w) -> (B, h, w, F)
     return {int(number): vectors[small == number] for number in small.unique() if number != IGNORED}

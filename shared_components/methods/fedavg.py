@@ -15,8 +15,8 @@ def build(*, personal: Sequence[str] = (), swa: Mapping[str, Any] | None = None)
     """Return FedAvg: one model for all sites, trained on each site's own loss.
 
     Args:
-        personal: Parts or modules that never leave the site, such as the heads of sites that learn different tasks.
-        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
+        personal: Parts or modules that never leave the site, such as heads if the sites learn different tasks.
+        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
     """
     method = Method(
         name="fedavg",

@@ -15,11 +15,11 @@ from shared_components.core.rules import all_but
 
 
 def build(*, group: str = "task", personal: Sequence[str] = ()) -> Method:
-    """Return FedAvg+Cluster: one model for all sites that have the same task.
+    """Return FedAvg+Cluster: one averaged model for all sites with the same task.
 
     Args:
-        group: What a group has in common: the ``task``, class names included, or its ``kind`` alone (SurgFed, Table I).
-        personal: Parts or modules that never leave the site, such as the heads where classes differ inside a group.
+        group: Sites are grouped by ``task``, including the class names, or only by its ``kind`` (SurgFed, Table I).
+        personal: Parts or modules that never leave the site, such as heads if classes differ inside a group.
     """
     one_of("fedavg_cluster", "group", group, GROUPS)
     return Method(

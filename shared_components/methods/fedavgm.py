@@ -16,9 +16,9 @@ def build(*, momentum: float = 0.9, learning_rate: float = 1.0, swa: Mapping[str
     """Return FedAvgM: FedAvg whose server steps with momentum.
 
     Args:
-        momentum: beta; 0 with a learning rate of 1 is FedAvg, bit for bit.
-        learning_rate: The server's.
-        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
+        momentum: Server momentum beta; 0 with a learning rate of 1 is bit-equal to FedAvg.
+        learning_rate: Server learning rate.
+        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
     """
     between("fedavgm", "momentum", momentum, 0, 1, ends="[)")
     between("fedavgm", "learning_rate", learning_rate, 0, ends="(]")

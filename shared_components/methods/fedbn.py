@@ -19,18 +19,18 @@ NORMS: dict[str, type[nn.Module]] = {
 
 
 def build(*, norms: Sequence[str] | None = None) -> Method:
-    """Return FedBN: normalisation layers, found by the type of the module, stay at each site.
+    """Return FedBN: normalisation layers stay at each site.
 
-    `pvt_fpn` has layer and group norms only; keeping those is what some papers call FedLN.
+    `pvt_fpn` has only layer and group norms; some papers call FedBN on layer norms FedLN.
 
     Args:
-        norms: Kinds of layers that are LOCAL, running statistics included; the network must have each. None: all
-            that it has.
+        norms: Kinds of LOCAL normalisation layers, including their running statistics; the network must contain each.
+            None: all kinds in the network.
     """
     if norms is not None:
         require_list(norms, "fedbn: norms", "layer")
         if unknown := sorted(set(norms) - set(NORMS)):
-            raise ValueError(f"fedbn: norms name {', '.join(unknown)}; there are {', '.join(NORMS)}")
+            raise ValueError(f"fedbn: norms contains {', '.join(unknown)}; use {', '.join(NORMS)}")
     return Method(
         name="fedbn",
         partition=normalisation(norms),
@@ -48,7 +48,7 @@ def build(*, norms: Sequence[str] | None = None) -> Method:
 
 
 def normalisation(norms: Sequence[str] | None) -> Rule:
-    """Return the rule that keeps layers of some kinds; it refuses a network without, on which FedBN would be FedAvg."""
+    """Return the rule that makes normalisation layers LOCAL; ValueError for a network without them."""
 
     def rule(network: nn.Module) -> TensorRule:
         layers = [m for m in network.modules() if isinstance(m, tuple(NORMS.values())) and m.state_dict()]
@@ -56,11 +56,11 @@ def normalisation(norms: Sequence[str] | None) -> Rule:
         wanted = present if norms is None else norms
         if absent := [kind for kind in wanted if kind not in present] or ["normalisation"] * (not wanted):
             raise ValueError(
-                f"fedbn: {type(network).__name__} has no {absent[0]} layers to keep at home; "
-                f"it has {', '.join(present) or 'none of any kind'}"
+                f"fedbn: {type(network).__name__} has no {absent[0]} layers to keep at the site; "
+                f"its kinds of layers are: {', '.join(present) or 'none'}"
             )
         kept = tuple(NORMS[kind] for kind in wanted)
-        # by type: the release looks for "bn" in a name, which finds nothing in most transformers
+        # by module type: the released code looks for "bn" in names, which matches nothing in most transformers
         return lambda name, tensor, module: (Slice(Role.LOCAL if isinstance(module, kept) else Role.GLOBAL),)
 
     return rule

@@ -1,7 +1,7 @@
 """FedDP: Wang et al., Feddp: Dual personalization in federated medical image segmentation, IEEE TMI 2023.
 
-Stage 1 keeps the encoder's queries at the sites. Stage 2, which is optional, freezes all sites' models and lets
-every site fine-tune its own where those disagree.
+Stage 1 keeps the encoder's queries at the sites. The optional stage 2 freezes all sites' models; each site then
+fine-tunes its own model on pixels where the frozen models disagree.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
     """Return FedDP.
 
     Args:
-        weighting: How sites count in the mean: ``equal`` as released, or by ``samples``.
-        fine_tune_from: First round of stage 2, counted from 0, and so the number of rounds that average; every
-            site then receives all sites' whole models. None: stage 1 only, in which queries never leave the site.
-        strength: Weight of the disagreement term of stage 2.
+        weighting: Weights of the sites in the mean: ``equal`` as released, or by number of ``samples``.
+        fine_tune_from: Number of rounds of stage 1; in stage 2 every site receives all sites' whole models. None: only
+            stage 1, and queries never leave the site.
+        strength: Weight of the disagreement term in stage 2.
     """
     one_of("feddp", "weighting", weighting, WEIGHTINGS)
     between("feddp", "fine_tune_from", fine_tune_from, 1, whole=True, null="stage 1 only")
@@ -76,13 +76,13 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
 
 
 def queries(private: Role, rest: Role) -> Rule:
-    """Return the rule that gives the query projections of the encoder's attention one role and the rest another."""
+    """Return the rule that assigns one role to the query projections of the encoder and another role to the rest."""
 
     def rule(network: nn.Module) -> TensorRule:
         if not any(map(is_query, network.state_dict())):
             raise ValueError(
-                f"feddp: {type(network).__name__} has no queries in its encoder (encoder.<block>.attn.q) to keep "
-                "at home; it needs an encoder with attention"
+                f"feddp: {type(network).__name__} has no query projections (encoder.<block>.attn.q); "
+                "use a network whose encoder has attention"
             )
         return lambda name, tensor, module: (Slice(private if is_query(name) else rest),)
 
@@ -90,16 +90,16 @@ def queries(private: Role, rest: Role) -> Rule:
 
 
 def is_query(name: str) -> bool:
-    """Return whether a tensor is of a query projection: ``encoder.<block>.<number>.attn.q.<weight or bias>``."""
+    """Return whether a name is a query projection's: ``encoder.<block>.<number>.attn.q.<weight or bias>``."""
     parts = name.split(".")
     return parts[0] == "encoder" and parts[-3:-1] == ["attn", "q"]
 
 
 @dataclass(frozen=True)
 class TwoStages:
-    """Stage 1 averages all but the queries, ``fine_tune_from`` times; then every site keeps its own model.
+    """Average all tensors except the queries in stage 1; in stage 2 every site keeps its own model.
 
-    The state is the number of rounds done and, in stage 2, every site's model after the last average.
+    The state contains the number of completed rounds and, in stage 2, every site's model after the last average.
     """
 
     weighting: str
@@ -128,16 +128,16 @@ class TwoStages:
     def _mean(self, updates: Sequence[Update], names: Mapping[str, object]) -> Pieces:
         if self.weighting == "samples":
             return mean_pieces(updates, names)
-        share = 1 / len(updates)  # every site counts once, as released
+        share = 1 / len(updates)  # equal weights, as released
         return {n: weighted_sum([u.pieces[n] for u in updates], [share] * len(updates)) for n in names}
 
 
 @dataclass
 class Disagreement:
-    """Stage 2: the task's loss, and cross-entropy weighted by how much the frozen models disagree."""
+    """Objective of stage 2: the task's loss, and cross-entropy weighted by the disagreement of the frozen models."""
 
     strength: float
-    _round: int = -1  # of the teachers, which are the same for all of its batches
+    _round: int = -1  # round of the cached teachers
     _teachers: list[nn.Module] = field(default_factory=list)
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
@@ -155,7 +155,7 @@ class Disagreement:
 
 
 def teachers(network: nn.Module, pieces: Pieces) -> list[nn.Module]:
-    """Build one frozen network per site from ``<number>/<tensor>``; FIXED tensors are the network's own."""
+    """Build one frozen network per site from ``<number>/<tensor>``; FIXED tensors come from the network."""
     state = network.state_dict()
     fixed = {name: state[name] for name in fixed_tensors(network)}
     built = []
@@ -167,11 +167,11 @@ def teachers(network: nn.Module, pieces: Pieces) -> list[nn.Module]:
 
 
 def disagreement(logits: Sequence[Tensor]) -> Tensor:
-    """Return the standard deviation over models of the softmax, mean over classes, divided by each image's maximum.
+    """Return the standard deviation of the softmax over models, averaged over classes, relative to the image's maximum.
 
-    K logits (B, C, H, W) -> (B, H, W) in [0, 1]; 0 everywhere if all models agree. The paper has one foreground class;
-    the mean over classes generalises it.
+    K logits (B, C, H, W) -> (B, H, W) in [0, 1]; 0 everywhere if all models agree. The mean over classes generalises
+    the paper, which has one foreground class.
     """
     probability = torch.stack([value.float().softmax(1) for value in logits])  # (K, B, C, H, W)
     spread = probability.std(0, correction=0).mean(1)  # (B, C, H, W) -> (B, H, W)
-    return spread / spread.amax((1, 2), keepdim=True).clamp_min(1e-12)  # by each image's maximum
+    return spread / spread.amax((1, 2), keepdim=True).clamp_min(1e-12)

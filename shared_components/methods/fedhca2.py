@@ -1,7 +1,7 @@
 """FedHCA2: Lu et al., Towards Hetero-Client Federated Multi-Task Learning, CVPR 2024 (arXiv 2311.13250).
 
-Encoders move along a conflict-averse direction of all sites' changes, decoders by cross-attention over them, each as
-far as learned weights allow (core/aggregators/conflict.py).
+Encoders follow a conflict-averse direction of all sites' changes; decoders attend to the changes of other sites.
+Learned weights scale both steps (core/aggregators/conflict.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shared_components.core.method import (
 from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, below
 from shared_components.networks.parts import inside, resolve, shared_paths
 
-ENCODER_LAYER = "encoder"  # all of the encoder is one layer; a decoder's layers have the paths of its modules
+ENCODER_LAYER = "encoder"  # the whole encoder is one layer; a decoder's layers are named by module path
 
 
 def build(
@@ -49,12 +49,13 @@ def build(
     """Return FedHCA2.
 
     Args:
-        encoder: Parts or modules that take the conflict-averse direction.
-        decoders: Parts or modules that attend to the other sites'. What is in neither stays at the site.
-        conflict: c of CAGrad: how far its direction may lie from the mean change; 0 is the mean.
-        alpha: Initial share of the direction that encoders take.
-        beta: Initial share of the attended changes that decoders take.
-        hyper_rate, momentum, weight_decay: Of the optimizer of alpha and beta; a rate of 0 keeps them constant.
+        encoder: Parts or modules that follow the conflict-averse direction.
+        decoders: Parts or modules that attend to the decoders of other sites. All other parts stay at the site.
+        conflict: Constant c of CAGrad, the maximum distance of its direction from the mean change; 0 is the mean.
+        alpha: Initial weight of the conflict-averse direction in the encoders' step.
+        beta: Initial weight of the attended changes in the decoders' step.
+        hyper_rate, momentum, weight_decay: Settings of the optimizer of alpha and beta; with a hyper_rate of 0 both
+            stay constant.
     """
     for name, number in (("conflict", conflict), ("momentum", momentum)):
         between("fedhca2", name, number, 0, 1, ends="[)")
@@ -87,7 +88,7 @@ def build(
 
 @dataclass(frozen=True)
 class EncoderAndDecoders:
-    """Encoder and decoders are MIXED, each module of a decoder (weight and bias) a layer; the rest is LOCAL."""
+    """Make encoder and decoders MIXED and the rest LOCAL; each module of a decoder is a layer."""
 
     encoder: tuple[str, ...]
     decoders: tuple[str, ...]
@@ -96,7 +97,7 @@ class EncoderAndDecoders:
         encoder = resolve(network, self.encoder, "fedhca2: encoder")
         decoders = resolve(network, self.decoders, "fedhca2: decoders") if self.decoders else frozenset()
         if both := shared_paths(encoder, decoders):
-            raise ValueError(f"fedhca2: {both[0]} lies in encoder and in decoders; name it once")
+            raise ValueError(f"fedhca2: {both[0]} is in 'encoder' and in 'decoders'; remove it from one of them")
 
         def slices(name: str, tensor: Tensor, module: nn.Module) -> Sequence[Slice]:
             if inside(name, encoder):
@@ -110,11 +111,11 @@ class EncoderAndDecoders:
 
 @dataclass(frozen=True)
 class HyperWeights:
-    """The server's step.
+    """Aggregate encoders and decoders with the learned weights alpha and beta.
 
-    The state holds every site's task (``group/``), alpha and beta with the momentum of their optimizer, and what they
-    were multiplied with in the last round: U (``direction/``) and the attended changes (``attended/``) of the sites
-    that took part (``moved/``).
+    The state contains every site's task (``group/``), alpha and beta, and the momentum of their optimizer. It also
+    contains the last round's factors of alpha and beta: the direction U (``direction/``) and the attended changes
+    (``attended/``) of sites that took part (``moved/``).
     """
 
     conflict: float
@@ -125,7 +126,7 @@ class HyperWeights:
     decay: float
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the first alpha per site and beta per site and layer of a decoder."""
+        """Return the initial alpha per site, and beta per site and decoder layer."""
         state = first_groups(profiles)
         count = len(_layers(partition)[1])
         for site in site_order(profile.site for profile in profiles):
@@ -136,13 +137,13 @@ class HyperWeights:
         return state
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Learn alpha and beta from this round's changes, then combine the changes; absent sites keep all."""
+        """Update alpha and beta from this round's changes, then aggregate; absent sites keep their model."""
         updates = in_site_order(updates)
         encoder, layers = _layers(partition)
         changes = {u.site: _changes(u.pieces, models.mixed[u.site]) for u in updates}
         state = self._learned(state, layers, changes)
         after = {n: v for n, v in state.items() if not n.startswith(("direction/", "attended/", "moved/"))}
-        new, coefficients = self._encoders(after, encoder, models, changes)  # absent sites' weights take no part
+        new, coefficients = self._encoders(after, encoder, models, changes)  # without absent sites
         entropy = 0.0
         for number, names in enumerate(layers.values()):
             for name in names:
@@ -162,7 +163,7 @@ class HyperWeights:
         return Aggregation(after, Models(models.shared, mixed), report)
 
     def _learned(self, state: State, layers: Mapping[str, list[str]], changes: Mapping[str, Pieces]) -> State:
-        """Step alpha and beta: the gradient of the last aggregate times (last - current), towards the training."""
+        """Update alpha and beta by the gradient of the last aggregate times (last - current)."""
         state = dict(state)
         direction = below("direction/", state)
         for site, change in changes.items():
@@ -186,7 +187,7 @@ class HyperWeights:
     def _encoders(
         self, after: State, encoder: Sequence[str], models: Models, changes: Mapping[str, Pieces]
     ) -> tuple[dict[str, Pieces], Tensor]:
-        """theta_i = last + mean change of the sites with the same task + clamp(alpha_i, 0, 1) U."""
+        """Return theta_i = last + mean change of the sites with the same task + clamp(alpha_i, 0, 1) U."""
         groups, sites = groups_of(after), list(changes)
         names = [n for n in encoder if all(n in c for c in changes.values())]
         coefficients = conflict_averse(inner_products(list(changes.values()), names), self.conflict)
@@ -197,7 +198,7 @@ class HyperWeights:
             after[f"direction/{name}"] = direction.to(torch.float32)
             for site in sites:
                 last = models.mixed[site][name]
-                own = [k for k, other in enumerate(sites) if groups[other] == groups[site]]  # of the same task
+                own = [k for k, other in enumerate(sites) if groups[other] == groups[site]]
                 share = after[f"alpha/{site}"].clamp(0, 1)
                 moved = last.to(torch.float64) + stacked[own].mean(0) + share * direction
                 new[site][name] = moved.to(last.dtype)
@@ -212,9 +213,9 @@ class HyperWeights:
         changes: Mapping[str, Pieces],
         new: Mapping[str, Pieces],
     ) -> float:
-        """theta_i = last + change_i + clamp(beta_i, 0, 1) sum_j a_ij change_j, over sites of one shape.
+        """Set theta_i = last + change_i + clamp(beta_i, 0, 1) sum_j a_ij change_j, over sites with the same shape.
 
-        Returns the mean over sites of the entropy of a_i, divided by the log of the number of these sites.
+        Returns the entropy of a_i divided by the log of the number of these sites, averaged over sites.
         """
         shapes: dict[torch.Size, list[str]] = {}
         for site, change in changes.items():
@@ -237,19 +238,19 @@ class HyperWeights:
 
 
 def _layers(partition: Partition) -> tuple[list[str], dict[str, list[str]]]:
-    """Return the names of the encoder's pieces, and those of every layer of the decoders."""
+    """Return the names of the encoder's pieces, and the names of the pieces of each decoder layer."""
     layers = partition.mixed_layers
     return layers.pop(ENCODER_LAYER, []), layers
 
 
 def _changes(pieces: Mapping[str, Tensor], before: Pieces) -> Pieces:
-    """Return by how much gradients moved the weights, in float64."""
+    """Return the change of the trained weights, in float64."""
     return {name: pieces[name].to(torch.float64) - before[name].to(torch.float64) for name in weight_names(pieces)}
 
 
 def _dot(a: Pieces, b: Pieces, names: Sequence[str] | Mapping[str, Tensor]) -> Tensor:
     total = torch.zeros((), dtype=torch.float64)
-    for name in sorted(names):  # a state that was loaded has another order
+    for name in sorted(names):  # a loaded state has another order
         total += (a[name].to(torch.float64) * b[name]).sum()
     return total
 

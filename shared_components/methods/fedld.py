@@ -13,14 +13,14 @@ from shared_components.core.partition import Role, everything
 
 
 def build(*, mode: str = "corrected", margin: float = 0.03, keep: float = 0.8, decay: float = 0.99) -> Method:
-    """Return FedLD: a penalty on confident predictions, and a server that follows the sites' common directions.
+    """Return FedLD: a penalty on confident predictions, and a server that keeps principal directions of the changes.
 
     Args:
-        mode: ``corrected``: the squared norm in the margin is a mean over pixels. ``as_released``: a sum over the
-            whole batch, as for classification, which grows with the size of the frames.
-        margin: Weight of the margin term; 0.03 as released, 0 is the task alone.
-        keep: Share of the directions that the server keeps; 0.8 as released.
-        decay: Of the history of changes; 0.99 as released.
+        mode: ``corrected``: the squared norm in the margin term is a mean over pixels. ``as_released``: it is a sum
+        over the batch, as for classification, and grows with the frame size.
+        margin: Weight of the margin term; 0.03 as released, 0 disables it.
+        keep: Share of the principal directions that the server keeps; 0.8 as released.
+        decay: Decay of the history of changes per round; 0.99 as released.
     """
     check_mode("fedld", mode)
     between("fedld", "margin", margin, 0)
@@ -46,7 +46,7 @@ def build(*, mode: str = "corrected", margin: float = 0.03, keep: float = 0.8, d
 
 @dataclass(frozen=True)
 class Margin:
-    """The task's loss + lambda log(1 + ||softmax||^2)."""
+    """Objective: the task's loss + lambda log(1 + ||softmax||^2)."""
 
     weight: float
     whole_batch: bool
@@ -61,6 +61,6 @@ class Margin:
 
 
 def squared_probability(logits: Tensor, whole_batch: bool = False) -> Tensor:
-    """Return the squared norm of the probabilities: its mean over pixels, in [1 / C, 1], or its sum over the batch."""
+    """Return the squared norm of the probabilities: the mean over pixels, in [1 / C, 1], or the sum over the batch."""
     squares = logits.float().softmax(1).square().sum(1)  # (B, C, H, W) -> (B, H, W)
     return squares.sum() if whole_batch else squares.mean()

@@ -15,7 +15,7 @@ def build(*, swa: Mapping[str, Any] | None = None) -> Method:
     """Return FedMedian: the coordinate-wise median of the sites' weights instead of their mean.
 
     Args:
-        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
+        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
     """
     aggregator = TrimmedMean()
     method = Method(

@@ -10,7 +10,7 @@ from shared_components.core.rules import HEAD, modules
 
 
 def build(*, personal: Sequence[str] = HEAD) -> Method:
-    """Return FedPer: the last layers stay at each site, the rest is averaged; both are trained together.
+    """Return FedPer: the last layers stay at each site, and the rest is averaged. Both are trained together.
 
     Args:
         personal: Parts or modules of the network that never leave the site.

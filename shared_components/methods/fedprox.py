@@ -15,13 +15,13 @@ from shared_components.core.rules import all_but
 
 
 def build(*, mu: float = 0.01, mode: str = "corrected", personal: Sequence[str] = ()) -> Method:
-    """Return FedProx: FedAvg with mu/2 times the squared distance to the received weights in each site's loss.
+    """Return FedProx: FedAvg whose local loss adds mu/2 times the squared distance to the received weights.
 
     Args:
-        mu: Strength of the proximal term; 0 is FedAvg. FedBN's released FedProx has 0.01.
-        mode: ``corrected``, or ``as_released``: the term is reported and has no gradient, as in the baseline
-            of SurgFed's released code.
-        personal: Parts or modules that never leave the site, such as the heads of sites that learn different tasks.
+        mu: Weight of the proximal term; 0 is FedAvg. FedBN's released FedProx uses 0.01.
+        mode: ``corrected``, or ``as_released``: the term is logged but has no gradient, as in SurgFed's released
+            baseline.
+        personal: Parts or modules that never leave the site, such as heads if the sites learn different tasks.
     """
     between("fedprox", "mu", mu, 0)
     check_mode("fedprox", mode)
@@ -44,10 +44,10 @@ def build(*, mu: float = 0.01, mode: str = "corrected", personal: Sequence[str] 
 
 @dataclass(frozen=True)
 class Proximal:
-    """h_k(w; w_t) = F_k(w) + mu/2 ||w - w_t||^2 over the trained tensors."""
+    """Objective: h_k(w; w_t) = F_k(w) + mu/2 ||w - w_t||^2 over the trained tensors."""
 
     mu: float
-    inert: bool = False  # without a gradient: the release adds the term to a number that is only logged
+    inert: bool = False  # detach the term: the released code adds it only to a logged number
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
         terms = task_objective(network, batch, context)

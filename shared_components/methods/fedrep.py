@@ -26,12 +26,12 @@ from shared_components.core.rules import HEAD, modules
 
 
 def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
-    """Return FedRep: in every round a site trains its head on the received body, then the body below its head.
+    """Return FedRep: in each round a site first trains its head, then the received body.
 
     Args:
-        personal: Parts or modules of the network that are the head.
-        head_share: Share of a round's steps that train the head, at least one step for each phase; the released
-            code has 10 of 11 epochs. A round of a single step trains both together, as FedPer does.
+        personal: Parts or modules of the network that form the head.
+        head_share: Share of a round's steps that train the head; each phase has at least one step. The released code
+            uses 10 of 11 epochs. A round with a single step trains both together, as FedPer does.
     """
     between("fedrep", "head_share", head_share, 0, 1, ends="()")
     return Method(
@@ -62,12 +62,12 @@ class TwoPhases:
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
         if (steps := context.iterations // context.accumulate) <= 1:
             return task_objective(network, batch, context)
-        # parameters that no term reaches have no gradient, so that momentum and decay do not move them either
+        # the other parameters get no gradient, so momentum and weight decay do not move them either
         head = context.iteration // context.accumulate < head_steps(self.head_share, steps)
         term = task_term(network, batch, context, Role.LOCAL if head else Role.GLOBAL)
         return [replace(term, name="head" if head else "body")]
 
 
 def head_steps(share: float, iterations: int) -> int:
-    """Return how many of a round's steps (two or more) train the head: at least one, at most all but one."""
+    """Return the number of steps that train the head, from 1 to iterations - 1; a round has at least two."""
     return min(max(round(share * iterations), 1), iterations - 1)

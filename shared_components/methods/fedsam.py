@@ -1,4 +1,4 @@
-"""FedSAM, FedASAM and their server's weight averaging: Caldarola et al., Improving Generalization in Federated
+"""FedSAM and FedASAM with stochastic weight averaging: Caldarola et al., Improving Generalization in Federated
 Learning by Seeking Flat Minima, ECCV 2022; FL-EndoViT's Algorithm 1."""
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def build(
     """Return FedSAM, or with ``adaptive`` FedASAM.
 
     Args:
-        rho: Radius of the ascent; 0 is FedAvg. SAM's paper has 0.05; the released federated code 0.5 with
-            ``adaptive``, for its own networks.
-        adaptive: Let the radius follow the size of each weight (ASAM).
-        eta: Added to |w| in ASAM.
-        scaling: Which tensors ASAM scales: ``paper``, those of two or more dimensions; ``as_released``, those whose
-            names hold "weight", normalisation layers' included.
-        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
+        rho: Radius of the ascent step; 0 is FedAvg. The SAM paper uses 0.05; the released federated code uses 0.5 with
+            ``adaptive`` for its own networks.
+        adaptive: Scale the radius by the magnitude of each weight (ASAM).
+        eta: Number added to |w| in ASAM.
+        scaling: Tensors that ASAM scales: ``paper`` means tensors with two or more dimensions, ``as_released`` means
+            tensors with "weight" in their name, including normalisation layers.
+        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
     """
     between("fedsam", "rho", rho, 0)
     true_or_false("fedsam", "adaptive", adaptive)

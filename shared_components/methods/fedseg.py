@@ -1,7 +1,7 @@
 """FedSeg: Miao et al., FedSeg: Class-Heterogeneous Federated Learning for Semantic Segmentation, CVPR 2023.
 
-Two parts: a cross-entropy whose background includes the classes that a batch does not show (BackCE), and a contrast of
-pixels with all sites' class prototypes, which pulls local features towards the common ones.
+The loss has two parts. BackCE is a cross-entropy whose background includes classes that are absent from the batch.
+A contrastive loss between pixels and all sites' class prototypes pulls local features towards the prototypes.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from shared_components.core.partition import Extra, Partition, Pieces, Role, eve
 from shared_components.networks.protocols import TwoPaths, two_paths
 
 PROTOTYPES = "prototypes"
-BACKGROUND = 0  # the class of every class map that holds what a site has not labelled
+BACKGROUND = 0  # class id of unlabelled structures in every class map
 EPSILON = 1e-7
-WIDEST = 4096  # a prototype is a class's mean feature, not a map of the frame
-LONGEST = 1 + 2**-8  # of unit length, but for bfloat16's rounding on the wire
+WIDEST = 4096  # maximum number of features of a prototype
+LONGEST = 1 + 2**-8  # maximum norm of a prototype: 1, plus the rounding of bfloat16 in messages
 
 
 def build(*, temperature: float = 0.07, weight: float = 1.0, anchors: int = 4096, prototype_images: int = 16) -> Method:
     """Return FedSeg.
 
     Args:
-        temperature: Of the contrast; 0.07 as released.
-        weight: Of the contrast in the loss; 1 as released, 0 leaves BackCE alone.
-        anchors: Pixels of a batch that are contrasted, sampled in each step in equal numbers per class; 4096 as
+        temperature: Temperature of the contrastive loss; 0.07 as released.
+        weight: Weight of the contrastive loss; 1 as released, 0 disables it.
+        anchors: Number of pixels of a batch in the contrastive loss, sampled with equal numbers per class; 4096 as
             released.
-        prototype_images: Training frames from which a site computes its class prototypes in each round.
+        prototype_images: Number of training frames per round from which a site computes its class prototypes.
     """
     between("fedseg", "temperature", temperature, 0, ends="(]")
     between("fedseg", "weight", weight, 0)
@@ -82,14 +82,13 @@ def build(*, temperature: float = 0.07, weight: float = 1.0, anchors: int = 4096
 
 
 def background_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
-    """BackCE: the background of a batch is class 0 together with all classes that the batch does not show.
+    """Return BackCE: cross-entropy whose background is class 0 and all classes that are absent from the batch.
 
-    A pixel labelled background is scored against the sum of their probabilities, which does not penalise a class that
-    another site labels and this batch counts as background. Pixels labelled 255 are background, too, if a class is
-    absent, and are ignored otherwise.
+    Background pixels are scored against the sum of these probabilities, so the loss does not penalise a class that only
+    another site labels. Pixels labelled 255 are background if a class is absent; otherwise they are ignored.
 
-    Of logits (B, C, H, W) and a label (B, H, W), int64 class ids or 255, it is the mean of -log(p + 1e-7) over the
-    pixels that count; 0 if there are none.
+    Takes logits (B, C, H, W) and a label (B, H, W) of int64 class ids or 255. Returns the mean of -log(p + 1e-7) over
+    the pixels that are not ignored; 0 if there are none.
     """
     absent = [c for c in range(logits.shape[1]) if not bool((label == c).any())]
     probability = logits.float().softmax(1)
@@ -105,14 +104,13 @@ def background_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
 def pixel_contrast(
     features: Tensor, labels: Tensor, prototypes: Tensor, prototype_labels: Tensor, temperature: float
 ) -> Tensor:
-    """Contrast pixels with prototypes: each prototype of a pixel's own class against all those of other classes.
+    """Return the contrastive loss between pixels and prototypes of all classes and sites.
 
-    The share of a prototype is e^s / (e^s + sum of e^n over the prototypes n of other classes); other prototypes of the
-    pixel's class are not in its denominator, or sites that agree would compete with each other.
+    A prototype of the pixel's class has the probability e^s / (e^s + sum of e^n over prototypes n of other classes).
+    Other prototypes of the pixel's class are not in the denominator, so that sites that agree do not compete.
 
-    Features (N, D) and prototypes (M, D), one per class and site, are of length 1; labels, (N,) and (M,), are class
-    ids; the temperature divides the cosines. Returns the mean of -log of the shares over the pixels whose class has a
-    prototype, and over these prototypes; near 0 for perfect features and prototypes, however many sites there are.
+    Features (N, D) and prototypes (M, D), one per class and site, are unit vectors; labels (N,) and (M,) are class ids.
+    Returns the mean of -log(probability) over the prototypes of a pixel's class, then over pixels with a prototype.
     """
     cosines = features @ prototypes.T / temperature  # (N, D) @ (D, M) -> (N, M)
     own = labels[:, None] == prototype_labels[None]  # (N, M)
@@ -120,32 +118,31 @@ def pixel_contrast(
     if not bool(counted.any()):
         return features.sum() * 0
     others = cosines.masked_fill(own, -torch.inf).logsumexp(1, keepdim=True)  # (N, 1)
-    losses = F.softplus(others - cosines)  # -log of the shares
+    losses = F.softplus(others - cosines)  # -log of the probabilities
     each = (losses * own).sum(1)[counted] / own.sum(1)[counted]  # (N, M) -> (counted,): over a class's prototypes
     return each.mean()
 
 
 def balanced_anchors(labels: Tensor, prototype_labels: Tensor, anchors: int, generator: torch.Generator) -> Tensor:
-    """Sample pixels to contrast, as many of a rare class as of a frequent one, if it has them.
+    """Return indices of the same number of random pixels from each class that has a prototype, ordered by class.
 
-    Labels (N,) and prototype_labels (M,) are class ids; pixels of other classes than the prototypes' are not sampled.
-    Each class has an equal share of ``anchors``, rounded down, at least one; the generator, on the CPU, is not used for
-    a class with no more pixels than that. Returns indices into ``labels``, class after class.
+    Labels (N,) and prototype_labels (M,) are class ids. Each class gets an equal share of ``anchors``, rounded down, at
+    least one. The CPU generator is not used for a class that has no more pixels than its share.
     """
     classes = [c for c in labels.unique().tolist() if bool((prototype_labels == c).any())]
     share = max(1, anchors // max(len(classes), 1))
     chosen = [torch.zeros(0, dtype=torch.long, device=labels.device)]
     for c in classes:
-        found = torch.nonzero(labels == c)[:, 0]  # (n, 1) -> (n,)
-        if len(found) > share:
-            found = found[torch.randperm(len(found), generator=generator)[:share].to(found.device)]
-        chosen.append(found)
+        pixels = torch.nonzero(labels == c)[:, 0]  # (n, 1) -> (n,)
+        if len(pixels) > share:
+            pixels = pixels[torch.randperm(len(pixels), generator=generator)[:share].to(pixels.device)]
+        chosen.append(pixels)
     return torch.cat(chosen)
 
 
 @dataclass(frozen=True)
 class BackgroundAndContrast:
-    """BackCE, and from the second round on the contrast with the prototypes of all sites."""
+    """Objective: BackCE and, from the second round on, the contrastive loss with the prototypes of all sites."""
 
     temperature: float
     weight: float
@@ -159,13 +156,13 @@ class BackgroundAndContrast:
         pixels, labels = flat_pixels(features, label)
         prototypes, classes = (value.to(pixels.device) for value in gathered(context.broadcast[PROTOTYPES]))
         chosen = balanced_anchors(labels, classes, self.anchors, context.generator)
-        # prototypes are one round old: a round is one message each way
+        # prototypes come from the previous round: a round has one message each way
         contrast = pixel_contrast(pixels[chosen], labels[chosen], prototypes, classes, self.temperature)
         return [Term("segmentation", background_cross_entropy(logits, label)), Term("contrast", self.weight * contrast)]
 
 
 def flat_pixels(features: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-    """Return features (N, D) of length 1 and labels (N,), resized to the map by nearest neighbour, without 255."""
+    """Return unit features (N, D) and labels (N,) of labelled pixels; the label is resized by nearest neighbour."""
     _B, D, H, W = features.shape
     pixels = F.normalize(features.float(), dim=1).permute(0, 2, 3, 1).reshape(-1, D)  # (B, D, H, W) -> (B*H*W, D)
     labels = shrink_label(label, (H, W)).reshape(-1)  # (B, H, W) -> (B*H*W,)
@@ -174,7 +171,7 @@ def flat_pixels(features: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def measure_prototypes(network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition) -> Extras:
-    """Return each class's mean feature in the received model, (C, D), and which classes the frames show, (C,)."""
+    """Return the received model's mean feature of each class, (C, D), and whether the class occurs, (C,)."""
     received = two_paths(as_received(network, context, partition), "fedseg")
     sums, counts = torch.zeros(0), torch.zeros(0)
     for batch in batches:
@@ -190,28 +187,30 @@ def measure_prototypes(network: nn.Module, batches: Iterable[Batch], context: Co
 
 
 def check_prototypes(group: Pieces, shared: Pieces) -> None:
-    """Refuse anything but one vector per class, of length 1 at most, and whether the frames show it: ValueError.
+    """Raise ValueError unless a message contains one prototype per class of at most unit length, and its presence.
 
-    Vectors are as wide as the last layer's input; of a layer that is not shared, at most 4096 numbers.
+    Prototypes have the input channels of the last layer; if that layer is not shared, at most 4096 channels.
     """
     if set(group) != {"mean", "present"}:
-        raise ValueError(f"it holds {sorted(group)}; prototypes are 'mean' and 'present'")
+        raise ValueError(f"it contains {sorted(group)}; prototypes are 'mean' and 'present'")
     mean, present = group["mean"], group["present"]
-    due = tuple(shared["head_global.weight"].shape[:2]) if "head_global.weight" in shared else tuple(mean.shape)
-    if mean.dim() != 2 or not len(mean) or mean.shape[1] > WIDEST or mean.shape != due or present.shape != due[:1]:
-        raise ValueError(f"mean is {tuple(mean.shape)} and present {tuple(present.shape)}; {due} and {due[:1]} are due")
+    shape = tuple(shared["head_global.weight"].shape[:2]) if "head_global.weight" in shared else tuple(mean.shape)
+    if mean.dim() != 2 or not len(mean) or mean.shape[1] > WIDEST or mean.shape != shape or present.shape != shape[:1]:
+        raise ValueError(
+            f"mean is {tuple(mean.shape)} and present {tuple(present.shape)}; expected {shape} and {shape[:1]}"
+        )
     if not bool((longest := torch.linalg.vector_norm(mean, dim=1).max()) <= LONGEST):
-        raise ValueError(f"it has a prototype of length {longest:.4g}; each is of length 1 or 0")
+        raise ValueError(f"it has a prototype of length {longest:.4g}; the length must be 1 or 0")
 
 
 def shapes_of_prototypes(shared: Pieces, state: Pieces) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of prototypes: a class's mean feature has the input channels of the last layer."""
+    """Return the shapes of prototypes, which have the input channels of the last layer."""
     classes, width = state["head_global.weight"].shape[:2]
     return {"mean": (classes, width), "present": (classes,)}
 
 
 def gathered(group: Pieces) -> tuple[Tensor, Tensor]:
-    """Return all sites' prototypes (M, D) and their classes (M,), without absent classes."""
+    """Return all sites' prototypes (M, D) and their class ids (M,), without absent classes."""
     rows, classes = [], []
     for number in sorted({int(name.partition("/")[0]) for name in group}):
         present = group[f"{number}/present"] > 0  # (C,)
@@ -222,7 +221,7 @@ def gathered(group: Pieces) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class WithPrototypes(StatelessStart):
-    """FedAvg's mean, and every site's prototypes, numbered in the order of the sites, for all sites' next round."""
+    """Average as FedAvg, and send every site's prototypes, numbered in site order, to all sites."""
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         updates = in_site_order(updates)

@@ -1,8 +1,8 @@
 """FedST: Fang et al., Spatio-temporal representation decoupling and enhancement, IEEE TMI 2026 (arXiv 2506.23759).
 
-Sites keep the encoder's queries and a selection of channels by their text (RSC); the server trains the shared model on
-synthetic frames (SERQ). The network, of clips, is `networks.pvt_fpn_clips`. No code was published, and our text of the
-paper lacks its formulas: the card (bundles/fedst/docs/README.md) lists our own choices.
+Sites keep the encoder's queries, and layers that select channels from the site's text (RSC). The server trains the
+shared model on synthetic frames (SERQ). The network is `networks.pvt_fpn_clips`. No code was published, and our text of
+the paper lacks its formulas: the card (bundles/fedst/docs/README.md) lists our own choices.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ def build(
     descriptor_rate: float = 0.2,
     seed: int = 0,
 ) -> Method:
-    """Return FedST, or one of its ablations; those without temporal layer or text are another `network`.
+    """Return FedST or one of its ablations; ablations without the temporal layer or the text need another `network`.
 
     Args:
         personal: Parts that stay at the sites, Eqs. (5) and (6) and Tables 5 and 6, see `rules.representation`.
-        personal_selection: Whether the network that selects channels stays there, too.
+        personal_selection: Keep the layers that select channels at the sites, too.
         text_encoder: Encoder of the site's text, Eq. (7) and Table 7, see `text.site_text`.
         text_wording: Part of the text that is encoded, see `text.site_text`.
-        synthetic: What the server does with its own frames: ``quantification`` is SERQ, ``fine_tuning`` trains the
-            averaged model on them (Fig. 5), ``none`` needs no data at the server.
+        synthetic: Server training on synthetic frames: ``quantification`` is SERQ, ``fine_tuning`` trains the averaged
+            model on them (Fig. 5), and ``none`` needs no data at the server.
         batches, pretraining, average, descriptor_weight, representation_weight, pretraining_rate, descriptor_rate: See
             `serq.Quantification`.
-        rate: The server's learning rate, as a multiple of the job's; our text of the paper lacks it.
-        seed: Of ``random`` and ``gaussian`` vectors.
+        rate: Server learning rate as a multiple of the job's; our text of the paper lacks it.
+        seed: Seed of ``random`` and ``gaussian`` text vectors.
     """
     true_or_false("fedst", "personal_selection", personal_selection)
     one_of("fedst", "text_encoder", text_encoder, KINDS)
@@ -57,7 +57,7 @@ def build(
     one_of("fedst", "synthetic", synthetic, SYNTHETIC)
     between("fedst", "seed", seed, 0, whole=True)
     weights, rates = (descriptor_weight, representation_weight), (rate, pretraining_rate, descriptor_rate)
-    updates: dict[str, ServerUpdate] = {  # both check their numbers, whatever the choice
+    updates: dict[str, ServerUpdate] = {  # building both checks all numbers
         "quantification": Quantification(batches, pretraining, average, *weights, *rates, who="fedst"),
         "fine_tuning": FineTuning(batches, rate, who="fedst"),
     }

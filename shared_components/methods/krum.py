@@ -13,12 +13,12 @@ from shared_components.core.partition import Role, everything
 
 
 def build(*, faults: int = 0, neighbours: str = "n-f-2", swa: Mapping[str, Any] | None = None) -> Method:
-    """Return Krum: all sites continue from the model of the site that is nearest to its neighbours.
+    """Return Krum: all sites continue from the model that is nearest to its neighbours.
 
     Args:
-        faults: f, the number of faulty or hostile sites to tolerate; it takes n >= 2f + 3 sites.
-        neighbours: How many neighbours count: ``n-f-2`` of the paper, or ``n-f-1`` as ByzFL has it.
-        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
+        faults: Number f of faulty or hostile sites to tolerate; n >= 2f + 3 sites are needed.
+        neighbours: Number of neighbours in the score: ``n-f-2`` as in the paper, or ``n-f-1`` as in ByzFL.
+        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
     """
     between("krum", "faults", faults, 0, whole=True)
     one_of("krum", "neighbours", neighbours, NEIGHBOURS)

@@ -1,4 +1,4 @@
-"""Local training only: every site trains alone, the reference below which no federation should fall."""
+"""Local training: every site trains on its own; a federation should not be worse than this baseline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shared_components.core.partition import Role, everything
 
 
 def build() -> Method:
-    """Return local training: as many steps as in a federation, and nothing is exchanged."""
+    """Return local training: as many steps as in a federation, without any exchange."""
     return Method(
         name="local",
         partition=everything(Role.LOCAL),

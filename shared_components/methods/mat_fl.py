@@ -1,6 +1,6 @@
 """MaT-FL: Cai et al., Many-Task Federated Learning: A New Problem Setting and A Simple Baseline, CVPRW 2023.
 
-Sites with different tasks share an encoder with those whose encoder changes alike (core/aggregators/clustering.py).
+Sites with different tasks share an encoder if their encoders change similarly (core/aggregators/clustering.py).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from shared_components.core.rules import modules
 def build(
     *, shared: Sequence[str] = ("encoder",), clusters: int = 2, soft: bool = False, threshold: float = 0.0
 ) -> Method:
-    """Return MaT-FL: encoders are averaged inside clusters, which are found in each round.
+    """Return MaT-FL: encoders are averaged inside clusters of sites, which are recomputed in each round.
 
     Args:
-        shared: Parts or modules that are clustered; of the same shapes at all sites. The rest is LOCAL.
+        shared: Parts or modules averaged in clusters; all sites have the same shapes. The rest is LOCAL.
         clusters: Number of clusters.
-        soft: Whether to weigh all sites by similarity instead of clustering.
-        threshold: Added to the cosines of ``soft``; the larger, the more equal the weights.
+        soft: Weigh all sites by similarity instead of clustering.
+        threshold: Number added to the cosines of ``soft``; larger values make the weights more equal.
     """
     between("mat_fl", "clusters", clusters, 1, whole=True)
     true_or_false("mat_fl", "soft", soft)

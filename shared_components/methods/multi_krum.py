@@ -15,14 +15,14 @@ from shared_components.core.partition import Role, everything
 def build(
     *, faults: int = 0, keep: float | None = None, neighbours: str = "n-f-2", swa: Mapping[str, Any] | None = None
 ) -> Method:
-    """Return Multi-Krum: the mean of the sites that are nearest to their neighbours.
+    """Return Multi-Krum: the mean of the models that are nearest to their neighbours.
 
     Args:
-        faults: f, the number of faulty or hostile sites to tolerate; it takes n >= 2f + 3 sites.
-        keep: m, how many sites are averaged, at most n - f; 1 is Krum, None is n - f. A number below 1 is a share of
-            the sites: two thirds keep 6 of 9.
-        neighbours: How many neighbours count: ``n-f-2`` of the paper, or ``n-f-1`` as ByzFL has it.
-        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
+        faults: Number f of faulty or hostile sites to tolerate; n >= 2f + 3 sites are needed.
+        keep: Number m of averaged sites, at most n - f; 1 is Krum, None is n - f. A number below 1 is a share of the
+            sites: two thirds keep 6 of 9.
+        neighbours: Number of neighbours in the score: ``n-f-2`` as in the paper, or ``n-f-1`` as in ByzFL.
+        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
     """
     between("multi_krum", "faults", faults, 0, whole=True)
     if not (isinstance(keep, float) and 0 < keep < 1):

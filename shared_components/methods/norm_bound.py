@@ -1,4 +1,4 @@
-"""FedAvg of bounded updates: Sun et al., Can You Really Backdoor Federated Learning?, arXiv 1911.07963."""
+"""FedAvg with norm clipping of updates: Sun et al., Can You Really Backdoor Federated Learning?, arXiv 1911.07963."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from shared_components.core.partition import Role, everything
 
 
 def build(*, times: float | None = 1.0) -> Method:
-    """Return FedAvg whose server clips every update to a bound on its norm.
+    """Return FedAvg whose server clips the norm of every update.
 
     Args:
-        times: The bound as a multiple of the median norm of the round's updates; None is no bound, which is FedAvg.
+        times: Bound on the norm, as a multiple of the round's median update norm; None is FedAvg without a bound.
     """
     between("norm_bound", "times", times, 0, ends="()", null="no bound")
     return Method(

@@ -1,7 +1,7 @@
 """pFedLA: Ma et al., Layer-wised Model Aggregation for Personalized Federated Learning, CVPR 2022 (arXiv 2205.03993).
 
-Each site's hypernetwork mixes every layer of the network from all sites' layers (core/aggregators/hypernetwork.py;
-PFedSIS applies it to its personal pieces alone).
+Each site's hypernetwork mixes every layer of the network from all sites' layers (core/aggregators/hypernetwork.py).
+PFedSIS applies the same hypernetwork only to its personal pieces.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int
     """Return pFedLA: every site's model is a mixture of all sites' models, layer by layer.
 
     Args:
-        mode: ``corrected`` moves a site's mixture in the direction of its training, ``as_released`` against it.
+        mode: ``corrected`` moves a site's mixture in the direction of the site's training, ``as_released`` against it.
         hypernetwork_rate: Learning rate of the hypernetworks.
-        seed: Of the hypernetworks' first weights.
+        seed: Seed of the hypernetworks' initial weights.
     """
     check_mode("pfedla", mode)
     between("pfedla", "hypernetwork_rate", hypernetwork_rate, 0)
@@ -70,7 +70,10 @@ def by_layer(network: nn.Module) -> TensorRule:
 
 @dataclass(frozen=True)
 class LayerMixtures:
-    """Train the hypernetworks and mix every layer for every site; the state is they and every site's last weights."""
+    """Train the hypernetworks and mix every layer for every site.
+
+    The state contains the hypernetworks and every site's last weights.
+    """
 
     rate: float
     released: bool

@@ -1,7 +1,7 @@
 """PFedSIS: Xu et al., Personalizing Federated Instrument Segmentation with Visual Trait Priors, IEEE TBME 2025.
 
-Algorithm 1: `corrected` mode follows the paper's equations, `as_released` the released code. The card
-(bundles/pfedsis/docs/README.md) lists every difference with its measured effect.
+Algorithm 1. Mode `corrected` follows the paper's equations, mode `as_released` the released code. The card
+(bundles/pfedsis/docs/README.md) lists the differences and their measured effects.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from shared_components.core.partition import (
 from shared_components.networks.protocols import TwoPaths, two_paths
 from shared_components.networks.pvt_v2 import HEADS
 
-PLACES = {  # what may be personal: how the names of its tensors begin, and what they contain
+PLACES = {  # personal part: (prefix, infix) of its tensor names
     "decoder": ("decoder_personal.", "."),
     "q": ("encoder.", ".attn.q."),
     "k": ("encoder.", ".attn.kv."),
@@ -73,20 +73,20 @@ def build(
     hypernetwork_rate: float = 5e-3,
     seed: int = 0,
 ) -> Method:
-    """Return PFedSIS, or one of the ablations of Tables III and IV.
+    """Return PFedSIS or one of the ablations of Tables III and IV.
 
     Args:
         mode: ``corrected`` or ``as_released``.
-        personal: GPD: which of the decoder and of the query, key and value rows are personal (Table IV).
-        head_aligned: Split q, k and v between heads as in Eq. (2), instead of at half of the rows.
-        ape: Appearance regulation and hypernetworks (Table III); without it personal weights stay LOCAL.
-        sge: Cross-style consistency and shape-similarity update (Table III); without it, FedAvg's mean.
-        sensitivity_images: Training frames in the mean of Eq. (13), sampled in each round.
+        personal: GPD: personal parts among the decoder and the query, key and value rows (Table IV).
+        head_aligned: Split q, k and v between attention heads as in Eq. (2); otherwise at half of the rows.
+        ape: Appearance regulation and hypernetworks (Table III); without them personal weights are LOCAL.
+        sge: Cross-style consistency and shape-similarity update (Table III); without them, FedAvg's mean.
+        sensitivity_images: Number of training frames in Eq. (13), sampled in each round.
         sensitivity_scale: ``raw`` as published, or ``relative`` (see core/aggregators/site_weights.py).
-        sensitivity_temperature: Divides the sensitivities in the softmax of Eq. (14); 1 as published.
+        sensitivity_temperature: Temperature of the softmax of Eq. (14); 1 as published.
         cross_style_share: Share of every batch that is style-distorted for Eq. (12); 1 as published.
         hypernetwork_rate: Learning rate of Eqs. (8) and (9).
-        seed: Of the hypernetworks' first weights.
+        seed: Seed of the hypernetworks' initial weights.
     """
     check_mode("pfedsis", mode)
     _check_parts(personal, head_aligned=head_aligned, ape=ape, sge=sge)
@@ -137,17 +137,17 @@ def _check_parts(personal: Sequence[str], *, head_aligned: bool, ape: bool, sge:
         true_or_false("pfedsis", name, switch)
     require_list(personal, "pfedsis: personal", "decoder", least=0)
     if unknown := set(personal) - set(PERSONAL_PARTS):
-        raise ValueError(f"pfedsis: personal names {sorted(unknown)}; it takes {', '.join(PERSONAL_PARTS)}")
+        raise ValueError(f"pfedsis: personal contains {sorted(unknown)}; use {', '.join(PERSONAL_PARTS)}")
     if ape and "decoder" not in personal:
-        raise ValueError("pfedsis: ape needs the personal decoder that its appearance head reads; add 'decoder'")
+        raise ValueError("pfedsis: ape needs a personal decoder for its appearance head; add 'decoder' to 'personal'")
 
 
 @dataclass(frozen=True)
 class Disentanglement:
     """GPD (Section III-B): half of the q, k, v rows and the second decoder are personal, the rest is GLOBAL.
 
-    Global rows come first, as in the released code. ``head_aligned`` cuts between heads: of h heads of a stage
-    floor(h/2) are personal, so none of the single head of stage 1.
+    Global rows come first, as in the released code. ``head_aligned`` splits between heads: floor(h/2) of a stage's h
+    heads are personal, so stage 1 with its single head has no personal head.
     """
 
     personal: tuple[str, ...]
@@ -160,8 +160,8 @@ class Disentanglement:
             prefix, infix = PLACES[part]
             if not any(name.startswith(prefix) and infix in name for name in names):
                 raise ValueError(
-                    f"pfedsis: personal names {part!r}, and {type(network).__name__} has no {prefix}*{infix}*; "
-                    "it is made for the network of the bundle pfedsis"
+                    f"pfedsis: personal contains {part!r}, but {type(network).__name__} has no {prefix}*{infix}*; "
+                    "use the network of the bundle pfedsis"
                 )
         return self._slices
 
@@ -199,7 +199,7 @@ class Disentanglement:
 
 @dataclass(frozen=True)
 class Objective:
-    """Step 3 of Algorithm 1: L_seg reaches both halves, L_ar the personal, L_csc the global one."""
+    """Step 3 of Algorithm 1: L_seg trains both halves, L_ar the personal half, L_csc the global half."""
 
     ape: bool
     sge: bool
@@ -213,7 +213,7 @@ class Objective:
         if self.released:
             return self._released(paths, batch, context)
         image, label = batch["image"], batch["label"]
-        # both passes share the graph from the halves of the feature maps to the decoders
+        # both backward passes share the graph from the feature maps to the decoders
         shared, own = ([GraphCut.cut(half) for half in halves] for halves in paths.encode(image))
         parts = paths.decode([point.twin for point in shared], [point.twin for point in own])
         terms = [Term("segmentation", context.task.loss(parts["pred"], batch), cuts=(*shared, *own))]
@@ -226,7 +226,7 @@ class Objective:
         return terms
 
     def _released(self, network: TwoPaths, batch: Batch, context: Context) -> list[Term]:
-        """(L_seg + L_seg_mix + L_res + L_res_mix) / 2, all reaching every parameter."""
+        """Return (L_seg + L_seg_mix + L_res + L_res_mix) / 2; every term trains all parameters."""
         images = [batch["image"]] + [_cross_style(batch["image"], context)] * self.sge
         terms: list[Term] = []
         for suffix, image in zip(("", "_mixed"), images, strict=False):
@@ -249,12 +249,12 @@ def _cross_style(image: Tensor, context: Context) -> Tensor:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Eq. (13): mean over images of |d/d theta_G  mean(x_G^2)|, x_G the logits of the global path.
+    """Eq. (13): mean over images of |d/d theta_G  mean(x_G^2)|, where x_G are the logits of the global path.
 
-    The paper's squared norm is a mean over pixels and classes, as in the released code: a sum over a third of a million
-    pixels would make the softmax of Eq. (14) one-hot. The absolute value is the released code's too, and what the text
-    describes ("how sensitive predictions are to changes"). The released code computes it per batch and distorts the
-    style of half of the batches.
+    The squared norm is a mean over pixels and classes, as in the released code: a sum over a third of a million pixels
+    would make the softmax of Eq. (14) one-hot. The absolute value also follows the released code, and the text ("how
+    sensitive predictions are to changes"). The released code computes the norm per batch and distorts the style of half
+    of the batches.
     """
 
     released: bool
@@ -267,7 +267,7 @@ class Sensitivity:
         network.eval()
         for image in self._images(batches):
             energy = paths.forward_global(image).square().mean()  # ||p_G||^2
-            if self.released:  # an image that is not distorted counts twice
+            if self.released:  # an undistorted image counts twice
                 distorted = bool(torch.rand((), generator=context.generator) < 0.5)
                 other = _cross_style(image, context) if distorted else image
                 energy = energy + paths.forward_global(other).square().mean()
@@ -294,7 +294,7 @@ def _check_sensitivity(group: Pieces, shared: Pieces) -> None:
 
 @dataclass(frozen=True)
 class PersonalisedAggregator:
-    """Steps 5 and 6 of Algorithm 1; the state is the hypernetworks and every site's last personal pieces."""
+    """Steps 5 and 6 of Algorithm 1; the state contains the hypernetworks and every site's last personal pieces."""
 
     ape: bool
     sge: bool
@@ -319,9 +319,9 @@ class PersonalisedAggregator:
             )
         if self.sge:
             names, temperature = list(models.shared), self.temperature
-            # Eqs. (14), (15): a softmax of sensitivities over sites weighs every element
+            # Eqs. (14), (15): the weight of every element is a softmax of sensitivities over sites
             shared, entropy = similarity_mean(updates, names, scale=self.scale, temperature=temperature)
-            other = "relative" if self.scale == "raw" else "raw"  # reported, but not used
+            other = "relative" if self.scale == "raw" else "raw"  # only reported
             unused = similarity_entropy(updates, names, scale=other, temperature=temperature)
             report["entropy"] |= {"sensitivity": entropy, f"sensitivity_{other}": unused}
         else:

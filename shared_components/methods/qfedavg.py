@@ -27,11 +27,11 @@ def build(
     """Return q-FedAvg: sites with a larger loss weigh more in the shared model.
 
     Args:
-        mode: ``corrected`` takes every site's own loss, ``as_released`` (Flower) one loss for all.
-        q: 0 is the mean that counts every site once; the larger, the more a large loss counts.
-        learning_rate: 1 / L; a larger one shortens the step less.
-        loss_images: Training frames in F_k, the loss of the received model; None: all of them.
-        swa: Settings of weight averaging over rounds, see `averaging.Averaging`; null: none.
+        mode: ``corrected`` uses each site's own loss; ``as_released`` (Flower) uses one loss for all sites.
+        q: Exponent of the losses. 0 weighs all sites equally; a larger q gives sites with a large loss more weight.
+        learning_rate: 1 / L; a larger value shortens the step less.
+        loss_images: Number of training frames in F_k, the loss of the received model; None: all frames.
+        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
     """
     check_mode("qfedavg", mode)
     between("qfedavg", "q", q, 0)
@@ -55,7 +55,7 @@ def build(
 
 @torch.no_grad()
 def received_loss(network: nn.Module, batches: Iterable[Batch], context: Context, partition: Partition) -> Extras:
-    """Return F_k: the mean over frames of the loss of the received model."""
+    """Return F_k: the received model's loss, averaged over the frames."""
     before = as_received(network, context, partition)
     total, count = torch.zeros((), dtype=torch.float64), 0
     for batch in batches:

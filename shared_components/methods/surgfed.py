@@ -1,8 +1,8 @@
 """SurgFed: Fang et al., Language-guided Multi-Task Federated Learning for Surgical Video, arXiv 2603.09496.
 
-Sites select channels by their text (LCS, Eq. (2)), which stays with them; the server lets each site attend to the
-changes of all, layer by layer, as far as the sites' texts and what helped before say (LHA, Eqs. (3) to (8),
-core/aggregators/language_guided.py). Image and prompt encoder do not train (`training.fixed` of the bundle).
+Sites select channels from their text (LCS, Eq. (2)); these layers stay at the sites. At the server each site attends to
+the changes of all sites, layer by layer (LHA, Eqs. (3) to (8), core/aggregators/language_guided.py). The sites' texts
+and learned weights gate the attention. Image and prompt encoder are frozen (`training.fixed` of the bundle).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shared_components.networks.protocols import Remembers
 MEMORY, DECODER = ("memory_attention", "memory_encoder", "object_pointer"), ("mask_decoder",)
 AGGREGATED = {"both": (*MEMORY, *DECODER), "decoder": DECODER, "memory": MEMORY}
 SAME = "same"
-LARGEST_SEED = 2**63 - 1  # of torch's generator
+LARGEST_SEED = 2**63 - 1  # limit of torch.Generator
 
 
 def build(
@@ -37,22 +37,24 @@ def build(
     lha_encoder: str = SAME,
     seed: int = 0,
 ) -> Method:
-    """Return SurgFed, or one of its ablations; those without LCS are another `network`.
+    """Return SurgFed or one of its ablations; ablations without LCS need another `network`.
 
     Args:
-        mode: ``corrected``, or ``as_released``: sites' changes are gated before the attention, and psi falls where the
-            others' changes help.
-        aggregated: What the server combines: mask ``decoder``, ``memory`` modules, or ``both``. The rest stays.
-        lha: Whether the server attends; without, these parts are averaged (Table II, row 2, and Figure 3b).
+        mode: ``corrected``, or ``as_released``: changes are gated before the attention, and psi decreases if the
+            changes of other sites help.
+        aggregated: Parts that the server aggregates: mask ``decoder``, ``memory`` modules, or ``both``. All other parts
+            stay at the sites.
+        lha: Aggregate these parts by attention; else by their mean (Table II, row 2, and Figure 3b).
         attention: ``plain``, ``cosine`` or ``mean``, see `language_guided.LanguageGuided`.
-        texts: Texts that the gate of LHA reads: the sites' ``own`` texts, ``shuffled`` ones or ``none``, as controls.
-        psi: What each site's weight of the others begins from; with a ``hyper_rate`` of 0 it stays, and 0 is local
-            training of these parts.
-        hyper_rate, weight_decay: Of the server's Adam. The decay's default is 0, and 0.99 as released.
+        texts: Texts that the gate of LHA reads: the sites' ``own`` texts, or ``shuffled`` or ``none`` as controls.
+        psi: Initial weight of the other sites' changes. With a ``hyper_rate`` of 0 it stays constant; 0 then means
+            local training of these parts.
+        hyper_rate, weight_decay: Learning rate and weight decay of the server's Adam. The default decay is 0, and
+            0.99 with ``as_released``.
         text_encoder: Encoder of the text that LCS reads (Table III), see `text.site_text`.
-        text_wording: What is encoded, for both, see `text.site_text`.
-        lha_encoder: Encoder of the text that LHA reads (Table IV): that of LCS (``same``), or another.
-        seed: Of the hypernetwork, and of ``random`` and ``gaussian`` vectors.
+        text_wording: Wording of the text for both encoders, see `text.site_text`.
+        lha_encoder: Encoder of the text that LHA reads (Table IV); ``same`` is the encoder of LCS.
+        seed: Seed of the hypernetwork, and of ``random`` and ``gaussian`` text vectors.
     """
     check_mode("surgfed", mode)
     one_of("surgfed", "aggregated", aggregated, AGGREGATED)

@@ -9,10 +9,10 @@ from shared_components.core.partition import Role, everything
 
 
 def build(*, trim: int = 1) -> Method:
-    """Return the trimmed mean: per weight, the mean of the sites' values without the highest and the lowest.
+    """Return the trimmed mean: for each weight, the mean of the sites' values without the highest and the lowest.
 
     Args:
-        trim: Number of values cut at each end; 0 is the mean that counts every site once.
+        trim: Number of values removed at each end; 0 is the mean with equal weights.
     """
     between("trimmed_mean", "trim", trim, 0, whole=True)
     aggregator = TrimmedMean(trim)

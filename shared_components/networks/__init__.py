@@ -1,1 +1,1 @@
-"""Architectures, their parts and protocols, checkpoints, the description of a bundle, ONNX."""
+"""Network architectures, parts, protocols, checkpoints, bundle configs and ONNX export."""

@@ -1,6 +1,6 @@
-"""Channel selection by a site's text: FedST's CS, which SurgFed prints as its LCS, and what SurgFed released.
+"""Channel selection by a site's text: FedST's CS, the equal LCS of the SurgFed paper, and SurgFed's released variant.
 
-`Prompt` is both papers' ablation: the text enters the network without channel selection.
+`Prompt` is the ablation of both papers, a text without channel selection.
 
 Fang et al., IEEE TMI 2026 (arXiv 2506.23759), Section 3.2.2; Fang et al., "SurgFed" (arXiv 2603.09496), Section III-B.
 """
@@ -10,11 +10,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-RELEASED_WIDTH = 256  # of the released embedding of a text, whatever the map has
+RELEASED_WIDTH = 256  # width of the released text embedding
 
 
 class ChannelSelection(nn.Module):
-    """Amplify the channels that fit a site's text, given as the vector of a frozen text encoder.
+    """Amplify channels by a site's text, given as the vector of a frozen text encoder.
 
     FedST's Eqs. 7 and 8; SurgFed's Eq. 2 and its residual. 87,200 parameters for 160 channels and an indicator of 384.
     """
@@ -26,7 +26,7 @@ class ChannelSelection(nn.Module):
         nn.init.zeros_(self.gate.bias)
 
     def forward(self, features: Tensor, indicator: Tensor) -> Tensor:
-        """(B, C, H, W), (D,) -> (B, C, H, W), every channel times a factor of 1 to 2."""
+        """Scale every channel by a factor of 1 to 2: (B, C, H, W), (D,) -> (B, C, H, W)."""
         pooled = features.mean((2, 3))  # (B, C, H, W) -> (B, C)
         # sigmoid(FC([GAP(F), indicator])), the composite indicator: (B, C + D) -> (B, C)
         composite = self.gate(torch.cat([pooled, indicator.expand(pooled.shape[0], -1)], 1)).sigmoid()
@@ -34,14 +34,14 @@ class ChannelSelection(nn.Module):
 
 
 class ReleasedSelection(nn.Module):
-    """Do what SurgFed's released code does, whose two files differ: depth is F + gF, segmentation F + ge.
+    """Channel selection of SurgFed's released code: F + gF for depth, and F + ge for segmentation.
 
-    The text passes two linear layers first: e; the gate g reads [GAP(F), e]. The release trains none of it.
+    Two linear layers embed the text as e; the gate g reads [GAP(F), e]. The released code trains neither.
 
     Args:
-        channels: Of the map, and of e, which is added to it.
+        channels: Channels of the feature map F and of e.
         indicator: Length of the text's vector.
-        adds_text: The form of segmentation; the shapes are those of depth.
+        adds_text: Use the form for segmentation; the shapes are the same for depth.
     """
 
     def __init__(self, channels: int, indicator: int, *, adds_text: bool = True) -> None:
@@ -65,8 +65,8 @@ class Prompt(nn.Module):
     """Add an embedding of the text to every pixel: the ablation without channel selection.
 
     It is FedST's Table 4, third row, and SurgFed's Table II, fourth row. Neither paper describes how the text enters
-    the network; this is our choice. 61,440 parameters for 160 channels and an indicator of 384, initially 0; nothing is
-    added for an indicator of zeros, which stands for no text.
+    the network; this is our choice. 61,440 parameters for 160 channels and an indicator of 384, initially 0. A zero
+    indicator, which stands for no text, adds nothing.
     """
 
     def __init__(self, channels: int, indicator: int) -> None:
@@ -80,9 +80,9 @@ class Prompt(nn.Module):
 
 
 def checked_indicator(given: Tensor, own: Tensor, network: str) -> Tensor:
-    """Return a text's vector (D,) for a network's buffer; ValueError for another shape or numbers not finite."""
+    """Return a text's vector (D,) for a network's buffer; ValueError for another shape or non-finite numbers."""
     if given.shape != own.shape:
         raise ValueError(f"{network} takes an indicator of shape {list(own.shape)}, and got {list(given.shape)}")
     if not bool(torch.isfinite(given).all()):
-        raise ValueError(f"{network} got an indicator with numbers that are not finite; make it again")
+        raise ValueError(f"{network} got an indicator with non-finite numbers; compute it again")
     return given.detach()

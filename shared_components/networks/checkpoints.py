@@ -1,4 +1,4 @@
-"""Weights on disk: written atomically as safetensors or `.pt`, and read by `model_files`."""
+"""Read and write weights: atomic writing of safetensors and `.pt` files, reading by `model_files`."""
 
 import io
 import json
@@ -30,19 +30,19 @@ _DAMAGES = (
     SafetensorError, RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError,
     AttributeError, ArithmeticError, AssertionError, zipfile.BadZipFile, zlib.error, struct.error,
 )  # fmt: skip
-"""Exceptions of reading a file that is truncated or has a changed byte."""
-_REMEDY = "save the network's state_dict alone, its tensors dense and contiguous"
-MOST_OUTPUTS = 256  # classes that a mask of uint8 can hold
-_COUNTER = ".num_batches_tracked"  # of batch normalisation
-SHOWN = 3  # keys of each kind that an error names; a checkpoint of another network differs in hundreds
+"""Exceptions raised while reading a truncated or damaged file."""
+_REMEDY = "save only the network's state_dict, with dense and contiguous tensors"
+MOST_OUTPUTS = 256  # maximum number of classes of a uint8 mask
+_COUNTER = ".num_batches_tracked"  # suffix of batch normalisation's counters
+SHOWN = 3  # maximum number of tensor names of each kind in an error message
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be used; the message names the file and what differs."""
+    """Error for an unusable checkpoint; the message names the file and the difference."""
 
 
 def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a state dict, on any device, as safetensors; at every moment `path` is either the old file or the new one.
+    """Write a state dict from any device atomically as safetensors.
 
     A missing folder is created. The metadata are short strings for the file's header, such as the method.
     """
@@ -54,9 +54,9 @@ def _on_cpu(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
-    """Write contiguous CPU tensors that share no memory as safetensors, see `atomic.atomically`.
+    """Write contiguous CPU tensors without shared memory as safetensors, see `atomic.atomically`.
 
-    The same tensors and header give the same bytes; safetensors itself writes the header in random order.
+    The same tensors and header give the same bytes, since the header is sorted.
     """
     with atomically(path) as beside:
         try:
@@ -67,13 +67,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
 
 
 def _system_error(error: SafetensorError) -> OSError:
-    """Return the OSError whose number safetensors reports as text: ``... (os error 28)``."""
+    """Return the OSError for the number in safetensors' message, such as ``... (os error 28)``."""
     number = re.search(r"\(os error (\d+)\)", str(error))
     return OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error))
 
 
 def _sort_header(path: Path) -> None:
-    """Sort the strings in a safetensors file's header in place."""
     with path.open("r+b") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
@@ -85,7 +84,7 @@ def _sort_header(path: Path) -> None:
 
 
 def save_pt(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a plain state dict as `torch.save` does, the form that MONAI's tools read; atomically, with a header.
+    """Write a state dict atomically in the format of `torch.save`, which MONAI's tools read, with a header.
 
     Otherwise as `save_weights`. The same tensors and header give the same bytes.
     """
@@ -98,26 +97,27 @@ def save_pt(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]
 
 
 def load_weights(path: Path) -> dict[str, Tensor]:
-    """Read a state dict from safetensors, or from a `torch.save` file of tensors.
+    """Read a state dict from a safetensors or `torch.save` file.
 
-    Half precision, in which bundles ship their weights, becomes float32. A `.pt` or `.pth` file has the state dict
-    alone or under one of the usual keys "state_dict", "model" or "network"; beside them it may hold plain values and a
-    training's settings, which are not kept. Raises CheckpointError for a file that is missing, damaged, holds anything
-    else, or describes more than it holds.
+    Half precision, the precision of shipped weights, is converted to float32. A `.pt` or `.pth` file contains the state
+    dict at the top level or under "state_dict", "model" or "network"; plain values and training settings are ignored.
+
+    Raises:
+        CheckpointError: The file is missing or damaged, has other contents, or describes more data than it has.
     """
     halves = (torch.float16, torch.bfloat16)
     return {name: value.float() if value.dtype in halves else value for name, value in stored_weights(path).items()}
 
 
 def stored_weights(path: Path) -> dict[str, Tensor]:
-    """Read a state dict as `load_weights` does, in the precision of the file."""
-    return _read(read_tensors, path, "is damaged or holds more than tensors")
+    """Read a state dict as `load_weights` does, but in the file's precision."""
+    return _read(read_tensors, path, "is damaged or contains other data than tensors")
 
 
 def load_metadata(path: Path) -> dict[str, str]:
-    """Read the strings that `save_weights` or `save_pt` wrote into the header; empty for other files.
+    """Read the header's strings written by `save_weights` or `save_pt`; empty for other files.
 
-    Raises CheckpointError for a file that is missing or damaged.
+    Raises CheckpointError for a missing or damaged file.
     """
     return _read(read_notes, path, "is damaged")
 
@@ -136,63 +136,66 @@ def _read(read: Callable[[Path], T], path: Path, damaged: str) -> T:
 
 
 def refuse_pointer(path: Path) -> None:
-    """Raise a CheckpointError where Git LFS has left a pointer in the place of a checkpoint."""
+    """Raise CheckpointError if the file is a Git LFS pointer."""
     if is_pointer_file(path):
         raise CheckpointError(f"checkpoint {path} {LFS_POINTER}; {LFS_PULL}")
 
 
 def header_of(path: Path | None) -> dict[str, str]:
-    """Return a checkpoint's header; empty if there is no such file.
+    """Return a checkpoint's header; empty if the file is missing.
 
-    Raises CheckpointError for one that is damaged, holds an expression that MONAI would run, too many names of classes,
-    or names with control characters.
+    Raises CheckpointError for a damaged file, an expression that MONAI would run, too many class names, or class names
+    with control characters.
     """
     if path is None or not path.is_file():
         return {}
     notes = load_metadata(path)
     for key, text in notes.items():
         if is_expression(text):
-            raise CheckpointError(f"checkpoint {path}: its header's {key!r:.80} is the expression {text!r:.80}")
+            raise CheckpointError(
+                f"checkpoint {path}: {key!r:.80} in its header is the expression {text!r:.80}; use another checkpoint"
+            )
     for key in ("outputs", "classes"):
         names = notes.get(key, "").split(",")
         if len(names) > MOST_OUTPUTS or not all(is_plain(name) for name in names if name):
             raise CheckpointError(
-                f"checkpoint {path}: its header's {key!r} are no names: at most {MOST_OUTPUTS}, each of one line"
+                f"checkpoint {path}: {key!r} in its header must be at most {MOST_OUTPUTS} names of one line each"
             )
     return notes
 
 
 def load_into(network: nn.Module, path: Path) -> None:
-    """Load a checkpoint into a network of the same names and shapes, see `tensors_of`.
+    """Load a checkpoint with the same names and shapes into a network, see `tensors_of`.
 
-    Raises CheckpointError where another name or shape differs, and for NaN or infinity; the network keeps its weights.
+    Raises CheckpointError for other names or shapes, NaN or infinity; the network keeps its weights.
     """
-    found = tensors_of(network, load_weights(path), path)
-    require_finite(found, path)
-    network.load_state_dict(network.state_dict() | found)
+    state = tensors_of(network, load_weights(path), path)
+    require_finite(state, path)
+    network.load_state_dict(network.state_dict() | state)
 
 
 def tensors_of(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Return what a network takes of a checkpoint's state; CheckpointError where a name or a shape differs.
+    """Return the tensors of a checkpoint's state for a network; CheckpointError if names or shapes differ.
 
-    Modules that the network's class declares as `training_only` (a tuple of names) may be missing on either side: what
-    the file lacks keeps its weights, what the network lacks is ignored.
+    Modules in the class's tuple `training_only` may be missing on either side: the network keeps its weights if the
+    file lacks them, and ignores the file's if the network
+    lacks them, and ignores the file's if it lacks them.
     """
-    own, helpers = network.state_dict(), tuple(f"{one}." for one in getattr(type(network), "training_only", ()))
+    own, helpers = network.state_dict(), tuple(f"{name}." for name in getattr(type(network), "training_only", ()))
     needed = {name: own[name] for name in own if name in state or not name.startswith(helpers)}
-    found = {name: state[name] for name in state if name in own or not name.startswith(helpers)}
-    require_equal(needed, found, Path(path), type(network).__name__)
-    return found
+    loaded = {name: state[name] for name in state if name in own or not name.startswith(helpers)}
+    require_equal(needed, loaded, Path(path), type(network).__name__)
+    return loaded
 
 
 def load_encoder(network: nn.Module, path: Path) -> None:
     """Load an official ImageNet checkpoint into `network.encoder`, without its classifier.
 
-    The encoder's class names its architecture and the file's classifier in ``official``. Files of older versions of
-    PyTorch lack the counters of batch normalisation, which then keep their values.
+    ``official`` of the encoder's class contains the architecture and the classifier's name. Files of old PyTorch
+    versions lack the counters of batch normalisation, which then keep their values.
 
     Raises:
-        CheckpointError: A name or a shape differs, a number is NaN or infinite, or a variance is negative. The network
+        CheckpointError: Names or shapes differ, a number is NaN or infinite, or a variance is negative. The network
             keeps its weights.
     """
     encoder = network.get_submodule("encoder")
@@ -210,9 +213,9 @@ def load_encoder(network: nn.Module, path: Path) -> None:
 
 
 def require_equal(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path, what: str) -> None:
-    """Refuse a checkpoint whose tensors differ in names or shapes from those of a network, ``what`` in the sentence.
+    """Raise CheckpointError if a checkpoint's tensors differ in names or shapes from the expected tensors.
 
-    Raises CheckpointError, which names the first of each kind.
+    The message names the first tensors of each kind, and the network as ``what``.
     """
     missing = [name for name in expected if name not in found]
     unexpected = [name for name in found if name not in expected]
@@ -233,11 +236,11 @@ def require_equal(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], p
 
 
 def require_finite(state: Mapping[str, Tensor], path: Path) -> None:
-    """Refuse NaN and infinity, with which a network silently predicts one class everywhere."""
+    """Raise CheckpointError for NaN and infinity, with which a network would silently predict one class."""
     bad = [name for name, value in state.items() if not torch.isfinite(value).all()]
     if bad:
         raise CheckpointError(
-            f"checkpoint {path} holds NaN or infinity in {_listed('', bad)}; take one from before its training failed"
+            f"checkpoint {path} contains NaN or infinity in {_listed('', bad)}; use an earlier checkpoint"
         )
 
 
@@ -247,11 +250,11 @@ def _listed(verb: str, names: list[str]) -> str:
 
 
 def _about_classes(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
-    """Explain the commonest difference: a checkpoint trained with another class map."""
+    """Explain the most common difference, a checkpoint trained with another class map."""
     differing = [(found[n], expected[n]) for n in expected if found[n].shape != expected[n].shape]
     counts = {(len(a), len(b)) for a, b in differing if a.dim() and b.dim()}
     if len(counts) != 1 or any(a.shape[1:] != b.shape[1:] for a, b in differing):
-        return ""  # more than the last layer's channels
+        return ""  # other differences than the last layer's channels
     ((trained, needed),) = counts
     return (
         f"; it was trained for {trained} classes and the site has {needed}, "
@@ -260,13 +263,13 @@ def _about_classes(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) 
 
 
 def export_pt(checkpoint: Path, path: Path) -> None:
-    """Convert a federation's `model.safetensors` to the `models/model.pt` of a bundle: a plain state dict.
+    """Convert a federation's `model.safetensors` to a bundle's `models/model.pt`.
 
-    The header is copied, so that the bundle still knows the task, the classes and the size of the input.
+    The header with the task, the classes and the input size is copied.
 
         python -c "from shared_components.networks.checkpoints import export_pt; \
             export_pt('RUN/site-1/model.safetensors', 'my-bundle/models/model.pt')"
 
-    Raises CheckpointError as `load_weights`.
+    Raises CheckpointError as `load_weights` does.
     """
     save_pt(path, load_weights(checkpoint), load_metadata(checkpoint))

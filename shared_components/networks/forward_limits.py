@@ -1,7 +1,7 @@
-"""Measure the tensors that a network computes, and stop before a tensor is made that is too large.
+"""Measure the memory of a forward pass, and stop before a tensor that is too large is created.
 
-The size of a tensor is asked of torch without memory, operation by operation, before the operation runs. So a network
-whose arguments multiply to more than a machine has is refused, whatever the arguments are.
+The size of each result is computed on the meta device before the operation runs. So a network that exceeds a machine's
+memory is refused, whatever its arguments are.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from shared_components.networks.network_class import is_ours
 
 @dataclass
 class Computed:
-    """Numbers that a forward pass computes: in its largest tensor, and in all of them."""
+    """Number of elements in a forward pass: of its largest tensor, and of all tensors."""
 
     largest: int = 0
     total: int = 0
 
 
 class _TooLarge(Exception):
-    """A tensor that is not made."""
+    """Signal that a tensor exceeds a limit."""
 
 
-@functools.lru_cache(maxsize=4)  # a site asks at every task of a run
+@functools.lru_cache(maxsize=4)  # called at every task of a run
 def forward_numbers(definition: str, channels: int, shape: tuple[int, ...], *, largest: int, total: int) -> Computed:
-    """Build a network, run it once in evaluation and count; the run ends with the first count above its limit.
+    """Build a network, run it once in evaluation mode, and count the elements until a limit is exceeded.
 
     Args:
         definition: A `network_def` in JSON.
-        channels: Of its outputs.
-        shape: Of the input, (1, 3, H, W) or (1, T, 3, H, W).
-        largest, total: The limits.
+        channels: Number of output channels.
+        shape: Input shape, (1, 3, H, W) or (1, T, 3, H, W).
+        largest, total: Maximum number of elements of one tensor, and of all tensors.
 
     Raises:
-        ValueError: One of our networks does not take this input. Others: see `adapter.check_outputs`.
+        ValueError: One of our networks does not take this input. For other networks see `adapter.check_outputs`.
     """
     with torch.random.fork_rng(devices=[]):
         network = build_network(json.loads(definition), out_channels=channels).eval()
@@ -53,27 +53,27 @@ def forward_numbers(definition: str, channels: int, shape: tuple[int, ...], *, l
         others = () if is_ours(type(network)) else (Exception,)
         with suppress(_TooLarge, *others), torch.no_grad(), counted:
             network(torch.zeros(shape))
-    return counted.found
+    return counted.computed
 
 
 class _Counted(TorchDispatchMode):
     def __init__(self, largest: int, total: int) -> None:
         super().__init__()
-        self.found, self._largest, self._total = Computed(), largest, total
+        self.computed, self._largest, self._total = Computed(), largest, total
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = kwargs or {}
-        if not any(one.alias_info for one in function._schema.returns):  # a view, or changed in place
+        if not any(result.alias_info for result in function._schema.returns):  # not a view or in-place operation
             numbers = _numbers(function, args, options)
-            self.found.largest = max(self.found.largest, *numbers)
-            self.found.total += sum(numbers)
-            if self.found.largest > self._largest or self.found.total > self._total:
+            self.computed.largest = max(self.computed.largest, *numbers)
+            self.computed.total += sum(numbers)
+            if self.computed.largest > self._largest or self.computed.total > self._total:
                 raise _TooLarge
         return function(*args, **options)
 
 
 def _numbers(function: Callable[..., Any], args: Any, options: Any) -> list[int]:
-    """Return the sizes of an operation's results; 0 if a size depends on values, such as the result of `unique`."""
+    """Return the sizes of an operation's results; 0 if a size depends on values, as for `unique`."""
     try:
         args, options = tree_map_only(Tensor, lambda one: one.to("meta"), (args, options))
         if options.get("device") is not None:

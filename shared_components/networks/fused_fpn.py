@@ -1,7 +1,7 @@
-"""The decoder of `pvt_fpn` for inference: the same logits but for rounding, by 0.56 of the multiplications.
+"""The decoder of `pvt_fpn` for inference: the same logits up to rounding, with 0.56 of the multiplications.
 
-The first convolutions are merged with all before them, see `merged_fpn`, once. And a 1x1 convolution commutes with a
-bilinear resize, so that the head's few channels are enlarged, not the decoder's 128.
+The first convolutions are merged once with all earlier layers, see `merged_fpn`. A 1x1 convolution commutes with
+bilinear resizing, so the head's few channels are resized instead of the decoder's 128.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shared_components.networks.pvt_fpn import FpnDecoder
 
 
 class FusedBranch(nn.Module):
-    """One branch of a decoder after its first convolution, to the logits that it adds."""
+    """One branch of a decoder after its first convolution, with its share of the head."""
 
     def __init__(self, layers: list[nn.Module], head: nn.Conv2d) -> None:
         super().__init__()
@@ -25,30 +25,30 @@ class FusedBranch(nn.Module):
         self.head = nn.Parameter(head.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Decode what the first convolution has made to (B, C, H, W) at the finest resolution."""
+        """Decode the first convolution's output to logits (B, C, H, W) at the finest resolution."""
         return self.enlarge(F.conv2d(self.rest(x), self.head))
 
 
 class FusedFpn(nn.Module):
-    """A decoder in evaluation together with its head."""
+    """A decoder fused with its head, for evaluation."""
 
     def __init__(self, decoder: FpnDecoder, head: nn.Conv2d) -> None:
         super().__init__()
         assert head.bias is not None
-        self.kernels = nn.ModuleList(nn.ParameterList(one.contiguous() for one in of) for of in decoder.kernels())
+        self.kernels = nn.ModuleList(nn.ParameterList(k.contiguous() for k in branch) for branch in decoder.kernels())
         self.branches = nn.ModuleList(FusedBranch([*branch][1:], head) for branch in decoder.branches())
         self.bias = nn.Parameter(head.bias[:, None, None])
 
     def forward(self, features: list[Tensor]) -> Tensor:
         """Decode four maps, finest first, to the head's logits (B, C, H, W) at the finest resolution."""
-        firsts = first_convolutions(features, [[*of] for of in cast(list[nn.ParameterList], self.kernels)])
+        firsts = first_convolutions(features, [[*kernels] for kernels in cast(list[nn.ParameterList], self.kernels)])
         return sum((branch(x) for branch, x in zip(self.branches, firsts, strict=True)), self.bias)
 
 
 def fuse(network: nn.Module) -> nn.Module:
-    """Fuse a network's decoders with their heads, in place, and return it; one without such decoders stays as it is.
+    """Fuse a network's declared `decoders` with their heads in place, and return the network.
 
-    From then on it is for prediction alone: it has other weights, no gradients, and of `PvtFpn` no parts but "pred".
+    The fused network is only for prediction: it has other weights and no gradients, and `PvtFpn` returns only "pred".
     """
     if pairs := getattr(network, "decoders", ()):
         network.eval().requires_grad_(False)

@@ -1,7 +1,7 @@
-"""FL-EndoViT's masked autoencoder: a ViT sees the visible patches of a picture, a smaller one predicts all of them.
+"""FL-EndoViT's masked autoencoder: a ViT encodes the visible patches of an image, a smaller ViT predicts all patches.
 
 He et al., "Masked autoencoders are scalable vision learners", CVPR 2022; EndoViT, Batic et al., IJCARS 2024. Tensors
-have the names of both. The position embeddings are constants: they are not trained, and never sent.
+have the names of both papers' code. Position embeddings are constant: they are neither trained nor sent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from shared_components.networks.vit import ENCODER, EPSILON, Block, Vit, positions_at, sine_positions, vit_layers
 
-CHANNELS = 3  # of a restored picture
+CHANNELS = 3  # colour channels of the restored image
 DECODER = ("mask_token", "decoder_embed", "decoder_blocks", "decoder_norm")
 
 
@@ -23,11 +23,8 @@ class MaeVit(Vit):
     111,655,680 trained parameters at ``base``, 2,967,936 at ``tiny``.
 
     Args:
-        out_channels: 3, the colours.
+        out_channels: Number of colour channels, always 3.
         architecture, size, drop_path, trained_encoders: See `vit.Vit`.
-
-    Raises:
-        ValueError: An argument is unknown or out of its range; one sentence.
     """
 
     def __init__(
@@ -41,7 +38,7 @@ class MaeVit(Vit):
     ) -> None:
         if out_channels != CHANNELS:
             raise ValueError(
-                f"MaeVit: out_channels is {out_channels!r}; a picture has 3: give it the task reconstruction"
+                f"MaeVit: out_channels is {out_channels!r}, but an image has 3; use the task reconstruction"
             )
         super().__init__(architecture=architecture, size=size, drop_path=drop_path, trained_encoders=trained_encoders)
         self.remade = partial(
@@ -64,25 +61,25 @@ class MaeVit(Vit):
         self._start()
 
     def layers(self) -> list[tuple[str, ...]]:
-        """Return the layers by depth, the decoder's mirrored."""
+        """Return the layers by depth; the decoder's depths mirror the encoder's."""
         return vit_layers(len(self.blocks), len(self.decoder_blocks))
 
     def with_classes(self, out_channels: int) -> MaeVit:
-        """Return a fresh, newly initialised network; ``out_channels`` is 3, else ValueError."""
+        """Return a newly initialised network; ValueError unless ``out_channels`` is 3."""
         return self.remade(out_channels=out_channels)
 
     def forward(self, image: Tensor, hidden: Tensor | None = None) -> Tensor:
         """Predict every patch from the visible ones.
 
         Args:
-            image: (B, 3, H, W) in 0..1, sides multiples of the patch.
-            hidden: bool (B, H, W), True in whole patches, as many in each picture; None: all are visible.
+            image: Images (B, 3, H, W) in 0..1; the sides are multiples of the patch size.
+            hidden: Hidden pixels, bool (B, H, W), whole patches and equally many per image; None: all are visible.
 
         Returns:
-            (B, 3, H, W) in normalised pixels, or in what else it has learnt to predict.
+            Patches (B, 3, H, W) in normalised pixels, or in the pixel space of the training loss.
 
         Raises:
-            ValueError: Another shape, or pictures with different counts of hidden patches.
+            ValueError: The shape is invalid, or images have different numbers of hidden patches.
         """
         rows, columns = self.grid(image)
         masked = image.new_zeros(len(image), rows * columns, dtype=torch.bool)
@@ -95,38 +92,38 @@ class MaeVit(Vit):
         """Encode the class token and the V visible patches: (B, 1 + V, C)."""
         patches = self.embed(image)
         kept = order[:, : int((~masked[0]).sum()), None].expand(-1, -1, patches.shape[2])
-        found = self.with_class_token(patches.gather(1, kept))
+        tokens = self.with_class_token(patches.gather(1, kept))
         for block in self.blocks:
-            found = block(found)
-        return self.learnt(self.norm(found))
+            tokens = block(tokens)
+        return self.learnt(self.norm(tokens))
 
     def _decode(self, encoded: Tensor, order: Tensor, grid: tuple[int, int]) -> Tensor:
-        """Put mask tokens where patches are hidden, and predict every patch: (B, L, 3 p^2)."""
-        found = self.decoder_embed(encoded)
-        B, visible, C = found.shape
-        tokens = self.mask_token.to(found.dtype).expand(B, order.shape[1] + 1 - visible, C)
-        shuffled = torch.cat([found[:, 1:], tokens], 1)  # visible ones first, as in `order`
+        """Insert mask tokens for hidden patches, and predict every patch: (B, L, 3 p^2)."""
+        tokens = self.decoder_embed(encoded)
+        B, visible, C = tokens.shape
+        masks = self.mask_token.to(tokens.dtype).expand(B, order.shape[1] + 1 - visible, C)
+        shuffled = torch.cat([tokens[:, 1:], masks], 1)  # visible patches first, as in `order`
         back = order.argsort(1)[..., None].expand(-1, -1, C)
-        found = torch.cat([found[:, :1], shuffled.gather(1, back)], 1)
-        found = found + positions_at(self.decoder_pos_embed, self.side, *grid)
+        tokens = torch.cat([tokens[:, :1], shuffled.gather(1, back)], 1)
+        tokens = tokens + positions_at(self.decoder_pos_embed, self.side, *grid)
         for block in self.decoder_blocks:
-            found = block(found)
-        return self.decoder_pred(self.decoder_norm(found))[:, 1:]
+            tokens = block(tokens)
+        return self.decoder_pred(self.decoder_norm(tokens))[:, 1:]
 
     def _picture(self, patches: Tensor, rows: int, columns: int) -> Tensor:
-        """(B, rows * columns, p * p * 3) -> (B, 3, H, W); in a patch the colour is last, as in MAE."""
+        """Assemble patches: (B, rows * columns, p * p * 3) -> (B, 3, H, W); colours are last in a patch, as in MAE."""
         B, p = len(patches), self.patch
         grid = patches.reshape(B, rows, columns, p, p, 3).permute(0, 5, 1, 3, 2, 4)  # (B, 3, rows, p, columns, p)
         return grid.reshape(B, 3, rows * p, columns * p)
 
 
 def visible_first(masked: Tensor) -> Tensor:
-    """Return the order (B, L) of patches in which those that are not masked (B, L) come first, row by row.
+    """Return the patch order (B, L) with visible patches first, row by row, from the mask (B, L).
 
-    Raises ValueError for pictures with different counts of masked patches.
+    Raises ValueError if images have different numbers of masked patches.
     """
     counts = masked.sum(1)
     if bool((counts != counts[:1]).any()):
         few, many = int(counts.min()), int(counts.max())
-        raise ValueError(f"MaeVit: pictures of a batch have [{few}, {many}] hidden patches; hide as many in each")
+        raise ValueError(f"MaeVit: images of a batch have {few} to {many} hidden patches; hide equally many in each")
     return torch.argsort(masked.int(), dim=1, stable=True)

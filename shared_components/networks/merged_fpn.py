@@ -1,8 +1,8 @@
-"""The first convolutions of an FPN decoder's branches, of the feature maps themselves: fewer multiplications.
+"""Merge the first convolutions of an FPN decoder's branches with its lateral convolutions, to save multiplications.
 
-Everything before the first normalisation of a branch is linear: lateral 1x1 convolutions, nearest doubling, sums and a
-3x3 convolution. So the 3x3 convolution of 256 channels is the sum of one convolution per feature map, of the map's own
-channels at the map's own resolution, whose kernels are products of both convolutions' weights.
+Everything before a branch's first normalisation is linear: lateral 1x1 convolutions, nearest-neighbour upsampling, sums
+and a 3x3 convolution. So the 3x3 convolution of 256 channels equals a sum of one convolution per feature map, at that
+map's channels and resolution, whose kernels are products of both convolutions' weights.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 Kernels = list[Tensor]
-"""Of one branch: of a 3x3 convolution of its own map; then of transposed convolutions of coarser ones."""
+"""Kernels of one branch: a 3x3 convolution of its own map, then transposed convolutions of coarser maps."""
 
 
 def upsampled_kernel(kernel: Tensor, factor: int) -> Tensor:
-    """Return the kernel of the transposed convolution, of stride `factor`, that equals enlarging and then convolving.
+    """Return the kernel of a transposed convolution with stride `factor` that equals upsampling and then convolving.
 
-    A 3x3 convolution of a map that was enlarged by nearest neighbours gives most of its weights to copies of one pixel.
-    They are added beforehand: (C_in, C_out, 3, 3) -> (C_in, C_out, factor + 2, factor + 2); the padding is 1 in both.
+    After nearest-neighbour upsampling most weights of a 3x3 kernel meet copies of one pixel, so they are summed:
+    (C_in, C_out, 3, 3) -> (C_in, C_out, factor + 2, factor + 2). The padding is 1 in both convolutions.
     """
-    copy = torch.arange(factor + 2)[:, None] + torch.arange(3) - 2  # of the pixel, under each row of the old kernel
+    copy = torch.arange(factor + 2)[:, None] + torch.arange(3) - 2  # index of the pixel copy under each kernel row
     added = ((copy >= 0) & (copy < factor)).to(kernel)  # (factor + 2, 3)
     return (kernel.flatten(2) @ torch.kron(added, added).T).unflatten(2, (factor + 2, factor + 2))
 
@@ -44,20 +44,20 @@ def merged_kernels(laterals: Sequence[nn.Conv2d], firsts: Sequence[nn.Conv2d]) -
     for level, first in enumerate(firsts):
         into = torch.cat([weights[:, : ends[level]], biases[level][:, None]], 1)  # (256, C + 1)
         kernels = (into.T @ first.weight.transpose(0, 1).flatten(1)).unflatten(1, (-1, 3, 3))  # (C + 1, 128, 3, 3)
-        begin = 0 if level < 2 else ends[level - 1]  # of the own map's channels: at level 1 the coarsest belong to it
-        found = [kernels[begin:].transpose(0, 1)]
+        begin = 0 if level < 2 else ends[level - 1]  # first channel of the own map; level 1 includes the coarsest map
+        branch = [kernels[begin:].transpose(0, 1)]
         if level >= 2:
-            found.append(upsampled_kernel(kernels[: ends[1]], 2 ** (level - 1)))
+            branch.append(upsampled_kernel(kernels[: ends[1]], 2 ** (level - 1)))
         if level == 3:
-            found.append(upsampled_kernel(kernels[ends[1] : ends[2]], 2))
-        merged.append(found)
+            branch.append(upsampled_kernel(kernels[ends[1] : ends[2]], 2))
+        merged.append(branch)
     return merged
 
 
 def first_convolutions(features: Sequence[Tensor], kernels: Sequence[Kernels]) -> list[Tensor]:
-    """Return what each branch's first convolution makes of four feature maps (B, C_i, H / 2^i, W / 2^i), finest first.
+    """Return the first convolution of each branch for four feature maps (B, C_i, H / 2^i, W / 2^i), finest first.
 
-    The two coarsest maps are one for all finer branches, the coarsest doubled.
+    The coarsest map is upsampled and concatenated with the second coarsest map.
     """
     finest, finer, coarser, coarsest = features
     both = torch.cat([F.interpolate(coarsest, scale_factor=2.0, mode="nearest"), coarser], 1)
@@ -70,7 +70,7 @@ def first_convolutions(features: Sequence[Tensor], kernels: Sequence[Kernels]) -
 
 
 def _own(x: Tensor, kernel: Tensor) -> Tensor:
-    # the laterals' biases are weights of a map of ones: unlike it, the padding around a map is 0
+    # a channel of ones carries the laterals' biases, since the padding must stay 0
     return F.conv2d(torch.cat([x, torch.ones_like(x[:, :1])], 1), kernel, padding=1)
 
 

@@ -1,7 +1,7 @@
-"""Read model files that come from anybody: only this file opens a `.safetensors`, `.pt` or `.pth` file for weights.
+"""Read untrusted model files; all `.safetensors`, `.pt` and `.pth` weights are read here.
 
-Reading takes memory in proportion to the file's size. A tensor's shape is compared with the file's bytes before the
-tensor is made, and no object of a pickle is made at all (`pickled_tensors`).
+Memory is proportional to the file's size: a tensor's shape is compared with the file's bytes before the tensor is
+created, and no pickled object is created (`pickled_tensors`).
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from torch import Tensor
 
 from shared_components.networks.pickled_tensors import Described, PickleError, read_pickle
 
-NOTES = "extra/surgfl.json"  # the header of a `.pt` file, which is a zip archive; torch ignores it
-MOST_HEADER = 10_000_000  # bytes of a safetensors header
+NOTES = "extra/surgfl.json"  # header of a `.pt` file (a zip archive); torch ignores it
+MOST_HEADER = 10_000_000  # maximum size of a safetensors header in bytes
 MOST_TENSORS = 100_000
-MOST_SHARED = 4  # times that tensors may have the numbers of a file: weights that two layers share count twice
-WRAPPERS = ("state_dict", "model", "network")  # keys that a training puts its state dict under
-_MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # of torch.save before version 1.6
-_PARTS = 5  # pickles of such a file: magic number, protocol, machine, weights, keys of the storages
+MOST_SHARED = 4  # maximum ratio of tensor bytes to file bytes; shared weights count several times
+WRAPPERS = ("state_dict", "model", "network")  # usual keys of a state dict in a training checkpoint
+_MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # torch.save before version 1.6
+_PARTS = 5  # pickles of such a file: magic number, protocol, machine, weights, storage keys
 
 
 class ModelFileError(ValueError):
-    """A file that holds something else than weights; the message ends a sentence about the file."""
+    """Error for a file with other contents than weights; the message completes a sentence about the file."""
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file by name, in its precision.
+    """Return the tensors of a file by name, in the file's precision.
 
     Raises:
-        ModelFileError: It holds something else than named dense tensors, or more numbers than bytes.
-        Exception: It is damaged, which `checkpoints` reports.
+        ModelFileError: The file contains other data than named dense tensors, or describes more data than it has.
+        Exception: The file is damaged, which `checkpoints` reports.
     """
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
@@ -51,7 +51,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_notes(path: Path) -> dict[str, str]:
-    """Return the strings of a file's header; empty for files of other programs. Errors as of `read_tensors`."""
+    """Return the strings in a file's header; empty for files of other programs. Raises as `read_tensors`."""
     if path.suffix == ".safetensors":
         _check_header_size(path)
         with safe_open(path, framework="pt") as file:
@@ -60,8 +60,8 @@ def read_notes(path: Path) -> dict[str, str]:
         return {}
     with zipfile.ZipFile(path) as archive:
         _refuse_packed(archive, path)
-        found = [name for name in archive.namelist() if name.endswith(f"/{NOTES}")]
-        notes = json.loads(archive.read(found[0])) if found else {}
+        notes_files = [name for name in archive.namelist() if name.endswith(f"/{NOTES}")]
+        notes = json.loads(archive.read(notes_files[0])) if notes_files else {}
     if not isinstance(notes, dict):
         raise ValueError(f"{NOTES} is no mapping")
     return {str(name): str(value) for name, value in notes.items()}
@@ -70,12 +70,12 @@ def read_notes(path: Path) -> dict[str, str]:
 def _check_header_size(path: Path) -> None:
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
-    if MOST_HEADER < size < path.stat().st_size:  # a longer one the library refuses
-        raise ModelFileError(f"has a header of {size} bytes; at most {MOST_HEADER} are read")
+    if MOST_HEADER < size < path.stat().st_size:  # safetensors refuses longer headers
+        raise ModelFileError(f"has a header of {size} bytes, and the limit is {MOST_HEADER}")
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    """The library itself compares types, shapes and places with the file's bytes."""
+    """Read a safetensors file; safetensors itself checks types, shapes and offsets."""
     _check_header_size(path)
     with safe_open(path, framework="pt") as file:
         names = list(file.keys())
@@ -86,24 +86,24 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 
 def _check_sides(name: str, shape: Sequence[int], path: Path) -> None:
-    """Refuse a tensor with a side longer than its file has bytes: one without numbers may have any."""
+    """Refuse a dimension larger than the file's bytes, which an empty tensor could have."""
     if max(shape, default=0) > path.stat().st_size:
-        raise ModelFileError(f"holds {name[:80]!r} of the shape {list(shape)}, and has {path.stat().st_size} bytes")
+        raise ModelFileError(f"has {name[:80]!r} of shape {list(shape)}, but only {path.stat().st_size} bytes")
 
 
 def _check_count(count: int) -> None:
     if count > MOST_TENSORS:
-        raise ModelFileError(f"holds {count} tensors; at most {MOST_TENSORS} are read")
+        raise ModelFileError(f"has {count} tensors, and the limit is {MOST_TENSORS}")
 
 
 def _read_zip(path: Path) -> dict[str, Tensor]:
-    """Read what `torch.save` writes: `data.pkl`, and each storage as a record."""
+    """Read a `torch.save` archive: `data.pkl`, and one record per storage."""
     with zipfile.ZipFile(path) as archive:
         _refuse_packed(archive, path)
         names = archive.namelist()
         (top,) = (name.removesuffix("/data.pkl") for name in names if name.endswith("/data.pkl"))
         if not all(name.startswith(f"{top}/") for name in names):
-            raise ValueError("a record lies outside the file's own folder")
+            raise ValueError("a record lies outside the archive's folder")
         if f"{top}/byteorder" in names:
             _check_byte_order(archive.read(f"{top}/byteorder") == b"little")
         described, _ = read_pickle(io.BytesIO(archive.read(f"{top}/data.pkl")))
@@ -111,54 +111,54 @@ def _read_zip(path: Path) -> dict[str, Tensor]:
 
 
 def _refuse_packed(archive: zipfile.ZipFile, path: Path) -> None:
-    """Refuse records that are compressed or share bytes: torch writes none, and they may unpack a thousandfold."""
+    """Refuse compressed or overlapping records (zip bombs), which torch does not write."""
     records = archive.infolist()
     if len({record.filename for record in records}) < len(records):
-        raise ValueError("two records have one name")
+        raise ValueError("two records have the same name")
     if sum(record.file_size for record in records) > path.stat().st_size:
         raise ValueError("its records are compressed")
 
 
 def _check_byte_order(little: bool) -> None:
     if little is not (sys.byteorder == "little"):
-        raise ModelFileError("is of a machine with another byte order than this one; save it again on one like this")
+        raise ModelFileError("was saved with another byte order; save it again on a machine with this byte order")
 
 
 def _read_old(path: Path) -> dict[str, Tensor]:
-    """Read what torch before version 1.6 wrote: five pickles, and then each storage behind its length."""
+    """Read a file of torch before version 1.6: five pickles, then each storage after its length."""
     with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as file:
         pickles = [read_pickle(file) for _ in range(_PARTS)]
         (magic, protocol, machine, saved, keys), types = (one for one, _ in pickles), pickles[3][1]
         if (magic, protocol) != (_MAGIC, _PROTOCOL) or not all(isinstance(key, str) for key in keys):
-            raise ValueError("no file of torch.save")
+            raise ValueError("not a torch.save file")
         _check_byte_order(machine["little_endian"])
         places = {}
         for key in keys:
             (numel,) = struct.unpack("<q", file.read(8))
             places[key] = file.tell(), numel * types[key].itemsize
-            file.seek(max(0, numel) * types[key].itemsize, os.SEEK_CUR)  # ValueError behind the file's end
+            file.seek(max(0, numel) * types[key].itemsize, os.SEEK_CUR)  # ValueError beyond the end of the file
         return _made(_state(saved, path), lambda key: bytearray(file[places[key][0] : sum(places[key])]))
 
 
 def _state(found: object, path: Path) -> dict[str, Described]:
-    """Return the state dict of a file, alone or under one of the usual keys, after a look at its sizes."""
+    """Return the state dict at the top level or under one of `WRAPPERS`, after checks of its sizes."""
     for key in WRAPPERS:
         if isinstance(found, dict) and isinstance(found.get(key), dict):
             found = found[key]
     if not isinstance(found, dict) or not all(
         isinstance(name, str) and isinstance(value, Described) for name, value in found.items()
     ):
-        raise ModelFileError("holds no state dict")
+        raise ModelFileError("contains no state dict")
     _check_count(len(found))
     for name, value in found.items():
         _check_sides(name, value.size, path)
     if sum(value.bytes for value in found.values()) > MOST_SHARED * path.stat().st_size:
-        raise ModelFileError(f"holds tensors that share their numbers more than {MOST_SHARED} times")
+        raise ModelFileError(f"has tensors that share their data more than {MOST_SHARED} times")
     return found
 
 
 def _made(state: Mapping[str, Described], read: Callable[[str], bytearray]) -> dict[str, Tensor]:
-    """Make the tensors of a state; ``read`` returns a storage's bytes, which the tensors of that storage share."""
+    """Create the tensors of a state; ``read`` returns the bytes of a storage, which its tensors share."""
     blocks = {key: read(key) for key in {of.storage.key for of in state.values() if of.bytes}}
     return {
         name: _tensor(of, blocks) if of.bytes else torch.empty(of.size, dtype=of.dtype) for name, of in state.items()
@@ -169,6 +169,6 @@ def _tensor(of: Described, blocks: Mapping[str, bytearray]) -> Tensor:
     begin, numel = of.storage.first * of.storage.dtype.itemsize, of.storage.numel * of.storage.dtype.itemsize
     block = blocks[of.storage.key]
     if begin + numel > len(block):
-        raise ValueError("a storage is shorter than the file says")
+        raise ValueError("a storage is shorter than described")
     numbers = torch.frombuffer(block, dtype=of.dtype, count=numel // of.dtype.itemsize, offset=begin)
     return numbers.as_strided(of.size, of.stride, of.offset)

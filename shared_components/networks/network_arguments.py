@@ -1,8 +1,8 @@
-"""Check the arguments of a bundle's network that a job, or a checkpoint's header, chooses: plain values, by name.
+"""Validate network arguments from a job or a checkpoint's header: only plain values, by name.
 
-Neither is trusted: a job comes from a server, a checkpoint from anybody. What they say reaches a constructor only
-where its signature has that name and a value of that kind; the constructor itself refuses what is out of range. With
-``class`` beside the arguments they choose another network; which class that may be says `network_class`.
+Neither source is trusted: a job comes from a server, a checkpoint from anybody. An argument reaches the constructor
+only if the signature has this name with this type; the constructor checks the range. An entry ``class`` selects another
+network, see `network_class`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from shared_components.networks.adapter import channels_argument, definition_of
 from shared_components.networks.network_class import is_ours, network_class
 
 Plain = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)] | str | bool | None
-DECIDED = "out_channels"  # given by a site's task or by a checkpoint's last layer
+DECIDED = "out_channels"  # set by the site's task or a checkpoint's last layer
 WORDS = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text"}
 
 
 def chosen_definition(given: object, definition: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a bundle's `network_def` with what is chosen in it, and what that is.
+    """Return a bundle's `network_def` with the chosen arguments, and these arguments.
 
     Args:
-        given: Arguments of the bundle's network; or ``class``, the path of another one, and its arguments.
-        definition: Of the bundle.
+        given: Arguments of the bundle's network; or ``class``, the path of another class, and its arguments.
+        definition: The bundle's `network_def`.
 
     Raises:
         ValueError: As `network_class` and `chosen_arguments`.
@@ -47,13 +47,15 @@ def chosen_definition(given: object, definition: Mapping[str, Any]) -> tuple[dic
 
 
 def chosen_arguments(given: object, network: type[nn.Module]) -> dict[str, Any]:
-    """Return the given arguments, checked by name and kind against the annotations of a network's constructor.
+    """Return the given arguments after checking names and types against the constructor's annotations.
 
-    They are texts, finite numbers, truth values, null, and lists of these; of another library's network also nested
-    ones, such as ``[group, {num_groups: 4}]``. ValueError names one that cannot be chosen.
+    Values are strings, finite numbers, booleans, null, and lists of these. Networks of other libraries also take nested
+    values, such as ``[group, {num_groups: 4}]``. ValueError names the first invalid argument.
     """
     if not isinstance(given, Mapping):
-        raise ValueError(f"network: it is {shown(given)}; write arguments of {network.__name__} as 'name: value'")
+        raise ValueError(
+            f"network: the value is {shown(given)}; write arguments of {network.__name__} as 'name: value'"
+        )
     kinds = _hints(network)
     for name, value in given.items():
         _check_name(name, network)
@@ -66,16 +68,16 @@ def chosen_arguments(given: object, network: type[nn.Module]) -> dict[str, Any]:
 
 
 def differing(network: nn.Module, own: nn.Module) -> dict[str, Any]:
-    """Return, as plain values, the arguments that a network was made with and another one of its class was not.
+    """Return, as plain values, the constructor arguments in which a network differs from another of its class.
 
-    They are the keywords of `remade`; nothing differs where the two have none, or are of two classes. Of another
-    library's network they are all that it is made of, its ``class`` included.
+    They are keywords of `remade`; the result is empty without `remade` or for two classes. For another library's
+    network it is the whole definition, including ``class``.
     """
     if definition := definition_of(network):
         return definition
     if type(network) is not type(own):
         return {}
-    given, others = (_plain(getattr(one, "remade", None)) for one in (network, own))
+    given, others = (_plain(getattr(module, "remade", None)) for module in (network, own))
     return {name: value for name, value in given.items() if others.get(name) != value}
 
 
@@ -85,7 +87,7 @@ def _plain(remade: partial[nn.Module] | None) -> dict[str, Any]:
 
 
 def arguments_of(network: type[nn.Module]) -> list[str]:
-    """Return the names that may be chosen: all that the constructor takes, but for the number of outputs."""
+    """Return the names of the constructor's arguments, except the number of outputs."""
     parameters = inspect.signature(network.__init__).parameters.values()
     kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [parameter.name for parameter in parameters if parameter.kind in kinds]
@@ -97,7 +99,7 @@ def _decided(network: type[nn.Module]) -> str:
 
 
 def _hints(network: type[nn.Module]) -> Mapping[str, Any]:
-    """Return the kinds of a constructor's arguments; none where another library's names what is not there."""
+    """Return the types of a constructor's arguments; empty if another library's annotations cannot be resolved."""
     try:
         return get_type_hints(network.__init__)
     except (NameError, TypeError):
@@ -112,9 +114,9 @@ def _check_name(name: object, network: type[nn.Module]) -> None:
         return
     takes = f"{network.__name__} takes {', '.join(known)}"
     if name == _decided(network):
-        raise ValueError(f"network: {name} is decided by the site's task and its classes; leave it out")
+        raise ValueError(f"network: {name} is set by the site's task and its classes; remove it")
     if not isinstance(name, str) or name.startswith("_"):
-        raise ValueError(f"network: {shown(name)} is the bundle's own and cannot be chosen; {takes}")
+        raise ValueError(f"network: {shown(name)} is set by the bundle and cannot be chosen; {takes}")
     raise ValueError(f"network: unknown argument {shown(name)}; {nearest(name, known)}{takes}")
 
 
@@ -132,7 +134,7 @@ def _check_plain(name: str, value: object, *, nested: bool) -> None:
 
 
 def _leaves(value: object) -> Iterator[object]:
-    """Yield the values of lists and of mappings by name, at any depth."""
+    """Yield the keys and values of nested lists and mappings."""
     if isinstance(value, Mapping):
         yield from value
         value = list(value.values())
@@ -144,9 +146,9 @@ def _leaves(value: object) -> Iterator[object]:
 
 
 def _fits(value: object, kind: Any) -> bool:
-    """Say whether a plain value is of an annotated kind; of one that is not in ``WORDS``, it is."""
+    """Return whether a plain value has an annotated type; True for types that are not in ``WORDS``."""
     if isinstance(kind, UnionType):
-        return any(value is None if one is NoneType else _fits(value, one) for one in get_args(kind))
+        return any(value is None if part is NoneType else _fits(value, part) for part in get_args(kind))
     if get_origin(kind) is Sequence:
         return isinstance(value, list) and all(_fits(item, get_args(kind)[0]) for item in value)
     return kind not in WORDS or fits(value, kind)
@@ -154,7 +156,7 @@ def _fits(value: object, kind: Any) -> bool:
 
 def _words(kind: Any) -> str:
     if isinstance(kind, UnionType):
-        return " or ".join("null" if one is NoneType else _words(one) for one in get_args(kind))
+        return " or ".join("null" if part is NoneType else _words(part) for part in get_args(kind))
     if get_origin(kind) is Sequence:
         return f"a list, of which each is {_words(get_args(kind)[0])}"
     return WORDS[kind]

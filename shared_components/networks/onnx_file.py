@@ -1,4 +1,4 @@
-"""A network as an ONNX file: any batch, height and width, compared with PyTorch."""
+"""Export a network to ONNX with free batch, height and width, and compare it with PyTorch."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from torch import Tensor, nn
 from shared_components.common.atomic import atomically
 
 STRIDE = 32  # height and width are multiples of it
-LARGEST = 256  # strides, each way
-EXAMPLE = (8, 9)  # strides of the traced picture: several windows of a temporal layer, as a count of 1 becomes constant
-TOLERANCE = 1e-3  # of the largest logit
+LARGEST = 256  # maximum height and width in strides
+EXAMPLE = (8, 9)  # size of the traced image in strides; several temporal windows, since a count of 1 becomes constant
+TOLERANCE = 1e-3  # maximum difference relative to the largest logit
 INPUT, OUTPUT = "image", "pred"
 PACKAGES = ("onnxscript", "onnxruntime")
 
 
 class OnnxError(ValueError):
-    """A network that cannot be exported."""
+    """Error for a network that cannot be exported."""
 
 
 def export_onnx(
@@ -39,33 +39,33 @@ def export_onnx(
     facts: Mapping[str, str] | None = None,
     free: bool = True,
 ) -> list[float]:
-    """Write a network as one ONNX file with input `image` and output `pred`, and compare both.
+    """Write a network as an ONNX file with input `image` and output `pred`, and compare their outputs.
 
-    The exporter declares dynamic sizes even where tracing has made them constant, which the comparison finds.
+    The comparison finds sizes that tracing made constant although the exporter declares them as dynamic.
 
     Args:
-        network: Set to evaluation, float32 and the CPU.
-        path: The file; it appears after the comparison.
-        sizes: (height, width) of pictures of noise to compare at.
-        frames: Of a clip: 1 takes (B, 3, H, W), more (B, frames, 3, H, W). H and W are multiples of 32.
-        facts: Written into the file's metadata.
-        free: Whether batch, height and width are free; otherwise the file takes a picture of the first size alone, and
-            is made in a quarter of the time.
+        network: Network, which is set to evaluation mode, float32 and the CPU.
+        path: Output file, created after the comparison.
+        sizes: (height, width) of random images for the comparison.
+        frames: Frames of a clip: 1 takes (B, 3, H, W), more (B, frames, 3, H, W). H and W are multiples of 32.
+        facts: Entries of the file's metadata.
+        free: Make batch, height and width dynamic; otherwise the file takes one image of the first size, and the export
+            takes a quarter of the time.
 
     Returns:
-        For each size the largest difference of `pred`, as a share of its largest value.
+        For each size the maximum difference of `pred`, relative to its largest value.
 
     Raises:
-        OnnxError: A package is missing, the file exists already, or the network cannot be exported so.
+        OnnxError: A package is missing, the file exists, or the network cannot be exported.
     """
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         raise OnnxError(f"the export needs {missing[0]}, which is not installed: pip install {' '.join(PACKAGES)}")
     if path.exists():
-        raise OnnxError(f"{path} exists already; remove it, or name another file")
+        raise OnnxError(f"{path} exists; remove it, or choose another file")
     if getattr(network, "takes_boxes", False):
         raise OnnxError(
-            f"{type(network).__name__} follows boxes and remembers from frame to frame, which an ONNX file of one "
-            "picture cannot; use `surgfl segment --box`"
+            f"{type(network).__name__} needs boxes and a memory across frames, which an ONNX file cannot have; "
+            "use `surgfl segment --box`"
         )
     network = network.cpu().float().eval()
     program = _traced(network, frames, None if free else sizes[0])
@@ -102,7 +102,7 @@ def _compared(network: nn.Module, path: Path, sizes: Sequence[tuple[int, int]], 
     options.log_severity_level = 4  # its errors are raised, too
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     generator = torch.Generator().manual_seed(0)
-    found = []
+    differences = []
     for batch, (height, width) in enumerate(sizes, start=1):
         image = torch.rand(_shape(batch, frames, height, width), generator=generator)
         with torch.no_grad():
@@ -110,23 +110,23 @@ def _compared(network: nn.Module, path: Path, sizes: Sequence[tuple[int, int]], 
         try:
             (pred,) = session.run([OUTPUT], {INPUT: image.numpy()})
         except (Fail, InvalidArgument, RuntimeException) as error:
-            raise _of_one_size(network, image, str(error).splitlines()[0]) from error
-        found.append(_share(np.asarray(pred), expected))
-        if not found[-1] <= TOLERANCE:
-            raise _of_one_size(network, image, f"it differs by {found[-1]:.1e} of the largest value")
-    return found
+            raise _size_error(network, image, str(error).splitlines()[0]) from error
+        differences.append(_difference(np.asarray(pred), expected))
+        if not differences[-1] <= TOLERANCE:
+            raise _size_error(network, image, f"it differs by {differences[-1]:.1e} of the largest value")
+    return differences
 
 
-def _share(pred: np.ndarray, expected: Tensor) -> float:
+def _difference(pred: np.ndarray, expected: Tensor) -> float:
     if pred.shape != expected.shape:
         return math.inf
     return float((torch.from_numpy(pred) - expected).abs().max() / expected.abs().max())
 
 
-def _of_one_size(network: nn.Module, image: Tensor, reason: str) -> OnnxError:
+def _size_error(network: nn.Module, image: Tensor, reason: str) -> OnnxError:
     size = "x".join(str(side) for side in image.shape)
     return OnnxError(
-        f"{type(network).__name__} cannot be exported: at {size} the file does not do what the network does ({reason})"
+        f"{type(network).__name__} cannot be exported: at {size} the file's output is not the network's ({reason})"
     )
 
 
@@ -136,12 +136,12 @@ def _shape(batch: int, frames: int, height: int, width: int) -> tuple[int, ...]:
 
 @contextmanager
 def _undisturbed(*, free: bool) -> Iterator[None]:
-    """Silence the exporter's deprecations, and its complaint about torchvision, which nothing here needs.
+    """Silence the exporter's warnings about deprecations and torchvision, and speed up the export.
 
-    And collect no garbage meanwhile: to look for some among its million objects takes a tenth of the time. With
-    free sizes cache no fake tensors either: hardly one is found again, and the cache's keys take a quarter.
+    Garbage collection is off, since it takes a tenth of the time for the exporter's million objects. With free sizes
+    the cache of fake tensors is off as well: it has few hits, and its keys take a quarter of the time.
     """
-    from torch._dynamo import config  # with the exporter, whose import takes seconds
+    from torch._dynamo import config  # the import takes seconds
 
     logger = logging.getLogger("torch.onnx")
     level, collects = logger.level, gc.isenabled()

@@ -1,13 +1,13 @@
-"""The parts of a network by name, and which of them are fixed.
+"""Named parts of a network, and frozen parts.
 
-A network maps names to the paths of its modules in `parts`, so that a rule, a loss term, a learning rate or a job's
-settings name "encoder" and not attributes of one network. The path of a module or a tensor may stand for a part.
-Methods name by default:
+A network declares its part names and module paths in `parts`, so that rules, loss terms, learning rates and job
+settings do not depend on one network's attributes. The path of a module or tensor can be used instead of a part.
+Methods use these names by default:
 
     encoder   computes features from images
     decoder   computes maps from features
     head      the classifiers, or other last layers
-    top       what personalised methods keep at the site: the head, and of several decoders the last
+    top       the default personal part of personalised methods: the head and, with several decoders, the last decoder
 """
 
 from __future__ import annotations
@@ -19,47 +19,46 @@ from torch import nn
 
 from shared_components.common.arguments import require_list
 
-_FIXED = "fixed_paths"  # the attribute that `freeze` sets, so that copies of the network have it, too
+_FIXED = "fixed_paths"  # attribute set by `freeze`, which copies of the network keep
 
 
 def parts_of(network: nn.Module) -> Mapping[str, tuple[str, ...]]:
-    """Return the parts that a network declares; empty if it declares none."""
+    """Return the declared parts of a network; empty if there are none."""
     return getattr(network, "parts", {})
 
 
 def resolve(network: nn.Module, names: Collection[str], what: str = "parts") -> frozenset[str]:
-    """Return the paths of the modules that some names mean: parts of the network, or paths of modules or tensors.
+    """Return the module paths for names of parts, modules or tensors.
 
-    Raises ValueError as :func:`require_list`, and for a name that is no part and no module, or holds no weights;
-    ``what`` begins the sentence.
+    Raises ValueError as :func:`require_list`, and for an unknown name or a name without weights; the message begins
+    with ``what``.
     """
     require_list(names, what)
     parts = parts_of(network)
     places = {place for name in network.state_dict() for place in upwards(name)} - {""}
-    found: set[str] = set()
+    resolved: set[str] = set()
     for name in names:
         paths = parts.get(name, (name,))
         if not paths or not places.issuperset(paths):
             raise ValueError(_unknown(network, name, places, what))
-        found.update(paths)
-    return frozenset(found)
+        resolved.update(paths)
+    return frozenset(resolved)
 
 
 def inside(name: str, paths: Collection[str]) -> bool:
-    """Return whether a tensor or module is, or lies in, one of the modules at these paths."""
+    """Return whether a tensor or module equals, or is inside, one of the modules at these paths."""
     return any(name == path or name.startswith(f"{path}.") for path in paths)
 
 
 def shared_paths(ones: Collection[str], others: Collection[str]) -> list[str]:
-    """Return the paths of either that lie in the other, sorted; empty if they have no weight in common."""
+    """Return the sorted paths that overlap between two collections; empty if they share no weight."""
     return sorted({p for p in ones if inside(p, others)} | {p for p in others if inside(p, ones)})
 
 
 def freeze(network: nn.Module, names: Collection[str]) -> None:
-    """Fix some parts, ``training.fixed``: their parameters get no gradient, their tensors are FIXED in a partition.
+    """Freeze parts in place (``training.fixed``): no gradient, and FIXED tensors in a partition; copies stay frozen.
 
-    The network is changed in place; copies of it are fixed, too.
-    Raises ValueError for a name that is no part and no module, or names that are no list.
+    Raises ValueError for an unknown name, or names that are not a list.
     """
     require_list(names, "training.fixed", "encoder", least=0)
     if not names:
@@ -74,8 +73,8 @@ def freeze(network: nn.Module, names: Collection[str]) -> None:
 def fixed_tensors(network: nn.Module) -> frozenset[str]:
     """Return the names of the tensors that neither training nor a federation changes.
 
-    These are the tensors of parts given to :func:`freeze`, parameters without a gradient, and buffers whose nearest
-    module with parameters has none with a gradient, such as the running statistics of a frozen layer.
+    These are tensors of parts given to :func:`freeze`, parameters without a gradient, and buffers whose nearest module
+    with parameters is frozen, such as the running statistics of a frozen layer.
     """
     state = network.state_dict(keep_vars=True)
     named: frozenset[str] = getattr(network, _FIXED, frozenset())
@@ -93,37 +92,37 @@ def fixed_tensors(network: nn.Module) -> frozenset[str]:
 
 
 def trained_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
-    """Return the parameters that have a gradient, by name, in the network's order."""
+    """Return the parameters with a gradient by name, in the network's order."""
     return {name: value for name, value in network.named_parameters() if value.requires_grad}
 
 
 def by_learning_rate(network: nn.Module, rates: Mapping[str, float]) -> list[tuple[float | None, list[nn.Parameter]]]:
     """Group the trained parameters by the learning rate of their part, ``training.learning_rates``.
 
-    Returns pairs of a rate and its parameters, in the network's order: first, with None, the parameters of no named
-    part, if there are any; then part by part. Raises ValueError for a part that is unknown, lies in another one or
-    holds nothing that is trained, and where nothing is trained at all.
+    Returns pairs of a rate and its parameters in the network's order: first the parameters of unnamed parts, with None
+    as their rate, if there are any; then part by part. Raises ValueError for parts that are unknown, overlap or have no
+    trained parameters, and for a network without trained parameters.
     """
     trained, what = trained_parameters(network), "training.learning_rates"
     if not trained:
-        raise ValueError("nothing is left to train; name fewer parts in training.fixed")
-    taken: dict[str, str] = {}  # by path, the part
+        raise ValueError("no parameters are left to train; list fewer parts in training.fixed")
+    taken: dict[str, str] = {}  # path -> part
     groups: list[tuple[float | None, list[nn.Parameter]]] = []
     for part, rate in rates.items():
         paths = resolve(network, [part], what)
         if both := shared_paths(paths, taken):
             other = next(name for path, name in taken.items() if shared_paths([path], paths))
-            raise ValueError(f"{what}: {part} and {other} both hold {both[0]}; give it one rate")
+            raise ValueError(f"{what}: {part} and {other} both contain {both[0]}; give it one rate")
         taken |= dict.fromkeys(paths, part)
         own = [trained.pop(name) for name in list(trained) if inside(name, paths)]
         if not own:
-            raise ValueError(f"{what}: {part} holds nothing that is trained; leave it out")
+            raise ValueError(f"{what}: {part} has no trained parameters; remove it")
         groups.append((rate, own))
     return [(None, list(trained.values())), *groups] if trained else groups
 
 
 def upwards(name: str) -> Iterator[str]:
-    """Yield ``a.b.c`` itself, ``a.b``, ``a`` and the empty path of the network."""
+    """Yield the path ``a.b.c``, its parents ``a.b`` and ``a``, and the empty path of the network."""
     while name:
         yield name
         name = name.rpartition(".")[0]
@@ -133,7 +132,7 @@ def upwards(name: str) -> Iterator[str]:
 def _unknown(network: nn.Module, name: str, places: Collection[str], what: str) -> str:
     kind, parts = type(network).__name__, parts_of(network)
     if name in parts:
-        return f"{what}: {kind} declares part {name!r} as {parts[name]}, where it holds no weights"
+        return f"{what}: {kind} declares part {name!r} as {parts[name]}, which has no weights; correct 'parts'"
     known = list(parts) or sorted({place.partition(".")[0] for place in places})
     close = difflib.get_close_matches(name, [*known, *places], n=1)
     hint = f"did you mean {close[0]!r}? It" if close else "it"

@@ -1,7 +1,7 @@
-"""Read the pickle of a `torch.save` file without unpickling it: descriptions of tensors, and no other object.
+"""Read tensor descriptions from the pickle of a `torch.save` file without unpickling it.
 
-A pickle is a program. :func:`read_pickle` follows only the opcodes that `torch.save` writes, calls nothing that the
-pickle names and allocates nothing for a tensor. So a small file cannot ask for memory, time or code.
+A pickle is a program. :func:`read_pickle` interprets only the opcodes of `torch.save`, calls no function that the
+pickle names, and allocates no tensors. So a malicious file cannot run code or exhaust memory or time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 MOST_OPCODES = 2_000_000
-"""Steps of a pickle; a network of 600 tensors with its optimizer's state has 60,000."""
+"""Maximum number of opcodes of a pickle; a network of 600 tensors with its optimizer's state has 60,000."""
 MOST_DIMENSIONS = 16
 STORAGES = {
     "DoubleStorage": torch.float64, "FloatStorage": torch.float32, "HalfStorage": torch.float16,
@@ -24,23 +24,23 @@ STORAGES = {
     "ComplexFloatStorage": torch.complex64, "ComplexDoubleStorage": torch.complex128, "UntypedStorage": torch.uint8,
 }  # fmt: skip
 DENSE = ("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2")
-TYPED = "torch._utils._rebuild_tensor_v3"  # names its type beside the storage's
+TYPED = "torch._utils._rebuild_tensor_v3"  # with a data type that may differ from the storage's
 PARAMETERS = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
 MAPPING = "collections.OrderedDict"
 BESIDE = frozenset({
     "_codecs.encode", "__builtin__.set", "argparse.Namespace", "builtins.complex", "builtins.set",
     "collections.Counter", "torch.Size", "torch.device",
 })  # fmt: skip
-"""Classes that may stand beside weights, such as a training's settings; their objects are not kept."""
+"""Classes that are allowed but ignored, such as training settings."""
 
 
 class PickleError(ValueError):
-    """A pickle that does not describe tensors; the message names its other contents."""
+    """Error for a pickle with other contents than tensors; the message names them."""
 
 
 @dataclass(frozen=True)
 class Storage:
-    """``numel`` numbers of the memory block ``key``, from number ``first`` on."""
+    """``numel`` elements of the memory block ``key``, from element ``first`` on."""
 
     key: str
     dtype: torch.dtype
@@ -50,7 +50,7 @@ class Storage:
 
 @dataclass(frozen=True)
 class Described:
-    """A dense tensor that lies in a storage whole; offset and strides count its own numbers."""
+    """Description of a dense tensor inside a storage; offset and strides count elements."""
 
     storage: Storage
     dtype: torch.dtype
@@ -60,40 +60,40 @@ class Described:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its own numbers."""
+        """Number of bytes of the tensor's elements."""
         return math.prod(self.size) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)
 class _Named:
-    """A function, a class or a type that the pickle names; it is never looked up."""
+    """A function or class that the pickle names; it is never imported."""
 
     path: str
 
 
 class _Beside:
-    """An object that is not kept."""
+    """An ignored object."""
 
 
 _MARK = object()
-_SPARSE = "holds more than dense tensors: one is sparse, quantised, empty or of another library"
+_SPARSE = "contains tensors that are not dense: sparse, quantised, empty, or from another library"
 
 
 def read_pickle(stream: Any) -> tuple[Any, dict[str, torch.dtype]]:
-    """Return a pickle's plain values, with a `Described` for each tensor, and the types of its storages.
+    """Return a pickle's plain values, with a `Described` for each tensor, and the data types of its storages.
 
-    The stream has `read` and `readline`, which return no more than is there, and is left behind the pickle's end.
+    The stream needs `read` and `readline`; afterwards its position is the end of the pickle.
 
     Raises:
-        PickleError: It holds something else, or too much.
-        ValueError: It is damaged.
+        PickleError: The pickle has other contents, or too many opcodes.
+        ValueError: The pickle is damaged.
     """
     machine = _Machine()
     return machine.run(stream), machine.storages
 
 
 class _Machine:
-    """The stack, the memo and the storages of a pickle."""
+    """Interpreter with the stack, the memo and the storages of a pickle."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -105,33 +105,33 @@ class _Machine:
             if opcode.name == "STOP":
                 return self.pop()
             if step > MOST_OPCODES:
-                raise PickleError(f"has more than {MOST_OPCODES} steps")
+                raise PickleError(f"has more than {MOST_OPCODES} opcodes")
             if opcode.name in _LITERALS:
                 self.stack.append(_LITERALS[opcode.name](argument))
             elif opcode.name in _STEPS:
                 _STEPS[opcode.name](self, argument)
             else:
-                raise PickleError(f"has the step {opcode.name}, which torch.save does not write")
+                raise PickleError(f"has the opcode {opcode.name}, which torch.save does not write")
         raise ValueError("the pickle has no end")
 
     def pop(self) -> Any:
-        found = self.stack.pop()
-        if found is _MARK:
-            raise ValueError("the pickle takes a mark for a value")
-        return found
+        value = self.stack.pop()
+        if value is _MARK:
+            raise ValueError("the pickle uses a mark as a value")
+        return value
 
     def top(self, kind: type) -> Any:
         if not self.stack or type(self.stack[-1]) is not kind:
-            raise ValueError(f"the pickle fills something that is no {kind.__name__}")
+            raise ValueError(f"the pickle fills an object that is not a {kind.__name__}")
         return self.stack[-1]
 
     def since_mark(self) -> list[Any]:
         place = len(self.stack) - 1
         while self.stack[place] is not _MARK:
             place -= 1
-        found = self.stack[place + 1 :]
+        values = self.stack[place + 1 :]
         del self.stack[place:]
-        return found
+        return values
 
     def put(self, place: Any) -> None:
         self.memo[place] = self.stack[-1]
@@ -140,8 +140,8 @@ class _Machine:
         self.stack.append(self.memo[place])
 
     def join(self, count: int) -> None:
-        found = [self.pop() for _ in range(count)]
-        self.stack.append(tuple(reversed(found)))
+        values = [self.pop() for _ in range(count)]
+        self.stack.append(tuple(reversed(values)))
 
     def append(self, values: Sequence[Any]) -> None:
         self.top(list).extend(values)
@@ -152,29 +152,29 @@ class _Machine:
     def call(self, _: Any) -> None:
         arguments, named = self.pop(), self.pop()
         if not isinstance(arguments, tuple) or not isinstance(named, _Named):
-            raise ValueError("the pickle calls something that is no function")
+            raise ValueError("the pickle calls an object that is not a function")
         self.stack.append(_called(named.path, arguments))
 
     def build(self, _: Any) -> None:
-        """Leave out what is set on an object: the metadata of a state dict, the values of settings."""
+        """Ignore the state set on an object, such as the metadata of a state dict."""
         self.pop()
         if not isinstance(self.stack[-1], dict | _Beside):
-            raise ValueError("the pickle sets attributes of something that has none")
+            raise ValueError("the pickle sets attributes of an object that has none")
 
     def load_storage(self, _: Any) -> None:
-        found = _storage(self.pop())
-        self.storages[found.key] = found.dtype
-        self.stack.append(found)
+        storage = _storage(self.pop())
+        self.storages[storage.key] = storage.dtype
+        self.stack.append(storage)
 
 
 def _fill(mapping: dict[Any, Any], pairs: Iterable[Sequence[Any]]) -> None:
-    """Add pairs by their names; all other keys become one, since hashing a nested tuple can take for ever."""
+    """Add pairs with string keys; all other keys become one key, since hashing nested tuples can take forever."""
     for key, value in pairs:
         mapping[key if isinstance(key, str) else _Beside] = value
 
 
 def _called(path: str, arguments: tuple[Any, ...]) -> Any:
-    """Return what a call of the pickle stands for."""
+    """Return the substitute for the result of a call in the pickle."""
     if path in DENSE:
         storage, offset, size, stride = arguments[:4]
         return _described(storage, offset, size, stride)
@@ -191,44 +191,44 @@ def _called(path: str, arguments: tuple[Any, ...]) -> Any:
         return _Beside()
     if path.startswith("torch._utils._rebuild_"):
         raise PickleError(_SPARSE)
-    raise PickleError(f"holds more than tensors ({path[:80]!r})")
+    raise PickleError(f"contains other objects than tensors ({path[:80]!r})")
 
 
 def _dtype(named: Any) -> torch.dtype:
     name = named.path.removeprefix("torch.") if isinstance(named, _Named) else ""
-    found = vars(torch).get(name)
-    if not isinstance(found, torch.dtype):
-        raise ValueError("a tensor has no type")
-    return found
+    dtype = vars(torch).get(name)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError("a tensor has no data type")
+    return dtype
 
 
-def _storage(said: Any) -> Storage:
-    """Return the storage that a persistent id names: its kind, type, key, place, length and part."""
-    if not isinstance(said, tuple) or len(said) not in (5, 6) or said[0] != "storage":
-        raise PickleError("holds more than tensors")
-    _, kind, key, _, numel = said[:5]
+def _storage(identifier: Any) -> Storage:
+    """Return the storage for a persistent id: (kind, type, key, location, length[, view])."""
+    if not isinstance(identifier, tuple) or len(identifier) not in (5, 6) or identifier[0] != "storage":
+        raise PickleError("contains other objects than tensors")
+    _, kind, key, _, numel = identifier[:5]
     name = kind.path.rpartition(".")[2] if isinstance(kind, _Named) else ""
     if name not in STORAGES:
         raise PickleError(_SPARSE)
-    part = said[5] if len(said) == 6 else None
-    first, numel = (part[1], part[2]) if isinstance(part, tuple) and len(part) == 3 else (0, numel)
+    view = identifier[5] if len(identifier) == 6 else None
+    first, numel = (view[1], view[2]) if isinstance(view, tuple) and len(view) == 3 else (0, numel)
     if not isinstance(key, str) or not _counts((numel, first)):
         raise ValueError("a storage has no name or no length")
     return Storage(key, STORAGES[name], numel, first)
 
 
 def _described(storage: Any, offset: Any, size: Any, stride: Any, dtype: torch.dtype | None = None) -> Described:
-    """Return a tensor; PickleError where its numbers do not all lie in its storage, each once."""
+    """Return a tensor's description; PickleError if elements overlap or lie outside the storage."""
     if not isinstance(storage, Storage) or not _counts((offset,)) or not _counts(size) or not _counts(stride):
         raise ValueError("a tensor has no storage or no shape")
     if len(size) != len(stride) or len(size) > MOST_DIMENSIONS:
-        raise PickleError(f"holds a tensor of {len(size)} dimensions and {len(stride)} strides")
+        raise PickleError(f"contains a tensor with {len(size)} dimensions and {len(stride)} strides")
     dtype = dtype or storage.dtype
     room = storage.numel * storage.dtype.itemsize // dtype.itemsize
     reach = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True)) + 1
     numel = math.prod(size)
     if numel > room or (numel and reach > room):
-        raise PickleError(f"holds a tensor of the shape {list(size)}, and only {room} numbers of it")
+        raise PickleError(f"contains a tensor of shape {list(size)}, but only {room} of its elements")
     return Described(storage, dtype, offset, tuple(size), tuple(stride))
 
 

@@ -1,4 +1,4 @@
-"""Protocols that a method or a task may require of its network: two paths, maps of one frame, a memory, a mask."""
+"""Protocols that a method or a task can require of its network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SplitFeatures(Protocol):
     decoder_global: nn.Module
 
     def encode(self, image: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Return both halves of the feature maps: the shared decoder's and the personal one's."""
+        """Return the feature maps of the shared decoder and of the personal decoder."""
 
 
 class TwoPaths(SplitFeatures, Protocol):
@@ -29,14 +29,14 @@ class TwoPaths(SplitFeatures, Protocol):
         """Encode and decode."""
 
     def forward_global(self, image: Tensor) -> Tensor:
-        """Predict with the shared path alone."""
+        """Predict with only the shared path."""
 
     def forward_features(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Predict, and return the map that the classifiers read, too."""
+        """Return the prediction and the input map of the classifiers."""
 
 
 class Encodes(Protocol):
-    """A network such as `networks.pvt_fpn_clips.PvtFpnClips`, which can predict from the maps of a single frame."""
+    """A network that can predict from the feature maps of a frame, such as `networks.pvt_fpn_clips.PvtFpnClips`."""
 
     encoder: nn.Module  # (B, 3, H, W) -> feature maps (B, C, h, w), the coarsest last
 
@@ -45,7 +45,7 @@ class Encodes(Protocol):
 
 
 class Remembers(Protocol):
-    """A network that follows objects through a video by a memory, as SAM2 does (`networks.sam2_video.Sam2Clips`)."""
+    """A network that tracks objects with a memory, such as SAM2 (`networks.sam2_video.Sam2Clips`)."""
 
     memory_attention: nn.Module
     memory_encoder: nn.Module
@@ -53,28 +53,28 @@ class Remembers(Protocol):
 
 
 class SeesVisible(Protocol):
-    """A masked autoencoder, such as `networks.mae_vit.MaeVit`: it is given the mask, and sees visible patches alone."""
+    """A masked autoencoder that encodes only visible patches, such as `networks.mae_vit.MaeVit`."""
 
-    patch: int  # side in pixels
+    patch: int  # side of a patch in pixels
     mask_token: nn.Parameter
 
     def __call__(self, image: Tensor, hidden: Tensor) -> Tensor:
-        """Predict normalised pixels (B, 3, H, W) of a picture in 0..1, of which ``hidden`` (B, H, W) are not seen."""
+        """Predict normalised pixels (B, 3, H, W) of images in 0..1, with the pixels ``hidden`` (B, H, W) masked."""
 
 
 _TWO_PATHS = "a network with a shared and a personal path, such as pvt_fpn's"
 _DESCRIPTIONS: dict[type, str] = {
     SplitFeatures: _TWO_PATHS,
     TwoPaths: _TWO_PATHS,
-    Encodes: "a network with a way from one encoder's maps to the logits, such as PvtFpnClips'",
+    Encodes: "a network that predicts from one encoder's maps, such as PvtFpnClips",
     Remembers: "a network with a memory of objects, such as Sam2Clips",
 }
 
 
 def provides(network: object, protocol: type[P]) -> TypeIs[P]:
-    """Return whether a network has everything that a protocol names, of whatever type.
+    """Return whether a network has all members of a protocol, of any type.
 
-    `isinstance` does not ask `__getattr__` since Python 3.12, and so misses parts, parameters and buffers of a module.
+    Since Python 3.12 `isinstance` does not call `__getattr__`, and so misses submodules, parameters and buffers.
     """
     return all(hasattr(network, name) for name in get_protocol_members(protocol))
 
@@ -98,9 +98,9 @@ def encodes(network: nn.Module, method: str) -> Encodes:
 
 
 def require(network: nn.Module, wanted: type, method: str) -> None:
-    """Refuse a network that does not satisfy the protocol that a method requires: ValueError with the names of both."""
-    # SplitFeatures has a decode of two halves, and names alone are compared
+    """Raise ValueError if a network does not satisfy the protocol that a method requires."""
+    # only names are compared, and SplitFeatures has another `decode`
     halves = wanted is Encodes and provides(network, SplitFeatures)
     if halves or not provides(network, wanted):
         kind, needed = type(network).__name__, _DESCRIPTIONS[wanted]
-        raise ValueError(f"{method} needs {needed}; {kind} has none: choose another bundle or method")
+        raise ValueError(f"{method} needs {needed}; {kind} does not qualify: choose another bundle or method")

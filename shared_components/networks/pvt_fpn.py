@@ -1,8 +1,8 @@
 """The segmentation network of PFedSIS and its baselines: a PVTv2-b0 encoder and two feature pyramid decoders.
 
-Xu et al., "Personalizing federated instrument segmentation with visual trait priors in robotic surgery", IEEE
-TBME 2025 (arXiv 2408.03208), global-personalized disentanglement: every feature map is split by channel into a half for
-a globally shared decoder and a half for a site's personal one; the prediction is the sum of both paths' logits.
+Xu et al., "Personalizing federated instrument segmentation with visual trait priors in robotic surgery", IEEE TBME 2025
+(arXiv 2408.03208), global-personalized disentanglement. The channels of every feature map are split into halves for a
+global and a personal decoder; the prediction is the sum of both decoders' logits.
 """
 
 from collections.abc import Sequence
@@ -19,17 +19,17 @@ from shared_components.networks.pvt_v2 import CHANNELS, PvtV2B0
 PYRAMID, SEGMENTATION = 256, 128  # channels of the pyramid and of the decoder's segmentation branches
 GROUPS = 32
 MERGED_FROM: Final = 3072
-"""Pixels of a batch's finest maps from which merged convolutions save more than their kernels cost: a CPU, float32."""
+"""Minimum number of pixels in a batch's finest maps for which merged convolutions are faster (CPU, float32)."""
 
 
 class FpnDecoder(nn.Module):
-    """Merge four feature maps of `in_channels`, finest first, into one of 128 channels at the finest resolution.
+    """Merge four feature maps with `in_channels`, finest first, into 128 channels at the finest resolution.
 
-    The semantic feature pyramid of Kirillov et al., "Panoptic feature pyramid networks", CVPR 2019 (Section 3.1), with
-    the widths and the interpolation of segmentation_models_pytorch, which PFedSIS uses.
+    It is the semantic feature pyramid of Kirillov et al., "Panoptic feature pyramid networks", CVPR 2019 (Section 3.1),
+    with the widths and the interpolation of segmentation_models_pytorch, as in PFedSIS.
 
-    `lateral.0` to `lateral.3` and `segmentation.0` to `segmentation.3` go from the coarsest map (P5) to the finest, P2.
-    1,690,368 parameters for inputs of 16, 32, 80 and 128 channels. `dropout` zeroes channels of the merged map.
+    `lateral.0` to `lateral.3` and `segmentation.0` to `segmentation.3` go from the coarsest map, P5, to the finest, P2.
+    1,690,368 parameters for 16, 32, 80 and 128 channels. `dropout` is the channel dropout of the merged map.
     """
 
     def __init__(self, in_channels: Sequence[int], *, dropout: float = 0.2) -> None:
@@ -51,13 +51,13 @@ class FpnDecoder(nn.Module):
 
     @torch.jit.unused
     def _decode_merged(self, features: list[Tensor]) -> Tensor:
-        """Return the same but for rounding, in 0.6 to 0.9 of a step's time, the less the more pixels a batch has."""
+        """Return the same up to rounding, in 0.6 to 0.9 of a step's time; large batches gain most."""
         firsts = first_convolutions(features, self.kernels())
         return reduce(torch.add, (branch[1:](x) for branch, x in zip(self.branches(), firsts, strict=True)))
 
     @torch.jit.unused
     def kernels(self) -> list[Kernels]:
-        """Return the kernels of the branches' first convolutions merged with the laterals, see `merged_fpn`."""
+        """Return the branches' first kernels merged with the lateral convolutions, see `merged_fpn`."""
         firsts = [cast(nn.Conv2d, branch[0]) for branch in self.branches()]
         return merged_kernels(cast(list[nn.Conv2d], list(self.lateral)), firsts)
 
@@ -68,19 +68,19 @@ class FpnDecoder(nn.Module):
 
 
 class PvtFpn(nn.Module):
-    """Two-path segmentation; 6,791,270 parameters for three classes, 6,791,657 with the appearance head.
+    """Two-path segmentation network; 6,791,270 parameters for three classes, 6,791,657 with the appearance head.
 
     Args:
-        out_channels: Number of classes, background included.
-        appearance_head: Whether the personal path also restores the image (PFedSIS, Eq. 5).
+        out_channels: Number of classes, including background.
+        appearance_head: Add a head to the personal path that restores the image (PFedSIS, Eq. 5).
         drop_path: Stochastic depth of the last encoder block.
         dropout: Channel dropout of both decoders.
     """
 
-    stride: Final = 32  # pixels per cell of the coarsest feature map, each way
-    training_only = ("head_appearance",)  # not used in prediction: a checkpoint may lack it
+    stride: Final = 32  # stride of the coarsest feature map in pixels
+    training_only = ("head_appearance",)  # not used in prediction, so a checkpoint may lack it
     decoders: Final = (("decoder_global", "head_global"), ("decoder_personal", "head_personal"))  # see `fused_fpn.fuse`
-    recordable: Final = True  # as a CUDA graph: what it does follows from an image's shape alone
+    recordable: Final = True  # as a CUDA graph: operations depend only on the image's shape
 
     def __init__(
         self, *, out_channels: int = 4, appearance_head: bool = False, drop_path: float = 0.1, dropout: float = 0.2
@@ -104,25 +104,25 @@ class PvtFpn(nn.Module):
         } | ({"head_appearance": ("head_appearance",)} if appearance_head else {})
 
     def with_classes(self, out_channels: int) -> "PvtFpn":
-        """Return a fresh, newly initialised network that differs in the number of classes alone."""
+        """Return a newly initialised network with another number of classes."""
         return self.remade(out_channels=out_channels)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Predict (B, 3, H, W) in [0, 1] -> (B, out_channels, H, W): "pred" of `forward_parts` alone."""
+        """Predict logits: (B, 3, H, W) in [0, 1] -> (B, out_channels, H, W), "pred" of `forward_parts`."""
         shared, own = self.encode(image)
         pred_global = self.head_global(self.decoder_global(shared))
         return _enlarge(pred_global) + _enlarge(self.head_personal(self.decoder_personal(own)))
 
     def forward_parts(self, image: Tensor) -> dict[str, Tensor]:
-        """Predict all that the losses of PFedSIS need of (B, 3, H, W) in [0, 1]; ValueError unless 32 divides H and W.
+        """Predict the inputs of PFedSIS's losses from (B, 3, H, W) in [0, 1]; ValueError unless 32 divides H and W.
 
         Returns "pred" (B, out_channels, H, W), the sum of both paths' logits; "global", the logits of the global path;
-        with an appearance head also "restored" (B, 3, H, W), the restored image.
+        and with an appearance head "restored" (B, 3, H, W), the restored image.
         """
         return self.decode(*self.encode(image))
 
     def decode(self, shared: list[Tensor], own: list[Tensor]) -> dict[str, Tensor]:
-        """Predict from the two halves of the features, see `encode`; returns the same as `forward_parts`."""
+        """Predict as `forward_parts` from the two halves of the features, see `encode`."""
         pred_global = _enlarge(self.head_global(self.decoder_global(shared)))
         personal = self.decoder_personal(own)
         parts = {"pred": pred_global + _enlarge(self.head_personal(personal)), "global": pred_global}
@@ -131,25 +131,25 @@ class PvtFpn(nn.Module):
         return parts
 
     def forward_global(self, image: Tensor) -> Tensor:
-        """Predict the logits of the global path, "global" of `forward_parts`; the personal decoder does not run."""
+        """Predict the logits of the global path, "global" of `forward_parts`, without the personal decoder."""
         shared, _ = self.encode(image)
         return _enlarge(self.head_global(self.decoder_global(shared)))
 
     def forward_features(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return "pred" of `forward_parts`, and the sum of both decoders' maps: (B, 128, H/4, W/4)."""
+        """Return "pred" of `forward_parts`, and the sum of both decoders' feature maps (B, 128, H/4, W/4)."""
         shared, own = self.encode(image)
         maps = self.decoder_global(shared), self.decoder_personal(own)
         return _enlarge(self.head_global(maps[0])) + _enlarge(self.head_personal(maps[1])), maps[0] + maps[1]
 
     def encode(self, image: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the four feature maps of the shared decoder and of the personal one: both (B, C/2, H/s, W/s)."""
+        """Return the four feature maps (B, C/2, H/s, W/s) of the global decoder and of the personal decoder."""
         _B, C, H, W = image.shape
         stride = self.stride
         if C != 3 or H % stride or W % stride or H * W == 0:
             rows, columns = max(1, round(H / stride)) * stride, max(1, round(W / stride)) * stride
             raise ValueError(
                 f"PvtFpn takes images of 3 channels, height and width multiples of {stride}, "
-                f"and got {C} channels of {H}x{W}; {rows}x{columns} would do"
+                f"and got {C} channels of {H}x{W}; use {rows}x{columns}, for example"
             )
         features = self.encoder(image)  # channels are [shared, personal]
         return [x[:, : x.shape[1] // 2] for x in features], [x[:, x.shape[1] // 2 :] for x in features]
@@ -161,7 +161,7 @@ def _enlarge(logits: Tensor) -> Tensor:
 
 
 def _branch(upsamplings: int) -> nn.Sequential:
-    """3x3 convolution, group norm, ReLU and doubling, repeated up to the size of the finest map."""
+    """Repeat 3x3 convolution, group norm, ReLU and 2x upsampling up to the size of the finest map."""
     layers: list[nn.Module] = []
     for index in range(max(1, upsamplings)):
         convolution = nn.Conv2d(SEGMENTATION if index else PYRAMID, SEGMENTATION, 3, padding=1, bias=False)
@@ -175,7 +175,7 @@ def _branch(upsamplings: int) -> nn.Sequential:
 def _is_worth_merging(finest: Tensor) -> bool:
     if not torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
-    if torch.is_autocast_enabled(finest.device.type):  # where bfloat16 is not the processor's own, they take far longer
+    if torch.is_autocast_enabled(finest.device.type):  # slower without native bfloat16
         return False
     return finest.device.type == "cpu" and finest[:, 0].numel() >= MERGED_FROM
 

@@ -1,8 +1,8 @@
-"""The network of FedST: PVTv2-b0 on each frame of a clip, a temporal layer, a site's text, and one decoder.
+"""The network of FedST: PVTv2-b0 on each frame of a clip, a temporal layer, channel selection by text, one decoder.
 
 Fang et al., "Spatio-temporal representation decoupling and enhancement for federated instrument segmentation in
-surgical videos", IEEE TMI 2026 (arXiv 2506.23759), Section 3.2. With neither temporal layer nor text and four classes
-it has 5,166,180 parameters, the 19.71 MB (of 2^20 bytes) that the paper's Table 9 gives for FedAvg.
+surgical videos", IEEE TMI 2026 (arXiv 2506.23759), Section 3.2. Without temporal layer and text it has 5,166,180
+parameters for four classes, which is the 19.71 MB (of 2^20 bytes) of FedAvg in the paper's Table 9.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from shared_components.networks.pvt_fpn import SEGMENTATION, FpnDecoder
 from shared_components.networks.pvt_v2 import CHANNELS, HEADS, PvtV2B0
 from shared_components.networks.temporal import EXPANSION, KERNELS, RECEPTIVE_FIELDS, WINDOW, TemporalLayer
 
-STRIDES = (4, 8, 16, 32)  # pixels of the image per pixel of the encoder's maps
+STRIDES = (4, 8, 16, 32)  # strides of the encoder's feature maps in pixels
 TEXTS: dict[str, Callable[[int, int], nn.Module]] = {
     "none": nn.Identity, "prompt": Prompt, "selection": ChannelSelection,
 }  # fmt: skip
@@ -28,12 +28,12 @@ INDICATOR = 384
 
 @dataclass(frozen=True)
 class Memory:
-    """The state of a stream between two frames: maps of the last (T - 1) * stride frames.
+    """State of a stream between two frames: feature maps of the last (T - 1) * stride frames.
 
     Attributes:
-        stride: Frames from one frame of a clip to the next; 5 for clips of frames 0.2 s apart at 25 frames a second.
-        padding: Replaces frames before the stream's beginning: its `first` frame, or the `current` one.
-        frames: Oldest first; of each the maps that the temporal layer reads, (B, C, H, W).
+        stride: Stream frames between two frames of a clip, such as 5 for an interval of 0.2 s at 25 frames per second.
+        padding: Replacement of frames before the stream's beginning: the `first` frame or the `current` frame.
+        frames: Feature maps (B, C, H, W) of the temporal layer per frame, oldest frame first.
     """
 
     stride: int = 1
@@ -42,32 +42,30 @@ class Memory:
 
     def __post_init__(self) -> None:
         if self.stride < 1:
-            raise ValueError(
-                f"the stride of a stream is {self.stride}; it is a number of frames, from 1 (all of them) on"
-            )
+            raise ValueError(f"the stride of a stream is {self.stride}; give a number of frames, at least 1")
 
 
 class PvtFpnClips(nn.Module):
-    """Segment the current frame of a clip; 6,285,384 parameters for four classes and an indicator of 384.
+    """Segment the current frame of a clip; 6,285,384 parameters for four classes and an indicator of length 384.
 
-    A picture counts as a clip that repeats it. Networks of one seed have the same encoder, decoder and head, whatever
-    `temporal` and `text` are.
+    An image is treated as a clip of identical frames. With the same seed the initial encoder, decoder and head do not
+    depend on `temporal` and `text`.
 
     Args:
-        out_channels: Number of classes, background included.
-        temporal: Whether the current frame attends to those before it; without, a network of single frames.
+        out_channels: Number of classes, including background.
+        temporal: Let the current frame attend to earlier frames; otherwise the network takes single frames.
         text: Use of a site's text: `selection` of channels, `prompt`, or `none`.
         indicator: Length of the text's indicator, see `set_indicator`.
-        levels: Maps to enrich, by their strides (pixels of the image per pixel of the map).
+        levels: Strides in pixels of the feature maps that the temporal layer and the text enrich.
         window, receptive_fields, kernels, expansion: See `temporal.TemporalLayer`; one receptive field per frame.
         drop_path: Stochastic depth of the last encoder block.
         dropout: Channel dropout of the decoder.
 
     Raises:
-        ValueError: An argument is unknown, or the sizes do not fit each other; one sentence.
+        ValueError: An argument is unknown, or the sizes are inconsistent.
     """
 
-    stride: Final = 32  # pixels per cell of the coarsest feature map, each way
+    stride: Final = 32  # stride of the coarsest feature map in pixels
     additions = ("temporal", "selection", "indicator")  # initial weights may lack them
     decoders: Final = (("decoder", "head"),)  # see `fused_fpn.fuse`
     indicator: Tensor
@@ -96,7 +94,7 @@ class PvtFpnClips(nn.Module):
         self.remade = partial(PvtFpnClips, **choices, **sizes, drop_path=drop_path, dropout=dropout)
         self.takes_clips = temporal
         self.frames = len(receptive_fields) if temporal else 1
-        self.places = sorted(STRIDES.index(level) for level in levels)  # of the encoder's maps
+        self.places = sorted(STRIDES.index(level) for level in levels)  # indices of the encoder's feature maps
         self.encoder = PvtV2B0(drop_path=drop_path)
         self.decoder = FpnDecoder(CHANNELS, dropout=dropout)
         self.head = nn.Conv2d(SEGMENTATION, out_channels, 1)
@@ -109,13 +107,13 @@ class PvtFpnClips(nn.Module):
         self.parts = self._parts()
 
     def with_classes(self, out_channels: int) -> "PvtFpnClips":
-        """Return a fresh, newly initialised network that differs in the number of classes alone."""
+        """Return a newly initialised network with another number of classes."""
         return self.remade(out_channels=out_channels)
 
     def set_indicator(self, indicator: Tensor) -> None:
-        """Set the indicator of a site's text, (D,), a part of the state that is initially zero.
+        """Set the indicator of a site's text, a buffer of shape (D,) that is initially zero.
 
-        Raises ValueError for another shape, numbers that are not finite, or a network without text.
+        Raises ValueError for another shape, non-finite numbers, or a network without text.
         """
         if "selection" not in self.parts:
             raise ValueError("PvtFpnClips was made with text 'none'; make it with 'selection' or 'prompt'")
@@ -124,8 +122,8 @@ class PvtFpnClips(nn.Module):
     def forward(self, clip: Tensor) -> Tensor:
         """Predict the logits of the current frame: (B, T, 3, H, W) in [0, 1] -> (B, out_channels, H, W).
 
-        The oldest frame is first, the current one last; a frame (B, 3, H, W) counts as a clip that repeats it. H and W
-        are multiples of 32; ValueError for any other size.
+        The current frame is the last frame; an image (B, 3, H, W) is treated as a clip of identical frames. H and W are
+        multiples of 32; ValueError for other sizes.
         """
         self._check(clip)
         if clip.dim() == 4:
@@ -139,18 +137,18 @@ class PvtFpnClips(nn.Module):
         return self.decode(self._enriched([x[:, T - 1] for x in maps], past))
 
     def begin_stream(self, stride: int = 1, padding: str = "first") -> Memory:
-        """Return the memory before a stream's first frame, see `remember`; ValueError for a stride below 1."""
+        """Return the initial memory of a stream, see `remember`; ValueError for a stride below 1."""
         return Memory(stride, padding)
 
     def remember(self, image: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
-        """Predict the next frame of a stream; every frame is encoded once.
+        """Predict the next frame of a stream, and encode every frame once.
 
-        The result is that of `forward`, in evaluation, on the clip of this frame and those `stride`, 2 * `stride`, ...
-        frames before it; see `Memory` for frames before the beginning. No gradient reaches earlier frames.
+        In evaluation mode the result equals `forward` on the clip of this frame and the frames `stride`, 2 * `stride`,
+        ... before it; see `Memory` for padding. No gradient reaches earlier frames.
 
-        Takes a frame (B, 3, H, W) in [0, 1] and the memory of the frame before, at the beginning that of
-        `begin_stream`; returns logits (B, out_channels, H, W) and the memory for the next frame. Raises ValueError
-        unless 32 divides H and W, and for another size than that of the frame before.
+        Takes a frame (B, 3, H, W) in [0, 1] and the memory after the previous frame, or of `begin_stream`. Returns
+        logits (B, out_channels, H, W) and the memory for the next frame. ValueError if the size is not a multiple of 32
+        or differs from the previous frame's.
         """
         if image.dim() != 4:
             raise ValueError(f"PvtFpnClips remembers frames (B, 3, H, W), and got {list(image.shape)}")
@@ -158,7 +156,7 @@ class PvtFpnClips(nn.Module):
         features = self.encoder(image)
         own = tuple(features[p].detach() for p in self.places)
         if memory.frames and memory.frames[-1][0].shape != own[0].shape:
-            raise ValueError(f"the stream's frames changed their size before {list(image.shape)}; begin a new stream")
+            raise ValueError(f"the frame size of the stream changed to {list(image.shape)}; begin a new stream")
         seen = (*memory.frames, own)
         instead = 0 if memory.padding == "first" else -1
         places = [len(seen) - 1 - back * memory.stride for back in range(self.frames - 1, 0, -1)]
@@ -168,17 +166,14 @@ class PvtFpnClips(nn.Module):
         return logits, replace(memory, frames=seen[-kept:] if kept else ())
 
     def decode(self, features: list[Tensor]) -> Tensor:
-        """Predict (B, out_channels, H, W) from the four maps of the current frame, those of `encoder` or enriched ones.
-
-        H and W are four times those of `features[0]`.
-        """
+        """Predict logits (B, out_channels, 4h, 4w) from four raw or enriched feature maps, first (B, C, h, w)."""
         logits = self.head(self.decoder(features))
         return F.interpolate(logits, scale_factor=4.0, mode="bilinear", align_corners=False)
 
     def _enriched(self, current: list[Tensor], past: list[list[Tensor]]) -> list[Tensor]:
-        """Return the four maps of the current frame, at the levels enriched by the past and by the site's text.
+        """Return the current frame's four feature maps, enriched by earlier frames and the site's text.
 
-        ``past`` holds for each level the maps of the frames before, oldest first.
+        ``past`` contains the feature maps of earlier frames for each level, oldest first.
         """
         enriched = [x for x in current]
         for number, layer in enumerate(self.temporal.values()):
@@ -200,15 +195,15 @@ class PvtFpnClips(nn.Module):
             rows, columns = max(1, round(H / stride)) * stride, max(1, round(W / stride)) * stride
             raise ValueError(
                 f"PvtFpnClips takes height and width in multiples of {stride}, and got {H}x{W}; "
-                f"{rows}x{columns} would do"
+                f"use {rows}x{columns}, for example"
             )
 
     def _at_levels(self, make: Callable[[int], nn.Module], *, wanted: bool) -> nn.ModuleDict:
-        """Return a module per level under the level's name; none if they are not wanted."""
+        """Return one module per level, by stride; empty unless they are wanted."""
         return nn.ModuleDict({str(STRIDES[place]): make(place) for place in self.places if wanted})
 
     def _parts(self) -> dict[str, tuple[str, ...]]:
-        """Return the parts, among them those of the encoder that RSC may keep at the site (the paper's Table 6)."""
+        """Return the parts, including the encoder's parts that RSC may keep at the site (the paper's Table 6)."""
         inner = {f"encoder.{name}": module for name, module in self.encoder.named_modules()}
         past = tuple(f"temporal.{level}.q" for level in self.temporal)
         held = {name.partition(".")[0] for name in self.state_dict()}
@@ -229,7 +224,7 @@ def _check_choices(text: str, levels: Sequence[int], indicator: int) -> None:
         raise ValueError(f"PvtFpnClips: text is {text!r}; use one of {', '.join(TEXTS)}")
     if not levels or len(set(levels)) != len(levels) or not set(levels) <= set(STRIDES):
         raise ValueError(
-            f"PvtFpnClips: levels are {list(levels)}; name one or more of {', '.join(map(str, STRIDES))}, each once"
+            f"PvtFpnClips: levels are {list(levels)}; give one or more of {', '.join(map(str, STRIDES))}, each once"
         )
     if indicator < 1:
-        raise ValueError(f"PvtFpnClips: indicator is {indicator}; it is how many numbers the text's vector has")
+        raise ValueError(f"PvtFpnClips: indicator is {indicator}; give the length of the text's vector, at least 1")

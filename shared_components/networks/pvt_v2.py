@@ -1,11 +1,10 @@
-"""Pyramid Vision Transformer v2, size b0, with the official names of the weights.
+"""Pyramid Vision Transformer v2, size b0, with the official tensor names.
 
 Wang et al., "PVT v2: Improved baselines with Pyramid Vision Transformer", Computational Visual Media 2022
-(arXiv 2106.13797). In plain PyTorch, since the executor imports it in a fresh process for every simulator task, where a
-general model library would take seconds.
+(arXiv 2106.13797). In plain PyTorch, since a model library takes seconds to import in each process of a simulation.
 
-Inside the encoder a feature map is (B, H, W, C), so that linear layers and norms act on the last axis without a
-transpose; as (B, C, H, W) it is in the channels-last format, the fastest for convolutions on a CPU.
+Inside the encoder a feature map is (B, H, W, C), so that linear layers and norms need no transpose. As (B, C, H, W) it
+has the channels-last format, which is fastest for convolutions on a CPU.
 """
 
 import math
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-CHANNELS = (32, 64, 160, 256)  # of the four feature maps, at 1/4, 1/8, 1/16 and 1/32 of the image
+CHANNELS = (32, 64, 160, 256)  # channels of the feature maps at 1/4, 1/8, 1/16 and 1/32 of the image size
 HEADS = (1, 2, 5, 8)
 REDUCTIONS = (8, 4, 2, 1)
 EXPANSIONS = (8, 8, 4, 4)
@@ -22,9 +21,9 @@ DEPTH = 2
 
 
 class DropPath(nn.Module):
-    """Drop the residual branch of whole samples (Huang et al., "Deep networks with stochastic depth", 2016).
+    """Drop the residual branch of random samples (Huang et al., "Deep networks with stochastic depth", 2016).
 
-    The other samples are divided by 1 - probability, which keeps the expectation.
+    The other samples are divided by 1 - probability, to keep the expectation.
     """
 
     def __init__(self, probability: float) -> None:
@@ -40,7 +39,7 @@ class DropPath(nn.Module):
 
 
 class PatchEmbed(nn.Module):
-    """Overlapping patches by a strided convolution (Section 3.2)."""
+    """Embed overlapping patches by a strided convolution (Section 3.2)."""
 
     def __init__(self, in_channels: int, out_channels: int, *, kernel: int, stride: int) -> None:
         super().__init__()
@@ -53,7 +52,7 @@ class PatchEmbed(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head attention whose keys and values come from a map reduced by a strided convolution."""
+    """Multi-head attention with keys and values from a map reduced by a strided convolution."""
 
     def __init__(self, channels: int, *, heads: int, reduction: int) -> None:
         super().__init__()
@@ -77,7 +76,7 @@ class Attention(nn.Module):
 
 
 class DepthwiseConv(nn.Module):
-    """A 3x3 depth-wise convolution, whose zero padding encodes the position (Section 3.3)."""
+    """3x3 depth-wise convolution, whose zero padding encodes the position (Section 3.3)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -89,7 +88,7 @@ class DepthwiseConv(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """The convolutional feed-forward layer (Section 3.3)."""
+    """Convolutional feed-forward layer (Section 3.3)."""
 
     def __init__(self, channels: int, hidden: int) -> None:
         super().__init__()
@@ -103,7 +102,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each with a norm before and a residual around it."""
+    """Pre-norm attention and feed-forward layer, each with a residual connection."""
 
     def __init__(self, channels: int, *, heads: int, reduction: int, expansion: int, drop_path: float) -> None:
         super().__init__()
@@ -120,9 +119,9 @@ class Block(nn.Module):
 
 
 class PvtV2B0(nn.Module):
-    """The encoder of 3,409,760 parameters; names and epsilons are those of the official `pvt_v2_b0.pth`.
+    """Encoder with 3,409,760 parameters; names and epsilons match the official `pvt_v2_b0.pth`.
 
-    `drop_path`, in [0, 1), is the probability of dropping a residual branch of the last block, growing linearly from 0.
+    `drop_path`, in [0, 1), is the stochastic depth of the last block, growing linearly from 0.
     """
 
     official = ("PVTv2-b0", "head")  # see `checkpoints.load_encoder`
@@ -130,7 +129,7 @@ class PvtV2B0(nn.Module):
     def __init__(self, *, drop_path: float = 0.1) -> None:
         super().__init__()
         if not 0 <= drop_path < 1:
-            raise ValueError(f"drop_path is {drop_path}; it is a probability, at least 0 and below 1")
+            raise ValueError(f"drop_path is {drop_path}; give a probability of at least 0 and below 1")
         self.patch_embed1 = PatchEmbed(3, CHANNELS[0], kernel=7, stride=4)
         self.block1 = _blocks(0, drop_path)
         self.norm1 = nn.LayerNorm(CHANNELS[0], eps=1e-6)
@@ -146,11 +145,11 @@ class PvtV2B0(nn.Module):
         self.apply(_initialise)
 
     def forward(self, image: Tensor) -> list[Tensor]:
-        """Compute four feature maps (B, C, H/s, W/s), s = 4, 8, 16, 32, channels last in memory, of (B, 3, H, W).
+        """Compute four feature maps (B, C, H/s, W/s) for s = 4, 8, 16, 32, in channels-last format, from (B, 3, H, W).
 
         H and W are multiples of 32.
         """
-        # inside a stage (B, H/s, W/s, C)
+        # (B, H/s, W/s, C) inside a stage
         first = self.norm1(self.block1(self.patch_embed1(image))).permute(0, 3, 1, 2)
         second = self.norm2(self.block2(self.patch_embed2(first))).permute(0, 3, 1, 2)
         third = self.norm3(self.block3(self.patch_embed3(second))).permute(0, 3, 1, 2)
@@ -159,7 +158,7 @@ class PvtV2B0(nn.Module):
 
 
 def _blocks(stage: int, drop_path: float) -> nn.Sequential:
-    """The transformer blocks of one stage; stochastic depth grows linearly over all blocks of the encoder."""
+    """Return the transformer blocks of a stage; stochastic depth grows linearly over the encoder's blocks."""
     last = len(CHANNELS) * DEPTH - 1
     sizes = {"heads": HEADS[stage], "reduction": REDUCTIONS[stage], "expansion": EXPANSIONS[stage]}
     depths = [drop_path * (stage * DEPTH + index) / last for index in range(DEPTH)]
@@ -167,7 +166,7 @@ def _blocks(stage: int, drop_path: float) -> nn.Sequential:
 
 
 def _initialise(module: nn.Module) -> None:
-    """Initialise as the official code does: truncated normal 0.02, fan-out normal, norms 1 and 0."""
+    """Initialise as the official code: truncated normal 0.02, fan-out normal, norms 1 and 0."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         nn.init.zeros_(module.bias)

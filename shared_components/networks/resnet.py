@@ -1,7 +1,7 @@
-"""ResNet-50 with torchvision's names of the weights: He et al., "Deep residual learning", CVPR 2016 (arXiv 1512.03385).
+"""ResNet-50 with torchvision's tensor names: He et al., "Deep residual learning", CVPR 2016 (arXiv 1512.03385).
 
-The 3 x 3 convolution of a block has the stride, as in torchvision's checkpoints ("v1.5"). In plain PyTorch, since the
-project does not depend on torchvision.
+The stride is in the 3 x 3 convolution of a block, as in torchvision's checkpoints ("v1.5"). In plain PyTorch, since
+the project does not depend on torchvision.
 """
 
 import torch
@@ -10,21 +10,18 @@ from torch.nn import functional as F
 
 from shared_components.common.arguments import between
 
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's colours in 0..1
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's colour statistics in 0..1
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
-"""Channels inside a block, blocks, and the first block's stride."""
-EXPANSION = 4  # of a block's output channels
+"""Inner channels, number of blocks, and stride of each stage."""
+EXPANSION = 4  # output channels of a block, as a multiple of its inner channels
 FEATURES = STAGES[-1][0] * EXPANSION
 
 
 class ResNet50(nn.Module):
-    """Label pictures, or compute 2,048 features of each; 25,557,032 parameters with 1,000 classes, 23,508,032 without.
+    """Classify images, or compute 2,048 features; 25,557,032 parameters with 1,000 classes, 23,508,032 without.
 
     Args:
-        classes: Outputs of the last layer `fc`; 0: without it.
-
-    Raises:
-        ValueError: The number of classes is below 0 or not whole.
+        classes: Outputs of the last layer `fc`; 0: no last layer.
     """
 
     official = ("ResNet-50", "fc")  # see `checkpoints.load_encoder`
@@ -47,11 +44,7 @@ class ResNet50(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, image: Tensor) -> Tensor:
-        """Return logits (B, classes), or features (B, 2048) without classes, of pictures (B, 3, H, W) in 0..1.
-
-        Raises:
-            ValueError: The pictures have another shape.
-        """
+        """Return logits (B, classes), or features (B, 2048) without classes, of images (B, 3, H, W) in 0..1."""
         if image.dim() != 4 or image.shape[1] != 3:
             raise ValueError(f"ResNet50 takes images (B, 3, H, W), and got {list(image.shape)}")
         x = F.relu(self.bn1(self.conv1((image - self.mean) / self.deviation)))
@@ -61,13 +54,13 @@ class ResNet50(nn.Module):
 
 
 def _stage(given: int, channels: int, blocks: int, stride: int) -> nn.Sequential:
-    """(B, given, H, W) -> (B, 4 * channels, H / stride, W / stride)."""
+    """Build a stage: (B, given, H, W) -> (B, 4 * channels, H / stride, W / stride)."""
     later = [Bottleneck(EXPANSION * channels, channels, 1) for _ in range(blocks - 1)]
     return nn.Sequential(Bottleneck(given, channels, stride), *later)
 
 
 class Bottleneck(nn.Module):
-    """Convolutions of 1, 3 and 1 pixels, and a way around them, which is a convolution where shapes differ."""
+    """Bottleneck of 1x1, 3x3 and 1x1 convolutions with a residual connection, a convolution if shapes differ."""
 
     def __init__(self, given: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -83,6 +76,6 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, given, H, W) -> (B, 4 * channels, H / stride, W / stride)."""
-        found = F.relu(self.bn1(self.conv1(x)))
-        found = F.relu(self.bn2(self.conv2(found)))
-        return F.relu(self.bn3(self.conv3(found)) + self.downsample(x))
+        inner = F.relu(self.bn1(self.conv1(x)))
+        inner = F.relu(self.bn2(self.conv2(inner)))
+        return F.relu(self.bn3(self.conv3(inner)) + self.downsample(x))

@@ -1,4 +1,4 @@
-"""ResNet-50 frame by frame and an LSTM: GynSurg's baseline, the column RN50 of FL-EndoViT's Table 10.
+"""ResNet-50 on each frame and an LSTM: GynSurg's baseline, column RN50 of FL-EndoViT's Table 10.
 
 Nasirihaghighi et al., GynSurg, 2025 (arXiv 2506.11356); Kirchner et al., MIDL 2026 (arXiv 2504.16612).
 """
@@ -12,17 +12,14 @@ from shared_components.common.arguments import between
 from shared_components.networks.resnet import FEATURES, ResNet50
 from shared_components.networks.sequences import FeatureLstm
 
-CHUNK = 32  # frames that are encoded at once, except in training: batch normalisation needs the whole batch
+CHUNK = 32  # frames per encoder call, except in training, where batch normalisation needs the whole batch
 
 
 class ResNetClips(nn.Module):
-    """Label clips; 25,873,478 parameters for six classes.
+    """Classify clips; 25,873,478 parameters for six classes.
 
     Args:
-        out_channels: Classes.
-
-    Raises:
-        ValueError: There is less than one class.
+        out_channels: Number of classes.
     """
 
     takes_clips: Final = True
@@ -38,15 +35,11 @@ class ResNetClips(nn.Module):
         }  # fmt: skip
 
     def with_classes(self, out_channels: int) -> "ResNetClips":
-        """Return a fresh, newly initialised network that differs in the number of classes only."""
+        """Return a newly initialised network with another number of classes."""
         return ResNetClips(out_channels=out_channels)
 
     def forward(self, clip: Tensor) -> Tensor:
-        """Return logits (B, out_channels) of clips (B, T, 3, H, W) in 0..1, or of pictures (B, 3, H, W).
-
-        Raises:
-            ValueError: The clips have another shape.
-        """
+        """Return logits (B, out_channels) of clips (B, T, 3, H, W) in 0..1, or of images (B, 3, H, W)."""
         if clip.dim() not in (4, 5):
             raise ValueError(
                 f"ResNetClips takes clips (B, T, 3, H, W) or pictures (B, 3, H, W), and got {list(clip.shape)}"

@@ -1,8 +1,8 @@
-"""The sizes of SAM2, and its modules as `transformers` builds them, initialised as published and without unused heads.
+"""Architectures of SAM2, built from `transformers` modules, with the published initialisation and no unused heads.
 
-Ravi et al., "SAM 2: Segment anything in images and videos", arXiv 2408.00714. `tiny` and `small` are SAM2.1 Hiera-T and
-Hiera-S as published; `cpu` and `cpu_large` are ours, for two cores. `transformers` is imported where a network is
-built, which takes seconds, and never by importing this file.
+Ravi et al., "SAM 2: Segment anything in images and videos", arXiv 2408.00714. `tiny` and `small` are the published
+SAM2.1 Hiera-T and Hiera-S; `cpu` and `cpu_large` are ours, for two cores. `transformers` is imported only when a
+network is built, since the import takes seconds.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from typing import Any
 import torch
 from torch import nn
 
-CELL = 16  # pixels per cell of the map that memory and decoder read, each way
-MEMORY = 64  # channels of a memory; fixed by transformers
-LAYER_SCALE, STD = 1e-6, 0.02  # initial values of the published training code
+CELL = 16  # stride in pixels of the feature map that memory and decoder read
+MEMORY = 64  # channels of a memory, fixed by transformers
+LAYER_SCALE, STD = 1e-6, 0.02  # initial layer scale and standard deviation of the published training code
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """Sizes of the image encoder's four stages, and of what is common to them.
+    """Sizes of the image encoder's four stages, and of memory and decoder.
 
     Attributes:
-        channels, blocks, heads, windows: Of the stages. A window of the first stage is 8 cells of 4 pixels, so that it
-            divides frames of multiples of 32.
-        everywhere: Numbers of the blocks whose windows are the whole map; none may open a stage but the first.
-        width: Channels of the maps that memory and decoder read, a multiple of 64.
-        layers: Of memory attention.
-        hidden: Width inside of the layers of memory attention and of the decoder; half of it in the memory encoder.
-        filled_boxes: Whether a box prompts as its area, too, the way SAM2 takes masks. The published weights have not
-            learnt it; from random weights a box is then understood in a tenth of the steps.
+        channels, blocks, heads, windows: Sizes of the stages. A window of the first stage has 8 cells of 4 pixels, so
+            it divides frames with multiples of 32.
+        everywhere: Indices of blocks with global attention; none may be the first block of stages 2 to 4.
+        width: Channels of the feature maps that memory and decoder read, a multiple of 64.
+        layers: Number of layers of memory attention.
+        hidden: Hidden width of memory attention and decoder; the memory encoder has half of it.
+        filled_boxes: Also prompt with the box's area as a mask. The published weights were not trained with it; from
+            random weights a network then learns boxes in a tenth of the steps.
     """
 
     channels: tuple[int, ...] = (96, 192, 384, 768)
@@ -56,10 +56,10 @@ ARCHITECTURES = {
 
 
 def build_sam2(sizes: Architecture, *, side: int, dropout: float) -> nn.Module:
-    """Build SAM2's modules for frames of ``side`` pixels, without what one mask per object and no gate leave unused.
+    """Build SAM2's modules for frames of ``side`` pixels, without the heads of multiple masks, IoU and objectness.
 
-    Returns `transformers`' `Sam2VideoModel`, of which only the modules serve: its own `forward` trains nothing and
-    needs the heads that are left out. Raises ValueError where `transformers` is missing.
+    Returns `transformers`' `Sam2VideoModel`. Only its modules are used: its `forward` has no gradients and needs the
+    removed heads. Raises ValueError if `transformers` is missing.
     """
     Model, _ = _library()
     model = Model(configuration(sizes, side=side, dropout=dropout))
@@ -73,7 +73,7 @@ def build_sam2(sizes: Architecture, *, side: int, dropout: float) -> nn.Module:
 
 
 def configuration(sizes: Architecture, *, side: int, dropout: float) -> Any:
-    """Return the `Sam2VideoConfig` of some sizes; every side must be given, since the library derives none."""
+    """Return the `Sam2VideoConfig` of an architecture; every size is set, since the library derives none."""
     _, library = _library()
     width, cells = sizes.width, side // CELL
     backbone = library.Sam2HieraDetConfig(
@@ -112,7 +112,7 @@ def configuration(sizes: Architecture, *, side: int, dropout: float) -> Any:
 
 
 def _initialise(model: Any) -> None:
-    """Initialise as the published code does: torch's defaults, tokens of deviation 1; the library's are all 0.02."""
+    """Initialise as the published code: torch's defaults, tokens with a deviation of 1 (the library uses 0.02)."""
     for module in model.modules():
         reset = getattr(module, "reset_parameters", None)  # convolutions, linear layers, norms and embeddings
         if reset is not None:
@@ -121,7 +121,7 @@ def _initialise(model: Any) -> None:
         nn.init.constant_(layer.scale, LAYER_SCALE)
     for learnt in (model.no_memory_embedding, model.memory_temporal_positional_encoding):
         nn.init.trunc_normal_(learnt, std=STD)
-    # a buffer, which torch resets nowhere: random frequencies of the positions
+    # random frequencies of the position encoding, a buffer without reset_parameters
     with torch.no_grad():
         model.prompt_encoder.shared_embedding.positional_embedding.normal_()
 
@@ -132,6 +132,6 @@ def _library() -> tuple[Any, Any]:
         from transformers.models.sam2_video.modeling_sam2_video import Sam2VideoModel
     except ImportError:
         raise ValueError(
-            "SAM2 needs the package transformers, version 5 or newer, which is absent: pip install 'surgfl[sam2]'"
+            "SAM2 needs the package transformers, version 5 or newer, which is missing: pip install 'surgfl[sam2]'"
         ) from None
     return Sam2VideoModel, transformers

@@ -1,4 +1,4 @@
-"""Load published SAM2 weights, in the layout of `transformers` or under Meta's original names, whole or not at all."""
+"""Load published SAM2 weights with the tensor names of `transformers` or Meta's original names."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ UNUSED = (
     "occlusion_spatial_embedding_parameter", "prompt_encoder.mask_embed", "mask_decoder.iou_prediction_head",
     "mask_decoder.pred_obj_score_head", *(f"mask_decoder.output_hypernetworks_mlps.{n}" for n in (1, 2, 3)),
 )  # fmt: skip
-"""What a network of one mask per object, prompted by boxes, does not need: names of the library."""
-PUBLISHED = {(112, 24): "base_plus", (144, 48): "large"}  # channels of the first stage and blocks; not among ours
-META = ("image_encoder.", "sam_mask_decoder.", "sam_prompt_encoder.")  # beginnings of names by which the layout is told
+"""Modules of `transformers` that a network with box prompts and one mask per object does not need."""
+PUBLISHED = {(112, 24): "base_plus", (144, 48): "large"}  # (first-stage channels, blocks) of unsupported architectures
+META = ("image_encoder.", "sam_mask_decoder.", "sam_prompt_encoder.")  # name prefixes of Meta's layout
 NAMES = (
     (r"^image_encoder\.trunk\.", "vision_encoder.backbone."),
     (r"^image_encoder\.neck\.convs\.(\d+)\.conv\.", r"vision_encoder.neck.convs.\1."),
@@ -49,51 +49,51 @@ NAMES = (
     (r"\.out_proj\.", ".o_proj."),
     (r"\.norm", ".layer_norm"),
     (r"(\.mlp|mlps\.\d|object_pointer_proj|_head)\.layers\.0\.", r"\1.proj_in."),
-    (r"\.mlp\.layers\.1\.", ".mlp.proj_out."),  # of two layers, all others of three
+    (r"\.mlp\.layers\.1\.", ".mlp.proj_out."),  # two layers; all others have three
     (r"(mlps\.\d|object_pointer_proj|_head)\.layers\.1\.", r"\1.layers.0."),
     (r"(mlps\.\d|object_pointer_proj|_head)\.layers\.2\.", r"\1.proj_out."),
 )
-"""Meta's names to the library's, in this order."""
+"""Replacements of Meta's names by the library's names, in this order."""
 
 
 def load_sam2(network: Sam2Clips, path: Path) -> list[str]:
-    """Load SAM2's weights into a network; what is not of SAM2 keeps its own: depth head, selection, indicator.
+    """Load SAM2's weights into a network, except the depth head, channel selection and indicator.
 
-    The file is a `.safetensors` or `.pt` in the library's layout, or Meta's `.pt` with its key "model". Heads that are
-    off may be in it. Returns the names of the tensors that keep their values. Raises CheckpointError, which names the
-    tensors or the size, where the file lacks one, has another, has one of another shape, or NaN or infinity; the
-    network keeps its weights.
+    The file is a `.safetensors` or `.pt` in the library's layout, or Meta's `.pt` with the key "model". It may contain
+    unused heads. Returns the names of the tensors that keep their values.
+
+    Raises:
+        CheckpointError: The file has missing or unexpected tensors, another architecture, other shapes, NaN or
+            infinity; the network keeps its weights.
     """
     own, state = network.state_dict(), in_library_layout(load_weights(path), path)
-    found = {name: value for name, value in state.items() if name in own or not inside(name, UNUSED)}
+    loaded = {name: value for name, value in state.items() if name in own or not inside(name, UNUSED)}
     fresh = [name for name in own if inside(name, network.additions)]
-    refuse_other_size(network, found, path)
+    refuse_other_size(network, loaded, path)
     expected = {name: value for name, value in own.items() if name not in fresh}
-    require_equal(expected, found, Path(path), f"SAM2.1 {network.architecture}")
-    require_finite(found, path)
-    network.load_state_dict(own | found)
+    require_equal(expected, loaded, Path(path), f"SAM2.1 {network.architecture}")
+    require_finite(loaded, path)
+    network.load_state_dict(own | loaded)
     return fresh
 
 
 def refuse_other_size(network: Sam2Clips, state: Mapping[str, Tensor], path: Path) -> None:
-    """Raise CheckpointError where a state in the library's layout, such as a bundle's, is of another size."""
+    """Raise CheckpointError if a state in the library's layout has another architecture."""
     size = size_of(state)
     if size not in (None, network.architecture):
         known = f"choose architecture: {size}" if size in ARCHITECTURES else f"use one of {', '.join(ARCHITECTURES)}"
-        raise CheckpointError(
-            f"checkpoint {path} is of SAM2 {size}, and the network of {network.architecture}; {known}"
-        )
+        raise CheckpointError(f"checkpoint {path} is SAM2 {size}, but the network is {network.architecture}; {known}")
 
 
 def is_published(network: nn.Module, state: Mapping[str, Tensor]) -> bool:
-    """Return whether a state for a network of SAM2 is none of our own, which have a depth head."""
+    """Return whether a state for SAM2 was published elsewhere: our checkpoints have a depth head."""
     return isinstance(network, Sam2Clips) and "depth_head.weight" not in state
 
 
 def in_library_layout(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Return a state by the library's names; one that has them already stays as it is.
+    """Return a state with the library's names, converted from Meta's names if needed.
 
-    Raises CheckpointError for two tensors of one name.
+    Raises CheckpointError if two tensors get the same name.
     """
     if not any(name.startswith(META) for name in state):
         return dict(state)
@@ -110,19 +110,19 @@ def in_library_layout(state: Mapping[str, Tensor], path: Path) -> dict[str, Tens
 def _translated(name: str) -> str:
     for pattern, replacement in NAMES:
         name = re.sub(pattern, replacement, name)
-    # a convolution, its norm and an activation without weights, four times
+    # four times a convolution, its norm and an activation without weights
     return re.sub(r"(?<=mask_downsampler\.)encoder\.(\d+)", _downsampling, name)
 
 
-def _downsampling(found: re.Match[str]) -> str:
-    layer, place = divmod(int(found[1]), 3)
+def _downsampling(match: re.Match[str]) -> str:
+    layer, place = divmod(int(match[1]), 3)
     return f"layers.{layer}.{('conv', 'layer_norm', 'activation')[place]}"
 
 
 def size_of(state: Mapping[str, Tensor]) -> str | None:
-    """Guess the architecture of a state in the library's layout by its image encoder; None: none that we know."""
+    """Return the architecture of a state in the library's layout, from its image encoder; None if unknown."""
     pattern = re.compile(r"vision_encoder\.backbone\.blocks\.(\d+)\.")
-    blocks = {int(found[1]) for name in state if (found := pattern.match(name))}
+    blocks = {int(match[1]) for name in state if (match := pattern.match(name))}
     first = state.get("vision_encoder.backbone.patch_embed.projection.weight")
     if first is None:
         return None

@@ -1,7 +1,7 @@
-"""One frame of SAM2 for all objects of all clips: those of one history are computed at once.
+"""Predict one frame of SAM2 for all objects of all clips, batched by prompt history.
 
-Objects of a batch differ in when they were prompted, and with it in how much is remembered of them. Attention takes no
-mask in `transformers`, so that objects are grouped; in most batches two groups are the most there are.
+Objects of a batch are prompted at different times, so their memories have different lengths. The attention of
+`transformers` takes no mask, so objects with equal memories are grouped; most batches have at most two groups.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from shared_components.networks.sam2_steps import (
     written,
 )  # fmt: skip
 
-EMPTY = -20.0  # the logit of an object that no box has shown yet; as a probability beside background, 2e-9
-PROMPT = "prompt"  # the group of objects with a box in this frame; others are of what is remembered of them
+EMPTY = -20.0  # logit of an object before its first box; a probability of 2e-9 against background
+PROMPT = "prompt"  # key of the group of objects with a box in this frame; other keys are ages of memories
 Remember = Literal["all", "prompted", "none"]
 
 
 class Maps(NamedTuple):
-    """The maps of clips or of one frame of each, projected for the decoder and for the memory encoder."""
+    """Feature maps of clips, or of one frame of each clip, projected for the decoder and the memory encoder."""
 
     fine: Tensor  # (B, [T,] C/8, H/4, W/4)
     middle: Tensor  # (B, [T,] C/4, H/8, W/8)
@@ -41,7 +41,7 @@ class Maps(NamedTuple):
 
     @property
     def side(self) -> int:
-        """Height and width of the frame."""
+        """Height and width of the frame in pixels."""
         return self.coarse.shape[-1] * CELL
 
 
@@ -51,16 +51,16 @@ def predicted(
     """Predict a frame of B clips with N objects each.
 
     Args:
-        network: The `Sam2Clips` whose modules are used.
-        maps: Of the frame.
-        boxes: (B, N, 4), NaN for no prompt.
-        tracks: What is remembered of each object, clip by clip.
-        now: Number of the frame.
-        grid: Positions of the map's cells.
-        remember: Of which objects to remember the frame: `all`, those `prompted` in it, or `none`.
+        network: `Sam2Clips` whose modules are used.
+        maps: Feature maps of the frame.
+        boxes: Box prompts (B, N, 4), NaN for no prompt.
+        tracks: Memories of the objects, clip by clip.
+        now: Index of the frame.
+        grid: Position encodings of the map's cells.
+        remember: Objects whose memory gets this frame: `all`, objects `prompted` in it, or `none`.
 
     Returns:
-        Numbers (B, N, H, W), logits or depths, and what is remembered of each object.
+        Logits or depths (B, N, H, W), and the memories after this frame.
     """
     B, N, _ = boxes.shape
     rows = boxes.reshape(B * N, 4)
@@ -75,7 +75,7 @@ def predicted(
             frames = _remembered(network, own, decoded, now, prompted=box is not None)
             for row, frame in zip(members, frames, strict=True):
                 after[row] = tracks[row].with_frame(frame, prompted=box is not None)
-    if not pieces:  # a gradient of zero of whatever trains, so that a batch that shows no object can be trained on
+    if not pieces:  # a batch without objects still needs a gradient, which is zero
         trained = next((p for p in network.parameters() if p.requires_grad), network.no_memory_embedding)
         nothing = 0 * trained.sum() + EMPTY
         return nothing.expand(B, N, maps.side, maps.side), after
@@ -84,7 +84,7 @@ def predicted(
 
 
 def _groups(prompted: Sequence[bool], tracks: Sequence[Track], now: int) -> dict[Any, list[int]]:
-    """Return the rows of objects that can be computed at once; without those that no box has shown yet."""
+    """Group the rows of objects with equal memories; skip objects before their first box."""
     groups: dict[Any, list[int]] = {}
     for row, track in enumerate(tracks):
         if prompted[row] or track.prompted:
@@ -93,12 +93,12 @@ def _groups(prompted: Sequence[bool], tracks: Sequence[Track], now: int) -> dict
 
 
 def _decoded(network: Any, maps: Maps, boxes: Tensor | None, tracks: Sequence[Track], now: int, grid: Grid) -> Decoded:
-    """Decode the frame of G objects, prompted by boxes (G, 4) or, without, by what is remembered of them."""
+    """Decode the frame for G objects, prompted by boxes (G, 4) or, without boxes, by their memories."""
     if boxes is not None:
         enriched = maps.coarse + network.no_memory_embedding.reshape(1, -1, 1, 1)
     else:
         enriched = attend(network.memory_attention, maps.coarse, *bank_of(tracks, now, grid.memory, network), grid)
-    if network.selection is not None:  # the text, before the decoder; the memory encoder reads the raw map
+    if network.selection is not None:  # channel selection by text; the memory encoder reads the raw map
         enriched = network.selection(enriched, network.indicator)
     encoder = network.prompt_encoder
     with torch.set_grad_enabled(network.trained_encoders and torch.is_grad_enabled()):
@@ -111,22 +111,22 @@ def _decoded(network: Any, maps: Maps, boxes: Tensor | None, tracks: Sequence[Tr
 
 def _remembered(network: Any, maps: Maps, decoded: Decoded, now: int, *, prompted: bool) -> list[Remembered]:
     logits = enlarged(decoded.masks, maps.side)
-    # as published: in evaluation a prompted frame's mask is remembered as 0 or 1
+    # as published: in evaluation the memory of a prompted frame has a binary mask
     masks = (logits > 0).to(logits) if prompted and not network.training else logits.sigmoid()
     memories = written(network.memory_encoder, maps.projected, masks)
     pointers = network.object_pointer_proj(decoded.token)
-    return [Remembered(now, *one) for one in zip(memories, pointers, strict=True)]
+    return [Remembered(now, *pair) for pair in zip(memories, pointers, strict=True)]
 
 
 def _numbers(network: Any, decoded: Decoded) -> Tensor:
-    """Return the numbers of G objects, (G, 1, h, w) at the stride of the mask or of the depth head."""
+    """Return logits or depths of G objects, (G, 1, h, w), at the stride of the mask or the depth head."""
     if not network.is_depth:
         return decoded.masks
     return network.depth_head(decoded.coarse if network.depth_stride == CELL else decoded.fine)
 
 
 def _placed(pieces: Sequence[Tensor], order: Sequence[int], rows: int) -> Tensor:
-    """Return the groups' numbers in the order of the rows, (rows, 1, H, W); `EMPTY` in those of no group."""
+    """Concatenate the groups in row order, (rows, 1, H, W); rows without a group are `EMPTY`."""
     computed = torch.cat(list(pieces))  # (len(order), 1, H, W)
     if list(order) == list(range(rows)):
         return computed

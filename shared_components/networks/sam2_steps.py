@@ -1,7 +1,8 @@
-"""The steps of SAM2 for one frame and G objects at once, by the modules of `transformers`' video model.
+"""The steps of SAM2 for one frame and G objects, with the modules of `transformers`' video model.
 
-The library's own functions are for one object, without gradients, and read heads that are off here. C is the width of
-the maps, h and w their sides: a cell is 16 pixels. (Ravi et al., arXiv 2408.00714, Section 4 and Appendix C.)
+The library's own functions handle one object, have no gradients, and read heads that we remove. C is the number of
+channels of the feature maps, h and w are their sides at a stride of 16 pixels. See Ravi et al., arXiv 2408.00714,
+Section 4 and Appendix C.
 """
 
 from __future__ import annotations
@@ -12,34 +13,34 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-SCALE, BIAS = 20.0, -10.0  # of a mask before it is remembered
-CORNERS, NOTHING = (2, 3), -1  # labels of a box's points, and of a point that stands for none
+SCALE, BIAS = 20.0, -10.0  # scale and bias of a mask before the memory encoder
+CORNERS, NOTHING = (2, 3), -1  # point labels of a box's corners, and of a padding point
 
 
 class Grid(NamedTuple):
-    """Encoded positions of a map's cells."""
+    """Position encodings of a map's cells."""
 
     rope: tuple[Tensor, Tensor]  # cosines and sines of memory attention
-    image: Tensor  # (1, C, h, w), added to what attends
-    memory: Tensor  # (h*w, 64), added to remembered cells
-    decoder: Tensor  # (1, C, h, w), of the mask decoder
+    image: Tensor  # (1, C, h, w), added to the queries of memory attention
+    memory: Tensor  # (h*w, 64), added to memories
+    decoder: Tensor  # (1, C, h, w), for the mask decoder
 
 
 class Decoded(NamedTuple):
-    """What the mask decoder makes of a frame."""
+    """Outputs of the mask decoder for one frame."""
 
     masks: Tensor  # (G, 1, H/4, W/4), logits
-    token: Tensor  # (G, C), of the mask
+    token: Tensor  # (G, C), the mask token
     coarse: Tensor  # (G, C, H/16, W/16)
     fine: Tensor  # (G, C/8, H/4, W/4)
 
 
 def grid_of(sam2: Any, maps: Tensor) -> Grid:
-    """Return the positions of the cells of a map (., C, h, w)."""
+    """Return the position encodings for a map (., C, h, w)."""
     C, h, w = maps.shape[-3:]
     down, across = torch.meshgrid(*(torch.arange(n, device=maps.device) for n in (h, w)), indexing="ij")
     cells = torch.stack([across.flatten(), down.flatten()], 1)  # (h*w, 2), x and y
-    # cloned: the library caches the last sine, which is of inference mode where it was made there
+    # cloned: the library's cache may contain inference-mode tensors
     image = sam2.vision_encoder.neck.position_encoding((1, C, h, w), maps.device, torch.float32).clone()
     memory = sam2.memory_encoder.position_encoding((1, 0, h, w), maps.device, torch.float32).clone()
     middles = (torch.stack([across, down], -1) + 0.5) / torch.tensor([w, h], device=maps.device)  # (h, w, 2)
@@ -53,20 +54,20 @@ def grid_of(sam2: Any, maps: Tensor) -> Grid:
 
 
 def box_tokens(encoder: Any, boxes: Tensor, side: int) -> Tensor:
-    """Embed boxes (G, 4) in pixels of a frame of some side: two corners and a point for none, (G, 1, 3, C)."""
-    # the encoder divides by the side that it was built for, after half a pixel's shift
+    """Embed boxes (G, 4) in pixels of a frame as two corners and a padding point, (G, 1, 3, C)."""
+    # the encoder shifts by half a pixel and divides by the side for which it was built
     scaled = (boxes + 0.5) * (encoder.input_image_size / side) - 0.5
     labels = torch.tensor(CORNERS, device=boxes.device).expand(len(boxes), 1, 2)
     return encoder(scaled.reshape(-1, 1, 2, 2), labels, None, None)[0]  # (G, 4) -> (G, 1, 2 points, xy)
 
 
 def no_tokens(encoder: Any, objects: int) -> Tensor:
-    """Return what stands for no prompt, (G, 1, 2, C)."""
+    """Return the tokens for no prompt, (G, 1, 2, C)."""
     return encoder.not_a_point_embed.weight.expand(objects, 1, 2, -1)
 
 
 def attend(attention: Any, maps: Tensor, memory: Tensor, places: Tensor, pointers: int, grid: Grid) -> Tensor:
-    """Let maps (G, C, h, w) attend to memories (G, L, 64) at places (L, 64), of which the last are pointers' tokens."""
+    """Let maps (G, C, h, w) attend to memories (G, L, 64) at positions (L, 64); the last tokens are pointers."""
     G, C, h, w = maps.shape
     queries = (maps + 0.1 * grid.image).flatten(2).transpose(1, 2)[:, None]  # (G, C, h, w) -> (G, 1, h*w, C)
     for layer in attention.layers:
@@ -79,8 +80,8 @@ def decode(
 ) -> Decoded:
     """Predict one mask per object from its map (G, C, h, w).
 
-    `finer` are the projected maps (G, C/8, 4h, 4w) and (G, C/4, 2h, 2w), `prompts` (G, 1, P, C) and `mask`
-    (G, C, h, w), or (1, C, 1, 1) of no mask, of the prompt encoder.
+    `finer` are the projected maps (G, C/8, 4h, 4w) and (G, C/4, 2h, 2w). The prompt encoder's outputs are `prompts`
+    (G, 1, P, C) and `mask` (G, C, h, w), or (1, C, 1, 1) without a mask.
     """
     G, C, h, w = maps.shape
     own = torch.cat([decoder.obj_score_token.weight, decoder.iou_token.weight, decoder.mask_tokens.weight])
@@ -90,7 +91,7 @@ def decode(
     coarse = keys[:, 0].transpose(1, 2).reshape(G, C, h, w)  # (G, 1, h*w, C) -> (G, C, h, w)
     x = decoder.activation(decoder.upscale_layer_norm(decoder.upscale_conv1(coarse) + finer[1]))
     fine = decoder.activation(decoder.upscale_conv2(x) + finer[0])
-    token = tokens[:, 0, 2]  # after those of the objectness and the IoU
+    token = tokens[:, 0, 2]  # after the tokens of objectness and IoU
     weights = decoder.output_hypernetworks_mlps[0](token)  # (G, C) -> (G, C/8)
     return Decoded(torch.einsum("gc,gchw->ghw", weights, fine)[:, None], token, coarse, fine)
 
@@ -101,5 +102,5 @@ def written(encoder: Any, projected: Tensor, masks: Tensor) -> Tensor:
 
 
 def enlarged(maps: Tensor, side: int) -> Tensor:
-    """(G, K, h, w) -> (G, K, side, side)."""
+    """Resize maps bilinearly: (G, K, h, w) -> (G, K, side, side)."""
     return F.interpolate(maps, size=(side, side), mode="bilinear", align_corners=False)

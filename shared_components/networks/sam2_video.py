@@ -1,9 +1,9 @@
-"""The network of SurgFed: SAM2 on clips, with gradients through time, a site's text, and a head for depth.
+"""The network of SurgFed: SAM2 on clips, with gradients through time, channel selection by text, and a depth head.
 
 Fang et al., "SurgFed: Language-guided multi-task federated learning for surgical video understanding" (arXiv
-2603.09496), Section III, on Ravi et al., "SAM 2", arXiv 2408.00714. Its modules are those of `transformers`, and their
-tensors have the library's names; the loop over frames is ours, see `sam2_steps`. One mask per object is predicted, the
-first of SAM2's four; the heads of IoU and objectness are off.
+2603.09496), Section III, based on Ravi et al., "SAM 2", arXiv 2408.00714. Modules and tensor names come from
+`transformers`; the loop over frames is ours, see `sam2_steps`. One mask per object is predicted, the first of SAM2's
+four, without the IoU and objectness heads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shared_components.networks.sam2_frames import Maps, Remember, predicted
 from shared_components.networks.sam2_memory import Track
 from shared_components.networks.sam2_steps import grid_of
 
-MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's colour statistics
 INDICATOR = 384
 TEXTS = ("selection", "released", "prompt", "none")
 DEPTH_STRIDES = (16, 4)
@@ -35,19 +35,19 @@ MODULES = (
     "temporal_positional_encoding_projection_layer",
 )  # fmt: skip
 Features = tuple[Tensor, Tensor, Tensor]
-"""Maps of the image encoder, (B, T, C, H/s, W/s) for s = 4, 8 and 16."""
+"""Feature maps of the image encoder, (B, T, C, H/s, W/s) for s = 4, 8 and 16."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The state of a stream between two frames; its size does not grow with the stream.
+    """State of a stream between two frames; its size is bounded.
 
     Attributes:
-        boxes: Of the next frame, (N, 4); None: none, or on the first one the whole frame.
-        stride: Frames of the stream from one that is remembered to the next.
-        frame: Number of the next frame.
-        side: Of the frames, in pixels; 0 before the first.
-        tracks: An object's memory, each.
+        boxes: Boxes (N, 4) of the next frame; None: no boxes, or the whole frame if it is the first.
+        stride: Number of stream frames between two remembered frames.
+        frame: Index of the next frame.
+        side: Side of the frames in pixels; 0 before the first frame.
+        tracks: Memory of each object.
     """
 
     boxes: Tensor | None
@@ -61,29 +61,29 @@ class Memory:
 
 
 class Sam2Clips(nn.Module):
-    """Segment objects in clips, each prompted by a box, or estimate depth.
+    """Segment objects in clips from box prompts, or estimate depth.
 
-    All tensors have the same names and shapes whatever is learnt: SAM2 has no classes, and the depth head is
-    everywhere. `transformers` is needed where a network is built.
+    Names and shapes of the tensors do not depend on the task: SAM2 has no classes, and every network has the depth
+    head. Building a network needs `transformers`.
 
     Args:
-        out_channels: Classes with background, each an object but the background; 1: depth.
+        out_channels: Number of classes including background, one object per class; 1: depth.
         architecture: One of `sam2_architectures.ARCHITECTURES`.
-        size: Side of a frame in pixels for which SAM2's modules are made; any other multiple of 32 is taken, too.
-        frames: Of a training clip; clips of any length are taken.
+        size: Side of a frame in pixels for which SAM2's modules are built; other multiples of 32 also work.
+        frames: Number of frames of a training clip; clips of any length also work.
         text: Use of the site's text: `selection` of channels (Eq. 2), its `released` form, a `prompt` without
             selection (Table II, row 4), or `none`.
         indicator: Length of the text's vector, see `set_indicator`.
-        dropout: Of memory attention.
-        depth_stride: Pixels per cell of the decoder's map from which depth is computed: 16, as released, or 4.
-        trained_encoders: Whether image and prompt encoder are trained, too.
+        dropout: Dropout probability of memory attention.
+        depth_stride: Stride in pixels of the feature map from which depth is computed: 16, as released, or 4.
+        trained_encoders: Train the image encoder and the prompt encoder, too.
 
     Raises:
-        ValueError: An argument is unknown or out of its range, or `transformers` is not installed; one sentence.
+        ValueError: An argument is unknown or out of its range, or `transformers` is not installed.
     """
 
-    stride: Final = 32  # a frame's sides are multiples
-    squares: Final = True  # and equal
+    stride: Final = 32  # a frame's sides are multiples of it
+    squares: Final = True  # frames are square
     takes_clips: Final = True
     takes_boxes = True
     additions = ("depth_head", "selection", "indicator")  # initial weights may lack them
@@ -134,7 +134,7 @@ class Sam2Clips(nn.Module):
         self.parts = self._parts()
 
     def _take_modules(self, sam2: Any) -> None:
-        """Hold the library's modules and tensors that are used under their own names, and fix the encoders."""
+        """Register the library's modules and tensors under their own names, and freeze the encoders."""
         for name in MODULES:
             self.add_module(name, getattr(sam2, name))
         self.no_memory_embedding: nn.Parameter = sam2.no_memory_embedding
@@ -144,63 +144,62 @@ class Sam2Clips(nn.Module):
             self.prompt_encoder.requires_grad_(False)
 
     def with_classes(self, out_channels: int) -> Sam2Clips:
-        """Return a fresh, newly initialised network that differs in the number of classes alone."""
+        """Return a newly initialised network with another number of classes."""
         return self.remade(out_channels=out_channels)
 
     def sharing(self, out_channels: int) -> Sam2Clips:
-        """Return a network of another number of classes, 1 for depth, that has this one's very tensors."""
+        """Return a network with another number of classes (1: depth) that shares this network's tensors."""
         twin = copy(self)
         twin.objects, twin.is_depth = max(1, out_channels - 1), out_channels == 1
         return twin
 
     def __prepare_scriptable__(self) -> Sam2Clips:
-        """Refuse `torch.jit.script`, which calls this first, by ValueError."""
+        """Raise ValueError, since `torch.jit.script` calls this first."""
         raise ValueError(
-            "Sam2Clips remembers from frame to frame and is not exported to TorchScript; use `surgfl segment` or the "
+            "Sam2Clips has a memory across frames and cannot be exported to TorchScript; use `surgfl segment` or the "
             "bundle's inference.yaml"
         )
 
     def set_indicator(self, indicator: Tensor) -> None:
-        """Set the indicator of a site's text, (D,), a part of the state that is initially zero.
+        """Set the indicator of a site's text, a buffer of shape (D,) that is initially zero.
 
-        Raises ValueError for another shape, numbers that are not finite, or a network without text.
+        Raises ValueError for another shape, non-finite numbers, or a network without text.
         """
         if self.selection is None:
             raise ValueError("Sam2Clips was made with text 'none'; make it with 'selection' or 'prompt'")
         self.indicator.copy_(checked_indicator(indicator, self.indicator, "Sam2Clips"))
 
     def encode(self, clip: Tensor) -> Features:
-        """Return the image encoder's maps of (B, T, 3, H, W) in 0..1, which `forward` takes as `features`.
+        """Return the image encoder's feature maps of clips (B, T, 3, H, W) in 0..1, for `forward`.
 
-        They have no gradient unless the encoders are trained; H = W is a multiple of 32, else ValueError.
+        They have no gradient unless the encoders are trained. ValueError unless H = W is a multiple of 32.
         """
         self._check(clip)
         B, T, _C, _H, _W = clip.shape
         with torch.set_grad_enabled(self.trained_encoders and torch.is_grad_enabled()):
-            found = self.vision_encoder(((clip - self.mean) / self.deviation).flatten(0, 1)).fpn_hidden_states
-        fine, middle, coarse = (x.reshape(B, T, *x.shape[1:]) for x in found)  # (B*T, C, h, w) -> (B, T, C, h, w)
+            maps = self.vision_encoder(((clip - self.mean) / self.deviation).flatten(0, 1)).fpn_hidden_states
+        fine, middle, coarse = (x.reshape(B, T, *x.shape[1:]) for x in maps)  # (B*T, C, h, w) -> (B, T, C, h, w)
         return fine, middle, coarse
 
     def forward(self, clip: Tensor | None, boxes: Tensor | None = None, features: Features | None = None) -> Tensor:
-        """Predict every frame of clips; objects with a box keep track of it from then on.
+        """Predict every frame of clips; an object is tracked from its first box on.
 
         Args:
-            clip: (B, T, 3, H, W) in 0..1, or pictures (B, 3, H, W); not read where there are features.
-            boxes: (B, T, N, 4), of a picture also (B, N, 4), see `sam2_boxes`; what has none in its clip, and
-                frames before an object's first, get the constant `sam2_frames.EMPTY`. None: the whole first frame for
-                every object.
-            features: What `encode` returned.
+            clip: Clips (B, T, 3, H, W) in 0..1, or images (B, 3, H, W); ignored if there are features.
+            boxes: Boxes (B, T, N, 4), for images also (B, N, 4), see `sam2_boxes`. The logits of an object before its
+                first box are `sam2_frames.EMPTY`. None: the whole first frame for every object.
+            features: Result of `encode`.
 
         Returns:
-            Logits (B, T, 1 + N, H, W), background first and zero; of depth the head's numbers (B, T, 1, H, W). Of
-            pictures without T.
+            Logits (B, T, 1 + N, H, W), where the first channel, background, is zero; or outputs of the depth head
+            (B, T, 1, H, W). Without T for images.
 
         Raises:
             ValueError: The size or the boxes do not fit.
         """
         if clip is not None and clip.dim() == 4:
-            of_clip = boxes if boxes is None or boxes.dim() == 4 else boxes[:, None]
-            return self.forward(clip[:, None], of_clip, features)[:, 0]
+            clip_boxes = boxes if boxes is None or boxes.dim() == 4 else boxes[:, None]
+            return self.forward(clip[:, None], clip_boxes, features)[:, 0]
         maps = self._projected(self.encode(clip) if features is None and clip is not None else features)
         B, T = maps.coarse.shape[:2]
         if boxes is None:
@@ -211,44 +210,44 @@ class Sam2Clips(nn.Module):
         outputs = []
         for t in range(T):
             frame, wanted = Maps(*(x[:, t] for x in maps)), cast(Remember, "all" if t < T - 1 else "none")
-            found, tracks = predicted(self, frame, boxes[:, t], tracks, t, grid, remember=wanted)
-            outputs.append(found)
+            numbers, tracks = predicted(self, frame, boxes[:, t], tracks, t, grid, remember=wanted)
+            outputs.append(numbers)
         return self._with_background(torch.stack(outputs, 1))
 
     def begin_stream(self, boxes: Tensor | None = None, *, stride: int = 1, padding: str = "first") -> Memory:
-        """Return the memory before a stream's first frame.
+        """Return the initial memory of a stream.
 
         Args:
-            boxes: Of the first frame, (N, 4); None: the whole frame for each object.
-            stride: Frames from one that is remembered to the next, as of clips of every stride-th frame. Those between
-                are predicted, too, and remembered if they have a prompt.
-            padding: Accepted as of other networks of clips; SAM2 needs nothing before the beginning.
+            boxes: Boxes (N, 4) of the first frame; None: the whole frame for each object.
+            stride: Number of stream frames between two remembered frames. The frames between them are also predicted,
+                and remembered if they have a prompt.
+            padding: Unused; accepted for compatibility with other clip networks.
 
         Raises:
-            ValueError: The stride is no whole number from 1 on.
+            ValueError: The stride is not a whole number of at least 1.
         """
         return Memory(boxes, stride)
 
     def remember(self, image: Tensor, memory: Memory, boxes: Tensor | None = None) -> tuple[Tensor, Memory]:
-        """Predict the next frame of a stream, (1, 3, H, W), as `forward` predicts it in a clip; without gradients.
+        """Predict the next frame (1, 3, H, W) of a stream as `forward` does in a clip, without gradients.
 
-        `boxes` (N, 4) prompt this frame; on the first one they replace those of `begin_stream`. Returns what `forward`
-        does for a picture, and the memory for the next frame. ValueError for a size or boxes that do not fit.
+        `boxes` (N, 4) prompt this frame; in the first frame they replace the boxes of `begin_stream`. Returns the
+        output of `forward` for an image, and the memory for the next frame. ValueError for an invalid size or box.
         """
         with torch.no_grad():
             maps = Maps(*(x[:, 0] for x in self._projected(self.encode(image[:, None]))))
             if memory.side not in (0, maps.side):
                 raise ValueError(
-                    f"the stream's frames changed their side from {memory.side} to {maps.side}; begin anew"
+                    f"the frame size of the stream changed from {memory.side} to {maps.side}; begin a new stream"
                 )
             given = self._prompts(memory, boxes, maps.side).to(maps.coarse.device)
             check_boxes(given[None], 1, 1, maps.side, depth=self.is_depth)
-            now = -(-memory.frame // memory.stride)  # counted in remembered frames, rounded up
+            now = -(-memory.frame // memory.stride)  # number of remembered frames, rounded up
             wanted: Remember = "prompted" if memory.frame % memory.stride else "all"
             tracks = memory.tracks or [Track()] * given.shape[1]
-            found, after = predicted(self, maps, given, tracks, now, grid_of(self, maps.coarse), remember=wanted)
+            numbers, after = predicted(self, maps, given, tracks, now, grid_of(self, maps.coarse), remember=wanted)
             state = replace(memory, boxes=None, frame=memory.frame + 1, side=maps.side, tracks=tuple(after))
-            return self._with_background(found[:, None])[:, 0], state
+            return self._with_background(numbers[:, None])[:, 0], state
 
     def _prompts(self, memory: Memory, boxes: Tensor | None, side: int) -> Tensor:
         """Return the boxes of a stream's frame, (1, N, 4)."""
@@ -263,17 +262,17 @@ class Sam2Clips(nn.Module):
         return given.reshape(1, -1, 4)
 
     def _projected(self, features: Features | None) -> Maps:
-        """Project the encoder's maps once for all objects and frames."""
+        """Project the encoder's feature maps once for all objects and frames."""
         if features is None:
-            raise ValueError("Sam2Clips got neither a clip nor the features of one; give one of them")
+            raise ValueError("Sam2Clips got neither a clip nor its features; give one of them")
         B, T = features[0].shape[:2]
         fine, middle, coarse = (x.flatten(0, 1) for x in features)  # (B, T, C, h, w) -> (B*T, C, h, w)
         decoder, project = self.mask_decoder, self.memory_encoder.feature_projection
-        found = decoder.conv_s0(fine), decoder.conv_s1(middle), coarse, project(coarse)
-        return Maps(*(x.reshape(B, T, *x.shape[1:]) for x in found))
+        projected = decoder.conv_s0(fine), decoder.conv_s1(middle), coarse, project(coarse)
+        return Maps(*(x.reshape(B, T, *x.shape[1:]) for x in projected))
 
     def _with_background(self, numbers: Tensor) -> Tensor:
-        """(B, T, N, H, W) -> (B, T, 1 + N, H, W), the first channel zero; depth stays as it is."""
+        """Prepend a zero background channel, except for depth: (B, T, N, H, W) -> (B, T, 1 + N, H, W)."""
         if self.is_depth:
             return numbers
         return torch.cat([torch.zeros_like(numbers[:, :, :1]), numbers], 2)
@@ -287,7 +286,7 @@ class Sam2Clips(nn.Module):
         check_size(self, H, W)
 
     def _parts(self) -> dict[str, tuple[str, ...]]:
-        """Return the parts; there is no `head`, since none has an output per class."""
+        """Return the parts; there is no `head`, since no layer has an output per class."""
         return {
             "image_encoder": ("vision_encoder",),
             "prompt_encoder": ("prompt_encoder",),
@@ -320,6 +319,6 @@ def _check_choices(
     between(who, "size", size, Sam2Clips.stride, whole=True)
     if size % Sam2Clips.stride:
         near = max(1, round(size / Sam2Clips.stride)) * Sam2Clips.stride
-        raise ValueError(f"{who}: size is {size}; it is a multiple of {Sam2Clips.stride}, such as {near}")
+        raise ValueError(f"{who}: size is {size}; give a multiple of {Sam2Clips.stride}, such as {near}")
     if depth_stride not in DEPTH_STRIDES:
         raise ValueError(f"{who}: depth_stride is {depth_stride!r}; use 16, as released, or 4")

@@ -1,6 +1,6 @@
-"""Networks of sequences, of which a frame is a vector: an LSTM labels clips, causal convolutions label frames.
+"""Sequence networks on frame features: an LSTM classifies clips, causal convolutions classify frames.
 
-GynSurg's LSTM as FL-EndoViT uses it (arXiv 2504.16612), and the second stage of TeCNO (Czempiel et al., MICCAI 2020).
+GynSurg's LSTM as used by FL-EndoViT (arXiv 2504.16612), and the second stage of TeCNO (Czempiel et al., MICCAI 2020).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from shared_components.common.arguments import between
 
 
 class FeatureLstm(nn.Module):
-    """Label a clip: features to ``width`` numbers, two layers of LSTM, a linear layer on the last output.
+    """Classify a clip by a projection, an LSTM of two layers, and a linear layer on its last output.
 
     Args:
-        features: Numbers per frame.
-        out_channels: Classes.
-        width: Numbers that the LSTM is given.
-        hidden: Of each of its layers.
-        dropout: Between its layers, and before the classifier.
+        features: Number of features per frame.
+        out_channels: Number of classes.
+        width: Input size of the LSTM.
+        hidden: Hidden size of each LSTM layer.
+        dropout: Dropout probability between the LSTM's layers and before the classifier.
     """
 
     def __init__(
@@ -36,19 +36,19 @@ class FeatureLstm(nn.Module):
         self.head = nn.Linear(hidden, out_channels)
 
     def forward(self, sequence: Tensor) -> Tensor:
-        """(B, T, D) -> logits (B, out_channels)."""
+        """Return logits: (B, T, D) -> (B, out_channels)."""
         outputs, _state = self.lstm(self.enter(sequence))
         return self.head(self.dropout(outputs[:, -1]))
 
 
 class CausalTcn(nn.Module):
-    """Label every frame from it and those before it: stages of dilated causal convolutions, each refining the last.
+    """Classify every frame by stages of dilated causal convolutions, each refining the stage before.
 
     Args:
-        features: Numbers per frame.
-        out_channels: Classes.
-        stages, layers, maps: How many stages, layers a stage, and maps a layer; layer i sees 2^i frames back, twice.
-        dropout: Of a layer's maps.
+        features: Number of features per frame.
+        out_channels: Number of classes.
+        stages, layers, maps: Number of stages, layers per stage, and channels per layer; layer i has dilation 2^i.
+        dropout: Dropout probability of a layer.
     """
 
     def __init__(
@@ -70,24 +70,24 @@ class CausalTcn(nn.Module):
         self.heads = nn.ModuleList(nn.Conv1d(maps, out_channels, 1) for _ in given)
 
     def forward(self, sequence: Tensor) -> Tensor:
-        """(B, T, D) -> logits of every stage (S, B, T, out_channels), the last stage's last."""
-        found = []
+        """Return the logits of every stage: (B, T, D) -> (S, B, T, out_channels)."""
+        stages = []
         x = sequence.transpose(1, 2)  # (B, T, D) -> (B, D, T)
         for stage, head in zip(self.stages, self.heads):  # noqa: B905 # TorchScript does not know strict
             logits = head(stage(x))
-            found.append(logits.transpose(1, 2))  # (B, C, T) -> (B, T, C)
+            stages.append(logits.transpose(1, 2))  # (B, C, T) -> (B, T, C)
             x = logits.softmax(1)
-        return torch.stack(found)
+        return torch.stack(stages)
 
 
 def _stage(given: int, maps: int, layers: int, dropout: float) -> nn.Sequential:
-    """(B, given, T) -> (B, maps, T)."""
+    """Build a stage: (B, given, T) -> (B, maps, T)."""
     dilated = [Dilated(maps, 2**layer, dropout) for layer in range(layers)]
     return nn.Sequential(nn.Conv1d(given, maps, 1), *dilated)
 
 
 class Dilated(nn.Module):
-    """A causal convolution of three frames, ``dilation`` apart, beside a way around it."""
+    """Causal convolution of three frames, ``dilation`` apart, with a residual connection."""
 
     def __init__(self, maps: int, dilation: int, dropout: float) -> None:
         super().__init__()
@@ -97,5 +97,5 @@ class Dilated(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, T) -> (B, C, T); what is before the first frame counts as 0."""
+        """(B, C, T) -> (B, C, T), with zero padding before the first frame."""
         return x + self.dropout(self.mix(F.relu(self.dilated(F.pad(x, (self.past, 0))))))

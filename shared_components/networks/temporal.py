@@ -1,12 +1,15 @@
-"""The temporal layer of FedST: windows of the current frame attend to regions of the frames before it.
+"""The temporal layer of FedST: windows of the current frame attend to regions of earlier frames.
 
 Fang et al., "Spatio-temporal representation decoupling and enhancement for federated instrument segmentation in
-surgical videos", IEEE TMI 2026 (arXiv 2506.23759), Section 3.2.1, Eqs. (3) and (4); from coarse to fine as in Sun et
-al., "Coarse-to-fine feature mining for video semantic segmentation", CVPR 2022. Written from both descriptions.
+surgical videos", IEEE TMI 2026 (arXiv 2506.23759), Section 3.2.1, Eqs. (3) and (4); coarse to fine as in Sun et al.,
+"Coarse-to-fine feature mining for video semantic segmentation", CVPR 2022. Written from both descriptions.
 
-Our own choices, which our text of FedST leaves open: the default sizes; a grid of cells from each window and not from
-the map's corner; one FC layer for the tokens of all frames; norms, the feed-forward layer, and zeros in the last layer
-of both branches.
+Our own choices, since our text of FedST does not specify them:
+
+- the default sizes
+- cells aligned to each window, not to the map's corner
+- one FC layer for the tokens of all frames
+- norms, the feed-forward layer, and zero initialisation of the last layer of both branches
 """
 
 from collections.abc import Sequence
@@ -16,36 +19,34 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 WINDOW = 7
-RECEPTIVE_FIELDS = (49, 20, 6, 7)  # sides in pixels of the map, from the oldest frame to the current one
-KERNELS = (7, 4, 2, 1)  # likewise of the cells: older frames are seen from farther and coarser
+RECEPTIVE_FIELDS = (49, 20, 6, 7)  # sides in pixels of the map, from the oldest frame to the current frame
+KERNELS = (7, 4, 2, 1)  # sides of the cells, likewise: older frames have larger fields and coarser cells
 EXPANSION = 2
 
 
 class View(nn.Module):
-    """The region of one frame that each window sees: a square of cells, averages of kernel x kernel pixels of the map.
+    """The region of one frame that each window sees: a square of cells, each the average of kernel x kernel pixels.
 
-    Square and window have the same centre, rounded towards the top left. A cell averages those of its pixels that are
-    inside the map; one without any is masked.
-
-    Sides of window, square (``field``, a multiple of the kernel) and cell (``kernel``) are in pixels of the map.
+    Square and window have the same centre, rounded towards the top left. A cell averages its pixels inside the map; a
+    cell outside the map is masked. The sides of window, square (``field``, a multiple of the kernel) and cell
+    (``kernel``) are in pixels of the map.
     """
 
     def __init__(self, *, window: int, field: int, kernel: int, heads: int) -> None:
         super().__init__()
         self.window, self.kernel = window, kernel
         self.cells = field // kernel
-        self.offset = (window - field) // 2  # from a window's first pixel to its first cell
-        # an entry per distance of a cell from a pixel of the window, in pixels, the smallest first
+        self.offset = (window - field) // 2  # offset from a window's first pixel to its first cell
+        # one entry per distance in pixels between a cell and a pixel of the window, smallest first
         distances = field - kernel + window
         self.bias = nn.Parameter(torch.empty(heads, distances, distances))
         nn.init.trunc_normal_(self.bias, std=0.02)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Pool one frame (B, H, W, C), once for all windows that see the same cell.
+        """Pool one frame (B, H, W, C) into cells that windows share.
 
-        Returns cells (B, M, C); the indices of those that each window sees, row by row: (windows, cells^2); and the
-        attention's bias of each pixel of a window to each of these, minus infinity for a cell outside of the map:
-        (windows, heads, window^2, cells^2).
+        Returns the cells (B, M, C); the indices of each window's cells, row by row, (windows, cells^2); and the
+        attention bias (windows, heads, window^2, cells^2), minus infinity for cells outside the map.
         """
         B, H, W, C = features.shape
         rows, row, inside_rows = self._along(H, features)
@@ -60,22 +61,22 @@ class View(nn.Module):
         return pooled.flatten(1, 2), which.flatten(0, 1).flatten(1), bias
 
     def _along(self, length: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Lay out the cells along one side of the map.
+        """Compute the cells along one side of the map.
 
-        Returns the weights of the side's pixels in every cell (M, length); the cells that each window sees, and whether
-        they have a pixel inside the map: both (windows, cells).
+        Returns the weight of each pixel in each cell (M, length); the indices of each window's cells (windows, cells);
+        and whether these cells have a pixel inside the map (windows, cells).
         """
         windows = (length + self.window - 1) // self.window
         first = torch.arange(windows, device=like.device)[:, None] * self.window + self.offset
         start = first + torch.arange(self.cells, device=like.device) * self.kernel
-        nearest = start.clamp(1 - self.kernel, length - 1)  # so that every cell has a pixel inside the map
+        nearest = start.clamp(1 - self.kernel, length - 1)  # every cell gets a pixel inside the map
         starts, which = torch.unique(nearest, return_inverse=True)
         after = torch.arange(length, device=like.device) - starts[:, None]
         weights = ((after >= 0) & (after < self.kernel)).to(like.dtype)
         return weights / weights.sum(1, keepdim=True), which, start == nearest
 
     def _position_bias(self) -> Tensor:
-        """Return the bias of every pixel of a window to every cell: (heads, window^2, cells^2)."""
+        """Return the attention bias of each pixel of a window and each cell, (heads, window^2, cells^2)."""
         cell = torch.arange(self.cells, device=self.bias.device) * self.kernel
         pixel = torch.arange(self.window, device=self.bias.device)
         distance = cell - pixel[:, None] + self.window - 1  # (window, cells), from 0
@@ -85,21 +86,21 @@ class View(nn.Module):
 
 
 class TemporalLayer(nn.Module):
-    """Enrich the current frame's map by multi-head cross-attention with its own pixels and those of earlier frames.
+    """Enrich the current frame's feature map by cross-attention to the current frame and earlier frames.
 
-    248,740 parameters for 160 channels and 5 heads, 619,168 for 256 and 8. Initially it is the identity on the current
-    frame's map.
+    248,740 parameters for 160 channels and 5 heads, 619,168 for 256 channels and 8 heads. At initialisation the output
+    equals the current frame's map.
 
     Args:
-        channels: Of the maps.
-        heads: Of the attention; they divide the channels.
+        channels: Number of channels of the maps.
+        heads: Number of attention heads, which divides `channels`.
         window: Side of a window in pixels of the map.
-        receptive_fields: Side of the square that a window sees of each frame, oldest first, the current one last.
-        kernels: Side of the cells that each is pooled to.
+        receptive_fields: Side of the square that a window sees in each frame, oldest frame first.
+        kernels: Side of the pooled cells in each frame.
         expansion: Hidden channels of the feed-forward layer, as a multiple of `channels`.
 
     Raises:
-        ValueError: The sizes do not fit each other; one sentence.
+        ValueError: The sizes are inconsistent.
     """
 
     def __init__(
@@ -129,9 +130,9 @@ class TemporalLayer(nn.Module):
         self._initialise()
 
     def forward(self, frames: list[Tensor]) -> Tensor:
-        """Enrich T maps (B, C, H, W) of any size, oldest first, to one (B, C, H, W), channels last in memory.
+        """Return the enriched map (B, C, H, W) of the last of T maps (B, C, H, W), in channels-last memory format.
 
-        Raises ValueError for more or fewer maps than receptive fields.
+        Raises ValueError unless there is one map per receptive field.
         """
         if len(frames) != len(self.views):
             raise ValueError(f"TemporalLayer takes maps of {len(self.views)} frames, and got {len(frames)}")
@@ -151,14 +152,14 @@ class TemporalLayer(nn.Module):
         # (windows, heads, window^2, K) -> (B * windows, heads, window^2, K)
         bias = bias.to(query.dtype).expand(B, -1, -1, -1, -1).flatten(0, 1)
         attended = F.scaled_dot_product_attention(query, keys_values[0], keys_values[1], bias).transpose(1, 2)
-        # -> (B * windows, window^2, C); a copy, since exporters would assume the memory layout of this machine's kernel
+        # -> (B * windows, window^2, C); contiguous, since exporters would assume this machine's memory layout
         attended = attended.clone(memory_format=torch.contiguous_format).reshape(windows.shape)
         return join(attended, self.window, H + down, W + right)[:, :H, :W]
 
     def _context(self, frames: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Eq. (3): the K tokens that each window sees, refined, as keys and values (2, B * windows, heads, K, C/heads).
+        """Eq. (3): return keys and values (2, B * windows, heads, K, C/heads) of the K tokens that each window sees.
 
-        Also returns the attention's bias: (windows, heads, window^2, K).
+        Also returns the attention bias (windows, heads, window^2, K).
         """
         cells: list[Tensor] = []
         places: list[Tensor] = []
@@ -178,7 +179,7 @@ class TemporalLayer(nn.Module):
         return parted.permute(2, 0, 3, 1, 4), torch.cat(biases, 3)  # (2, B * windows, heads, K, C/heads)
 
     def _initialise(self) -> None:
-        """Initialise as the encoder, but the last layers of both branches with zeros: training starts from identity."""
+        """Initialise as the encoder, except zeros in the last layers of both branches, for an initial identity."""
         for linear in (self.refine, self.q, self.kv, self.fc1):
             nn.init.trunc_normal_(linear.weight, std=0.02)
             nn.init.zeros_(linear.bias)
@@ -188,14 +189,14 @@ class TemporalLayer(nn.Module):
 
 
 def split(cells: Tensor, size: int) -> Tensor:
-    """Cut a map into squares, row by row: (B, h * size, w * size, C) -> (B * h * w, size^2, C)."""
+    """Split a map into squares, row by row: (B, h * size, w * size, C) -> (B * h * w, size^2, C)."""
     B, H, W, C = cells.shape
     squares = cells.reshape(B, H // size, size, W // size, size, C).transpose(2, 3)  # (B, h, w, size, size, C)
     return squares.reshape(-1, size * size, C)
 
 
 def join(squares: Tensor, size: int, height: int, width: int) -> Tensor:
-    """Undo `split`: (B * h * w, size^2, C) -> (B, height, width, C), multiples of the size."""
+    """Undo `split`: (B * h * w, size^2, C) -> (B, height, width, C); both sides are multiples of the size."""
     rows = squares.reshape(-1, width // size, size, size, squares.shape[2]).transpose(1, 2)  # (B * h, size, w, size, C)
     return rows.reshape(-1, height, width, squares.shape[2])
 
@@ -208,15 +209,15 @@ def _check_sizes(window: int, receptive_fields: Sequence[int], kernels: Sequence
             "and one of each per frame, oldest first"
         )
     if expansion < 1:
-        raise ValueError(f"expansion is {expansion}; it is a positive whole number of times the channels")
+        raise ValueError(f"expansion is {expansion}; give a positive whole number")
     for field, kernel in zip(fields, sizes, strict=True):
         if field % kernel:
             raise ValueError(
-                f"receptive field {field} is no multiple of its kernel {kernel}; {max(1, field // kernel) * kernel} "
-                "would do"
+                f"receptive field {field} is not a multiple of its kernel {kernel}; use "
+                f"{max(1, field // kernel) * kernel}, for example"
             )
     if fields[-1] < window:
         raise ValueError(
-            f"the current frame's receptive field, {fields[-1]}, is smaller than the window, {window}; it must hold "
-            "the window, so that no pixel is left without anything to attend to"
+            f"the current frame's receptive field is {fields[-1]}, smaller than the window {window}; use at least "
+            f"{window}, so that every pixel can attend to a cell"
         )

@@ -1,6 +1,6 @@
-"""A network of a few thousand parameters for tests and trials: pictures and clips, in milliseconds on a CPU.
+"""A network with a few thousand parameters for tests: images and clips, in milliseconds on a CPU.
 
-It learns next to nothing; a federation of a bundle with it takes seconds.
+It learns next to nothing; a federation with it takes seconds.
 """
 
 from functools import partial
@@ -11,23 +11,23 @@ from torch.nn import functional as F
 
 
 class Tiny(nn.Module):
-    """Two convolutions down, one across, one up; 5,476 parameters for four channels.
+    """Small encoder-decoder; 5,476 parameters for four channels.
 
-    The features of a clip's earlier frames are averaged over time. A picture counts as a clip that repeats it.
+    The features of a clip's earlier frames are averaged over time. An image is treated as a clip of identical frames.
 
     Args:
-        out_channels: Of the last layer, such as the number of classes, background included.
+        out_channels: Output channels, such as the number of classes including background.
         width: Channels of the features, a positive multiple of 4.
-        dropout: Probability of zeroing a channel of the merged features.
+        dropout: Channel dropout of the merged features.
     """
 
-    stride: Final = 4  # pixels per cell of the feature map, each way
+    stride: Final = 4  # stride of the feature map in pixels
     takes_clips: Final = True
 
     def __init__(self, *, out_channels: int = 4, width: int = 16, dropout: float = 0.1) -> None:
         super().__init__()
         if width < 4 or width % 4:
-            raise ValueError(f"Tiny: width is {width}; it is a positive multiple of 4")
+            raise ValueError(f"Tiny: width is {width}; give a positive multiple of 4")
         self.remade = partial(Tiny, width=width, dropout=dropout)
         layers: list[nn.Module] = []
         for channels in (3, width):
@@ -47,7 +47,7 @@ class Tiny(nn.Module):
         }
 
     def with_classes(self, out_channels: int) -> "Tiny":
-        """Return a fresh, newly initialised network that differs in the channels of its last layer alone."""
+        """Return a newly initialised network with another number of output channels."""
         return self.remade(out_channels=out_channels)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class Tiny(nn.Module):
         )
 
     def _features(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the features (B, C, H/4, W/4) of the current frame and the mean of those before it."""
+        """Return the features (B, C, H/4, W/4) of the current frame and the mean features of earlier frames."""
         if image.dim() == 4:
             features = self.encoder(image)
             return features, features

@@ -1,8 +1,8 @@
-"""The vision transformer of FL-EndoViT: its encoder, by the names of timm, MAE and EndoViT, at a network's top level.
+"""FL-EndoViT's vision transformer encoder, with the tensor names of timm, MAE and EndoViT at the network's top level.
 
-Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021; initial values and constant positions after He et al.,
-"Masked autoencoders are scalable vision learners", CVPR 2022. Pictures are normalised inside, by EndoViT's numbers
-(Batic et al., IJCARS 2024).
+Dosovitskiy et al., "An image is worth 16x16 words", ICLR 2021; initialisation and constant position embeddings as in
+He et al., "Masked autoencoders are scalable vision learners", CVPR 2022. The network normalises images with EndoViT's
+mean and deviation (Batic et al., IJCARS 2024).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from torch.nn import functional as F
 
 from shared_components.common.arguments import between, one_of, true_or_false
 
-MEAN, DEVIATION = (0.3464, 0.2280, 0.2228), (0.2520, 0.2128, 0.2093)  # of Endo700k's colours in 0..1
-EPSILON = 1e-6  # of layer normalisation
-TOKEN = 0.02  # standard deviation of a token's initial values
+MEAN, DEVIATION = (0.3464, 0.2280, 0.2228), (0.2520, 0.2128, 0.2093)  # colour statistics of Endo700k in 0..1
+EPSILON = 1e-6  # epsilon of layer normalisation
+TOKEN = 0.02  # standard deviation of initial tokens
 ENCODER = ("cls_token", "patch_embed", "blocks", "norm")
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """Sizes of an encoder, and of MAE's decoder beside it; sides are in pixels."""
+    """Sizes of an encoder and of MAE's decoder; sides are in pixels."""
 
     side: int
     patch: int
@@ -43,20 +43,20 @@ ARCHITECTURES = {
 
 
 class Vit(nn.Module):
-    """The encoder of the networks in this room's ``vit_*`` files and `mae_vit`, which add what reads its tokens.
+    """ViT encoder, the base class of `mae_vit` and the ``vit_*`` networks.
 
     Args:
         architecture: One of `ARCHITECTURES`.
-        size: Side in pixels of the square for which positions are made, a multiple of the patch; 0: the
-            architecture's. At other sizes positions are interpolated.
-        drop_path: Probability of dropping the last block's branches in training; from 0 at the first it rises evenly.
-        trained_encoders: Whether the encoder is trained, too.
+        size: Side in pixels of the square image of the position embeddings, a multiple of the patch size; 0: the
+            architecture's side. For other sizes position embeddings are interpolated.
+        drop_path: Stochastic depth of the last block, growing linearly from 0 at the first block.
+        trained_encoders: Train the encoder; otherwise it is frozen.
 
     Raises:
-        ValueError: An argument is unknown or out of its range; one sentence.
+        ValueError: An argument is unknown or out of its range.
     """
 
-    if TYPE_CHECKING:  # TorchScript reads what stands here, and knows no text such as 'Tensor'
+    if TYPE_CHECKING:  # TorchScript cannot read string annotations
         mean: Tensor
         deviation: Tensor
 
@@ -64,8 +64,8 @@ class Vit(nn.Module):
         super().__init__()
         self._check(architecture, size, drop_path, trained_encoders)
         self.kind, self.architecture, self.sizes = type(self).__name__, architecture, ARCHITECTURES[architecture]
-        self.patch = self.stride = self.sizes.patch  # a picture's sides are multiples
-        self.side = (size or self.sizes.side) // self.patch  # patches
+        self.patch = self.stride = self.sizes.patch  # an image's sides are multiples of it
+        self.side = (size or self.sizes.side) // self.patch  # in patches
         self.trained_encoders = trained_encoders
         width, depth = self.sizes.width, self.sizes.blocks
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
@@ -87,10 +87,10 @@ class Vit(nn.Module):
         true_or_false(who, "trained_encoders", trained_encoders)
         if size % patch:
             near = max(1, round(size / patch)) * patch
-            raise ValueError(f"{who}: size is {size}; it is a multiple of {patch}, such as {near}")
+            raise ValueError(f"{who}: size is {size}; give a multiple of {patch}, such as {near}")
 
     def _start(self) -> None:
-        """Give all modules their initial values, and fix the encoder where it is not trained."""
+        """Initialise all modules, and freeze the encoder unless it is trained."""
         initialise(self)
         if not self.trained_encoders:
             for name, parameter in self.named_parameters():
@@ -98,17 +98,17 @@ class Vit(nn.Module):
                     parameter.requires_grad_(False)
 
     def layers(self) -> list[tuple[str, ...]]:
-        """Return the layers by depth, for rates that decay, see `parameter_groups`."""
+        """Return the layers by depth for layer-wise learning-rate decay, see `parameter_groups`."""
         return vit_layers(len(self.blocks))
 
     def learnt(self, tokens: Tensor) -> Tensor:
-        """Let no gradient reach the encoder through its outputs if it is not trained."""
+        """Stop the gradient at the encoder's output if the encoder is frozen."""
         return tokens if self.trained_encoders else tokens.detach()
 
     def embed(self, image: Tensor) -> Tensor:
-        """Return the patches (B, L, C) of pictures (B, 3, H, W) in 0..1, with their positions, row by row.
+        """Return the patch embeddings (B, L, C) with positions, row by row, of images (B, 3, H, W) in 0..1.
 
-        Raises ValueError for another shape, or sides that are no multiples of the patch.
+        Raises ValueError for another shape, or sides that are not multiples of the patch size.
         """
         rows, columns = self.grid(image)
         normalised = (image - self.mean) / self.deviation
@@ -120,7 +120,7 @@ class Vit(nn.Module):
         return torch.cat([token.expand(len(patches), -1, -1), patches], 1)
 
     def grid(self, image: Tensor) -> tuple[int, int]:
-        """Return rows and columns of patches; ValueError as `embed`."""
+        """Return the numbers of rows and columns of patches; ValueError as `embed`."""
         p = self.patch
         if image.dim() != 4 or image.shape[1] != 3 or image.shape[2] % p != 0 or image.shape[3] % p != 0:
             raise ValueError(
@@ -130,20 +130,20 @@ class Vit(nn.Module):
         return image.shape[2] // self.patch, image.shape[3] // self.patch
 
     def tokens(self, image: Tensor) -> Tensor:
-        """Return the last block's tokens (B, 1 + L, C), the class token first, without the last normalisation."""
-        found = self.with_class_token(self.embed(image))
+        """Return the last block's tokens (B, 1 + L, C), class token first, before the last normalisation."""
+        tokens = self.with_class_token(self.embed(image))
         for block in self.blocks:
-            found = block(found)
-        return self.learnt(found)
+            tokens = block(tokens)
+        return self.learnt(tokens)
 
     def pooled(self, image: Tensor, pool: str) -> Tensor:
-        """Return the normalised class ``token``, or the normalised ``mean`` of patches: (B, 3, H, W) -> (B, C)."""
+        """Return the normalised class ``token``, or the normalised ``mean`` of the patches: (B, 3, H, W) -> (B, C)."""
         tokens = self.tokens(image)
         return self.learnt(self.norm(tokens[:, 0] if pool == "token" else tokens[:, 1:].mean(1)))
 
 
 class PatchEmbed(nn.Module):
-    """A linear map of each patch, written as a convolution without overlap."""
+    """Linear embedding of each patch, as a convolution without overlap."""
 
     def __init__(self, patch: int, width: int) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class PatchEmbed(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a perceptron, each after a normalisation and beside a way around it."""
+    """Pre-norm attention and MLP, each with a residual connection."""
 
     def __init__(self, width: int, heads: int, drop_path: float = 0.0) -> None:
         super().__init__()
@@ -171,7 +171,7 @@ class Block(nn.Module):
         return x + self._dropped(self.mlp(self.norm2(x)))
 
     def _dropped(self, branch: Tensor) -> Tensor:
-        """Drop the branch (B, N, C) of whole samples, and scale the others (Huang et al., ECCV 2016)."""
+        """Drop the branch (B, N, C) of random samples, and scale the others (Huang et al., ECCV 2016)."""
         if not self.training or not self.drop_path:
             return branch
         kept = torch.empty(len(branch), 1, 1, dtype=branch.dtype, device=branch.device)
@@ -179,7 +179,7 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """Self-attention of several heads."""
+    """Multi-head self-attention."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -192,8 +192,8 @@ class Attention(nn.Module):
         B, N, C = x.shape
         parts = self.qkv(x).reshape(B, N, 3, self.heads, C // self.heads)
         q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)  # (B, N, 3, heads, c) -> (3, B, heads, N, c)
-        found = F.scaled_dot_product_attention(q, k, v)
-        return self.proj(found.transpose(1, 2).reshape(B, N, C))  # (B, heads, N, c) -> (B, N, heads * c)
+        attended = F.scaled_dot_product_attention(q, k, v)
+        return self.proj(attended.transpose(1, 2).reshape(B, N, C))  # (B, heads, N, c) -> (B, N, heads * c)
 
 
 class Mlp(nn.Module):
@@ -210,7 +210,7 @@ class Mlp(nn.Module):
 
 
 def initialise(network: nn.Module) -> None:
-    """Set MAE's initial values: Xavier's for linear layers, the patches' as one, normal tokens, biases of 0."""
+    """Initialise as MAE: Xavier for linear layers and the patch embedding, normal tokens, zero biases."""
     for module in network.modules():
         if isinstance(module, nn.Linear):
             nn.init.xavier_uniform_(module.weight)
@@ -223,12 +223,12 @@ def initialise(network: nn.Module) -> None:
 
 
 def sine_positions(width: int, rows: int, columns: int) -> Tensor:
-    """Return the constant position embeddings (1, 1 + rows * columns, width), that of the class token first, 0.
+    """Return constant position embeddings (1, 1 + rows * columns, width), first 0 for the class token.
 
-    The first half of the channels has the sines and cosines of the column, the second those of the row, at
-    frequencies 10000^(-4 i / width), as MAE computes them; ``width`` is a multiple of 4.
+    The first half of the channels encodes the column and the second half the row, as sines and cosines with frequencies
+    10000^(-4 i / width), as in MAE; ``width`` is a multiple of 4.
     """
-    if torch.empty(0).is_meta:  # torch imports its compiler to calculate without memory
+    if torch.empty(0).is_meta:  # on the meta device torch would import its compiler
         return torch.empty(1, 1 + rows * columns, width)
     rates = 10_000.0 ** (-torch.arange(width // 4, dtype=torch.float64) / (width // 4))
 
@@ -248,16 +248,15 @@ def positions_at(positions: Tensor, side: int, rows: int, columns: int) -> Tenso
         return positions
     C = positions.shape[2]
     grid = positions[:, 1:].reshape(1, side, side, C).permute(0, 3, 1, 2)  # (1, side^2, C) -> (1, C, side, side)
-    found = F.interpolate(grid, size=(rows, columns), mode="bilinear", align_corners=False)
-    return torch.cat([positions[:, :1], found.flatten(2).transpose(1, 2)], 1)  # (1, C, h, w) -> (1, h*w, C)
+    resized = F.interpolate(grid, size=(rows, columns), mode="bilinear", align_corners=False)
+    return torch.cat([positions[:, :1], resized.flatten(2).transpose(1, 2)], 1)  # (1, C, h, w) -> (1, h*w, C)
 
 
 def vit_layers(blocks: int, decoder_blocks: int = 0) -> list[tuple[str, ...]]:
-    """Return the `layers` of a ViT with timm's names, or of a masked autoencoder with MAE's.
+    """Return the `layers` of a ViT with timm's names, or of a masked autoencoder with MAE's names.
 
-    The last encoder block and the first decoder block are one step from the features, and so on: depth d gets
-    the rate x decay^d. What no layer names, such as a head, gets the whole rate, as `norm`, `decoder_embed` and
-    `mask_token` do.
+    The last encoder block and the first decoder block have depth 1, and so on; depth d gets the rate x decay^d.
+    `norm`, `decoder_embed`, `mask_token` and parameters without a layer, such as a head, get the full rate.
     """
     depths: list[tuple[str, ...]] = [("norm", "decoder_embed", "mask_token")]
     depths += [(f"blocks.{blocks - depth}",) for depth in range(1, blocks + 1)]

@@ -1,7 +1,7 @@
-"""A ViT that labels clips or all frames of a video: FL-EndoViT's encoder frame by frame, and a network of sequences.
+"""A classifier of clips, or of all frames of a video: FL-EndoViT's encoder on each frame, and a sequence network.
 
-With ``sequence: lstm`` a clip's label, as GynSurg's (all weights trained); with ``tcn`` every frame's, TeCNO's second
-stage, whose encoder is fixed: `trained_encoders: false`, with which the features of a frame can be kept on disk.
+``sequence: lstm`` classifies a clip, as in GynSurg (all weights are trained). ``sequence: tcn`` classifies every frame,
+as the second stage of TeCNO, with a frozen encoder (`trained_encoders: false`), whose features can be cached on disk.
 """
 
 from __future__ import annotations
@@ -17,21 +17,18 @@ from shared_components.networks.sequences import CausalTcn, FeatureLstm
 from shared_components.networks.vit import ENCODER, Vit
 from shared_components.networks.vit_frames import POOLS
 
-CHUNK = 32  # frames that are encoded at once: a whole video's would not fit into memory
+CHUNK = 32  # frames per encoder call, since a whole video does not fit into memory
 SEQUENCES = {"lstm": FeatureLstm, "tcn": CausalTcn}
 
 
 class VitClips(Vit):
-    """Label clips, or every frame of a sequence.
+    """Classify clips, or every frame of a sequence.
 
     Args:
-        out_channels: Classes.
+        out_channels: Number of classes.
         sequence: ``lstm`` or ``tcn``, see `sequences`.
-        pool: A frame's features: the class ``token``, or the ``mean`` of the patches, both normalised.
+        pool: Features of a frame: the class ``token``, or the ``mean`` of the patches, both normalised.
         architecture, size, drop_path, trained_encoders: See `vit.Vit`.
-
-    Raises:
-        ValueError: An argument is unknown or out of its range; one sentence.
     """
 
     takes_clips: Final = True
@@ -60,7 +57,7 @@ class VitClips(Vit):
         head = {"lstm": "sequence.head", "tcn": "sequence.heads"}[sequence]
         self.parts = {
             "encoder": ENCODER,
-            "image_encoder": (*ENCODER, "pos_embed"),  # whose features `feature_cache_gb` keeps
+            "image_encoder": (*ENCODER, "pos_embed"),  # its features are cached, see `feature_cache_gb`
             "decoder": ("sequence",),
             "head": (head,),
             "top": ("sequence",),
@@ -69,29 +66,29 @@ class VitClips(Vit):
         self._start()
 
     def with_classes(self, out_channels: int) -> VitClips:
-        """Return a fresh, newly initialised network that differs in the number of classes alone."""
+        """Return a newly initialised network with another number of classes."""
         return self.remade(out_channels=out_channels)
 
     def encode(self, clip: Tensor) -> tuple[Tensor]:
-        """Return the features (B, T, C) of clips (B, T, 3, H, W) in 0..1, frame by frame; ValueError as `Vit.embed`."""
+        """Return frame features (B, T, C) of clips (B, T, 3, H, W) in 0..1; ValueError as `Vit.embed`."""
         B, T = clip.shape[:2]
-        frames = clip.flatten(0, 1).split(self.chunk)  # (B, T, 3, H, W) -> (B*T, 3, H, W), a few at once
-        found = torch.cat([self.pooled(few, self.pool) for few in frames])
-        return (found.unflatten(0, (B, T)),)  # (B*T, C) -> (B, T, C)
+        frames = clip.flatten(0, 1).split(self.chunk)  # (B, T, 3, H, W) -> chunks of (B*T, 3, H, W)
+        pooled = torch.cat([self.pooled(chunk, self.pool) for chunk in frames])
+        return (pooled.unflatten(0, (B, T)),)  # (B*T, C) -> (B, T, C)
 
     def forward(self, clip: Tensor | None, features: tuple[Tensor] | None = None) -> Tensor:
-        """Predict clips (B, T, 3, H, W) in 0..1, or pictures (B, 3, H, W) as clips of one frame.
+        """Predict clips (B, T, 3, H, W) in 0..1, or images (B, 3, H, W) as clips of one frame.
 
         Args:
-            clip: Not read where there are features.
-            features: Those of `encode`.
+            clip: Clips or images; ignored if there are features.
+            features: Result of `encode`.
 
         Returns:
-            Logits (B, out_channels) by ``lstm``, and of pictures; of every stage and frame (S, B, T, out_channels) of
-            clips by ``tcn``.
+            Logits (B, out_channels) for images and for ``lstm``; logits of every stage and frame
+            (S, B, T, out_channels) for clips and ``tcn``.
 
         Raises:
-            ValueError: Another shape, or neither is given.
+            ValueError: The shape is invalid, or neither argument is given.
         """
         if features is None:
             if clip is None:
@@ -101,7 +98,7 @@ class VitClips(Vit):
                     f"VitClips takes clips (B, T, 3, H, W) or pictures (B, 3, H, W), and got {list(clip.shape)}"
                 )
             features = self.encode(clip if clip.dim() == 5 else clip[:, None])
-        found = self.sequence(features[0])
-        if clip is not None and clip.dim() == 4 and found.dim() == 4:
-            return found[-1, :, 0]  # (S, B, 1, C) -> (B, C)
-        return found
+        logits = self.sequence(features[0])
+        if clip is not None and clip.dim() == 4 and logits.dim() == 4:
+            return logits[-1, :, 0]  # (S, B, 1, C) -> (B, C)
+        return logits

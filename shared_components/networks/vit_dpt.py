@@ -1,8 +1,8 @@
-"""A ViT that segments: FL-EndoViT's encoder and the decoder of DPT.
+"""A segmentation ViT: FL-EndoViT's encoder and the DPT decoder.
 
-Ranftl et al., "Vision transformers for dense prediction", ICCV 2021, with readout by projection and batch
-normalisation, as EndoViT has it. The encoder's tensors have the names that they have in `mae_vit`; its last
-normalisation is not there, since the decoder reads the blocks.
+Ranftl et al., "Vision transformers for dense prediction", ICCV 2021, with readout by projection and batch normalisation
+as in EndoViT. The encoder's tensors have the same names as in `mae_vit`, without the last normalisation, since the
+decoder reads the blocks.
 """
 
 from __future__ import annotations
@@ -17,21 +17,18 @@ from shared_components.common.arguments import between
 from shared_components.networks.vit import Vit
 
 LEVELS = 4
-WIDTH = {"base": 256}  # channels of the decoder; of other architectures a third of the encoder's
+WIDTH = {"base": 256}  # channels of the decoder; other architectures use a third of the encoder's width
 ENCODER = ("cls_token", "patch_embed", "blocks")
 
 
 class VitDpt(Vit):
-    """Segment frames of any size whose sides are multiples of the patch.
+    """Segment frames whose sides are multiples of the patch size.
 
     Args:
-        out_channels: Classes, background included.
-        features: Channels of the decoder's maps; None: 256 at ``base``, a third of the encoder's width elsewhere.
-        dropout: Before the classifier.
+        out_channels: Number of classes, including background.
+        features: Channels of the decoder; None: 256 for ``base``, else a third of the encoder's width.
+        dropout: Dropout probability before the classifier.
         architecture, size, drop_path, trained_encoders: See `vit.Vit`.
-
-    Raises:
-        ValueError: An argument is unknown or out of its range; one sentence.
     """
 
     def __init__(
@@ -78,20 +75,20 @@ class VitDpt(Vit):
         self._start()
 
     def with_classes(self, out_channels: int) -> VitDpt:
-        """Return a fresh, newly initialised network that differs in the number of classes alone."""
+        """Return a newly initialised network with another number of classes."""
         return self.remade(out_channels=out_channels)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Return logits (B, out_channels, H, W) of pictures (B, 3, H, W) in 0..1; ValueError as `vit.Vit.embed`."""
+        """Return logits (B, out_channels, H, W) of images (B, 3, H, W) in 0..1; ValueError as `vit.Vit.embed`."""
         maps = self._maps(image)
-        found = self.fusion[3](maps[3], None)  # one by one: TorchScript takes no modules in reverse
-        found = self.fusion[2](maps[2], found)
-        found = self.fusion[1](maps[1], found)
-        found = self.fusion[0](maps[0], found)
-        return F.interpolate(self.head(self.neck(found)), size=image.shape[-2:], mode="bilinear", align_corners=False)
+        fused = self.fusion[3](maps[3], None)  # unrolled: TorchScript cannot iterate modules in reverse
+        fused = self.fusion[2](maps[2], fused)
+        fused = self.fusion[1](maps[1], fused)
+        fused = self.fusion[0](maps[0], fused)
+        return F.interpolate(self.head(self.neck(fused)), size=image.shape[-2:], mode="bilinear", align_corners=False)
 
     def _maps(self, image: Tensor) -> list[Tensor]:
-        """Return the maps of four blocks, of strides p/4, p/2, p and 2p, the finest first."""
+        """Return the feature maps of four blocks at strides p/4, p/2, p and 2p, finest first."""
         rows, columns = self.grid(image)
         maps: list[Tensor] = []
         taken = self._taken(image)
@@ -113,12 +110,12 @@ class VitDpt(Vit):
 
 
 def hooks(blocks: int) -> tuple[int, ...]:
-    """Return which four blocks the decoder reads: 2, 5, 8 and 11 of 12, and of fewer those at the same depths."""
+    """Return the indices of the decoder's four blocks: 2, 5, 8 and 11 of 12, or the same relative depths."""
     return tuple(-(-blocks * part // LEVELS) - 1 for part in range(1, LEVELS + 1))
 
 
 class Readout(nn.Module):
-    """Join the class token to every patch and project them (Eq. (6), Read_proj)."""
+    """Concatenate the class token to every patch and project them (Eq. (6), Read_proj)."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -131,7 +128,7 @@ class Readout(nn.Module):
 
 
 def reassemble(width: int, level: int) -> nn.Sequential:
-    """Return the layers from a map of stride p to the level's stride and channels: 4 and 2 times finer, same, coarser.
+    """Return the layers that resample a map of stride p to the level's resolution and channels.
 
     (B, C, h, w) -> (B, C/8, 4h, 4w), (B, C/4, 2h, 2w), (B, C/2, h, w) or (B, C, h/2, w/2).
     """
@@ -146,7 +143,7 @@ def reassemble(width: int, level: int) -> nn.Sequential:
 
 
 class Fusion(nn.Module):
-    """Add a level's map to what the coarser ones gave, and refine both (RefineNet, Lin et al., CVPR 2017)."""
+    """Add a level's map to the fused coarser map, and refine the sum (RefineNet, Lin et al., CVPR 2017)."""
 
     def __init__(self, given: int, channels: int, *, coarsest: bool) -> None:
         super().__init__()
@@ -157,16 +154,16 @@ class Fusion(nn.Module):
 
     def forward(self, level: Tensor, coarser: Tensor | None) -> Tensor:
         """(B, c, h, w) and (B, C, about h, about w) or None -> (B, C, 2h, 2w)."""
-        found = self.enter(level)
+        fused = self.enter(level)
         if self.beside is not None and coarser is not None:
-            resized = F.interpolate(coarser, size=found.shape[-2:], mode="bilinear", align_corners=True)
-            found = resized + self.beside(found)
-        found = F.interpolate(self.refine(found), scale_factor=2.0, mode="bilinear", align_corners=True)
-        return self.leave(found)
+            resized = F.interpolate(coarser, size=fused.shape[-2:], mode="bilinear", align_corners=True)
+            fused = resized + self.beside(fused)
+        fused = F.interpolate(self.refine(fused), scale_factor=2.0, mode="bilinear", align_corners=True)
+        return self.leave(fused)
 
 
 class Residual(nn.Module):
-    """Two convolutions with batch normalisation, beside a way around them."""
+    """Residual block of two convolutions with batch normalisation."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
-"""A ViT that labels frames: FL-EndoViT's encoder and a linear layer, for action triplets and phases.
+"""A frame classifier: FL-EndoViT's encoder and a linear layer, for action triplets and phases.
 
-Its encoder's tensors have the names that they have in the masked autoencoder, `mae_vit`, that has learnt them.
+The encoder's tensors have the same names as in the masked autoencoder `mae_vit`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,16 @@ from shared_components.common.arguments import between, one_of
 from shared_components.networks.vit import ENCODER, Vit
 
 POOLS = ("token", "mean")
-HEAD = 2e-5  # standard deviation of a new head's weights, as MAE's fine-tuning has it
+HEAD = 2e-5  # standard deviation of a new head's weights, as in MAE's fine-tuning
 
 
 class VitFrames(Vit):
-    """Label frames.
+    """Classify frames.
 
     Args:
-        out_channels: Numbers per frame, such as classes.
-        pool: What the head reads: the class ``token``, or the ``mean`` of the patches, both normalised.
-        architecture, size, drop_path, trained_encoders: See `vit.Vit`; without trained encoders the head alone learns.
-
-    Raises:
-        ValueError: An argument is unknown or out of its range; one sentence.
+        out_channels: Outputs per frame, such as the number of classes.
+        pool: Input of the head: the class ``token``, or the ``mean`` of the patches, both normalised.
+        architecture, size, drop_path, trained_encoders: See `vit.Vit`; with a frozen encoder only the head is trained.
     """
 
     def __init__(
@@ -52,13 +49,13 @@ class VitFrames(Vit):
         nn.init.trunc_normal_(self.head.weight, std=HEAD)
 
     def with_classes(self, out_channels: int) -> VitFrames:
-        """Return a fresh, newly initialised network that differs in the numbers per frame alone."""
+        """Return a newly initialised network with another number of outputs."""
         return self.remade(out_channels=out_channels)
 
     def features(self, image: Tensor) -> Tensor:
-        """Return what the head reads, (B, C), of pictures (B, 3, H, W) in 0..1; ValueError as `vit.Vit.embed`."""
+        """Return the input of the head, (B, C), for images (B, 3, H, W) in 0..1; ValueError as `vit.Vit.embed`."""
         return self.pooled(image, self.pool)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Return logits (B, out_channels) of pictures (B, 3, H, W) in 0..1; ValueError as `vit.Vit.embed`."""
+        """Return logits (B, out_channels) of images (B, 3, H, W) in 0..1; ValueError as `vit.Vit.embed`."""
         return self.head(self.features(image))

@@ -1,1 +1,1 @@
-"""What is learned: one kind of task per file."""
+"""Tasks (segmentation, depth, phases, ...), one per file."""

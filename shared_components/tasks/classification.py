@@ -1,4 +1,4 @@
-"""Classification: one label per clip or video, such as an action (GynSurg) or a grade (FedSurg)."""
+"""Classification of a clip or a whole video, such as its action (GynSurg) or its grade (FedSurg)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TARGETS = {
     LABELS["gynsurg_smoke"]: "smoke",
     LABELS["appendicitis_grades"]: "grade",
 }
-"""The target that classes are of."""
+"""Key of the classification target, by class names."""
 METRICS = (
     Metric("macro_f1", "macro F1", True, "%", 100.0, 2),
     Metric("accuracy", "accuracy", True, "%", 100.0, 2),
@@ -95,7 +95,7 @@ def build(
     ordered = target == "grade" if ordered is None else ordered
     true_or_false("classification", "ordered", ordered)
     if cost and not ordered:
-        raise ValueError(f"classification: cost is {cost}, and the classes have no order; write ordered: true")
+        raise ValueError(f"classification: cost is {cost}, but the classes have no order; set ordered: true")
     spec = sample_spec(
         "classification", (target,), frames=frames, interval=interval, padding=padding, targets_of=targets_of,
         random_frames=random_frames,
@@ -105,22 +105,22 @@ def build(
 
 
 def _target(name: object, classes: tuple[str, ...]) -> str:
-    """Return the name of the target; ValueError where it is none, or where the classes are of another one."""
+    """Return the key of the target; ValueError if it is invalid or the classes belong to another target."""
     known = TARGETS.get(classes, "")
     name = name or known or "action"
     if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(f"classification: target is {name!r}; write the name of a target, such as 'action'")
+        raise ValueError(f"classification: target is {name!r}; use an identifier such as 'action'")
     if known and known != name:
         raise ValueError(
-            f"classification: target is {name!r}, and the site's {len(classes)} classes are of {known!r} "
-            f"({classes[0]}, ...); leave the target out, or correct 'classes' in site.yaml"
+            f"classification: target is {name!r}, but the site's {len(classes)} classes ({classes[0]}, ...) belong to "
+            f"{known!r}; remove 'target', or correct 'classes' in site.yaml"
         )
     return name
 
 
 @dataclass(frozen=True)
 class Classification(Labels):
-    """See `task.Task`. An answer is float32 (C,), the probabilities of the classes; a score is a `LabelScore`."""
+    """See `task.Task`. A prediction is float32 (C,), the class probabilities; a score is a `LabelScore`."""
 
     classes: tuple[str, ...]
     target: str
@@ -149,38 +149,38 @@ class Classification(Labels):
         return loss + self.cost * (logits.softmax(1) * costs).sum(1).mean()
 
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
-        """Return probabilities; they have no size."""
+        """Return the probabilities; `sizes` is not used."""
         return list(outputs.float().softmax(1).cpu().numpy())
 
     def score(self, answer: Array, item: Item, *, quick: bool) -> LabelScore:
-        """Keep probabilities and truth: scores need all samples."""
+        """Keep probabilities and ground truth, since the metrics need all samples."""
         truth = np.asarray(item.targets[self.target]).astype(np.int64).reshape(-1)[-1:]
         return LabelScore(item.video, item.number, answer[None], truth)
 
     def rows(self, score: LabelScore) -> list[dict[str, Any]]:
-        """Return one row: the true and the predicted class, how sure, and how far off where the classes are grades."""
-        true, found = int(score.truth[0]), int(score.scores[0].argmax())
-        row = {"truth": self.classes[true], "predicted": self.classes[found], "probability": float(score.scores.max())}
-        return [row | ({"off": found - true} if self.ordered else {"right": int(found == true)})]
+        """Return one row: the true class, the predicted class, its probability and, for grades, the signed error."""
+        true, best = int(score.truth[0]), int(score.scores[0].argmax())
+        row = {"truth": self.classes[true], "predicted": self.classes[best], "probability": float(score.scores.max())}
+        return [row | ({"off": best - true} if self.ordered else {"right": int(best == true)})]
 
     def summarise(self, scores: Sequence[LabelScore]) -> Scores:
-        """Return the numbers over all samples, each class's precision, recall, F1 and count, and ``chance``.
+        """Return the metrics over all samples, each class's precision, recall, F1 and count, and ``chance``.
 
-        That has each metric of the same class for all samples, or of guesses as frequent as the classes, whichever is
-        better: what does not reach it has learnt nothing of use.
+        ``chance`` contains each metric's better value of two baselines: one constant class, and random guesses with the
+        classes' frequencies. A useful model exceeds it.
         """
         prediction, truth = self._pairs(scores)
         counts = confusion(prediction, truth, len(self.classes))
-        of_classes = {"precision": precisions(counts), "recall": recalls(counts), "f1": f1_scores(counts)}
+        per_class = {"precision": precisions(counts), "recall": recalls(counts), "f1": f1_scores(counts)}
         classes = {
-            name: {key: none_for_nan(found[c]) for key, found in of_classes.items()} | {"samples": int(counts[c].sum())}
+            name: {key: none_for_nan(row[c]) for key, row in per_class.items()} | {"samples": int(counts[c].sum())}
             for c, name in enumerate(self.classes)
         }
         values, means, chance = self._values(prediction, truth), {}, {}
-        blind = [self._values(np.full_like(truth, c), truth) for c in range(len(self.classes))]
+        constant = [self._values(np.full_like(truth, c), truth) for c in range(len(self.classes))]
         guesses = {"macro_f1": 1 / len(np.unique(truth))}  # F1 of a guessed class is its share
         for metric in self.metrics:
-            best = metric.best([*(found[metric.name] for found in blind), guesses.get(metric.name, math.nan)])
+            best = metric.best([*(scores[metric.name] for scores in constant), guesses.get(metric.name, math.nan)])
             means[metric.name], chance[metric.name] = ({"mean": none_for_nan(v)} for v in (values[metric.name], best))
         return {**means, "frames": len(scores), "classes": classes, CHANCE: chance}
 
@@ -196,12 +196,12 @@ class Classification(Labels):
         }
 
     def per_video(self, scores: Sequence[LabelScore]) -> dict[str, dict[str, float]]:
-        """Return each video's numbers, which paired tests compare: its samples' accuracy, and their cost."""
-        found = {v: (p.argmax(1), truth) for v, (p, truth) in by_video(scores).items()}
+        """Return accuracy and expected cost of each video, for paired tests."""
+        pairs = {v: (p.argmax(1), truth) for v, (p, truth) in by_video(scores).items()}
         C = len(self.classes)
         return {
             v: {"accuracy": float(np.mean(p == t)), "expected_cost": expected_cost(p, t, C)}
-            for v, (p, t) in found.items()
+            for v, (p, t) in pairs.items()
         }
 
     def _pairs(self, scores: Sequence[LabelScore]) -> tuple[Array, Array]:
@@ -209,19 +209,19 @@ class Classification(Labels):
         return np.concatenate([p.argmax(1) for p, _ in pairs]), np.concatenate([truth for _, truth in pairs])
 
     def charts(self, scores: Sequence[LabelScore]) -> Mapping[str, Array]:
-        """Draw the table of confusions."""
+        """Draw the confusion matrix."""
         from shared_components.reporting.labels import confusion_table
 
         return {"confusion": confusion_table(confusion(*self._pairs(scores), len(self.classes)), self.classes)}
 
     def files(self, answer: Array, image: Array) -> dict[str, Array]:
-        """Return the last frame with the classes' probabilities."""
+        """Return the last frame with the class probabilities."""
         from shared_components.reporting.labels import surest
 
         return {"overlays": surest(image, answer, self.classes, shown=min(len(self.classes), 7), ranked=False)}
 
     def sheet(self, answer: Array, item: Item) -> Sheet:
-        """Draw the last frame, the true class, and the probabilities."""
+        """Draw the last frame, the true class and the class probabilities."""
         from shared_components.reporting.labels import one_sheet
 
         score = self.score(answer, item, quick=True)

@@ -1,8 +1,8 @@
-"""Depth: distance of each pixel from the camera in millimetres; pixels of unknown depth are left out.
+"""Depth estimation: the distance of every pixel from the camera, in millimetres; unknown depth is ignored.
 
-The loss is the root of the scale-invariant logarithmic error of Eigen et al. (NeurIPS 2014, Eq. 4) with an absolute
-term. Theirs is of each image (``pooling="image"``); the default, "batch", is of all pixels of a batch. The metrics are
-theirs, as used on SCARED, two of them also after scaling by the ratio of medians.
+The loss is the root of the scale-invariant logarithmic error of Eigen et al. (NeurIPS 2014, Eq. 4) plus an absolute
+error. Eigen et al. compute it per image (``pooling="image"``); the default pools all pixels of a batch. The metrics
+follow Eigen et al. as used on SCARED; two metrics are also computed after median scaling.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from shared_components.data.samples import Item, SampleSpec
 
 POOLINGS = ("batch", "image")
 ACTIVATIONS = ("softplus", "sigmoid")
-MOST = 255.0  # mm: the largest depth of a sigmoid, as released by SurgFed
-LEAST = 1e-3  # mm: smaller depths are clamped before logarithms and ratios
+MOST = 255.0  # mm: maximum depth of the sigmoid activation, as released by SurgFed
+LEAST = 1e-3  # mm: minimum depth in logarithms and ratios; smaller depths are clamped
 METRICS = (
     Metric("rmse", "RMSE", False, "mm", digits=2),
     Metric("mae", "MAE", False, "mm", digits=2),
@@ -119,7 +119,7 @@ def build(
 
 @dataclass(frozen=True)
 class Depth(OneOutput):
-    """See `task.Task`. An answer is float32 (H, W) in mm, a score a number per metric (NaN: nothing known)."""
+    """See `task.Task`. A prediction is float32 (H, W) in mm; a score is a number per metric (NaN: no known depth)."""
 
     scale: float
     log_error: float
@@ -141,26 +141,26 @@ class Depth(OneOutput):
         return Card("depth", ("mm",), inputs_of(self.prompting), frames=self.spec.frames)
 
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Add "boxes" (B, T, 1, 4) to a batch with depth, where the network is prompted."""
+        """Add "boxes" (B, T, 1, 4) to a batch with depth if the network takes prompts."""
         if self.prompting is None or "depth" not in batch:
             return batch
         return {**batch, "boxes": self.prompting.in_training(self.boxes(batch), batch["image"], generator)}
 
     def boxes(self, targets: Mapping[str, Tensor]) -> Tensor:
-        """Return a box for the one object, the whole frame, in every frame: (B, T, 1, 4)."""
+        """Return a box around the whole frame for every frame: (B, T, 1, 4)."""
         *frames, height, width = of_clips(targets["depth"]).shape
         return whole_frames(*frames, size=(height, width), device=targets["depth"].device)
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
-        """Return millimetres (B, H, W), or (B, T, H, W) of all frames, positive, of the network's one channel."""
+        """Return positive depths in mm from the network's one channel: (B, H, W), or (B, T, H, W) for all frames."""
         raw = outputs_of(network, batch)[..., 0, :, :].float()  # (B, 1, H, W) -> (B, H, W)
         return MOST * raw.sigmoid() if self.activation == "sigmoid" else self.scale * F.softplus(raw)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the loss of outputs in mm over pixels of known depth ("depth" above 0).
+        """Return the loss of depths in mm over pixels of known depth ("depth" above 0).
 
-        It is of all frames where outputs and depth are, else of the current one. An image without any known depth does
-        not count; without any at all the loss is 0.
+        It covers all frames if outputs and depth have all frames, else the current frame. Images without known depth
+        are ignored; the loss is 0 if no image has known depth.
         """
         outputs, truth = same_frames(outputs.unsqueeze(-3), batch["depth"].to(outputs))  # (N, 1, H, W), (N, H, W)
         outputs = outputs[:, 0]
@@ -169,9 +169,9 @@ class Depth(OneOutput):
         return torch.stack(losses).mean() if losses else outputs.sum() * 0
 
     def _loss(self, predicted: Tensor, true: Tensor) -> Tensor:
-        """Return the loss of (N,) pixels of known depth in mm."""
+        """Return the loss of (N,) known depths in mm."""
         ratio = predicted.clamp_min(LEAST).log() - true.clamp_min(LEAST).log()
-        # the root of Eq. (4) of Eigen et al.; clamped, since the root's gradient is infinite at a perfect prediction
+        # square root of Eq. (4) of Eigen et al.; clamped, since its gradient is infinite at a perfect prediction
         spread = (ratio.square().mean() - self.variance * ratio.mean().square()).clamp_min(1e-12).sqrt()
         return self.log_error * spread + self.absolute * (predicted - true).abs().mean() / self.scale
 
@@ -179,8 +179,8 @@ class Depth(OneOutput):
         """Return float32 mm of the current frame, resized bilinearly."""
         depths = current(outputs, 3).float().cpu().numpy()
         return [
-            one if one.shape == tuple(size) else cv2.resize(one, (size[1], size[0]))
-            for one, size in zip(depths, sizes, strict=True)
+            depth if depth.shape == tuple(size) else cv2.resize(depth, (size[1], size[0]))
+            for depth, size in zip(depths, sizes, strict=True)
         ]
 
     def score(self, answer: Array, item: Item, *, quick: bool) -> dict[str, float]:
@@ -188,7 +188,7 @@ class Depth(OneOutput):
         known = truth > 0
         if not known.any():
             return dict.fromkeys((metric.name for metric in METRICS), math.nan)
-        # NaN would leave the frame out of the means: it counts as the largest depth
+        # NaN would exclude the frame from the means, so it becomes the maximum depth
         predicted = np.nan_to_num(answer[known].astype(np.float64), nan=MOST, posinf=MOST).clip(LEAST)
         true = truth[known].astype(np.float64)
         scaled = predicted * (np.median(true) / np.median(predicted))
@@ -200,26 +200,26 @@ class Depth(OneOutput):
         }
 
     def files(self, answer: Array, image: Array) -> dict[str, Array]:
-        """Return the depth as 16 bits, 256 per millimetre, and as colour with a scale bar."""
+        """Return the depth as a 16-bit image (256 per mm), and as a colour map with a scale bar."""
         from shared_components.reporting.overlays import depth_overlay
 
         return {"depth": depth_values(answer), "overlays": depth_overlay(image, answer)}
 
     def sheet(self, answer: Array, item: Item) -> Sheet:
-        """Draw frame, truth, prediction and its errors, depth as colour."""
+        """Draw the frame, and colour maps of ground truth, prediction and error."""
         from shared_components.reporting.overlays import depth_sheet
 
         return depth_sheet(last_frame(item), last_target(item, "depth"), answer)
 
 
 def _stretched(depths: Array) -> Array:
-    """Return (N,) depths min-max scaled to 0..255; 0 where all are the same."""
+    """Return (N,) depths min-max scaled to 0..255; 0 if all are equal."""
     span = np.ptp(depths)
     return 255 * (depths - depths.min()) / span if span > 0 else np.zeros_like(depths)
 
 
 def _errors(predicted: Array, true: Array) -> dict[str, float]:
-    """Return the errors of (N,) positive depths."""
+    """Return the error metrics of (N,) positive depths."""
     difference = np.abs(predicted - true)
     ratio = np.maximum(predicted / true, true / predicted)
     return {

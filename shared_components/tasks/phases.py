@@ -1,7 +1,7 @@
-"""Phases: the phase of the operation in each frame (Cholec80).
+"""Surgical phase recognition: the phase of each frame (Cholec80).
 
-Of single frames, of clips' last ones, or of every frame of a sequence: TeCNO (Czempiel et al., MICCAI 2020) learns a
-network of frames first, and then causal convolutions over their features, whose every stage is trained.
+Predictions are for single frames, for the last frames of clips, or for every frame of a sequence. TeCNO (Czempiel et
+al., MICCAI 2020) first trains a frame network, then stages of causal convolutions over its features.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def build(
 
 @dataclass(frozen=True)
 class Phases(Labels):
-    """See `task.Task`. An answer is float32 (T, C), probabilities of the frames that count; T 1 of a clip."""
+    """See `task.Task`. A prediction is float32 (T, C), the probabilities per scored frame; a clip has T = 1."""
 
     classes: tuple[str, ...]
     weights: Mapping[str, float] = field(hash=False)
@@ -92,10 +92,10 @@ class Phases(Labels):
         return Card("phases", self.classes, frames=self.spec.frames)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the weighted cross-entropy, of every stage alike; frames labelled `IGNORED` count nowhere.
+        """Return the weighted cross-entropy, averaged over stages; frames labelled `IGNORED` are ignored.
 
         Args:
-            outputs: Logits (B, C), (B, T, C) of all frames, or (S, B, T, C) of S stages.
+            outputs: Logits (B, C), (B, T, C) for all frames, or (S, B, T, C) for S stages.
             batch: "phase" int64 (B,) or (B, T).
         """
         stages = outputs if outputs.dim() == 4 else outputs[None]
@@ -113,20 +113,20 @@ class Phases(Labels):
         return F.cross_entropy(logits, phase, weight_tensor(self.weights, logits), ignore_index=IGNORED)
 
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
-        """Return the last stage's probabilities; they have no size."""
+        """Return the last stage's probabilities; `sizes` is not used."""
         last = outputs[-1] if outputs.dim() == 4 else outputs  # (S, B, T, C) -> (B, T, C)
         sequence = last[:, None] if last.dim() == 2 else last  # (B, C) -> (B, 1, C)
         chosen = sequence if self.every_frame else sequence[:, -1:]
         return list(chosen.float().softmax(-1).cpu().numpy())
 
     def score(self, answer: Array, item: Item, *, quick: bool) -> LabelScore:
-        """Keep probabilities and truth of the frames that are labelled."""
+        """Keep probabilities and ground truth of the labelled frames."""
         truth = np.atleast_1d(np.asarray(item.targets["phase"])).astype(np.int64)[-len(answer) :]
         known = truth != IGNORED
         return LabelScore(item.video, item.number, answer[-len(truth) :][known], truth[known])
 
     def rows(self, score: LabelScore) -> list[dict[str, Any]]:
-        """Return a row per frame: the true and the predicted phase, and how sure."""
+        """Return a row per frame: the true phase, the predicted phase and its probability."""
         return [
             {
                 "truth": self.classes[true],
@@ -138,45 +138,45 @@ class Phases(Labels):
         ]
 
     def summarise(self, scores: Sequence[LabelScore]) -> Scores:
-        """Return means over videos and their spread, and each phase's precision, recall and F1 over all frames."""
+        """Return means and standard deviations over videos, and each phase's scores over all frames."""
         numbers = self.per_video(scores)
         counts = self.counts(scores)
         record = over_videos(METRICS[:-1], numbers, sum(len(score.truth) for score in scores))
-        found = {"precision": precisions(counts), "recall": recalls(counts), "f1": f1_scores(counts)}
-        of_classes = {
-            name: {key: none_for_nan(values[c]) for key, values in found.items()} for c, name in enumerate(self.classes)
+        per_class = {"precision": precisions(counts), "recall": recalls(counts), "f1": f1_scores(counts)}
+        classes = {
+            name: {key: none_for_nan(row[c]) for key, row in per_class.items()} for c, name in enumerate(self.classes)
         }
-        return {**record, "macro_f1": {"mean": none_for_nan(mean_known(found["f1"]))}, "classes": of_classes}
+        return {**record, "macro_f1": {"mean": none_for_nan(mean_known(per_class["f1"]))}, "classes": classes}
 
     def per_video(self, scores: Sequence[LabelScore]) -> dict[str, dict[str, float]]:
-        """Return each video's numbers, which paired tests compare."""
-        found = {v: (p.argmax(1), truth) for v, (p, truth) in by_video(scores).items() if len(truth)}
-        return {video: phase_scores(*pair, len(self.classes)) for video, pair in found.items()}
+        """Return the metrics of each video, for paired tests."""
+        pairs = {v: (p.argmax(1), truth) for v, (p, truth) in by_video(scores).items() if len(truth)}
+        return {video: phase_scores(*pair, len(self.classes)) for video, pair in pairs.items()}
 
     def counts(self, scores: Sequence[LabelScore]) -> Array:
-        """Count frames (C, C): rows are true phases, columns predicted ones."""
+        """Return the confusion matrix (C, C): rows are true phases, columns are predicted phases."""
         pairs = list(by_video(scores).values())
         prediction = np.concatenate([probabilities.argmax(1) for probabilities, _ in pairs])
         return confusion(prediction, np.concatenate([truth for _, truth in pairs]), len(self.classes))
 
     def charts(self, scores: Sequence[LabelScore]) -> Mapping[str, Array]:
-        """Draw each video's course, true and predicted, and the table of confusions."""
+        """Draw each video's timeline of true and predicted phases, and the confusion matrix."""
         from shared_components.reporting.labels import confusion_table, timeline
 
-        courses = {
-            f"timeline-{video}".replace("/", "_"): timeline(truth, found.argmax(1), self.classes, title=video)
-            for video, (found, truth) in by_video(scores).items()
+        timelines = {
+            f"timeline-{video}".replace("/", "_"): timeline(truth, probabilities.argmax(1), self.classes, title=video)
+            for video, (probabilities, truth) in by_video(scores).items()
         }
-        return {**courses, "confusion": confusion_table(self.counts(scores), self.classes)}
+        return {**timelines, "confusion": confusion_table(self.counts(scores), self.classes)}
 
     def files(self, answer: Array, image: Array) -> dict[str, Array]:
-        """Return the frame with the phases' probabilities; of a sequence with its course below."""
+        """Return the frame with the phase probabilities and, for a sequence, its timeline below."""
         from shared_components.reporting.labels import predicted_phases
 
         return {"overlays": predicted_phases(image, answer, self.classes)}
 
     def sheet(self, answer: Array, item: Item) -> Sheet:
-        """Draw the frame, and truth and prediction; of a sequence their courses."""
+        """Draw the frame with true and predicted phase; for a sequence, their timelines."""
         from shared_components.reporting.labels import one_sheet, phases_sheet
 
         score = self.score(answer, item, quick=True)

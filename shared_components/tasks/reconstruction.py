@@ -1,9 +1,8 @@
-"""Reconstruction: restore hidden patches of a frame; needs no labels.
+"""Masked image reconstruction: restore hidden patches of the frame, without labels.
 
-He et al., Masked Autoencoders Are Scalable Vision Learners, CVPR 2022: a random share of patches is hidden, the loss is
-the squared error of the hidden ones. A masked autoencoder is given the mask and sees visible patches alone. Any other
-network that maps a picture to a picture will do; hidden patches are grey in its input, and a sigmoid bounds its colours
-to [0, 1].
+He et al., Masked Autoencoders Are Scalable Vision Learners, CVPR 2022: a random share of the patches is hidden, and the
+loss is their squared error. A masked autoencoder gets the mask and encodes only visible patches. Any other
+image-to-image network gets grey in the hidden patches, and a sigmoid bounds its colours to [0, 1].
 """
 
 from __future__ import annotations
@@ -75,13 +74,13 @@ def build(
 
 @dataclass(frozen=True, eq=False)
 class Restored:
-    """A prediction.
+    """Predicted frame.
 
     Attributes:
         image: float32 (H, W, 3) in [0, 1].
-        hidden: bool (H, W), True for hidden pixels.
-        errors: Each patch's mean squared error in normalised pixels, float32 (L,), at the network's size.
-        masked: Which of these patches are hidden, bool (L,).
+        hidden: Hidden pixels, bool (H, W).
+        errors: Mean squared error of each patch in normalised pixels at the network's size, float32 (L,).
+        masked: Hidden patches, bool (L,).
     """
 
     image: Array
@@ -92,7 +91,7 @@ class Restored:
 
 @dataclass(frozen=True)
 class Reconstruction(OneOutput):
-    """See `task.Task`. An answer is `Restored`, a score a number per metric."""
+    """See `task.Task`. A prediction is a `Restored`; a score is a number per metric."""
 
     patch: int
     hidden: float
@@ -107,47 +106,47 @@ class Reconstruction(OneOutput):
         return Card("reconstruction", frames=self.spec.frames)
 
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Add "hidden", bool (B, H, W): in every sample the same number of patches.
+        """Add "hidden", bool (B, H, W), with the same number of hidden patches in every sample.
 
-        Raises ValueError for a frame that is no whole number of patches.
+        Raises ValueError if the patch size does not divide the frame size.
         """
         image = batch["image"]
         B, (H, W) = len(image), image.shape[-2:]
         if H % self.patch or W % self.patch:
             raise ValueError(
-                f"reconstruction: frames of {H}x{W} are no whole number of patches of {self.patch}; change the size "
-                "in 'training' or 'patch'"
+                f"reconstruction: patch {self.patch} does not divide the frame size {H}x{W}; change 'patch' or the "
+                "size in 'training'"
             )
         rows, columns = H // self.patch, W // self.patch
         count = min(max(round(self.hidden * rows * columns), 1), rows * columns)
         chosen = torch.zeros(B, rows * columns, dtype=torch.bool)
-        for one in chosen:
-            one[torch.randperm(rows * columns, generator=generator)[:count]] = True
+        for row in chosen:
+            row[torch.randperm(rows * columns, generator=generator)[:count]] = True
         grid = chosen.view(B, rows, columns).repeat_interleave(self.patch, 1).repeat_interleave(self.patch, 2)
         return {**batch, "hidden": grid.to(image.device)}  # (B, rows * columns) -> (B, H, W)
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
-        """Return the restored picture (B, 3, H, W): in [0, 1] by a sigmoid, unbounded of a masked autoencoder."""
+        """Return the restored frame (B, 3, H, W); in [0, 1], except a masked autoencoder's, which is unbounded."""
         image, hidden = batch["image"], batch["hidden"]
         if isinstance(network, MeanColour):
             return network(_current(image))
         if sees_visible(network, self.patch):
             return self._in_colours(network(_current(image), hidden).float(), _current(image))
-        if image.dim() == 5:  # a clip: (B, T, 3, H, W), of which the last frame is restored
-            shown = torch.cat([image[:, :-1], self._masked(image[:, -1], hidden)[:, None]], 1)
+        if image.dim() == 5:  # a clip (B, T, 3, H, W); the last frame is restored
+            masked = torch.cat([image[:, :-1], self._masked(image[:, -1], hidden)[:, None]], 1)
         else:
-            shown = self._masked(image, hidden)
-        return network(shown).float().sigmoid()
+            masked = self._masked(image, hidden)
+        return network(masked).float().sigmoid()
 
     def _in_colours(self, predicted: Tensor, image: Tensor) -> Tensor:
-        """Return colours for what a masked autoencoder predicts; ``patches`` by the statistics of the true ones."""
+        """Convert a masked autoencoder's output to colours; ``patches`` uses the statistics of the true patches."""
         if self.pixels == "patches":
             mean, deviation = patch_statistics(image, self.patch)
             predicted = predicted * deviation + mean
         return colours(predicted)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the mean squared error over hidden pixels, in the pixels that were chosen."""
+        """Return the mean squared error over hidden pixels, in the pixel space of `pixels`."""
         image = _current(batch["image"])
         difference = outputs.float() - image
         if self.pixels != "colours":
@@ -158,7 +157,7 @@ class Reconstruction(OneOutput):
         return error[batch["hidden"]].mean()
 
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Restored]:
-        """Return restored pictures, resized bilinearly, and the errors of patches before that."""
+        """Return restored frames, resized bilinearly, and the patch errors before resizing."""
         errors = patch_errors(outputs.float(), _current(batch["image"]), self.patch).cpu().numpy()
         pictures = outputs.float().clamp(0, 1).permute(0, 2, 3, 1).cpu().numpy()  # (B, 3, H, W) -> (B, H, W, 3)
         hidden = batch["hidden"].cpu().numpy().astype(np.uint8)
@@ -166,20 +165,20 @@ class Reconstruction(OneOutput):
             Restored(
                 _resized(picture, size, cv2.INTER_LINEAR),
                 _resized(mask, size, cv2.INTER_NEAREST_EXACT) > 0,
-                of_patches,
+                patch_error,
                 mask[:: self.patch, :: self.patch].ravel() > 0,  # (H, W) -> (h * w,)
             )
-            for picture, mask, of_patches, size in zip(pictures, hidden, errors, sizes, strict=True)
+            for picture, mask, patch_error, size in zip(pictures, hidden, errors, sizes, strict=True)
         ]
 
     def score(self, answer: Restored, item: Item, *, quick: bool) -> dict[str, float]:
-        """Score one frame on its hidden pixels, and on all of its patches; NaN where their errors are not known.
+        """Score one frame on its hidden pixels and all of its patches; NaN if the patch errors are unknown.
 
-        A pixel or a patch that the network predicts as NaN is as wrong as black for white, and as its mean colour.
+        A NaN pixel counts as the maximum error, a NaN patch as the error of its mean colour.
         """
         true = last_frame(item)[answer.hidden].astype(np.float64) / 255
         mse = float(np.mean(np.nan_to_num((answer.image[answer.hidden] - true) ** 2, nan=1.0, posinf=1.0)))
-        errors = np.nan_to_num(answer.errors, nan=1.0)  # normalised: 1 is the error of a patch's mean colour
+        errors = np.nan_to_num(answer.errors, nan=1.0)  # 1 is the normalised error of a patch's mean colour
         shares = {
             name: float(np.mean(errors < limit)) if len(errors) else math.nan for name, limit in THRESHOLDS.items()
         }
@@ -187,24 +186,24 @@ class Reconstruction(OneOutput):
         return {"mse": mse, "psnr": 10 * math.log10(1 / max(mse, 1e-12)), **shares, "normalised_mse": loss}
 
     def files(self, answer: Restored, image: Array) -> dict[str, Array]:
-        """Return the restored frame, and a sheet of frame, input and restored frame."""
-        _, restored = _shown(answer, image)
+        """Return the restored frame, and a sheet with frame, input and restored frame."""
+        _, restored = _masked_and_restored(answer, image)
         drawn = self.sheet(answer, Item(image[None], {}, "")).image()
         return {"restored": restored, "overlays": drawn}
 
     def sheet(self, answer: Restored, item: Item) -> Sheet:
-        """Draw frame, masked and restored; visible pixels are the frame's own."""
+        """Draw frame, masked input and restored frame; visible pixels are the original ones."""
         from shared_components.reporting.overlays import reconstruction_sheet
 
-        return reconstruction_sheet(last_frame(item), *_shown(answer, last_frame(item)))
+        return reconstruction_sheet(last_frame(item), *_masked_and_restored(answer, last_frame(item)))
 
     @staticmethod
     def _masked(image: Tensor, hidden: Tensor) -> Tensor:
-        """(B, 3, H, W), (B, H, W) -> (B, 3, H, W) with grey where hidden."""
+        """Make hidden pixels grey: (B, 3, H, W), (B, H, W) -> (B, 3, H, W)."""
         return torch.where(hidden[:, None], torch.full_like(image, GREY), image)
 
 
-def _shown(answer: Restored, frame: Array) -> tuple[Array, Array]:
+def _masked_and_restored(answer: Restored, frame: Array) -> tuple[Array, Array]:
     """Return the network's input and the restored frame, uint8 (H, W, 3)."""
     hidden = answer.hidden[..., None]
     masked = np.where(hidden, np.uint8(round(255 * GREY)), frame)
@@ -212,7 +211,7 @@ def _shown(answer: Restored, frame: Array) -> tuple[Array, Array]:
 
 
 def _current(image: Tensor) -> Tensor:
-    """Return the frame that is restored: (B, 3, H, W), or (B, T, 3, H, W) -> (B, 3, H, W)."""
+    """Return the frame to restore: (B, 3, H, W), or (B, T, 3, H, W) -> (B, 3, H, W)."""
     return image if image.dim() == 4 else image[:, -1]
 
 

@@ -1,4 +1,4 @@
-"""Segmentation: every pixel belongs to one class of the site's class map."""
+"""Semantic segmentation: every pixel belongs to one class of the site's class map."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def build(
     Raises ValueError without classes, and for an unknown policy or rule, or a number out of its range.
     """
     if len(classes) < 2:
-        raise ValueError("segmentation needs a background and a class; the site's data set has no class map")
+        raise ValueError("segmentation needs a background and a class; choose a data set with a class map")
     weights = {"cross_entropy": cross_entropy, "log_iou": log_iou, "dice": dice, "balance": balance}
     for name, weight in [*weights.items(), ("objects", objects)]:
         between("segmentation", name, weight, 0, 1 if name == "balance" else math.inf)
@@ -115,7 +115,7 @@ def build(
 
 @dataclass(frozen=True)
 class Segmentation:
-    """See `task.Task`. An answer is a uint8 mask (H, W) of class ids, a score `metrics.FrameScores`."""
+    """See `task.Task`. A prediction is a uint8 mask (H, W) of class ids; a score is a `metrics.FrameScores`."""
 
     classes: tuple[str, ...]
     weights: Mapping[str, float]
@@ -139,28 +139,28 @@ class Segmentation:
 
     @property
     def channels(self) -> int:
-        """One per class, background included."""
+        """Number of classes, including background."""
         return len(self.classes)
 
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Add "boxes" (B, T, N, 4) to a batch with labels, where the network is prompted."""
+        """Add "boxes" (B, T, N, 4) to a batch with labels if the network takes prompts."""
         if self.prompting is None or "label" not in batch:
             return batch
         return {**batch, "boxes": self.prompting.in_training(self.boxes(batch), batch["image"], generator)}
 
     def boxes(self, targets: Mapping[str, Tensor]) -> Tensor:
-        """Return a box for each class but the background: (B, T, classes - 1, 4), NaN where a frame lacks the class."""
+        """Return a box per class except background: (B, T, classes - 1, 4), NaN if the frame lacks the class."""
         return class_boxes(of_clips(targets["label"]), len(self.classes))
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
-        """Return logits (B, C, H, W) of the current frame, or (B, T, C, H, W) of all, as the network has them."""
+        """Return the network's logits: (B, C, H, W) for the current frame, or (B, T, C, H, W) for all frames."""
         return outputs_of(network, batch)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the weighted cross-entropy, log of the soft IoU, Dice loss and binary cross-entropy of objects.
+        """Return the weighted sum of cross-entropy, log of the soft IoU, Dice loss and binary cross-entropy of objects.
 
-        It is of all frames where outputs and labels are, else of the current one. A prompted network is not trained to
-        find what it was not told of: a class without a box in its clip counts as background.
+        It covers all frames if outputs and labels have all frames, else the current frame. With prompts, a class
+        without a box in its clip counts as background: the network is not trained to find unprompted objects.
         """
         label = batch["label"]
         if "boxes" in batch:
@@ -172,23 +172,23 @@ class Segmentation:
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
         """Return uint8 class ids of the current frame, resized by nearest neighbour."""
         ids = current(outputs, 4).argmax(1).to(torch.uint8).cpu().numpy()  # (B, C, H, W) -> (B, H, W)
-        return [enlarge(one, size) for one, size in zip(ids, sizes, strict=True)]
+        return [enlarge(mask, size) for mask, size in zip(ids, sizes, strict=True)]
 
     def score(self, answer: Array, item: Item, *, quick: bool) -> FrameScores:
-        """Score Dice and IoU and, unless ``quick``, distances."""
+        """Return Dice, IoU and, unless ``quick``, surface distances."""
         classes, truth = range(1, len(self.classes)), last_target(item, "label")
-        found = frame_scores(answer, truth, classes=classes, distances=not quick, policy=self.empty_policy)
+        scores = frame_scores(answer, truth, classes=classes, distances=not quick, policy=self.empty_policy)
         if not self.image_iou:
-            return found
-        return replace(found, image_iou=image_iou(answer, truth, classes=len(self.classes)))
+            return scores
+        return replace(scores, image_iou=image_iou(answer, truth, classes=len(self.classes)))
 
     def rows(self, score: FrameScores) -> list[dict[str, Any]]:
         names = [metric.name for metric in METRICS if getattr(score, metric.name) is not None]
-        of_image = {} if score.image_iou is None else {IMAGE_IOU.name: score.image_iou}
+        image_scores = {} if score.image_iou is None else {IMAGE_IOU.name: score.image_iou}
         return [
             {
                 "class": name,
-                **of_image,
+                **image_scores,
                 **{metric: float(getattr(score, metric)[column]) for metric in names},
                 "empty_prediction": int(score.empty_prediction[column]),
                 "empty_truth": int(score.empty_truth[column]),
@@ -206,31 +206,30 @@ class Segmentation:
         return {}
 
     def files(self, answer: Array, image: Array) -> dict[str, Array]:
-        """Return the mask of class ids, and an overlay on the frame with a legend below."""
+        """Return the mask of class ids, and its overlay on the frame with a legend."""
         names = legend(class_entries(self.classes), width=image.shape[1])
         return {"masks": answer, "overlays": np.concatenate([overlay(image, answer), names])}
 
     def visible(self, answer: Array) -> dict[str, float]:
-        """Return each class's share of the pixels, without the background's."""
+        """Return the percentage of pixels of each class except background."""
         counts = np.bincount(answer.ravel(), minlength=len(self.classes))
         return {name: 100 * int(counts[number]) / answer.size for number, name in enumerate(self.classes) if number}
 
     def sheet(self, answer: Array, item: Item) -> Sheet:
-        """Draw frame, truth, prediction and what is wrong."""
+        """Draw frame, ground truth, prediction and errors."""
         from shared_components.data.transforms import resize_image
         from shared_components.reporting.overlays import segmentation_sheet
 
         truth = last_target(item, "label")
-        image = resize_image(last_frame(item), *truth.shape)  # masks of PFedSIS's test frames are at native size
+        image = resize_image(last_frame(item), *truth.shape)  # PFedSIS's test masks have native size
         return segmentation_sheet(image, truth, answer, self.classes)
 
 
 def enlarge(ids: Array, size: tuple[int, int]) -> Array:
-    """Resize uint8 class ids (h, w) to another (height, width) by nearest neighbour.
+    """Resize uint8 class ids (h, w) to (height, width) by nearest neighbour.
 
-    The released PFedSIS evaluation enlarges the logits by nearest neighbour before the argmax, which gives the same.
-    The nearest pixel is the one whose centre is nearest, as in the released code at the paper's sizes (512x640 to
-    1024x1280).
+    The result equals the released PFedSIS evaluation, which enlarges the logits before the argmax. Distances are
+    between pixel centres, as in the released code at the paper's sizes (512x640 to 1024x1280).
     """
     if ids.shape == tuple(size):
         return ids

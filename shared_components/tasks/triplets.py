@@ -1,7 +1,7 @@
-"""Action triplets: all triplets of instrument, verb and target in a frame, of 100 classes (CholecT45 and CholecT50).
+"""Action triplets (instrument, verb, target): multi-label recognition of 100 triplets (CholecT45 and CholecT50).
 
-EndoViT (Batic et al., IJCARS 2024) learns them by a focal loss with gamma 3 over a vision transformer; scores are those
-of Nwoye and Padoy, Data Splits and Metrics for CholecT50 (arXiv 2204.05235).
+EndoViT (Batic et al., IJCARS 2024) trains a vision transformer with a focal loss, gamma 3. The metrics follow Nwoye and
+Padoy, Data Splits and Metrics for CholecT50 (arXiv 2204.05235).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ DEFINITIONS = {
     **{f"map_{part}": f"as map, per {name} (highest triplet score)" for part, name in _LABELS.items()},
     "average precision": "sum of (R_n - R_(n-1)) P_n over the thresholds; a triplet that a video lacks is not counted",
     "std": "population standard deviation over videos",
-    "one frame": "of a single frame, which has no order of frames, the average precision of its triplets' order",
+    "one frame": "for a single frame, the average precision of the ranking of its triplets",
 }
 LOSSES = ("focal", "bce")
-SHOWN = 5  # triplets, the surest first
+SHOWN = 5  # number of triplets in a picture, by decreasing probability
 
 
 def build(
@@ -72,7 +72,7 @@ def build(
 
 @dataclass(frozen=True)
 class Triplets(Labels):
-    """See `task.Task`. An answer is float32 (C,) in [0, 1], the scores of the triplets; a score is a `LabelScore`."""
+    """See `task.Task`. A prediction is float32 (C,) in [0, 1], one per triplet; a score is a `LabelScore`."""
 
     classes: tuple[str, ...]
     gamma: float
@@ -85,7 +85,7 @@ class Triplets(Labels):
 
     @cached_property
     def parts(self) -> dict[str, tuple[int, ...]]:
-        """The component of each triplet, by component; none where the classes are no triplets."""
+        """Component ids of the triplets, by kind of component; empty if the classes are not triplets."""
         if not all(name.count("/") == 2 for name in self.classes):
             return {}
         return {part: component_of(self.classes, part)[1] for part in COMPONENTS}
@@ -95,76 +95,76 @@ class Triplets(Labels):
         return METRICS if self.parts else METRICS[:2]
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the mean over frames and triplets of (1 - p_t)^gamma BCE, p_t the probability of the truth.
+        """Return the mean over frames and triplets of (1 - p_t)^gamma BCE, where p_t is the probability of the truth.
 
         Lin et al., Focal Loss for Dense Object Detection, ICCV 2017, Eq. (4) without alpha; gamma 0 is the BCE.
         """
         truth = batch["triplets"].to(outputs.device, outputs.dtype).float()
         losses = F.binary_cross_entropy_with_logits(outputs.float(), truth, reduction="none")  # (B, C)
-        # 1 - p_t; above 0, where a power below 1 has no finite slope
+        # 1 - p_t; clamped, since a power below 1 has an infinite gradient at 0
         wrong = (-torch.expm1(-losses)).clamp_min(1e-12)
         return (wrong**self.gamma * losses).mean() if self.gamma else losses.mean()
 
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
-        """Return probabilities; they have no size."""
+        """Return the probabilities; `sizes` is not used."""
         return list(outputs.float().sigmoid().cpu().numpy())
 
     def score(self, answer: Array, item: Item, *, quick: bool) -> LabelScore:
-        """Keep what average precision is made of: it needs all frames."""
+        """Keep probabilities and ground truth, since average precision needs all frames."""
         truth = np.asarray(item.targets["triplets"]).astype(bool)
         return LabelScore(item.video, item.number, answer[None], truth[None])
 
     def rows(self, score: LabelScore) -> list[dict[str, Any]]:
-        """Return a row per triplet that is there or is scored at least 0.5; one without a name where there is none."""
+        """Return a row per triplet that is present or has a probability of at least 0.5; else one empty row."""
         scores, truth = score.scores[0], score.truth[0]
         chosen = np.flatnonzero(truth | (scores >= 0.5))
-        found = [{"class": self.classes[c], "score": float(scores[c]), "truth": int(truth[c])} for c in chosen]
-        return found or [{"class": "", "score": float("nan"), "truth": 0}]
+        rows = [{"class": self.classes[c], "score": float(scores[c]), "truth": int(truth[c])} for c in chosen]
+        return rows or [{"class": "", "score": float("nan"), "truth": 0}]
 
     def summarise(self, scores: Sequence[LabelScore]) -> Scores:
-        """Return means over videos, their spread, and each triplet's mean over the videos that have it."""
+        """Return means and standard deviations over videos, and each triplet's mean over the videos that contain it."""
         videos = by_video(scores)
         if len(scores) == 1:
-            return over_videos(self.metrics, {"": self._of_one(scores[0])}, 1)
-        found = {video: average_precisions(*pair) for video, pair in videos.items()}
-        numbers = {video: self._of_video(*videos[video], found[video]) for video in videos}
-        of_classes = [mean_known(column) for column in np.stack(list(found.values())).T]  # (V, C) -> C of (V,)
+            return over_videos(self.metrics, {"": self._ranking_scores(scores[0])}, 1)
+        precisions = {video: average_precisions(*pair) for video, pair in videos.items()}
+        numbers = {video: self._video_scores(*videos[video], precisions[video]) for video in videos}
+        per_class = [mean_known(column) for column in np.stack(list(precisions.values())).T]  # (V, C) -> C of (V,)
         record = over_videos(self.metrics, numbers, len(scores))
-        record["map_classes"] = {"mean": none_for_nan(mean_known(np.array(of_classes)))}
+        record["map_classes"] = {"mean": none_for_nan(mean_known(np.array(per_class)))}
         del record["std"]["map_classes"]  # not a mean over videos
-        return {**record, "classes": dict(zip(self.classes, map(none_for_nan, of_classes), strict=True))}
+        return {**record, "classes": dict(zip(self.classes, map(none_for_nan, per_class), strict=True))}
 
     def per_video(self, scores: Sequence[LabelScore]) -> dict[str, dict[str, float]]:
-        """Return each video's numbers, which paired tests compare."""
-        return {v: self._of_video(*pair, average_precisions(*pair)) for v, pair in by_video(scores).items()}
+        """Return the metrics of each video, for paired tests."""
+        return {v: self._video_scores(*pair, average_precisions(*pair)) for v, pair in by_video(scores).items()}
 
-    def _of_video(self, scores: Array, truth: Array, of_classes: Array) -> dict[str, float]:
+    def _video_scores(self, scores: Array, truth: Array, per_class: Array) -> dict[str, float]:
         parts = {
-            f"map_{part}": mean_known(average_precisions(component_scores(scores, of), component_scores(truth, of)))
-            for part, of in self.parts.items()
+            f"map_{part}": mean_known(average_precisions(component_scores(scores, ids), component_scores(truth, ids)))
+            for part, ids in self.parts.items()
         }
-        return {"map": mean_known(of_classes), "map_classes": float("nan"), **parts}
+        return {"map": mean_known(per_class), "map_classes": float("nan"), **parts}
 
-    def _of_one(self, score: LabelScore) -> dict[str, float]:
-        """Score the order of one frame's triplets."""
+    def _ranking_scores(self, score: LabelScore) -> dict[str, float]:
+        """Score the ranking of the triplets in a single frame."""
         pairs = {"map": (score.scores, score.truth)} | {
-            f"map_{part}": (component_scores(score.scores, of), component_scores(score.truth, of))
-            for part, of in self.parts.items()
+            f"map_{part}": (component_scores(score.scores, ids), component_scores(score.truth, ids))
+            for part, ids in self.parts.items()
         }
-        found = {name: average_precision(scores[0], truth[0]) for name, (scores, truth) in pairs.items()}
-        return {"map_classes": float("nan"), **found}
+        precisions = {name: average_precision(scores[0], truth[0]) for name, (scores, truth) in pairs.items()}
+        return {"map_classes": float("nan"), **precisions}
 
     def charts(self, scores: Sequence[LabelScore]) -> Mapping[str, Array]:
         return {}
 
     def files(self, answer: Array, image: Array) -> dict[str, Array]:
-        """Return the frame with its surest triplets."""
+        """Return the frame with its most probable triplets."""
         from shared_components.reporting.labels import surest
 
         return {"overlays": surest(image, answer, self.classes, shown=SHOWN)}
 
     def sheet(self, answer: Array, item: Item) -> Sheet:
-        """Draw frame, true triplets and the surest ones."""
+        """Draw the frame, the true triplets and the most probable triplets."""
         from shared_components.reporting.labels import several_sheet
 
         truth = np.asarray(item.targets["triplets"]).astype(bool)

@@ -55,9 +55,9 @@ def test_boxes_give_the_files_of_surgfl_segment(run, refusal, model, video, tmp_
             assert (out / name).read_bytes() == (other / name).read_bytes()
     assert json.loads((out / "prediction.json").read_text())["boxes"] == ["shaft=0,0,48,24", "wrist=48,24,40,20"]
     none = refusal(run, "surgfed", "inference", **given)
-    assert none.startswith("the model follows objects from the video's first frame on, and none is named; give a box")
+    assert none.startswith("the model tracks objects from the video's first frame, but no object is given; give a box")
     outside = refusal(run, "surgfed", "inference", **given, boxes=(90, 0, 10, 10))
-    assert outside.startswith("box '90,0,10,10' reaches out of the first frame, which is 96 wide and 48 high")
+    assert outside.startswith("box '90,0,10,10' exceeds the first frame, which is 96 wide and 48 high")
     assert refusal(run, "surgfed", "inference", **given, boxes={"shaft": 1}).startswith(
         "--boxes is {'shaft': 1}; it is"
     )
@@ -79,4 +79,4 @@ def test_depth_is_a_video_and_files_of_16_bits(run, refusal, model, video, tmp_p
         assert stored.dtype == np.uint16 and stored.shape == (48, 96)
         assert np.abs(stored / 256 - cv2.resize(depth, (96, 48))).max() < 0.01
     sentence = refusal(run, "surgfed", "inference", **given, boxes="0,0,10,10")
-    assert sentence.startswith("the model takes no boxes, since Sam2Clips predicts depth of the whole frame; leave")
+    assert sentence.startswith("the model takes no boxes, since Sam2Clips predicts depth of the whole frame; remove")

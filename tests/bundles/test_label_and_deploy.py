@@ -228,7 +228,7 @@ def test_half_a_file_and_several_files_are_refused(picture):
     picture.write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match="is not a readable image"):
         FrameReader().read(str(picture))
-    with pytest.raises(InferenceError, match="got 2 files; a frame is one"):
+    with pytest.raises(InferenceError, match="got 2 files; give one file per frame"):
         FrameReader().read([picture, picture])
 
 
@@ -251,9 +251,9 @@ def test_a_mask_is_enlarged_by_hand():
     ("frame", "said"),
     [
         *((np.full((3, 2, 2), value), "are not whole numbers from 0 to 255") for value in (0.5, np.nan, 256, -1)),
-        (np.zeros((4, 2, 2)), r"is \[4, 2, 2\] when its channels are first"),
-        (np.zeros((2, 2)), r"is \[2, 2\] when its channels are first"),
-        (np.zeros((3, 0, 2)), r"is \[3, 0, 2\] when its channels are first"),
+        (np.zeros((4, 2, 2)), r"channel-first shape is \[4, 2, 2\];"),
+        (np.zeros((2, 2)), r"channel-first shape is \[2, 2\];"),
+        (np.zeros((3, 0, 2)), r"channel-first shape is \[3, 0, 2\];"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
@@ -265,11 +265,11 @@ def test_what_is_no_frame_is_refused_in_one_sentence(frame, said):
 @pytest.mark.parametrize("pred", [torch.zeros(4, 2, 2), torch.zeros(2, 2)])
 def test_what_is_no_mask_is_refused_in_one_sentence(pred):
     shown = FrameToNetworkd("image", 2, 2)({"image": np.zeros((3, 4, 6), np.uint8)})
-    with pytest.raises(InferenceError, match="a mask is "):
+    with pytest.raises(InferenceError, match="give a mask "):
         MaskToFramed("pred", frame="image")({**shown, "pred": pred})
 
 
 @pytest.mark.parametrize("image", [None, np.zeros((3, 2, 2)), MetaTensor(torch.zeros(3, 2, 2))])
 def test_a_mask_whose_frames_size_nobody_knows_is_refused(image):
-    with pytest.raises(InferenceError, match="run the bundle's preprocessing on it first"):
+    with pytest.raises(InferenceError, match="run the bundle's preprocessing on the frame"):
         MaskToFramed("pred", frame="image")({"pred": torch.zeros(1, 2, 2), "image": image})

@@ -189,7 +189,7 @@ def test_settings_of_an_overlay_are_no_overrides(train, bundles, refusal, tmp_pa
     train(config_file=files, **alike)
     assert (tmp_path / "out" / "model.safetensors").is_file()
     said = refusal(train, config_file=files, **alike | {"training#iterations": 2})
-    assert said.startswith("--training#iterations 2 would change nothing, since epochs is 1; add --training#epochs 0")
+    assert said.startswith("--training#iterations 2 has no effect, since epochs is 1; add --training#epochs 0")
 
 
 def test_an_argument_that_the_config_leaves_at_its_default_can_be_given(train, tmp_path):
@@ -254,8 +254,8 @@ def test_a_size_that_is_no_multiple_is_refused_with_the_nearest_one(size, least,
 def test_a_size_that_the_checkpoint_overrules_is_refused(run, refusal, video, tmp_path, key, value):
     given = {"input": str(video), "output_dir": str(tmp_path / "out"), key: value}
     said = refusal(run, "pvt_fpn", "inference", **given)
-    assert said.startswith(f"--{key} {value} would change nothing, since ")
-    assert said.endswith("was trained at 192x256 and is used at that size; leave it out")
+    assert said.startswith(f"--{key} {value} has no effect, since ")
+    assert said.endswith(f"was trained at 192x256 and is used at that size; remove --{key}")
     assert not (tmp_path / "out").exists()
 
 

@@ -228,7 +228,7 @@ def test_it_is_shown_by_inference_and_by_surgfl_segment(run, federated, video, t
 @pytest.mark.parametrize(
     ("said", "sentence"),
     [
-        ({"_target_": "os.system"}, "'_target_' is the bundle's own and cannot be chosen"),
+        ({"_target_": "os.system"}, "'_target_' is set by the bundle and cannot be chosen"),
         ({"text": "$exit()"}, "text is the expression '$exit()'"),
         (
             {"temporal": False, "text": "selection"},

@@ -143,7 +143,7 @@ def test_a_model_of_another_task_is_refused_in_one_sentence(
 ):
     path, *_ = model(learnt)
     sentence = refusal(evaluated, run, sites.get(has, site_config), path, tmp_path / "out")
-    assert sentence.startswith(f"checkpoint {path} has learnt {learnt}, and the site's task is {has}; use ")
+    assert sentence.startswith(f"checkpoint {path} was trained for {learnt}, but the site's task is {has}; use ")
     assert not (tmp_path / "out").exists()
 
 
@@ -152,7 +152,7 @@ def test_as_many_classes_of_other_names_are_refused(run, refusal, site_config, m
     notes = load_metadata(path) | {"outputs": "background,liver,gallbladder,bile duct"}
     save_weights(path, load_weights(path), notes)
     sentence = refusal(evaluated, run, site_config, path, tmp_path / "out")
-    assert "has learnt segmentation of background, liver, gallbladder, bile duct, and the site's" in sentence
+    assert "was trained for segmentation of background, liver, gallbladder, bile duct, but the site's" in sentence
 
 
 def test_a_task_that_the_bundle_does_not_learn_is_refused(run, refusal, sites, small, tmp_path):
@@ -190,7 +190,7 @@ def test_a_bundles_training_leaves_the_numbers_that_it_was_given(run, sites, sma
         ({"training#iterations": 0}, "training: iterations is 0; it is a whole number, at least 1"),
         ({"training#fixed": ["encodr"]}, "training.fixed names 'encodr', which is no part"),
         ({"training#learning_rates": {"hed": 0.1}}, "training.learning_rates names 'hed', which is no part"),
-        ({"training#fixed": ["encoder", "decoder", "head"]}, "nothing is left to train; name fewer parts"),
+        ({"training#fixed": ["encoder", "decoder", "head"]}, "no parameters are left to train; list fewer parts"),
         ({"tasks#depth#frames": 4, "tasks#depth#interval": 0.4},
          "depth asks for clips of 4 frames, and PvtFpn takes single ones"),
     ],
@@ -244,7 +244,7 @@ def test_a_network_of_clips_that_remembers_nothing_is_shown_no_stream(toy, refus
     toy("train", **site)
     path = str(tmp_path / "model.safetensors")
     sentence = refusal(toy, "inference", input=str(video), checkpoint=path, output_dir=str(tmp_path / "out"))
-    assert sentence.startswith("Tiny takes clips and remembers no frames: it cannot be shown a stream")
+    assert sentence.startswith("Tiny takes clips but has no memory for streams")
 
 
 def test_a_model_pt_of_another_networks_head_is_used_with_as_many_classes(toy, video, tmp_path):

@@ -167,13 +167,13 @@ def test_a_calibration_is_read_as_it_was_written_and_is_of_its_weights_alone(wei
 @pytest.mark.parametrize(
     ("tensors", "facts", "sentence"),
     [
-        ({"axes": [[float("nan"), 0.0]]}, {}, "holds NaN or infinity in axes"),
+        ({"axes": [[float("nan"), 0.0]]}, {}, "contains NaN or infinity in axes"),
         ({"axes": [[1.0, 0.0, 0.0]]}, {}, "contains tensors of shapes"),
         ({"axes": [1.0, 0.0]}, {}, "contains tensors of shapes"),
         ({"centre": [[1.0, 0.0]]}, {}, "contains tensors of shapes"),
         ({"axes": np.zeros((0, 2), np.float32)}, {}, "contains tensors of shapes"),
         ({"direction": [0.0]}, {}, "contains tensors of shapes"),
-        ({"direction": [0.0, float("inf")]}, {}, "holds NaN or infinity in direction"),
+        ({"direction": [0.0, float("inf")]}, {}, "contains NaN or infinity in direction"),
         ({}, {"offset": float("nan")}, "offset is nan; it is a number"),
         ({}, {"temperature": 0}, "temperature is 0; it is a number, at least 0.05 and at most 20"),
         ({}, {"temperature": float("nan")}, "temperature is nan; it is a number"),

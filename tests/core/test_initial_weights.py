@@ -408,9 +408,7 @@ def test_a_network_of_sam2_with_a_prompt_begins_as_one_without_text(tmp_path):
 
 def test_weights_of_our_own_for_another_size_of_sam2_are_named_by_it(tmp_path):
     save_weights(tmp_path / "large.safetensors", Sam2Clips(size=64, architecture="cpu_large").state_dict())
-    with pytest.raises(
-        CheckpointError, match=r"is of SAM2 cpu_large, and the network of cpu; choose architecture: cpu_"
-    ):
+    with pytest.raises(CheckpointError, match=r"is SAM2 cpu_large, but the network is cpu; choose architecture: cpu_"):
         from_file(Sam2Clips(size=64), tmp_path / "large.safetensors", segmentation())
 
 

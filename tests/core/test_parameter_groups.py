@@ -89,5 +89,7 @@ def test_without_these_settings_the_groups_are_those_of_the_parts():
 
 
 def test_a_network_without_layers_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"^training: layer_decay is 0.65, and Linear declares no layers.*: 1$"):
+    with pytest.raises(
+        ValueError, match=r"^training: layer_decay is 0.65, but Linear declares no ordered layers.*: 1$"
+    ):
         parameter_groups(nn.Linear(2, 2), Training(layer_decay=0.65))

@@ -33,11 +33,13 @@ def test_fine_tuning_refuses_what_is_no_number_of_its_range(name, wrong):
 def test_a_network_that_does_not_predict_from_its_encoders_maps_is_refused(other):
     """PvtFpn has both names, but its decode takes two halves."""
     require(PvtFpnClips(), Encodes, "fedst")
-    with pytest.raises(ValueError, match=f"fedst needs a network with a way .* {other.__name__} has none: "):
+    with pytest.raises(ValueError, match=f"fedst needs a network that predicts .* {other.__name__} does not qualify: "):
         require(other(), Encodes, "fedst")
     work = server_round(other(out_channels=len(CLASSES)))
     for update in (Quantification(), FineTuning()):
-        with pytest.raises(ValueError, match=f"serq needs a network with a way .* {other.__name__} has none"):
+        with pytest.raises(
+            ValueError, match=f"serq needs a network that predicts .* {other.__name__} does not qualify"
+        ):
             update(work, before_of(work))
 
 

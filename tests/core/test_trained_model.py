@@ -106,10 +106,10 @@ def test_a_bundles_own_network_is_not_told(saved):
     [
         ("{", "its header's network is '{', not JSON"),
         ("[" * 100_000, "not JSON"),
-        ('{"_target_": "os.system"}', "'_target_' is the bundle's own and cannot be chosen"),
+        ('{"_target_": "os.system"}', "'_target_' is set by the bundle and cannot be chosen"),
         ('{"text": "$exit()"}', "text is the expression"),
         ('{"dropout": NaN}', "dropout is nan; write"),
-        ("[]", r"network: it is \[\]; write"),
+        ("[]", r"network: the value is \[\]; write"),
         ('{"temporal": false}', "another network than PvtFpnClips: it has temporal"),
     ],
 )
@@ -123,10 +123,10 @@ def test_a_header_is_trusted_no_more_than_a_job(saved, said, sentence):
 HUGE = [
     ({"class": "BasicUNet", "features": [10_000] * 6}, "is a checkpoint of another network than BasicUNet"),
     ({"class": "SegResNet", "init_filters": 40_000}, "is a checkpoint of another network than SegResNet"),
-    ({"class": "SegResNet", "blocks_down": [100_000]}, "too many layers: building it takes more than 50000 steps"),
+    ({"class": "SegResNet", "blocks_down": [100_000]}, "building it takes more than 50000 torch calls"),
     ({"class": "SwinUNETR", "depths": [10**8] * 4}, "too many layers"),
     ({"class": "BasicUNet", "features": [32] * 1001}, "network: features has 1001 values; write at most 1000"),
-    ({"class": "BasicUNet", "features": [10**30] * 6}, "BasicUNet cannot be made with"),
+    ({"class": "BasicUNet", "features": [10**30] * 6}, "BasicUNet cannot be built with"),
 ]  # fmt: skip
 
 

@@ -105,9 +105,9 @@ def test_a_models_header_names_its_network_and_the_model_opens_without_the_job(f
     ("name", "changes", "sentence"),
     [
         ("Halved", {}, r"Halved returns \[2, 4, 16, 32\] in training .* the task reads \[2, 4, 32, 64\]"),
-        ("Eights", {"training": TINY | {"height": 36}}, "takes no frames .* training.height: 32 and"),
+        ("Eights", {"training": TINY | {"height": 36}}, "does not take frames .* training.height: 32 and"),
         ("Nothing", {}, "Nothing has no parameters"),
-        ("Plain", {"method": "fedbn"}, "Plain has no normalisation layers to keep at home"),
+        ("Plain", {"method": "fedbn"}, "Plain has no normalisation layers to keep at the site"),
         ("Small", {"method": "pfedsis"}, "pfedsis needs a network with a shared and a personal path"),
         ("Small", {"training": TINY | {"start": "rendered"}}, "'pvt_fpn' ships no weights for Small; write start"),
         ("Small", {"tasks": {"segmentation": {"frames": 2, "interval": 0.1}}}, "Small takes single ones"),

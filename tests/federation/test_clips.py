@@ -115,7 +115,7 @@ def test_clips_and_the_networks_own_number_of_frames_must_agree(federate, toy_bu
 
 @pytest.mark.parametrize("method", ["pfedsis", "fedas", "fedseg"])
 def test_a_method_for_another_network_refuses_this_one_before_the_first_round(federate, method):
-    with pytest.raises(FederationError, match=f"{method} needs a network with a shared .* Tiny has none"):
+    with pytest.raises(FederationError, match=f"{method} needs a network with a shared .* Tiny does not qualify"):
         federate(method).enrol()
 
 

@@ -132,7 +132,7 @@ def test_the_servers_training_changes_what_is_sent_and_leaves_what_is_the_sites_
 def test_a_bundle_whose_network_has_no_decode_is_refused_before_the_first_round(play, federate, options, toy_bundle):
     job, config = play(SERQ), toy_bundle / "toy" / "configs" / "train.yaml"
     config.write_text(config.read_text().replace("networks.tiny.Mapped", "networks.tiny.Tiny"))
-    with pytest.raises(FederationError, match=r"fedavg needs a network with a way .* Tiny has none"):
+    with pytest.raises(FederationError, match=r"fedavg needs a network that predicts .* Tiny does not qualify"):
         federate(job, **options("a"))
 
 

@@ -136,7 +136,7 @@ def test_a_resume_without_all_sites_says_which_are_missing(by_hand, monkeypatch)
         ({"bundle": "nonsense"}, "bundle 'nonsense' does not exist"),
         ({"method": "nonsense"}, "method 'nonsense' does not exist"),
         ({"network": {"apearance_head": True}}, "network: unknown argument 'apearance_head'; did you mean"),
-        ({"network": {"drop_path": 1.5}}, "drop_path is 1.5; it is a probability"),
+        ({"network": {"drop_path": 1.5}}, "drop_path is 1.5; give a probability"),
         ({"network": {"drop_path": [0.1] * 1001}}, "network has 1001 values; write at most 1000"),
         ({"bundle": "fedst", "network": {"indicator": 10**9}}, "numbers, and a server builds at most 2147483648"),
     ],

@@ -107,7 +107,7 @@ def test_an_installed_bundle_that_was_tampered_with_is_refused_and_not_run(works
     for line in (f"network_def: {{_target_: os.system, command: touch {marker}}}", f'network_def: "{hostile(marker)}"'):
         train.write_text(start + line + "\n" + "tasks: {segmentation: {}}\ntraining: {height: 32, width: 64}\n")
         said = refused(workspace, message(bundle="toy"), *files)
-        assert "only networks of shared_components.networks, MONAI's" in said or "is the expression" in said, said
+        assert "use a network of shared_components.networks, MONAI's" in said or "is the expression" in said, said
 
 
 def test_the_executor_takes_no_argument_and_the_controller_names_and_numbers(workspace, marker, said):

@@ -98,15 +98,18 @@ def test_a_model_of_clips_remembers_in_a_video_and_not_between_single_frames(tmp
         (None, "the frame is a NoneType; .* numpy.asarray"),
         (torch.zeros(8, 8, 3, dtype=torch.uint8), "the frame is a Tensor; "),
         ([[[0, 0, 0]]], "the frame is a list; "),
-        (np.zeros((8, 8, 3)), r"is of float64, from 0 to 0; .*\(255 \* frame\)\.round\(\) with astype\('uint8'\)"),
-        (np.full((8, 8, 3), 300, np.int64), "is of int64, from 300 to 300; .* scaling it to 0 to 255"),
-        (np.full((8, 8, 3), np.nan, np.float32), "is of float32, from nan to nan; "),
-        (np.zeros((8, 8, 3), bool), "is of bool, from 0 to 0; "),
-        (np.zeros((8, 8), np.uint8), "repeat a grey one three times"),
-        (np.zeros((8, 8, 1), np.uint8), "repeat a grey one three times"),
-        (np.zeros((8, 8, 4), np.uint8), r"leave out alpha by frame\[\.\.\., :3\]"),
+        (
+            np.zeros((8, 8, 3)),
+            r"type float64 and values from 0 to 0; .*\(255 \* frame\)\.round\(\) with astype\('uint8'\)",
+        ),
+        (np.full((8, 8, 3), 300, np.int64), "type int64 and values from 300 to 300; .* scaling it to 0 to 255"),
+        (np.full((8, 8, 3), np.nan, np.float32), "type float32 and values from nan to nan; "),
+        (np.zeros((8, 8, 3), bool), "type bool and values from 0 to 0; "),
+        (np.zeros((8, 8), np.uint8), "repeat the grey channel three times"),
+        (np.zeros((8, 8, 1), np.uint8), "repeat the grey channel three times"),
+        (np.zeros((8, 8, 4), np.uint8), r"remove alpha with frame\[\.\.\., :3\]"),
         (np.zeros((3, 8, 8), np.uint8), r"has the shape \(3, 8, 8\); .* move the channels to the end"),
-        (np.zeros((2, 8, 8, 3), np.uint8), "give the frames of a batch one by one"),
+        (np.zeros((2, 8, 8, 3), np.uint8), "pass the frames one by one"),
         (np.zeros((0, 8, 3), np.uint8), r"has the shape \(0, 8, 3\)"),
         (np.zeros(3, np.uint8), r"has the shape \(3,\)"),
     ],
@@ -114,7 +117,7 @@ def test_a_model_of_clips_remembers_in_a_video_and_not_between_single_frames(tmp
 def test_what_is_no_frame_is_refused_in_one_sentence_with_the_remedy(model, given, sentence):
     with pytest.raises(InferenceError, match=sentence) as refusal:
         model.segment(given)
-    assert "uint8, RGB, of the shape (H, W, 3)" in str(refusal.value) and "\n" not in str(refusal.value)
+    assert "uint8, RGB, with shape (H, W, 3)" in str(refusal.value) and "\n" not in str(refusal.value)
     check_frame(frame())
 
 
@@ -128,7 +131,7 @@ def test_a_frame_that_is_a_view_is_taken_and_not_changed(model):
 
 def test_models_of_other_tasks_and_precisions_are_refused(tmp_path):
     depth = Trained(nn.Conv2d(3, 1, 1), make_task("depth"), (32, 64))
-    with pytest.raises(InferenceError, match="has learnt depth, and not segmentation"):
+    with pytest.raises(InferenceError, match="was trained for depth, not for segmentation"):
         Model(depth)
     with pytest.raises(InferenceError, match="precision is 'half'"):
         Model(Trained(Colours(), SEGMENTATION, (32, 64)), precision="half")
@@ -140,5 +143,5 @@ def test_models_of_other_tasks_and_precisions_are_refused(tmp_path):
 
 @pytest.mark.slow
 def test_a_model_that_follows_boxes_is_refused():
-    with pytest.raises(InferenceError, match="follows boxes of a first frame; use `surgfl segment --box`"):
+    with pytest.raises(InferenceError, match="needs boxes in the first frame; use `surgfl segment --box`"):
         surgfl.load(bundle="surgfed")

@@ -105,11 +105,11 @@ def test_what_remembers_frames_or_has_an_accelerator_is_pytorchs(installed):
     installed("openvino", "onnxruntime", "onnxscript")
     clips = Streaming(PvtFpnClips(), 1)
     assert run_by("auto", clips) == (clips, "torch")
-    with pytest.raises(InferenceError, match="openvino runs one frame at a time, and PvtFpnClips remembers"):
+    with pytest.raises(InferenceError, match="openvino runs single frames, but PvtFpnClips needs a memory"):
         run_by("openvino", clips)
     meta = torch.device("meta")
     assert run_by("auto", where=meta)[1] == "torch"
-    with pytest.raises(InferenceError, match="onnx runs on the processor, and there is meta; take torch, or auto"):
+    with pytest.raises(InferenceError, match="onnx runs on the CPU, but the device is meta; use torch or auto"):
         run_by("onnx", where=meta)
 
 
@@ -120,11 +120,11 @@ def test_a_network_that_openvino_cannot_convert_is_pytorchs_by_auto_and_refused_
     installed("openvino")
     monkeypatch.setattr(backends, "_openvino", refuse)
     assert run_by("auto")[1] == "torch"
-    assert "OpenVINO cannot run Tiny (no such operation); PyTorch does" in caplog.text
-    with pytest.raises(InferenceError, match=r"openvino cannot run Tiny \(no such operation\); take torch"):
+    assert "OpenVINO cannot run Tiny (no such operation); PyTorch is used instead" in caplog.text
+    with pytest.raises(InferenceError, match=r"openvino cannot run Tiny \(no such operation\); use torch"):
         run_by("openvino")
 
 
 def test_onnx_runtime_computes_in_float32_alone():
-    with pytest.raises(InferenceError, match="computes in float32, and precision is bf16; take openvino or torch"):
+    with pytest.raises(InferenceError, match="computes in float32, but precision is bf16; use openvino or torch"):
         run_by("onnx", precision="bf16")

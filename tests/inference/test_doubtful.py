@@ -56,22 +56,22 @@ def looked_at(columns, *, rate=None, model=None):
 
 
 def test_a_stretch_has_the_times_and_frames_of_the_doubtful_looks():
-    (stretch,) = looked_at([0, 0, 0, 16, 8, 24, 0, 0, 0, 0], rate=Fraction(1)).found()
+    (stretch,) = looked_at([0, 0, 0, 16, 8, 24, 0, 0, 0, 0], rate=Fraction(1)).intervals()
     assert (stretch.first, stretch.last, stretch.frames) == ("frame_000003", "frame_000005", 3)
     assert (stretch.begin, stretch.end) == (3, 6) and stretch.largest == pytest.approx(100 * 24 / 64)
     (line,) = warnings([stretch])
-    assert "(0:03 to 0:06, frame_000003 to frame_000005)" in line and "up to 38 % of the picture" in line
+    assert "(0:03 to 0:06, frame_000003 to frame_000005)" in line and "up to 38 % of the pixels" in line
 
 
 def test_stretches_of_a_folder_without_times_have_frames_alone():
-    found = looked_at([16, 16, 0, 0, 16, 16, 16]).found()
+    found = looked_at([16, 16, 0, 0, 16, 16, 16]).intervals()
     assert [(one.first[-1], one.last[-1], one.begin) for one in found] == [("0", "1", None), ("4", "6", None)]
     assert [line.count(":") for line in warnings(found)] == [1, 1]
 
 
 def test_one_look_is_no_stretch_among_many_but_one_image_may_be_in_doubt():
-    assert looked_at([0, 0, 16, 0, 0]).found() == []
-    assert FEW == 4 and len(looked_at([16]).found()) == len(looked_at([0, 0, 16]).found()) == 1
+    assert looked_at([0, 0, 16, 0, 0]).intervals() == []
+    assert FEW == 4 and len(looked_at([16]).intervals()) == len(looked_at([0, 0, 16]).intervals()) == 1
 
 
 def test_a_mask_that_is_mirrored_with_its_frame_is_not_in_doubt():
@@ -80,28 +80,28 @@ def test_a_mask_that_is_mirrored_with_its_frame_is_not_in_doubt():
             return torch.cat([0.5 - image[:, :1], image[:, :1] - 0.5, image[:, :1] - 9, image[:, :1] - 9], 1)
 
     model = Trained(Everywhere().eval(), SEGMENTATION, SIZE)
-    assert looked_at([16] * 6, model=model).found() == []
+    assert looked_at([16] * 6, model=model).intervals() == []
     changed = int(LIMIT * 64)  # columns, just not too many
-    assert looked_at([changed] * 6).found() == [] and len(looked_at([changed + 1] * 6).found()) == 1
+    assert looked_at([changed] * 6).intervals() == [] and len(looked_at([changed + 1] * 6).intervals()) == 1
 
 
 def test_a_video_is_looked_at_once_a_second():
     model, calls = Trained(Sided().eval(), SEGMENTATION, SIZE), []
     model.network.register_forward_hook(lambda *_: calls.append(1))
-    assert looked_at([16] * 75, rate=Fraction(25), model=model).found()[0].end == 3 and len(calls) == 3
+    assert looked_at([16] * 75, rate=Fraction(25), model=model).intervals()[0].end == 3 and len(calls) == 3
 
 
 @pytest.mark.parametrize(
     "task", [make_task("depth"), make_task("segmentation", {"frames": 4, "interval": 0.2}, classes=PARTS)]
 )
 def test_other_models_are_not_looked_at(task):
-    assert looked_at([16] * 6, model=Trained(Sided().eval(), task, SIZE)).found() == []
+    assert looked_at([16] * 6, model=Trained(Sided().eval(), task, SIZE)).intervals() == []
 
 
 def test_many_stretches_are_counted_and_the_first_ones_named():
-    found = looked_at([16, 16, 0] * 8).found()
+    found = looked_at([16, 16, 0] * 8).intervals()
     lines = list(warnings(found))
-    assert len(found) == 8 and len(lines) == 6 and lines[-1].startswith("More stretches with masks in doubt: 3")
+    assert len(found) == 8 and len(lines) == 6 and lines[-1].startswith("Further intervals with doubtful masks: 3")
 
 
 def test_the_command_names_the_stretches_in_its_output_the_record_and_the_table(model, tmp_path, monkeypatch, capsys):
@@ -111,7 +111,7 @@ def test_the_command_names_the_stretches_in_its_output_the_record_and_the_table(
         write_image(tmp_path / f"frames/f_{number}.png")
     assert main(["segment", "frames", "--model", str(model()), "--threads", "1"]) == 0
     out, folder = capsys.readouterr().out, tmp_path / "frames-segmented"
-    assert "\nMasks in doubt (f_0 to f_4): mirrored frames have others" in out
+    assert "\nDoubtful masks (f_0 to f_4): mirrored frames differ" in out
     (stretch,) = json.loads((folder / "prediction.json").read_text())["doubtful"]
     assert (stretch["first_frame"], stretch["last_frame"]) == ("f_0", "f_4")
     with (folder / "intervals.csv").open(newline="") as file:
@@ -126,7 +126,7 @@ def segmented(frames):
     watch, model = DoubtWatch(trained, trained.size, Fraction(1)), surgfl.load()
     for number, image in enumerate(frames):
         watch.add(Shot(str(number + 1), image, seconds=Fraction(number)), model.segment(image).mask)
-    return watch.found()
+    return watch.intervals()
 
 
 def test_a_rendered_operation_is_not_in_doubt():

@@ -127,7 +127,7 @@ def test_two_programs_with_one_new_folder_do_not_undo_each_other(tmp_path):
     first = make(tmp_path, "a.csv")
     first.part = first.part.rename(tmp_path / f".surgfl-{os.getppid()}")  # another process
     make(tmp_path, "a.csv").appear({})
-    with pytest.raises(InferenceError, match=r"a\.csv has come meanwhile, of another program"):
+    with pytest.raises(InferenceError, match=r"a\.csv was created by another program meanwhile"):
         first.appear({})
     first.abandon()
     assert files_in(tmp_path) == ["a.csv", "prediction.json"]
@@ -147,7 +147,7 @@ def test_what_is_not_of_an_earlier_result_is_never_replaced(tmp_path, names):
     (tmp_path / ".hidden").write_text("")
     ResultFolder(tmp_path).refuse_foreign(names)
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InferenceError, match=r"holds 'notes\.txt', which is not of an earlier result; give another"):
+    with pytest.raises(InferenceError, match=r"contains 'notes\.txt', which is not part of an earlier result; give "):
         ResultFolder(tmp_path).refuse_foreign(names)
 
 
@@ -159,7 +159,7 @@ def test_beside_what_is_not_replaced_results_may_lie(tmp_path):
 @pytest.mark.parametrize("text", ["", "[]", '{"files": "masks"}', '{"files": ["../masks"]}', '{"files": [3]}'])
 def test_a_record_that_is_not_ours_is_refused(tmp_path, text):
     (tmp_path / "prediction.json").write_text(text)
-    with pytest.raises(InferenceError, match=r"prediction\.json is not of a result of ours"):
+    with pytest.raises(InferenceError, match=r"prediction\.json is not the record of a prediction"):
         ResultFolder(tmp_path)
 
 
@@ -167,6 +167,6 @@ def test_a_result_of_another_input_is_not_replaced(tmp_path):
     make(tmp_path / "out", "masks/1.png").appear({"input": "a.mp4"})
     again = ResultFolder(tmp_path / "out")
     again.refuse_another(input="a.mp4")
-    with pytest.raises(InferenceError, match=r"holds the result of input a\.mp4, and not of b\.mp4; give another"):
+    with pytest.raises(InferenceError, match=r"contains the result of input a\.mp4, not of b\.mp4; give another"):
         again.refuse_another(input="b.mp4")
     ResultFolder(tmp_path / "new").refuse_another(input="b.mp4")

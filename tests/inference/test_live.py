@@ -62,14 +62,14 @@ def _soon(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("how", "sentence"), [("ends", "broke off after "), ("stalls", "gave nothing for 1.5 s, after ")]
+    ("how", "sentence"), [("ends", "broke off after "), ("stalls", "sent no data for 1.5 s, after ")]
 )
 def test_what_came_of_a_stream_that_breaks_off_is_complete(served, model, tmp_path, caplog, how, sentence):
     url = f"{served.replace('://', '://ann:secret@')}/{how}/or-3?token=secret"
     assert main(["segment", url, "--model", str(model()), "--out", "seen", "--masks", "none"]) == 1
     (said,) = [line for line in caplog.messages if sentence in line]
     assert said.startswith(f"{served}/{how}/or-3 {sentence}")
-    assert said.endswith("; check its address, and that a player shows it from this machine, and begin again")
+    assert said.endswith("; check its address, and that a player shows it from this machine, and start again")
     record = json.loads((tmp_path / "seen" / "prediction.json").read_text())
     found = look_at(tmp_path / "seen" / "overlay.mp4")
     assert record["complete"] and record["broke_off"] == said and "secret" not in str(record) + caplog.text
@@ -149,7 +149,7 @@ def test_rtsp_asks_for_frames_by_tcp():
     [
         ("http://user:word@127.0.0.1:1/x", r"http://127.0.0.1:1/x cannot be opened \(Connection refused\); check its "),
         ("udp://127.0.0.1:9", r"udp://127.0.0.1:9 cannot be opened \(no answer for 1.5 s\)"),
-        ("file:///etc/hosts", "file:///etc/hosts is no stream that is read here; give one of http, "),
+        ("file:///etc/hosts", "file:///etc/hosts: unknown protocol; use one of http,  "),
         ("http://[::1/x", "has no valid host"),
         ("99", "camera 99 cannot be opened .*; check that it is connected"),
     ],

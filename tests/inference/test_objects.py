@@ -99,7 +99,7 @@ def test_a_mask_of_the_first_frame_becomes_the_boxes_around_its_ids(tmp_path):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (None, "the model follows objects from the video's first frame on, and none is named; give a box for each"),
+        (None, "the model tracks objects from the video's first frame, but no object is given; give a box for each"),
         ("shaft", "box 'shaft' cannot be read; give left,top,width,height in pixels of the frame, such as 10,20"),
         ("=1,2,3,4", "box '=1,2,3,4' cannot be read"),
         ("1,2,3", "box '1,2,3' cannot be read"),
@@ -107,12 +107,12 @@ def test_a_mask_of_the_first_frame_becomes_the_boxes_around_its_ids(tmp_path):
         (7, "box '7' cannot be read"),
         ("shaft=5,5,0,10", "box 'shaft=5,5,0,10' is empty, 0 wide and 10 high"),
         ("shaft=5,5,10,-1", "box 'shaft=5,5,10,-1' is empty"),
-        ("150,0,51,10", "box '150,0,51,10' reaches out of the first frame, which is 200 wide and 100 high"),
-        ("-1,0,51,10", "box '-1,0,51,10' reaches out of the first frame"),
-        ("needle=1,2,3,4", "box 'needle' is of no class that the model has learnt, which are shaft, wrist, clasper;"),
-        ("background=1,2,3,4", "box 'background' is of no class that the model has learnt"),
-        ("shaft=1,2,3,4; 5,6,7,8", "box '5,6,7,8' names no class, and others do; name one in all boxes, or in none"),
-        ([f"{n},0,1,1" for n in range(128)] * 2, "there are 256 boxes, and a mask has 255 ids; give fewer"),
+        ("150,0,51,10", "box '150,0,51,10' exceeds the first frame, which is 200 wide and 100 high"),
+        ("-1,0,51,10", "box '-1,0,51,10' exceeds the first frame"),
+        ("needle=1,2,3,4", "box 'needle' is not a class of the model; use one of shaft, wrist, clasper"),
+        ("background=1,2,3,4", "box 'background' is not a class of the model"),
+        ("shaft=1,2,3,4; 5,6,7,8", "box '5,6,7,8' has no class, but other boxes have; name a class in all boxes"),
+        ([f"{n},0,1,1" for n in range(128)] * 2, "256 boxes are given, but a mask has 255 ids; give fewer"),
     ],
 )
 def test_boxes_that_cannot_be_are_refused(given, sentence):
@@ -125,9 +125,9 @@ def test_boxes_that_cannot_be_are_refused(given, sentence):
     ("shape", "value", "sentence"),
     [
         (None, 0, r"mask.png cannot be used \(file is missing\); name the file of a mask"),
-        ((100, 100), 1, r"mask.png is 100 wide and 100 high, and the first frame 200 and 100; give a mask of that"),
-        ((100, 200), 4, r"mask.png has id 4, and the model's are 0 background, 1 shaft, 2 wrist, 3 clasper; give"),
-        ((100, 200), 0, r"mask.png shows no object; give one with some of the ids 0 background"),
+        ((100, 100), 1, r"mask.png is 100x100, but the first frame is 200x100; give a mask of the first"),
+        ((100, 200), 4, r"mask.png has id 4, but the model's ids are 0 background, 1 shaft, 2 wrist, 3 clasper; use"),
+        ((100, 200), 0, r"mask.png contains no object; give a mask with some of the ids 0 background"),
         ((100, 200, 3), (1, 2, 3), r"mask.png cannot be used \(is a colour image, not a mask of ids\); export one"),
     ],
 )
@@ -136,14 +136,14 @@ def test_a_mask_that_cannot_be_is_refused(tmp_path, shape, value, sentence):
         cv2.imwrite(str(tmp_path / "mask.png"), np.full(shape, value, np.uint8))
     with pytest.raises(InferenceError, match=sentence):
         objects(mask=tmp_path / "mask.png")
-    with pytest.raises(InferenceError, match="there are boxes and a first mask; give one of the two"):
+    with pytest.raises(InferenceError, match="both boxes and a first mask are given; give only one"):
         objects("1,2,3,4", tmp_path / "mask.png")
 
 
 @pytest.mark.parametrize(
     ("of_stream", "sentence"),
     [
-        ({"sequences": 3}, "boxes are of one video's first frame, and frames has 3 folders of images; name one of"),
+        ({"sequences": 3}, "boxes belong to one video's first frame, but frames has 3 folders of images; give one of"),
         ({"height": 64, "width": 96}, "the size is 64x96, and Filled takes squares of multiples of 32; 96x96|64x64"),
         ({"height": 70, "width": 70}, "the size is 70x70, and Filled takes squares of multiples of 32; 64x64 would"),
     ],
@@ -159,7 +159,7 @@ def test_a_model_that_takes_no_boxes_gets_none():
         objects("1,2,3,4", network=Bright())
     depth = make_task("depth")
     assert objects(task=depth) is None
-    with pytest.raises(InferenceError, match=r"takes no boxes, since Filled predicts depth of the whole frame; leave"):
+    with pytest.raises(InferenceError, match=r"takes no boxes, since Filled predicts depth of the whole frame; remove"):
         objects("1,2,3,4", task=depth)
 
 
@@ -170,7 +170,7 @@ def test_objects_of_one_class_are_one_and_a_class_without_a_box_is_empty():
     assert outputs.shape == (1, 4, 64, 64) and (outputs[:, 2] < -10).all()
     assert (mask[:32, :32] == 3).sum() == 16 * 32  # the shaft's box is the surer one where both are
     assert (mask[:, :16] == 1).all() and (mask[:32, 48:] == 3).all() and (mask[32:, 16:] == 0).all()
-    assert list(missed(network)) == ["no box in the first frame, and predicted empty: wrist"]
+    assert list(missed(network)) == ["classes without a box, whose masks are empty: wrist"]
     assert not list(missed(Filled()))
 
 
@@ -180,7 +180,7 @@ def test_a_box_in_which_nothing_is_found_is_said():
     for _ in range(2):
         network(torch.zeros(1, 3, 64, 64))
     assert list(missed(network)) == [
-        "box shaft=0,0,0.5,0.5: nothing was found of it in the first frame, and it is predicted empty there"
+        "box shaft=0,0,0.5,0.5: no object was found in the first frame, so its mask is empty there"
     ]
     network.forget()
     assert network(torch.zeros(1, 3, 64, 64))[0, 2].max() == 4
@@ -255,7 +255,7 @@ def test_surgfl_segment_writes_what_the_network_predicts_of_the_clip_with_these_
         assert (mask == cv2.resize(ids, (96, 48), interpolation=cv2.INTER_NEAREST_EXACT)).mean() > 0.999
     record = json.loads((out / "prediction.json").read_text())
     assert record["boxes"] == ["clasper=48,0,48,24", "shaft=0,12,30,36"] and record["frames"] == 5
-    assert "\nno box in the first frame, and predicted empty: wrist\n" in capsys.readouterr().out
+    assert "\nclasses without a box, whose masks are empty: wrist\n" in capsys.readouterr().out
 
 
 def test_objects_without_a_class_have_rows_and_labels_of_their_own(surgery, segments, tmp_path):
@@ -269,8 +269,8 @@ def test_objects_without_a_class_have_rows_and_labels_of_their_own(surgery, segm
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "the model follows objects from the video's first frame on, and none is named; give a box for each"),
-        (["--box", "-5,0,9,9"], "box '-5,0,9,9' reaches out of the first frame, which is 96 wide and 48 high; give "),
+        ([], "the model tracks objects from the video's first frame, but no object is given; give a box for each"),
+        (["--box", "-5,0,9,9"], "box '-5,0,9,9' exceeds the first frame, which is 96 wide and 48 high; give "),
         (["--box", "0,0,9,9", "--size", "64x96"], "the size is 64x96, and Sam2Clips takes squares of multiples of 32"),
     ],
 )

@@ -217,10 +217,10 @@ def test_the_stride_is_the_nearest_number_of_frames(rate, every, stride):
 @pytest.mark.parametrize(
     ("rate", "every", "sentence"),
     [
-        (1, 1, r"looks at 4 frames 0.2 s apart, and surgery.mp4 is read at 1 frames a second, the nearest 1 s apart; "
-               "give a video of a higher rate, or another model"),
-        (25, 3, r"read at 8.33333 frames a second, the nearest 0.24 s apart; .* or a lower --every"),
-        (None, 1, "the images of surgery.mp4 have no rate; give it with --video-rate"),
+        (1, 1, r"needs 4 frames 0.2 s apart, but .* at 1 frames per second, so the nearest interval is 1 s; "
+               "give a video with a higher frame rate, or another model"),
+        (25, 3, r"read at 8.33333 frames per second, so the nearest interval is 0.24 s; .* or a lower --every"),
+        (None, 1, "the images of surgery.mp4 have no frame rate; set --video-rate"),
     ],
 )  # fmt: skip
 def test_a_stream_without_such_frames_is_refused(rate, every, sentence):
@@ -235,7 +235,7 @@ def test_one_image_is_its_own_past_and_single_frames_need_no_memory():
 
 
 def test_a_network_that_remembers_nothing_is_refused():
-    with pytest.raises(InferenceError, match="Identity takes clips and remembers no frames"):
+    with pytest.raises(InferenceError, match="Identity takes clips but has no memory for streams"):
         shown_frames(torch.nn.Identity(), CLIPS, stream(25))
 
 

@@ -78,7 +78,7 @@ def test_sub_folders_have_overlay_videos_of_their_own_where_there_is_a_rate(tree
 
 def test_images_of_several_sizes_are_no_video(tree, tmp_path):
     write_image(tree / "b.png", 90, (44, 50))
-    with pytest.raises(InferenceError, match=r"overlay\.mp4: a picture is 50x122 and those before are 50x118"):
+    with pytest.raises(InferenceError, match=r"overlay\.mp4: the picture size changes from 50x118 to 50x122"):
         written(tree, tmp_path / "out", stream={"video_rate": 10})
     assert not (tmp_path / "out").exists()
 
@@ -147,7 +147,7 @@ def test_a_spreadsheet_finds_no_formula_in_a_table(tmp_path):
 
 
 def test_an_input_of_billions_of_pixels_is_refused_before_a_frame_is_read(tree):
-    with pytest.raises(InferenceError, match=r"to be 64000x64000; give a size of at most 16,777,216 pixels"):
+    with pytest.raises(InferenceError, match=r"size is 64000x64000; give a size of at most 16,777,216 pixels"):
         FrameStream(tree, height=64000, width=64000)
 
 
@@ -164,9 +164,9 @@ def test_an_error_at_the_end_leaves_the_earlier_result(video, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("name", "options", "sentence"),
     [
-        ("notes.txt", {"alone": True}, "holds 'notes.txt'"),
-        ("nifti", {"volumes": True}, "holds 'nifti', which is not of an earlier result"),
-        ("masks", {}, "holds 'masks', which is not of an earlier result; give another folder, or move it away"),
+        ("notes.txt", {"alone": True}, "contains 'notes.txt'"),
+        ("nifti", {"volumes": True}, "contains 'nifti', which is not part of an earlier result"),
+        ("masks", {}, "contains 'masks', which is not part of an earlier result; give another folder, or move it away"),
     ],
 )
 def test_what_somebody_else_wrote_is_not_replaced(video, tmp_path, name, options, sentence):
@@ -178,7 +178,7 @@ def test_what_somebody_else_wrote_is_not_replaced(video, tmp_path, name, options
 
 
 def test_results_do_not_lie_among_what_they_are_of(tree):
-    with pytest.raises(InferenceError, match="lies in the input"):
+    with pytest.raises(InferenceError, match="lies in the input folder"):
         written(tree, tree / "day-1" / "results")
 
 
@@ -273,7 +273,7 @@ def test_what_is_of_unknown_length_and_fits_in_no_volume_goes_on_in_another(tmp_
 def test_two_sequences_of_one_name_are_refused(tmp_path):
     for name in ("frames/a.png", "frames/frames/b.png"):
         write_image(tmp_path / name, 90, (40, 50))
-    with pytest.raises(InferenceError, match="two volumes would be called 'frames'"):
+    with pytest.raises(InferenceError, match="two volumes would have the name 'frames'"):
         segment(tmp_path / "frames", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -281,7 +281,7 @@ def test_two_sequences_of_one_name_are_refused(tmp_path):
 def test_a_model_of_depth_has_no_labels_to_correct(tmp_path):
     write_image(tmp_path / "frames" / "a.png")
     stream = FrameStream(tmp_path / "frames", height=32, width=64)
-    with pytest.raises(InferenceError, match=r"a model of depth gives no labels .* leave --nifti out"):
+    with pytest.raises(InferenceError, match=r"a depth model predicts no labels .* remove --nifti"):
         PredictionFolder(tmp_path / "out", stream, make_task("depth"), volumes=True)
 
 
@@ -294,7 +294,7 @@ def test_labels_that_were_corrected_are_never_replaced(tmp_path):
     sitk.WriteImage(corrected, str(path))
     stream = FrameStream(tmp_path / "frames", height=32, width=64)
     for again in (True, False):
-        with pytest.raises(InferenceError, match=r"frames\.nii\.gz was changed after a model wrote it"):
+        with pytest.raises(InferenceError, match=r"frames\.nii\.gz was changed after the prediction"):
             PredictionFolder(tmp_path / "out", stream, SEGMENTATION, volumes=again)
     assert (array(path) == 2).all()
 
@@ -306,7 +306,7 @@ def test_what_a_person_has_added_to_the_volumes_is_not_lost(name, tmp_path):
     (folder / "labels" / ".DS_Store").touch()
     segment(tmp_path / "frames", tmp_path / "out")
     (folder / name).write_text("mine")
-    with pytest.raises(InferenceError, match=f"{name} was added to what a model wrote, and would be lost"):
+    with pytest.raises(InferenceError, match=f"{name} was added after the prediction and would be lost"):
         segment(tmp_path / "frames", tmp_path / "out")
     assert (folder / name).read_text() == "mine"
 
@@ -316,7 +316,7 @@ def test_labels_that_were_corrected_while_a_run_worked_are_not_replaced(tmp_path
     path = segment(tmp_path / "frames", tmp_path / "out") / "labels" / "frames.nii.gz"
     frames = FrameStream(tmp_path / "frames", height=32, width=64)
     with (
-        pytest.raises(InferenceError, match="was changed after a model wrote it"),
+        pytest.raises(InferenceError, match="was changed after the prediction"),
         PredictionFolder(tmp_path / "out", frames, SEGMENTATION, volumes=True) as folder,
     ):
         for item in frames:
@@ -333,5 +333,5 @@ def test_a_video_of_the_same_name_in_another_folder_is_another(tmp_path, monkeyp
     written(Path("left.mp4"), tmp_path / "out")
     written(tmp_path / "A" / "left.mp4", tmp_path / "out")
     monkeypatch.chdir(tmp_path / "B")
-    with pytest.raises(InferenceError, match=r"holds the result of input .*A/left\.mp4, and not of .*B/left\.mp4"):
+    with pytest.raises(InferenceError, match=r"contains the result of input .*A/left\.mp4, not of .*B/left\.mp4"):
         written(Path("left.mp4"), tmp_path / "out")

@@ -93,9 +93,12 @@ def test_a_folder_with_sub_folders_is_mirrored_and_size_and_steps_are_options(mo
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["nowhere.mp4"], "input nowhere.mp4 does not exist; name a folder of frames or a video file"),
+        (["nowhere.mp4"], "input nowhere.mp4 does not exist; give a folder of frames or a video file"),
         (["surgery.mp4", "--model", "nowhere.pt"], "checkpoint nowhere.pt does not exist"),
-        (["surgery.mp4", "--model", "surgery.mp4"], "checkpoint surgery.mp4 is damaged or holds more than tensors"),
+        (
+            ["surgery.mp4", "--model", "surgery.mp4"],
+            "checkpoint surgery.mp4 is damaged or contains other data than tensors",
+        ),
         (["surgery.mp4", "--bundle", "pvt"], "bundle 'pvt' does not exist; there are fedst, fl_endovit, "),
         (["surgery.mp4", "--size", "large"], "--size is 'large'; give height and width such as 512x640"),
         (["surgery.mp4", "--size", "33x64"], "PvtFpn takes images of 3 channels, height and width multiples of 32"),
@@ -103,8 +106,8 @@ def test_a_folder_with_sub_folders_is_mirrored_and_size_and_steps_are_options(mo
         (["surgery.mp4", "--device", "cuda:99"], "device 'cuda:99' is not available on this machine; use one of auto"),
         (["surgery.mp4", "--device", "gpu"], "device 'gpu' is not available on this machine; use one of auto, cpu"),
         (["surgery.mp4", "--every", "0"], "input: every is 0; it is a whole number, at least 1"),
-        (["surgery.mp4", "--video-rate", "5"], "a video rate was given, and surgery.mp4 is a video"),
-        (["surgery.mp4", "--out", "."], "folder . holds 'model.safetensors', which is not of an earlier result"),
+        (["surgery.mp4", "--video-rate", "5"], "surgery.mp4 is a video and has its own frame rate"),
+        (["surgery.mp4", "--out", "."], "folder . contains 'model.safetensors', which is not part of"),
         (["surgery.mp4", "--out", "surgery.mp4"], "surgery.mp4 is a file; give a folder for the results"),
     ],
 )
@@ -141,7 +144,7 @@ def test_depth_is_a_video_and_files_of_16_bits(surgery, model, tmp_path, capsys)
         stored = cv2.imread(str(out / "depth" / f"{item['shot'].name}.png"), cv2.IMREAD_UNCHANGED)
         assert stored.dtype == "uint16" and abs(stored / 256 - depth).max() <= 1 / 512 + 1e-4  # mm; decoders are fused
     for more, sentence in (
-        (["--nifti"], "gives no labels for a NIfTI volume"),
+        (["--nifti"], "predicts no labels for a NIfTI volume"),
         (["--box", "0,0,9,9"], "takes no boxes"),
     ):
         assert main(["segment", str(surgery), "--model", checkpoint, "--out", "other", *more]) == 2
@@ -170,7 +173,7 @@ def test_a_folder_of_videos_is_done_but_for_those_that_fail(surgery, model, tmp_
     assert main(["segment", "films", *words, "--box", "1,1,9,9"]) == 2
     assert "are of one video, and films has 3; name one" in capsys.readouterr().err
     assert main(["segment", "films", *words, "--out", "films/results"]) == 2
-    assert "lies in the input films, among whose files they would be" in capsys.readouterr().err
+    assert "lies in the input folder films; give" in capsys.readouterr().err
     shutil.copy(surgery, tmp_path / "films" / "b.mov")
     assert main(["segment", "films", *words]) == 2
-    assert "differ in their ending alone" in capsys.readouterr().err
+    assert "differ only in their extension" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from shared_components.inference.unlike import MOST, Watch
 from shared_components.scenes.scene import render_video
 from tests.inference.conftest import PARTS, SEGMENTATION, noise, write_video
 
-WARNING = "Unlike what this model has learnt (score {}, limit {}): the masks may be wrong."
+WARNING = "Input unlike the training data (score {}, limit {}): the masks may be wrong."
 
 
 class Colours(nn.Module):
@@ -52,37 +52,37 @@ def test_a_video_is_looked_at_once_a_second_and_less_often_once_many_frames_are_
     model = calibrated()
     model.network.encoder.register_forward_hook(lambda *_: calls.append(1))
     watch = Watch(model, Fraction(30000, 1001))
-    assert watch.found() is None
+    assert watch.likeness() is None
     for number in range(30 * (MOST + 4)):
         watch.add(grey(128))
         if len(calls) > len(looked):
             looked.append(number)
     due = [30 * second for second in range(MOST)] + [30 * second for second in range(MOST, MOST + 4, 2)]
-    assert looked == due and watch.found().frames == MOST // 2 + 2
+    assert looked == due and watch.likeness().frames == MOST // 2 + 2
 
 
 def test_the_score_is_of_the_mean_frame_and_few_frames_have_a_limit_of_their_own():
     watch = Watch(calibrated())
     for count, level in enumerate((102, 204, 204, 204), start=1):  # 0.4 and 0.8
         watch.add(grey(level))
-        found = watch.found()
+        found = watch.likeness()
         assert found.score == pytest.approx(16 * abs(0.8 - 0.4 / count - 0.5), abs=1e-3)
         assert found.limit == (2.0 if count == 4 else 5.0)
     assert found.warning == WARNING.format(3.2, 2.0)
-    assert Watch(calibrated(limit=4.0)).found() is None
+    assert Watch(calibrated(limit=4.0)).likeness() is None
 
 
 def test_a_live_stream_is_warned_of_once_as_soon_as_there_are_enough_frames(caplog):
     watch = Watch(calibrated(), early=True)
     for number in range(6):
         watch.add(grey(255))
-        assert caplog.text.count("Unlike") == (number >= 3)
+        assert caplog.text.count("Input unlike") == (number >= 3)
 
 
 def test_without_a_calibration_nothing_is_looked_at():
     watch = Watch(Trained(nn.Conv2d(3, 4, 1), SEGMENTATION, (32, 64)))
     watch.add(grey(0))
-    assert watch.found() is None
+    assert watch.likeness() is None
 
 
 def test_in_python_a_frame_says_it_when_asked_and_the_temperature_changes_no_mask(tmp_path):
@@ -113,7 +113,7 @@ def test_the_command_says_it_in_the_output_the_record_and_the_table(model, tmp_p
     assert main(words) == 0
     record = json.loads((tmp_path / "a-segmented/prediction.json").read_text())["unlike"]
     assert record["frames"] == 4 and record["score"] > record["limit"] == 1e-6
-    assert f"\n{record['warning']}\n" in capsys.readouterr().out and record["warning"].startswith("Unlike what")
+    assert f"\n{record['warning']}\n" in capsys.readouterr().out and record["warning"].startswith("Input unlike")
     with (tmp_path / "a-segmented/intervals.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert rows[0] == {name: record["warning"] if name == "part" else "" for name in rows[0]}

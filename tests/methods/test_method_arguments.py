@@ -208,7 +208,7 @@ def test_parts_and_modules_have_the_roles_of_the_paper(network, method, argument
 
 
 def test_fedas_aligns_no_part_of_the_head(network):
-    with pytest.raises(ValueError, match="fedas: personal holds decoder_global, whose features are aligned"):
+    with pytest.raises(ValueError, match="fedas: personal contains decoder_global, whose features are aligned"):
         partition_network(network, load_method("fedas", personal=["decoder"]).partition)
 
 
@@ -218,7 +218,7 @@ def test_fedhca2_takes_any_encoder_and_refuses_a_module_in_both(network):
     assert all(name.startswith("encoder.block1.") for name in layers["encoder"])
     assert layers["encoder.block2.0.attn.q"] == [f"encoder.block2.0.attn.q.{n}" for n in ("weight", "bias")]
     rule = load_method("fedhca2", encoder=["encoder"], decoders=["encoder.block2"]).partition
-    with pytest.raises(ValueError, match=r"fedhca2: encoder\.block2 lies in encoder and in decoders"):
+    with pytest.raises(ValueError, match=r"fedhca2: encoder\.block2 is in 'encoder' and in 'decoders'"):
         partition_network(network, rule)
 
 
@@ -229,7 +229,7 @@ def of_norms(network, norms):
 @pytest.mark.parametrize("norms", [["batch"], ["layer", "batch"]])
 def test_fedbn_refuses_kinds_of_layers_that_the_network_has_not(network, norms):
     """A layer without anything to keep does not count."""
-    with pytest.raises(ValueError, match=r"fedbn: PvtFpn has no batch layers .* it has layer, group"):
+    with pytest.raises(ValueError, match=r"fedbn: PvtFpn has no batch layers .* are: layer, group"):
         of_norms(network, norms)
     with pytest.raises(ValueError, match="has no layer layers"):
         of_norms(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2, elementwise_affine=False)), ["layer"])
@@ -238,18 +238,18 @@ def test_fedbn_refuses_kinds_of_layers_that_the_network_has_not(network, norms):
 def test_fedbn_keeps_all_kinds_that_there_are_and_refuses_where_there_is_none(network):
     default = of_norms(network, None)
     assert of_norms(network, ["layer", "group"]) == default and default.roles == {Role.LOCAL, Role.GLOBAL}
-    with pytest.raises(ValueError, match=r"fedbn: Plain has no normalisation layers .* none of any kind"):
+    with pytest.raises(ValueError, match=r"fedbn: Plain has no normalisation layers .* are: none"):
         of_norms(Plain(), None)
 
 
 @pytest.mark.parametrize(
     "method, arguments, sentence",
     [
-        ("feddp", {}, "feddp: Plain has no queries in its encoder"),
-        ("feddp", {"fine_tune_from": 2}, "feddp: Plain has no queries in its encoder"),
-        ("pfedsis", {"ape": False, "personal": ["q"]}, "pfedsis: personal names 'q', and Plain has no"),
-        ("pfedsis", {"ape": False, "personal": ["v"]}, "pfedsis: personal names 'v', and Plain has no"),
-        ("pfedsis", {"personal": ["decoder"]}, "pfedsis: personal names 'decoder', and Plain has no"),
+        ("feddp", {}, "feddp: Plain has no query projections"),
+        ("feddp", {"fine_tune_from": 2}, "feddp: Plain has no query projections"),
+        ("pfedsis", {"ape": False, "personal": ["q"]}, "pfedsis: personal contains 'q', but Plain has no"),
+        ("pfedsis", {"ape": False, "personal": ["v"]}, "pfedsis: personal contains 'v', but Plain has no"),
+        ("pfedsis", {"personal": ["decoder"]}, "pfedsis: personal contains 'decoder', but Plain has no"),
         ("fedas", {}, "fedas names 'decoder_global', which is no part"),
         ("fedst", {}, "fedst: personal names 'queries', but Plain has no part 'queries'"),
         ("surgfed", {}, "surgfed: aggregated names '.*', which is no part and no module of Plain"),

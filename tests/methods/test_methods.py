@@ -214,5 +214,5 @@ ONE_PATH = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1))
     ],
 )
 def test_a_network_without_two_paths_is_refused_by_name(name, ask):
-    with pytest.raises(ValueError, match=f"{name} needs a network with a shared .* Sequential has none"):
+    with pytest.raises(ValueError, match=f"{name} needs a network with a shared .* Sequential does not qualify"):
         ask()

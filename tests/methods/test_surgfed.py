@@ -73,7 +73,7 @@ def test_the_video_networks_parts_have_these_roles(method, arguments, role, shar
 
 
 def test_a_network_without_a_memory_is_refused():
-    with pytest.raises(ValueError, match=r"surgfed needs a network with a memory of objects.*Linear has none"):
+    with pytest.raises(ValueError, match=r"surgfed needs a network with a memory of objects.*Linear does not qualify"):
         require(nn.Linear(1, 1), load_method("surgfed").requires.network, "surgfed")
     require(Parts(), load_method("surgfed").requires.network, "surgfed")
 

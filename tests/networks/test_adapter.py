@@ -19,7 +19,7 @@ from tests.networks import own
 
 NAMES = [name for name, found in vars(own).items() if isinstance(found, type)]
 SECOND_PATH = {"fedas", "fedseg", "pfedsis"}
-OTHERS = {"feddp": "queries", "fedhca2": "'decoder'", "fedst": "one encoder's maps", "surgfed": "memory"}
+OTHERS = {"feddp": "query", "fedhca2": "'decoder'", "fedst": "one encoder's maps", "surgfed": "memory"}
 
 
 def definition(name="Small", **arguments):
@@ -59,7 +59,7 @@ def test_what_a_class_declares_counts():
     }  # fmt: skip
     local = partition_network(network, load_method("fedper").partition).with_roles(Role.LOCAL)
     assert {name.rpartition(".")[0] for name in local} == {"body.1", "last"}
-    with pytest.raises(ValueError, match=r"declares part 'top' as .*'neck'.*, where it holds no weights"):
+    with pytest.raises(ValueError, match=r"declares part 'top' as .*'neck'.*, which has no weights"):
         build_network(definition("WrongParts"))
 
 
@@ -71,7 +71,7 @@ def test_it_fits_all_methods_that_need_no_second_path_and_no_attention():
     assert all(word in found[name] for name, word in OTHERS.items())
     assert unfit(load_method("fedhca2", decoders=[]), network) == ""
     plain = build_network(definition("Plain"))
-    assert "Plain has no normalisation layers to keep at home" in unfit(load_method("fedbn"), plain)
+    assert "Plain has no normalisation layers to keep at the site" in unfit(load_method("fedbn"), plain)
 
 
 @pytest.mark.parametrize("norm", ["BatchNorm2d", "InstanceNorm2d", "GroupNorm", "RMSNorm"])
@@ -89,15 +89,15 @@ def test_fedbn_keeps_normalisation_of_every_kind_that_has_tensors(norm):
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("Nothing", "Nothing has no parameters, so that there is nothing to train"),
+        ("Nothing", "Nothing has no parameters to train"),
         ("Twice", "Twice has one tensor under the names last.weight and again.weight"),
-        ("Lazy", "Lazy has last.weight, whose size is not known"),
+        ("Lazy", "Lazy: the size of last.weight is unknown"),
         ("Unheard", "num_classes of Unheard does not change the size of a last layer"),
         ("Endless", "Endless takes none of out_channels, num_classes, n_classes, classes"),
-        ("Missing", "tests.networks.own.Missing cannot be imported .*install its package, or name its folder"),
-        ("Strides", r"Strides has the attribute stride of \(2, 2\); here it is a number of pixels: rename it"),
-        ("Modules", "Modules has a module or a list named parts, which means something else here; rename it"),
-        ("no_class", "tests.networks.own.no_class is no class of torch.nn.Module"),
+        ("Missing", "tests.networks.own.Missing cannot be imported .*install its package, or add its folder"),
+        ("Strides", r"Strides has the attribute stride \(2, 2\); here it is a number of pixels: rename it"),
+        ("Modules", "Modules has a module or a list named parts, a name with another meaning here; rename it"),
+        ("no_class", "tests.networks.own.no_class is not a subclass of torch.nn.Module"),
     ],
 )
 def test_a_network_that_cannot_take_part_is_refused_when_it_is_built(name, sentence, monkeypatch):
@@ -111,10 +111,10 @@ def test_a_network_that_cannot_take_part_is_refused_when_it_is_built(name, sente
     ("name", "size", "sentence"),
     [
         ("Halved", (16, 24), r"returns \[2, 3, 8, 12\] in training for frames \[2, 3, 16, 24\].* reads \[2, 3, 16, 24"),
-        ("Listed", (16, 24), "returns a list in training, and a task reads one tensor .*deep supervision"),
-        ("Eights", (20, 30), "takes no frames .*; write training.height: 16 and training.width: 32"),
-        ("Grey", (16, 24), "takes no frames .*MONAI's take them with spatial_dims: 2 and in_channels: 3"),
-        ("Soft", (16, 24), "returns probabilities in training, and a task reads logits; leave its softmax out"),
+        ("Listed", (16, 24), "returns a list in training, but a task reads one tensor .*deep supervision"),
+        ("Eights", (20, 30), "does not take frames .*; set training.height: 16 and training.width: 32"),
+        ("Grey", (16, 24), "does not take frames .*MONAI's networks with spatial_dims: 2 and in_channels: 3"),
+        ("Soft", (16, 24), "returns probabilities in training, but a task reads logits; remove its softmax"),
     ],
 )
 def test_outputs_that_a_task_could_not_use_are_refused_with_the_remedy(name, size, sentence):
@@ -151,13 +151,13 @@ def test_a_networks_description_makes_it_again():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"num_classes": 3}, "num_classes is decided by the site's task"),
+        ({"num_classes": 3}, "num_classes is set by the site's task"),
         ({"wide": 3}, "unknown argument 'wide'; did you mean 'width'"),
         ({"width": "4"}, "width is '4'; it is a whole number"),
         ({"width": ["$exit()"]}, "width is the expression"),
         ({"width": {"_target_": "os.system"}}, "width has the key '_target_', which names code"),
         ({"width": {"a": float("nan")}}, "width is .*; write a text, a finite number"),
-        ({"_target_": "os.system"}, "'_target_' is the bundle's own"),
+        ({"_target_": "os.system"}, "'_target_' is set by the bundle"),
     ],
 )
 def test_its_arguments_are_checked_as_those_of_ours(given, sentence):
@@ -166,6 +166,6 @@ def test_its_arguments_are_checked_as_those_of_ours(given, sentence):
 
 
 def test_what_the_constructor_refuses_is_one_sentence():
-    with pytest.raises(ValueError, match=r"Small cannot be made with .*'width': -4") as error:
+    with pytest.raises(ValueError, match=r"Small cannot be built with .*'width': -4") as error:
         adapted(definition(width=-4))
     assert "\n" not in str(error.value)

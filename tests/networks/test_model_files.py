@@ -209,34 +209,34 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
         print(path.name, "REFUSED", round(time.process_time() - begun, 1), text.removeprefix(f"checkpoint {path} "))
 """
 WORDS = {
-    "expanded.pt": "shape [24000000000], and only 1 numbers",
-    "expanded-old.pt": "shape [1000000, 1000000], and only 1",
-    "shared.pt": "share their numbers more than 4 times",
-    "bytearray.pt": "more than tensors ('__builtin__.bytearray')",
+    "expanded.pt": "shape [24000000000], but only 1 of its elements",
+    "expanded-old.pt": "shape [1000000, 1000000], but only 1",
+    "shared.pt": "share their data more than 4 times",
+    "bytearray.pt": "other objects than tensors ('__builtin__.bytearray')",
     "bytearray-old.pt": "bytearray",
     "opcode.pt": "damaged",
     "bytes.pt": "damaged",
     "text-old.pt": "damaged",
     "packed.pt": "damaged",
-    "resized.pt": "and only 4 numbers",
-    "long.pt": "'a' of the shape [10000000000], and has",
-    "far.pt": "and only 4 numbers",
-    "behind.pt": "and only 4 numbers",
+    "resized.pt": "but only 4 of its elements",
+    "long.pt": "'a' of shape [10000000000], but only",
+    "far.pt": "but only 4 of its elements",
+    "behind.pt": "but only 4 of its elements",
     "before.pt": "damaged",
     "backwards.pt": "damaged",
-    "hollow.pt": "'a' of the shape [1000000000000, 0], and has",
+    "hollow.pt": "'a' of shape [1000000000000, 0], but only",
     "deep.pt": "60 dimensions",
     "laughs.pt": "no state dict",
     "laughs-old.pt": "damaged",
-    "steps.pt": "more than 2000000 steps",
+    "steps.pt": "more than 2000000 opcodes",
     "machine.pt": "another byte order",
     "twice.pt": "damaged",
-    "sides.safetensors": "'a' of the shape [1000000000000, 0], and has",
+    "sides.safetensors": "'a' of shape [1000000000000, 0], but only",
     "numbers.safetensors": "damaged",
     "product.safetensors": "damaged",
     "nested.safetensors": "damaged",
-    "many.safetensors": "100001 tensors; at most",
-    "header.safetensors": "a header of 99000000 bytes; at most 10000000",
+    "many.safetensors": "100001 tensors, and the limit is",
+    "header.safetensors": "a header of 99000000 bytes, and the limit is 10000000",
 }
 
 
@@ -257,7 +257,7 @@ def test_a_function_that_a_pickle_names_is_neither_called_nor_imported(name, tmp
     module, _, function = name.rpartition(".")
     program = f"\x80\x02}}X\x01\x00\x00\x00ac{module}\n{function}\nK\x05\x85Rs.".encode("latin-1")
     zipped(tmp_path / "a.pt", program)
-    with pytest.raises(CheckpointError, match=f"holds more than tensors .'{name}'."):
+    with pytest.raises(CheckpointError, match=f"contains other objects than tensors .'{name}'."):
         load_weights(tmp_path / "a.pt")
 
 

@@ -60,19 +60,22 @@ def test_of_every_argument_the_kind_is_known(network):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ([("temporal", False)], r"network: it is \[\('temporal', False\)\]; write arguments of PvtFpnClips as 'name"),
-        ("temporal", "network: it is 'temporal'; write"),
-        ([], r"network: it is \[\]; write"),
-        (False, "network: it is False; write"),
+        (
+            [("temporal", False)],
+            r"network: the value is \[\('temporal', False\)\]; write arguments of PvtFpnClips as 'name",
+        ),
+        ("temporal", "network: the value is 'temporal'; write"),
+        ([], r"network: the value is \[\]; write"),
+        (False, "network: the value is False; write"),
         ({"temporl": False}, "unknown argument 'temporl'; did you mean 'temporal'. PvtFpnClips takes temporal, text,"),
         ({"self": 1}, "unknown argument 'self'; "),
         ({"args": [1]}, "unknown argument 'args'; "),
-        ({"_target_": "os.system"}, "'_target_' is the bundle's own and cannot be chosen; PvtFpnClips takes"),
-        ({"_args_": [1]}, "'_args_' is the bundle's own"),
-        ({"__class__": 1}, "'__class__' is the bundle's own"),
-        ({"_requires_": "$print(1)"}, "'_requires_' is the bundle's own"),
-        ({1: 2}, "1 is the bundle's own"),
-        ({"out_channels": 7}, "out_channels is decided by the site's task and its classes; leave it out"),
+        ({"_target_": "os.system"}, "'_target_' is set by the bundle and cannot be chosen; PvtFpnClips takes"),
+        ({"_args_": [1]}, "'_args_' is set by the bundle"),
+        ({"__class__": 1}, "'__class__' is set by the bundle"),
+        ({"_requires_": "$print(1)"}, "'_requires_' is set by the bundle"),
+        ({1: 2}, "1 is set by the bundle"),
+        ({"out_channels": 7}, "out_channels is set by the site's task and its classes; remove it"),
         ({"text": "$open('/etc/passwd').read()"}, "text is the expression .*; write a plain value"),
         ({"text": "@training"}, "text is the expression '@training'"),
         ({"text": "%train.yaml"}, "text is the expression"),
@@ -110,14 +113,14 @@ def test_what_cannot_be_chosen_is_refused_by_name(given, sentence):
     ("given", "sentence"),
     [
         ({"text": "clip"}, "text is 'clip'; use one of none, prompt, selection"),
-        ({"levels": []}, "name one or more of 4, 8, 16, 32"),
-        ({"indicator": -1}, "how many numbers the text's vector has"),
+        ({"levels": []}, "give one or more of 4, 8, 16, 32"),
+        ({"indicator": -1}, "give the length of the text's vector"),
         ({"window": 0}, "window is 0"),
-        ({"expansion": 0}, "expansion is 0; it is a positive whole number"),
-        ({"drop_path": 1.0}, "drop_path is 1.0; it is a probability, at least 0 and below 1"),
+        ({"expansion": 0}, "expansion is 0; give a positive whole number"),
+        ({"drop_path": 1.0}, "drop_path is 1.0; give a probability of at least 0 and below 1"),
         ({"drop_path": -0.5}, "drop_path is -"),
         ({"dropout": 5.0}, "dropout probability has to be between 0 and 1"),
-        ({"indicator": 10**30}, "PvtFpnClips cannot be made with .*'indicator': 10+"),
+        ({"indicator": 10**30}, "PvtFpnClips cannot be built with .*'indicator': 10+"),
     ],
 )
 def test_what_is_out_of_range_the_network_refuses_when_it_is_built(given, sentence):
@@ -129,7 +132,7 @@ def test_what_is_out_of_range_the_network_refuses_when_it_is_built(given, senten
 @pytest.mark.parametrize("width", [0, -4, 6])
 def test_so_does_the_network_of_a_trial(width):
     definition = {"_target_": "shared_components.networks.tiny.Tiny", "width": width}
-    with pytest.raises(ValueError, match=f"Tiny: width is {width}; it is a positive multiple of 4"):
+    with pytest.raises(ValueError, match=f"Tiny: width is {width}; give a positive multiple of 4"):
         build_network(definition)
 
 

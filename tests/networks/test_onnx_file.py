@@ -75,7 +75,10 @@ class Odd(nn.Module):
     ("function", "said"),
     [
         (lambda self, x: x * (self.weight if x.shape[3] == 288 else 1.0), "cannot be exported: at 1x3x32x320 the"),
-        (lambda self, x: x + int(x.shape[3] == 288), r"at 1x3x32x320 the file does not .* \(it differs by [0-9.]+e"),
+        (
+            lambda self, x: x + int(x.shape[3] == 288),
+            r"at 1x3x32x320 the file's output is not .* \(it differs by [0-9.]+e",
+        ),
         (lambda self, x: x[..., :144] if x.shape[3] == 288 else x, "Odd cannot be exported: at 1x3"),
         (lambda self, x: x * float("nan"), r"it differs by nan of the largest value"),
         (lambda self, x: x if float(x.sum()) > 0 else -x, "Odd cannot be exported: "),
@@ -90,7 +93,7 @@ def test_a_network_whose_file_would_be_wrong_is_refused_and_leaves_nothing(funct
 
 def test_an_existing_file_is_kept(tiny, tmp_path):
     (tmp_path / "a.onnx").write_text("mine")
-    with pytest.raises(OnnxError, match="exists already; remove it, or name another file"):
+    with pytest.raises(OnnxError, match="exists; remove it, or choose another file"):
         export_onnx(tiny, tmp_path / "a.onnx", sizes=[])
     assert (tmp_path / "a.onnx").read_text() == "mine"
 

@@ -115,9 +115,9 @@ def test_parameters_are_sorted_by_the_rate_of_their_part():
     "rates, sentence",
     [
         ({"encodr": 1.0}, r"training\.learning_rates names 'encodr'"),
-        ({"encoder": 1.0, "block1.0": 2.0}, r"block1\.0 and encoder both hold block1\.0"),
-        ({"block2.0": 1.0, "encoder": 2.0}, r"encoder and block2\.0 both hold block2\.0"),
-        ({"table": 1.0}, "table holds nothing that is trained"),
+        ({"encoder": 1.0, "block1.0": 2.0}, r"block1\.0 and encoder both contain block1\.0"),
+        ({"block2.0": 1.0, "encoder": 2.0}, r"encoder and block2\.0 both contain block2\.0"),
+        ({"table": 1.0}, "table has no trained parameters"),
     ],
 )
 def test_rates_of_unknown_overlapping_or_untrained_parts_are_refused(rates, sentence):
@@ -128,5 +128,5 @@ def test_rates_of_unknown_overlapping_or_untrained_parts_are_refused(rates, sent
 def test_a_network_of_which_nothing_trains_is_refused():
     network = Toy()
     freeze(network, ["encoder", "head"])
-    with pytest.raises(ValueError, match="nothing is left to train"):
+    with pytest.raises(ValueError, match="no parameters are left to train"):
         by_learning_rate(network, {})

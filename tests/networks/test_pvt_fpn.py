@@ -117,7 +117,7 @@ def test_global_path_does_not_depend_on_personal_weights(network):
     ("size", "would_do"), [((100, 160), "96x160"), ((64, 17), "64x32"), ((1, 1), "32x32"), ((1080, 1920), "1088x1920")]
 )
 def test_a_size_that_is_no_multiple_of_32_is_refused_with_one_that_is(network, size, would_do):
-    with pytest.raises(ValueError, match=rf"got 3 channels of {size[0]}x{size[1]}; {would_do} would do"):
+    with pytest.raises(ValueError, match=rf"got 3 channels of {size[0]}x{size[1]}; use {would_do}"):
         network(torch.rand(1, 3, *size))
 
 

@@ -142,7 +142,7 @@ def test_a_memory_keeps_no_graph_and_is_of_one_size(network):
     _, memory = network.remember(torch.rand(1, 3, 32, 64), Memory())
     assert not any(x.requires_grad for frame in memory.frames for x in frame)
     assert [tuple(x.shape) for x in memory.frames[0]] == [(1, 160, 2, 4), (1, 256, 1, 2)]
-    with pytest.raises(ValueError, match=r"changed their size before \[1, 3, 64, 64\]; begin a new stream"):
+    with pytest.raises(ValueError, match=r"size of the stream changed to \[1, 3, 64, 64\]; begin a new stream"):
         network.remember(torch.rand(1, 3, 64, 64), memory)
     with pytest.raises(ValueError, match="remembers frames"):
         network.remember(torch.rand(1, 4, 3, 32, 64), memory)
@@ -167,7 +167,7 @@ def test_what_a_network_is_told_changes_its_prediction_and_is_part_of_its_state(
 def test_an_indicator_that_does_not_fit_is_refused(network):
     with pytest.raises(ValueError, match=r"indicator of shape \[8\], and got \[7\]"):
         network.set_indicator(torch.zeros(7))
-    with pytest.raises(ValueError, match="not finite"):
+    with pytest.raises(ValueError, match="non-finite"):
         network.set_indicator(torch.full((8,), torch.nan))
     with pytest.raises(ValueError, match="made with text 'none'"):
         PvtFpnClips(**SINGLE).set_indicator(torch.zeros(384))
@@ -216,9 +216,9 @@ def test_levels_and_sizes_are_arguments():
         ((3, 64, 64), r"takes frames \(B, 3, H, W\) or clips \(B, 4, 3, H, W\), and got \[3, 64, 64\]"),
         ((1, 3, 3, 64, 64), r"and got \[1, 3, 3, 64, 64\]"),
         ((1, 4, 1, 64, 64), r"and got \[1, 4, 1, 64, 64\]"),
-        ((1, 3, 100, 160), "multiples of 32, and got 100x160; 96x160 would do"),
-        ((1, 4, 3, 64, 17), "got 64x17; 64x32 would do"),
-        ((1, 3, 0, 32), "got 0x32; 32x32 would do"),
+        ((1, 3, 100, 160), "multiples of 32, and got 100x160; use 96x160"),
+        ((1, 4, 3, 64, 17), "got 64x17; use 64x32"),
+        ((1, 3, 0, 32), "got 0x32; use 32x32"),
     ],
 )
 def test_a_wrong_size_is_refused_with_one_that_is_not(network, shape, words):
@@ -236,7 +236,7 @@ def test_a_network_of_single_frames_refuses_clips():
     [
         ({"levels": (16, 16)}, "each once"),
         ({"levels": (2,)}, r"levels are \[2\]"),
-        ({"indicator": 0}, "how many numbers the text's vector has"),
+        ({"indicator": 0}, "give the length of the text's vector"),
         ({"kernels": (2, 1)}, "one of each per frame"),
     ],
 )

@@ -23,12 +23,12 @@ def test_a_filled_box_counts_the_share_of_each_cell_that_it_covers():
 
 @pytest.mark.parametrize("box", [[5, 5, 4, 9], [40, 0, 50, 9], [-9, 0, -2, 9], [NAN, 0, 9, 9], [0, 0, float("inf"), 9]])
 def test_a_box_that_is_empty_outside_or_not_finite_is_refused_with_its_numbers(box):
-    with pytest.raises(ValueError, match="is no box in a frame of 32x32"):
+    with pytest.raises(ValueError, match="is invalid in a frame of 32x32"):
         check_boxes(torch.tensor(box, dtype=torch.float32).reshape(1, 1, 1, 4), 1, 1, 32)
 
 
 def test_boxes_of_another_shape_and_several_of_depth_are_refused():
     with pytest.raises(ValueError, match=r"boxes \(1, 2, objects, 4\) for 1 clips of 2 frames, and got \[1, 3, 1, 4\]"):
         check_boxes(whole_frame(1, 3, 1, 32), 1, 2, 32)
-    with pytest.raises(ValueError, match="depth from one box a frame, and got 2"):
+    with pytest.raises(ValueError, match="depth from one box per frame, and got 2"):
         check_boxes(whole_frame(1, 1, 2, 32), 1, 1, 32, depth=True)

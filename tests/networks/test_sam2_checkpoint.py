@@ -214,8 +214,8 @@ def test_a_tensor_that_does_not_fit_is_named_and_nothing_is_loaded(tmp_path, mod
 @pytest.mark.parametrize(
     ("channels", "blocks", "sentence"),
     [
-        (96, 16, "is of SAM2 small, and the network of toy; choose architecture: small"),
-        (144, 48, "is of SAM2 large, .*use one of cpu"),
+        (96, 16, "is SAM2 small, but the network is toy; choose architecture: small"),
+        (144, 48, "is SAM2 large, .*use one of cpu"),
     ],
 )
 def test_weights_of_another_size_are_named_by_it(tmp_path, network, channels, blocks, sentence):

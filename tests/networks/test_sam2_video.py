@@ -292,7 +292,7 @@ def test_frames_that_do_not_fit_are_refused(shape, sentence):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"size": 100}, "size is 100; it is a multiple of 32, such as 96"),
+        ({"size": 100}, "size is 100; give a multiple of 32, such as 96"),
         ({"architecture": "huge"}, "architecture 'huge' is unknown; use one of cpu, cpu_large, tiny, small"),
         ({"text": "words"}, "text 'words' is unknown"),
         ({"depth_stride": 8}, "depth_stride is 8; use 16, as released, or 4"),
@@ -310,7 +310,7 @@ def test_a_stream_refuses_boxes_of_other_objects_and_frames_of_another_side():
     _, memory = network.remember(clip(1)[:, 0], network.begin_stream(torch.tensor([FIRST])))
     with pytest.raises(ValueError, match=r"the stream takes boxes \(1, 4\), and got \[2, 4\]"):
         network.remember(clip(1)[:, 0], memory, torch.tensor([FIRST, SECOND]))
-    with pytest.raises(ValueError, match="changed their side from 64 to 96"):
+    with pytest.raises(ValueError, match="changed from 64 to 96"):
         network.remember(torch.zeros(1, 3, 96, 96), memory)
     with pytest.raises(ValueError, match="stride is 0"):
         network.begin_stream(stride=0)

@@ -189,8 +189,8 @@ def test_squares_are_cut_row_by_row_and_joined_again():
         ({"receptive_fields": (), "kernels": ()}, "one of each per frame"),
         ({"receptive_fields": (9, 0), "kernels": (3, 1)}, "give positive whole numbers"),
         ({"receptive_fields": (9, 3), "kernels": (3, 0)}, "give positive whole numbers"),
-        ({"receptive_fields": (50, 7), "kernels": (7, 1)}, "50 is no multiple of its kernel 7; 49 would do"),
-        ({"receptive_fields": (9, 4), "kernels": (3, 2)}, "field, 4, is smaller than the window, 7"),
+        ({"receptive_fields": (50, 7), "kernels": (7, 1)}, "50 is not a multiple of its kernel 7; use 49"),
+        ({"receptive_fields": (9, 4), "kernels": (3, 2)}, "field is 4, smaller than the window 7"),
         ({"window": 0}, "window is 0"),
     ],
 )

@@ -89,7 +89,7 @@ def test_positions_are_always_fixed_and_the_encoder_where_it_is_not_trained():
     ("arguments", "words"),
     [
         ({"architecture": "huge"}, "architecture 'huge' is unknown; use one of tiny, base"),
-        ({"size": 60}, "size is 60; it is a multiple of 8, such as 64"),
+        ({"size": 60}, "size is 60; give a multiple of 8, such as 64"),
         ({"drop_path": 1.0}, "drop_path is 1.0"),
         ({"trained_encoders": "no"}, "trained_encoders is 'no'; it is true or false"),
         ({"pool": "max"}, "pool 'max' is unknown; use one of token, mean"),

@@ -91,7 +91,7 @@ def test_the_normalisation_of_a_pooled_fine_tuning_is_the_norm_and_its_head_is_l
             lambda s: s.update({"cls_token": torch.ones(1, 1, 5)}),
             r"cls_token is \[1, 1, 5\] and should be \[1, 1, 192\]",
         ),
-        (lambda s: s["norm.bias"].fill_(torch.nan), "holds NaN or infinity in norm.bias"),
+        (lambda s: s["norm.bias"].fill_(torch.nan), "contains NaN or infinity in norm.bias"),
         (lambda s: s.update({"fc_norm.bias": torch.ones(192)}), "has both norm and fc_norm"),
     ],
 )
@@ -117,7 +117,7 @@ class Bomb:
 
 def test_code_in_a_file_is_refused_and_not_run(tmp_path, source):
     path = saved(tmp_path, {"model": source, "args": argparse.Namespace(hook=Bomb())})
-    with pytest.raises(CheckpointError, match="holds more than tensors"):
+    with pytest.raises(CheckpointError, match=r"other (objects|data) than tensors"):
         load_vit(MaeVit(), path)
     assert not Bomb.ran
     assert pickle.loads(pickle.dumps(Bomb())) is None and Bomb.ran

@@ -65,7 +65,7 @@ def test_the_target_follows_from_the_classes(name):
 
 def test_classes_of_another_target_are_refused():
     with pytest.raises(
-        ValueError, match=r"target is 'action', and the site's 2 classes are of 'smoke' .*leave the targ"
+        ValueError, match=r"target is 'action', but the site's 2 classes .* belong to 'smoke'; remove 'target'"
     ):
         make_task("classification", {"target": "action"}, classes=LABELS["gynsurg_smoke"])
 

@@ -42,7 +42,7 @@ def test_the_generator_alone_decides_and_samples_do_not_depend_on_their_batch():
 
 
 def test_a_frame_that_is_no_whole_number_of_patches_is_refused():
-    with pytest.raises(ValueError, match="frames of 10x16 are no whole number of patches of 4"):
+    with pytest.raises(ValueError, match="patch 4 does not divide the frame size 10x16"):
         TASK.add_randomness(batch(height=10), torch.Generator())
 
 

@@ -122,7 +122,7 @@ def test_without_published_weights_nothing_begins(planned, name):
 
 
 def test_the_shipped_weights_are_of_another_network(planned):
-    with pytest.raises(CheckpointError, match=r"is of SAM2 cpu, and the network of small; choose architecture: cpu$"):
+    with pytest.raises(CheckpointError, match=r"is SAM2 cpu, but the network is small; choose architecture: cpu$"):
         planned("--start", "rendered")
 
 

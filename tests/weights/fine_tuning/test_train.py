@@ -104,7 +104,7 @@ def test_a_new_result_replaces_an_earlier_one_and_nothing_else(tune, tmp_path):
     old = outcome.model.read_bytes()
     assert tune(seed=9).model.read_bytes() != old
     (outcome.folder / "notes.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"holds 'notes\.txt', which is not of an earlier result"):
+    with pytest.raises(ValueError, match=r"contains 'notes\.txt', which is not part of an earlier result"):
         tune()
     assert (outcome.folder / "notes.txt").read_text() == "mine"
 
