@@ -49,7 +49,7 @@ COPIED = (
     "README.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "setup.cfg", "pyproject.toml", "requirements.txt", "bundles",
     "docs", "nvflare_jobs", "shared_components", "surgfl", "tests", "evidence", "examples",
 )  # fmt: skip
-README_BYTES, PICTURE_BYTES, MOVING_BYTES = 8_000, 300_000, 2_000_000
+README_BYTES, README_WORDS, PICTURE_BYTES, MOVING_BYTES = 8_000, 900, 300_000, 2_000_000
 BLOCKS = {name: blocks_of(ROOT / name, name) for name in DOCUMENTS}
 
 
@@ -164,14 +164,10 @@ def test_a_document_can_be_followed_as_it_is_written(document, sandbox):
 
 
 @pytest.mark.slow
-def test_readmes_one_command_trains_sites_with_different_tasks(sandbox):
-    """Two sites segment and one measures depth; each is scored by its own metrics."""
-    run = follow(sandbox, "README.md") / "ws-state" / "mat_fl" / "latest"
-    info = json.loads((run / "run.json").read_text())
-    assert [info["cards"][site]["kind"] for site in info["sites"]] == ["segmentation", "segmentation", "depth"]
-    finals = [json.loads((run / site / "final.json").read_text()) for site in info["sites"]]
-    assert "dice" in finals[0] and "dice" not in finals[2] and finals[2]["rmse"]["mean"] > 0
-    assert "</html>" in (sandbox.root / "ws" / "report" / "index.html").read_text()
+def test_readme_can_be_followed_from_installation_to_the_demo(sandbox):
+    """The first command segments a rendered operation, for people without a video."""
+    root = follow(sandbox, "README.md")
+    assert (root / "left_frames-segmented" / "overlay.mp4").stat().st_size > 1000
 
 
 @pytest.mark.slow
@@ -249,7 +245,7 @@ def test_every_link_leads_somewhere(document):
 def test_readme_is_short():
     readme = ROOT / "README.md"
     assert len(readme.read_bytes()) <= README_BYTES
-    assert len(re.findall(r"^\|-*\|", readme.read_text(), re.MULTILINE)) == 2
+    assert len(readme.read_text().split()) <= README_WORDS
 
 
 def test_every_picture_is_shown_described_and_small():

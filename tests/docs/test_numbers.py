@@ -144,16 +144,9 @@ FACTS = {
         lambda: (*by_kind("pvt_fpn"), *real("pvt_fpn"), *real_2017("pvt_fpn")),
         ((OF_PVT, domain_rows(1)), (OF_FEDST, domain_rows(2))),
     ),
-    "scores of pvt_fpn's weights on rendered frames": Fact(
-        lambda: (
-            *by_kind("pvt_fpn")[:3], dice("pvt_fpn", "named look", name="narrowband")["mean"], *by_kind("pvt_fpn")[3:],
-        ),
-        (("README.md", r"eight operations \| #, #, # \|.*?hollow organs \| #; #, # \|".replace("#", NUMBER)),),
-    ),
     "scores of pvt_fpn's weights on real frames": Fact(
         lambda: tuple(reversed(real("pvt_fpn"))),
         (
-            ("README.md", r"\| real: [^|]*\| # \(#\) \|".replace("#", NUMBER)),
             (PVT, n("a mean Dice of # for the instrument (# for shaft and manipulator)")),
         ),
     ),
@@ -172,12 +165,32 @@ FACTS = {
         lambda: chosen("fedst", "4a540172", "frames", "clips"),
         ((OF_FEDST, STAGE * 3),),
     ),
-    "the demo, mean": Fact(
-        lambda: cells(DEMO, "Demo", "mean"),
-        (("README.md", n("on average # as received, # trained alone, # together")),),
+    "the demo": Fact(
+        lambda: tuple(
+            number for pair in zip(cells(DEMO, "Demo", "mean"), cells(DEMO, "Demo", "worst site"), strict=True)
+            for number in pair
+        ),
+        (
+            (
+                "README.md",
+                n("as received | # | # | | each hospital trains alone | # | # | | hospitals train together | # | # |"),
+            ),
+        ),
     ),
-    "the demo, worst site": Fact(
-        lambda: cells(DEMO, "Demo", "worst site"), (("README.md", n("at the worst site #, #, #)")),),
+    "real surgeries": Fact(
+        lambda: tuple(
+            cells("docs/results/real-surgeries.md", "PFedSIS and baselines", row)[place]
+            for row in ("As received", "Local Train", "FedAvg", "PFedSIS") for place in (0, -1)
+        ),
+        (
+            (
+                "README.md",
+                n(
+                    "no training | # | # | | each hospital trains alone | # ± @ | # ± @ | | together, FedAvg | # ± @ | "
+                    "# ± @ | | together, PFedSIS (personalised) | **# ± @** | **# ± @** |"
+                ).replace("@", r"[\d.]+"),
+            ),
+        ),
     ),
     "rounds and steps of FL-EndoViT's weights": Fact(
         lambda: (record("fl_endovit")["job"]["rounds"], record("fl_endovit")["steps"]),
