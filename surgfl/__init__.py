@@ -22,8 +22,8 @@ call, not by `import surgfl`.
 >>> model.segment(np.zeros((3, 48, 64), np.uint8))
 Traceback (most recent call last):
 ...
-shared_components.inference.InferenceError: the frame has the shape (3, 48, 64); a frame is a numpy array of uint8, \
-RGB, of the shape (H, W, 3): move the channels to the end
+shared_components.inference.InferenceError: the frame has the shape (3, 48, 64); frames are NumPy arrays of type \
+uint8, RGB, with shape (H, W, 3): move the channels to the end
 """
 
 from __future__ import annotations

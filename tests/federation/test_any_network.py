@@ -127,7 +127,7 @@ def test_a_network_that_does_not_fit_is_refused_before_the_first_step(federate, 
 def test_a_site_whose_owner_has_not_allowed_the_class_takes_no_part(federate, monkeypatch):
     federation = federate(make_job("fedavg", network=SMALL), names=SITES[:2])
     monkeypatch.delenv(VARIABLE)
-    with pytest.raises(FederationError, match=f"^site site-1: network: class is .* set {VARIABLE}={own.HERE}.Small"):
+    with pytest.raises(FederationError, match=f"^site site-1: network: class .* set {VARIABLE}={own.HERE}.Small"):
         federation.enrol()
 
 

@@ -93,7 +93,7 @@ def test_a_file_that_is_not_used_is_warned_of(federate, tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         federation.enrol()
     said = [record.getMessage() for record in caplog.records if "is not used" in record.getMessage()]
-    assert len(said) == 1 and said[0].startswith("site site-2: SURGFL_START_WEIGHTS names ")
+    assert len(said) == 1 and said[0].startswith("site site-2: SURGFL_START_WEIGHTS is ")
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_a_declared_extra_must_have_the_shapes_of_the_shared_pieces(site):
     job = make_job("pfedsis")
     message = honest(job)
     message.groups["sensitivity"][HEAD] = torch.zeros(2, 3, 32, 64)
-    refused(message, asked(job=job), site, r"head_global\.bias is \(2, 3, 32, 64\)")
+    refused(message, asked(job=job), site, r"head_global\.bias has shape \(2, 3, 32, 64\)")
     message.groups["sensitivity"][HEAD] = "a text"
     refused(message, asked(job=job), site, "is no tensor but str")
 

@@ -133,7 +133,7 @@ def test_without_the_package_of_a_methods_network_the_others_are_listed_whole(mo
     whole = DOCUMENT.read_text().partition(MARKS[0])[2].partition(MARKS[1])[0].strip().splitlines()
     monkeypatch.setitem(sys.modules, "transformers", None)
     ((found, row),) = [pair for pair in zip(methods_markdown().splitlines(), whole, strict=True) if len(set(pair)) > 1]
-    assert "/surgfed/" in row and " | unknown: " in found and "pip install 'surgfl[sam2]' | " in found
+    assert "/surgfed/" in row and " | not known: " in found and "pip install 'surgfl[sam2]' | " in found
 
 
 def test_what_leaves_is_counted_in_bytes_of_four_classes():

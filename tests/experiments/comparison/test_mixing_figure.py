@@ -37,12 +37,12 @@ def test_a_map_of_the_first_and_of_the_last_round_has_each_seeds_weights():
     (panel,) = mixing_panels(comparison)
     names = ["seed 1, round 1", "seed 1, round 3", "seed 2, round 1", "seed 2, round 3"]
     assert all(name in chart for name, chart in zip(names, panel.charts, strict=True))
-    tips = [re.findall(r"<title>(\w) takes ([\d.]+) of (\w)</title>", chart) for chart in panel.charts]
+    tips = [re.findall(r"<title>(\w) receives (\w) with weight ([\d.]+)</title>", chart) for chart in panel.charts]
     assert (
-        tips[0] == tips[3] == [("a", "0.5000", "a"), ("a", "0.5000", "b"), ("b", "0.4000", "a"), ("b", "0.6000", "b")]
+        tips[0] == tips[3] == [("a", "a", "0.5000"), ("a", "b", "0.5000"), ("b", "a", "0.4000"), ("b", "b", "0.6000")]
     )
     assert (
-        tips[1] == tips[2] == [("a", "0.7000", "a"), ("a", "0.3000", "b"), ("b", "0.2000", "a"), ("b", "0.8000", "b")]
+        tips[1] == tips[2] == [("a", "a", "0.7000"), ("a", "b", "0.3000"), ("b", "a", "0.2000"), ("b", "b", "0.8000")]
     )
     assert panel in panels(comparison, comparison.groups[0])
 
