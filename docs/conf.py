@@ -18,8 +18,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "conte
 
 root_doc = "docs/index"
 include_patterns = [
-    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**.md", "bundles/README.md", "bundles/*/docs/README.md",
-    "nvflare_jobs/*/README.md",
+    "README.md", "CONTRIBUTING.md", "SECURITY.md", "CODE_OF_CONDUCT.md", "CHANGELOG.md", "docs/**.md",
+    "bundles/README.md", "bundles/*/docs/README.md", "nvflare_jobs/*/README.md",
 ]  # fmt: skip
 exclude_patterns = [".*", "shared_components", "tests", "evidence", "demo*", "ws*", "runs", "build", "weights"]
 

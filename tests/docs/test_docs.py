@@ -46,8 +46,9 @@ DOCUMENTS = [
 ]
 CARDS = [str(p.relative_to(ROOT)) for p in [*ROOT.glob("bundles/**/*.md"), *ROOT.glob("nvflare_jobs/*/*.md")]]
 COPIED = (
-    "README.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "setup.cfg", "pyproject.toml", "requirements.txt", "bundles",
-    "docs", "nvflare_jobs", "shared_components", "surgfl", "tests", "evidence", "examples",
+    "README.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "Makefile", "setup.cfg",
+    "pyproject.toml", "requirements.txt",
+    "bundles", "docs", "nvflare_jobs", "shared_components", "surgfl", "tests", "evidence", "examples",
 )  # fmt: skip
 README_BYTES, README_WORDS, PICTURE_BYTES, MOVING_BYTES = 8_000, 900, 300_000, 2_000_000
 BLOCKS = {name: blocks_of(ROOT / name, name) for name in DOCUMENTS}
@@ -230,7 +231,7 @@ def slugs(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
 
 
-@pytest.mark.parametrize("document", [*DOCUMENTS, *CARDS, "CHANGELOG.md"])
+@pytest.mark.parametrize("document", [*DOCUMENTS, *CARDS, "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md"])
 def test_every_link_leads_somewhere(document):
     path = ROOT / document
     for target in re.findall(r"\]\(([^)\s]+)\)", prose_of(path)):
