@@ -149,13 +149,13 @@ def test_rtsp_asks_for_frames_by_tcp():
     [
         ("http://user:word@127.0.0.1:1/x", r"http://127.0.0.1:1/x cannot be opened \(Connection refused\); check its "),
         ("udp://127.0.0.1:9", r"udp://127.0.0.1:9 cannot be opened \(no answer for 1.5 s\)"),
-        ("file:///etc/hosts", "file:///etc/hosts: unknown protocol; use one of http,  "),
+        ("file:///etc/hosts", "file:///etc/hosts: unknown protocol; use one of http, "),
         ("http://[::1/x", "has no valid host"),
         ("99", "camera 99 cannot be opened .*; check that it is connected"),
     ],
 )
 def test_what_is_no_stream_is_one_sentence(source, sentence):
-    with pytest.raises(InferenceError, match=f"^(the URL of the input )?{sentence}"):
+    with pytest.raises(InferenceError, match=f"^(the input URL )?{sentence}"):
         FrameStream(source, height=32, width=64)
 
 

@@ -124,7 +124,7 @@ def test_boxes_that_cannot_be_are_refused(given, sentence):
 @pytest.mark.parametrize(
     ("shape", "value", "sentence"),
     [
-        (None, 0, r"mask.png cannot be used \(file is missing\); name the file of a mask"),
+        (None, 0, r"mask.png cannot be used \(file is missing\); give the file of a mask of the first frame"),
         ((100, 100), 1, r"mask.png is 100x100, but the first frame is 200x100; give a mask of the first"),
         ((100, 200), 4, r"mask.png has id 4, but the model's ids are 0 background, 1 shaft, 2 wrist, 3 clasper; use"),
         ((100, 200), 0, r"mask.png contains no object; give a mask with some of the ids 0 background"),
@@ -155,7 +155,9 @@ def test_what_is_shown_must_be_one_video_and_a_square(of_stream, sentence):
 
 def test_a_model_that_takes_no_boxes_gets_none():
     assert objects(network=Bright()) is None
-    with pytest.raises(InferenceError, match=r"takes no boxes, since Bright predicts its classes in each frame; leave"):
+    with pytest.raises(
+        InferenceError, match=r"takes no boxes, since Bright predicts its classes in each frame; remove"
+    ):
         objects("1,2,3,4", network=Bright())
     depth = make_task("depth")
     assert objects(task=depth) is None

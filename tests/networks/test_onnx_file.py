@@ -144,7 +144,7 @@ def test_a_network_that_follows_boxes_is_refused_before_it_is_traced(tmp_path):
     class Follows(torch.nn.Identity):
         takes_boxes = True
 
-    with pytest.raises(OnnxError, match=r"follows boxes and remembers .* use `surgfl segment --box`"):
+    with pytest.raises(OnnxError, match=r"needs boxes and a memory across frames.* use `surgfl segment --box`"):
         export_onnx(Follows(), tmp_path / "file.onnx", sizes=[(64, 64)])
     assert list(tmp_path.iterdir()) == []
 

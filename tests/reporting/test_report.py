@@ -85,7 +85,7 @@ def test_numbers_on_the_page_are_those_of_the_records(plain: tuple[Path, Page]) 
         for metric, digits in (("dice", 3), ("iou", 3), ("assd", 2), ("hd95", 2), ("hd95_monai", 2)):
             assert f"{run.finals[site][metric]['shaft']:.{digits}f}" in page.text
     weight = run.aggregations[7]["mixing"]["site-2"]["head_personal"]["site-3"]
-    assert f"site-2 takes {weight:.4f} of site-3" in page.text
+    assert f"site-2 receives site-3 with weight {weight:.4f}" in page.text
     assert f"site-1, after 4 rounds: {run.rows['site-1'][4]['metrics']['dice']['mean']:.4f}" in page.text
 
 

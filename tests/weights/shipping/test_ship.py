@@ -169,7 +169,7 @@ def test_a_bundle_that_shares_weights_gets_its_card_with_theirs_and_none_of_its_
         (["--bundle", "three"], "bundle 'three' does not exist"),
         (["--real", "Hospital A"], "--real is 'Hospital A'; give a name and a site"),
         (["--real", "Hospital A=/nowhere/site.yaml"], "/nowhere/site.yaml: no such file"),
-        (["--real", "A=a.yaml", "--real", "A=b.yaml"], "--real A: is given twice"),
+        (["--real", "A=a.yaml", "--real", "A=b.yaml"], "--real gives A twice"),
         (["--looks", "rsoe"], "look 'rsoe' is unknown"),
     ],
 )
