@@ -173,7 +173,7 @@ FACTS = {
         (
             (
                 "README.md",
-                n("as received | # | # | | each hospital trains alone | # | # | | hospitals train together | # | # |"),
+                n("starting model | # | # | | each hospital trains alone | # | # | | hospitals train together | # | # |"),
             ),
         ),
     ),
@@ -186,7 +186,7 @@ FACTS = {
             (
                 "README.md",
                 n(
-                    "no training | # | # | | each hospital trains alone | # ± @ | # ± @ | | together, FedAvg | # ± @ | "
+                    "rendered scenes | # | # | | each hospital trains alone | # ± @ | # ± @ | | together, FedAvg | # ± @ | "
                     "# ± @ | | together, PFedSIS (personalised) | **# ± @** | **# ± @** |"
                 ).replace("@", r"[\d.]+"),
             ),
