@@ -173,7 +173,10 @@ FACTS = {
         (
             (
                 "README.md",
-                n("starting model | # | # | | each hospital trains alone | # | # | | hospitals train together | # | # |"),
+                n(
+                    "starting model | # | # | | each hospital trains alone | # | # | | "
+                    "hospitals train together | # | # |"
+                ),
             ),
         ),
     ),
@@ -186,8 +189,8 @@ FACTS = {
             (
                 "README.md",
                 n(
-                    "rendered scenes | # | # | | each hospital trains alone | # ± @ | # ± @ | | together, FedAvg | # ± @ | "
-                    "# ± @ | | together, PFedSIS (personalised) | **# ± @** | **# ± @** |"
+                    "rendered scenes | # | # | | each hospital trains alone | # ± @ | # ± @ | | "
+                    "together, FedAvg | # ± @ | # ± @ | | together, PFedSIS (personalised) | **# ± @** | **# ± @** |"
                 ).replace("@", r"[\d.]+"),
             ),
         ),
