@@ -152,5 +152,5 @@ def why_not_private(method: Method) -> str:
         return ""
     return (
         f"{method.name} {why}, which the job's 'privacy' does not cover; choose a method or arguments that "
-        "send weights alone (docs/privacy.md)"
+        "send weights alone (docs/explanation/privacy.md)"
     )

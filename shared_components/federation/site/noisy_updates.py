@@ -18,7 +18,6 @@ from torch import nn
 
 from shared_components.common.atomic import write_json
 from shared_components.common.counted import counted
-from shared_components.core.method import Method
 from shared_components.core.partition import Partition, Pieces
 from shared_components.data.site import Site, SiteError
 from shared_components.federation.messages import Job, Message, Request
@@ -32,22 +31,6 @@ from shared_components.federation.site.sender import Sender
 
 SAMPLES = 1  # reported by every site: its real number depends on its data
 RECORD = "privacy.json"
-
-
-def why_not_private(method: Method) -> str:
-    """Return why noise on the weights would not cover all that a method sends; empty if it does."""
-    if method.requires.pooled:
-        why = "pools the sites' frames"
-    elif method.local.extras:
-        why = f"sends {min(method.local.extras)!r} beside the weights"
-    elif method.requires.items:
-        why = f"needs {min(method.requires.items)!r} of every site"
-    else:
-        return ""
-    return (
-        f"{method.name} {why}, which the job's 'privacy' does not cover; choose a method or arguments that "
-        "send weights alone (docs/explanation/privacy.md)"
-    )
 
 
 def strip_to_noisy(reply: Message) -> Message:
