@@ -151,7 +151,7 @@ def train(
     Raises:
         ValueError: An argument or the data cannot be used. Nothing was written.
     """
-    from shared_components.common.progress_display import shown
+    from shared_components.common.progress_display import show_progress
     from shared_components.data.site import Site
     from shared_components.weights.fine_tuning.plan import Settings
     from shared_components.weights.fine_tuning.train import fine_tune
@@ -161,7 +161,7 @@ def train(
     target = Path(f"{where.name}-model") if out is None else Path(out)
     if not progress:
         return fine_tune(where, target, settings)
-    with shown() as board:
+    with show_progress() as board:
         return fine_tune(where, target, settings, say=board.say)
 
 

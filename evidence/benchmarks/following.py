@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from evidence.benchmarks.streams import RATE, resident_bytes, tensors_of
-from shared_components.common.progress import Step, heard
+from shared_components.common.progress import Step, listening
 from shared_components.core.task import make_task
 from shared_components.inference.frames import FrameStream
 from shared_components.inference.objects import objects_in, task_of
@@ -61,7 +61,7 @@ def segmented(
             say(f"  {step.done:6,} frames: {tensors} tensors, {size:,} bytes; process {resident / 1e6:.1f} MB")
 
     results = PredictionFolder(folder / "segmented", stream, task, alone=True)
-    with heard(look):
+    with listening(look):
         predict_all(Predictor(shown, task), stream, results)
     return found
 

@@ -26,7 +26,7 @@ import torch
 from evidence.benchmarks.streams import resident_bytes
 from evidence.benchmarks.turns import fastest
 from shared_components.common import machine
-from shared_components.common.progress import Step, heard
+from shared_components.common.progress import Step, listening
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.core.task import make_task
 from shared_components.core.trained_model import Trained, load_trained
@@ -104,7 +104,7 @@ def print_memory(folder: Path) -> None:
         if step.done in MARKS:
             held[step.done] = resident_bytes()
 
-    with heard(look):
+    with listening(look):
         predict_all(Predictor(Tiny().eval(), task), stream, PredictionFolder(folder / "out", stream, task, alone=True))
     grown = ", ".join(f"{(held[mark] - held[MARKS[0]]) / 1e6:.1f} MB until frame {mark:,}" for mark in MARKS[1:])
     print(f"from frame {MARKS[0]} on the process grows by {grown}, of {held[MARKS[-1]] / 1e6:.0f} MB", flush=True)

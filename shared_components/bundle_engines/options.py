@@ -23,7 +23,7 @@ from torch import nn
 from shared_components.common.machine import usable_device
 from shared_components.common.plain_yaml import read_own_yaml
 from shared_components.common.reject_code import refuse_code
-from shared_components.common.schema import check_values, shown
+from shared_components.common.schema import check_values, short_repr
 from shared_components.core.trained_model import Rebuildable
 from shared_components.networks.adapter import adapted
 from shared_components.networks.network_class import is_ours
@@ -303,5 +303,5 @@ def wrong_option(config: Mapping[str, Any]) -> str:
     except ValueError as error:
         return str(error)
     if "device" in plain and usable_device(plain["device"]) is None:
-        return f"--device is {shown(plain['device'])}; it is a device of this machine, such as cpu or cuda:0"
+        return f"--device is {short_repr(plain['device'])}; it is a device of this machine, such as cpu or cuda:0"
     return ""

@@ -31,7 +31,13 @@ from shared_components.core.method import Method, load_method
 from shared_components.core.shipped_weights import EXPORTED, MODEL, is_export, shipped_weights
 from shared_components.core.site_conditioning import describe_site
 from shared_components.core.task import Task, choose_task
-from shared_components.core.trained_model import network_of, read_as, task_learnt, told_as_asked, with_learnt_numbers
+from shared_components.core.trained_model import (
+    condition_on_given_site,
+    network_of,
+    read_as,
+    task_learnt,
+    with_learnt_numbers,
+)
 from shared_components.core.training_settings import Training, training_from
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import coarser_ids
@@ -272,7 +278,7 @@ def network_from_checkpoint(
     Args and errors as in `trained_network_for`; only a model for unseen sites takes a site.yaml.
     """
     path, site = _given(checkpoint), None if site_config is None else open_site(site_config)
-    return told_as_asked(network_of(buildable(definition), path, bundle=bundle), path, site)
+    return condition_on_given_site(network_of(buildable(definition), path, bundle=bundle), path, site)
 
 
 def _learnt_outputs(path: Path, notes: Mapping[str, str], card: Card) -> tuple[str, ...]:

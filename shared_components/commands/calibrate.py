@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from shared_components.commands.ship import named
-from shared_components.common.progress_display import shown
+from shared_components.common.progress_display import show_progress
 from shared_components.core.calibration import (
     FILE,
     Calibration,
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     files = named(args.real)
     check_with_sharing([weights.parents[1].name])
     real = real_sites(files)
-    with shown():
+    with show_progress():
         made = calibrate(weights, bundle=args.bundle, real=real, command=_command(args.bundle, files))
     path = weights.with_name(FILE)
     write_calibration(path, made)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shared_components.commands import add_clip
 from shared_components.common.counted import counted
-from shared_components.common.progress_display import shown
+from shared_components.common.progress_display import show_progress
 from shared_components.core.task import make_task
 from shared_components.data.check import Problem, check_site
 from shared_components.data.custom.stock import stock_of
@@ -60,7 +60,7 @@ def check(path: Path, clip: SampleSpec, *, full: bool, stock: bool = False) -> b
     except (SiteError, ValueError) as error:
         print(f"{error}\n")
         return True
-    with shown(title=site.name):
+    with show_progress(title=site.name):
         problems = check_site(site, spec, full=full)
     print(f"{site.name}: {site.dataset}, {', '.join(site.classes or spec.targets) or 'images only'}")
     print(f"  {'split':<12}{'videos':>8}{'frames':>8}{'problems':>10}{'set aside':>11}")

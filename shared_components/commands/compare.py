@@ -14,7 +14,7 @@ from shared_components.common.arguments import between, height_and_width
 from shared_components.common.counted import counted
 from shared_components.common.extras import require_federation
 from shared_components.common.plain_yaml import YamlError, read_yaml
-from shared_components.common.progress_display import shown
+from shared_components.common.progress_display import show_progress
 from shared_components.core.bundle import takes_squares
 from shared_components.core.initial_weights import RENDERED, chosen_start
 from shared_components.core.method import method_names
@@ -114,7 +114,7 @@ def compared(args: argparse.Namespace) -> tuple[Comparison, list[Path], Mapping[
     if args.jobs is not None and args.jobs < 1:
         raise ValueError(f"--jobs is {args.jobs}; give a whole number from 1 on")
     refuse_foreign(args.out)
-    with shown():
+    with show_progress():
         runs = planned(args, preset)
     _ = _comparison(args, preset, runs, {}).groups  # refuses runs of an older version before others are added
     alone = preset.layout == "costs"  # times are what it is about

@@ -8,7 +8,7 @@ from pathlib import Path
 from shared_components.commands import parsed
 from shared_components.common.counted import counted
 from shared_components.common.progress import under
-from shared_components.common.progress_display import Board, shown
+from shared_components.common.progress_display import Board, show_progress
 from shared_components.scenes.drawn_looks import FAMILIES
 from shared_components.scenes.layouts import LAYOUTS, TARGETS, Schedule
 from shared_components.scenes.looks import LOOKS, SITE_LOOKS
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         _schedule(args, site)
     if args.preview and args.preview.suffix.lower() != ".png":
         raise ValueError(f"--preview {args.preview}: is written as PNG; give a name that ends in .png")
-    with shown() as board:
+    with show_progress() as board:
         for site in sites:
             _write(args, site, videos, board)
         _remove_others(args.out, sites, board)
@@ -94,7 +94,7 @@ def _write_set(args: argparse.Namespace) -> int:
     if given := [name for name in OF_NO_SET if getattr(args, name) != getattr(usual, name)]:
         raise ValueError(f"--{given[0]} says nothing beside --set, whose sites have their own; leave one out")
     size = {"seed": args.seed, "height": args.height, "width": args.width}
-    with shown() as board:
+    with show_progress() as board:
         for place, site in enumerate(site_set(args.set, frames=args.frames)):
             if (path := args.out / site.name / "site.yaml").is_file():
                 board.say(f"{path}: is there already, and stays as it is")

@@ -16,7 +16,7 @@ from shared_components.common.arguments import height_and_width
 from shared_components.common.counted import counted
 from shared_components.common.machine import device
 from shared_components.common.progress import duration
-from shared_components.common.progress_display import shown
+from shared_components.common.progress_display import show_progress
 from shared_components.common.sanitise import printable
 from shared_components.core.trained_model import Trained
 from shared_components.core.training_settings import PRECISIONS
@@ -26,9 +26,9 @@ from shared_components.inference.doubtful import DoubtWatch, warnings
 from shared_components.inference.frames import FrameStream, InputFolder, videos_in
 from shared_components.inference.live import is_live
 from shared_components.inference.objects import objects_in, recorded, task_of
+from shared_components.inference.out_of_distribution import Watch
 from shared_components.inference.predict import FrameCount, Predictor, missed, predict_all, shown_frames
 from shared_components.inference.results import KEEP, PredictionFolder, refuse_inside
-from shared_components.inference.unlike import Watch
 from shared_components.inference.visible import summary
 from shared_components.networks.fused_fpn import fuse
 
@@ -143,7 +143,7 @@ def _segment(
     print(f"{stream.source} by {path}, at {height}x{width} on {where} by {backend}", flush=True)
     if stream.live:
         print("Ctrl-C ends it and completes the results", flush=True)
-    with shown():
+    with show_progress():
         done = predict_all(predictor, stream, folder)
     print(*_report(folder, out, done, missed(network)), sep="\n")
     return 1 if stream.live and stream.live.problem else 0

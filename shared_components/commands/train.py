@@ -13,7 +13,7 @@ from shared_components.commands import add_device, parsed
 from shared_components.commands._describe import DESCRIPTION, FILE, add_description, describe
 from shared_components.common.arguments import height_and_width
 from shared_components.common.counted import counted
-from shared_components.common.progress_display import shown
+from shared_components.common.progress_display import show_progress
 from shared_components.core.task import Scores
 from shared_components.data.samples import SampleSpec
 from shared_components.data.site import Site, SiteError
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         site = described(args)
         out = args.out or Path(f"{site.name}-model")
-        with shown() as board:
+        with show_progress() as board:
             outcome = fine_tune(site, out, asked, say=board.say)
     except SiteError:  # which names what to correct in site.yaml
         raise

@@ -53,7 +53,7 @@ def listen(listener: Listener) -> None:
 
 
 @contextmanager
-def heard(listener: Listener) -> Iterator[None]:
+def listening(listener: Listener) -> Iterator[None]:
     """Set this thread's listener while the block runs."""
     token = _listener.set(listener)
     try:
@@ -69,7 +69,7 @@ def changed(change: Callable[[Step], Step]) -> Iterator[None]:
     if outer is None:
         yield
         return
-    with heard(lambda step: outer(change(step))):
+    with listening(lambda step: outer(change(step))):
         yield
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TextIO
 
-from shared_components.common.progress import Step, heard
+from shared_components.common.progress import Step, listening
 from shared_components.common.sanitise import printable
 
 PAUSE = 8.0
@@ -72,7 +72,7 @@ class Board:
                 print(text, file=self._out, flush=True)
 
     def hear(self, step: Step) -> None:
-        """Display a step; a listener for `progress.heard`."""
+        """Display a step; a listener for `progress.listening`."""
         self._last_steps = {"": step}
 
     def look(self) -> None:
@@ -119,9 +119,9 @@ class Board:
 
 
 @contextmanager
-def shown(out: TextIO | None = None, *, title: str = "") -> Iterator[Board]:
+def show_progress(out: TextIO | None = None, *, title: str = "") -> Iterator[Board]:
     """Display the progress of this thread while the block runs."""
-    with Board(out, title=lambda: title) as board, heard(board.hear):
+    with Board(out, title=lambda: title) as board, listening(board.hear):
         yield board
 
 

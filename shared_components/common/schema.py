@@ -48,7 +48,7 @@ def parse(schema: type[T], given: object, who: str = "", *, error: type[Exceptio
     except (msgspec.ValidationError, RecursionError):
         values = check_keys(kinds_of(schema), given, who, required_by(schema), error=error, key=key)
         check_values(kinds_of(schema), values, who, error=error, key=key)
-        raise error(f"{_beginning(who)}{shown(given)} is no {schema.__name__.lower()}") from None
+        raise error(f"{_beginning(who)}{short_repr(given)} is no {schema.__name__.lower()}") from None
 
 
 def check_keys(
@@ -65,11 +65,11 @@ def check_keys(
     if not isinstance(given, Mapping):
         what = key.removesuffix(".{}") if key != "{}" else "it"
         raise error(
-            f"{where}{what} is {shown(given)}; write its settings as 'name: value'; known keys: {', '.join(names)}"
+            f"{where}{what} is {short_repr(given)}; write its settings as 'name: value'; known keys: {', '.join(names)}"
         )
     for name in given:
         if not isinstance(name, str) or name not in names:
-            odd, meant = shown(key.format(name) if isinstance(name, str) else name), nearest(name, names)
+            odd, meant = short_repr(key.format(name) if isinstance(name, str) else name), nearest(name, names)
             raise error(f"{where}unknown key {odd}; {meant}known keys: {', '.join(names)}")
     for name in required:
         if name not in given:
@@ -120,7 +120,7 @@ def words(kind: Any) -> str:
     return _words(inspect.type_info(kind))
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """Return a short printable text of any value."""
     return _SHORT.repr(value)
 
@@ -169,7 +169,7 @@ def _refuse(kind: Any, value: object, who: str, place: str, error: type[Exceptio
         for path, part, wanted in islice(_parts(one, value, place), MOST_PARTS):
             if not fits(part, wanted):
                 _refuse(wanted, part, who, path, error)
-    raise error(f"{_beginning(who)}{place} is {shown(value)}; {words(kind)}")
+    raise error(f"{_beginning(who)}{place} is {short_repr(value)}; {words(kind)}")
 
 
 def _parts(kind: Any, value: object, place: str) -> Iterator[tuple[str, object, Any]]:
@@ -178,7 +178,7 @@ def _parts(kind: Any, value: object, place: str) -> Iterator[tuple[str, object, 
         kind = get_args(kind)[0]
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (dict, Mapping) and isinstance(value, Mapping):
-        yield from ((f"{place}.{shown(name)[1:-1]}", item, arguments[1]) for name, item in value.items())
+        yield from ((f"{place}.{short_repr(name)[1:-1]}", item, arguments[1]) for name, item in value.items())
     elif origin in (list, tuple) and isinstance(value, list | tuple):
         yield from ((f"{place}[{number}]", item, arguments[0]) for number, item in enumerate(value, 1))
 

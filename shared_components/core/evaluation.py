@@ -46,7 +46,7 @@ class Scorer:
 
     def add_randomness(self, batch: Batch) -> Batch:
         """Add the task's random inputs, the same for every model."""
-        return drawn(self.task, batch, len(self.scores))
+        return with_randomness(self.task, batch, len(self.scores))
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
         """Predict a batch; for a frame of a stream, the network keeps a memory of the earlier frames."""
@@ -95,7 +95,7 @@ class Scorer:
         return {"prompts": {"streams": len(self._streams), "without_box": without}}
 
 
-def drawn(task: Task, batch: Batch, number: int) -> Batch:
+def with_randomness(task: Task, batch: Batch, number: int) -> Batch:
     """Add the task's random inputs to the batch that begins with sample ``number`` of a split."""
     return task.add_randomness(batch, torch.Generator().manual_seed(number))
 
@@ -202,7 +202,7 @@ def predicted(
     with _evaluating(network) as where:
         scorer = Scorer(task, quick=True)
         for number, batch, items in _up_to(chosen, numbers, task, size):
-            ready = drawn(task, {key: value.to(where) for key, value in batch.items()}, number)
+            ready = with_randomness(task, {key: value.to(where) for key, value in batch.items()}, number)
             outputs = scorer.predict(network, ready)
             if number in numbers:
                 yield number, task.postprocess(outputs, ready, [_size_of(items[0])])[0], items[0]

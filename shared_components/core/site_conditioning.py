@@ -104,12 +104,12 @@ def _changed(before: Pieces, now: Pieces, same: partial[bool]) -> str:
 # ---- models of training sites and of held-out sites
 
 
-def notes_of_told(encoder: str) -> dict[str, str]:
+def conditioned_header(encoder: str) -> dict[str, str]:
     """Return the header's entry for a site's own model, from the result of `condition_on_site`."""
     return {TOLD: encoder} if encoder else {}
 
 
-def notes_of_untold(method: Method, arguments: Mapping[str, Any], sites: int) -> dict[str, str]:
+def unconditioned_header(method: Method, arguments: Mapping[str, Any], sites: int) -> dict[str, str]:
     """Return the header's entries for a model for held-out sites, which are needed to condition it later.
 
     Args:
@@ -122,7 +122,7 @@ def notes_of_untold(method: Method, arguments: Mapping[str, Any], sites: int) ->
     return {TOLD: "", ARGUMENTS: json.dumps(dict(arguments)), SITES: str(sites)}
 
 
-def knows_no_site(notes: Mapping[str, str]) -> bool:
+def needs_site(notes: Mapping[str, str]) -> bool:
     """Return whether a header is for a model that must be conditioned on the site where it is used."""
     return notes.get(TOLD) == ""
 
@@ -137,7 +137,7 @@ def describe_site(network: nn.Module, path: Path, site: Site) -> str:
         CheckpointError: The header is incomplete or names an unknown method.
     """
     notes = header_of(path)
-    if not knows_no_site(notes):
+    if not needs_site(notes):
         return ""
     try:
         method = load_method(notes["method"], **json.loads(notes[ARGUMENTS]))

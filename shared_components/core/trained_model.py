@@ -16,11 +16,11 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from shared_components.common.schema import shown
+from shared_components.common.schema import short_repr
 from shared_components.core.bundle import load_bundle
 from shared_components.core.calibration import Calibration, calibration_of
 from shared_components.core.shipped_weights import shipped_weights
-from shared_components.core.site_conditioning import describe_site, knows_no_site
+from shared_components.core.site_conditioning import describe_site, needs_site
 from shared_components.core.streams import Prompted
 from shared_components.core.task import Task, make_task
 from shared_components.data.classes import coarser_ids
@@ -61,7 +61,7 @@ def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Traine
     Args:
         path: Checkpoint.
         bundle: Bundle with the defaults for values that the header lacks.
-        site: Site where the model is used, see `told_as_asked`.
+        site: Site where the model is used, see `condition_on_given_site`.
 
     Raises:
         CheckpointError: The checkpoint is missing, damaged, for another network or an unknown task; or the calibration
@@ -72,7 +72,7 @@ def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Traine
     notes = header_of(path)
     known = load_bundle(_own_bundle(notes, bundle))
     network = network_of(cast(Rebuildable, build_network(known.network)), path, bundle=bundle)
-    told_as_asked(network, path, site)
+    condition_on_given_site(network, path, site)
     task = task_learnt(known.tasks, path, network)
     size = input_size(notes, known.training.height, known.training.width)
     return Trained(network, task, size, calibration_of(path))
@@ -180,12 +180,12 @@ def _builder(definition: Rebuildable, path: Path, bundle: str) -> Callable[[int 
     if named != bundle:
         logger.info("checkpoint %s is from bundle %s: its network is built", path, named)
     if chosen:
-        logger.info("checkpoint %s has a network with %s, which is built", path, shown(chosen))
+        logger.info("checkpoint %s has a network with %s, which is built", path, short_repr(chosen))
     known = load_bundle(named, network=chosen).network
     return lambda channels: build_network(known, **({"out_channels": channels} if channels else {}))
 
 
-def told_as_asked(network: nn.Module, path: Path, site: Site | None) -> nn.Module:
+def condition_on_given_site(network: nn.Module, path: Path, site: Site | None) -> nn.Module:
     """Condition a network for held-out sites on the given site, and return it (`describe_site`).
 
     Without a site, such a model uses the mean of its training sites' inputs, and a warning is logged.
@@ -194,7 +194,7 @@ def told_as_asked(network: nn.Module, path: Path, site: Site | None) -> nn.Modul
         SiteError: The site's text, vectors or encoder cannot be used.
         CheckpointError: The model takes no site, or the header names an unknown method.
     """
-    unconditioned = knows_no_site(header_of(path))
+    unconditioned = needs_site(header_of(path))
     if site is not None and not unconditioned:
         raise CheckpointError(
             f"checkpoint {path} needs no site, or already contains its own site; leave {site.path} out"

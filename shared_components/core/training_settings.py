@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from shared_components.common.arguments import require_list
 from shared_components.common.counted import counted
-from shared_components.common.schema import check_keys, check_values, kinds_of, shown
+from shared_components.common.schema import check_keys, check_values, kinds_of, short_repr
 
 Precision = Literal["float32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -164,7 +164,9 @@ def training_from(values: Mapping[str, Any]) -> Training:
     fixed, rates = given.get("fixed") or (), given.get("learning_rates") or {}
     require_list(fixed, "training: fixed", "encoder", least=0)
     if not isinstance(rates, Mapping):
-        raise ValueError(f"training: learning_rates is {shown(rates)}; it is a rate by part, such as encoder: 0.0001")
+        raise ValueError(
+            f"training: learning_rates is {short_repr(rates)}; it is a rate by part, such as encoder: 0.0001"
+        )
     lists = {"betas": tuple(given["betas"])} if isinstance(given.get("betas"), list) else {}
     return Training(**{**given, **lists, "fixed": tuple(fixed), "learning_rates": dict(rates)})
 

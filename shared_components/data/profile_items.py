@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from msgspec import Meta
 
-from shared_components.common.schema import Schema, fits, shown
+from shared_components.common.schema import Schema, fits, short_repr
 from shared_components.data.dataset import SampleDataset
 
 LONGEST_TEXT = 1000  # characters
@@ -113,6 +113,6 @@ def check_item(name: str, value: Any) -> None:
         ValueError: One sentence.
     """
     if name not in ITEMS:
-        raise ValueError(f"there is no profile item {shown(name)}; there are {', '.join(ITEMS)}")
+        raise ValueError(f"there is no profile item {short_repr(name)}; there are {', '.join(ITEMS)}")
     if value is not None and not fits(value, ITEMS[name].kind):
-        raise ValueError(f"profile item {name!r} should be {ITEMS[name].words}, and is {shown(value)}")
+        raise ValueError(f"profile item {name!r} should be {ITEMS[name].words}, and is {short_repr(value)}")

@@ -46,7 +46,7 @@ import yaml
 from msgspec import Meta
 
 from shared_components.common.atomic import atomically
-from shared_components.common.schema import check_keys, check_values, nearest, shown
+from shared_components.common.schema import check_keys, check_values, nearest, short_repr
 from shared_components.data.classes import CLASS_MAPS, LABELS, name_of, readable_as
 from shared_components.data.custom.description import KEYS as OWN_KEYS
 from shared_components.data.custom.description import KINDS, describe
@@ -209,7 +209,9 @@ _OR_LEAVE = "correct the path, or leave the key out"
 def _one_of(what: str, value: Any, known: Collection[str], *, listed: str = "known") -> str:
     if isinstance(value, str) and value in known:
         return value
-    raise ValueError(f"unknown {what} {shown(value)}; {nearest(value, known)}{listed}: {', '.join(known) or 'none'}")
+    raise ValueError(
+        f"unknown {what} {short_repr(value)}; {nearest(value, known)}{listed}: {', '.join(known) or 'none'}"
+    )
 
 
 def _name(value: str) -> str:
@@ -217,7 +219,7 @@ def _name(value: str) -> str:
     good = value.isprintable() and value.strip() == value and 0 < len(value) <= _LONGEST_NAME
     if not good or value.startswith(".") or set(value) & {"/", "\\"}:
         raise ValueError(
-            f"the site's name is {shown(value)}; give it by 'name', at most {_LONGEST_NAME} letters in "
+            f"the site's name is {short_repr(value)}; give it by 'name', at most {_LONGEST_NAME} letters in "
             "one line without slashes, not beginning with a dot"
         )
     return value
@@ -240,9 +242,9 @@ def _beside(path: Path, config: Mapping[str, Any], key: str, kind: str, remedy: 
         found = path.resolve().parent / Path(value).expanduser()
         there = found.is_dir() if kind == "folder" else found.is_file()
     except (RuntimeError, OSError, ValueError) as error:
-        raise ValueError(f"{key!r} is {shown(value)} ({error}); correct the path") from error
+        raise ValueError(f"{key!r} is {short_repr(value)} ({error}); correct the path") from error
     if not value.isprintable():
-        raise ValueError(f"{key!r} is {shown(value)}, which no path is; write it in one line")
+        raise ValueError(f"{key!r} is {short_repr(value)}, which no path is; write it in one line")
     if not there:
         raise ValueError(f"{key!r} is {found}, which is not a {kind}; {remedy}")
     return found

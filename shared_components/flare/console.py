@@ -18,7 +18,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.fuel.utils.log_utils import LogMode, default_log_dict
 
 from shared_components.common.atomic import write_json
-from shared_components.common.progress import Step, heard
+from shared_components.common.progress import Step, listening
 from shared_components.common.progress_display import PAUSE, Board
 from shared_components.common.sanitise import printable
 
@@ -84,7 +84,7 @@ class SimulatorConsole:
     def __enter__(self) -> SimulatorConsole:
         self._handler.install()
         self._board.__enter__()  # it stays open until FLARE has ended; `close` ends it
-        self._listening.enter_context(heard(self._hear))
+        self._listening.enter_context(listening(self._hear))
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -17,7 +17,7 @@ from nvflare.apis.signal import Signal
 
 from shared_components.common import step_file
 from shared_components.common.atomic import NotWritten
-from shared_components.common.progress import Listener, heard
+from shared_components.common.progress import Listener, listening
 from shared_components.common.progress_display import StepLog
 from shared_components.flare import memory, processes, wire
 from shared_components.flare.log_lines import mark_lines
@@ -117,7 +117,7 @@ class SiteExecutor(Executor):
             self._held.close()
             self._held.enter_context(working_on(folder, wait=OUTLIVES, stop=stop))
             self._run = folder
-        with heard(listener):
+        with listening(listener):
             reply = runner.answer(request)
         memory.let_go()
         if task_name == "finish" and not is_simulator(fl_ctx):

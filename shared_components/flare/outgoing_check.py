@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared_components.common.schema import shown
+from shared_components.common.schema import short_repr
 from shared_components.core.method import load_method
 from shared_components.core.partition import Pieces, Role
 from shared_components.core.task import choose_task
@@ -77,7 +77,7 @@ def _check_header(header: Mapping[str, Any], request: Request, expected: Expecte
     odd += [job_section.KEY] * (job_section.KEY in header and not request.job.secure_sums)
     odd += ["final"] * (header.get("final", {"site": site.name}).get("site") != site.name)
     if odd:
-        raise ValueError(f"its {odd[0]} is not that of this job at this site: {shown(header[odd[0]])}")
+        raise ValueError(f"its {odd[0]} is not that of this job at this site: {short_repr(header[odd[0]])}")
     published = (expected.method.requires.items | expected.method.requires.optional_items) & set(site.publish)
     if more := sorted(set(header.get("items", {})) - published):
         raise ValueError(f"{more[0]} is no item that {site.path} publishes to {expected.method.name}")

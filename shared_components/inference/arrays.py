@@ -19,8 +19,8 @@ from shared_components.core.task import current
 from shared_components.core.trained_model import Trained
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
+from shared_components.inference.out_of_distribution import Likeness, Watch
 from shared_components.inference.predict import Predictor, Streaming, shown_frames
-from shared_components.inference.unlike import Likeness, Watch
 from shared_components.networks.protocols import provides
 
 logger = logging.getLogger(__name__)

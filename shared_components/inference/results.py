@@ -18,7 +18,7 @@ from shared_components.inference import InferenceError
 from shared_components.inference.doubtful import DoubtWatch
 from shared_components.inference.folder import ResultFolder
 from shared_components.inference.frames import FrameStream, Shot
-from shared_components.inference.unlike import Likeness, Watch
+from shared_components.inference.out_of_distribution import Likeness, Watch
 from shared_components.inference.video import H264Video
 from shared_components.inference.visible import FRAMES, INTERVALS, Stretch, VisibleTables
 from shared_components.inference.volumes import FOLDER as VOLUMES

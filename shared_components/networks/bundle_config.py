@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from shared_components.common.plain_yaml import read_own_yaml
-from shared_components.common.schema import shown
+from shared_components.common.schema import short_repr
 from shared_components.networks.adapter import adapted
 from shared_components.networks.network_class import is_ours, make, network_class, without_memory
 
@@ -39,7 +39,9 @@ def weights_of(name: str) -> str:
     path = bundles_folder() / name / "configs" / "train.yaml"
     whose = (read_config(path.read_text("utf-8")).get("weights_of") if path.is_file() else None) or name
     if whose != name and whose not in bundle_names():
-        raise ValueError(f"{path}: weights_of is {shown(whose)}, and there are the bundles {', '.join(bundle_names())}")
+        raise ValueError(
+            f"{path}: weights_of is {short_repr(whose)}, and there are the bundles {', '.join(bundle_names())}"
+        )
     return str(whose)
 
 

@@ -19,7 +19,7 @@ from torch import nn
 
 from shared_components.common.plain_values import check_amount
 from shared_components.common.reject_code import is_expression, refuse_code
-from shared_components.common.schema import fits, nearest, shown
+from shared_components.common.schema import fits, nearest, short_repr
 from shared_components.networks.adapter import channels_argument, definition_of
 from shared_components.networks.network_class import is_ours, network_class
 
@@ -54,7 +54,7 @@ def chosen_arguments(given: object, network: type[nn.Module]) -> dict[str, Any]:
     """
     if not isinstance(given, Mapping):
         raise ValueError(
-            f"network: the value is {shown(given)}; write arguments of {network.__name__} as 'name: value'"
+            f"network: the value is {short_repr(given)}; write arguments of {network.__name__} as 'name: value'"
         )
     kinds = _hints(network)
     for name, value in given.items():
@@ -63,7 +63,7 @@ def chosen_arguments(given: object, network: type[nn.Module]) -> dict[str, Any]:
         _check_plain(name, value, nested=not is_ours(network))
         kind = kinds.get(name)
         if not _fits(value, kind):
-            raise ValueError(f"network: {name} is {shown(value)}; it is {_words(kind)}")
+            raise ValueError(f"network: {name} is {short_repr(value)}; it is {_words(kind)}")
     return dict(given)
 
 
@@ -116,8 +116,8 @@ def _check_name(name: object, network: type[nn.Module]) -> None:
     if name == _decided(network):
         raise ValueError(f"network: {name} is set by the site's task and its classes; remove it")
     if not isinstance(name, str) or name.startswith("_"):
-        raise ValueError(f"network: {shown(name)} is set by the bundle and cannot be chosen; {takes}")
-    raise ValueError(f"network: unknown argument {shown(name)}; {nearest(name, known)}{takes}")
+        raise ValueError(f"network: {short_repr(name)} is set by the bundle and cannot be chosen; {takes}")
+    raise ValueError(f"network: unknown argument {short_repr(name)}; {nearest(name, known)}{takes}")
 
 
 def _check_plain(name: str, value: object, *, nested: bool) -> None:
@@ -125,10 +125,10 @@ def _check_plain(name: str, value: object, *, nested: bool) -> None:
         refuse_code(value, f"network: {name}")  # which also limits the depth
     for item in _leaves(value) if nested else value if isinstance(value, list) else [value]:
         if isinstance(item, str) and is_expression(item):
-            raise ValueError(f"network: {name} is the expression {shown(item)}; write a plain value")
+            raise ValueError(f"network: {name} is the expression {short_repr(item)}; write a plain value")
         if not fits(item, Plain):
             raise ValueError(
-                f"network: {name} is {shown(value)}; write a text, a finite number, true, false, null, or a list of "
+                f"network: {name} is {short_repr(value)}; write a text, a finite number, true, false, null, or a list of "
                 "these"
             )
 

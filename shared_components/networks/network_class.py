@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from shared_components.common.schema import shown
+from shared_components.common.schema import short_repr
 
 OURS = "shared_components.networks."
 MOST_NUMBERS = 2**31
@@ -57,7 +57,7 @@ def check_job_class(network: Mapping[str, Any]) -> None:
     if path not in allowed_here():
         more = f", or {VARIABLE}={MONAI} for MONAI's networks" if path in _of_monai() else ""
         raise ValueError(
-            f"network: class {shown(network['class'])} is not allowed in jobs here; if you trust it, set "
+            f"network: class {short_repr(network['class'])} is not allowed in jobs here; if you trust it, set "
             f"{VARIABLE}={path}{more} in this machine's environment"
         )
 
@@ -72,7 +72,7 @@ def network_class(definition: Mapping[str, Any]) -> type[nn.Module]:
     path = class_path(str(target))
     if not path.startswith(OURS) and path not in _of_monai() | allowed_here():
         raise ValueError(
-            f"network_def: class {shown(target)} is not allowed; use a network of {OURS.rstrip('.')}, MONAI's "
+            f"network_def: class {short_repr(target)} is not allowed; use a network of {OURS.rstrip('.')}, MONAI's "
             f"{', '.join(MONAI_NETWORKS)}, or, if you trust the class, set {VARIABLE}=<module>.<class>"
         )
     module, _, name = path.rpartition(".")

@@ -45,7 +45,7 @@ def strip(rows: Sequence[Row], *, width: int, lines: int) -> Array:
     return drawn
 
 
-def surest(
+def draw_class_scores(
     image: Array,
     scores: Array,
     names: Sequence[str],
@@ -85,7 +85,7 @@ def several_sheet(image: Array, truth: Array, scores: Array, names: Sequence[str
     colours = [RIGHT if known else GREY for known in truth]
     panels = (
         Panel("truth", left, f"{counted(len(there), 'label')}, with scores"),
-        Panel("prediction", surest(image, scores, names, shown=shown, colours=colours), "highest scores"),
+        Panel("prediction", draw_class_scores(image, scores, names, shown=shown, colours=colours), "highest scores"),
     )
     return Sheet(panels, legend=(("present", RIGHT), ("present, score below 0.5", MISSED), ("absent", GREY)))
 
@@ -94,7 +94,7 @@ def one_sheet(image: Array, true: int, scores: Array, names: Sequence[str]) -> S
     """Lay out a frame and the probabilities of all classes, exactly one of them true."""
     image, best = resized(image, _PANEL), int(scores.argmax())
     colours = [RIGHT if c == true else MISSED if c == best else GREY for c in range(len(names))]
-    drawn = surest(image, scores, names, shown=len(names), ranked=False, colours=colours)
+    drawn = draw_class_scores(image, scores, names, shown=len(names), ranked=False, colours=colours)
     left = np.concatenate([image, strip([(_words(names[true]), None, RIGHT)], width=_PANEL, lines=len(names))])
     note = "correct" if best == true else f"{_words(names[best])} instead"
     return Sheet(
@@ -130,7 +130,7 @@ def timeline(truth: Array, prediction: Array, names: Sequence[str], *, title: st
 def predicted_phases(image: Array, probabilities: Array, names: Sequence[str]) -> Array:
     """Draw the probabilities (T, C) of the last frame below it, and for T > 1 a ribbon of the predicted phases."""
     colours = [_colour(c) for c in range(len(names))]
-    drawn = surest(image, probabilities[-1], names, shown=len(names), ranked=False, colours=colours)
+    drawn = draw_class_scores(image, probabilities[-1], names, shown=len(names), ranked=False, colours=colours)
     if len(probabilities) == 1:
         return drawn
     return np.concatenate([drawn, ribbon(probabilities.argmax(1), width=image.shape[1])])

@@ -186,23 +186,23 @@ class Run:
         """Return a site's final metrics or, without them, the metrics of its last reported round."""
         return self.finals.get(site) or next(reversed(self._scored(site)), {})
 
-    def drawn(self, r: int) -> Sequence[str]:
+    def sampled(self, r: int) -> Sequence[str]:
         """Return the sites sampled for a round: all, unless the aggregation's record lists a random sample."""
         return self.aggregations.get(r, {}).get("drawn", self.sites)
 
     @property
     def draws(self) -> bool:
         """Whether any round used only a random sample of the sites."""
-        return any(len(self.drawn(r)) < len(self.sites) for r in self.aggregations)
+        return any(len(self.sampled(r)) < len(self.sites) for r in self.aggregations)
 
     def first_round(self, site: str) -> int:
         """Return the first round that sampled a site."""
-        return next((r for r in range(self.rounds + 1) if site in self.drawn(r)), 0)
+        return next((r for r in range(self.rounds + 1) if site in self.sampled(r)), 0)
 
     def absent(self, site: str) -> list[int]:
         """List the rounds that a site was sampled for and missed, up to the newest round that any site reported."""
         newest = max((r for rows in self.rows.values() for r in rows), default=-1)
-        return [r for r in range(newest + 1) if r not in self.rows[site] and site in self.drawn(r)]
+        return [r for r in range(newest + 1) if r not in self.rows[site] and site in self.sampled(r)]
 
     @property
     def _file(self) -> Path:

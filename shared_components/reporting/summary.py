@@ -141,7 +141,7 @@ def _site_of(known: Mapping[str, float], value: float) -> str:
 def _sampling(run: Run) -> str:
     if not run.draws:
         return ""
-    counts = [len(run.drawn(r)) for r in run.aggregations]
+    counts = [len(run.sampled(r)) for r in run.aggregations]
     few, many = min(counts), max(counts)
     drawn = str(few) if few == many else f"{few} to {many}"
     return f"Every round used a random sample of {drawn} of the {counted(len(run.sites), 'site')}."

@@ -56,7 +56,7 @@ def _sites(run: Run, group: Group, steps: Mapping[str, str]) -> Table:
     """Tabulate each site's answered rounds, current step, and first and last validation score."""
     metric, ended, rows = group.first, sorted(run.aggregations), []
     for site in group.sites:
-        asked = [r for r in ended if site in run.drawn(r)]
+        asked = [r for r in ended if site in run.sampled(r)]
         answered = sum(r in run.rows[site] for r in asked)
         first = run.rows[site].get(run.first_round(site), {}).get("metrics") or {}
         scores = (metric.plain_text(score(one, metric.name)) for one in (first, run.last_metrics(site)))

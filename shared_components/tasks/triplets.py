@@ -159,9 +159,9 @@ class Triplets(Labels):
 
     def files(self, answer: Array, image: Array) -> dict[str, Array]:
         """Return the frame with its most probable triplets."""
-        from shared_components.reporting.labels import surest
+        from shared_components.reporting.labels import draw_class_scores
 
-        return {"overlays": surest(image, answer, self.classes, shown=SHOWN)}
+        return {"overlays": draw_class_scores(image, answer, self.classes, shown=SHOWN)}
 
     def sheet(self, answer: Array, item: Item) -> Sheet:
         """Draw the frame, the true triplets and the most probable triplets."""

@@ -19,7 +19,7 @@ from shared_components.bundle_engines import (
 )
 from shared_components.cli import main
 from shared_components.common.atomic import not_written
-from shared_components.common.progress import heard, report_progress
+from shared_components.common.progress import listening, report_progress
 from shared_components.core.bundle import load_bundle
 from shared_components.core.shipped_weights import EXPORTED, FACTS, MODEL, sha256_of
 from shared_components.core.task import make_task
@@ -73,7 +73,7 @@ def test_the_bundles_root_is_where_its_config_lies_or_else_the_working_directory
 def _restored():
     """Restore what these functions set for good: the factory of log records, and the listener of progress."""
     before = logging.getLogRecordFactory()
-    with heard(lambda step: None):
+    with listening(lambda step: None):
         yield
     logging.setLogRecordFactory(before)
 

@@ -15,7 +15,7 @@ from shared_components.cli import main
 from shared_components.core import evaluation
 from shared_components.core.bundle import load_bundle
 from shared_components.core.method import load_method
-from shared_components.core.site_conditioning import describe_site, knows_no_site, notes_of_told, notes_of_untold
+from shared_components.core.site_conditioning import conditioned_header, describe_site, needs_site, unconditioned_header
 from shared_components.core.task import make_task
 from shared_components.core.text.pretrained import MINILM_SHA256
 from shared_components.core.text.site_text import site_text
@@ -90,11 +90,11 @@ def test_headers_record_the_encoder_of_the_sites_text(own, for_unseen, federatio
     notes = load_metadata(for_unseen)
     assert notes["told"] == "" and notes["sites"] == "2"
     assert json.loads(notes["arguments"]) == dict(federation.job.arguments)
-    assert knows_no_site(notes) and not knows_no_site(load_metadata(own)) and not knows_no_site({})
+    assert needs_site(notes) and not needs_site(load_metadata(own)) and not needs_site({})
 
 
 def test_a_method_without_conditioning_adds_no_notes():
-    assert notes_of_told("") == notes_of_untold(load_method("fedavg"), {}, 3) == {}
+    assert conditioned_header("") == unconditioned_header(load_method("fedavg"), {}, 3) == {}
 
 
 # ---- evaluation

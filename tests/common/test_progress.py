@@ -7,20 +7,20 @@ import threading
 
 import pytest
 
-from shared_components.common.progress import Step, changed, duration, follow, heard, report_progress, speed, under
-from shared_components.common.progress_display import Board, StepLog, plain_line, shown
+from shared_components.common.progress import Step, changed, duration, follow, listening, report_progress, speed, under
+from shared_components.common.progress_display import Board, StepLog, plain_line, show_progress
 
 
 def test_a_loop_reports_its_beginning_and_every_item_that_is_done():
     steps = []
-    with heard(steps.append):
+    with listening(steps.append):
         assert list(follow("ab", "reading")) == ["a", "b"]
     assert steps == [Step("reading", 0, 2), Step("reading", 1, 2), Step("reading", 2, 2)]
 
 
 def test_an_item_counts_only_once_the_loop_asks_for_the_next():
     steps = []
-    with heard(steps.append):
+    with listening(steps.append):
         items = follow(iter([7, 8]), "reading")
         next(items)
     assert steps == [Step("reading", 0, None)]  # of an iterator nobody knows the length
@@ -29,11 +29,11 @@ def test_an_item_counts_only_once_the_loop_asks_for_the_next():
 def test_nobody_need_listen_and_a_listener_hears_its_own_thread_alone():
     steps = []
     report_progress("training", 1, 2)
-    with heard(steps.append):
+    with listening(steps.append):
         thread = threading.Thread(target=report_progress, args=("rendering",))
         thread.start()
         thread.join()
-        with heard(lambda step: None):
+        with listening(lambda step: None):
             report_progress("validating")
         report_progress("saving")
     report_progress("training", 2, 2)
@@ -42,14 +42,14 @@ def test_nobody_need_listen_and_a_listener_hears_its_own_thread_alone():
 
 def test_a_block_names_whose_work_it_is():
     steps = []
-    with under("nobody"), heard(steps.append), under("round 1/2"), under("site-1"):
+    with under("nobody"), listening(steps.append), under("round 1/2"), under("site-1"):
         report_progress("training", 1, 2)
     assert steps == [Step("round 1/2 site-1 training", 1, 2)]
 
 
 def test_what_a_block_reports_may_be_changed():
     steps = []
-    with heard(steps.append), changed(lambda step: Step(step.what, step.done + 10, 20)):
+    with listening(steps.append), changed(lambda step: Step(step.what, step.done + 10, 20)):
         report_progress("training", 1, 2)
     assert steps == [Step("training", 11, 20)]
 
@@ -183,7 +183,7 @@ def test_bars_that_cannot_be_drawn_do_not_end_the_work(terminal, clock, monkeypa
 
 def test_a_block_shows_what_its_own_thread_reports():
     out = io.StringIO()
-    with shown(out, title="site-1") as board:
+    with show_progress(out, title="site-1") as board:
         report_progress("rendering", 3, 9)
         board._last_line -= 9
         board.look()

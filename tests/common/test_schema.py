@@ -9,7 +9,7 @@ import pytest
 from msgspec import Meta
 
 from shared_components.common.arguments import between, check_mode, one_of, require_list, true_or_false
-from shared_components.common.schema import SHOWN, Schema, check_keys, check_values, fits, parse, shown, words
+from shared_components.common.schema import SHOWN, Schema, check_keys, check_values, fits, parse, short_repr, words
 
 Count = Annotated[int, Meta(ge=1, le=9)]
 Share = Annotated[float, Meta(gt=0, le=1)]
@@ -109,7 +109,7 @@ def test_a_range_is_the_declared_one():
     "value", [DEEP, "a\x1b[2J\n\u202e\ud800", {"a": DEEP}, "x" * 10**6, object(), [10**5000], b"\0"]
 )
 def test_what_is_shown_is_short_and_prints_as_it_reads(value: Any):
-    assert shown(value).isprintable() and len(shown(value)) <= 2 * SHOWN + 3
+    assert short_repr(value).isprintable() and len(short_repr(value)) <= 2 * SHOWN + 3
 
 
 # ---- arguments

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from shared_components.core.card import Metric
-from shared_components.core.evaluation import drawn, exemplars, thorough
+from shared_components.core.evaluation import exemplars, thorough, with_randomness
 from shared_components.core.metrics import frame_scores
 from shared_components.core.task import make_task
 from shared_components.data.samples import read_sample, samples
@@ -111,7 +111,7 @@ def test_hidden_patches_of_a_picture_are_those_that_were_scored(site, tmp_path: 
         masked = cv2.imread(str(file))[y : y + height, x : x + width].astype(int)
         grey = (np.abs(masked - 128) <= 2).all(axis=2)
         for other in range(4):
-            hidden = drawn(task, batch, other)["hidden"][0].numpy().astype(np.uint8)
+            hidden = with_randomness(task, batch, other)["hidden"][0].numpy().astype(np.uint8)
             large = cv2.resize(hidden, (width, height), interpolation=cv2.INTER_NEAREST) > 0
             assert ((large == grey).mean() > 0.9) == (other == number)
 

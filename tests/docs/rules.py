@@ -31,7 +31,7 @@ from shared_components.federation.messages import Job
 from shared_components.federation.setup import limits
 from shared_components.flare.deployment.job_files import write_jobs
 from shared_components.inference.doubtful import warnings
-from shared_components.inference.unlike import Likeness
+from shared_components.inference.out_of_distribution import Likeness
 from shared_components.inference.visible import Stretch
 from shared_components.reporting.tensorboard import progress_line
 from shared_components.weights.shipping.recipe import read_real

@@ -10,7 +10,7 @@ import psutil
 import pytest
 import torch
 
-from shared_components.common.progress import Step, heard
+from shared_components.common.progress import Step, listening
 from shared_components.core.task import make_task
 from shared_components.inference import InferenceError
 from shared_components.inference.frames import FrameStream
@@ -70,7 +70,7 @@ def test_frames_are_reported_with_speed_and_time_left(monkeypatch, total, step):
     clock, steps = [100.0], []
     monkeypatch.setattr("shared_components.inference.predict.time.monotonic", lambda: clock[0])
     frames = FrameCount(total)
-    with heard(steps.append):
+    with listening(steps.append):
         for _ in range(3):
             clock[0] += 2.0
             frames.step()

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta
 
-from shared_components.common.schema import shown
+from shared_components.common.schema import short_repr
 from shared_components.data.custom.ids import Ids, class_ids, own_classes, parse_ids, parse_words, places
 from shared_components.data.files import VIDEOS, VOLUMES, Axes
 
@@ -144,13 +144,13 @@ def refuse_template(key: str, value: object) -> None:
     """
     parts = value.split("/") if isinstance(value, str) else []
     if not parts or {"", ".", ".."} & set(parts) or not str(value).isprintable() or "\\" in str(value):
-        raise ValueError(f"'{key}' is {shown(value)}; write a path below 'root', such as {IMAGES!r}")
+        raise ValueError(f"'{key}' is {short_repr(value)}; write a path below 'root', such as {IMAGES!r}")
     known = (VIDEO, GROUP, CLASS) if key == "masks" else (VIDEO, GROUP)
     rest = [re.sub("|".join(map(re.escape, known)), "", part) for part in parts]
     if any("{" in part or "}" in part for part in rest):
-        raise ValueError(f"'{key}' is {shown(value)}; what stands in braces there is {' or '.join(known)}")
+        raise ValueError(f"'{key}' is {short_repr(value)}; what stands in braces there is {' or '.join(known)}")
     anywhere = CLASS in str(value)
     if sum(part.count("*") for part in rest) > 1 or (any("*" in part for part in rest[:-1]) and not anywhere):
-        raise ValueError(f"'{key}' is {shown(value)}; one * may stand in its last part, for the frame's name")
+        raise ValueError(f"'{key}' is {short_repr(value)}; one * may stand in its last part, for the frame's name")
     if GROUP in str(value) and VIDEO not in str(value):
-        raise ValueError(f"'{key}' is {shown(value)}; {GROUP} is a folder of videos: write {VIDEO}, too")
+        raise ValueError(f"'{key}' is {short_repr(value)}; {GROUP} is a folder of videos: write {VIDEO}, too")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from shared_components.common import machine
 from shared_components.common.atomic import lock, write_json
-from shared_components.common.progress import heard, under
+from shared_components.common.progress import listening, under
 from shared_components.common.step_file import StepFile
 from shared_components.core import evaluation
 from shared_components.core.initial_weights import FILE
@@ -293,7 +293,7 @@ def main(argv: list[str]) -> int:
     """Carry out the run that a JSON file describes; the folder for runs is the second argument."""
     run, root = Run.from_json(json.loads(Path(argv[0]).read_text(encoding="utf-8"))), Path(argv[1])
     try:
-        with heard(StepFile(root / run.name)):
+        with listening(StepFile(root / run.name)):
             carry_out(run, root)
     except FederationError as error:
         print(f"refused: {error}", flush=True)

@@ -13,7 +13,7 @@ from msgspec import Meta
 from shared_components.common.arguments import between
 from shared_components.common.plain_values import check_amount
 from shared_components.common.reject_code import refuse_code
-from shared_components.common.schema import check_keys, check_values, kinds_of, parse, required_by, shown
+from shared_components.common.schema import check_keys, check_values, kinds_of, parse, required_by, short_repr
 from shared_components.core.bundle import Bundle, load_bundle
 from shared_components.core.training_settings import MOST_ROUNDS
 from shared_components.federation.privacy.gaussian import Privacy
@@ -199,7 +199,7 @@ def _check_section(who: str, section: str, given: object, *, values: bool) -> No
     Without ``values`` ranges are not checked, but the form, the number of values, and that it holds no code.
     """
     if not isinstance(given, Mapping):
-        raise ValueError(f"{who}: {section} is {shown(given)}; write its settings as 'name: value'")
+        raise ValueError(f"{who}: {section} is {short_repr(given)}; write its settings as 'name: value'")
     check_amount(f"{who}: {section}", given)
     if values:
         _check_numbers(who, section, given)

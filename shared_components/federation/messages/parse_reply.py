@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from shared_components.common.sanitise import is_plain
-from shared_components.common.schema import kind_of, shown
+from shared_components.common.schema import kind_of, short_repr
 from shared_components.core.partition import Pieces
 from shared_components.federation.messages.message import Message, RejectedUpdate, Reply
 from shared_components.federation.messages.schema import PROFILE, check_reply_header
@@ -61,7 +61,7 @@ def parse_tensors(reply: Message) -> tuple[Mapping[str, Tensor], dict[str, Piece
     pieces, groups = _check_tensors("piece", reply.pieces), dict[str, Pieces]()
     for name, tensors in reply.groups.items():
         if not is_plain(name):
-            raise RejectedUpdate(f"it has a group named {shown(name)}")
+            raise RejectedUpdate(f"it has a group named {short_repr(name)}")
         groups[name] = cast(Pieces, _check_tensors(f"tensor of {name}", tensors))  # or `StoredPieces`
     size = sum(v.numel() * v.element_size() for part in (pieces, *groups.values()) for v in part.values())
     if size > MOST_BYTES:
@@ -74,7 +74,7 @@ def _check_tensors(what: str, tensors: object) -> Mapping[str, Tensor]:
         raise RejectedUpdate(f"its {what}s are no dictionary of at most {MOST_TENSORS}")
     for name, value in tensors.items():
         if not is_plain(name, LONGEST_TENSOR_NAME):
-            raise RejectedUpdate(f"it has a {what} named {shown(name)}")
+            raise RejectedUpdate(f"it has a {what} named {short_repr(name)}")
         if odd := _why_odd(value):
             raise RejectedUpdate(f"its {what} {name} is {odd}; a dense tensor of real numbers is expected")
     return tensors if isinstance(tensors, StoredPieces) else {n: value.detach() for n, value in tensors.items()}

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from shared_components.common.sanitise import LONGEST_NAME
-from shared_components.common.schema import Schema, check_keys, check_values, fits, shown
+from shared_components.common.schema import Schema, check_keys, check_values, fits, short_repr
 from shared_components.core.partition import Partition, Role
 from shared_components.core.training_settings import MOST_ROUNDS, Start
 from shared_components.data.profile_items import ITEMS, EncoderName, check_item
@@ -160,7 +160,7 @@ def check_reply_header(task: str, header: object, who: str, *, required: Collect
     check_values(kinds, values, who)
     for name in set(values) - {"items", KEY}:
         if odd := next((text for text in _texts(values[name]) if not text.isprintable()), ""):
-            raise ValueError(f"{who}: {name} holds the text {shown(odd)}; a name has no control characters")
+            raise ValueError(f"{who}: {name} holds the text {short_repr(odd)}; a name has no control characters")
     for name, item in values.get("items", {}).items():
         check_item(name, item)
     for name, aside in (("metrics", ()), ("final", ("site", "split"))):
@@ -192,9 +192,9 @@ def _check_scores(scores: Mapping[str, Any], where: str) -> None:
     """Refuse what is no metric, values of a metric that are no numbers, and too many numbers."""
     for name, item in scores.items():
         if not isinstance(item, Mapping) and name not in UNSCORED:
-            raise ValueError(f"{where}.{name} is {shown(item)}; a metric has a number, or null, of each output")
+            raise ValueError(f"{where}.{name} is {short_repr(item)}; a metric has a number, or null, of each output")
         if isinstance(item, Mapping) and "mean" in item and not fits(item, dict[str, Number | None]):
-            raise ValueError(f"{where}.{name} is {shown(item)}; a metric has a number, or null, of each output")
+            raise ValueError(f"{where}.{name} is {short_repr(item)}; a metric has a number, or null, of each output")
     if (count := _count(scores)) > MOST_SCORES:
         raise ValueError(f"{where} has {count} numbers; at most {MOST_SCORES} are read")
 

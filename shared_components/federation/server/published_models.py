@@ -22,7 +22,7 @@ from shared_components.core.aggregators.mean import weighted_sum
 from shared_components.core.card import Card
 from shared_components.core.method import Method, Models, Profile, State, site_order
 from shared_components.core.partition import Partition, Pieces, Role, paste
-from shared_components.core.site_conditioning import notes_of_untold
+from shared_components.core.site_conditioning import unconditioned_header
 from shared_components.core.task import Task, checkpoint_notes, make_task
 from shared_components.federation.messages import Job, RejectedUpdate, Reply
 from shared_components.federation.messages.check_pieces import check_pieces
@@ -166,4 +166,4 @@ def _notes(job: Job, method: Method, state: ServerState, card: Card) -> dict[str
     size = bundle.training.height, bundle.training.width
     numbers = bundle.tasks.get(card.kind, {})
     notes = checkpoint_notes(bundle.name, method.name, task_of(job, card), numbers, size=size, network=bundle.chosen)
-    return notes | notes_of_untold(method, job.arguments, len(state.sites)) | {"round": str(state.round)}
+    return notes | unconditioned_header(method, job.arguments, len(state.sites)) | {"round": str(state.round)}

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from shared_components.common.schema import Schema, parse, shown
+from shared_components.common.schema import Schema, parse, short_repr
 from shared_components.core.bundle import Bundle
 from shared_components.core.task import Task
 from shared_components.core.training import check_frames
@@ -121,7 +121,9 @@ def read_limits(path: Path) -> Limits:
     except FileNotFoundError:
         return Limits()
     if isinstance(values, Mapping) and "privacy" in values and not values["privacy"]:
-        raise SiteError(f"{path}: privacy is {shown(values['privacy'])}; write what is demanded: noise_multiplier: 1.0")
+        raise SiteError(
+            f"{path}: privacy is {short_repr(values['privacy'])}; write what is demanded: noise_multiplier: 1.0"
+        )
     return parse(Limits, values, f"{path}", error=SiteError)
 
 

@@ -19,7 +19,7 @@ from shared_components.core.initial_weights import begin
 from shared_components.core.method import Method, State, load_method
 from shared_components.core.parameter_groups import parameter_groups
 from shared_components.core.partition import Partition, partition_network
-from shared_components.core.site_conditioning import condition_on_site, notes_of_told
+from shared_components.core.site_conditioning import condition_on_site, conditioned_header
 from shared_components.core.task import Scores, Task, checkpoint_notes, choose_task
 from shared_components.core.training import check_network
 from shared_components.data.dataset import SampleDataset
@@ -84,7 +84,7 @@ class SiteSetup:
         numbers = self.bundle.tasks[self.task.card.kind]
         chosen = definition_of(self.network) or self.bundle.chosen
         notes = checkpoint_notes(self.bundle.name, self.method.name, self.task, numbers, size=self.size, network=chosen)
-        notes |= {"site": name, "round": str(round), **notes_of_told(self.encoder)}
+        notes |= {"site": name, "round": str(round), **conditioned_header(self.encoder)}
         notes |= seen_after(self.start.get("seen", ""), self.site)
         notes[f"validation_{metric}"] = str((scores.get(metric) or {}).get("mean"))
         save_weights(path, self.network.state_dict(), notes)

@@ -16,7 +16,7 @@ from torch import nn
 
 from shared_components.common import machine
 from shared_components.common.counted import counted
-from shared_components.common.progress import follow, heard, report_progress, speed
+from shared_components.common.progress import follow, listening, report_progress, speed
 from shared_components.common.progress_display import Board
 from shared_components.core.bundle import load_bundle
 from shared_components.core.evaluation import BATCH, quick_scores
@@ -164,7 +164,7 @@ class Pretraining:
         Raises:
             ValueError: The folder holds another training, or the loss is not finite; the last saved state remains.
         """
-        with self.folder.alone(), _interruptions() as signals, self._board, heard(self._board.hear):
+        with self.folder.alone(), _interruptions() as signals, self._board, listening(self._board.hear):
             return self._run(signals)
 
     def _run(self, signals: list[int]) -> bool:

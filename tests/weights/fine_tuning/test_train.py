@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from shared_components.common.progress import heard
+from shared_components.common.progress import listening
 from shared_components.core.trained_model import load_trained
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site import SiteError
@@ -50,7 +50,7 @@ def dice_of(model, site):
 
 def test_a_model_comes_with_its_own_scores_a_picture_and_a_record(tune):
     lines, seen = [], []
-    with heard(seen.append):
+    with listening(seen.append):
         outcome = tune(steps=STEPS, say=lines.append)
     assert names(outcome.folder) == ["before-after.png", "model.safetensors", "training.json"]
     assert outcome.chosen and 0 < outcome.steps <= STEPS

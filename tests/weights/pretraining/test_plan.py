@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from shared_components.common.progress import Step, heard
+from shared_components.common.progress import Step, listening
 from shared_components.core.bundle import load_bundle
 from shared_components.weights.pretraining import train
 from shared_components.weights.pretraining.plan import Phase, Settings, build, read_sizes, task_for
@@ -77,7 +77,7 @@ def stepped(monkeypatch, *, seconds, steps):
     clock, steps_heard = [100.0], []
     monkeypatch.setattr(train.time, "monotonic", lambda: clock[0])
     pace = Pace(SETTINGS)
-    with heard(steps_heard.append):
+    with listening(steps_heard.append):
         for done in range(1, steps + 1):
             clock[0] += seconds
             pace.step(done, 0.5)

@@ -17,7 +17,7 @@ from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.trained_model import Trained
 from shared_components.inference.arrays import Model
 from shared_components.inference.doubtful import PART
-from shared_components.inference.unlike import MOST, Watch
+from shared_components.inference.out_of_distribution import MOST, Watch
 from shared_components.scenes.scene import render_video
 from tests.inference.conftest import PARTS, SEGMENTATION, noise, write_video
 
