@@ -165,7 +165,7 @@ def training_from(values: Mapping[str, Any]) -> Training:
     require_list(fixed, "training: fixed", "encoder", least=0)
     if not isinstance(rates, Mapping):
         raise ValueError(
-            f"training: learning_rates is {short_repr(rates)}; it is a rate by part, such as encoder: 0.0001"
+            f"training: learning_rates is {short_repr(rates)}; write a rate per part, such as encoder: 0.0001"
         )
     lists = {"betas": tuple(given["betas"])} if isinstance(given.get("betas"), list) else {}
     return Training(**{**given, **lists, "fixed": tuple(fixed), "learning_rates": dict(rates)})

@@ -128,8 +128,8 @@ def _check_plain(name: str, value: object, *, nested: bool) -> None:
             raise ValueError(f"network: {name} is the expression {short_repr(item)}; write a plain value")
         if not fits(item, Plain):
             raise ValueError(
-                f"network: {name} is {short_repr(value)}; write a text, a finite number, true, false, null, or a list of "
-                "these"
+                f"network: {name} is {short_repr(value)}; write a text, a finite number, true, false, null, "
+                "or a list of these"
             )
 
 

@@ -216,9 +216,11 @@ class Classification(Labels):
 
     def files(self, answer: Array, image: Array) -> dict[str, Array]:
         """Return the last frame with the class probabilities."""
-        from shared_components.reporting.labels import surest
+        from shared_components.reporting.labels import draw_class_scores
 
-        return {"overlays": surest(image, answer, self.classes, shown=min(len(self.classes), 7), ranked=False)}
+        return {
+            "overlays": draw_class_scores(image, answer, self.classes, shown=min(len(self.classes), 7), ranked=False)
+        }
 
     def sheet(self, answer: Array, item: Item) -> Sheet:
         """Draw the last frame, the true class and the class probabilities."""
