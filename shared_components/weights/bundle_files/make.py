@@ -17,16 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from shared_components.common.atomic import between_marks, differing, write_text
 from shared_components.common.counted import counted
 from shared_components.common.plain_yaml import read_own_yaml
-from shared_components.core.calibration import (
-    ALLOWED,
-    FILE,
-    Facts,
-    calibration_of,
-    certainty_head,
-    certainty_rows,
-    error_rows,
-    read_calibration,
-)
+from shared_components.core.calibration import ALLOWED, FILE, Facts, calibration_of, error_rows, read_calibration
 from shared_components.core.initial_weights import RANDOM
 from shared_components.core.shipped_weights import (
     EXPORTED,
@@ -171,8 +162,6 @@ def bundle_files(name: str, folder: Path | None = None, *, whole: bool = False) 
         "control_rows": control_rows,
         "track_rows": track_rows,
         "certainty": _certainty(folder / (other or name), facts),
-        "certainty_head": certainty_head,
-        "certainty_rows": certainty_rows,
         "error_rows": error_rows,
         "allowed": ALLOWED,
     }
