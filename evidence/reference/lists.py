@@ -108,24 +108,22 @@ def _sentence(text: str) -> str:
 def jobs() -> str:
     """Return the page of the shipped jobs."""
     described = yaml.safe_load((ROOT / "nvflare_jobs" / "jobs.yaml").read_text("utf-8"))
-    rows = []
+    by_bundle: dict[str, list[str]] = {}
     for name, own in described["jobs"].items():
-        bundle = own.get("bundle", described["all"]["bundle"])
-        card = f"../../bundles/{bundle}/docs/README.md"
-        rows.append((_job_name(name), f"`{own.get('method', name)}`", f"[{bundle}]({card})"))
+        card = f"[{name}](../../nvflare_jobs/{name}/README.md)"
+        method = own.get("method", name)
+        by_bundle.setdefault(own.get("bundle", described["all"]["bundle"]), []).append(
+            card if method == name else f"{card} (`{method}`)"
+        )
+    rows = [(f"[{name}](../../bundles/{name}/docs/README.md)", ", ".join(cards)) for name, cards in by_bundle.items()]
     return f"""\
 # Jobs
 
-NVIDIA FLARE jobs that come with SurgFL, in `nvflare_jobs/`. A job with a card is a link to the card.
+NVIDIA FLARE jobs that come with SurgFL, in `nvflare_jobs/`. If a method has another name than its job, it is in parentheses.
 [Job settings](job-settings.md) explains what a job can change.
 
-{table(("Job", "Method", "Bundle"), rows)}
+{table(("Bundle", "Jobs"), rows)}
 """
-
-
-def _job_name(name: str) -> str:
-    there = (ROOT / "nvflare_jobs" / name / "README.md").is_file()
-    return f"[{name}](../../nvflare_jobs/{name}/README.md)" if there else f"`{name}`"
 
 
 def tasks_and_metrics() -> str:
