@@ -119,7 +119,7 @@ def jobs() -> str:
     return f"""\
 # Jobs
 
-NVIDIA FLARE jobs that come with SurgFL, in `nvflare_jobs/`. If a method has another name than its job, it is in parentheses.
+NVIDIA FLARE jobs that come with SurgFL, in `nvflare_jobs/`. A method with another name is in parentheses.
 [Job settings](job-settings.md) explains what a job can change.
 
 {table(("Bundle", "Jobs"), rows)}
