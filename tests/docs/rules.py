@@ -112,7 +112,6 @@ SMALLER: tuple[tuple[str, str, str], ...] = (
     (r"((?:pfedsis|lg_fedavg) -w ws|job\.py pfedsis) -n 3\b", r"\1 -n 2", "two sites take two thirds of the time"),
     (rf"^{IN_TUTORIAL} +# named sites, .*$", r"true", "docs/tutorials/first-federation.md runs this very command"),
     (r"(nvflare simulator .* -n ([23]))\b", r"\1 -t \2", "a process per site instead of one per task: the same bits"),
-    (r"^surgfl onnx ", r"python {parsed} onnx ", "half a minute; tests/networks/test_onnx_file.py does it"),
     (
         r"^surgfl compare --preset",
         r"python {plan} compare --sites {data}/sites --held-out hospital-d "
