@@ -1,9 +1,9 @@
-"""Grade FedSurg's rendered centres by histograms of colour: a control for the networks of the preset `fedsurg`.
+"""Grade FedSurg's rendered centres by colour histograms: a control for the networks of the preset `fedsurg`.
 
     python -m evidence.colours
 
-A logistic regression trains on the three centres' training videos together. It is scored on the test videos of each
-centre and of the unseen one, by the metrics of FedSurg's card. A video is the histogram of each of its three colours.
+A logistic regression trains on the training videos of the three centres. It is scored on the test videos of each centre
+and of the unseen centre with FedSurg's metrics. Its features are the three colour histograms of a video.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shared_components.federation.runs.provenance import commit
 
 KIND = "classification"
 BINS = 16
-STRENGTH = 0.1  # of the data beside the penalty, C of scikit-learn
+STRENGTH = 0.1  # inverse regularisation strength, C of scikit-learn
 
 
 def main() -> int:
@@ -59,7 +59,7 @@ def items_of(site: Site, split: str, task: Task) -> list[Item]:
 
 
 def histograms(items: Sequence[Item]) -> Tensor:
-    """Return a row for each video: the shares of its pixels in each bin of each colour, (N, 3 * BINS)."""
+    """Return a row of features for each video: the share of pixels in each bin of each colour, (N, 3 * BINS)."""
     rows = []
     for item in items:
         counts = [np.histogram(item.images[..., colour], BINS, (0, 256))[0] for colour in range(3)]
@@ -73,7 +73,7 @@ def grades(items: Sequence[Item], task: Task) -> Tensor:
 
 
 def regression(features: Tensor, grade: Tensor, classes: int) -> nn.Module:
-    """Return a logistic regression (penalised by the squares of its weights) on standardised features."""
+    """Return a logistic regression with L2 penalty on standardised features."""
     mean, deviation = features.mean(0), features.std(0).clamp_min(1e-6)
     standard = (features - mean) / deviation
     layer = nn.Linear(features.shape[1], classes, dtype=torch.float64)
@@ -88,7 +88,7 @@ def regression(features: Tensor, grade: Tensor, classes: int) -> nn.Module:
         return found
 
     optimizer.step(loss)
-    with torch.no_grad():  # takes features as they are
+    with torch.no_grad():  # predicts from the same features
         layer.weight /= deviation
         layer.bias -= layer.weight @ mean
     return layer

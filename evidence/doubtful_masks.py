@@ -1,8 +1,8 @@
-"""Measure how often `surgfl segment` doubts masks of rendered scenes, and of real surgeries with labels.
+"""Measure how often `surgfl segment` reports doubtful masks on rendered scenes and on labelled real surgeries.
 
     python -m evidence.doubtful_masks --videos 30 --real /data/endovis2015_rigid
 
-A mask is wrong here if a third of its instrument pixels, and 2 % of the picture, are tissue. Frames are read in place.
+A mask is wrong if tissue makes up a third of its instrument pixels and 2 % of the picture.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from shared_components.weights.pretraining.stream import held_out
 from shared_components.weights.shipping.calibrating import FIRST, KNOWN
 
 Pair = tuple[np.ndarray, np.ndarray]  # a frame, uint8 RGB (H, W, 3), and its label (H, W)
-LOOKS, FRAMES = FIRST + 9000, 6  # looks from this number on, which nothing else uses; frames of a rendered video
+LOOKS, FRAMES = FIRST + 9000, 6  # first number of looks that nothing else uses; frames per rendered video
 TISSUE, LEAST = 1 / 3, 0.02
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One frame: the share of the picture that changes if it is mirrored, whether its mask is wrong, and the Dice."""
+    """One frame: share of the picture that changes by mirroring, whether its mask is wrong, and its Dice."""
 
     changed: float
     wrong: bool
@@ -44,7 +44,7 @@ class Judged:
 
 
 def judged(model: Trained, pairs: Iterator[Pair]) -> tuple[list[Judged], int]:
-    """Judge the frames of a video, one a second; return them, and how many stretches are in doubt."""
+    """Check one frame per second of a video; return the frames, and the number of doubtful stretches."""
     height, width = model.size
     predictor, watch = Predictor(model.network, model.task), DoubtWatch(model, model.size, Fraction(1))
     found = []
@@ -60,7 +60,7 @@ def judged(model: Trained, pairs: Iterator[Pair]) -> tuple[list[Judged], int]:
 
 
 def rendered(model: Trained, number: int) -> Iterator[Pair]:
-    """Render a video of a look of its own."""
+    """Render a video in its own look."""
     look = f"{KNOWN[number % len(KNOWN)]}-{LOOKS + number}"
     for item in held_out(look, LOOKS + number, size=model.size, spec=LABELLED, count=FRAMES):
         yield item.images[-1], item.targets["label"]

@@ -1,9 +1,9 @@
-"""Measure how SurgFed's shipped weights follow objects, with the selection of channels and without it.
+"""Measure how well SurgFed's shipped weights follow objects, with and without channel selection.
 
     python -m evidence.following
 
-The selection was trained with an indicator of zeros. A network with `text: none` begins from the same file without it.
-The card's table has the same videos: looks that no training draws, and named looks.
+The selection was trained with an indicator of zeros. A network with `text: none` loads the same file without the
+selection. The videos are those of the card: looks that no training uses, and named looks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BUNDLE = "surgfed"
 
 
 def main() -> int:
-    """Print the IoU in the first frame, and its mean over the later ones, by network and kind of looks."""
+    """Print the IoU of the first frame, and the mean IoU of later frames, by network and kind of looks."""
     torch.set_num_threads(1)
     path, sha256 = verified_weights(BUNDLE)
     notes = load_metadata(path)
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def first_and_later(found: Mapping[str, Any]) -> tuple[float, float]:
-    """Return the network's mean IoU in the first frame, and the mean of its mean IoU in each later one."""
+    """Return the network's mean IoU of the first frame, and of later frames."""
     first, *later = found[NETWORK]
     return first, statistics.mean(later)
 

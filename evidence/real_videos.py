@@ -1,11 +1,11 @@
-"""FL-EndoViT's triplets and phases on real frames: CholecT50's challenge validation set, leaving one video out.
+"""Train FL-EndoViT's triplets and phases on real frames (CholecT50's challenge validation set), leaving one video out.
 
     python -m evidence.real_videos --data /data/cholect50_challenge_val --out real
 
-Each of the five videos is a site. For each, the four others train the job of a use (`nvflare_jobs/jobs.yaml`) by
-FedAvg in one process, and the shared model after the last round is scored on the video that took no part: nothing is
-chosen by a score. Rows differ in what the network begins from, and in whether its encoder learns (`ROWS`); beside them
-are answers that never look at a frame (`blind`). Frames are read in place. A run that is done is not repeated.
+Each of the five videos is a site. For each video, the other four train a job (`nvflare_jobs/jobs.yaml`) with FedAvg in
+one process. The shared model after the last round is scored on the left-out video; no score selects a model. Rows
+differ in their initial weights and in whether the encoder is trained (`ROWS`). Further rows never look at a frame
+(`blind`). A finished run is not repeated.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from shared_components.reporting.tables import Table, as_markdown
 Array = np.ndarray
 T = TypeVar("T")
 DATASET = "cholect50"
-STRETCHES, PARTS = 5, 5  # of a video, and of each stretch, whose last part validates
-DRAWS = 20  # of random answers, whose scores are averaged
+STRETCHES, PARTS = 5, 5  # labelled frames per video, and per stretch whose last part is for validation
+DRAWS = 20  # random answers, whose scores are averaged
 
 
 @dataclass(frozen=True)
 class Use:
-    """A task of FL-EndoViT: its job, and the metrics that are shown."""
+    """A task of FL-EndoViT: its job, and the metrics of the table."""
 
     job: str
     metrics: tuple[str, ...]
@@ -75,12 +75,12 @@ ROWS: dict[str, dict[str, Any]] = {
     "random weights, frozen": {**_FROZEN, "training": {"start": "random"}},
     "FL-EndoViT as shipped, frozen": {**_FROZEN, "training": {"start": "rendered"}},
 }
-"""Changes of a job, by row; all else, layer decay too, is the job's."""
+"""Changes of the job, by row; other settings are the job's, including layer decay."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A row's score on one video: by metric, there (``held_out``) and on the trained videos' own left-out frames."""
+    """Scores of a row for one video by metric: on it (``held_out``), and on the validation frames of the trained videos."""
 
     row: str
     video: str
@@ -89,14 +89,14 @@ class Result:
     own: Mapping[str, float]
 
 
-# ---- Sites.
+# ---- Sites
 
 
 def stretches(count: int) -> dict[str, list[list[int]]]:
-    """Return which of a video's frames train and which validate, a fifth, as [first, one after the last].
+    """Return the training frames and the validation frames (a fifth) of a video, as [first, one after the last].
 
-    Validated frames are seconds away from trained ones: they tell whether a network has learnt its videos, and nothing
-    of other patients.
+    Validation frames are seconds away from training frames. They show whether a network has learnt its videos, not
+    whether it works for other patients.
 
     Raises:
         ValueError: There are fewer than 25 frames.
@@ -113,9 +113,9 @@ def stretches(count: int) -> dict[str, list[list[int]]]:
 
 
 def write_sites(data: Path, folder: Path, task: str) -> dict[str, dict[str, Path]]:
-    """Write two site.yaml of each video, to train on and to be left out; return them by "train" and "test", and video.
+    """Write two site.yaml for each video, for training and for testing; return them by "train" and "test", and video.
 
-    Frames stay where they are. Sites give their model to the outsider, the video that is left out.
+    Sites publish their model, which is tested on the left-out video.
     """
     reader = find_reader(DATASET)
     common = {"dataset": DATASET, "root": str(data.resolve()), "task": task, "publish": ["model"]}
@@ -130,19 +130,20 @@ def write_sites(data: Path, folder: Path, task: str) -> dict[str, dict[str, Path
     return files
 
 
-# ---- Answers that never look at a frame.
+# ---- Answers that never look at a frame
 
 
 def blind(task: Task, frames: int, trained: Array) -> dict[str, Iterator[Array]]:
-    """Return answers without a look, by row: one of each kind, or `DRAWS` of a random one.
+    """Return answers without a look at the frames, by row: one for constant answers, `DRAWS` for random answers.
 
     Args:
-        frames: How many are answered, N.
-        trained: The truth of the training frames, as of `truth_of`.
+        frames: Number of frames, N.
+        trained: Ground truth of the training frames, from `truth_of`.
 
     Returns:
-        float64 (N, C) each. Triplets: the same score everywhere, whose average precision is a triplet's share of the
-        frames, and uniform ones. Phases: the most frequent of the training, and guesses as frequent as there.
+        float64 (N, C) each. Triplets: equal scores, whose average precision is a triplet's share of the frames, and
+        uniform random scores. Phases: the most frequent phase of the training frames, and random phases with the same
+        frequencies.
     """
     random, classes = np.random.default_rng(0), task.channels
     if task.card.kind == "triplets":
@@ -160,13 +161,13 @@ def blind(task: Task, frames: int, trained: Array) -> dict[str, Iterator[Array]]
 
 
 def scored(task: Task, answers: Array, truth: Array) -> Scores:
-    """Return the record of answers (N, C) for one video's frames, by the task's own metrics."""
+    """Score answers (N, C) for one video's frames with the task's metrics."""
     pairs = enumerate(zip(answers, truth, strict=True))
     return task.summarise([LabelScore("", n, answer[None], one[None]) for n, (answer, one) in pairs])
 
 
 def blind_results(task: Task, test: Site, sites: Mapping[str, Site]) -> list[Result]:
-    """Return the scores of answers without a look at the video that is left out, and at the others' own."""
+    """Score answers without a look at the frames, on the left-out video and on the others' validation frames."""
     trained = np.concatenate([truth_of(site, "train", task) for site in sites.values()])
 
     def means(truth: Array) -> dict[str, dict[str, float]]:
@@ -181,7 +182,7 @@ def blind_results(task: Task, test: Site, sites: Mapping[str, Site]) -> list[Res
 
 
 def truth_of(site: Site, split: str, task: Task) -> Array:
-    """Return a split's targets, (N, C) bool of triplets or (N,) ids of phases; no frame is read."""
+    """Return a split's targets, bool (N, C) of triplets or ids (N,) of phases, without reading frames."""
     chosen = samples(site, split, task.spec)
     dataset = SampleDataset(chosen, height=1, width=1, site=site)
     (target,) = task.spec.targets
@@ -189,11 +190,11 @@ def truth_of(site: Site, split: str, task: Task) -> Array:
     return found.astype(bool) if found.ndim > 1 else found.astype(np.int64)
 
 
-# ---- Runs.
+# ---- Runs
 
 
 def job_of(task: str, row: str, seed: int, size: Mapping[str, int]) -> Job:
-    """Return the shipped job of a use with a row's changes; ``size`` may replace rounds, iterations and batch_size."""
+    """Return the shipped job with a row's changes; ``size`` may replace rounds, iterations and batch_size."""
     own, changes, rest = described_jobs(jobs_folder())[USES[task].job], ROWS[row], dict(size)
     rounds = {"rounds": rest.pop("rounds")} if "rounds" in rest else {}
     training = {**own["training"], **changes.get("training", {}), **rest, "seed": seed}
@@ -201,9 +202,9 @@ def job_of(task: str, row: str, seed: int, size: Mapping[str, int]) -> Job:
 
 
 def train_and_score(job: Job, sites: Mapping[str, Path], test: Site, file: Path) -> dict[str, Any]:
-    """Train and score a run, or return what ``file`` has of an earlier call; ``held_out`` and ``own`` as in `Result`.
+    """Train and score a run, or return the scores in ``file`` from an earlier call; ``held_out`` and ``own`` as in `Result`.
 
-    The run itself, some 200 MB, is not kept.
+    The run's folder, about 200 MB, is removed.
     """
     about = json.loads(json.dumps({"job": job.to_json(), "sites": sorted(sites)}))
     if file.is_file() and (found := json.loads(file.read_text(encoding="utf-8"))).items() >= about.items():
@@ -238,19 +239,19 @@ def _mean(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 @contextmanager
 def frames_kept() -> Iterator[None]:
-    """Within this context each frame is decoded once, 0.4 GB in all: every round opens a site's data set anew."""
+    """Decode each frame once within this context (0.4 GB in all), although every round opens the data set again."""
     reader = find_reader(DATASET)
     reader.read_image = cache(reader.read_image)  # type: ignore[method-assign]
     try:
         yield
     finally:
-        del reader.read_image  # the class's own is back
+        del reader.read_image  # restore the class's method
 
 
 def results_of(
     task: str, data: Path, out: Path, seeds: Sequence[int], size: Mapping[str, int]
 ) -> tuple[Task, list[Result]]:
-    """Carry out all runs of a task, seed by seed; return it, and every row's result on every video."""
+    """Run all rows of a task, seed by seed; return the task, and each row's result on each video."""
     files = write_sites(data, out / "sites", task)
     tested = {video: load_site(file) for video, file in files["test"].items()}
     trained = {video: load_site(file) for video, file in files["train"].items()}
@@ -269,13 +270,13 @@ def _others(sites: Mapping[str, T], video: str) -> dict[str, T]:
     return {name: site for name, site in sites.items() if name != video}
 
 
-# ---- Tables.
+# ---- Tables
 
 
 def table(metric: Metric, results: Sequence[Result]) -> str:
-    """Return Markdown: a row's mean and population deviation over the left-out videos, and each of them.
+    """Return Markdown: each row's mean and population standard deviation over left-out videos, and the score of each video.
 
-    A video's number is the mean over seeds.
+    A video's score is the mean over seeds.
     """
     videos = list(dict.fromkeys(one.video for one in results))
     rows = []
@@ -291,7 +292,7 @@ def table(metric: Metric, results: Sequence[Result]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Carry out what is not done yet; print the tables and write them to tables.md."""
+    """Run unfinished rows; print the tables and write tables.md."""
     parser = argparse.ArgumentParser(prog="python -m evidence.real_videos", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="holds videos/ and labels/")
     parser.add_argument("--out", type=Path, required=True, help="gets sites, runs and tables.md")

@@ -1,1 +1,1 @@
-"""What a hostile site sends and what can be read out of what is sent; of tests and benchmarks, and never installed."""
+"""Attacks by a hostile site, and attacks on updates; only for tests and benchmarks, never installed."""

@@ -1,12 +1,12 @@
-"""Gradient inversion: find frames whose gradient is what was sent.
+"""Gradient inversion: search for frames whose gradient equals the sent update.
 
-Geiping et al., Inverting Gradients, NeurIPS 2020 (arXiv 2003.14053), Eq. (4): one minus the cosine of both, plus the
-total variation; Adam on the sign of the gradient, three decays, and pixels kept in range. The idea is of Zhu et al.,
-Deep Leakage from Gradients, NeurIPS 2019 (arXiv 1906.08935). A site sends what AdamW made of its gradients, and the
-attacker knows that: it compares soft signs.
+Geiping et al., Inverting Gradients, NeurIPS 2020 (arXiv 2003.14053), Eq. (4): one minus the cosine of both gradients,
+plus the total variation; Adam on the sign of the gradient, three decays, pixels clipped to their range. First proposed
+by Zhu et al., Deep Leakage from Gradients, NeurIPS 2019 (arXiv 1906.08935). A site sends AdamW's step instead of the
+gradient. The attacker knows this and compares soft signs.
 
-The attacker is the server, and stronger than it is: it knows the labels, too, and of many local steps it does not
-know the frames' order but their number.
+The attacker is a server with extra knowledge: it knows the labels. With several local steps it knows the number of
+batches, not their order.
 """
 
 from __future__ import annotations
@@ -38,22 +38,23 @@ def invert(
     soften: float = 0.0,
     masks: Mapping[str, Tensor] | None = None,
 ) -> tuple[Tensor, float]:
-    """Look for images whose loss has a gradient of a known direction.
+    """Search for images whose loss has a gradient of a known direction.
 
     Args:
-        network: Whose parameters the gradient is of.
-        loss: Of images (B, C, H, W) in [0, 1].
-        direction: By name of a parameter, the gradient up to its length; what is not named is not known.
-        start: The first guess.
+        network: Network whose parameters have the gradient.
+        loss: Loss of images (B, C, H, W) in [0, 1].
+        direction: Gradient by parameter name, up to its length; missing parameters are unknown.
+        start: Initial images.
         iterations: Steps of Adam.
-        rate: Its learning rate, in units of a pixel's range.
+        rate: Learning rate in units of a pixel's range.
         variation: Weight of the total variation.
-        soften: What is known is a gradient's sign, as AdamW's first step is; compare the guess's soft sign, which is
-            half where its gradient is this many times the tensor's root mean square. 0: the gradient itself is known.
-        masks: 1 where the direction is known and 0 elsewhere; left out: all of it is.
+        soften: Use if only the sign of the gradient is known, as after AdamW's first step. The image's gradient is
+            compared by its soft sign, which is one half at this multiple of the tensor's root mean square. 0: the
+            gradient is known.
+        masks: 1 at known elements of the direction, else 0; None: all are known.
 
     Returns:
-        The images of the lowest cost, and their cosine.
+        The images with the lowest cost, and their cosine.
     """
     parameters = {name: value for name, value in network.named_parameters() if name in direction}
     known = [masks[name] if masks else torch.ones(()) for name in parameters]
@@ -81,7 +82,7 @@ def invert(
 
 
 def cosine(a: Sequence[Tensor], b: Sequence[Tensor]) -> Tensor:
-    """Return the cosine between two lists of tensors, each taken as one vector."""
+    """Return the cosine between two lists of tensors, each concatenated to one vector."""
     product = sum((x * y).sum() for x, y in zip(a, b, strict=True))
     lengths = [sum(x.square().sum() for x in some).sqrt() for some in (a, b)]
     return product / (lengths[0] * lengths[1]).clamp_min(1e-30)
@@ -95,7 +96,7 @@ def _soft_sign(gradient: Tensor, soften: float) -> Tensor:
 
 
 def total_variation(images: Tensor) -> Tensor:
-    """Return the mean absolute difference of neighbouring pixels, across plus down."""
+    """Return the mean absolute difference of neighbouring pixels, horizontal plus vertical."""
     across, down = images.diff(dim=-1).abs().mean(), images.diff(dim=-2).abs().mean()
     return across + down
 
@@ -108,14 +109,14 @@ def invert_round(
     seed: int = 0,
     direction: Mapping[str, Tensor] | None = None,
 ) -> tuple[Tensor, float]:
-    """Reconstruct the first batch of a round from what the masks leave of its update; the labels are known.
+    """Reconstruct the first batch of a round from the visible part of its update; the labels are known.
 
     Args:
         sent: The round.
-        masks: From `Sent.masks`: 1 where the attacker sees.
+        masks: From `Sent.masks`: 1 at elements that the attacker sees.
         iterations: See `invert`.
-        seed: Of the first guess.
-        direction: A gradient, instead of what the update tells of it.
+        seed: Seed of the initial images.
+        direction: A gradient that replaces the direction estimated from the update.
     """
     batch = sent.batches[0]
     generator = torch.Generator().manual_seed(seed)
@@ -135,14 +136,14 @@ def invert_round(
 
 
 def loss_of(sent: Sent, batch: Batch) -> Loss:
-    """Return the loss of images that have the batch's labels, at the network as received."""
+    """Return a loss function of images with the batch's labels, at the received network."""
     return lambda images: sent.task.loss(
         sent.task.predict(sent.before, {**batch, "image": images}), {**batch, "image": images}
     )
 
 
 def true_gradient(sent: Sent) -> dict[str, Tensor]:
-    """Return the gradient of the first batch, which no job sends: it shows what the attack can do."""
+    """Return the gradient of the first batch, which no job sends; it shows the strength of the attack."""
     batch = sent.batches[0]
     with _as_trained(sent.before):
         names, values = zip(*sent.before.named_parameters(), strict=True)
@@ -152,10 +153,10 @@ def true_gradient(sent: Sent) -> dict[str, Tensor]:
 
 @contextmanager
 def _as_trained(network: nn.Module) -> Iterator[None]:
-    """Let normalisation work as in training, and what drops at random not: the attacker cannot know what was drawn."""
+    """Set normalisation to training mode and dropout to evaluation mode: the dropped units are unknown."""
     network.train()
     for module in network.modules():
         if "drop" in type(module).__name__.lower():
             module.eval()
-    with sdpa_kernel(SDPBackend.MATH):  # the faster ones have no second derivative
+    with sdpa_kernel(SDPBackend.MATH):  # faster implementations have no second derivative
         yield

@@ -1,7 +1,7 @@
-"""Label flipping at the data: a copy of a site whose masks call every class c the class C - 1 - c.
+"""Label flipping: a copy of a site whose masks swap class c with class C - 1 - c.
 
-Biggio et al., ICML 2012 (arXiv 1206.6389) flip labels of two classes; the form for C classes is that of Fang et al.,
-USENIX Security 2020 (arXiv 1911.11815). The site trains honestly on what it has.
+Biggio et al., ICML 2012 (arXiv 1206.6389) flip labels of two classes. Fang et al., USENIX Security 2020
+(arXiv 1911.11815) extend it to C classes. The site trains honestly on the flipped data.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ PARTS = CLASS_MAPS["parts"]
 
 
 def flipped(label: np.ndarray, classes: int) -> np.ndarray:
-    """Return a mask of ids below ``classes`` with c turned to classes - 1 - c; unlabelled pixels stay so."""
+    """Return a mask with ids c below ``classes`` replaced by classes - 1 - c; unlabelled pixels stay unlabelled."""
     return np.where(label == IGNORED, label, classes - 1 - label).astype(np.uint8)
 
 
 def flip_site(path: Path, out: Path, *, share: float = 1.0) -> Path:
-    """Write a site anew with flipped training labels, in the layout of `readers.pfedsis_npy`.
+    """Copy a site with flipped training labels, in the layout of `readers.pfedsis_npy`.
 
     Args:
-        path: The honest site.yaml, of classes that are instrument parts.
-        out: The new site's folder.
-        share: How many of the training frames are flipped, the first ones; 0 copies them as they are.
+        path: The honest site.yaml; its classes are instrument parts.
+        out: Folder of the new site.
+        share: Share of the training frames to flip, from the first frame; 0 copies all unchanged.
 
     Returns:
-        The new site.yaml; it lists as many samples of as many videos, in the same order.
+        The new site.yaml; it lists equally many samples and videos, in the same order.
     """
     site = load_site(path)
     if site.classes != PARTS:

@@ -1,4 +1,4 @@
-"""How near a reconstruction comes, and how well members are told from others."""
+"""Measures of reconstruction and of membership inference."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 
 def psnr(a: Tensor, b: Tensor) -> float:
-    """Return the peak signal-to-noise ratio of two images in [0, 1], in dB; infinite where they are equal."""
+    """Return the peak signal-to-noise ratio of two images in [0, 1], in dB; infinite for equal images."""
     error = float((a.double() - b.double()).square().mean())
     return -10 * math.log10(error) if error else math.inf
 
@@ -40,9 +40,9 @@ def ssim(a: Tensor, b: Tensor) -> float:
 
 
 def matched(found: Tensor, true: Tensor) -> Tensor:
-    """Return a batch's reconstructions in the order of the true frames that together they come nearest to.
+    """Return a batch's reconstructions in the order with the smallest total distance to the true frames.
 
-    The order of a batch leaves no trace in its gradient.
+    A gradient does not depend on the order of the batch.
     """
     scores = np.array([[psnr(a, b) for a in found] for b in true])
     _, columns = linear_sum_assignment(np.minimum(scores, 1e3), maximize=True)
@@ -50,9 +50,9 @@ def matched(found: Tensor, true: Tensor) -> Tensor:
 
 
 def auc(members: Sequence[float], others: Sequence[float]) -> float:
-    """Return the probability that a member's loss is below another's, ties counted half: the area under the curve.
+    """Return the area under the curve: the probability that a member's loss is below a non-member's, ties counted half.
 
-    It is that of the attack of Yeom et al., CSF 2018 (arXiv 1709.01604), over all thresholds of the loss.
+    The attack of Yeom et al., CSF 2018 (arXiv 1709.01604), over all thresholds of the loss.
     """
     a, b = np.asarray(members, float)[:, None], np.asarray(others, float)[None]
     return float(((a < b) + 0.5 * (a == b)).mean())
@@ -61,7 +61,7 @@ def auc(members: Sequence[float], others: Sequence[float]) -> float:
 def auc_interval(
     members: Sequence[float], others: Sequence[float], *, seed: int = 0, draws: int = 2000
 ) -> tuple[float, float]:
-    """Return the 95 % interval of the AUC, by drawing members and others anew with replacement."""
+    """Return the 95 % bootstrap interval of the AUC over members and non-members."""
     generator = np.random.default_rng(seed)
     a, b = np.asarray(members, float), np.asarray(others, float)
     found = [

@@ -1,4 +1,4 @@
-"""Membership inference: was a frame trained on? Its loss is lower then (Yeom et al., CSF 2018, arXiv 1709.01604)."""
+"""Membership inference: training frames have a lower loss (Yeom et al., CSF 2018, arXiv 1709.01604)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared_components.data.dataset import SampleDataset, collated
 
 
 def losses(network: nn.Module, state: Mapping[str, Tensor], task: Task, dataset: SampleDataset) -> list[float]:
-    """Return every frame's loss under a state, in evaluation mode; the network's own state comes back."""
+    """Return the loss of every frame with a state in evaluation mode; the network's own state is restored."""
     own = {name: value.clone() for name, value in network.state_dict().items()}
     was = network.training
     network.load_state_dict(dict(state))

@@ -1,8 +1,7 @@
-"""Attacks of one site on the others: what it sends in place of its honest reply.
+"""Attacks of one site on the others, by replacing its honest reply.
 
-The attacker sees everything: its own message and reply, and those of all honest sites in the same round. Every
-attack is a function of that, made by one of the functions below; `attacked` puts it into an exchange with a
-federation in this process.
+The attacker sees its own message and reply, and all honest sites' messages and replies of the same round. Each attack
+is a function of these; `attacked` applies it in a federation in this process.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ Changes = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Exchange:
-    """What a site received for a round, and its honest reply."""
+    """A site's received message of a round, and its honest reply."""
 
     received: Message
     reply: Message
 
     def changes(self) -> Changes:
-        """Return by how much each piece moved, in float64; counters (integers) are left out."""
+        """Return the change of each piece in float64, without integer counters."""
         sent, got = self.reply.pieces, self.received.pieces
         return {n: v.double() - got[n].double() for n, v in sent.items() if v.is_floating_point()}
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the attacker knows of a round: its own exchange, all honest ones, and a random stream."""
+    """The attacker's knowledge of a round: its own exchange, all honest exchanges, and a random generator."""
 
     own: Exchange
     honest: Mapping[str, Exchange]
@@ -49,7 +48,7 @@ Attack = Callable[[Seen], Message]
 
 
 def sign_flip(*, times: float = 1.0) -> Attack:
-    """Return the attack that sends its own change the other way, ``times`` as far; -1 is honest.
+    """Return the attack that sends its change with the opposite sign, ``times`` as long; -1 is honest.
 
     Li et al., RSA, AAAI 2019 (arXiv 1811.03761).
     """
@@ -63,7 +62,7 @@ def sign_flip(*, times: float = 1.0) -> Attack:
 
 
 def noise(*, times: float = 1.0) -> Attack:
-    """Return the attack that adds Gaussian noise, expected to be ``times`` as long as its own change; 0 is honest."""
+    """Return the attack that adds Gaussian noise of an expected length of ``times`` its change; 0 is honest."""
 
     def attack(seen: Seen) -> Message:
         if times == 0:
@@ -82,10 +81,10 @@ def noise(*, times: float = 1.0) -> Attack:
 
 
 def inner_product(*, epsilon: float = 0.5) -> Attack:
-    """Return inner-product manipulation: minus ``epsilon`` times the mean of the honest sites' changes.
+    """Return inner-product manipulation: minus ``epsilon`` times the mean of the honest changes.
 
-    Xie et al., Fall of Empires, UAI 2019 (arXiv 1903.03936). A small epsilon hides among the honest changes
-    from rules that choose by distance, a large one turns a mean round.
+    Xie et al., Fall of Empires, UAI 2019 (arXiv 1903.03936). Rules that select by distance do not detect a small
+    epsilon; a large epsilon reverses the mean.
     """
 
     def attack(seen: Seen) -> Message:
@@ -97,10 +96,10 @@ def inner_product(*, epsilon: float = 0.5) -> Attack:
 
 
 def mimic(*, victim: str | None = None) -> Attack:
-    """Return the attack that sends again what one honest site sends, which then counts twice.
+    """Return mimicry: the attack that copies the reply of an honest site, which then counts twice.
 
-    Karimireddy et al., ICLR 2022 (arXiv 2006.09365), Section 3.2. They choose the site whose updates vary most; here it
-    is the first one unless it is named. Numbers of frames and losses stay the attacker's own.
+    Karimireddy et al., ICLR 2022 (arXiv 2006.09365), Section 3.2. They copy the site with the largest variance of
+    updates; here the default is the first site. Numbers of frames and losses are the attacker's own.
     """
 
     def attack(seen: Seen) -> Message:
@@ -117,14 +116,14 @@ def inflated(
     everywhere: bool = False,
     with_pieces: Attack = lambda seen: seen.own.reply,
 ) -> Attack:
-    """Return the attack that says its own weights matter most: an extra multiplied by ``times``; 1 is honest.
+    """Return the attack that multiplies an extra, which sets the weight of its model, by ``times``; 1 is honest.
 
     Args:
-        times: The factor. With ``everywhere`` the extra is this many times the others' median of their largest
-            numbers, the same in every element: the most that a bound relative to the others lets pass.
-        group: Which extra.
-        everywhere: Whether every element gets that number.
-        with_pieces: The attack that chooses the pieces to go with it.
+        times: The factor. With ``everywhere``, each element of the extra is this multiple of the median of the others'
+            largest elements, so that it passes a bound relative to the others.
+        group: Name of the extra.
+        everywhere: Whether all elements get this number.
+        with_pieces: Attack on the weights to combine with.
     """
 
     def attack(seen: Seen) -> Message:
@@ -141,7 +140,7 @@ def inflated(
 
 
 def attacked(ask: Ask, answers: Answers, attacker: str, attack: Attack | None, *, round: int, seed: int = 0) -> Answers:
-    """Return the answers to a round with the attacker's in place of its honest one; other tasks are let be."""
+    """Return the answers to a round with the attacker's answer replaced; other tasks are unchanged."""
     if attack is None or ask.task != "round" or attacker not in answers.replies:
         return answers
     exchanges = {site: Exchange(ask.messages[site], reply) for site, reply in answers.replies.items()}
@@ -151,7 +150,7 @@ def attacked(ask: Ask, answers: Answers, attacker: str, attack: Attack | None, *
 
 
 def _moved(exchange: Exchange, changes: Changes) -> Message:
-    """Return the site's reply with pieces that lie as far from what it received as the changes say."""
+    """Return the site's reply with the received weights plus the given changes."""
     received, reply = exchange.received.pieces, exchange.reply
     moved = {
         name: (received[name].double() + changes[name]).to(value.dtype) if name in changes else value

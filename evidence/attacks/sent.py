@@ -1,4 +1,4 @@
-"""What a site's round sends, with the frames it comes from: what an attack is given, and what it is scored by."""
+"""A site's round with its update and its frames, for attacks and their scores."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ State = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Sent:
-    """A site's round, as it was.
+    """Record of a site's round.
 
     Attributes:
-        before: The network as received.
-        after: The state that the local steps made of it; what leaves the site are its GLOBAL and MIXED slices.
-        batches: What the steps were taken on, augmented, in their order.
+        before: State of the network as received.
+        after: State after the local steps; the site sends its GLOBAL and MIXED slices.
+        batches: Augmented batches of the steps, in order.
     """
 
     before: nn.Module
@@ -38,16 +38,16 @@ class Sent:
     training: Training
 
     def masks(self, *roles: Role) -> State:
-        """Return for every trained parameter 1 where it has one of the roles and 0 elsewhere."""
+        """Return a mask of every trained parameter: 1 at elements with one of the roles, else 0."""
         ones = {name: torch.ones_like(value) for name, value in self.after.items()}
         state = {name: torch.zeros_like(value) for name, value in self.after.items()}
         paste(cut(ones, self.partition, *roles), self.partition, state)
         return {name: state[name] for name, _ in self.before.named_parameters()}
 
     def direction(self) -> State:
-        """Return, for every parameter, how far against the gradient AdamW went: its change without weight decay.
+        """Return AdamW's step of every parameter against the gradient, without weight decay.
 
-        After one step from a fresh optimizer that is nearly the gradient's sign; after several, what is left of all.
+        After one step from a fresh optimizer it is nearly the gradient's sign; after several steps it is their sum.
         """
         rate, decay = self.training.learning_rate, self.training.weight_decay
         kept = (1 - rate * decay) ** len(self.batches)
@@ -65,7 +65,7 @@ def train_round(
     round: int = 0,
     site: int = 0,
 ) -> Sent:
-    """Do a site's local round, as its runner does, and write down what it saw; the network given is left alone."""
+    """Run a site's local round like its runner, and record it; the given network is not changed."""
     before, network = copy.deepcopy(network), copy.deepcopy(network)
     partition = partition_network(network, method.partition)
     seen: list[Batch] = []
@@ -91,5 +91,5 @@ def train_round(
 
 
 def joined(parts: Mapping[str, Tensor], rest: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> State:
-    """Return a state that has ``parts`` where the masks are 1, and ``rest`` elsewhere and where there is no mask."""
+    """Return a state with ``parts`` at elements with mask 1, and ``rest`` elsewhere."""
     return {name: torch.where(masks[name] > 0, parts[name], v) if name in masks else v for name, v in rest.items()}

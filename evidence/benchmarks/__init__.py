@@ -1,1 +1,1 @@
-"""Performance as ratios measured in one run, and what attacks do; nothing here is a timed test."""
+"""Benchmarks that print ratios measured in one run, and the effects of attacks; no timed tests."""

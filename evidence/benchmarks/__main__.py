@@ -1,4 +1,4 @@
-"""Print all ratios: `make bench`; docs/results/benchmarks.md says for how long."""
+"""Print all ratios: `make bench`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What the server's step costs, beside a line of PyTorch that computes the like of the same bytes.
+"""Time the server's aggregation, compared with one line of PyTorch on the same bytes.
 
-Eight sites send PVTv2-b0 with two decoders in float32. The one-liners get every site's weights as one vector
-made beforehand; the aggregators sum in float64, in the order of the sites, over some 240 tensors. Memory is
-what a fresh process takes beyond the updates it holds; the new model is part of it.
+Eight sites send PVTv2-b0 with two decoders in float32. The PyTorch lines get each site's weights as one vector, made
+in advance. The aggregators sum about 240 tensors in float64, in the order of the sites. Memory is the growth of a new
+process beyond the updates, including the new model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shared_components.networks.bundle_config import build_network
 
 SITES = 8
 REPEATS = 3
-# method, its arguments, and the one-liner of (K, N) stacked vectors with its name
+# method, its arguments, name of the PyTorch line, and its function of (K, N) stacked vectors
 VARIANTS: dict[str, tuple[dict, str, Callable[[Tensor], Tensor] | None]] = {
     "fedavg": ({}, "stack, mean", lambda stacked: stacked.mean(0)),
     "fedmedian": ({}, "stack, median", lambda stacked: stacked.median(0).values),
@@ -60,7 +60,7 @@ def best_seconds(work: Callable[[], object]) -> float:
 
 
 def measure(name: str) -> dict[str, float]:
-    """Time one method and its one-liner in this process."""
+    """Time one method and its PyTorch line in this process."""
     arguments, _, one_line = VARIANTS[name]
     method = load_method(name, **arguments)
     with torch.device("meta"):
@@ -86,7 +86,7 @@ def measure(name: str) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print the ratios, each of a process of its own."""
+    """Print the ratios, each measured in its own process."""
     rows = {}
     for name in VARIANTS:
         command = [sys.executable, "-m", "evidence.benchmarks.aggregation", name]

@@ -1,10 +1,10 @@
-"""What a change costs: a site's round of this checkout beside another one's, in one run.
+"""Compare a site's round in this checkout and in an older checkout.
 
     git worktree add /tmp/before <commit>
     make bench-before BEFORE=/tmp/before
 
-Both checkouts' own `site_round` prepares the same site and takes turns, round by round, each in a process of its own;
-the fastest round of each counts. A ratio above 1 says that this checkout is slower.
+Each checkout prepares the same site with its own `site_round`, in its own process. The processes take turns, and the
+fastest round of each counts. A ratio above 1 means that this checkout is slower.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ for _ in sys.stdin:
 
 
 class Worker:
-    """One checkout's process, which runs a round whenever it is told."""
+    """Process of one checkout, which runs rounds on request."""
 
     def __init__(self, checkout: Path, method: str, folder: Path) -> None:
         environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
@@ -44,21 +44,21 @@ class Worker:
         )
 
     def round(self) -> float:
-        """Return the seconds of one round."""
+        """Run a round and return its seconds."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         return float(self._process.stdout.readline())
 
     def end(self) -> None:
-        """Let the process end."""
+        """End the process."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
 
 def compare(before: Path, method: str, folder: Path) -> float:
-    """Print both checkouts' fastest rounds; return this one's divided by the other's."""
+    """Print the fastest round of both checkouts, and return their ratio."""
     checkouts = {"before": before, "here": HERE}
     workers = {name: Worker(path, method, folder / name) for name, path in checkouts.items()}
     fastest = dict.fromkeys(workers, float("inf"))

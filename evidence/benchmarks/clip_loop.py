@@ -1,7 +1,7 @@
-"""What SurgFed's network costs in use beside the library's own SAM2, and what the server's LHA costs a round.
+"""Time SurgFed's network compared with the SAM2 of transformers, and the server's LHA.
 
-Processor time of one thread. Networks of equal weights take turns at a stream of noise, and the fastest of each counts.
-The paper has 0.36 frames a second with LCS and 0.50 without: 1.39; it gives no time of LHA.
+Times are processor time of one thread. Networks with equal weights take turns on a stream of noise, and the fastest
+turn of each counts. The paper reports 0.36 frames/s with LCS and 0.50 without (ratio 1.39), and no time of LHA.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shared_components.networks.sam2_video import Sam2Clips
 SIDE, FRAMES, TURNS = 128, 10, 12
 OBJECTS = (1, 3, 8)
 BOX = (20.0, 20.0, 90.0, 80.0)
-SITES, NUMBERS, TENSORS = 5, 11_719_414, 250  # of LHA: what SAM2 small shares
+SITES, NUMBERS, TENSORS = 5, 11_719_414, 250  # parts of SAM2 small that sites share, the input of LHA
 
 
 def main(objects: Iterable[int] = OBJECTS, turns: int = TURNS) -> None:
@@ -57,14 +57,14 @@ def frames() -> Tensor:
 
 
 def stream(network: Sam2Clips, objects: int) -> None:
-    """Follow objects by the loop of the house."""
+    """Follow objects with our loop."""
     memory = network.begin_stream(torch.tensor([BOX] * objects))
     for frame in frames():
         _, memory = network.remember(frame[None], memory)
 
 
 def of_the_library(network: Sam2Clips) -> nn.Module:
-    """Return the library's model of the same weights."""
+    """Return the model of transformers with the same weights."""
     from transformers.models.sam2_video.modeling_sam2_video import Sam2VideoModel
 
     config = configuration(ARCHITECTURES[network.architecture], side=SIDE, dropout=0.1)
@@ -76,7 +76,7 @@ def of_the_library(network: Sam2Clips) -> nn.Module:
 
 
 def propagate(model: nn.Module, objects: int) -> None:
-    """Follow the same objects by the library's propagation."""
+    """Follow the same objects with the propagation of transformers."""
     from transformers.models.sam2_video.modeling_sam2_video import Sam2VideoInferenceSession
 
     session, labels = Sam2VideoInferenceSession(dtype=torch.float32), torch.tensor([[[2, 3]]])
@@ -89,7 +89,7 @@ def propagate(model: nn.Module, objects: int) -> None:
 
 
 def seconds_of_lha() -> float:
-    """Return the processor time of the server's third round, which also teaches the hypernetwork."""
+    """Return the processor time of the server's third round, which also trains the hypernetwork."""
     names = [f"decoder.{number}" for number in range(TENSORS)]
     generator, sites = torch.Generator().manual_seed(0), [f"site-{number}" for number in range(1, SITES + 1)]
     pieces = {site: {n: torch.randn(NUMBERS // TENSORS, generator=generator) for n in names} for site in sites}

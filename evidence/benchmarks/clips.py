@@ -1,11 +1,11 @@
-"""What FedST costs a site in time and bytes, beside FedAvg with its network and with the one of single frames.
+"""Measure time and bytes of FedST at a site, compared with FedAvg on the same network and on single frames.
 
-A round is all of a site's work, as in `site_round`, here with what it kept after the round before: restore, paste, tell
-the text, validate, train, cut, save. The server's training is left out; the site's work is the same without it.
+A round is all work of a site, as in `site_round`, with the state of the round before: restore, paste, set the text,
+validate, train, cut, save. The server's training is not included.
 
-Fang et al., Section 4.4.2: local training took 20 hours, and a round of FedST 12.69 MB beside 19.71 MB of FedAvg and
-FedLD, which share everything; 0.64. The hours of FedAvg stood in Table 9, which the text at hand has lost, so that
-there is no ratio of times to compare with; the paper says that the temporal modelling makes local training longer.
+Fang et al., Section 4.4.2: local training took 20 hours. A round of FedST sends 12.69 MB, a round of FedAvg and FedLD
+19.71 MB (ratio 0.64). The hours of FedAvg are in Table 9, which our text of the paper lacks, so there is no ratio of
+times to compare with.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shared_components.networks.bundle_config import weightless
 
 CLIP = {"frames": 4, "interval": 0.2}
 SINGLE_FRAMES = {"temporal": False, "text": "none"}
-TRAINING = {**SIZE, "batch_size": 2}  # the paper's, Section 4.1.3, and the job's
+TRAINING = {**SIZE, "batch_size": 2}  # Section 4.1.3 of the paper; the job
 VARIANTS: dict[str, dict[str, Any]] = {
     "FedST": {"method": "fedst", "arguments": {"synthetic": "none"}},
     "FedAvg, same network and clips": {"method": "fedavg"},
@@ -34,7 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "tasks": {"segmentation": {"frames": 1, "interval": 0.0}},
     },
 }
-PERSONAL = (["queries"], ["queries", "decoder"])  # the default, and what gives about the paper's bytes
+PERSONAL = (["queries"], ["queries", "decoder"])  # the default; the setting with about the paper's bytes
 NETWORKS: dict[str, dict[str, Any]] = {
     "temporal layer and text": {},
     "temporal layer": {"text": "none"},
@@ -51,7 +51,7 @@ def main(folder: Path) -> None:
 
 
 def print_rounds(folder: Path) -> None:
-    """Print a round of FedST beside both of FedAvg."""
+    """Print a round of FedST and both rounds of FedAvg."""
     torch.set_num_threads(1)
     scene = render(folder, clip=CLIP["frames"], interval=CLIP["interval"])[0]
     common = {"bundle": "fedst", "training": TRAINING}
@@ -71,7 +71,7 @@ def print_rounds(folder: Path) -> None:
 
 
 def print_bytes() -> None:
-    """Print what a site sends in a round, and receives, beside all of the same network's weights."""
+    """Print the bytes that a site sends and receives per round, and the bytes of all weights."""
     print("what a site sends in a round, and receives, / all of the same network's weights (aim 0.65)")
     for name, arguments in NETWORKS.items():
         everything = sent("fedavg", arguments)
@@ -82,12 +82,12 @@ def print_bytes() -> None:
 
 
 def sent(method: str, network: Mapping[str, Any], **arguments: Any) -> int:
-    """Return the bytes of the pieces that travel each way in a round, by the method's partition.
+    """Return the bytes that travel each way in a round, from the method's partition.
 
     Args:
-        method: Its name.
-        network: Arguments of the bundle's network that are other than there.
-        arguments: Of the method.
+        method: Name of the method.
+        network: Changes to the arguments of the bundle's network.
+        arguments: Arguments of the method.
     """
     built = weightless(load_bundle("fedst", network=network).network)
     pieces = partition_network(built, load_method(method, **arguments).partition).with_roles(Role.GLOBAL, Role.MIXED)

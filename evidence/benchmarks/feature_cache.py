@@ -1,8 +1,10 @@
-"""What a cache of the frozen encoder's features saves of a training step of SurgFed, and what its rounding changes.
+"""Measure the time that a feature cache saves per training step of SurgFed, and its rounding error.
 
-A step is all that a batch costs: a clip of two frames, hashed and read from the disk or encoded, forward, backward and
-the optimizer. Steps with and without a cache take turns, and the fastest of each counts, in processor time of one
-thread; a file is read from memory, as the system keeps it there.
+The cache stores features of the frozen encoder.
+
+A step includes all work for a batch: a clip of two frames, hashed, read from disk or encoded, forward, backward and the
+optimizer. Steps with and without a cache take turns. The fastest of each counts, in processor time of one thread.
+Files are read from the page cache.
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ from shared_components.data.transforms import to_tensors
 from shared_components.networks.sam2_video import Sam2Clips
 
 FRAMES = 2
-SIZES = {("small", 512): 3, ("cpu", 128): 20}  # architecture and side: steps of each
+SIZES = {("small", 512): 3, ("cpu", 128): 20}  # architecture and side: number of steps
 OBJECTS = (1, 3)
-STEPS = 20  # of the comparison of weights
+STEPS = 20  # steps of the comparison of weights
 NUMBERS = {
     "cross_entropy": 1.0,
     "log_iou": 0.0,
@@ -51,7 +53,7 @@ def main(sizes: dict[tuple[str, int], int] = SIZES) -> None:
 
 
 def print_step(architecture: str, side: int, objects: int, repeats: int, folder: Path) -> None:
-    """Print the fastest step of both, and the bytes of a frame."""
+    """Print the fastest step with and without a cache, and the bytes per frame."""
     trained = Steps(architecture, side, objects)
     cache = trained.open(folder)
     cache(trained.frames)
@@ -74,7 +76,7 @@ def print_step(architecture: str, side: int, objects: int, repeats: int, folder:
 
 
 def print_weights(folder: Path) -> None:
-    """Print how far weights lie apart after some steps with a cache and without, beside how far they have moved."""
+    """Print the difference of the weights with and without a cache after some steps, and the change of the weights."""
     found = []
     for cached in (True, False):
         trained = Steps("cpu", 128, 3)
@@ -90,7 +92,7 @@ def print_weights(folder: Path) -> None:
 
 
 class Steps:
-    """A network that is trained on one clip of noise, each object a rectangle in it."""
+    """A network that trains on one clip of noise with rectangles as objects."""
 
     def __init__(self, architecture: str, side: int, objects: int) -> None:
         torch.manual_seed(0)

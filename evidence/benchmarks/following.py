@@ -1,7 +1,8 @@
-"""What `surgfl segment` holds over a long video by SurgFed's network: `python -m evidence.benchmarks.following`.
+"""Measure the memory of `surgfl segment` over a long video with SurgFed's network.
 
-The network `cpu` follows two objects through a video of noise, 128x128, and all files are written, in a process of its
-own, so that nothing else's memory is in the figures.
+    python -m evidence.benchmarks.following
+
+The network `cpu` follows two objects through a video of noise (128x128) in its own process and writes all files.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ MARKS, SIDE = (100, 500, 1000, 2000, 5000, 10_000), 128
 BOXES = ["8,8,72,52", "60,40,60,80"]
 TASK = {"frames": 2, "targets_of": "all", "prompts": "first"}
 Held = tuple[int, int, int]
-"""Tensors that the network remembers, their bytes, and the resident bytes of the process."""
+"""Number and bytes of the network's remembered tensors, and resident bytes of the process."""
 
 
 def main() -> None:
-    """Print the memory, of a process that does nothing else."""
+    """Print the memory of a process without other work."""
     subprocess.run([sys.executable, "-m", "evidence.benchmarks.following"], check=True)
 
 
 def segmented(
     network: Sam2Clips, folder: Path, marks: Sequence[int], *, interval: float = 1.0, say: Any = print
 ) -> list[Held]:
-    """Segment a video as the command does; return what is held after each of these numbers of frames, and say it.
+    """Segment a video like the command; print and return the memory after each of these numbers of frames.
 
-    ``interval`` is the seconds between two frames that are remembered: 16 of them are, at most.
+    ``interval``: seconds between two remembered frames; the network remembers at most 16.
     """
     stream = FrameStream(_video(folder / "surgery.mp4", max(marks)), height=SIDE, width=SIDE)
     task = make_task("segmentation", TASK | {"interval": interval}, classes=("background", "object"))
@@ -75,7 +76,7 @@ def _video(path: Path, frames: int) -> Path:
 
 
 def print_memory() -> None:
-    """Print what the process and the network's memory hold as the video goes on."""
+    """Print the memory of the process and of the network during the video."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     print(f"SurgFed: a video at {SIDE}x{SIDE}, two objects, all files written", flush=True)

@@ -2,8 +2,8 @@
 
     python -m evidence.benchmarks.frame_metrics            # about 30 s, one thread
 
-Every figure is the median over the frames of each frame's best time, taken in this one run, so the ratios hold
-on a busy machine too. medpy and MONAI are left out where they are not installed.
+Each figure is the median over frames of the frame's best time in this run. medpy and MONAI are skipped if they are not
+installed.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def draw_instrument(mask: np.ndarray, rng: np.random.Generator) -> None:
 
 
 def clean_prediction(truth: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return what a good network gives: smoothed at half resolution and a few pixels off."""
+    """Return the mask of a good network: smoothed at half resolution and shifted by a few pixels."""
     small = cv2.resize(truth, (WIDTH // 2, HEIGHT // 2), interpolation=cv2.INTER_NEAREST)
     back = cv2.resize(cv2.medianBlur(small, 9), (WIDTH, HEIGHT), interpolation=cv2.INTER_NEAREST)
     return np.roll(back, rng.integers(-4, 5, size=2), axis=(0, 1))
 
 
 def noisy_prediction(truth: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return what a poor network gives: warped outlines, false blobs all over and wrong single pixels."""
+    """Return the mask of a poor network: warped outlines, false blobs and wrong single pixels."""
     noise = rng.standard_normal((2, HEIGHT // 4, WIDTH // 4)).astype(np.float32)
     shift = [cv2.resize(cv2.GaussianBlur(n, (0, 0), 6), (WIDTH, HEIGHT)) * 250 for n in noise]
     row, column = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32)
@@ -91,7 +91,7 @@ def with_monai(prediction: np.ndarray, truth: np.ndarray) -> None:
 
 
 def median_time(function: Callable[..., None], pairs: list[tuple[np.ndarray, np.ndarray]], repeats: int) -> float:
-    """Return the median over the frames of the best time of each, in ms."""
+    """Return the median over frames of the best time of each function, in ms."""
     works = {str(number): partial(function, *pair) for number, pair in enumerate(pairs)}
     return 1000 * float(np.median(list(fastest(works, repeats, clock=time.perf_counter).values())))
 

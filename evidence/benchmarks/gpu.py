@@ -1,9 +1,9 @@
-"""What a GPU makes of the network of PFedSIS, beside a network of MONAI of its size: `make bench-gpu`.
+"""Measure PFedSIS's network on a GPU, compared with a MONAI network of similar size: `make bench-gpu`.
 
-Both take turns in one run, at 512x640, which the paper writes as 640x512: a training step of 8 frames in float32 and
-in mixed precision, and the prediction of one frame, where the paper has 15.20 ms (Table II, its GPU). Beside times
-stands the share of the arithmetic limit: multiply-adds, counted by PyTorch, in these times, of those that a large
-matrix product reaches in the same precision and run; three times the forward pass for a step.
+Both networks take turns in one run at 512x640 (height x width): a training step of 8 frames in float32 and in mixed
+precision, and the prediction of one frame. The paper reports 15.20 ms for the prediction (Table II, its GPU). The table
+also has the share of the arithmetic limit: multiply-adds per second, counted by PyTorch, divided by the multiply-adds
+per second of a large matrix product in the same precision. A step counts as three forward passes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PRECISIONS = {"float32": torch.float32, "bf16": torch.bfloat16}
 
 
 def main() -> int:
-    """Print the table, or why there is none; return the exit status."""
+    """Print the table, or the reason why there is none; return the exit status."""
     if not torch.cuda.is_available():
         print("bench-gpu needs an NVIDIA GPU that PyTorch sees, and torch.cuda.is_available() is False; "
               "make bench measures a machine without one")  # fmt: skip
@@ -54,9 +54,9 @@ def main() -> int:
 
 
 def table(device: torch.device, *, size: tuple[int, int], batch: int, product: int) -> Iterator[str]:
-    """Yield the lines of all measurements at a size, with matrix products of `product` rows as limit."""
+    """Yield the lines of all measurements at a size; `product`: rows of the matrix product that sets the limit."""
     shipped = load_trained(shipped_weights("pvt_fpn"), bundle="pvt_fpn").network.to(device)
-    networks: dict[str, nn.Module] = {  # which take steps
+    networks: dict[str, nn.Module] = {  # networks with training steps
         OURS: copy.deepcopy(shipped),
         PEER: FlexibleUNet(in_channels=3, out_channels=CLASSES, backbone="efficientnet-b0", spatial_dims=2),
     }
@@ -80,10 +80,10 @@ def table(device: torch.device, *, size: tuple[int, int], batch: int, product: i
 
 
 def faster_predictions(network: nn.Module, image: Tensor) -> Iterator[str]:
-    """Yield a line for each faster way to predict a frame, beside float32 as it was trained and the paper's time."""
+    """Yield a line for each faster way of prediction, with the times of float32 and of the paper."""
     fused = fuse(copy.deepcopy(network))
     ways: dict[str, nn.Module] = {"fused": fused}
-    if image.is_cuda:  # of the host's processor, `surgfl segment` takes OpenVINO
+    if image.is_cuda:  # `surgfl segment` uses OpenVINO on the processor
         ways["fused and compiled"] = torch.compile(fused, mode="reduce-overhead")
     first = prediction(network, image, torch.float32)
     mask = first().argmax(1)
@@ -127,7 +127,7 @@ def prediction(network: nn.Module, image: Tensor, kind: torch.dtype) -> Callable
 
 
 def pretraining_steps(device: torch.device, *, sizes: Sequence[tuple[int, int]] = PRETRAINED) -> Iterator[str]:
-    """Yield a line for each size: steps by graphs and without, from the same weights on the same frames."""
+    """Yield a line for each size: steps with and without CUDA graphs, with equal weights and frames."""
     bundle = load_bundle(OURS)
     for height, width in sizes:
         settings = Settings(OURS, "segmentation", (Phase(height, width, 1000),), batch=BATCH, precision="bf16")
@@ -145,18 +145,18 @@ def pretraining_steps(device: torch.device, *, sizes: Sequence[tuple[int, int]] 
 
 
 def autocast(device: torch.device, kind: torch.dtype) -> AbstractContextManager[object]:
-    """Compute in a precision where PyTorch does so of itself."""
+    """Run a function under PyTorch's autocast to a precision."""
     return torch.autocast(device.type, kind, enabled=kind != torch.float32)
 
 
 def limit(rows: int, kind: torch.dtype, device: torch.device) -> float:
-    """Return the multiply-adds a second of a product of square matrices."""
+    """Return the multiply-adds per second of a product of square matrices."""
     a, b = (torch.rand(rows, rows, dtype=kind, device=device) for _ in range(2))
     return rows**3 / fastest_on({"product": partial(torch.mm, a, b)}, device)["product"]
 
 
 def fastest_on(work: Mapping[str, Callable[[], object]], device: torch.device) -> dict[str, float]:
-    """Return seconds of each: the least mean of some repeats, after one that is not counted."""
+    """Return the seconds of each function: the lowest mean over repeats, after one warm-up."""
 
     def clock() -> float:
         if device.type == "cuda":

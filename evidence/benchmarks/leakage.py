@@ -1,11 +1,10 @@
-"""What a site's update gives away of its frames: gradient inversion and membership inference.
+"""Attack a site's update by gradient inversion and membership inference.
 
     python -m evidence.benchmarks.leakage --out leakage
 
-Against what is really sent: the change that AdamW made of the weights in a round's local steps, all of it (FedAvg), its
-shared part and its personal part (FedPer's, of which the latter stays at the site). The first column knows the
-gradient itself, which no job sends: it shows what the attack can do. With `--out`, leakage.json and leakage.webp are
-written there.
+The attacks see the change of the weights by AdamW in the local steps of a round: all of it (FedAvg), and its shared and
+personal parts (FedPer; the personal part stays at the site). The first column knows the gradient, which no job sends,
+and shows the strength of the attack. `--out` writes leakage.json and leakage.webp.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from shared_components.scenes.site import write_site
 
 PARTS = CLASS_MAPS["parts"]
 VIDEOS = {"train": 2, "validation": 2, "test": 2}
-SHOWN = 320  # pixels of width of a panel
+SHOWN = 320  # width of a panel in pixels
 COLUMNS = ("gradient", "update", "shared", "personal")
 LABELS = {
     "gradient": "the gradient (not sent)",
@@ -67,8 +66,8 @@ class Setting:
 
     Attributes:
         network: ``tiny``, from the seed, or ``pvt_fpn``, from its shipped weights.
-        frames: How many rounds are attacked, each with a first batch of its own.
-        iterations: Of the attack.
+        frames: Number of attacked rounds, each with its own first batch.
+        iterations: Iterations of the attack.
     """
 
     network: str
@@ -91,13 +90,13 @@ MEMBERSHIP = {"size": (64, 96), "batch": 2, "steps": (20, 100)}
 
 
 def render(folder: Path) -> Site:
-    """Write one site of six videos of one look."""
+    """Write a site with six videos in one look."""
     path = write_site(folder, look="rose", seed=11, videos=VIDEOS, frames_per_video=10, height=128, width=160)
     return load_site(path)
 
 
 def network_of(name: str, task: Task) -> nn.Module:
-    """Build a network as a federation would begin with it."""
+    """Build a network with the initial weights of a federation."""
     torch.manual_seed(2022)
     if name == "tiny":
         return Tiny(out_channels=task.channels, width=32)
@@ -112,7 +111,7 @@ def dataset_of(site: Site, split: str, size: tuple[int, int]) -> SampleDataset:
 
 
 def round_of(site: Site, setting: Setting, task: Task, number: int, split: str = "train") -> Sent:
-    """Let the site do one round on a split's frames."""
+    """Run one round of the site on a split's frames."""
     height, width = setting.size
     training = Training(
         height=height, width=width, batch_size=setting.batch, iterations=setting.steps, learning_rate=5e-4
@@ -128,7 +127,7 @@ def round_of(site: Site, setting: Setting, task: Task, number: int, split: str =
 
 
 def masks_of(sent: Sent) -> dict[str, dict[str, Tensor]]:
-    """Return what each column's attacker sees."""
+    """Return the input of each column's attacker."""
     everything = sent.masks(Role.GLOBAL, Role.LOCAL)
     return {
         "gradient": everything,
@@ -139,7 +138,7 @@ def masks_of(sent: Sent) -> dict[str, dict[str, Tensor]]:
 
 
 def inversions(site: Site, setting: Setting, task: Task) -> Iterator[tuple[dict[str, Any], dict[str, Tensor]]]:
-    """Attack some rounds; yield each one's scores by column, and the first frame with its reconstructions."""
+    """Attack some rounds; yield the scores of each round by column, and the first frame with its reconstructions."""
     train = dataset_of(site, "train", setting.size)
     average = collated([train[i] for i in range(len(train))])["image"].mean(0)
     for number in range(setting.frames):
@@ -167,11 +166,10 @@ def inversions(site: Site, setting: Setting, task: Task) -> Iterator[tuple[dict[
 
 
 def membership(site: Site, task: Task) -> list[dict[str, Any]]:
-    """Tell training frames from others by the loss of models that hold all, or one part, of what a site learnt.
+    """Infer membership of frames from the loss of models that know all or a part of a site's update.
 
-    Once by the loss itself, and once by how far it is below that of a model that learnt as long from other frames,
-    which an attacker with frames of its own can train: some videos are harder than others, whoever trains on them
-    (Watson et al., ICLR 2022, arXiv 2111.08440).
+    Two scores: the loss, and the difference from the loss of a reference model that was trained equally long on other
+    frames (Watson et al., ICLR 2022, arXiv 2111.08440). An attacker with own frames can train a reference model.
     """
     splits = [dataset_of(site, split, MEMBERSHIP["size"]) for split in ("train", "test")]  # members, others
     rows = []
@@ -190,7 +188,7 @@ def membership(site: Site, task: Task) -> list[dict[str, Any]]:
 
 
 def states_of(sent: Sent) -> dict[str, dict[str, Tensor]]:
-    """Return models that hold nothing, all, or one part of what a round learnt; the rest is as received."""
+    """Return models with none, all or a part of a round's update; other tensors are as received."""
     received = {name: value.clone() for name, value in sent.before.state_dict().items()}
     return {
         "as received": received,
@@ -226,7 +224,7 @@ def row_of_pictures(pictures: Mapping[str, Tensor], columns: tuple[str, ...], ti
 
 
 def stacked(rows: list[np.ndarray]) -> np.ndarray:
-    """Put rows of several widths under each other, on white."""
+    """Stack rows of several widths on a white background."""
     width = max(row.shape[1] for row in rows)
     return np.concatenate(
         [np.pad(row, ((0, 6), (0, width - row.shape[1]), (0, 0)), constant_values=255) for row in rows]

@@ -1,6 +1,6 @@
-"""What merged convolutions save of a training step of pvt_fpn's network: `python -m evidence.benchmarks.merged`.
+"""Measure the time that merged convolutions save per training step of pvt_fpn: `python -m evidence.benchmarks.merged`.
 
-Forward and backward pass of both take turns, in processor time of one thread; the fastest of each counts.
+Forward and backward passes take turns; the fastest of each counts, in processor time of one thread.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from evidence.benchmarks.turns import fastest
 from shared_components.federation.runs.provenance import commit, hardware
 from shared_components.networks import pvt_fpn
 
-SIZES = ((4, 96, 128), (2, 192, 256), (8, 192, 256), (1, 512, 640))  # frames of a batch, height, width
+SIZES = ((4, 96, 128), (2, 192, 256), (8, 192, 256), (1, 512, 640))  # frames per batch, height, width
 TURNS = 5
 
 
@@ -27,7 +27,7 @@ def main() -> None:
         image = torch.rand(frames, 3, height, width)
         works = {
             "merged": partial(step, network, image, pvt_fpn.MERGED_FROM),
-            "plain": partial(step, network, image, image.numel()),  # more pixels than any map has
+            "plain": partial(step, network, image, image.numel()),  # more pixels than any feature map has
         }
         merged, plain = fastest(works, TURNS).values()
         print(f"  {frames} of {height}x{width}: merged / plain convolutions {merged / plain:.2f} "
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def step(network: nn.Module, image: Tensor, merged_from: int) -> None:
-    """Take a forward and backward pass, by merged convolutions from so many pixels on."""
+    """Run a forward and backward pass; maps with at least this number of pixels use merged convolutions."""
     with patch.object(pvt_fpn, "MERGED_FROM", merged_from):
         network(image).square().mean().backward()
 

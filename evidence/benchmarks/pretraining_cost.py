@@ -1,8 +1,8 @@
-"""What FL-EndoViT's pre-training costs (Table 8 and Section 3.4): parameters, multiply-adds of an image, and bytes.
+"""Print the cost of FL-EndoViT's pre-training (Table 8, Section 3.4): parameters, multiply-adds per image, bytes.
 
-`python -m evidence.benchmarks.pretraining_cost`; nothing is timed. Multiply-adds are of a masked autoencoder's forward
-pass, three quarters of the patches hidden, by PyTorch's counter and, beside it, by hand. What is sent follows from the
-partition by which a site trains.
+`python -m evidence.benchmarks.pretraining_cost`; without timing. Multiply-adds are for the forward pass of a masked
+autoencoder with three quarters of the patches hidden, counted by PyTorch and by hand. The bytes follow from the
+partition of the sites' training.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAPER = "the paper: 116.66 M parameters; 166.61 T a round, which are 0.227 G an 
 
 
 def multiply_adds(network: MaeVit) -> int:
-    """Count those of a forward pass of one image."""
+    """Count multiply-adds of the forward pass of one image."""
     side = network.patch * network.side
     task = make_task("reconstruction", {"patch": network.patch, "pixels": "normalised", "hidden": HIDDEN})
     batch = task.add_randomness({"image": torch.rand(1, CHANNELS, side, side)}, torch.Generator().manual_seed(0))
@@ -33,9 +33,9 @@ def multiply_adds(network: MaeVit) -> int:
 
 
 def counted(forward: Callable[[], object]) -> int:
-    """Count the multiply-adds of a forward pass by PyTorch: half of what it calls floating-point operations.
+    """Count the multiply-adds of a forward pass with PyTorch: half of its floating-point operations.
 
-    Attention is done by plain products, since the counter knows no fused attention of a CPU.
+    Attention runs as plain products, since PyTorch's counter does not know the fused attention of a CPU.
     """
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
         forward()
@@ -43,9 +43,10 @@ def counted(forward: Callable[[], object]) -> int:
 
 
 def multiply_adds_by_hand(architecture: str) -> int:
-    """Count them by their formula: a block of width C on N tokens has 12 N C^2 + 2 N^2 C.
+    """Count multiply-adds by formula: a block of width C on N tokens has 12 N C^2 + 2 N^2 C.
 
-    All patches are embedded and predicted; the encoder has the visible ones and the class token, the decoder all.
+    All patches are embedded and predicted. The encoder processes the visible patches and the class token, the decoder
+    all.
     """
     of = ARCHITECTURES[architecture]
     patches, pixels = (of.side // of.patch) ** 2, CHANNELS * of.patch**2
@@ -60,7 +61,7 @@ def multiply_adds_by_hand(architecture: str) -> int:
 
 
 def bytes_sent(network: MaeVit) -> int:
-    """Return the bytes of what a site sends a round, and receives, in float32."""
+    """Return the bytes that a site sends and receives per round in float32."""
     state = network.state_dict()
     partition = partition_network(network, load_method("fedsam", adaptive=True).partition)
     return 4 * sum(state[piece.tensor].numel() for piece in partition if piece.role is Role.GLOBAL)

@@ -1,10 +1,10 @@
-"""What noise on the updates costs: Dice, bytes and seconds of three methods on small rendered sites.
+"""Measure the cost of noise on updates: Dice, bytes and seconds of three methods on small rendered sites.
 
     python -m evidence.benchmarks.privacy
 
-Three sites train the toy network of `networks.tiny` without and with noise at three levels, of which the first is next
-to none: it shows what clipping and one vote for each site do. The noise of a measurement comes from a seed; that of a
-hospital does not.
+Three sites train the toy network of `networks.tiny` without noise and with three noise levels. The lowest level is
+almost no noise, and shows the effect of clipping and of equal weights. The noise of this benchmark is seeded; the noise
+of a hospital is not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shared_components.weights.bundle_files.make import write_bundle
 
 METHODS = ("fedavg", "fedper", "pfedla")
 LEVELS = (None, 0.001, 0.01, 0.1)  # noise multipliers
-CLIP, SEED = 6.0, 0  # of an update here, running statistics take most: 3 to 7 of its norm, the weights 1 to 4
+CLIP, SEED = 6.0, 0  # norm of a clipped update; here running statistics have a norm of 3 to 7, weights of 1 to 4
 ROUNDS = 14
 TRAINING = {
     "height": 64,
@@ -55,7 +55,7 @@ metadata: {name: Toy, task: to be small, description: A network for measurements
 
 
 def measure(method: str, noise: float | None, sites: dict[str, Path], folder: Path) -> dict[str, Any]:
-    """Run one federation and return what it reached and took."""
+    """Run one federation; return its scores and costs."""
     privacy = {} if noise is None else {"clip": CLIP, "noise_multiplier": noise}
     name = f"{method}-{noise}"
     job = Job(name, "toy", method, training=TRAINING, rounds=ROUNDS, largest_change=1e6, privacy=privacy)
@@ -79,7 +79,7 @@ def measure(method: str, noise: float | None, sites: dict[str, Path], folder: Pa
 
 
 def make_bundle(folder: Path) -> None:
-    """Let there be one bundle, `toy`."""
+    """Make `toy` the only bundle."""
     folder.mkdir(parents=True)
     (folder / "toy.yaml").write_text(BUNDLE)
     (folder.parent / "LICENSE").write_text((Path(__file__).parents[2] / "LICENSE").read_text("utf-8"))

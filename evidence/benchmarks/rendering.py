@@ -1,4 +1,4 @@
-"""Frames per second of processor time of the scene renderer at 320x256: named looks and drawn families, with painting.
+"""Measure rendered frames per second of processor time at 320x256: named looks and random families.
 
 python -m evidence.benchmarks.rendering
 """

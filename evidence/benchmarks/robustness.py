@@ -1,11 +1,10 @@
-"""What one hostile site of five does to the other four, by method and attack.
+"""Measure the effect of one hostile site among five on the four honest sites, by method and attack.
 
     python -m evidence.benchmarks.robustness --seeds 1,2 --out robustness
 
-Five rendered sites train from the shipped weights. Some rounds are honest; then the fifth attacks in all that are
-left. Counted is the mean Dice of the four honest sites' own models, personal ones where the method makes such, on
-their validation videos. Without `--out` nothing is kept; with it the rows are written to robustness.json, and rows
-that are there already are not run again.
+Five rendered sites train from the shipped weights. After some honest rounds, the fifth site attacks in all further
+rounds. The score is the mean Dice of the four honest sites' models (personal models if the method has them) on their
+validation videos. `--out` saves the rows in robustness.json; rows that exist there are not run again.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from shared_components.federation.site.runner import SiteRunner
 from shared_components.networks.bundle_config import bundle_for
 from shared_components.scenes.site import plan_sites, write_site
 
-HONEST, HOSTILE = 2, 2  # rounds before the attack, and with it
+HONEST, HOSTILE = 2, 2  # rounds before the attack, and with the attack
 SITES, ATTACKER = 5, "site-5"
 TRAINING = {
     "height": 64, "width": 96, "batch_size": 2, "iterations": 6, "learning_rate": 5e-4, "start": "rendered",
@@ -47,7 +46,7 @@ SCENES = {"videos": {"train": 2, "validation": 2, "test": 1}, "frames_per_video"
 
 
 def render(folder: Path, seed: int) -> dict[str, Path]:
-    """Write five sites of different looks, and the attacker's with flipped labels beside it as ``flipped``."""
+    """Write five sites with different looks, and the attacker's site with flipped labels as ``flipped``."""
     found = {}
     for plan in plan_sites(folder / "sites", sites=SITES, seed=seed):
         path = write_site(plan.folder, look=plan.look, seed=plan.seed, layout=plan.layout, **SCENES)
@@ -58,7 +57,7 @@ def render(folder: Path, seed: int) -> dict[str, Path]:
 
 @dataclass
 class Run:
-    """A federation in this process that was opened, and what it asks next."""
+    """An open federation in this process, and its next requests."""
 
     server: ServerRunner
     sites: dict[str, SiteRunner]
@@ -67,7 +66,7 @@ class Run:
 
     @classmethod
     def open(cls, job: Job, sites: Mapping[str, Path], folder: Path, *, resume: bool = False) -> Run:
-        """Open a run or go on with it, up to its first round."""
+        """Open or resume a run, up to its first round."""
         server, runners = open_together(job, sites, folder, resume=resume)
         conversation = conduct(server)
         run = cls(server, runners, conversation, next(conversation))
@@ -76,18 +75,18 @@ class Run:
         return run
 
     def send(self, answers: Answers) -> None:
-        """Give the server answers."""
+        """Send answers to the server."""
         self.ask = self.conversation.send(answers)
 
     def answers(self, names: Sequence[str] | None = None) -> Answers:
-        """Let some sites answer, or all."""
+        """Collect the answers of some or all sites."""
         messages = {n: m for n, m in self.ask.messages.items() if names is None or n in names}
         return answer(replace(self.ask, messages=messages), self.sites)
 
 
 @dataclass(frozen=True)
 class Warm:
-    """A run before its first hostile round, and what all sites answer to that round honestly."""
+    """A run before its first hostile round, and the honest answers of all sites to this round."""
 
     job: Job
     folder: Path
@@ -97,7 +96,7 @@ class Warm:
 
 
 def warm_up(method: str, arguments: Mapping[str, Any], scenes: Mapping[str, Path], folder: Path, seed: int) -> Warm:
-    """Run the honest rounds of one method, and let all sites train for the next one."""
+    """Run a method's honest rounds, and train all sites for the next round."""
     job = Job(
         name=f"robustness-{method}",
         bundle=bundle_for(method),
@@ -115,13 +114,13 @@ def warm_up(method: str, arguments: Mapping[str, Any], scenes: Mapping[str, Path
 
 
 def hostile_rounds(warm: Warm, case: Case, folder: Path) -> dict[str, Any]:
-    """Go on from a copy of the honest rounds; the first hostile round's honest replies are known.
+    """Attack a copy of the honest run.
 
     Returns:
-        ``dice`` of each honest site in the end, ``refused`` with the server's reasons, ``stopped`` with the sentence
-        that ended the job, if any.
+        ``dice`` of each honest site at the end, ``refused`` with the server's reasons, and ``stopped`` with the job's
+        error message, if there is one.
     """
-    shutil.copytree(warm.folder, folder, copy_function=os.link, symlinks=True)  # files are replaced, never changed
+    shutil.copytree(warm.folder, folder, copy_function=os.link, symlinks=True)  # files are replaced, never modified
     sites = {name: path for name, path in warm.sites.items() if name != "flipped"}
     if case.flip:
         sites[ATTACKER] = warm.sites["flipped"]
@@ -150,7 +149,7 @@ def hostile_rounds(warm: Warm, case: Case, folder: Path) -> dict[str, Any]:
 
 
 def finish(run: Run) -> None:
-    """Let all sites finish; a rule that needs all five would end the job if the attacker did not."""
+    """Finish all sites; otherwise a rule that needs five sites would end the job."""
     try:
         run.send(run.answers())
     except StopIteration:
@@ -167,7 +166,7 @@ def measure(
     done: Callable[[str, str], bool] = lambda method, case: False,
     keep: Callable[[dict[str, Any]], None] = lambda row: None,
 ) -> None:
-    """Run methods under their attacks (``only`` some of them) with one seed; ``keep`` is given each row as it comes."""
+    """Run methods under their attacks with one seed; ``only`` selects attacks, ``keep`` receives each finished row."""
     scenes = render(folder, seed)
     for method in methods:
         cases = {key: case for key, case in CASES.items() if case.only in ("", method)}
@@ -196,7 +195,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for robustness.json; rows that it has are kept")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    logging.disable(logging.WARNING)  # of updates that are refused: the table says them
+    logging.disable(logging.WARNING)  # warnings about refused updates: they are in the table
     file = chosen.out / "robustness.json" if chosen.out else None
     rows = json.loads(file.read_text("utf-8"))["rows"] if file and file.is_file() else []
     numbers = [int(text) for text in chosen.seeds.split(",")]

@@ -1,4 +1,4 @@
-"""Which methods and attacks the table of robustness has, and how its rows become Markdown."""
+"""Methods and attacks of the robustness table, and its Markdown."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ METHODS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One attack as the table names it; ``flip``: at the attacker's labels, not at its reply."""
+    """One attack of the table; ``flip``: the attacker flips its labels instead of changing its reply."""
 
     label: str
     attack: Attack | None = None
     flip: bool = False
-    only: str = ""  # the method that it is for; any
+    only: str = ""  # only for this method; empty: any
 
 
 CASES: dict[str, Case] = {
@@ -52,7 +52,7 @@ CASES: dict[str, Case] = {
         only="pfedsis",
     ),
 }
-BEYOND: dict[str, Case] = {  # what the server's checks should refuse; run on the last method alone
+BEYOND: dict[str, Case] = {  # attacks that the server's checks should refuse; only for the last method
     "sign_flip": Case("sign flip, 10,000 times", sign_flip(times=1e4)),
     "noise": Case("noise, 1e39 times", noise(times=1e39)),
     "sensitivity": Case("sensitivity × 1000", inflated(times=1e3)),
@@ -61,7 +61,7 @@ BEYOND: dict[str, Case] = {  # what the server's checks should refuse; run on th
 
 
 def tables(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return Markdown: Dice and drop, those of the worst honest site, and what was refused."""
+    """Return Markdown: mean Dice and its drop, the worst honest site's Dice, and refused updates."""
     columns = [key for key in CASES if any(row["case"] == key for row in rows) and not CASES[key].only]
     head = "| Method | " + " | ".join(CASES[key].label for key in columns) + " |"
     line = "| --- |" + " ---: |" * len(columns)
@@ -87,7 +87,7 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _cells(rows: Sequence[Mapping[str, Any]], method: str, columns: Sequence[str], of: Callable) -> list[str]:
-    """Return one row's cells: the mean over seeds in percent, and its difference from nobody attacking."""
+    """Return the cells of a row: mean over seeds in percent, and its difference from the row without an attack."""
     mine = {key: [r for r in rows if (r["method"], r["case"]) == (method, key)] for key in ["none", *columns]}
     return [_cell(mine["none"], mine[key], of, alone=key == "none") for key in columns]
 
@@ -102,7 +102,7 @@ def _cell(without: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]
 
 
 def _refusals(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say for each attack, which methods' server refused it and with which reason."""
+    """List for each attack the methods whose server refused it, with the reason."""
     found: dict[str, str] = {}
     for row in rows:
         case = BEYOND[row["case"].removeprefix("beyond_")] if row["case"] not in CASES else CASES[row["case"]]

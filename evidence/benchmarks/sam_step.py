@@ -1,7 +1,7 @@
-"""What an adaptive SAM step of ViT-B costs beside a plain one (aim: at most 2.2).
+"""Time an adaptive SAM step of ViT-B compared with a plain step (aim: at most 2.2).
 
-`python -m evidence.benchmarks.sam_step [BATCH] [ARCHITECTURE]`; a batch of 4 at 224 pixels in one thread. Both kinds of
-step take turns, with AdamW, and the least processor time of each counts, so that other work beside it does not.
+`python -m evidence.benchmarks.sam_step [BATCH] [ARCHITECTURE]`; default: batch 4 at 224 pixels in one thread. Both
+kinds of step use AdamW and take turns; the lowest processor time of each counts.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How a round's cost at the server grows with the number of sites and of parameters, and the exponents of both.
+"""Measure the server's cost per round by number of sites and parameters, and fit the exponents.
 
 python -m evidence.benchmarks.scaling --wire float32,bf16
 
-Sites are simulated: their updates are made here, in the form that they are sent, and kept, checked, summed and saved by
-the server itself. FLARE and the training are not in it. Each size has a process of its own, whose peak (VmHWM) holds
-PyTorch and one update.
+Sites are simulated: their updates are generated here in the wire format, and the server stores, checks, sums and saves
+them. FLARE and training are not included. Each size has its own process, whose peak memory (VmHWM) includes PyTorch and
+one update.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from shared_components.federation.runs.provenance import commit, hardware
 from shared_components.flare.memory import keep_no_large_pieces
 
 SITES, LAYERS = (3, 8, 16, 32, 64), (7, 14, 28, 56, 112)  # a layer has a million parameters
-ROUNDS = 2  # the last counts
+ROUNDS = 2  # only the last round counts
 
 
 def measure(method: str, wire: Wire, sites: int, layers: int, folder: Path) -> dict[str, float]:
-    """Return what the server's last round costs: processor and elapsed seconds, peak and sent megabytes."""
+    """Return the cost of the server's last round: processor and elapsed seconds, peak and sent megabytes."""
     torch.set_num_threads(1)
     keep_no_large_pieces()
     server = opened(method, {}, ROUNDS, layers, folder, sites=sites, wire=wire)

@@ -1,4 +1,4 @@
-"""What secure sums cost beside plain ones: bytes and seconds of a round, and Dice on small rendered sites.
+"""Measure the cost of secure aggregation compared with plain sums: bytes and seconds per round, and Dice.
 
 python -m evidence.benchmarks.secure_sums
 """
@@ -34,7 +34,7 @@ ROUNDS = 3
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the seconds of this process that something takes, whoever else is at work, and what it gives."""
+    """Call a function; return its processor seconds and its result."""
     started = time.process_time()
     found = work()
     return time.process_time() - started, found
@@ -48,7 +48,7 @@ def keys_of(count: int) -> dict[str, Keys]:
 
 
 def costs(count: int, pieces: Pieces, *, absent: int = 0) -> dict[str, float]:
-    """Measure one sum of so many sites, of which some drop out before their upload."""
+    """Measure one sum; some sites drop out before their upload."""
     keys, point = keys_of(count), FixedPoint(count * SAMPLES)
     attempt = Attempt("bench/run", 0, "a", tuple(keys), count // 2 + 1)
     masked: dict[str, Masked] = {}
@@ -79,7 +79,7 @@ def costs(count: int, pieces: Pieces, *, absent: int = 0) -> dict[str, float]:
 
 
 def compare(folder: Path, method: str, secure: dict[str, int]) -> tuple[list[float], float, Pieces]:
-    """Return every site's Dice at the end of a small federation, the seconds of a round, and the weights."""
+    """Run a small federation; return each site's final Dice, the seconds per round, and the weights."""
     scenes = {f"site-{n + 1}": path for n, path in enumerate(render(folder / "scenes", 3))}
     job = Job("bench", "pvt_fpn", method, training=TRAINING, rounds=ROUNDS, secure_sums=secure)
     seconds, server = timed(lambda: run_together(job, scenes, folder / f"runs-{bool(secure)}"))
@@ -88,7 +88,7 @@ def compare(folder: Path, method: str, secure: dict[str, int]) -> tuple[list[flo
 
 
 def main(folder: Path) -> None:
-    """Print the table of costs, then Dice beside the plain method."""
+    """Print the table of costs, then Dice with and without secure aggregation."""
     network = build_network(load_bundle("pvt_fpn").network)
     pieces = {name: value.detach() for name, value in network.state_dict().items()}
     print(f"{sum(v.numel() for v in pieces.values())} parameters, {total_bytes(pieces)} bytes plain")

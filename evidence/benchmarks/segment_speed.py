@@ -1,10 +1,9 @@
-"""How fast `surgfl segment` is, beside what it was: `python -m evidence.benchmarks.segment_speed`.
+"""Time `surgfl segment` compared with its first version: `python -m evidence.benchmarks.segment_speed`.
 
-Before: one thread reads, predicts by the network as it was trained and writes, a frame after the other, and PyTorch
-shares each operation among the cores. Now: fused decoders, and threads that read, predict and write at once; once more
-with `--precision bf16` where the processor computes in it. All ways take turns in one run; the fastest turn of each
-counts, and the masks are compared. Beside frames a second on the clock stands processor time, which other work on the
-machine changes less.
+First version: one thread reads, predicts with the unmodified network and writes, frame by frame. PyTorch uses all
+cores. Current version: fused decoders, and parallel threads that read, predict and write; also with `--precision bf16`
+if the processor supports it. All versions take turns in one run, and the fastest turn of each counts. Masks are
+compared. The table has frames per second and processor time.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from shared_components.networks.tiny import Tiny
 from shared_components.scenes.scene import render_video
 
 RATE, TURNS, FRAMES = 25, 2, 6
-CASES = {(192, 256): (256, 320, 24), (512, 640): (512, 640, 8)}  # of the network: of the video, and its frames
+CASES = {(192, 256): (256, 320, 24), (512, 640): (512, 640, 8)}  # network's size: video's size, frames
 MARKS = (500, 1000, 2000, 5000, 10_000)
 Way = Callable[[Predictor, FrameStream, PredictionFolder], FrameCount]
 
@@ -59,7 +58,7 @@ def main() -> None:
 
 
 def compare(folder: Path, model: Trained, size: tuple[int, int], video: tuple[int, int, int]) -> None:
-    """Segment a video by all ways in turn, and print frames a second, processor time and how masks agree."""
+    """Segment a video with all versions; print frames per second, processor time and agreement of masks."""
     stream = FrameStream(_video(folder / "surgery.mp4", *video), height=size[0], width=size[1])
     ways: dict[str, tuple[Predictor, Way]] = {"before": (Predictor(model.network, model.task), one_after_the_other)}
     fused, where = fuse(copy.deepcopy(model.network)), torch.device("cpu")
@@ -88,7 +87,7 @@ def compare(folder: Path, model: Trained, size: tuple[int, int], video: tuple[in
 
 
 def alone(ways: Mapping[str, tuple[Predictor, Way]], size: tuple[int, int]) -> str:
-    """Say how much processor time each prediction takes of itself: the fastest of some frames, in turns."""
+    """Print the processor time of each prediction: the fastest of some frames, in turns."""
     image = torch.rand(1, 3, *size)
     best = fastest({name: partial(predictor, image, size) for name, (predictor, _way) in ways.items()}, FRAMES)
     took = [f"{name} {1000 * one:.1f} ms ({best['before'] / one:.2f} times)" for name, one in best.items()]
@@ -96,7 +95,7 @@ def alone(ways: Mapping[str, tuple[Predictor, Way]], size: tuple[int, int]) -> s
 
 
 def print_memory(folder: Path) -> None:
-    """Segment a long, small video by a small network, and print what the process grows by."""
+    """Segment a long, small video with a small network, and print the growth of the process."""
     stream = FrameStream(_video(folder / "surgery.mp4", 64, 96, max(MARKS)), height=32, width=32)
     task, held = make_task("segmentation", classes=("background", "a", "b", "c")), {}
 
@@ -111,7 +110,7 @@ def print_memory(folder: Path) -> None:
 
 
 def one_after_the_other(predictor: Predictor, stream: FrameStream, folder: PredictionFolder) -> FrameCount:
-    """Segment as before: in one thread, a frame in memory."""
+    """Segment with the first version: one thread, one frame in memory."""
     frames = FrameCount(stream.total)
     with folder:
         for item in stream:
@@ -123,7 +122,7 @@ def one_after_the_other(predictor: Predictor, stream: FrameStream, folder: Predi
 
 
 def agreement(first: Path, second: Path) -> float:
-    """Return the share of pixels that have the same class in the masks of two results."""
+    """Return the share of pixels with equal classes in the masks of two results."""
     paths = sorted((first / "masks").iterdir())
     masks = [[cv2.imread(str(folder / "masks" / path.name), 0) for path in paths] for folder in (first, second)]
     return float(np.mean(np.stack(masks[0]) == np.stack(masks[1])))

@@ -1,9 +1,9 @@
-"""The memory of a server over the rounds of nine sites, without a transport: at most 3 times the model and 1 GB.
+"""Measure a server's memory over rounds of nine sites, without a transport (aim: at most 3 times the model and 1 GB).
 
     python -m evidence.benchmarks.server_memory
 
-Every rule has a process of its own, whose peak (VmHWM) holds PyTorch itself and one site's answer, which is made here.
-FLARE's part is not in it: docs/results/benchmarks.md.
+Each rule has its own process, whose peak (VmHWM) includes PyTorch and one site's answer, which is generated here.
+FLARE's memory is not included; docs/results/benchmarks.md has it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What FLARE adds: a round with `-t 3` beside the same training without FLARE, start-up per task, bytes."""
+"""Measure FLARE's overhead: a round with `-t 3` compared with training without FLARE, start-up per task, bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 from evidence.benchmarks.site_round import SIZE, render
 
 JOBS = Path(__file__).resolve().parents[2] / "nvflare_jobs"
-NVFLARE = str(Path(sys.executable).with_name("nvflare"))  # its environment need not be active
+NVFLARE = str(Path(sys.executable).with_name("nvflare"))  # works without an active virtual environment
 ROUNDS = 4
 
 
@@ -71,7 +71,7 @@ def run_simulator(folder: Path, scenes: list[Path], name: str, *options: str, ro
 
 
 def loopback_bytes() -> int:
-    """Return the bytes that the loopback interface has received; everything on this machine counts."""
+    """Return the bytes that the loopback interface has received, from all processes of this machine."""
     for line in Path("/proc/net/dev").read_text(encoding="utf-8").splitlines():
         if line.strip().startswith("lo:"):
             return int(line.split(":")[1].split()[0])
@@ -79,7 +79,7 @@ def loopback_bytes() -> int:
 
 
 def without_flare(folder: Path, scenes: list[Path]) -> float:
-    """Return the fastest round of the same three sites as processes of their own, joined by pipes."""
+    """Return the fastest round of the same three sites as processes joined by pipes."""
     from shared_components.federation.messages import Job
     from shared_components.federation.protocol import Answers, Ask, parse_answers, run_federation
     from shared_components.federation.runs.run_folder import open_run
@@ -117,7 +117,7 @@ def without_flare(folder: Path, scenes: list[Path]) -> float:
 
 
 def serve(name: str, scene: Path, folder: Path, pipe: Connection) -> None:
-    """Answer tasks until told to stop."""
+    """Answer tasks until the stop message."""
     import torch
 
     from shared_components.data.site_file import load_site

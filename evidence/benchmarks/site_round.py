@@ -1,8 +1,8 @@
-"""What a site's round of PFedSIS costs, beside FedAvg's with the same network and iterations.
+"""Time a site's round of PFedSIS compared with FedAvg on the same network and iterations.
 
-The paper's Table II has 194 s and 109 s (without SGE) beside 106 s: 1.83 and 1.03. A round here is all of
-the site's work: paste, validate, train, measure, cut, save. Rounds of the variants take turns, and the
-fastest of each counts.
+The paper's Table II has 194 s (109 s without SGE) for PFedSIS and 106 s for FedAvg: ratios 1.83 and 1.03. A round here
+is all work of a site: paste, validate, train, measure, cut, save. Rounds of the variants take turns, and the fastest of
+each counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shared_components.federation.server.runner import ServerRunner
 from shared_components.federation.site.runner import SiteRunner
 from shared_components.scenes.site import plan_sites, write_site
 
-SIZE = {"height": 96, "width": 128, "batch_size": 4, "iterations": 28, "learning_rate": 1e-3}  # of the demo
+SIZE = {"height": 96, "width": 128, "batch_size": 4, "iterations": 28, "learning_rate": 1e-3}  # the demo's size
 REPEATS = 3
 BF16 = {**SIZE, "precision": "bf16"}
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -42,7 +42,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Variant:
-    """One site of one method, ready to be asked for rounds."""
+    """A site of one method that runs rounds on request."""
 
     server: ServerRunner
     site: SiteRunner
@@ -52,33 +52,33 @@ class Variant:
     def start(
         cls, name: str, scene: Path, folder: Path, *, settings: Mapping[str, Any] | None = None, rounds_before: int = 0
     ) -> Variant:
-        """Let a site enrol.
+        """Enrol a site.
 
         Args:
-            name: Of the variant; also of the folder below ``folder`` that holds its state.
+            name: Name of the variant, and of the subfolder of ``folder`` with its state.
             scene: The site.yaml.
-            folder: Where states are kept.
-            settings: Of its job, where they are not those of ``VARIANTS``.
-            rounds_before: Rounds that are done already: after one, a round restores what the site has kept, too.
+            folder: Folder of states.
+            settings: Job settings that differ from ``VARIANTS``.
+            rounds_before: Finished rounds; after one round, a round also restores the site's saved state.
         """
         chosen = VARIANTS[name] if settings is None else settings
         job = Job(name="bench", **{"bundle": "pfedsis", "arguments": {}, "training": SIZE, **chosen})
         server, sites = open_together(job, {"site-1": scene}, folder / name.replace(" ", "_"), resume=False)
         conversation = conduct(server)
         asked = next(conversation)
-        for _ in range(1 + rounds_before):  # the first is the enrolment
+        for _ in range(1 + rounds_before):  # the first request is the enrolment
             asked = conversation.send(answer(asked, sites))
         return cls(server, sites["site-1"], asked.messages["site-1"])
 
     def round(self) -> tuple[float, float]:
-        """Return the seconds of one whole round and of its training alone."""
+        """Return the seconds of one whole round, and the seconds of its training."""
         started = time.perf_counter()
         reply = answer_request(self.site, "round", self.message)
         return time.perf_counter() - started, reply.header["seconds"]["training"]
 
 
 def fastest(variants: Mapping[str, Variant], repeats: int = REPEATS) -> dict[str, tuple[float, float]]:
-    """Let the variants take turns; return the least seconds of each one's rounds, and of their training alone."""
+    """Let the variants take turns; return the lowest seconds of each variant's rounds, and of their training."""
     best = dict.fromkeys(variants, (float("inf"), float("inf")))
     for _ in range(repeats):
         for name, variant in variants.items():
@@ -106,7 +106,7 @@ def render(folder: Path, sites: int = 1, *, clip: int = 1, interval: float = 0.0
 
 
 def main(folder: Path, names: Sequence[str] = tuple(VARIANTS)) -> None:
-    """Print the ratios of the named variants, of which FedAvg is one."""
+    """Print the ratios of the named variants to FedAvg, which must be one of them."""
     torch.set_num_threads(1)
     scene = render(folder)[0]
     variants = {name: Variant.start(name, scene, folder) for name in names}

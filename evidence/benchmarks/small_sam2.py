@@ -1,8 +1,8 @@
-"""The memory of SurgFed at the published size: one round of two sites with SAM2 small, by FLARE's simulator.
+"""Measure the memory of SurgFed at the published size: one round of two sites with SAM2 small in FLARE's simulator.
 
-`python -m evidence.benchmarks.small_sam2`. Weights are random and data rendered: a site of parts with three objects and
-one of depth, frames of 512 pixels, clips of two, batch 1. Memory is the sum over all processes of their proportional
-set size (a page that several share counts once), read five times a second; the largest sum counts.
+`python -m evidence.benchmarks.small_sam2`. Weights are random and data rendered: one site with three object classes and
+one depth site, 512 pixels, clips of two frames, batch 1. Memory is the sum of the proportional set sizes of all
+processes (a page shared by several processes counts once), read five times per second; the largest sum counts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CHANGES: dict[str, Any] = {
 
 
 def main(changes: dict[str, Any] = CHANGES) -> None:
-    """Print the largest sum, and that of each site's process."""
+    """Print the largest sum, and each site's share of it."""
     with tempfile.TemporaryDirectory() as folder:
         job = Path(folder) / "job"
         write_job(job, changes)
@@ -46,7 +46,7 @@ def main(changes: dict[str, Any] = CHANGES) -> None:
 
 
 def write_job(job: Path, changes: dict[str, Any], *, name: str = "surgfed") -> None:
-    """Copy a job with some of its arguments changed."""
+    """Copy a job with some changed arguments."""
     shutil.copytree(JOBS / name, job)
     path = job / "app/config/config_fed_server.json"
     config = json.loads(path.read_text("utf-8"))
@@ -55,7 +55,7 @@ def write_job(job: Path, changes: dict[str, Any], *, name: str = "surgfed") -> N
 
 
 def peak_of(command: list[str], log: Path) -> int:
-    """Run a command, its output into a file; return the most bytes that it and its descendants held at once."""
+    """Run a command with its output in a file; return the peak memory in bytes of the command and its descendants."""
     environment = {**os.environ, "SURGFL_CPU_THREADS": "1"}
     environment.pop("SURGFL_SITE_CONFIG", None)
     with log.open("w", encoding="utf-8") as file:
@@ -71,7 +71,7 @@ def peak_of(command: list[str], log: Path) -> int:
 
 
 def held_by(process: psutil.Process) -> int:
-    """Return a process's share of the memory that it has mapped, in bytes; 0 where it has ended."""
+    """Return the proportional set size of a process in bytes; 0 if it has ended."""
     try:
         return process.memory_full_info().pss
     except psutil.Error:

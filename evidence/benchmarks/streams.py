@@ -1,10 +1,10 @@
-"""What FedST's network costs in use: frames a second of a stream, and its memory over a long one.
+"""Measure FedST's network on streams: frames per second, and memory over a long stream.
 
-Fang et al., Section 4.4.2: the temporal modelling takes 33.01 frames a second down to 23.04; 0.70.
+Fang et al., Section 4.4.2: the temporal layer reduces 33.01 frames/s to 23.04 (ratio 0.70).
 
-Times are those of one thread. The network of clips, which encodes every frame once and remembers, and the same network
-without temporal layer and text take turns of a few frames; the fastest frame of each counts. Of the whole command the
-fastest video counts. The long stream runs in a process of its own, so that nothing else's memory is in the figures.
+Times are for one thread. Two networks take turns of a few frames: the clip network, which encodes each frame once and
+remembers its features, and the same network without temporal layer and text. The fastest frame of each counts. For the
+whole command, the fastest video counts. The long stream has its own process.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from shared_components.inference.video import H264Video
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
 from shared_components.scenes.scene import render_video
 
-RATE = 25  # frames a second
+RATE = 25  # frames per second
 INTERVAL = 0.2
 STRIDE = round(RATE * INTERVAL)
 CLASSES = ("background", "shaft", "wrist", "clasper")
-SIZES = {(192, 256): 10, (512, 640): 3}  # (height, width) of the job and of the bundle: frames of a turn
+SIZES = {(192, 256): 10, (512, 640): 3}  # (height, width) of the job and of the bundle: frames per turn
 TURNS = 4
-VIDEO, SHOWN = 30, 3  # frames, and how often each network sees them
+VIDEO, SHOWN = 30, 3  # frames of the long stream, and frames of each turn
 LONG, SETTLED, SMALL = 10_000, 500, 32
 
 
@@ -53,13 +53,13 @@ def main(folder: Path) -> None:
 
 
 def print_rate(what: str, clips: float, single: float) -> None:
-    """Print one line; seconds per frame of both networks."""
+    """Print one line with the seconds per frame of both networks."""
     ratio = f"{1 / clips:.1f} / {1 / single:.1f} frames/s"
     print(f"  {what:48} clips / single frames {ratio} = {single / clips:.2f}")
 
 
 def networks() -> tuple[PvtFpnClips, PvtFpnClips]:
-    """Return the network of clips and the one of single frames."""
+    """Return the clip network and the single-frame network."""
     torch.manual_seed(0)
     clips = PvtFpnClips(out_channels=len(CLASSES))
     clips.set_indicator(torch.randn(len(clips.indicator)))
@@ -67,12 +67,12 @@ def networks() -> tuple[PvtFpnClips, PvtFpnClips]:
 
 
 def alone(size: tuple[int, int], frames: int) -> tuple[float, float]:
-    """Return the least seconds of a frame: of the network of clips as a stream, and of the other."""
+    """Return the lowest seconds per frame of the clip network as a stream, and of the single-frame network."""
     clips, single = networks()
     streaming, image = Streaming(clips, STRIDE), torch.rand(1, 3, *size)
     best = [float("inf")] * 2
     with torch.no_grad():
-        for _ in range(3 * STRIDE):  # from now on the past is whole
+        for _ in range(3 * STRIDE):  # from here on the history is complete
             streaming(image)
         for _ in range(TURNS):
             for number, network in enumerate((streaming, single)):
@@ -82,7 +82,7 @@ def alone(size: tuple[int, int], frames: int) -> tuple[float, float]:
 
 
 def segmenting(folder: Path, size: tuple[int, int]) -> tuple[float, float]:
-    """Return the least seconds of a frame as `surgfl segment` spends them: decode, predict, draw, write."""
+    """Return the lowest seconds per frame of all steps of `surgfl segment`: decode, predict, draw, write."""
     folder.mkdir(parents=True, exist_ok=True)
     video = H264Video(folder / "surgery.mp4", rate=Fraction(RATE))
     for number, frame in enumerate(render_video("narrowband", 0, frames=VIDEO, rate=RATE)):
@@ -98,7 +98,7 @@ def segmenting(folder: Path, size: tuple[int, int]) -> tuple[float, float]:
 
 
 def segment(folder: Path, network: nn.Module, task: Task, size: tuple[int, int]) -> float:
-    """Segment the video as the command does; return the seconds of a frame."""
+    """Segment the video like the command; return the seconds per frame."""
     stream = FrameStream(folder / "surgery.mp4", height=size[0], width=size[1])
     with tempfile.TemporaryDirectory(dir=folder) as out:
         results = PredictionFolder(Path(out) / "segmented", stream, task, alone=True)
@@ -109,7 +109,7 @@ def segment(folder: Path, network: nn.Module, task: Task, size: tuple[int, int])
 
 
 def print_memory() -> None:
-    """Print what the process and the network's memory grow by in a long stream."""
+    """Print the growth of the process and of the network's memory in a long stream."""
     clips, _ = networks()
     memory, image = clips.begin_stream(STRIDE), torch.rand(1, 3, SMALL, SMALL)
     sizes = {}
@@ -141,12 +141,12 @@ def tensors_of(value: Any) -> Iterator[Tensor]:
 
 
 def resident_bytes() -> int:
-    """Return the process's resident memory, of which torch's is part."""
+    """Return the resident memory of the process, including PyTorch."""
     return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return how long one call takes."""
+    """Return the seconds of one call."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started

@@ -43,7 +43,7 @@ def best(work: Callable[[], None], frames: int) -> float:
 
 
 def decode(video: Path, count: int) -> None:
-    """Decode to RGB from the start, by PyAV alone."""
+    """Decode to RGB from the start with PyAV, without our reader."""
     with opened(video) as container:
         for number, frame in enumerate(container.decode(shown_stream(container, video))):
             if number == count:

@@ -36,7 +36,7 @@ OFFICIAL = {
         *(f"decoder_blocks.{number}.{part}" for number in range(8) for part in BLOCK),
     )),
 }  # fmt: skip
-"""Of mae_vit_base_patch16 (facebookresearch/mae), written down independently of our network."""
+"""Tensor shapes of mae_vit_base_patch16 (facebookresearch/mae), written independently of our network."""
 
 
 def main(changes: dict[str, Any] = CHANGES) -> None:

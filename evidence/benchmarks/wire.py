@@ -1,10 +1,10 @@
-"""What weights in bfloat16 on the wire cost in Dice, and what rounded weights lose that rounded changes keep.
+"""Measure the effect of bfloat16 on the wire on Dice, and the errors of rounded weights and rounded changes.
 
 python -m evidence.benchmarks.wire
 
-FedAvg and PFedSIS, each with `wire` float32 and bf16, on rendered sites and several seeds, from the shipped weights;
-some 20 minutes of processor time. Of every round in float32 the trained weights are rounded both ways as well, and
-compared with what they were.
+FedAvg and PFedSIS run with `wire` float32 and bf16 on rendered sites with several seeds, from the shipped weights;
+about 20 minutes of processor time. The trained weights of each float32 round are also rounded both ways and compared
+with the exact weights.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ WIRES: tuple[Wire, ...] = (FLOAT32, BF16)
 
 
 class Loss:
-    """What the two ways of rounding lose of sites' changes, over all tensors that travel rounded."""
+    """Errors of both ways of rounding, over all tensors that travel rounded."""
 
     def __init__(self) -> None:
         self.squares = {"change": 0.0, "as weights": 0.0, "as changes": 0.0}
         self.moved = self.still = 0
 
     def add(self, sent: Message, reply: Message) -> None:
-        """Count a site's reply of a round in float32."""
+        """Add a site's float32 reply to the errors."""
         for name, trained in reply.pieces.items():
             if trained.dim() < 2 or trained.dtype != torch.float32:
                 continue
@@ -61,7 +61,7 @@ class Loss:
 
 
 def run(job: Job, scenes: list[Path], folder: Path, loss: Loss) -> tuple[float, float]:
-    """Return the sites' mean Dice at the end, and the megabytes of a site's round both ways."""
+    """Return the sites' final mean Dice, and the megabytes of a site's round in both directions."""
     server, sites = open_together(job, {f"site-{i}": path for i, path in enumerate(scenes, 1)}, folder, resume=False)
 
     def exchange(ask: Ask) -> Answers:
