@@ -80,7 +80,7 @@ ROWS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Result:
-    """Scores of a row for one video by metric: on it (``held_out``), and on the validation frames of the trained videos."""
+    """Scores of a row for one video by metric: on it (``held_out``), and on the trained videos' validation frames."""
 
     row: str
     video: str
@@ -202,7 +202,7 @@ def job_of(task: str, row: str, seed: int, size: Mapping[str, int]) -> Job:
 
 
 def train_and_score(job: Job, sites: Mapping[str, Path], test: Site, file: Path) -> dict[str, Any]:
-    """Train and score a run, or return the scores in ``file`` from an earlier call; ``held_out`` and ``own`` as in `Result`.
+    """Train and score a run, or return the scores in ``file`` from an earlier call; keys as in `Result`.
 
     The run's folder, about 200 MB, is removed.
     """
@@ -274,7 +274,7 @@ def _others(sites: Mapping[str, T], video: str) -> dict[str, T]:
 
 
 def table(metric: Metric, results: Sequence[Result]) -> str:
-    """Return Markdown: each row's mean and population standard deviation over left-out videos, and the score of each video.
+    """Return Markdown: each row's mean and population standard deviation over left-out videos, and each video's score.
 
     A video's score is the mean over seeds.
     """

@@ -1,17 +1,16 @@
-"""Make the documents' pictures anew, from rendered scenes alone: `make pictures`.
+"""Make the documents' pictures from rendered scenes: `make pictures`.
 
     sites.webp     three rendered sites, two with masks and one with depth
-    scenes.webp    four hospitals' video and what a federation's models see in it, moving
-    methods.webp   test frames by methods, as the page of `surgfl compare` shows them
+    scenes.webp    animated: a video at four hospitals, and the masks of a federation's models
+    methods.webp   test frames by methods, as in the page of `surgfl compare`
     report.webp    the top of the report of `make demo`, which must have run
-    domains.webp   a scene in the demo's domains and in one like a real operation, before and after its training
+    domains.webp   a scene in the demo's domains and in a realistic domain, before and after training
     corrected.webp the five frames of docs/tutorials/first-federation.md, as predicted and as corrected
-    gained.webp    frames of the videos that nobody labels there, by the models that its commands leave
+    gained.webp    frames of the tutorial's third videos, segmented by the tutorial's models
     ../../examples/python.ipynb  the notebook's outputs
 
-Everything is drawn from the seeds below; a comparison, or a tutorial, that is there already is not trained again.
-Methods and report are photographs of pages and need a Chromium (see tests/browser.py); with another one letters may
-look different.
+All pictures follow from the seeds below. An existing comparison or tutorial is not trained again. methods.webp and
+report.webp are screenshots and need Chromium (see tests/browser.py); other versions may draw letters differently.
 """
 
 from __future__ import annotations
@@ -56,17 +55,17 @@ COMPARISON = [
     "--seeds", "1",
 ]  # fmt: skip
 DEMO = Path("demo")
-REAL_LOOKING = "surgery-5"  # drawn like a real laparoscopy: smooth organs, wet light
-SCENE_SEED = 7  # of the video that moves; no site has it
-FRAMES, RATE = 40, 8  # of the moving video, a second
+REAL_LOOKING = "surgery-5"  # looks like a real laparoscopy: smooth organs, wet light
+SCENE_SEED = 7  # look of the animated video; no site has it
+FRAMES, RATE = 40, 8  # frames per second of the animated video
 COLUMN = 224  # pixels
-GAINED = 12  # the frame of the tutorial's unlabelled videos that is shown
-QUALITY, SHOT_QUALITY = 55, 88  # of WebP, moving and still
-REPORT_HEIGHT = 1180  # pixels of the report's top that are shown
+GAINED = 12  # frame of the tutorial's unlabelled videos in the picture
+QUALITY, SHOT_QUALITY = 55, 88  # WebP quality, animated and still
+REPORT_HEIGHT = 1180  # height of the report's top in the picture, in pixels
 
 
 def main() -> None:
-    """Make all of them."""
+    """Make all pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--work", type=Path, default=Path("build/pictures"), help="sites, runs and pages")
     parser.add_argument("--out", type=Path, default=Path("docs/pictures"))
@@ -85,7 +84,7 @@ def sites(work: Path, out: Path) -> None:
 
 
 def scenes(work: Path, out: Path) -> None:
-    """Show one operation as four hospitals see it, and each one's model what it sees."""
+    """Draw one operation as seen by four hospitals, with the masks of each hospital's model."""
     run = _pfedsis(work)
     folder = work / "comparison" / "sites" / "small"
     models = {path.parent.name: run / path.parent.name / "best.safetensors" for path in folder.glob("*/site.yaml")}
@@ -103,10 +102,10 @@ def scenes(work: Path, out: Path) -> None:
 
 
 def methods(work: Path, out: Path) -> None:
-    """Photograph the grid of frames, one frame of each site."""
+    """Take a screenshot of the grid of frames, with one frame of each site."""
     _comparison(work)
     with _page(work / "comparison" / "index.html", 2 * WIDE) as page:
-        # the middle one of each site's three frames, and letters that are legible where the picture is made smaller
+        # the middle frame of each site's three, and letters that stay legible in a smaller picture
         page.add_style_tag(
             content=".frames tbody tr:not(.site):not(:nth-child(3)), .frames th .what { display: none; } "
             "main { max-width: none; } .frames { font-size: 15px; } .frames img { width: 160px; }"
@@ -119,13 +118,13 @@ def methods(work: Path, out: Path) -> None:
 
 
 def report(work: Path, out: Path) -> None:
-    """Photograph the top of the demo's report."""
+    """Take a screenshot of the top of the demo's report."""
     with _page(_demo("ws/report/index.html"), WIDE) as page:
         _photograph(page, out, (0, 0, WIDE, REPORT_HEIGHT))
 
 
 def domains(work: Path, out: Path) -> None:
-    """Show one scene in several domains: the frame, and what the shipped weights and a site's own model see in it."""
+    """Draw one scene in several domains: the frame, and the masks of the shipped weights and of a site's model."""
     models = {f"site-{n}": _demo(f"ws/models/site-{n}/best.safetensors") for n in (1, 2, 3)}
     looks = {name: json.loads(_demo(f"data/{name}/render.json").read_text("utf-8"))["look"] for name in models}
     models["not in the demo"], looks["not in the demo"] = _demo("ws/models/server/model.safetensors"), REAL_LOOKING
@@ -144,7 +143,7 @@ def domains(work: Path, out: Path) -> None:
 
 
 def corrected(work: Path, out: Path) -> None:
-    """Show a hospital's five frames: as they are, as the shipped weights see them, and as they were corrected."""
+    """Draw a hospital's five frames with the masks of the shipped weights and the corrected masks."""
     folder = _tutorial(work)
     shipped = surgfl.load()
     frames = _read(folder / "scenes/hospital-a/endovis2017/instrument_dataset_1/left_frames", every=4)
@@ -158,7 +157,7 @@ def corrected(work: Path, out: Path) -> None:
 
 
 def gained(work: Path, out: Path) -> None:
-    """Show a frame of each hospital's third video as every model of the tutorial sees it, with its mean Dice there."""
+    """Draw a frame of each hospital's third video with the masks and the mean Dice of each model of the tutorial."""
     folder = _tutorial(work)
     rows = []
     for name in ("hospital-a", "hospital-b"):
@@ -177,7 +176,7 @@ def gained(work: Path, out: Path) -> None:
 
 
 def notebook(work: Path, out: Path) -> None:
-    """Execute the notebook in a folder of its own, and keep its outputs."""
+    """Execute the notebook in its own folder, and save its outputs."""
     out, folder = out.resolve(), work / "notebook"
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.chdir(folder):
@@ -193,7 +192,7 @@ PICTURES = {
 
 
 def _demo(name: str) -> Path:
-    """Give a file of the demo."""
+    """Return a file of the demo."""
     if not (DEMO / name).is_file():
         raise SystemExit(f"{DEMO / name} is not there; run `make demo` first")
     return DEMO / name
@@ -205,7 +204,7 @@ def _command(*words: str) -> None:
 
 
 def _tutorial(work: Path) -> Path:
-    """Follow docs/tutorials/first-federation.md as it is written, if nobody has yet; give the folder."""
+    """Follow docs/tutorials/first-federation.md, unless it was done before; return the folder."""
     folder = (work / "tutorial").resolve()
     if not (folder / "scores/together/hospital-b/metrics.json").is_file():
         folder.mkdir(parents=True)
@@ -224,23 +223,23 @@ def _read(folder: Path, *, every: int) -> list[np.ndarray]:
 
 
 def _table(rows: Sequence[Sequence[np.ndarray]]) -> Image.Image:
-    """Lay rows of pictures out, with the legend of the parts below."""
+    """Arrange rows of pictures, with the legend of the parts below."""
     return Image.fromarray(_laid_out([np.concatenate([side_by_side(row) for row in rows])]))
 
 
 def _comparison(work: Path) -> None:
-    """Train what is not trained yet."""
+    """Run missing trainings."""
     _command("compare", *COMPARISON, "--out", str(work / "comparison"))
 
 
 def _pfedsis(work: Path) -> Path:
-    """Give the folder of the comparison's PFedSIS run."""
+    """Return the folder of the comparison's PFedSIS run."""
     _comparison(work)
     return next((work / "comparison" / "runs").glob(f"pfedsis-*/[0-9]*/{SCORES}")).parent
 
 
 def _column(name: str, model: Path, look: str) -> Iterator[np.ndarray]:
-    """Yield the video of a look above what a model sees in it."""
+    """Yield frames of a video in a look, each above its mask by a model."""
     trained = load_trained(model, bundle="pfedsis")
     predictor = Predictor(trained.network, trained.task)
     video = render_video(look, SCENE_SEED, frames=FRAMES, height=192, width=256, rate=RATE)
@@ -258,7 +257,7 @@ def _laid_out(columns: Sequence[np.ndarray]) -> np.ndarray:
 
 
 class _page:
-    """A page in a browser, of whatever height it needs."""
+    """A page in a browser, as high as it needs."""
 
     def __init__(self, file: Path, width: int) -> None:
         self._file, self._width = file, width
@@ -280,7 +279,7 @@ class _page:
 
 
 def _photograph(page: Page, out: Path, box: tuple[float, float, float, float]) -> None:
-    """Write a part of a page, given as x, y, width and height, as WebP."""
+    """Save a part of a page, given as x, y, width and height, as WebP."""
     clip = dict(zip(("x", "y", "width", "height"), map(round, box), strict=True))
     data = page.screenshot(full_page=True, clip=clip)  # type: ignore[arg-type]
     _save(Image.open(io.BytesIO(data)), out)

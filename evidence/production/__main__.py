@@ -1,8 +1,8 @@
-"""Run the trials and print the table: `make prod-test`; docs/explanation/trials.md says for how long.
+"""Run the trials and print the table: `make prod-test`.
 
 python -m evidence.production                       # all, at most an hour on two cores
-python -m evidence.production --quick               # those that CI runs
-python -m evidence.production --only "killed"       # those whose description contains this
+python -m evidence.production --quick               # the trials that CI runs
+python -m evidence.production --only "killed"       # trials whose description contains this
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SITES = ("hospital-a", "hospital-b", "hospital-c")
 
 @dataclass(frozen=True)
 class Row:
-    """What came of a trial."""
+    """Result of a trial."""
 
     trial: Trial
     survived: bool
@@ -37,7 +37,7 @@ class Row:
 
 
 def main() -> int:
-    """Run and print; 1 where something was lost, 2 where nothing was chosen."""
+    """Run trials and print the table; return 1 if a trial failed, 2 if none was selected."""
     parser = argparse.ArgumentParser(prog="python -m evidence.production")
     parser.add_argument("--quick", action="store_true", help="only the trials that CI runs")
     parser.add_argument("--only", default="", metavar="WORDS", help="only the trials whose words hold these")
@@ -80,7 +80,7 @@ def render(folder: Path) -> list[Path]:
 
 
 def run(one: Trial, folder: Path, scenes: list[Path]) -> Row:
-    """Run one trial in a folder of its own; whatever happens, none of its processes is left."""
+    """Run one trial in its own folder, and end all its processes."""
     made: list[Deployment] = []
 
     def deploy(*names: str, **options: object) -> Deployment:

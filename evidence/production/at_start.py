@@ -1,15 +1,13 @@
-"""Hold a process of a job at a named function, note how much it holds after each round or how it is guarded, and more.
+"""Hold a job's process at a named function, record its memory after each round, and other changes for trials.
 
-Copied as `sitecustomize` into what a deployment has installed, which Python imports by itself as it begins.
-``SURGFL_TEST_HOLD`` names a file, see `holds.held`; a process that reaches the place says so in a file beside it, and
-stops by SIGSTOP until it is continued or killed.
-``SURGFL_TEST_HELD`` names a file, to which a process adds a line each time that it has let go of a round: its resident
-memory and what of it nobody shares, bytes.
-``SURGFL_TEST_GUARDED`` names a file, to which every process adds a line as it is about to connect: its module, and
-which functions of FLARE's have been replaced by then.
-``SURGFL_TEST_FORGET`` says after how many seconds FLARE forgets where a stream went that has ended; 300 without.
-``SURGFL_TEST_REST`` says for how many seconds a site rests before each training step.
-``SURGFL_TEST_PYTHON`` names the program that a parent process takes for Python when it starts a job's.
+Installed as `sitecustomize`, which Python imports at its start. Environment variables:
+
+``SURGFL_TEST_HOLD``: file, see `holds.held`. A process that reaches the function writes a file beside it, and stops by
+SIGSTOP. ``SURGFL_TEST_HELD``: file to which a process appends its resident and its unshared memory after each round, in
+bytes. ``SURGFL_TEST_GUARDED``: file to which every process appends its module and the replaced FLARE functions, before
+it connects. ``SURGFL_TEST_FORGET``: seconds until FLARE forgets the route of an ended stream; default 300.
+``SURGFL_TEST_REST``: seconds that a site waits before each training step. ``SURGFL_TEST_PYTHON``: program that a parent
+process starts as Python for a job.
 """
 
 import functools
@@ -30,12 +28,12 @@ PYTHON = "SURGFL_TEST_PYTHON"
 STREAMER = "nvflare.fuel.f3.streaming.byte_streamer"
 STEP = "shared_components.core.training:train_step"
 LET_GO = "shared_components.flare.memory:let_go"
-JOBS = ("runner_process", "worker_process")  # of FLARE's modules that run a job
+JOBS = ("runner_process", "worker_process")  # FLARE modules that run a job
 PARENTS = ("server_train", "client_train")
 
 
 def place(words, call, *, after=False):
-    """Call a function before (or after) a function of a module, ``module:Class.function``, each time that is called."""
+    """Call a function before (or after) each call of ``module:Class.function``."""
     module, _, path = words.partition(":")
     *owners, name = path.split(".")
     assert module not in sys.modules, f"{module} has been imported already, so that nothing would be placed there"
@@ -59,7 +57,7 @@ def place(words, call, *, after=False):
 
 
 class Finder:
-    """Let a module be changed as soon as it has been imported, before anybody takes a name from it."""
+    """Patch a module right after its import, before another module takes a name from it."""
 
     def __init__(self, module, wrap):
         self.module, self.wrap = module, wrap
@@ -68,7 +66,7 @@ class Finder:
         if name != self.module:
             return None
         sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)  # by another finder of its own, where two wait for one module
+        spec = importlib.util.find_spec(name)  # by another finder, if two wait for one module
         run = spec.loader.exec_module
 
         def exec_module(module):
@@ -80,7 +78,7 @@ class Finder:
 
 
 def hold(file):
-    """Prepare this process for what the file says."""
+    """Apply the changes that the environment requests."""
     with open(file, encoding="utf-8") as text:
         said = json.load(text)
     before, calls = itertools.count(), itertools.count(1)
@@ -101,10 +99,10 @@ def hold(file):
 
 
 def note_held(file):
-    """Let this process add what it holds to the file, after each round."""
+    """Append this process's memory to the file after each round."""
 
     def note():
-        import psutil  # nvflare depends on it; late, for every start of Python comes by here
+        import psutil  # a dependency of nvflare; imported late, since every start of Python runs this file
 
         memory = psutil.Process().memory_full_info()
         with open(file, "a", encoding="utf-8") as text:
@@ -114,7 +112,7 @@ def note_held(file):
 
 
 def note_guarded(file):
-    """Let this process add what it has replaced to the file, before it connects to anybody."""
+    """Append the replaced functions to the file before this process connects."""
 
     def note():
         found = set()
@@ -132,7 +130,7 @@ def note_guarded(file):
 
 
 def forget(seconds):
-    """Let FLARE keep what a late word of an error would be compared with for these seconds, and not for 300."""
+    """Set the seconds for which FLARE remembers ended streams, instead of 300."""
 
     def shorten(loaded):
         assert loaded.STREAM_ERROR_CONTEXT_TTL == 300, "FLARE has changed it"

@@ -39,9 +39,9 @@ from shared_components.networks.bundle_config import bundle_for
 from tests.federation.conftest import SMALL, TINY
 from tests.flare.simulator import JOBS, SERVER, edit
 
-MARK = "SURGFL_TEST_DEPLOYMENT"  # by which a deployment knows its own processes
-OF_START = {"MALLOC_ARENA_MAX": "4", "PYTHONSAFEPATH": "1"}  # what a kit's start.sh sets
-ASKING = 0.5  # seconds between questions to the server, each of which it spends milliseconds on
+MARK = "SURGFL_TEST_DEPLOYMENT"  # environment variables that mark the processes of a deployment
+OF_START = {"MALLOC_ARENA_MAX": "4", "PYTHONSAFEPATH": "1"}  # set by a kit's start.sh
+ASKING = 0.5  # seconds between requests to the server, each of which costs milliseconds
 MODULES = {
     "server": "nvflare.private.fed.app.server.server_train",
     "client": "nvflare.private.fed.app.client.client_train",
@@ -49,7 +49,7 @@ MODULES = {
 
 
 def until(true: Callable[[], Any], seconds: float, what: str, *, every: float = 0.1) -> Any:
-    """Wait for a condition and return its value; an AssertionError says what did not come."""
+    """Wait for a condition and return its value; an AssertionError names the missing event."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if value := true():
@@ -59,14 +59,14 @@ def until(true: Callable[[], Any], seconds: float, what: str, *, every: float = 
 
 
 class Party:
-    """The server or a site: its startup kit, and its processes once it is started.
+    """A server or a site: its startup kit and its running processes.
 
     Args:
-        kit: The startup kit, which is FLARE's workspace, too.
+        kit: The startup kit, which is FLARE's workspace.
         side: ``server`` or ``client``.
-        organisation: Of its certificate.
-        variables: Of its environment.
-        prefix: What its command begins with, such as ``ip netns exec NAME``.
+        organisation: Organisation in the certificate.
+        variables: Environment variables.
+        prefix: Prefix of the command, such as ``ip netns exec NAME``.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class Party:
 
     @property
     def pid(self) -> int | None:
-        """The parent process, or None where it does not live."""
+        """The parent process; None if it is not running."""
         return self.process.pid if self.process is not None and self.process.poll() is None else None
 
     def job_pids(self, job: str = "") -> list[int]:
-        """The processes that run jobs, or one job."""
+        """The job processes, of all jobs or of one job."""
         return [
             process.pid
             for process in marked(self.variables[MARK])
@@ -96,7 +96,7 @@ class Party:
         ]
 
     def start(self) -> None:
-        """Start the parent process, as the kit's own start.sh does."""
+        """Start the parent process like the kit's start.sh."""
         assert self.pid is None, f"{self.name} is running"
         named = [f"uid={self.name}"] if self.side == "client" else []
         options = ["secure_train=true", *named, f"org={self.organisation}", "config_folder=config"]
@@ -108,7 +108,7 @@ class Party:
             )  # fmt: skip
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send a signal, by default -9, to all its processes at once: a machine that loses its power."""
+        """Send a signal, by default SIGKILL, to all its processes at once, like a power failure."""
         processes = marked(self.variables[MARK])
         for process in processes:
             _signal(process, number)
@@ -118,13 +118,13 @@ class Party:
                 self.process.wait(20)
 
     def kill_parent(self) -> None:
-        """Kill -9 the parent process alone; a job's process lives on, for two minutes at least."""
+        """Kill only the parent process; a job's process lives for at least two more minutes."""
         assert self.process is not None
         self.process.kill()
         self.process.wait(20)
 
     def kill_job(self) -> None:
-        """Kill -9 its job processes alone."""
+        """Kill only its job processes."""
         killed = [psutil.Process(pid) for pid in self.job_pids()]
         assert killed, f"{self.name} runs no job"
         for process in killed:
@@ -133,21 +133,21 @@ class Party:
 
     @property
     def console(self) -> Path:
-        """The file of what it prints, over all its starts."""
+        """File with the output of the parent process, over all starts."""
         return self.kit / "console.txt"
 
     @property
     def log(self) -> str:
-        """What the parent process has printed."""
+        """Output of the parent process."""
         return self.console.read_text(errors="replace") if self.console.exists() else ""
 
     def job_log(self, job: str) -> str:
-        """What FLARE logs of a job here, while its folder is there."""
+        """FLARE's log of a job at this party, as long as the job's folder exists."""
         files = [self.kit / job / name for name in ("log.txt", "error_log.txt")]
         return "\n".join(path.read_text(errors="replace") for path in files if path.exists())
 
     def runs(self, name: str) -> Path:
-        """The newest run of a job of this name."""
+        """The newest run of a job with this name."""
         return (self.kit / "surgfl" / name / "latest").resolve()
 
 
@@ -155,16 +155,16 @@ class Deployment:
     """A provisioned federation.
 
     Args:
-        folder: Of its kits and all that it writes.
-        sites: The site.yaml of each, by name.
-        change: What to change in the description of the federation before it is provisioned.
+        folder: Folder of the kits and of all other files.
+        sites: site.yaml of each site, by name.
+        change: Function that changes the federation's description before it is provisioned.
         variables: Further environment variables of every party.
-        prefixes: What a party's command begins with, by its name.
+        prefixes: Prefixes of the parties' commands, by name.
 
     Attributes:
         server, sites: The parties.
-        kits: Where the kits lie, administrators' included: ``kits/chief@example.org``, ``kits/ca``.
-        phases: Seconds that each step has taken, by its name.
+        kits: Folder of the kits, with administrators' kits (``kits/chief@example.org``) and ``kits/ca``.
+        phases: Seconds of each step, by name.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Deployment:
         variables: Mapping[str, str] | None = None,
         prefixes: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        close_late_connections()  # of sessions, which are this process's
+        close_late_connections()  # FLARE sessions of this process
         self.folder, self.kits = folder, folder / "kits"
         self.phases: dict[str, float] = {}
         self.mark = uuid.uuid4().hex
@@ -213,47 +213,47 @@ class Deployment:
         return [self.server, *self.sites.values()]
 
     def kill(self) -> None:
-        """Kill -9 every process of this deployment."""
+        """Kill every process of this deployment."""
         for party in self.parties:
             party.kill()
 
     def start(self, *, seconds: float = 90) -> None:
-        """Start all parties and wait until the server sees every site."""
+        """Start all parties and wait until the server has registered every site."""
         with self.phase("start"):
             for party in self.parties:
                 party.start()
             self.wait_for_sites(*self.sites, seconds=seconds)
 
     def wait_for_sites(self, *names: str, seconds: float = 90) -> None:
-        """Wait until the server sees these sites."""
+        """Wait until the server has registered exactly these sites."""
         until(lambda: set(names) <= set(self.connected()), seconds, f"{names} did not all connect", every=ASKING)
 
     def connected(self) -> list[str]:
-        """The sites that the server sees; none where it cannot be asked."""
+        """The registered sites; empty if the server does not answer."""
         host = self.federation.server
         try:
-            socket.create_connection((host.host, host.admin_port), 1).close()  # FLARE itself tries for longer
+            socket.create_connection((host.host, host.admin_port), 1).close()  # FLARE itself tries longer
             with self.session() as session:
                 return sorted(client.name for client in session.get_connected_client_list())
-        except Exception:  # it is starting
+        except Exception:  # the server is starting
             return []
 
     @contextmanager
     def session(self, administrator: str = CHIEF) -> Iterator[Session]:
-        """Log in; FLARE keeps its threads until a session is closed."""
+        """Log in; FLARE's threads run until the session is closed."""
         with closing(new_secure_session(administrator, str(self.kits / administrator), timeout=60.0)) as session:
             yield session
 
     def job(self, method: str, *, rounds: int = 2, name: str = "", **changes: Any) -> Path:
-        """Write a small job of this method, in place of an earlier one of its name; return what strict sites take.
+        """Write a small job for strict sites, replacing an earlier job of the same name; return its folder.
 
-        The network is the tiny one, unless the method has a bundle of its own.
+        The network is the tiny network, unless the method has its own bundle.
 
         Args:
-            method: The job folder of `nvflare_jobs`.
-            rounds: Of the federation.
-            name: Of the job; default: the method's.
-            changes: Of the job's settings.
+            method: Job folder of `nvflare_jobs`.
+            rounds: Rounds of the federation.
+            name: Name of the job; default: the method's name.
+            changes: Changes of the job's settings.
         """
         name = name or method
         bundle = method if bundle_for(method) == method else "toy"
@@ -276,7 +276,7 @@ class Deployment:
             return session.submit_job(str(job))
 
     def wait(self, job: str, *, seconds: float = 240) -> str:
-        """Wait for a job's end; return FLARE's word for it, such as FINISHED:COMPLETED."""
+        """Wait for a job's end; return FLARE's status, such as FINISHED:COMPLETED."""
         with self.phase("job"), self.session() as session:
             return until(lambda: _ended(session.get_job_status(job)), seconds, f"job {job} did not end", every=ASKING)
 
@@ -286,7 +286,7 @@ class Deployment:
             return Path(session.download_job_result(job))
 
     def shutdown(self, *, seconds: float = 60) -> None:
-        """Let FLARE end all parties, and wait until they have ended."""
+        """Shut down all parties with FLARE's command, and wait until they have ended."""
         with self.phase("shutdown"):
             with self.session() as session:
                 session.shutdown("all", wait=False)
@@ -294,7 +294,7 @@ class Deployment:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Note how long a step takes."""
+        """Record the seconds of a step."""
         begun = time.monotonic()
         try:
             yield
@@ -307,7 +307,7 @@ def _ended(status: str | None) -> str | None:
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Return the processes whose environment carries a mark: a deployment's, or a deployment's and a party's name."""
+    """Return the processes whose environment contains a mark of a deployment, or of a deployment and a party."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -1,8 +1,7 @@
-"""What the processes of a federation hold from round to round: memory, threads, open files, and the disk below them.
+"""Measure memory, threads, open files and disk use of a federation's processes by round.
 
-Within a round a process holds several copies of the model and lets them go. So a job's process is asked how much it
-holds when it has just let go of a round; of what is looked at from outside, the least of each round counts. Whatever
-is never let go of raises both.
+Within a round a process has several copies of the model. A job's process therefore reports its memory after it has
+released a round. For values measured from outside, the lowest value per round counts. A leak raises both.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ import psutil
 from evidence.production.at_start import HELD
 from evidence.production.deployment import Deployment, Party, until
 
-APART = 1.0  # seconds between two looks, each of which takes 20 ms a process
+APART = 1.0  # seconds between two measurements, which take 20 ms per process
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a process held at least in one round; bytes, and counts."""
+    """Lowest values of a process in one round: bytes, and counts."""
 
     rss: int
     uss: int
@@ -31,7 +30,7 @@ class Held:
     files: int
 
     def least(self, other: Held) -> Held:
-        """Return the smaller of both, by each number for itself."""
+        """Return the minimum of each number."""
         return Held(
             min(self.rss, other.rss),
             min(self.uss, other.uss),
@@ -42,12 +41,12 @@ class Held:
 
 @dataclass
 class Footprint:
-    """A federation's course.
+    """Measurements of a federation.
 
     Attributes:
-        held: By process, ``server job`` or ``hospital-a parent``, and by round, counted from 1.
-        disk: By party and by round, bytes.
-        seconds: From the end of the first round to the end of the last.
+        held: By process (``server job`` or ``hospital-a parent``) and by round, counted from 1.
+        disk: Bytes by party and by round.
+        seconds: Seconds from the end of the first round to the end of the last round.
     """
 
     held: dict[str, dict[int, Held]]
@@ -55,17 +54,17 @@ class Footprint:
     seconds: float
 
     def slopes(self, what: str, *, since: int) -> dict[str, float]:
-        """Return, by process, how many bytes of ``rss`` or ``uss`` a round adds from a round on."""
+        """Return the growth of ``rss`` or ``uss`` in bytes per round, by process, from a round on."""
         return {
             name: slope([(round, getattr(held, what)) for round, held in rounds.items() if round >= since])
             for name, rounds in self.held.items()
         }
 
     def with_jobs(self, told: Mapping[str, Sequence[tuple[int, int]]]) -> Footprint:
-        """Return it with the memory that the jobs' processes have told after each of their rounds.
+        """Return a copy with the memory that the jobs' processes have reported after each round.
 
         Args:
-            told: ``rss`` and ``uss`` by process; of a site, which tells after its enrolment, too, round 1 comes second.
+            told: ``rss`` and ``uss`` by process; a site also reports after its enrolment, so its round 1 comes second.
         """
         held = dict(self.held)
         for name, lines in told.items():
@@ -77,35 +76,35 @@ class Footprint:
         return replace(self, held=held)
 
     def least(self, what: str, rounds: Iterable[int]) -> dict[str, int]:
-        """Return, by process, how many ``threads`` or ``files`` there were at least in some rounds."""
+        """Return the lowest number of ``threads`` or ``files`` in some rounds, by process."""
         chosen = list(rounds)
         return {name: min(getattr(held[round], what) for round in chosen) for name, held in self.held.items()}
 
     def disk_slopes(self, *, since: int) -> dict[str, float]:
-        """Return, by party, how many bytes of disk a round adds from a round on."""
+        """Return the growth of the disk use in bytes per round, by party, from a round on."""
         return {
             name: slope([point for point in rounds.items() if point[0] >= since]) for name, rounds in self.disk.items()
         }
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Return by how much y grows with x, by least squares."""
+    """Return the least-squares slope of y over x."""
     x, y = (sum(values) / len(points) for values in zip(*points, strict=True))
     return sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)
 
 
 def watch(deployment: Deployment, name: str, *, rounds: int, job: str, seconds: float) -> Footprint:
-    """Look at every process of a running job, from the end of its first round to the end of its last.
+    """Measure every process of a running job, from the end of its first round to the end of its last round.
 
     Args:
-        deployment: Started, with the job submitted.
-        name: The job's.
-        rounds: How many it has.
-        job: FLARE's id of it.
-        seconds: How long it may take.
+        deployment: Deployment that is running the job.
+        name: Name of the job.
+        rounds: Number of rounds.
+        job: FLARE's id of the job.
+        seconds: Time limit.
 
     Raises:
-        AssertionError: The job failed, or did not come to the end of a round in time.
+        AssertionError: The job failed, or a round did not end in time.
         psutil.NoSuchProcess: A process has died.
     """
     done = counter(deployment, name)
@@ -132,7 +131,7 @@ def watch(deployment: Deployment, name: str, *, rounds: int, job: str, seconds: 
 
 
 def told_by_jobs(deployment: Deployment) -> dict[str, list[tuple[int, int]]]:
-    """Return, by the job's process of each party, what `at_start.note_held` has written: ``rss`` and ``uss``, bytes."""
+    """Return the reports of `at_start.note_held`, by job process of each party: ``rss`` and ``uss`` in bytes."""
     told = {}
     for party in deployment.parties:
         lines = Path(party.variables[HELD]).read_text(encoding="utf-8").splitlines()
@@ -141,7 +140,7 @@ def told_by_jobs(deployment: Deployment) -> dict[str, list[tuple[int, int]]]:
 
 
 def counter(deployment: Deployment, name: str) -> Callable[[], int]:
-    """Return a function that tells how many rounds of a job are done, by the states of the server."""
+    """Return a function that counts a job's finished rounds from the server's states."""
     folder = deployment.server.kit / "surgfl" / name
 
     def done() -> int:
@@ -152,7 +151,7 @@ def counter(deployment: Deployment, name: str) -> Callable[[], int]:
 
 
 def pids(deployment: Deployment, job: str) -> dict[str, int]:
-    """Return the processes of every party: its parent, and the one that runs a job."""
+    """Return the processes of every party: its parent process and its job process."""
     found: dict[str, int] = {}
     for party in deployment.parties:
         assert party.pid is not None, f"{party.name} does not run"
@@ -167,13 +166,13 @@ def short(party: Party) -> str:
 
 
 def look(process: psutil.Process) -> Held:
-    """Return what a process holds now."""
+    """Measure a process."""
     memory = process.memory_full_info()
     return Held(memory.rss, memory.uss, process.num_threads(), process.num_fds())
 
 
 def size(folder: Path) -> int:
-    """Return the bytes of all files below a folder; what vanishes meanwhile does not count."""
+    """Return the bytes of all files below a folder; files that vanish meanwhile do not count."""
     total = 0
     for path in folder.rglob("*"):
         try:

@@ -1,7 +1,7 @@
-"""A server's changed program: it joins secure sums as a site, and changes the list of sites after the first round.
+"""A modified server that joins secure sums as a site, and changes the list of sites after the first round.
 
-It is put beside `federation.server` in the server's installation, so that it needs nothing of the tests. What it does
-follows from the job's name: :data:`CERTIFICATE`, :data:`NAME` or :data:`ROSTER`; other jobs it leaves alone.
+The file is copied beside `federation.server` in the server's installation, so it imports nothing from the tests. The
+job's name selects the attack: :data:`CERTIFICATE`, :data:`NAME` or :data:`ROSTER`; other jobs run unchanged.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from shared_components.federation.secure_sums.keys import Keys, public_of
 from shared_components.federation.secure_sums.masks import Attempt, Masked, mask, take_off, unmask
 
 CERTIFICATE = "joins-by-its-certificate"
-"""Each site is asked for a sum of itself and the server, by the server's own name and certificate."""
+"""Ask each site for a sum of itself and the server, with the server's own name and certificate."""
 NAME = "joins-by-a-name"
-"""Likewise, under the name of a site that is in the run."""
+"""The same under the name of a site in the run."""
 ROSTER = "changes-the-roster"
-"""After a round the first site is told of one site less, the second of one more, the third of another key."""
+"""After a round, remove a site from the first site's list, add one to the second's, and change a key for the third."""
 NEW = "hospital-z"
-FOUND = "found-of-{}.safetensors"  # in the server's folder of the run: the weights of one site
+FOUND = "found-of-{}.safetensors"  # file in the server's folder of the run with the weights of the attacked site
 
 _PRIVATE = os.urandom(32)
 
 
 def change(runner: type) -> None:
-    """Change the server's part of a run.
+    """Modify the server's part of a run.
 
     Args:
         runner: `federation.server.ServerRunner`.
@@ -68,17 +68,17 @@ def change(runner: type) -> None:
 
 
 def joins(server: Any) -> bool:
-    """Say whether the server joins the sums of its job."""
+    """Return whether the server joins the sums of its job."""
     return server.job.name in (CERTIFICATE, NAME)
 
 
 class Ghost:
-    """The server as the other site of a sum of two.
+    """The server as the second site in a sum of two sites.
 
     Args:
         server: The runner.
-        site: Whom it wants to read.
-        message: To that site; it is changed.
+        site: Site to attack.
+        message: Message to this site; it is modified.
     """
 
     def __init__(self, server: Any, site: str, message: Message) -> None:
@@ -95,7 +95,7 @@ class Ghost:
         self.keys, self.point = Keys(name, _PRIVATE, public), FixedPoint(said["total"], 32)
 
     def take(self, reply: Message) -> Message:
-        """Add a vector of zeros to a site's, and ask it to open the sum."""
+        """Add a vector of zeros to a site's vector, and ask the site to unmask the sum."""
         vector = as_vector(reply.groups[job_section.MASKED])
         shares, hashes = (
             {name: job_section.as_bytes(value) for name, value in reply.groups[group].items()}
@@ -109,7 +109,7 @@ class Ghost:
         return Message({**self.header, job_section.HEADER: said}, {}, {job_section.SHARES: sealed})
 
     def read(self, reply: Message) -> None:
-        """Write the weights of the site to a file."""
+        """Save the site's weights."""
         own = {name: sent.shares[self.keys.site] for name, sent in self.masked.items()}
         theirs = {
             name: [job_section.as_bytes(row) for row in rows] for name, rows in reply.groups[job_section.OPENED].items()
@@ -123,7 +123,7 @@ class Ghost:
 
 
 def change_keys(server: Any, messages: Mapping[str, Message]) -> None:
-    """Tell the first site of one site less, the second of one more, the third of another key of the first."""
+    """Remove a site from the first site's list, add one to the second's, and change a key for the third."""
     first, second, third = messages
     for site, message in messages.items():
         said = dict(message.header[job_section.HEADER])
@@ -135,13 +135,13 @@ def change_keys(server: Any, messages: Mapping[str, Message]) -> None:
 
 
 def without(part: Any, site: str) -> Any:
-    """Return a list or a mapping of sites without one of them."""
+    """Return a list or a mapping of sites without its first site."""
     kept = [one for one in part if one != site]
     return kept if isinstance(part, list) else {one: part[one] for one in kept}
 
 
 def signed(server: Any) -> SignedKey:
-    """Return the server's own key, signed by its own kit."""
+    """Return the server's own key, signed with its own kit."""
     startup, public = startup_of(server)[0], public_of(_PRIVATE)
     private = load_pem_private_key((startup / "server.key").read_bytes(), password=None)
     assert isinstance(private, RSAPrivateKey)
@@ -151,11 +151,11 @@ def signed(server: Any) -> SignedKey:
 
 
 def startup_of(server: Any) -> tuple[Path, str]:
-    """Return the folder of the server's kit, and its name: surgfl/JOB/RUN lies in a kit."""
+    """Return the folder of the server's kit (the parent of surgfl/JOB/RUN), and its name."""
     kit = Path(server.folder).resolve().parents[2]
     return kit / "startup", kit.name
 
 
 def about(server: Any) -> str:
-    """Return what keys of a run are signed for."""
+    """Return the context that signatures of a run's keys include."""
     return f"{server.job.name}/{server.folder.name}"

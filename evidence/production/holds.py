@@ -1,4 +1,4 @@
-"""Hold a party's process of a job at a place in its code, so that it can be killed exactly there."""
+"""Hold a party's job process at a place in its code, so that a trial can kill it exactly there."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from evidence.production.deployment import Party, until
 SITE = "shared_components.federation.site.runner:SiteRunner"
 SERVER = "shared_components.federation.server.runner:ServerRunner"
 SEND = "nvflare.app_opt.pt.tensor_downloader:TensorDownloadable.produce_item"  # called for every tensor
-RECEIVE = "nvflare.app_opt.pt.tensor_downloader:TensorConsumer.consume_items"  # for every part that has come
+RECEIVE = "nvflare.app_opt.pt.tensor_downloader:TensorConsumer.consume_items"  # called for every received chunk
 
 
 @dataclass(frozen=True)
 class Place:
-    """A call of a function: the ``count``-th after ``after`` has been called ``times`` times.
+    """A call of a function: the ``count``-th call after ``times`` calls of the function ``after``.
 
     Functions are named ``module:Class.function``.
     """
@@ -38,7 +38,7 @@ AT_SITE = {
     "in training": Place(STEP, 2, f"{SITE}._round", 2),
     "in upload": Place(SEND, 2, f"{SITE}._round", 2),
 }
-"""Where a site is: in its enrolment; in the second round, of which it has received, trained and sent a part."""
+"""Phases of a site: in its enrolment; in the second round, after part of the message, of training, and of its reply."""
 
 AT_SERVER = {
     EARLY: Place(f"{SERVER}.enrolled"),
@@ -46,15 +46,15 @@ AT_SERVER = {
     "in upload": Place(RECEIVE, 2, f"{SERVER}.finish_round", 1),
     "in aggregation": Place(f"{SERVER}._save", 2),
 }
-"""Where the server is: all have enrolled; in the second round, some is sent, one has answered, all is summed."""
+"""Phases of the server: all sites enrolled; in the second round, some messages sent, one answer, all summed."""
 
 
 @contextmanager
 def held(party: Party, place: Place) -> Iterator[Callable[[], int]]:
-    """Let the party's next process of a job stop at a place.
+    """Stop the party's next job process at a place.
 
     Yields:
-        A function that waits until it has stopped and returns its process id.
+        A function that waits until the process has stopped, and returns its process id.
     """
     file = party.kit / "hold.json"
     reached = file.with_name(f"{file.name}.reached")
@@ -73,5 +73,5 @@ def held(party: Party, place: Place) -> Iterator[Callable[[], int]]:
 
 
 def go_on(process: int) -> None:
-    """Continue a process that is held."""
+    """Continue a stopped process."""
     os.kill(process, signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Jobs that strict kits refuse: with code, with a class that is not listed, or altered after they were signed."""
+"""Jobs that strict kits refuse: with code, with a class that is not allowed, or modified after signing."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Brought(Executor):
 """
 UNLISTED = "nvflare.app_common.executors.model_learner_executor.ModelLearnerExecutor"
 WORKFLOW = "nvflare.app_common.workflows.cyclic_ctl.CyclicController"
-APART = "sites"  # the sites' own folder of a job
+APART = "sites"  # the sites' folder in a job
 SIGNATURES = ".__nvfl_sig.json"
 
 
 def with_code(deployment: Deployment, marker: Path) -> Path:
-    """Write a job that brings an executor of its own, which leaves a file as soon as it is imported."""
+    """Write a job with an executor of its own, which writes a file on import."""
     job = Path(shutil.copytree(JOBS / "fedavg", deployment.folder / "brings-code"))
     (job / "app" / "custom" / "brought.py").write_text(CODE.format(marker=str(marker)))
     edit(job / CLIENT, lambda config: config["executors"][0]["executor"].update(path="brought.Brought"))
@@ -39,13 +39,13 @@ def with_code(deployment: Deployment, marker: Path) -> Path:
 
 
 def naming(job: Path, side: str, path: str, **args: Any) -> Path:
-    """Let a side of a job build another class besides ours."""
+    """Add a class that is not ours to one side of a job."""
     edit(job / side, lambda config: config["components"].append({"id": "other", "path": path, "args": args}))
     return job
 
 
 def apart(deployment: Deployment, job: Path) -> Path:
-    """Give a job's sites a folder of their own, as FLARE allows; the server never looks at its signatures."""
+    """Give a job's sites a separate folder, as FLARE allows; the server never checks its signatures."""
     shutil.copytree(job / "app", job / APART)
     where = {"app": ["server"], APART: list(deployment.sites)}
     edit(job / "meta.json", lambda meta: meta.update(deploy_map=where))
@@ -53,20 +53,20 @@ def apart(deployment: Deployment, job: Path) -> Path:
 
 
 def deployed(deployment: Deployment, job: str) -> list[str]:
-    """Return what each party said when it was given a job, such as ``server: OK``."""
+    """Return each party's answer to the deployment of a job, such as ``server: OK``."""
     with deployment.session() as session:
         return [str(one) for one in session.get_job_meta(job).get("job_deploy_detail") or []]
 
 
 @contextmanager
 def altered(deployment: Deployment, job: str, file: str, more: bytes | None) -> Iterator[None]:
-    """Lengthen a file of a job that the server stores, or take it away, and put the job back in the end.
+    """Extend or remove a file of a job in the server's storage, and restore the job at the end.
 
     Args:
         deployment: The federation.
-        job: Its id.
-        file: The file, as ``app/config/config_fed_server.json``.
-        more: What its end gets; None: the file is taken away.
+        job: Id of the job.
+        file: The file, such as ``app/config/config_fed_server.json``.
+        more: Text to append; None removes the file.
     """
     stored = deployment.server.kit / "storage" / "jobs" / job / "data"
     before = stored.read_bytes()

@@ -1,7 +1,7 @@
-"""A server's changed program: it asks sites' processes, and those of their jobs, for what it has not to know.
+"""A modified server that asks sites' processes and their jobs' processes for secrets.
 
-It is appended to a module that only the server's own process uses. As soon as a file of requests is there it sends
-them one after the other, and leaves the answers beside it. It gives out jobs as if nobody had to ask who submits them.
+The program is appended to a module that only the server's process loads. It sends the requests of a file as soon as the
+file exists, and writes the answers beside it. It deploys jobs without a check of the submitter.
 """
 
 from __future__ import annotations
@@ -107,11 +107,11 @@ REQUEST: dict[str, Any] = {
 
 
 class HostileServer:
-    """The changed program of a deployment that has not been started.
+    """Modified server program of a deployment that has not been started.
 
     Args:
-        installed: The deployment's installation.
-        file: Where it looks for requests.
+        installed: Installation folder of the deployment.
+        file: File with requests.
     """
 
     def __init__(self, installed: Path, file: Path) -> None:
@@ -120,7 +120,7 @@ class HostileServer:
         path.write_text(path.read_text("utf-8") + CODE.format(file=str(file)))
 
     def ask(self, requests: list[dict[str, Any]], *, seconds: float = 300) -> list[str]:
-        """Let it send requests, of the keys of `REQUEST`; return the answers' texts."""
+        """Send requests with the keys of `REQUEST` from the modified server; return the texts of the answers."""
         answers = Path(f"{self._file}.answers")
         write_text(self._file, json.dumps([{**REQUEST, **one} for one in requests]))
         until(answers.exists, seconds, "the server has not sent all requests")
@@ -130,6 +130,6 @@ class HostileServer:
 
 
 def unguard(installed: Path, name: str) -> None:
-    """Let a site's processes go without the boundary, as FLARE's own do."""
+    """Remove our message checks from a site's processes, as in plain FLARE."""
     path = installed / "shared_components" / "flare" / "peers.py"
     path.write_text(path.read_text("utf-8") + UNGUARDED.format(name=name))

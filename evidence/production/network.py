@@ -1,12 +1,12 @@
-"""A network of this machine's own for a deployment: a namespace per party, joined by a bridge; links go bad and break.
+"""A virtual network for a deployment: one namespace per party, joined by a bridge, with links that can fail.
 
     with Network({"server": None, "hospital-b": None}) as network:
-        network.links["hospital-b"].rate = 1_000_000     # bits in a second
-        network.links["hospital-b"].loss = 0.05          # of its frames
+        network.links["hospital-b"].rate = 1_000_000     # bits per second
+        network.links["hospital-b"].loss = 0.05          # share of lost frames
         network.links["hospital-b"].cut = True
 
-It needs root and /dev/net/tun. A party's link is a pair of tap devices, one in its namespace and one on the bridge,
-between which this process carries frames: the kernel's own `netem` is not built into every kernel.
+Needs root and /dev/net/tun. A party's link is a pair of tap devices, one in its namespace and one on the bridge. This
+process carries frames between them, since not every kernel has `netem`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from contextlib import ExitStack
 
 SET_INTERFACE, TAP, NO_HEADER = 0x400454CA, 0x0002, 0x1000  # linux/if_tun.h
 LONGEST_FRAME = 65536
-WAITING = 50  # frames that a device keeps for a slow link; more are dropped, as a router does
+WAITING = 50  # frames that a device queues for a slow link; further frames are dropped, as by a router
 
 
 class Link:
-    """A party's cable; change ``rate`` (bits in a second, 0: none), ``loss`` (a share) and ``cut`` at any time.
+    """A party's cable; ``rate`` (bits per second, 0: no limit), ``loss`` (share) and ``cut`` can change at any time.
 
     Attributes:
-        carried, dropped: Frames so far.
+        carried, dropped: Number of frames so far.
     """
 
     def __init__(self, near: int, far: int, *, seed: int) -> None:
@@ -63,7 +63,7 @@ class Link:
                 time.sleep(0.05)
 
     def close(self) -> None:
-        """Let go of both ends, which removes the devices."""
+        """Close both ends, which removes the devices."""
         self._over.set()
         for thread in self._threads:
             thread.join()
@@ -72,14 +72,14 @@ class Link:
 
 
 class Network:
-    """Namespaces and links of parties, by their names; leaving the context removes them all.
+    """Namespaces and links of parties; leaving the context removes them.
 
     Args:
-        server: The server's name: its address.
+        server: Name of the server, whose address the others use.
         sites: The other parties.
 
     Raises:
-        PermissionError: This user may not make namespaces.
+        PermissionError: The user may not create namespaces.
     """
 
     def __init__(self, sites: Iterable[str]) -> None:
@@ -105,7 +105,7 @@ class Network:
 
     @property
     def prefixes(self) -> dict[str, list[str]]:
-        """What the command of a party begins with."""
+        """Prefix of a party's commands."""
         return {name: ["ip", "netns", "exec", self._space(name)] for name in self._names}
 
     def _space(self, name: str) -> str:
@@ -132,7 +132,7 @@ class Network:
 
 
 def _tap(name: str) -> int:
-    """Make a device whose frames this process reads and writes; it lives as long as the file is open."""
+    """Open a device whose frames this process reads and writes; it exists as long as the file is open."""
     end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.ioctl(end, SET_INTERFACE, struct.pack("16sH22x", name.encode(), TAP | NO_HEADER))
     return end

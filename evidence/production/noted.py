@@ -1,4 +1,4 @@
-"""A site's program that notes what a trial compares with, or that sends what it must not: a changed installation."""
+"""Modified programs of sites: some record values for a trial, others send forbidden messages."""
 
 from __future__ import annotations
 
@@ -146,35 +146,35 @@ ANSWERS = "answers.json"
 
 
 def record_frames(installed: Path) -> None:
-    """Let every process of a deployment record what it hands to the network."""
+    """Record everything that the processes of a deployment send to the network."""
     (installed / "sitecustomize.py").write_text(Path(recorder.__file__).read_text(encoding="utf-8"))
 
 
 def note(installed: Path) -> None:
-    """Let sites note what they hold at first, and what they answer."""
+    """Record each site's initial state and its answers."""
     _append(installed, NOTES)
 
 
 def leak(installed: Path, *names: str) -> None:
-    """Let these sites send their LOCAL pieces, too."""
+    """Make these sites send their LOCAL pieces."""
     _append(installed, LEAK.format(names=names))
 
 
 def command(installed: Path, name: str, commands: list[tuple[str, str, str]]) -> None:
-    """Let a site send FLARE's commands: channel, topic, and to whom, with ``JOB`` for the job's id.
+    """Make a site send FLARE commands: channel, topic and target, with ``JOB`` for the job's id.
 
-    The answers' return codes are left in `ANSWERS` in its folder of the run.
+    The return codes of the answers are in `ANSWERS` in the site's folder of the run.
     """
     _append(installed, COMMANDS.format(name=name, commands=commands, answers=ANSWERS))
 
 
 def break_streams(installed: Path, name: str) -> None:
-    """Let a site say, as long as its job runs, that what the server sends to anybody has failed."""
+    """Make a site report, while its job runs, that all transfers of the server have failed."""
     _append(installed, STREAMS.format(name=name))
 
 
 def end_by_code(installed: Path, name: str, code: str) -> None:
-    """Let a site answer each round by this return code."""
+    """Make a site answer each round with this return code."""
     _append(installed, CODE.format(name=name, code=code), "flare/executor.py")
 
 

@@ -1,4 +1,4 @@
-"""What a federation on this machine is made of: a description, an installation, and each site's data."""
+"""Description, installation and site data of a federation on this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEAD, CHIEF = "lead@example.org", "chief@example.org"
 
 
 def describe(sites: Mapping[str, Path]) -> dict[str, Any]:
-    """Return a description of a federation on this machine, on free ports."""
+    """Return the description of a federation on this machine with free ports."""
     port, admin_port = free_ports(2)
     return {
         "name": "rehearsal",
@@ -36,7 +36,7 @@ def describe(sites: Mapping[str, Path]) -> dict[str, Any]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on."""
+    """Return free ports."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))
@@ -47,7 +47,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def install(folder: Path) -> Path:
-    """Copy the package beside the bundles, as an installation has it, and `toy`, whose network is `networks.tiny`."""
+    """Copy the package and the bundles like an installation, and the bundle `toy`, whose network is `networks.tiny`."""
     shutil.copytree(ROOT / "shared_components", folder / "shared_components")
     shutil.copy(ROOT / "LICENSE", folder)
     shutil.copy(Path(__file__).with_name("at_start.py"), folder / "sitecustomize.py")
@@ -61,30 +61,30 @@ def install(folder: Path) -> Path:
 
 
 def give_data(kit: Path, site_yaml: Path) -> None:
-    """Put a site's description into its kit."""
+    """Write a site's description into its kit."""
     described = yaml.safe_load(site_yaml.read_text(encoding="utf-8"))
     described["root"] = str((site_yaml.parent / described["root"]).resolve())
     (kit / "local" / "site.yaml").write_text(yaml.safe_dump(described))
 
 
 def data_of(kit: Path) -> dict[str, Any]:
-    """Return the description of a site's data, as its kit has it."""
+    """Return the description of a site's data from its kit."""
     return yaml.safe_load((kit / "local" / "site.yaml").read_text("utf-8"))
 
 
 def change_data(kit: Path, **changes: Any) -> None:
-    """Change keys of the description of a site's data."""
+    """Change keys of a site's description."""
     (kit / "local" / "site.yaml").write_text(yaml.safe_dump(data_of(kit) | changes))
 
 
 def sign_again(kits: Path, name: str, *, begins: datetime, ends: datetime, by: Path | None = None) -> None:
-    """Give a party another certificate for its key.
+    """Issue another certificate for a party's key.
 
     Args:
-        kits: Of the deployment.
-        name: The party's.
-        begins, ends: When the certificate holds.
-        by: Kits whose authority signs; default: the site's own.
+        kits: Kits of the deployment.
+        name: Name of the party.
+        begins, ends: Validity of the certificate.
+        by: Kits of the signing authority; default: ``kits``.
     """
     startup = kits / name / "startup"
     (own,) = (startup / name for name in ("server.crt", "client.crt") if (startup / name).exists())
@@ -102,7 +102,7 @@ def sign_again(kits: Path, name: str, *, begins: datetime, ends: datetime, by: P
         .not_valid_before(begins)
         .not_valid_after(ends)
     )
-    of_root = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())  # Python 3.13 demands one
+    of_root = x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())  # required by Python 3.13
     for extension in old.extensions:
         value = of_root if isinstance(extension.value, x509.AuthorityKeyIdentifier) else extension.value
         builder = builder.add_extension(value, extension.critical)

@@ -1,8 +1,8 @@
-"""Record what a party's processes hand to the network, before TLS: a deployment's `sitecustomize`.
+"""Record the bytes that a party's processes send, before TLS: a deployment's `sitecustomize`.
 
-Every connection of FLARE's is a `Connection` whose `send_frame` gives bytes to gRPC, HTTP or a socket. Each process
-appends what it gives to a file of its own, ``wire/<party>/<process>.frames``, and the kinds of connections it has used
-to ``wire/<party>/<process>.kinds``. Frames are written whole, one behind the other.
+FLARE's connections are `Connection` objects whose `send_frame` passes bytes to gRPC, HTTP or a socket. Each process
+appends these bytes to ``wire/<party>/<process>.frames``, and its kinds of connections to
+``wire/<party>/<process>.kinds``. Frames are written whole, one after another.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
-MARK = "SURGFL_TEST_DEPLOYMENT"  # as in deployment.py: this module stands alone where it is installed
+MARK = "SURGFL_TEST_DEPLOYMENT"  # as in deployment.py; this module is installed without it
 WIRE = "wire"
 
 
 def record(folder: Path) -> None:
-    """Let every class of connections write its frames below a folder first."""
+    """Make every class of connections write its frames to a folder first."""
     from nvflare.fuel.f3.connection import Connection
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a trial compares and reads: models, records, logs."""
+"""Models, records and logs of a run, which trials read and compare."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 from evidence.production.deployment import Deployment, until
 
 LONGER = {"height": 32, "width": 64, "batch_size": 2, "iterations": 10, "learning_rate": 1e-3}
-"""Training that leaves time to break something in."""
+"""Training settings with enough time to break something."""
 
 SHORTEST = {"height": 32, "width": 64, "batch_size": 1, "iterations": 1, "learning_rate": 1e-4}
-"""Training of a whole network where only what is sent counts."""
+"""Training settings for trials of a whole network's traffic."""
 
 
 def records(deployment: Deployment, name: str) -> list[dict[str, Any]]:
@@ -25,7 +25,7 @@ def records(deployment: Deployment, name: str) -> list[dict[str, Any]]:
 
 
 def rejected(deployment: Deployment, name: str) -> list[dict[str, str]]:
-    """Return, of every round, who was left out and why."""
+    """Return the left-out sites of every round, with the reason."""
     return [
         {one["site"]: one["reason"] for one in record["rejected"]}
         for record in records(deployment, name)
@@ -36,7 +36,7 @@ def rejected(deployment: Deployment, name: str) -> list[dict[str, str]]:
 def run_to_end(
     deployment: Deployment, method: str, *, name: str, rounds: int, seconds: float = 600, **changes: Any
 ) -> None:
-    """Run a job to its good end: all sites in all of its rounds; the settings are those of `Deployment.job`."""
+    """Run a job until it has succeeded with all sites in all rounds; settings as for `Deployment.job`."""
     job = deployment.submit(deployment.job(method, name=name, rounds=rounds, **changes))
     ended = deployment.wait(job, seconds=seconds)
     assert ended == "FINISHED:COMPLETED", f"{name}: {deployment.server.log[-2000:]}"
@@ -55,10 +55,10 @@ def personal_model(deployment: Deployment, name: str, site: str) -> Path:
 
 
 def equal_tensors(deployment: Deployment, name: str, other: str) -> str:
-    """Compare every site's model of two jobs bit for bit; return how many tensors were equal, of how many.
+    """Compare every site's model of two jobs bit by bit; return the number of equal tensors and of all tensors.
 
     Raises:
-        AssertionError: One differs.
+        AssertionError: A tensor differs.
     """
     count = 0
     for site in deployment.sites:
@@ -71,15 +71,15 @@ def equal_tensors(deployment: Deployment, name: str, other: str) -> str:
 
 
 def failure(deployment: Deployment, name: str, *, number: int = 1) -> str:
-    """Return the one sentence with which the server's process of a job has ended it.
+    """Return the error message with which the server's process ended a job.
 
     Args:
         deployment: The federation.
-        name: Of the job.
-        number: How often jobs of this name have failed so far; the sentence is the last one's.
+        name: Name of the job.
+        number: Number of failed jobs of this name so far; the last message is returned.
 
     Raises:
-        AssertionError: There are fewer, or more.
+        AssertionError: The number of failed jobs differs.
     """
     begin = f"surgfl: job {name} FAILED: "
     found = [line for line in deployment.server.log.splitlines() if begin in line]

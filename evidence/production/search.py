@@ -1,8 +1,8 @@
-"""Search recorded bytes for tensors, whatever they were called on the way and wherever the record was cut.
+"""Search recorded bytes for tensors, under any name and wherever the recording is split.
 
-Of each tensor several windows are searched, since a frame's border may hide one: 64 bytes, or the whole of a smaller
-tensor; as float32, float16, bfloat16, float64, and as JSON text. A window of few different numbers says nothing and
-is left out, so that a tensor of zeros is not searched for.
+Several windows of each tensor are searched, since a frame border may split one: 64 bytes, or the whole of a smaller
+tensor, as float32, float16, bfloat16, float64 and JSON text. Windows with few different values, such as zeros, are
+skipped.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-WINDOW, WINDOWS = 64, 8  # bytes of one, and how many of a tensor at most
+WINDOW, WINDOWS = 64, 8  # bytes of a window; maximum windows per tensor
 TELLING = 4  # different numbers in a window, and different bytes in its first eight
-SLAB = 1 << 25  # bytes that are looked at together
+SLAB = 1 << 25  # bytes read at once
 _BITS, _FACTOR = 20, np.uint64(0x9E3779B97F4A7C15)
 
 Patterns = dict[str, list[bytes]]
 
 
 def patterns(tensors: Mapping[str, Tensor]) -> Patterns:
-    """Return the windows to search for by the names of the tensors; without those that have none."""
+    """Return search windows, by tensor name; tensors without windows are left out."""
     found = {name: windows(value) for name, value in tensors.items()}
     return {name: value for name, value in found.items() if value}
 
 
 def windows(value: Tensor) -> list[bytes]:
-    """Return windows of a tensor's bytes, as each of several kinds of numbers."""
+    """Return windows of a tensor's bytes in several number formats."""
     flat = value.detach().cpu().reshape(-1)
     if not flat.is_floating_point():
         return _windows(flat.numpy().tobytes(), flat.element_size())
@@ -70,11 +70,11 @@ def _tells(window: bytes) -> bool:
 
 
 def search(wanted: Mapping[str, Iterable[bytes]], files: Iterable[Path]) -> dict[str, Path]:
-    """Return which of the wanted is in which of the files, by any of its windows.
+    """Return the names that occur in each file, found by any of their windows.
 
     Args:
         wanted: Windows of at least 8 bytes, by name.
-        files: What was recorded; all are read.
+        files: Recordings.
     """
     by_anchor: dict[int, list[tuple[str, bytes]]] = defaultdict(list)
     for name, ones in wanted.items():
@@ -101,7 +101,7 @@ def _hash(values: np.ndarray) -> np.ndarray:
 
 
 def _places(data: np.ndarray, anchors: np.ndarray, table: np.ndarray) -> Iterable[int]:
-    """Yield where the eight bytes of an anchor stand."""
+    """Yield the positions of an anchor of eight bytes."""
     if not len(anchors):
         return
     for begin in range(0, len(data), SLAB):

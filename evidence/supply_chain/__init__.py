@@ -1,1 +1,1 @@
-"""What a security officer asks of the packages that SurgFL stands on: `make supply-chain`."""
+"""Checks of SurgFL's dependencies for security officers: `make supply-chain`."""

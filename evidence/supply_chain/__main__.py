@@ -1,7 +1,7 @@
-"""Look at the supply chain and print a table; 1 where a row is bad or was not done.
+"""Run the supply-chain checks and print a table; exit status 1 if a row is bad or was not checked.
 
 make supply-chain                                 # everything, into demo/supply-chain
-python -m evidence.supply_chain --write-lock         # resolve the lock file anew
+python -m evidence.supply_chain --write-lock         # resolve the lock file again
 """
 
 import argparse
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def as_table(rows: list[Row]) -> str:
-    """Write the rows and what became of them."""
+    """Save the rows."""
     width = max(len(row.what) for row in rows)
     lines = [f"{row.verdict:<9} {row.what:<{width}}  {row.figures}" for row in rows]
     missing = [row.what for row in rows if row.verdict == NOT_DONE]

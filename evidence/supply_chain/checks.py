@@ -1,4 +1,4 @@
-"""One function per row: what was looked at, what was found, whether that will do; what was not done never will."""
+"""Supply-chain checks, one function per row of the table; a row that was not checked is not good."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PACKAGE = ROOT / "shared_components"
 LOCK = PACKAGE / "flare" / "deployment" / "requirements.lock"
 DOCKER = PACKAGE / "flare" / "deployment" / "docker"
 LOCKED = ("fl", "monai")
-"""The extras that a server or a site runs on."""
+"""Extras of a server or a site."""
 WELL, BAD, NOT_DONE = "well", "BAD", "NOT DONE"
 PIN = re.compile(r"^([A-Za-z0-9_.-]+)(?:\[[^]]*\])?==([^\s\\;]+)", re.MULTILINE)
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}\b")
@@ -31,7 +31,7 @@ LICENCES = {
     "MIT", "BSD", "APACHE", "ISC", "PSF", "PYTHON SOFTWARE FOUNDATION", "MPL", "MOZILLA PUBLIC LICENSE", "ZLIB", "0BSD",
     "CC0", "CNRI", "BSL-1.0", "UNLICENSE", "PUBLIC DOMAIN", "HPND", "LLVM", "NVIDIA",
 }  # fmt: skip
-"""Words of licences that may be installed beside ours; one of every part of a compound licence is due."""
+"""Words of compatible licences; every part of a compound licence must contain one."""
 EXCEPTIONS = {"av": "its wheels bring FFmpeg with libx264, which is GPL: installed beside, never distributed by us"}
 ALLOWED_GLOBALS = re.compile(r"^(collections OrderedDict|torch\._utils _rebuild_tensor_v2|torch \w+Storage)$")
 RISKY = {"pickle.load", "pickle.loads", "marshal.loads", "shelve.open", "joblib.load", "eval", "exec", "os.system"}
@@ -53,7 +53,7 @@ def tool(name: str) -> str | None:
 
 
 def run(*words: str | Path, **options) -> subprocess.CompletedProcess[str]:
-    """Run a tool and keep what it says."""
+    """Run a tool and return its output."""
     return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=900, **options)
 
 
@@ -63,7 +63,7 @@ def pins(path: Path) -> dict[str, str]:
 
 
 def write_lock() -> None:
-    """Resolve what setup.cfg asks for, at the versions of requirements.txt, with the hash of every file."""
+    """Resolve the requirements of setup.cfg at the versions of requirements.txt, with a hash for every file."""
     with tempfile.TemporaryDirectory() as folder:
         constraints = Path(folder) / "constraints.txt"
         lines = (ROOT / "requirements.txt").read_text("utf-8").splitlines()
@@ -79,7 +79,7 @@ def write_lock() -> None:
 
 
 def lock(lock_file: Path = LOCK) -> Row:
-    """Every package at one version with its hashes, those of requirements.txt at its versions, and no address."""
+    """Check that each package has one version with hashes, as in requirements.txt, and no address."""
     text, locked = lock_file.read_text(encoding="utf-8"), pins(lock_file)
     entries = re.split(r"(?m)^(?=[A-Za-z0-9])", text)[1:]
     wrong = [entry.split()[0] for entry in entries if not HASH.search(entry) or not PIN.match(entry)]
@@ -102,7 +102,7 @@ def lock(lock_file: Path = LOCK) -> Row:
 
 
 def vulnerabilities(out: Path) -> Row:
-    """Ask for known vulnerabilities; what the service does not know counts as not looked at."""
+    """Check for known vulnerabilities; a package that the service does not know counts as not checked."""
     report = out / "vulnerabilities.json"
     words = ["-r", LOCK, "--disable-pip", "--no-deps", "--format", "json", "--output", report]
     done = run(tool("pip-audit"), *words)
@@ -125,7 +125,7 @@ def told(found: list[dict]) -> Row:
 
 
 def bandit(out: Path) -> Row:
-    """Look for dangerous calls; each that stays says why beside it."""
+    """Check for dangerous calls; each allowed call has a reason beside it."""
     report = out / "bandit.json"
     run(tool("bandit"), "-q", "-r", PACKAGE, "-c", ROOT / "pyproject.toml", "-f", "json", "-o", report)
     if not report.is_file():
@@ -139,13 +139,13 @@ def bandit(out: Path) -> Row:
 
 
 def unlicensed(licence: str) -> bool:
-    """Say whether a part of a compound licence is none that may be installed beside ours."""
+    """Return whether a part of a compound licence is incompatible."""
     parts = re.split(r"\s+AND\s+|;", re.sub(r"[()]", " ", licence.upper()))
     return not all(any(word in part for word in LICENCES) for part in parts)
 
 
 def licences(out: Path, python: str) -> Row:
-    """List the licences of what is locked and installed."""
+    """List the licences of locked and installed packages."""
     done = run(tool("pip-licenses"), f"--python={python}", "--format=json", "--from=mixed")
     if done.returncode:
         return Row("licences", done.stderr.strip()[:120], NOT_DONE)
@@ -160,7 +160,7 @@ def licences(out: Path, python: str) -> Row:
 
 
 def bill_of_materials(out: Path) -> Row:
-    """Write a CycloneDX list of everything that is locked."""
+    """Write a CycloneDX list of all locked packages."""
     path = out / "sbom.json"
     done = run(tool("cyclonedx-py"), "requirements", LOCK, "--output-file", path)
     if done.returncode or not path.is_file():
@@ -207,7 +207,7 @@ def wheel(out: Path) -> Row:
 
 
 def pickles(out: Path) -> Row:
-    """Look through sources for what unpickles, and through the wheel's archives for what a pickle would import."""
+    """Check sources for calls that unpickle, and the wheel's archives for the imports of their pickles."""
     sources = [*PACKAGE.rglob("*.py"), *(ROOT / "nvflare_jobs").rglob("*.py")]
     bad = [f"{path.relative_to(ROOT)}:{line} {name}" for path in sources for line, name in risky(path)]
     archives = [path for path in (ROOT / "bundles").rglob("*.pt") if path.is_file()]
@@ -222,7 +222,7 @@ def pickles(out: Path) -> Row:
 
 
 def risky(path: Path) -> list[tuple[int, str]]:
-    """Return the calls of a source that run what they read."""
+    """Return the calls of a source that execute their input."""
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call):
@@ -237,7 +237,7 @@ def risky(path: Path) -> list[tuple[int, str]]:
 
 
 def globals_of(path: Path) -> set[str]:
-    """Return what a checkpoint's pickle would import, from its opcodes alone; nothing is unpickled."""
+    """Return the imports of a checkpoint's pickle, from its opcodes; nothing is unpickled."""
     names: set[str] = set()
     with zipfile.ZipFile(path) as archive:
         for member in [name for name in archive.namelist() if name.endswith(".pkl")]:
@@ -253,7 +253,7 @@ def globals_of(path: Path) -> set[str]:
 
 
 def containers(out: Path) -> list[Row]:
-    """Lint the Dockerfile, and look at the compose file by the published schema's rules."""
+    """Lint the Dockerfile, and check the compose file against the published schema."""
     return [dockerfile(), compose()]
 
 
@@ -269,7 +269,7 @@ def dockerfile() -> Row:
 
 
 def compose() -> Row:
-    """Run dclint, which has the compose specification's schema and npm for a home."""
+    """Run dclint from npm, which contains the compose specification's schema."""
     if not (linter := os.environ.get("DCLINT") or shutil.which("dclint")):
         return Row("compose.yaml", "dclint is not installed: npm install dclint, and name it in DCLINT", NOT_DONE)
     done = run(linter, DOCKER / "compose.yaml")

@@ -1,12 +1,12 @@
-"""What is tried with a provisioned federation of real processes; every file here is a room of trials.
+"""Trials of a provisioned federation of real processes; each file contains one group of trials.
 
     @trial("the server is killed -9 after round 1", quick=True)
     def server_killed(deploy: Deploy) -> str:
         ...
         return "24 of 24 tensors bit-equal"
 
-A trial makes its federation by ``deploy``, breaks it, asserts what must have survived, and returns the figure that it
-saw. `python -m evidence.production` runs all and prints the table; CI runs those that are ``quick``.
+A trial provisions its federation with ``deploy``, breaks it, asserts the parts that must survive, and returns its
+result. `python -m evidence.production` runs all trials and prints the table. CI runs the ``quick`` trials.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from evidence.production.deployment import Deployment
 
 Deploy = Callable[..., Deployment]
-"""Provisions a federation: the sites' names (three without), and options of `Deployment`; it ends with the trial."""
+"""Function that provisions a federation from site names (default: three sites) and options of `Deployment`."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Trial:
     """One row of the table.
 
     Attributes:
-        room: The file it stands in.
-        words: What is tried, without a full stop.
-        run: Breaks a federation and returns a figure; an AssertionError says what was lost.
-        quick: Whether CI runs it.
+        room: File of the trial.
+        words: Description, without a full stop.
+        run: Function that breaks a federation and returns the result; an AssertionError describes the damage.
+        quick: Whether CI runs the trial.
     """
 
     room: str

@@ -1,4 +1,4 @@
-"""Nothing is broken: the way from one small YAML to models, which every other trial is compared with."""
+"""A run without faults, from one small YAML file to models; other trials are compared with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from evidence.production.trials import Deploy, trial
 
 @trial("PFedSIS at three sites, strict kits", quick=True)
 def plain_run(deploy: Deploy) -> str:
-    """All sites in all rounds, a model at each, the report at the server, and everybody ends when told to."""
+    """All sites take part in all rounds, each gets a model, the server has the report, and all parties shut down."""
     deployment = deploy()
     deployment.start()
     job = deployment.submit(deployment.job("pfedsis", rounds=2))

@@ -1,4 +1,4 @@
-"""Processes are killed with -9."""
+"""Processes are killed with SIGKILL."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from evidence.production.holds import AT_SERVER, AT_SITE, EARLY, go_on, held
 from evidence.production.results import LONGER, equal_tensors, failure, records, rejected, run_to_end, wait_for_round
 from evidence.production.trials import Deploy, trial
 
-METHOD = "pfedsis"  # with pieces of every role, optimizers, and a state of the server's own
+METHOD = "pfedsis"  # methods with pieces of every role, optimizers, and server state
 LEFT = ("hospital-a", "hospital-f")
 KILLED = dict(zip(("hospital-b", "hospital-c", "hospital-d", "hospital-e"), AT_SITE, strict=True))
 
 
 @trial("kill one site's job process, min_sites 2 of 3", quick=True)
 def worker_killed(deploy: Deploy) -> str:
-    """The job goes on with the two others, and names the one that is lost alone."""
+    """The job continues with the two other sites, and the record names only the lost site."""
     deployment = deploy()
     deployment.start()
     job = deployment.submit(deployment.job("fedavg", rounds=4, min_sites=2, training=LONGER))
@@ -32,7 +32,7 @@ def worker_killed(deploy: Deploy) -> str:
 
 @trial("kill four of six sites in different phases, min_sites 2")
 def sites_killed(deploy: Deploy) -> str:
-    """The job goes on with the two others and names whom it has lost; the first never takes part."""
+    """The job continues with the two other sites and names the lost sites; the first site never takes part."""
     deployment = deploy(*sorted({*LEFT, *KILLED}))
     deployment.start()
     settings = {"name": "enough", "rounds": 3, "min_sites": 2, "grace_seconds": 15, "training": LONGER}
@@ -56,7 +56,7 @@ def sites_killed(deploy: Deploy) -> str:
 
 @trial("kill a required site in each phase, resume each time")
 def needed_site_killed(deploy: Deploy) -> str:
-    """Every kill ends the job with one sentence about that site alone; in the end the weights are what they were."""
+    """Every kill ends the job with an error message about that site only; after resumes the weights are bit-equal."""
     deployment = deploy()
     deployment.start()
     run_to_end(deployment, METHOD, name="whole", rounds=4)
@@ -76,9 +76,9 @@ def needed_site_killed(deploy: Deploy) -> str:
 
 @trial("kill the server in each phase, resume each time")
 def server_killed(deploy: Deploy) -> str:
-    """What was trained is taken up, to the bit; before the end of round 1 there is nothing, and it says so.
+    """A resumed run is bit-equal; before the end of round 1 nothing can be resumed, and an error message says so.
 
-    Nor does a site's process of the old job, which may outlive its server, hinder the run's resume or spoil it.
+    A site's process of the old job may outlive its server. It does not disturb the resumed run.
     """
     deployment = deploy()
     deployment.start()

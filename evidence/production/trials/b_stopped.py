@@ -1,4 +1,4 @@
-"""A site, then the server, is stopped while a job runs, as the guide says, and started again."""
+"""A site, then the server, is stopped while a job runs, as the guide describes, and started again."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from evidence.production.results import LONGER, rejected, wait_for_round
 from evidence.production.trials import Deploy, trial
 
 METHOD = "pfedsis"
-SECONDS = 30  # in which nothing of a stopped site may be left; the guide says some fifteen
+SECONDS = 30  # seconds until no process of a stopped site is left; the guide promises about fifteen
 
 
 @trial("stop and start a site, min_sites 2 of 3, then resume")
 def stopped_and_started(deploy: Deploy) -> str:
-    """Nothing of it runs on, the others finish, it is named alone; in the resumed run it takes part again."""
+    """No process of the site is left, the others finish, the record names only it, and it takes part in the resumed run."""
     deployment = deploy()
     leaving = deployment.sites["hospital-b"]
     for party in deployment.parties:
@@ -50,7 +50,7 @@ def stopped_and_started(deploy: Deploy) -> str:
 
 @trial("stop and start the server, then resume")
 def server_stopped(deploy: Deploy) -> str:
-    """Nothing of it runs on, the sites find it again by themselves, and no round is lost."""
+    """No process of the server is left, the sites reconnect by themselves, and no round is lost."""
     deployment = deploy()
     for party in deployment.sites.values():
         party.start()
@@ -71,7 +71,7 @@ def server_stopped(deploy: Deploy) -> str:
 
 
 def script(party: Party, name: str, *, answer: str = "") -> None:
-    """Run a script of a kit, which finds the Python of this environment as it would find that of an installation."""
+    """Run a script of a kit with this environment's Python on PATH, like an installation."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{party.variables['PATH']}"
     with party.console.open("ab") as console:
         subprocess.run(

@@ -1,4 +1,4 @@
-"""What sites really send is recorded before TLS, and searched for what must not leave them."""
+"""Traffic of sites is recorded before TLS and searched for values that must stay at the site."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ from shared_components.flare.deployment.kits import BOUNDARY
 from tests.federation.conftest import TINY
 from tests.flare.simulator import CLIENT, edit
 
-SECRET = "Mustermann-1958-04-01"  # in the names of a site's videos and folders, and in its text
+SECRET = "Mustermann-1958-04-01"  # marker in the names of a site's videos and folders, and in its text
 ROUNDS = 2
 PICTURES = (".png", ".jpg")
 
 
 @trial("search FedPer and PFedSIS (no APE) traffic for LOCAL values")
 def nothing_local(deploy: Deploy) -> str:
-    """LOCAL values of every round, their first ones and changes, and optimizers' memory: none; GLOBAL ones: all."""
+    """Traffic contains all GLOBAL values, and no LOCAL values of any round, LOCAL changes or optimizer state."""
     deployment = recorded(deploy())
     noted.note(deployment.root)
     deployment.start()
-    own = {"fedper": {}, "pfedsis": {"arguments": {"ape": False}}}  # without it, its personal slices are LOCAL
-    for seed, (name, changes) in enumerate(own.items()):  # else one sends what the other draws for itself first
+    own = {"fedper": {}, "pfedsis": {"arguments": {"ape": False}}}  # without APE, the personal slices are LOCAL
+    for seed, (name, changes) in enumerate(
+        own.items()
+    ):  # with equal seeds, one site's sent values equal another site's first LOCAL values
         training = {**TINY, "seed": seed}
         folder = deployment.job(name, rounds=ROUNDS, bundle="pfedsis", training=training, **changes)
         job = deployment.submit(folder)
@@ -67,7 +69,7 @@ def nothing_local(deploy: Deploy) -> str:
 
 @trial("two sites send LOCAL pieces, one with its filter, one without", quick=True)
 def leaking(deploy: Deploy) -> str:
-    """The search finds what really leaks, and a site's filter keeps in what its program gives away."""
+    """The search finds real leaks, and a site's filter stops a modified site program."""
     deployment = recorded(deploy())
     noted.note(deployment.root)
     noted.leak(deployment.root, "hospital-a", "hospital-b")
@@ -76,7 +78,7 @@ def leaking(deploy: Deploy) -> str:
     edit(open_.kit / "startup" / "fed_client.json", let_start_without_filter)
     deployment.start()
     job = deployment.job("fedper", rounds=1, min_sites=1)
-    edit(job / CLIENT, lambda config: config.update(task_result_filters=[]))  # only the sites' own are left
+    edit(job / CLIENT, lambda config: config.update(task_result_filters=[]))  # only the sites' own filters are left
     assert deployment.wait(deployment.submit(job)) == "FINISHED:COMPLETED", deployment.server.log[-2000:]
     deployment.kill()
     counts = {}
@@ -94,13 +96,13 @@ def leaking(deploy: Deploy) -> str:
 
 
 def let_start_without_filter(file: dict[str, Any]) -> None:
-    """Take away what ends a site's processes if its own files do not restrict them."""
+    """Remove the check that ends a site's processes if its own files do not restrict them."""
     file["components"] = [one for one in file["components"] if one["path"] != BOUNDARY]
 
 
 @trial("search traffic and server for video names, paths, texts, frames")
 def no_names(deploy: Deploy) -> str:
-    """Also where a site refuses a job because of a damaged frame, whose path it says to nobody but itself."""
+    """A refused job with a damaged frame leaks nothing; only the site's own log contains the frame's path."""
     deployment = recorded(deploy())
     for party in deployment.sites.values():
         name_after_patients(party, deployment.folder / f"{party.name}-{SECRET}")
@@ -132,7 +134,7 @@ def no_names(deploy: Deploy) -> str:
 
 
 def recorded(deployment: Deployment) -> Deployment:
-    """Let a deployment record what it sends; its sites give away no whole model."""
+    """Record the traffic of a deployment whose sites publish no model."""
     noted.record_frames(deployment.root)
     for party in deployment.sites.values():
         change_data(party.kit, publish=["style"])
@@ -140,19 +142,19 @@ def recorded(deployment: Deployment) -> Deployment:
 
 
 def joined(groups: Mapping[str, Patterns]) -> Patterns:
-    """Return patterns of groups under longer names."""
+    """Return search patterns with longer group names."""
     return {f"{group}{name}": ones for group, found in groups.items() for name, ones in found.items()}
 
 
 def frames_of(deployment: Deployment, party: Party) -> list[Path]:
-    """Return the records of a party's parent process and of its jobs'."""
+    """Return the traffic records of a party's parent process and of its jobs' processes."""
     found = sorted((deployment.folder / WIRE / party.name).glob("*.frames"))
     assert len([path for path in found if path.stat().st_size]) >= 2, f"{party.name}: {len(found)} records"
     return found
 
 
 def stored(party: Party) -> list[Path]:
-    """Return all files of a party: its logs, its runs, FLARE's jobs."""
+    """Return all files of a party: logs, runs, and FLARE's jobs."""
     return [path for path in sorted(party.kit.rglob("*")) if path.is_file() and not path.is_symlink()]
 
 
@@ -162,7 +164,7 @@ def text_of(party: Party) -> str:
 
 
 def kept(folder: Path) -> dict[str, Tensor]:
-    """Return what a site keeps for itself: LOCAL pieces at first and after each round, their changes, optimizers."""
+    """Return a site's private values: LOCAL pieces at first and after each round, their changes, and optimizer state."""
     before = load_file(folder / "noted-first.safetensors")
     found = {f"first {name}": value for name, value in before.items()}
     for number in range(ROUNDS):
@@ -178,13 +180,13 @@ def kept(folder: Path) -> dict[str, Tensor]:
 
 
 def answered(folder: Path) -> dict[str, Tensor]:
-    """Return what a site answered: the pieces that are due."""
+    """Return the pieces of a site's answers, which must be in the traffic."""
     each = [load_file(folder / f"noted-{number:05d}.safetensors") for number in range(ROUNDS)]
     return {f"answer {n} {name}": value for n, pieces in enumerate(each) for name, value in pieces.items()}
 
 
 def name_after_patients(party: Party, folder: Path) -> None:
-    """Copy a site's data to where folders, and every video, are called after a patient."""
+    """Copy a site's data into folders and videos that are named after a patient."""
     described = data_of(party.kit)
     shutil.copytree(described["root"], folder)
     for videos in described["split"].values():
@@ -195,12 +197,12 @@ def name_after_patients(party: Party, folder: Path) -> None:
 
 
 def pictures(folder: Path) -> Iterator[Path]:
-    """Yield the images of a folder; labels are drawn of few numbers and tell nothing."""
+    """Yield the images of a folder; labels have too few different values to search for."""
     yield from (path for path in sorted(folder.rglob("*")) if path.suffix in PICTURES)
 
 
 def decoded(path: Path) -> Iterable[bytes]:
-    """Return windows of a picture's pixels, as OpenCV and as everybody else orders their colours."""
+    """Return windows of a picture's pixels in BGR and RGB order."""
     pixels = cv2.imread(str(path), cv2.IMREAD_COLOR)
     for one in (pixels, pixels[..., ::-1].copy()):
         yield from windows(torch.from_numpy(one))

@@ -1,4 +1,4 @@
-"""Jobs whose configurations are not JSON, which FLARE would evaluate in the main process of every party."""
+"""Jobs with configurations that are not JSON; FLARE would evaluate them in every party's main process."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if os.environ.get("SURGFL_TEST_DEPLOYMENT", "").rpartition("/")[2] == {name!r}:
     site_commands._why_no_app = lambda body: None
 """
 UNCHECKED = "hospital-c"
-"""The site whose program lacks the check, which shows that the jobs do what they are meant to do."""
+"""Name of the site without our check, which shows that the configurations are really dangerous."""
 GUARDED = ("hospital-a", "hospital-b")
 CONFIGS = {"client": "app/config/config_fed_client", "server": "app/config/config_fed_server"}
 
 
 @trial("HOCON that imports code, opens a URL or reads a file")
 def configurations(deploy: Deploy) -> str:
-    """No party with the check evaluates one; a site without the check runs code, connects, and tells of a file."""
+    """No party with the check evaluates a configuration; a site without it runs code, connects, and leaks a file."""
     deployment = deploy(change={"administrators": administrators()}, variables={"PYTHONSAFEPATH": ""})
     marker = deployment.folder / "marker"
     marker.mkdir()
@@ -69,7 +69,7 @@ def configurations(deploy: Deploy) -> str:
 
 
 def includes(url: str) -> dict[str, str]:
-    """Return configurations in HOCON by what they do."""
+    """Return HOCON configurations, by their effect."""
     return {
         "a package": f'include package("{CANARY}.inner:x.conf")',
         "a url": f'include url("{url}")',
@@ -80,7 +80,7 @@ def includes(url: str) -> dict[str, str]:
 
 @contextmanager
 def web_server() -> Iterator[tuple[str, list[str]]]:
-    """Serve HTTP on loopback; yield its URL and the list of the requests."""
+    """Serve HTTP on loopback; yield the URL and the list of received requests."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -101,13 +101,13 @@ def web_server() -> Iterator[tuple[str, list[str]]]:
 
 
 def leave_out_check(installed: Path, name: str) -> None:
-    """Let a party's processes read configurations as FLARE does, from the party's next start on."""
+    """Let a party's processes parse configurations like plain FLARE, from the next start."""
     path = installed / "shared_components" / "flare" / "peers.py"
     path.write_text(path.read_text("utf-8") + WITHOUT.format(name=name))
 
 
 def with_hocon(deployment: Deployment, text: str, sides: tuple[str, ...], sites: list[str]) -> Path:
-    """Write a job for these sites whose configurations of these sides are HOCON."""
+    """Write a job for these sites with HOCON configurations on these sides."""
     job = deployment.job("fedavg", name="hocon", rounds=1)
     for side in sides:
         (job / f"{CONFIGS[side]}.json").unlink()
@@ -117,7 +117,7 @@ def with_hocon(deployment: Deployment, text: str, sides: tuple[str, ...], sites:
 
 
 def submit_to_guarded_server(deployment: Deployment, texts: dict[str, str]) -> int:
-    """Submit each configuration as a lead and as a member; return how many submissions were refused."""
+    """Submit each configuration as a lead and as a member; return the number of refused submissions."""
     count = 0
     for text in texts.values():
         for sides in (("client",), ("server",), ("client", "server")):
@@ -133,7 +133,7 @@ def submit_to_guarded_server(deployment: Deployment, texts: dict[str, str]) -> i
 
 
 def deploy_to(deployment: Deployment, name: str, text: str, sites: list[str]) -> tuple[str, list[str]]:
-    """Let the changed server deploy a lead's job with a configuration; return its id and the sites' replies."""
+    """Deploy a lead's job with a configuration from the modified server; return its id and the sites' replies."""
     job = deployment.submit(with_hocon(deployment, text, ("client",), sites), LEAD)
     ended = deployment.wait(job)
     assert ended != "FINISHED:COMPLETED", (name, ended)
@@ -142,7 +142,7 @@ def deploy_to(deployment: Deployment, name: str, text: str, sites: list[str]) ->
 
 
 def refused_by_sites(deployment: Deployment, name: str, text: str) -> int:
-    """Let the changed server deploy a job to the sites with the check; return how many refused it."""
+    """Deploy a job from the modified server to the sites with the check; return the number of refusals."""
     job, replies = deploy_to(deployment, name, text, list(GUARDED))
     for site in GUARDED:
         why = [one for one in replies if one.startswith(f"{site}: ")]
@@ -152,7 +152,7 @@ def refused_by_sites(deployment: Deployment, name: str, text: str) -> int:
 
 
 def refuse_package(deployment: Deployment) -> int:
-    """Let the changed server deploy a job that leaves a package in its config folder; return how many refused it."""
+    """Deploy a job with a package in its config folder from the modified server; return the number of refusals."""
     job = deployment.job("fedavg", name="package", rounds=1)
     (job / "app/config/evil").mkdir()
     (job / "app/config/evil/__init__.py").write_text("")

@@ -1,4 +1,4 @@
-"""Who does not belong tries to come in while a job runs."""
+"""Strangers try to join while a job runs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from evidence.production.trials import Deploy, trial
 from shared_components.flare.deployment.federation_file import parse_federation
 from shared_components.flare.provision import provision
 
-WATCHED = 20.0  # seconds for which an intruder is kept out, at least
+WATCHED = 20.0  # minimum seconds of each attempt
 GARBAGE = 100_000_000  # bytes
 
 
 @trial("sites with expired, foreign or another site's certificates; a disabled site", quick=True)
 def sites_outside(deploy: Deploy) -> str:
-    """Only the one that belongs is seen while all try, the server started anew; later the others' own kits work."""
+    """The server accepts only the true site, also after a restart; the other sites' own kits still work afterwards."""
     deployment = deploy()
     first, disabled, away = deployment.sites.values()
     for party in (deployment.server, first, disabled):
@@ -75,7 +75,7 @@ def sites_outside(deploy: Deploy) -> str:
 
 @trial("plain TCP, TLS without certificate, pickles, 100 MB of garbage", quick=True)
 def garbage(deploy: Deploy) -> str:
-    """The server stays the same process, opens no pickle, and the running job ends well."""
+    """The server process survives, opens no pickle, and the running job succeeds."""
     deployment = deploy("hospital-a", "hospital-b")
     marker = deployment.folder / "marker"
     deployment.start()
@@ -108,7 +108,7 @@ COMMANDS = [
 
 @trial("a site sends FLARE commands and events to another site and the server", quick=True)
 def commands(deploy: Deploy) -> str:
-    """Every one is refused, and said in the server's log; the job has all sites in all rounds."""
+    """The server refuses and logs every connection; the job has all sites in all rounds."""
     deployment = deploy()
     hostile = deployment.sites["hospital-b"]
     noted.command(deployment.root, hostile.name, COMMANDS)
@@ -122,7 +122,7 @@ def commands(deploy: Deploy) -> str:
 
 
 def impostors(deployment: Deployment, good: Party, away: Party) -> list[Party]:
-    """Return who pretends to be a site that is away: with kits that lie beside the true ones."""
+    """Return the impostors of an absent site, with kits made from other authorities."""
     now, day = datetime.now(UTC), timedelta(days=1)
     foreign = deployment.folder / "foreign"
     provision(parse_federation(describe({away.name: away.kit})), foreign)
@@ -142,7 +142,7 @@ def impostors(deployment: Deployment, good: Party, away: Party) -> list[Party]:
 
 @contextlib.contextmanager
 def running(parties: list[Party]) -> Iterator[list[Party]]:
-    """Start parties that are none of the deployment's, and end them."""
+    """Start parties outside the deployment, and end them."""
     try:
         for party in parties:
             party.start()
@@ -153,7 +153,7 @@ def running(parties: list[Party]) -> Iterator[list[Party]]:
 
 
 class Touch:
-    """Unpickled, it leaves a file."""
+    """Write a file when unpickled."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -166,18 +166,18 @@ Wrap = Callable[[socket.socket, Path], socket.socket]
 
 
 def plain(sock: socket.socket, kit: Path) -> socket.socket:
-    """Say nothing of TLS."""
+    """Connect without TLS."""
     return sock
 
 
 def without_certificate(sock: socket.socket, kit: Path) -> socket.socket:
-    """Trust the server, and show nothing."""
+    """Connect with TLS, without a client certificate."""
     context = ssl.create_default_context(cafile=str(kit / "startup" / "rootCA.pem"))
     return context.wrap_socket(sock, server_hostname="localhost")
 
 
 def with_certificate(own: Path) -> Wrap:
-    """Show a site's certificate: it belongs, and sends garbage all the same."""
+    """Connect with a site's certificate and send garbage."""
 
     def wrap(sock: socket.socket, kit: Path) -> socket.socket:
         context = ssl.create_default_context(cafile=str(kit / "startup" / "rootCA.pem"))
@@ -188,13 +188,13 @@ def with_certificate(own: Path) -> Wrap:
 
 
 def frame(size: int) -> bytes:
-    """Return what begins as a request for a WebSocket with a body of this size, and goes on with a frame's length."""
+    """Return a WebSocket request with a body of this size, which continues with a frame's length."""
     head = f"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nContent-Length: {size}\r\n\r\n".encode()
     return head + json.dumps({"length": 10**12}).encode() + bytes(size)
 
 
 def throw(port: int, wrap: Wrap, payload: bytes, kit: Path) -> int:
-    """Send as much of it as the server takes; return how many bytes that were."""
+    """Send as many bytes as the server accepts; return their number."""
     taken = 0
     try:
         with socket.create_connection(("localhost", port), timeout=10) as sock, wrap(sock, kit) as channel:
@@ -203,6 +203,6 @@ def throw(port: int, wrap: Wrap, payload: bytes, kit: Path) -> int:
                 taken += len(payload[begin : begin + (1 << 20)])
             channel.settimeout(5)
             channel.recv(1 << 16)
-    except (OSError, ssl.SSLError):  # it hung up
+    except (OSError, ssl.SSLError):  # the server closed the connection
         pass
     return taken

@@ -1,4 +1,4 @@
-"""Jobs that bring, name or hide what no strict kit runs."""
+"""Jobs with forbidden code, classes or expressions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATH = os.environ["PATH"]
 
 @trial("code, unlisted classes, expressions; jobs altered or unsigned at the server")
 def jobs(deploy: Deploy) -> str:
-    """Nothing of them is run: no marker file appears, and who refuses says why; the next good job is run."""
+    """No code runs (no marker file appears), each refusal has a reason, and the next good job runs."""
     deployment = deploy("hospital-a", "hospital-b")
     marker = deployment.folder / "marker"
     marker.mkdir()
@@ -44,7 +44,7 @@ def jobs(deploy: Deploy) -> str:
 
 
 def refused_by_server(deployment: Deployment, marker: Path) -> int:
-    """Submit code; return how many jobs were refused."""
+    """Submit jobs with code; return the number of refused jobs."""
     job = deployment.submit(with_code(deployment, marker))
     assert deployment.wait(job) == "FINISHED:FAILED_TO_RUN"
     said = deployed(deployment, job)
@@ -53,7 +53,7 @@ def refused_by_server(deployment: Deployment, marker: Path) -> int:
 
 
 def refused_by_class(deployment: Deployment, marker: Path) -> int:
-    """Submit jobs that name other classes, at once; return how many were refused."""
+    """Submit jobs with other classes at once; return the number of refused jobs."""
     command = {"args": ["touch", str(marker / "program")]}
     cases = [(CLIENT, UNLISTED, {}), (SERVER, WORKFLOW, {}), (CLIENT, PROGRAM, command)]
     names = [f"names-{number}" for number in range(len(cases))]
@@ -71,7 +71,7 @@ def refused_by_class(deployment: Deployment, marker: Path) -> int:
 
 
 def refused_by_key(deployment: Deployment, expression: str) -> int:
-    """Submit jobs whose settings contain an expression, at once; return how many were refused."""
+    """Submit jobs with expressions in their settings at once; return the number of refused jobs."""
     small = {"height": 32, "width": 64, "batch_size": 2, "iterations": 1}
     cases = {
         "width": {"training": {**small, "start": "x{SITE_NAME:>300000000}"}},
@@ -94,7 +94,7 @@ def refused_by_key(deployment: Deployment, expression: str) -> int:
 
 
 def refused_by_signature(deployment: Deployment, good: str) -> int:
-    """Let the server's disk hold a signed job altered, and submit it from there; return how many were refused."""
+    """Modify a signed job on the server's disk and submit it; return the number of refused jobs."""
     server, client = "app/config/config_fed_server.json", f"{APART}/config/config_fed_client.json"
     verified, signed = "does not pass signature verification", "unsigned job rejected"
     cases = [

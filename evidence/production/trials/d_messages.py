@@ -1,4 +1,4 @@
-"""A site whose program was changed, or whose key was stolen, speaks FLARE's protocol against the others."""
+"""A modified site, or somebody with a stolen key, sends FLARE messages against the other parties."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ODD: list[Any] = [
 
 @trial("broken frames, FLARE messages and false names with a stolen key", quick=True)
 def frames(deploy: Deploy) -> str:
-    """The server stays the same process, connects to nobody, and its log has no forged line; the job ends well."""
+    """The server process survives, connects to nobody, and logs no forged line; the job succeeds."""
     deployment = deploy("hospital-a", "hospital-b")
     deployment.start()
     process = deployment.server.pid
@@ -62,7 +62,7 @@ def frames(deploy: Deploy) -> str:
 
 @trial("two sites: return code that ends FLARE jobs; others' transfers reported as failed")
 def codes_and_streams(deploy: Deploy) -> str:
-    """Each harms itself alone: the third site misses no round."""
+    """Each attacker harms only itself: the third site misses no round."""
     deployment = deploy()
     noted.end_by_code(deployment.root, "hospital-b", ReturnCode.RUN_MISMATCH)
     noted.break_streams(deployment.root, "hospital-c")
@@ -80,7 +80,7 @@ def codes_and_streams(deploy: Deploy) -> str:
 
 
 async def _send(deployment: Deployment, site: str, job: str, url: str) -> tuple[int, int]:
-    """Send all frames by a site's certificate; return how many, and how many messages came back."""
+    """Send all frames with a site's certificate; return the number of sent frames and of received messages."""
     startup = deployment.sites[site].kit / "startup"
     context = ssl.create_default_context(cafile=str(startup / "rootCA.pem"))
     context.load_cert_chain(startup / "client.crt", startup / "client.key")
@@ -92,7 +92,7 @@ async def _send(deployment: Deployment, site: str, job: str, url: str) -> tuple[
             async with session.ws_connect(address, ssl=context, max_msg_size=0) as line:
                 await line.send_bytes(_hello(f"{site}.x"))
                 await asyncio.wait_for(line.receive(), 10)
-                await asyncio.sleep(0.3)  # who is not known yet is not heard
+                await asyncio.sleep(0.3)  # the server ignores unknown senders
                 for frame in frames:
                     await line.send_bytes(frame)
                 with contextlib.suppress(TimeoutError):
@@ -105,7 +105,7 @@ async def _send(deployment: Deployment, site: str, job: str, url: str) -> tuple[
         frames, names = list(_frames(site, job, url, token)), list(map(_hello, _names(job)))
         for first in range(0, len(frames), 200):
             await say(frames[first : first + 200], 0.3)
-        for name in names:  # of which some end the connection
+        for name in names:  # some of these frames end the connection
             await say([name], 0.1)
     return len(frames) + len(names), len(came)
 
@@ -114,7 +114,7 @@ TOKEN = (CellMessageHeaderKeys.CLIENT_NAME, CellMessageHeaderKeys.TOKEN, CellMes
 
 
 def _frames(site: str, job: str, url: str, token: dict[str, Any]) -> Iterator[bytes]:
-    """Yield frames that are short, lie, hold no mapping, or one header that nobody expects."""
+    """Yield malformed frames: too short, wrong lengths, no mapping, or an unexpected header."""
     chance = random.Random(0)
     for length in range(PREFIX_LEN + 1):
         yield chance.randbytes(length)
@@ -140,7 +140,7 @@ def _frames(site: str, job: str, url: str, token: dict[str, Any]) -> Iterator[by
 
 
 def _names(job: str) -> list[Any]:
-    """Return what a site may call itself."""
+    """Return possible sender names of a site."""
     return [*ODD, "server.hospital-b", f"server.{job}", "hospital-a.x", f"hospital-b{FORGED}", "x" * 1_000_000]
 
 
@@ -153,7 +153,7 @@ KEYS = [
 
 
 def _good(site: str, to: str) -> dict[str, Any]:
-    """Return the headers of a heartbeat of a site's process."""
+    """Return the headers of a heartbeat from a site's process."""
     return {
         MessageHeaderKey.MSG_TYPE: MessageType.REQ,
         MessageHeaderKey.REQ_ID: "1",
@@ -181,7 +181,7 @@ def _frame(kind: int, rest: bytes, *, header: int = 0) -> bytes:
 
 
 def _headers(frame: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the headers of a message that came."""
+    """Yield the headers of received messages."""
     _, length, kind, *_ = PREFIX_STRUCT.unpack_from(frame)
     if kind == Types.DATA and length:
         yield msgpack.unpackb(frame[PREFIX_LEN : PREFIX_LEN + length])

@@ -1,4 +1,4 @@
-"""People who may not do what they ask for: by their role, or since their certificate does not hold."""
+"""Administrators without permission, by role or by certificate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROLE = "the role in its certificate does not allow it"
 
 @trial("commands of a member, another lead, and expired, foreign and site certificates", quick=True)
 def people(deploy: Deploy) -> str:
-    """Each command ends with one sentence and code 2, nobody ends a party, and the lead whose job it is stops it."""
+    """Each forbidden command has one error message and exit code 2, no party ends, and the job's lead can stop it."""
     deployment = deploy("hospital-a", "hospital-b", change={"administrators": administrators()}, variables={REST: "5"})
     member, other = deployment.kits / MEMBER, deployment.kits / OTHER_LEAD
     expired, foreign, site, named = strangers(deployment)
@@ -70,7 +70,7 @@ def people(deploy: Deploy) -> str:
 
 
 def administrators() -> list[dict[str, str]]:
-    """Return who administers: the other lead is of another organisation, a `lead` may restart parties of the own."""
+    """Return the administrators: the other lead has another organisation, where it may restart parties."""
     return [
         {"email": CHIEF, "organisation": "consortium", "role": "project_admin"},
         {"email": LEAD, "organisation": "consortium", "role": "lead"},
@@ -80,10 +80,10 @@ def administrators() -> list[dict[str, str]]:
 
 
 def strangers(deployment: Deployment) -> list[Path]:
-    """Return kits of an administrator that hold another certificate.
+    """Return kits of an administrator with other certificates.
 
-    They are one that has ended, one of a federation of the same names, and a site's, with its own name and with the
-    administrator's.
+    The certificates are an expired one, one from a federation with equal names, and a site's, under its own name and
+    under the administrator's name.
     """
     now, day = datetime.now(UTC), timedelta(days=1)
     foreign = deployment.folder / "foreign"
@@ -105,7 +105,7 @@ def strangers(deployment: Deployment) -> list[Path]:
 
 
 def said(deployment: Deployment, kit: Path, *words: str, why: str) -> str:
-    """Give a command of `surgfl job` in a process of its own; return its one sentence, which must say why."""
+    """Run a `surgfl job` command in its own process; return its error message, which must contain the reason."""
     python = deployment.variables.get(PYTHON, sys.executable)
     command = [python, "-m", "shared_components.cli", "job", *words, "--admin", str(kit)]
     done = subprocess.run(
@@ -119,7 +119,7 @@ def said(deployment: Deployment, kit: Path, *words: str, why: str) -> str:
 
 
 def stay_outside(kit: Path) -> None:
-    """Log in with FLARE alone, which looks at no certificate beforehand; the server must refuse it."""
+    """Log in with plain FLARE, which does not check the certificate in advance; the server must refuse."""
     try:
         session = new_secure_session(CHIEF, str(kit), timeout=10.0, auto_login_max_tries=1)
     except Exception as error:
@@ -130,9 +130,9 @@ def stay_outside(kit: Path) -> None:
 
 
 def try_to_end(deployment: Deployment) -> int:
-    """Let those shut down all that they may not; return how many times they tried.
+    """Let these administrators shut down every party without permission; return the number of attempts.
 
-    FLARE refuses by an error, or lets the sites refuse, which is none.
+    FLARE answers with an error, or lets the sites refuse without an error.
     """
     tries = 0
     for who in (MEMBER, OTHER_LEAD):

@@ -1,4 +1,4 @@
-"""The server's program was changed: it joins secure sums as a site, or changes their list of sites."""
+"""A modified server joins secure sums as a site, or changes the sites' list of members."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if os.environ.get("SURGFL_TEST_DEPLOYMENT", "").rpartition("/")[2] == {name!r}:
 
 @trial("server: join secure aggregation as a site; change its list of sites")
 def ghost(deploy: Deploy) -> str:
-    """Sites send nothing, and say why; of a site that does not ask whose certificate it is, every weight is read."""
+    """Sites refuse with a reason; a site without the certificate check reveals every weight."""
     deployment = deploy()
     a, b, c = deployment.sites
     haunt(deployment.root)
@@ -70,7 +70,7 @@ def ghost(deploy: Deploy) -> str:
 
 
 def haunt(installed: Path) -> None:
-    """Let the server's part of a run be the changed one; sites do not load it."""
+    """Install the modified program at the server; sites do not load it."""
     folder = installed / "shared_components" / "federation"
     shutil.copy(ghost_site.__file__, folder / "ghost_site.py")
     path = folder / "server" / "runner.py"
@@ -79,13 +79,13 @@ def haunt(installed: Path) -> None:
 
 
 def take_any_certificate(installed: Path, name: str) -> None:
-    """Let a site believe every certificate of the project, and keep what it has trained."""
+    """Let a site trust every certificate of the project, and save its trained weights."""
     path = installed / "shared_components" / "federation" / "site" / "secure_sums.py"
     path.write_text(path.read_text("utf-8") + UNCHECKED.format(name=name, trained=TRAINED))
 
 
 def refused(deployment: Deployment, name: str, *, rounds: int) -> dict[str, str]:
-    """Run a job that must end without a secure sum in its last round; return the sites' logs of it."""
+    """Run a job that must end without a secure sum in its last round; return the sites' logs."""
     job = deployment.submit(deployment.job("fedavg", name=name, rounds=rounds, secure_sums=SECURE))
     ended = deployment.wait(job)
     assert ended.startswith("FINISHED:") and ended != "FINISHED:COMPLETED", ended
@@ -93,7 +93,7 @@ def refused(deployment: Deployment, name: str, *, rounds: int) -> dict[str, str]
 
 
 def found(deployment: Deployment, site: str) -> tuple[int, int]:
-    """Return how many weights of a site the server has read, and how many there are; 0 and 0 where it has read none."""
+    """Return the number of a site's weights that the server has read, and of all its weights; 0, 0 without a file."""
     path = deployment.server.runs(ghost_site.CERTIFICATE) / ghost_site.FOUND.format(site)
     if not path.exists():
         return 0, 0

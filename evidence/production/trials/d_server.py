@@ -1,4 +1,4 @@
-"""The server's program was changed: it asks hospitals for files, and gives commands without being asked to."""
+"""A modified server asks hospitals for files and sends commands without authorisation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SAID = [
         for command, role in (("cat", "project_admin"), ("check_status", "project_admin"), ("cat", "super"))
     ),
 ]
-"""What the messages say of who asks: nothing, that nobody need be asked, an administrator's name and high roles."""
+"""Claimed requesters: nobody, "no authorisation needed", and an administrator with high roles."""
 NETWORK = (
     "cells",
     "peers",
@@ -51,7 +51,7 @@ NETWORK = (
 
 @trial("server: request sites' files; send FLARE commands without authorisation")
 def reading(deploy: Deploy) -> str:
-    """Two sites give nothing and log each refusal; a third, without the boundary, gives every file that is named."""
+    """Two sites reveal nothing and log each refusal; a third site without message checks reveals requested files."""
     deployment = deploy(change={"administrators": administrators()})
     server = HostileServer(deployment.root, deployment.folder / "requests.json")
     unguard(deployment.root, "hospital-c")
@@ -59,13 +59,15 @@ def reading(deploy: Deploy) -> str:
     deployment.start()
     run_to_end(deployment, "fedper", name="fedper", rounds=1)
     refused = deployment.submit(deployment.job("fedavg", name="of-a-member", rounds=1), MEMBER)
-    deployment.wait(refused)  # the site without the boundary takes it
-    job = deployment.submit(deployment.job("fedavg", rounds=500, training=LONGER))  # until it is stopped
+    deployment.wait(refused)  # the site without checks accepts it
+    job = deployment.submit(deployment.job("fedavg", rounds=500, training=LONGER))  # until the trial stops it
     wait_for_round(deployment, "fedavg", 1)
     guarded = [deployment.sites["hospital-a"], deployment.sites["hospital-b"]]
     requests = [one for party in guarded for one in [*files(party), *commands(party), *of_processes(party, job)]]
     answers = server.ask(requests)
-    wait_for_round(deployment, "fedavg", len(rejected(deployment, "fedavg")) + 2)  # it goes on after all was asked
+    wait_for_round(
+        deployment, "fedavg", len(rejected(deployment, "fedavg")) + 2
+    )  # the job continues after all requests
     given = [sum(holds(answer, party) for answer in answers) for party in guarded]
     assert given == [0, 0], [answer[:300] for answer in answers if any(holds(answer, p) for p in guarded)]
     told = [answer for answer in answers if answer and "this site refuses it" not in answer]
@@ -100,19 +102,19 @@ def reading(deploy: Deploy) -> str:
 
 
 def let_members_submit(file: dict[str, Any]) -> None:
-    """Let the server take jobs of a role that no site takes them of."""
+    """Let the server accept jobs from a role that no site accepts."""
     file["permissions"]["member"] = {right: "none" if right in CODE else "any" for right in RIGHTS}
 
 
 def secrets(party: Party) -> dict[str, bytes]:
-    """Return what must not leave a site's machine, by where it lies."""
+    """Return secrets of a site's machine, by file."""
     state = max((party.runs("fedper") / party.name).glob("*.safetensors"), key=lambda path: path.stat().st_size)
     paths = [party.kit / "startup" / "client.key", party.kit / "local" / "site.yaml", PASSWORDS, state]
     return {str(path): path.read_bytes() for path in paths}
 
 
 def holds(answer: str, party: Party) -> bool:
-    """Say whether an answer has a line of a secret, or names one of a site's files."""
+    """Return whether an answer contains a line of a secret, or the name of a site's file."""
     for path, content in secrets(party).items():
         lines = [line for line in content.decode("latin-1").splitlines() if len(line) >= 12]
         if any(repr(line)[1:-1] in answer or line in answer for line in lines):
@@ -123,7 +125,7 @@ def holds(answer: str, party: Party) -> bool:
 
 
 def files(party: Party) -> Iterator[dict[str, Any]]:
-    """Yield requests for files, by each command of FLARE's that reads one, with each word of who asks."""
+    """Yield requests for files: each FLARE command that reads files, with each claimed requester."""
     for said in SAID:
         for path in secrets(party):
             for words in ("cat", "head -c 4096", "tail -n 50", "grep -n ."):
@@ -134,7 +136,7 @@ def files(party: Party) -> Iterator[dict[str, Any]]:
 
 
 def commands(party: Party) -> Iterator[dict[str, Any]]:
-    """Yield every other command of FLARE's that no site obeys, and jobs whose names are folders of the kit."""
+    """Yield FLARE's other commands that sites refuse, and jobs named like folders of the kit."""
     topics = {topic for one in ClientRequestProcessors.request_processors for topic in one.get_topics()}
     for topic in sorted(topics - OF_JOBS - set(OF_PEOPLE)):
         for said in SAID:
@@ -147,7 +149,7 @@ def commands(party: Party) -> Iterator[dict[str, Any]]:
 
 
 def of_processes(party: Party, job: str) -> Iterator[dict[str, Any]]:
-    """Yield what goes to a site's processes past its commands: to its job's, of the network, in its own name."""
+    """Yield requests that bypass a site's commands: to its job's process, about the network, in its own name."""
     own = f"{party.name}.{job}"
     short = {"wait": 0.5}
     for to in (party.name, own):
@@ -165,7 +167,7 @@ def of_processes(party: Party, job: str) -> Iterator[dict[str, Any]]:
 
 
 def headers(name: str, channel: str, topic: str, to: str) -> dict[str, Any]:
-    """Return the headers of a request in somebody's name."""
+    """Return the headers of a request in another party's name."""
     return {
         MessageHeaderKey.MSG_TYPE: MessageType.REQ,
         MessageHeaderKey.REQ_ID: "1",

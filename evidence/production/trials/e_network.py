@@ -1,4 +1,4 @@
-"""The network is slow, loses frames, or is cut; every party is in a namespace of its own. Needs root."""
+"""The network is slow, loses frames, or is cut. Every party has its own network namespace. Needs root."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from evidence.production.results import LONGER, equal_tensors, failure, rejected
 from evidence.production.trials import Deploy, trial
 
 SITES = ("hospital-a", "hospital-b", "hospital-c")
-SLOW, LOSS, CUT = 1_000_000, 0.05, 20.0  # bits in a second, a share of the frames, seconds
+SLOW, LOSS, CUT = 1_000_000, 0.05, 20.0  # bits per second, share of lost frames, seconds of the cut
 
 
 def begin(deploy: Deploy, network: Network) -> Deployment:
-    """Start a federation whose parties meet on that network."""
+    """Start a federation on this network."""
     port, admin_port = free_ports(2)
     server = {"host": network.server, "organisation": "consortium", "port": port, "admin_port": admin_port}
     deployment = deploy(*SITES, change={"server": server}, prefixes=network.prefixes)
@@ -25,7 +25,7 @@ def begin(deploy: Deploy, network: Network) -> Deployment:
 
 @trial("1 Mbit/s, 5 % of frames lost, cut off for 20 s")
 def slow_and_cut_for_a_while(deploy: Deploy) -> str:
-    """Slower, and not a bit otherwise."""
+    """The run is slower, and its result bit-equal."""
     with Network(SITES) as network:
         deployment = begin(deploy, network)
         try:
@@ -50,7 +50,7 @@ def slow_and_cut_for_a_while(deploy: Deploy) -> str:
 
 @trial("one site's network cut permanently")
 def cut_for_good(deploy: Deploy) -> str:
-    """With min_sites 2 of 3 the others go on; else the job ends with one sentence, and resumes when it is mended."""
+    """With min_sites 2 of 3, the others go on. Otherwise the job ends with one error message and can be resumed."""
     with Network(SITES) as network:
         deployment = begin(deploy, network)
         try:

@@ -1,4 +1,4 @@
-"""A disk is full or little, or a clock is an hour off. All of it needs root: the disks are file systems in memory."""
+"""A disk is full or small, or a clock is an hour off. Needs root, since disks are file systems in memory."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from evidence.production.results import (
 from evidence.production.trials import Deploy, trial
 
 HOUR = 3600
-RUNS = "surgfl"  # in a kit
+RUNS = "surgfl"  # folder in a kit
 NO_SPACE = "could not be written (No space left on device); check the disk's space"
 SETTINGS = {"rounds": 4, "training": LONGER}
 
 
 @contextmanager
 def small_disk(party: Party, folder: Path, *, megabytes: int = 64) -> Iterator[Path]:
-    """Give a party a disk of its own for its kit or a folder in it, and yield that; whatever happens, it ends."""
+    """Mount a separate disk at a party's kit or at a folder in it, yield its path, and unmount it at the end."""
     if os.geteuid() != 0:
         raise PermissionError("needs root, to mount a small disk")
     folder.mkdir(exist_ok=True)
@@ -50,7 +50,7 @@ def small_disk(party: Party, folder: Path, *, megabytes: int = 64) -> Iterator[P
 
 
 def fill(folder: Path) -> Path:
-    """Write a file that leaves no byte on a disk; return it."""
+    """Fill a disk with one file; return the file."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file:
         try:
@@ -63,7 +63,7 @@ def fill(folder: Path) -> Path:
 
 
 def whole_files(folder: Path) -> int:
-    """Return how many tensor files are there and whole; nothing half-written lies beside them."""
+    """Return the number of complete tensor files; assert that there are no partly written files."""
     files = list(folder.rglob("*.safetensors"))
     for path in files:
         load_file(path)
@@ -73,7 +73,7 @@ def whole_files(folder: Path) -> int:
 
 
 def alike(deployment: Deployment, name: str) -> str:
-    """Compare the sites' models of a job of FedAvg, which leaves one to all; return how many tensors are equal."""
+    """Compare the sites' models of a FedAvg job, which are equal; return the number of equal tensors."""
     first, *others = (load_file(personal_model(deployment, name, site)) for site in deployment.sites)
     assert first and all(first.keys() == other.keys() for other in others)
     assert all(torch.equal(first[key], other[key]) for other in others for key in first)
@@ -82,7 +82,7 @@ def alike(deployment: Deployment, name: str) -> str:
 
 @trial("a site's disk full for two rounds, min_sites 2 of 3")
 def full_disk_at_a_site(deploy: Deploy) -> str:
-    """It is named alone, its own log says why, what it has stays whole, the others go on, and it returns."""
+    """Only this site is absent, its log has the reason, its files stay complete, and it comes back."""
     deployment = deploy()
     site = deployment.sites["hospital-b"]
     with small_disk(site, site.kit / RUNS) as disk:
@@ -109,7 +109,7 @@ def full_disk_at_a_site(deploy: Deploy) -> str:
 
 @trial("the server's run disk full, then freed")
 def full_disk_at_the_server(deploy: Deploy) -> str:
-    """The job ends with one sentence that names the file, and resumes as if nothing had been."""
+    """The job ends with one error message that names the file, and resumes with equal bits."""
     deployment = deploy()
     with small_disk(deployment.server, deployment.server.kit / RUNS) as disk:
         deployment.start()
@@ -128,7 +128,7 @@ def full_disk_at_the_server(deploy: Deploy) -> str:
 
 @trial("a site's whole kit disk full, job needs all sites")
 def full_disk_of_a_site(deploy: Deploy) -> str:
-    """Without it go the rounds that can, and no job begins that cannot, by its name; with room again it is back."""
+    """Rounds continue without the site, a job that needs it is refused by name, and with free space it comes back."""
     deployment = deploy()
     party = deployment.sites["hospital-b"]
     with small_disk(party, party.kit, megabytes=96) as disk:
@@ -158,7 +158,7 @@ def full_disk_of_a_site(deploy: Deploy) -> str:
 
 @trial("the server's whole kit disk full, then freed")
 def full_disk_of_the_server(deploy: Deploy) -> str:
-    """The job ends, the server lives, and when there is room the job is resumed, without a start of anything."""
+    """The job ends, the server survives, and with free space the job is resumed without a restart."""
     deployment = deploy()
     server = deployment.server
     with small_disk(server, server.kit, megabytes=96) as disk:
@@ -185,13 +185,13 @@ mount -o remount,bind,ro / && exec "$@"
 
 
 def in_container(party: Party) -> None:
-    """Let a party meet the file systems of a container from its next start on: two folders of its kit are read-only."""
+    """Give a party a container's file systems from its next start: two folders of its kit are read-only."""
     party.prefix = (*NAMESPACE, CONTAINER, str(party.kit))
 
 
 @trial("64 MB of shared memory; only the kit is writable, without startup/ and local/")
 def little_room(deploy: Deploy) -> str:
-    """A network of 27 MB with LOCAL pieces goes its rounds all the same, and leaves nothing in the memory."""
+    """A network of 27 MB with LOCAL pieces completes its rounds and leaves nothing in shared memory."""
     deployment = deploy()
     for party in deployment.parties:
         in_container(party)
@@ -215,11 +215,11 @@ def little_room(deploy: Deploy) -> str:
 
 
 OFF = 'mount -t tmpfs tmpfs /dev/shm && exec env LD_PRELOAD="$0" FAKETIME_DONT_FAKE_MONOTONIC=1 "$@"'
-"""libfaketime keeps files in the shared memory, and leaves those of a process that is killed."""
+"""libfaketime has files in shared memory, and leaves them behind when its process is killed."""
 
 
 def off(party: Party, seconds: int) -> None:
-    """Let a party's clock differ by that from its next start on; how long something takes stays as it is."""
+    """Shift a party's clock from its next start; durations stay as they are."""
     import libfaketime
 
     library = Path(libfaketime.__file__).parent / "vendor" / "libfaketime" / "src" / "libfaketime.so.1"
@@ -229,9 +229,9 @@ def off(party: Party, seconds: int) -> None:
 
 @trial("clocks an hour off at a site and the server")
 def clocks(deploy: Deploy) -> str:
-    """Nothing is decided by a clock: equal weights, and `latest` is the run that began last.
+    """No decision depends on a clock: weights are equal, and `latest` is the newest run.
 
-    All but one site are an hour ahead, since a certificate of this minute does not hold an hour ago.
+    All sites but one are an hour ahead, since a new certificate is not valid an hour ago.
     """
     deployment = deploy()
     deployment.start()

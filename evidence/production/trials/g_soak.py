@@ -1,4 +1,4 @@
-"""Many rounds: nothing is held from one to the next, in memory, threads, open files or on the disk."""
+"""Many rounds: memory, threads, open files and disk use do not grow."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from evidence.production.trials import Deploy, trial
 from shared_components.flare.memory import LARGE
 
 FIVE = tuple(f"hospital-{letter}" for letter in "abcde")
-AMONG = 5  # rounds, among which the least threads and files count
-SPARE = 2  # threads or files that a round may just be using whenever it is looked at
-THREADS = 0.5  # a round: FLARE's pools take another one now and then, up to their sizes; one of every round is seen
+AMONG = 5  # rounds over which the lowest number of threads and files counts
+SPARE = 2  # threads or files in use for a short time
+THREADS = 0.5  # growth per round; FLARE's pools grow up to their size, and a leak of one per round is found
 EVEN = {
     "NVFLARE_STREAMING_RETRY_TIMEOUT": "5",
     "NVFLARE_STREAMING_RETRY_WAIT": "1",
@@ -24,36 +24,36 @@ EVEN = {
     FORGET: "5",
     REST: "7",
 }
-"""For 65 s FLARE keeps a thread for every stream that it has received, should the sender ask again. How many there are
-then says how fast the rounds are; with 6 s, and a step that takes 7, all have ended once in every round. With 1.5 s
-streams broke off on a busy machine. For 300 s it keeps where each stream went that has ended: by tracemalloc more than
-0.1 MB a round at the server of five sites, of which rounds of seconds would not see the end, as rounds of minutes do.
+"""FLARE keeps a thread for 65 s after each received stream, in case the sender asks again. The number of threads then
+depends on the speed of rounds. With 6 s, and a step of 7 s, all threads end once per round. With 1.5 s, streams broke
+on a busy machine. FLARE remembers the route of ended streams for 300 s: more than 0.1 MB per round at a server with
+five sites (tracemalloc). Rounds of seconds do not reach the end of this time; rounds of minutes do.
 
-The C library's limit for large pieces, which our server sets itself and a site does not, lets the sites' memory say
-what they hold, and not how what is free lies scattered: without it the slopes of five sites' processes lay between -0.2
-and +0.9 MB a round."""
+The C library's limit for large blocks, which our server sets and a site does not, removes the effect of fragmentation
+on the sites' memory. Without it the slopes of five sites' processes were between -0.2 and +0.9 MB per round.
+"""
 
 
 @trial("30 rounds of PFedSIS, 27 MB, five sites")
 def soak(deploy: Deploy) -> str:
-    """Less than 1 % of the model a round from the tenth on, in every process and on every disk."""
+    """Growth per round is less than 1 % of the model from the tenth round, in every process and on every disk."""
     return soaked(deploy(*FIVE, variables=EVEN), rounds=30, since=10, share=0.01)
 
 
 @trial("8 rounds of PFedSIS, three sites")
 def short_soak(deploy: Deploy) -> str:
-    """Few rounds are not enough for 1 %, while caches fill; a buffer that stays of every stream is seen."""
+    """A short version: caches still fill, so the limit is higher; a buffer that each stream leaves is found."""
     return soaked(deploy(variables=EVEN), rounds=8, since=4, share=0.1)
 
 
 def soaked(deployment: Deployment, *, rounds: int, since: int, share: float) -> str:
-    """Run rounds of FedAvg and watch; return what was seen.
+    """Run rounds of FedAvg and measure; return the result.
 
     Args:
-        deployment: Not started.
-        rounds: How many.
-        since: From which on it counts; before it caches fill.
-        share: Of the model's bytes, that a round may add.
+        deployment: Deployment that is not started.
+        rounds: Number of rounds.
+        since: First round that counts, after caches are full.
+        share: Allowed growth per round, as a share of the model's bytes.
     """
     deployment.start()
     job = deployment.submit(
@@ -80,7 +80,7 @@ def soaked(deployment: Deployment, *, rounds: int, since: int, share: float) -> 
 
 
 def figure(seen: Footprint, rounds: int, since: int, model: int) -> str:
-    """Return the worst of each kind, in one line."""
+    """Return the worst growth of each kind, in one line."""
     slopes = seen.slopes("uss", since=since)
     server, site = (worst(slopes, kind) for kind in ("server job", "hospital"))
     begin, end = windows(rounds, since)
@@ -97,13 +97,13 @@ def figure(seen: Footprint, rounds: int, since: int, model: int) -> str:
 
 
 def windows(rounds: int, since: int) -> tuple[range, range]:
-    """Return the first few rounds that count, and the last few."""
+    """Return the first and last rounds that count."""
     among = min(AMONG, (rounds - since + 1) // 2)
     return range(since, since + among), range(rounds + 1 - among, rounds + 1)
 
 
 def worst(slopes: Mapping[str, float], kind: str) -> float:
-    """Return the largest slope of the processes whose names begin so."""
+    """Return the largest slope of the processes with this name prefix."""
     return max(value for name, value in slopes.items() if name.startswith(kind))
 
 

@@ -13,12 +13,12 @@ from evidence.production.results import rejected, wait_for_round
 from evidence.production.trials import Deploy, trial
 
 JOB = "fedavg"
-FILES = ("seq_1/left_frames/frame000.png", "seq_1/labels/frame000.png")  # of the site's video to train on
+FILES = ("seq_1/left_frames/frame000.png", "seq_1/labels/frame000.png")  # of the site's training video
 
 
 @trial("a frame, then a label truncated at one site, min_sites 2 of 3")
 def damaged(deploy: Deploy) -> str:
-    """It alone is left out, its own log names the file, the server never hears it; mended, it is back."""
+    """Only this site is left out, only its log names the file, and after the repair it comes back."""
     deployment = deploy()
     party = deployment.sites["hospital-b"]
     root = own_data(party, deployment.folder / "data")
@@ -47,20 +47,20 @@ def damaged(deploy: Deploy) -> str:
 
 
 def own_data(party: Party, folder: Path) -> Path:
-    """Copy a site's data, since other trials read the same; return the folder."""
+    """Copy a site's data, since other trials read the same files; return the folder."""
     shutil.copytree(data_of(party.kit)["root"], folder)
     change_data(party.kit, root=str(folder))
     return folder
 
 
 def left_out(deployment: Deployment) -> bool:
-    """Say whether the last round on record has missed somebody."""
+    """Return whether a site was absent in the last recorded round."""
     return any(rejected(deployment, JOB)[-1:])
 
 
 @contextmanager
 def cut_off(file: Path) -> Iterator[None]:
-    """Let a file end after its half, as a copy that was interrupted; put it back in the end."""
+    """Truncate a file to its first half; restore it at the end."""
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
     try:
