@@ -18,7 +18,7 @@ SECONDS = 30  # seconds until no process of a stopped site is left; the guide pr
 
 @trial("stop and start a site, min_sites 2 of 3, then resume")
 def stopped_and_started(deploy: Deploy) -> str:
-    """No process of the site is left, the others finish, the record names only it, and it takes part in the resumed run."""
+    """No process of the site is left, the record names only it, and it takes part in the resumed run."""
     deployment = deploy()
     leaving = deployment.sites["hospital-b"]
     for party in deployment.parties:

@@ -164,7 +164,7 @@ def text_of(party: Party) -> str:
 
 
 def kept(folder: Path) -> dict[str, Tensor]:
-    """Return a site's private values: LOCAL pieces at first and after each round, their changes, and optimizer state."""
+    """Return a site's private values: LOCAL pieces at first and after each round, their changes, optimizer state."""
     before = load_file(folder / "noted-first.safetensors")
     found = {f"first {name}": value for name, value in before.items()}
     for number in range(ROUNDS):
