@@ -147,7 +147,7 @@ def rewritten(path, folder, **changes):
     """Copy a site.yaml with other values; its data stay where they are."""
     config = yaml.safe_load(path.read_text())
     config |= {"root": str(path.parent / config["root"])} | changes
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "site.yaml").write_text(yaml.safe_dump(config))
     return folder / "site.yaml"
 

@@ -54,8 +54,9 @@ def test_a_round_does_without_dynamo_whose_import_costs_a_simulators_task_1_7_se
     federate(job_on_toy(method, rounds=1)).run().finish()
 
 
-def test_names_of_sites_change_nothing(federate, tmp_path):
-    a = federate(folder=tmp_path / "a", names=("site-1", "site-2")).run()
+def test_names_of_sites_change_nothing_and_a_resume_without_a_run_starts_one(federate, tmp_path):
+    a = federate(folder=tmp_path / "a", names=("site-1", "site-2"), resume=True).run()
+    assert not a.resumed
     b = federate(folder=tmp_path / "b", names=("hospital-b", "hospital-a")).run()
     assert same(by_rank(a), by_rank(b))
 
@@ -119,10 +120,6 @@ def test_a_site_without_the_styles_that_sge_needs_is_told(scenes, tmp_path):
     closed = rewritten(scenes[1], tmp_path / "closed", publish=[])
     with pytest.raises(FederationError, match="site-2 does not publish 'style'"):
         Federation(make_job(), tmp_path / "runs", [scenes[0], closed], SITES[:2]).enrol()
-
-
-def test_resume_without_a_run_starts_one(federate):
-    assert not federate(resume=True).resumed
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.tiny import Tiny
 from tests.federation.conftest import TINY, fine_tune, make_job, same
-from tests.federation.test_participation import outsider_of
+from tests.federation.test_participation import held_out_model_of
 from tests.kinds import one_of_each_kind
 
 FIXED = {"fixed": ["encoder"]}
@@ -156,17 +156,17 @@ def test_a_server_that_trains_needs_the_sites_fixed_weights(play, federate, weig
     assert federate(job, **ours).run().server.state.round == 1
 
 
-# ---- the outsider's model
+# ---- the held-out site's model
 
 
 @pytest.mark.usefixtures("toy_bundle")
 @pytest.mark.parametrize("method", ["fedavg", "fedper"])
 @pytest.mark.parametrize("consent", [["model"], []], ids=str)
-def test_the_outsider_gets_a_whole_model_of_those_that_consent_alone(publishing, method, consent):
+def test_a_held_out_site_gets_a_whole_model_of_those_that_consent_alone(publishing, method, consent):
     """Without consent there is none: the server never saw what is fixed."""
     federation = publishing(toy_job(method, rounds=1), consent, consent, [])
     encoder = initial(federation)
-    record, path = outsider_of(federation.run().finish())
+    record, path = held_out_model_of(federation.run().finish())
     assert path.exists() == bool(record["files"]) == bool(consent)
     if not consent:
         return

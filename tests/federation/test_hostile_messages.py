@@ -12,8 +12,7 @@ from shared_components.data.site import WITHHOLDABLE
 from shared_components.data.site_file import load_site
 from shared_components.federation.in_process import answer
 from shared_components.federation.messages import Message, Place, RejectedUpdate, Request, SiteRefusal
-from shared_components.federation.messages.parse_reply import parse_reply
-from shared_components.federation.messages.parse_request import parse_request
+from shared_components.federation.messages.parse import parse_reply, parse_request
 from shared_components.federation.messages.schema import REPLY, REQUEST
 from shared_components.federation.protocol import Answers, parse_answers
 from shared_components.flare.outgoing_check import check_reply, expected_payload
@@ -48,8 +47,8 @@ REPLIES = [  # task, what a site changes in the plain values of its reply, words
     ("round", {"loss": {"x" * 10_000: 1.0}}, "loss is {'xxx"),
     ("round", {"loss": {"a" * 101: 1.0}}, "loss is {'aaa"),
     ("round", {"loss": {"": 1.0}}, "loss is {'': 1.0}"),
-    ("round", {"loss": {"\x1b[2J": 1.0}}, r"loss holds the text '\x1b[2J'; a name has no control characters"),
-    ("round", {"loss": {"a\nb": 1.0}}, r"loss holds the text 'a\nb'"),
+    ("round", {"loss": {"\x1b[2J": 1.0}}, r"loss has the text '\x1b[2J'; a name has no control characters"),
+    ("round", {"loss": {"a\nb": 1.0}}, r"loss has the text 'a\nb'"),
     ("round", {"loss": MANY}, "loss is {'0': 1.0"),
     ("round", {"loss": {"segmentation": 10**400}}, "loss.segmentation is a whole number of over"),
     *(("round", {"loss": {"a": odd}}, f"loss.a is {odd!r}; it is a number") for odd in ([1.0], "0.5", math.nan)),
@@ -73,7 +72,7 @@ REPLIES = [  # task, what a site changes in the plain values of its reply, words
     ("enrol", {"card": {"kind": "segmentation"}}, "'card.outputs' is missing"),
     ("enrol", {"card": {"kind": 3, "outputs": [], "inputs": [], "frames": 1}}, "card.kind is 3; it is a text"),
     ("enrol", {"card": {"kind": "a", "outputs": "b", "inputs": [], "frames": 1}}, "card.outputs is 'b'"),
-    ("enrol", {"card": {"kind": "a", "outputs": ["b\n"], "inputs": [], "frames": 1}}, r"card holds the text 'b\n'"),
+    ("enrol", {"card": {"kind": "a", "outputs": ["b\n"], "inputs": [], "frames": 1}}, r"card has the text 'b\n'"),
     ("enrol", {"card": {"kind": "a", "outputs": [], "inputs": [], "frames": True}}, "card.frames is True; it is"),
     ("enrol", {"partition": None}, "partition is None"),
     ("enrol", {"partition": [DEEP]}, "partition[1] is [[["),
@@ -128,7 +127,7 @@ REQUESTS = [  # task, what a server changes in its message, words of the refusal
     ("enrol", {"run": "latest"}, "its run is called 'latest', as the site's link to the newest one"),
     *((task, {"round": 10**6}, "message is of round 1000001 of 2") for task in ("enrol", "round")),
     ("round", {"round": 2}, "message is of round 3 of 2"),
-    ("unmask", {"round": 2, "sums": {"nonce": "", "sites": []}}, "message is of round 3 of 2"),
+    ("unmask", {"round": 2, "sums": {"nonce": "0" * 32, "sites": []}}, "message is of round 3 of 2"),
     *((task, {"round": 3}, "message is of round 4 of 2") for task in ("enrol", "finish")),
     ("round", {"items": {"style": "$exit()"}}, "items.style is '$exit()'"),
     ("round", {"items": {"evil": [1]}}, "there is no profile item 'evil'"),

@@ -72,14 +72,11 @@ def test_the_report_is_there_before_the_site_answers(federate, tmp_path, monkeyp
     assert "each round sends" in caplog.text and str(written) in caplog.text
 
 
-def test_consent_decides_about_items_and_the_model():
+def test_consent_and_withholding_decide_about_items_models_and_values():
     job = make_job("pfedsis")
     unknown, none, all_ = (report_of(job, publish=p) for p in (None, (), ("style", "model", "result")))
     assert [parts(r, "enrol")["style"].leaves for r in (unknown, none, all_)] == [None, False, True]
     assert all_.bytes_of(FINISH) == unknown.bytes_of(FINISH) > none.bytes_of(FINISH) == 0
-
-
-def test_what_is_withheld_is_said_to_stay():
     report = report_of(make_job("fedavg"), publish=(), withhold=("scores", "memory"))
     stays = {(part.task, part.name) for part in report.parts if not part.leaves}
     given = {(FINISH, "model"), (FINISH, "result")}  # nothing is published
@@ -103,7 +100,7 @@ def test_a_federation_ends_well_where_a_site_withholds_all_that_it_may(federate,
     assert any("metrics" in r for r in records if r.get("site") == "site-1")
 
 
-def test_of_a_job_with_noise_nothing_is_said_to_leave_that_the_noise_does_not_cover():
+def test_noise_and_secure_sums_change_what_is_said_to_leave():
     privacy = {"clip": 1.0, "noise_multiplier": 4.0, "delta": 1e-5}
     plain, noisy = (report_of(make_job("fedper", **more), publish=("style",)) for more in ({}, {"privacy": privacy}))
     leaving = {(p.task, p.name) for p in noisy.parts if p.leaves}
@@ -112,9 +109,6 @@ def test_of_a_job_with_noise_nothing_is_said_to_leave_that_the_noise_does_not_co
     assert {name for task, name in leaving if task == FINISH} == set()
     assert parts(noisy, ROUND)["samples"].form.startswith("1,")
     assert noisy.bytes_of(ROUND) == plain.bytes_of(ROUND)
-
-
-def test_of_secure_sums_masked_numbers_of_8_bytes_leave():
     plain, summed = (
         report_of(make_job("fedavg", **more), publish=()) for more in ({}, {"secure_sums": {"threshold": 2}})
     )

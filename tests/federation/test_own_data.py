@@ -13,7 +13,7 @@ from shared_components.core.card import Card
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError
-from shared_components.federation.messages.parse_request import parse_request
+from shared_components.federation.messages.parse import parse_request
 from shared_components.federation.setup.site_setup import set_up_site
 from shared_components.networks.checkpoints import load_metadata
 from shared_components.tasks.reconstruction import GREY
@@ -74,9 +74,17 @@ def test_sites_of_the_same_own_classes_train_together(method, hospitals, toy_bun
         assert heads(federation, name) == {3}
 
 
-def test_a_volume_beside_folders_of_images_trains_too(hospitals, toy_bundle, tmp_path):
+def test_own_classes_are_compared_by_name_with_those_of_other_sites(
+    hospitals, toy_bundle, tmp_path, scenes
+):
     federation = run(make_job("fedavg", bundle="toy"), [hospitals[0], hospitals[2]], tmp_path)
     assert {profile.card.outputs for profile in federation.server.state.profiles.values()} == {CLASSES}
+    site = own_site(tmp_path / "d", {40: "clasper", 50: "shaft"})
+    site.write_text(site.read_text() + "classes: parts\n")
+    federation = run(make_job("fedavg", bundle="toy"), [site, scenes[0]], tmp_path)
+    assert len({profile.card for profile in federation.server.state.profiles.values()}) == 1
+    with pytest.raises(FederationError, match=r"bulldog clamp, irrigator.*task and classes in site\.yaml"):
+        run(make_job("fedavg", bundle="toy"), [hospitals[0], scenes[0]], tmp_path)
 
 
 @pytest.mark.parametrize("method", ["mat_fl", "fedhca2"])
@@ -85,20 +93,6 @@ def test_a_method_of_several_tasks_takes_own_classes_beside_others(method, hospi
     outputs = [federation.server.state.profiles[name].card.outputs for name in SITES]
     assert outputs[0] == CLASSES and outputs[1] == ("background", "shaft", "wrist", "clasper")
     assert [heads(federation, name) for name in SITES[:2]] == [{3}, {4}]
-
-
-def test_own_classes_beside_others_are_refused_by_name_where_a_method_shares_the_head(
-    hospitals, scenes, toy_bundle, tmp_path
-):
-    with pytest.raises(FederationError, match=r"bulldog clamp, irrigator.*task and classes in site\.yaml"):
-        run(make_job("fedavg", bundle="toy"), [hospitals[0], scenes[0]], tmp_path)
-
-
-def test_own_values_under_public_names_join_a_federation_of_public_data(scenes, toy_bundle, tmp_path):
-    site = own_site(tmp_path / "d", {40: "clasper", 50: "shaft"})
-    site.write_text(site.read_text() + "classes: parts\n")
-    federation = run(make_job("fedavg", bundle="toy"), [site, scenes[0]], tmp_path)
-    assert len({profile.card for profile in federation.server.state.profiles.values()}) == 1
 
 
 # ---- another site's frames besides their own

@@ -14,7 +14,7 @@ from shared_components.federation.messages.schema import REPLY
 from shared_components.federation.protocol import parse_answers
 from shared_components.federation.runs.store import RECORDS
 from shared_components.federation.server.enrolment import EnrolmentReader
-from shared_components.federation.server.round_log import RoundLog
+from shared_components.federation.server.state import RoundLog
 from shared_components.federation.server.update_checks import check_extras
 from shared_components.reporting.tensorboard import flatten, progress_line
 from tests.federation.conftest import SITES, Federation, make_job

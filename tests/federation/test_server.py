@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from shared_components.federation.messages import FederationError, Message, RejectedUpdate, SiteRefusal
-from shared_components.federation.messages.check_pieces import check_pieces
+from shared_components.federation.messages.parse import check_pieces
 from tests.federation.conftest import SITES, Federation, make_job
 
 
@@ -93,13 +93,10 @@ def test_too_few_updates_end_the_job_with_every_reason(federate, toy_bundle, fai
         federation.send(federation.replies(["site-1", "site-3"]), failures)
 
 
-def test_more_updates_than_there_are_sites_are_refused_before_anybody_is_asked(federate):
+def test_too_many_wanted_updates_or_a_missing_enrolment_end_the_job(federate, toy_bundle):
     assert federate(make_job("fedavg", min_sites=3)).asked.task == "enrol"
     with pytest.raises(FederationError, match="min_sites is 4, and the job has 3 sites; add sites, or give"):
         federate(make_job("fedavg", min_sites=4))
-
-
-def test_a_missing_enrolment_is_named(federate, toy_bundle):
     federation = federate(make_job("fedavg"))
     replies = federation.replies()
     del replies["site-2"]

@@ -137,17 +137,14 @@ def test_what_is_trained_by_the_selection_alone_stays_at_the_site(play, federate
     assert not set(first) & set(federation.weights())
 
 
-def test_without_the_hook_the_network_is_told_nothing(play, federate):
+def test_numbered_kinds_tell_the_sites_numbers_and_without_the_hook_nothing_is_told(play, federate):
+    play(local_condition_on_site=SiteText(kind="one_hot"))
+    federation = federate(job()).run()
+    assert [kept(federation, site)["indicator"].nonzero().item() for site in SITES] == [0, 1, 2]
     play(local_condition_on_site=None)
     federation = federate(job(), names=["site-1"]).run()
     assert federation.server.state.profiles["site-1"].prepared == ""
     assert not kept(federation, "site-1")["indicator"].any()
-
-
-def test_numbered_kinds_tell_the_sites_numbers(play, federate):
-    play(local_condition_on_site=SiteText(kind="one_hot"))
-    federation = federate(job()).run()
-    assert [kept(federation, site)["indicator"].nonzero().item() for site in SITES] == [0, 1, 2]
 
 
 def test_a_server_that_trains_is_not_told(play, federate, scenes, monkeypatch):
@@ -247,7 +244,7 @@ def test_a_site_whose_text_changes_between_rounds_is_refused_by_itself(play, sce
 # ---- where nobody trained
 
 
-def test_the_outsiders_model_is_told_of_the_site_that_it_is_tested_on(play, scenes, tmp_path, monkeypatch):
+def test_the_held_out_model_is_told_of_the_site_that_it_is_tested_on(play, scenes, tmp_path, monkeypatch):
     """Sites consent, so that the server's model has the mean of their indicators until it is told."""
     play()
     own = due(scenes)
@@ -265,7 +262,7 @@ def test_the_outsiders_model_is_told_of_the_site_that_it_is_tested_on(play, scen
     assert torch.equal(seen[1].indicator, own[0])
 
 
-def test_an_outsider_without_a_vector_is_found_before_training(play, scenes, tmp_path):
+def test_a_held_out_site_without_a_vector_is_found_before_training(play, scenes, tmp_path):
     play()
     bad = rewritten(scenes[2], tmp_path / "c", text="liver resection")
 

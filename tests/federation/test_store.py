@@ -140,8 +140,8 @@ def test_a_server_whose_newest_state_is_damaged_goes_on_from_the_one_before_to_t
     [
         (lambda path: path.unlink(), "is missing"),
         (lambda path: path.write_text(path.read_text()[:40]), "is damaged"),
-        (lambda path: path.write_text("[1]"), "says nothing of a job"),
-        (lambda path: path.write_text(json.dumps({"job": None})), "says nothing of a job"),
+        (lambda path: path.write_text("[1]"), "does not describe a job"),
+        (lambda path: path.write_text(json.dumps({"job": None})), "does not describe a job"),
         (lambda path: path.write_bytes(b"\xff\xfe"), "is damaged"),
     ],
 )
@@ -189,12 +189,17 @@ def test_a_server_whose_states_or_folder_are_gone_does_not_begin_anew(federate, 
     assert not federate(toy("fedavg")).resumed  # who asks for no resume begins anew
 
 
-def test_an_older_state_under_a_newer_name_is_none(federate, caplog):
+def test_a_state_under_another_rounds_or_runs_name_is_none(federate, caplog, tmp_path):
     server = federate(toy("fedavg", rounds=3)).run(until=2).server
     old, new = (server.folder / "server" / f"round-{n:05d}.safetensors" for n in (0, 1))
     shutil.copy(old, new)
     assert federate(toy("fedavg", rounds=3), resume=True).server.state.round == 1
-    assert "round 1', and that of" in caplog.text and "round 2' is due there" in caplog.text
+    assert "round 1'; the state of" in caplog.text and "round 2' is due there" in caplog.text
+    first, second = (federate(toy("fedavg", rounds=3)).run(until=1).server for _ in range(2))
+    state = "server/round-00000.safetensors"
+    shutil.copy(first.folder / state, second.folder / state)
+    with pytest.raises(FederationError, match=f"is the state of 'test-fedavg/{first.folder.name}/server, round 1'"):
+        federate(toy("fedavg", rounds=3), resume=True)
 
 
 @pytest.mark.parametrize("other", ["site-1/round-00001", "site-2/round-00000", None])
@@ -207,14 +212,6 @@ def test_a_site_whose_newest_state_is_damaged_or_anothers_refuses_and_names_the_
         again.replies(["site-2"])
 
 
-def test_another_runs_state_is_not_this_ones(federate, tmp_path):
-    first, second = (federate(toy("fedavg", rounds=3)).run(until=1).server for _ in range(2))
-    state = "server/round-00000.safetensors"
-    shutil.copy(first.folder / state, second.folder / state)
-    with pytest.raises(FederationError, match=f"is the state of 'test-fedavg/{first.folder.name}/server, round 1'"):
-        federate(toy("fedavg", rounds=3), resume=True)
-
-
 def test_a_state_of_an_older_version_says_so(federate):
     server = federate(toy("fedavg", rounds=2)).run(until=1).server
     path = server.folder / "server" / "round-00000.safetensors"
@@ -222,5 +219,5 @@ def test_a_state_of_an_older_version_says_so(federate):
         tensors = {name: file.get_tensor(name) for name in file.keys()}
         header = {key: value for key, value in file.metadata().items() if key != "of"}
     save_file(tensors, path, header)
-    with pytest.raises(FederationError, match="does not say whose state it is: it is damaged, or of an older version"):
+    with pytest.raises(FederationError, match="does not name its owner: it is damaged, or from an older version"):
         federate(toy("fedavg", rounds=2), resume=True)

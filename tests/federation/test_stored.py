@@ -29,16 +29,12 @@ def test_a_round_stays_in_memory_up_to_a_bound_and_goes_to_the_disk_beyond(tmp_p
     assert inbox.keep("round", "site-1", first).pieces is first.pieces
 
 
-def test_a_tensor_that_was_read_outlives_its_file(tmp_path, monkeypatch):
+def test_a_read_tensor_outlives_its_file_and_only_whole_models_of_the_finish_are_stored(tmp_path, monkeypatch):
     monkeypatch.setattr(stored, "HELD", 0)
     inbox = Inbox(tmp_path / "updates")
     value = inbox.keep("round", "site-1", message(w=torch.arange(9.0))).pieces["w"]
     inbox.empty()
     assert value.tolist() == list(range(9))
-
-
-def test_of_the_finish_whole_models_go_to_the_disk_and_extras_of_a_round_do_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(stored, "HELD", 0)
     inbox, reply = Inbox(tmp_path / "updates"), Message({}, {}, {"model": {"w": torch.ones(3)}})
     assert isinstance(inbox.keep("finish", "site-1", reply).groups["model"], StoredPieces)
     assert inbox.keep("round", "site-1", reply).groups["model"] is reply.groups["model"]

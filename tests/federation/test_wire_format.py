@@ -20,7 +20,7 @@ from shared_components.federation.messages import (
     total_bytes,
     wire_format,
 )
-from shared_components.federation.messages.parse_request import parse_request
+from shared_components.federation.messages.parse import parse_request
 from shared_components.federation.privacy.ledger import ledgers, read_ledger
 from shared_components.federation.runs.store import hash_of
 from shared_components.federation.setup.allowed_payload import expect
@@ -35,15 +35,17 @@ STEP = 2.0**-7  # from 1 to the next number of bfloat16
 # ---- tensors
 
 
-def test_numbers_are_rounded_to_nearest_and_ties_to_even():
+def test_numbers_are_rounded_to_nearest_and_ties_to_even_and_overflow_is_not_hidden():
     values = torch.tensor([[1.0, 1 + STEP / 4, 1 + STEP / 2, 1 + 3 * STEP / 2, -1 - 0.6 * STEP, 1e-40]])
-    found = wire_format.unpack(wire_format.pack({"w": values}, BF16), BF16)["w"]
-    assert found.dtype == torch.float32
-    assert found[0, :5].tolist() == [1.0, 1.0, 1.0, 1 + 2 * STEP, -1 - STEP]
-    assert found[0, 5] == pytest.approx(1e-40, rel=0.01)  # subnormal numbers stay
+    rounded = wire_format.unpack(wire_format.pack({"w": values}, BF16), BF16)["w"]
+    assert rounded.dtype == torch.float32
+    assert rounded[0, :5].tolist() == [1.0, 1.0, 1.0, 1 + 2 * STEP, -1 - STEP]
+    assert rounded[0, 5] == pytest.approx(1e-40, rel=0.01)  # subnormal numbers stay
+    largest = {"w": torch.full((1, 1), 3.4e38)}
+    assert torch.isinf(wire_format.pack(largest, BF16)["w"]).all()
 
 
-def test_what_has_one_axis_and_what_is_no_float32_travels_exactly():
+def test_what_has_one_axis_no_float32_or_no_option_travels_exactly():
     exact = {
         "bias": torch.tensor([1 + 2.0**-20]),
         "running_var": torch.tensor([1e-3, 7.123456]),
@@ -55,6 +57,10 @@ def test_what_has_one_axis_and_what_is_no_float32_travels_exactly():
     assert same(wire_format.pack(exact, BF16), exact)
     assert same(wire_format.pack_change(exact, {name: value * 0 for name, value in exact.items()}, BF16), exact)
     assert same(dict(wire_format.unpack_change(exact, {n: v * 0 for n, v in exact.items()}, BF16)), exact)
+    tensors = {"w": torch.ones(2, 2)}
+    assert wire_format.pack(tensors, FLOAT32)["w"] is tensors["w"]
+    assert wire_format.unpack(tensors, FLOAT32) is tensors
+    assert wire_format.unpack_change(tensors, tensors, FLOAT32) is tensors
 
 
 def test_a_change_below_the_step_of_its_weight_arrives_which_rounded_weights_would_lose():
@@ -66,18 +72,8 @@ def test_a_change_below_the_step_of_its_weight_arrives_which_rounded_weights_wou
     update = wire_format.pack_change(trained, received, BF16)
     moved = wire_format.unpack_change(update, held, BF16)["w"] - held["w"]
     assert torch.allclose(moved, change, rtol=2**-7, atol=1e-5)  # 1e-5: float32's own step at 100
-
-
-def test_a_number_that_bfloat16_cannot_hold_becomes_infinite_and_is_not_hidden():
-    largest = {"w": torch.full((1, 1), 3.4e38)}
-    assert torch.isinf(wire_format.pack(largest, BF16)["w"]).all()
-
-
-def test_without_the_option_nothing_is_copied():
-    tensors = {"w": torch.ones(2, 2)}
-    assert wire_format.pack(tensors, FLOAT32)["w"] is tensors["w"]
-    assert wire_format.unpack(tensors, FLOAT32) is tensors
-    assert wire_format.unpack_change(tensors, tensors, FLOAT32) is tensors
+    update = {"w": torch.ones(1, 2, dtype=torch.bfloat16)}
+    assert wire_format.unpack_change(update, {"w": torch.ones(3, 2)}, BF16)["w"].shape == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -91,11 +87,6 @@ def test_a_tensor_in_another_format_is_refused_by_name(value, words):
     for open_ in (wire_format.unpack, lambda tensors, wire: wire_format.unpack_change(tensors, {}, wire)):
         with pytest.raises(ValueError, match=words):
             open_({"w": value}, BF16)
-
-
-def test_a_change_is_not_spread_over_a_weight_of_another_shape():
-    update = {"w": torch.ones(1, 2, dtype=torch.bfloat16)}
-    assert wire_format.unpack_change(update, {"w": torch.ones(3, 2)}, BF16)["w"].shape == (1, 2)
 
 
 # ---- a federation
@@ -207,8 +198,12 @@ def test_updates_that_wait_on_the_disk_give_the_same_bits(federate, job_on_toy, 
     assert same(in_memory, on_disk.weights())
 
 
-def test_a_site_that_answers_in_float32_is_left_out_by_name(federate, job_on_toy):
+def test_another_format_than_the_jobs_is_refused_by_the_site_and_leaves_a_site_out(federate, job_on_toy):
     federation = federate(job_on_toy("fedavg", rounds=1, min_sites=2, wire=BF16)).enrol()
+    message = federation.asked.messages["site-1"]
+    exact = dataclasses.replace(message, pieces=dict(federation.server.state.models.shared))
+    with pytest.raises(SiteRefusal, match=r"site-1: .* is torch.float32; the job's wire is bf16"):
+        federation.answer("site-1", "round", exact)
     replies = federation.replies()
     whole = {name: value.float() for name, value in replies["site-2"].pieces.items()}
     (rejected,) = federation.send({**replies, "site-2": Message(replies["site-2"].header, whole)})["rejected"]
@@ -216,31 +211,17 @@ def test_a_site_that_answers_in_float32_is_left_out_by_name(federate, job_on_toy
     assert "is torch.float32; the job's wire is bf16, so torch.bfloat16 is due" in rejected["reason"]
 
 
-def test_a_server_that_sends_another_format_than_its_jobs_is_refused(federate, job_on_toy):
-    federation = federate(job_on_toy("fedavg", rounds=1, wire=BF16)).enrol()
-    message = federation.asked.messages["site-1"]
-    exact = dataclasses.replace(message, pieces=dict(federation.server.state.models.shared))
-    with pytest.raises(SiteRefusal, match=r"site-1: .* is torch.float32; the job's wire is bf16"):
-        federation.answer("site-1", "round", exact)
-
-
 # ---- beside other options
 
 
-def test_secure_sums_refuse_it_by_a_sentence():
-    with pytest.raises(ValueError, match=r"job try: wire is bf16, which secure_sums do not take .*write wire: float"):
-        Job("try", "pvt_fpn", "fedavg", secure_sums={"threshold": 2}, wire=BF16)
-
-
-def test_an_unknown_format_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"job try: wire is 'fp16'; use one of float32, bf16"):
-        Job("try", "pvt_fpn", "fedavg", wire="fp16")
-
-
-def test_a_run_keeps_its_format(federate, job_on_toy):
+def test_one_job_keeps_one_known_format_without_secure_sums(federate, job_on_toy):
     federate(job_on_toy("fedavg")).run(until=1)
     with pytest.raises(FederationError, match="ran with other settings of wire"):
         federate(job_on_toy("fedavg", wire=BF16), resume=True)
+    with pytest.raises(ValueError, match=r"job try: wire is bf16, which secure_sums do not take .*write wire: float"):
+        Job("try", "pvt_fpn", "fedavg", secure_sums={"threshold": 2}, wire=BF16)
+    with pytest.raises(ValueError, match=r"job try: wire is 'fp16'; use one of float32, bf16"):
+        Job("try", "pvt_fpn", "fedavg", wire="fp16")
 
 
 def test_noise_goes_with_it_and_the_ledger_holds_the_hash_of_what_was_sent(scenes, job_on_toy, tmp_path):

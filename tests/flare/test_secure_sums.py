@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from shared_components.data.site_file import load_site
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Message, SiteRefusal
-from shared_components.federation.messages.parse_request import parse_request
+from shared_components.federation.messages.parse import parse_request
 from shared_components.federation.secure_sums.identity import Identity, Project, kit_identity
 from shared_components.federation.secure_sums.job_section import MASKED, OPENED
 from shared_components.federation.secure_sums.keys import public_of

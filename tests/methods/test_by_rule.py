@@ -11,7 +11,7 @@ from shared_components.core.bundle import load_bundle
 from shared_components.core.losses import segmentation_loss
 from shared_components.core.method import Models, load_method
 from shared_components.core.partition import Role, cut, partition_network
-from shared_components.federation.messages.parse_request import parse_request
+from shared_components.federation.messages.parse import parse_request
 from shared_components.federation.setup.site_setup import set_up_site
 from shared_components.methods.ditto import NearReceived, TwoModels, personal_model
 from shared_components.methods.fedprox import Proximal

@@ -1,4 +1,4 @@
-"""A site's side of a run: enrol, train rounds, finish. No transport, no FLARE."""
+"""A site's side of a run without transport: enrol, train rounds, finish."""
 
 from __future__ import annotations
 
@@ -40,9 +40,7 @@ from shared_components.federation.setup.allowed_payload import Expected
 from shared_components.federation.setup.local_round import LocalRound
 from shared_components.federation.setup.site_setup import SiteSetup, set_up_site, wrong_kind
 from shared_components.federation.site import disclosure
-from shared_components.federation.site.agreed_job import agreed_job, keep_agreed, site_folder
-from shared_components.federation.site.disclosure import what_leaves
-from shared_components.federation.site.sender import Sender
+from shared_components.federation.site.agreed_job import Sender, agreed_job, keep_agreed, site_folder
 from shared_components.federation.site.state import SiteState, restore, save, save_best
 from shared_components.federation.site.upload import Plain, upload_of
 from shared_components.reporting.tensorboard import write_scalars
@@ -53,20 +51,20 @@ QUARANTINE = "quarantine.json"
 
 
 class SiteRunner:
-    """Answer the server's messages for one site.
+    """Answers the server's messages for one site.
 
     Args:
-        name: Of the site in the federation.
-        find_site: Called with the job and the site's number; returns the checked site description. A method that pools
-            data (`Requires.pooled`) calls it with the other numbers, too.
-        folder: Of all runs; the site's own folder is ``<folder>/<job>/<run>/<name>``.
-        start_weights: The file of the first weights, where the job's ``start`` is ``file``.
+        name: Name of the site in the federation.
+        find_site: Returns the checked site description for (job, number of the site). A method that pools data
+            (`Requires.pooled`) also calls it with the numbers of the other sites.
+        folder: Folder of all runs; the site's folder is ``<folder>/<job>/<run>/<name>``.
+        start_weights: File of the first weights, if the job's ``start`` is ``file``.
         stop: Called before every batch; True ends the training with an error.
-        random: Source of the noise of a job with ``privacy``; it must be secret, but in tests.
-        identity: The site's startup kit, which vouches for its key of secure sums; None without a kit.
+        random: Source of the noise in a job with ``privacy``; secret except in tests.
+        identity: Startup kit that vouches for the site's key of secure sums; None without a kit.
     """
 
-    answered_before = False  # by any runner of this process; the first task's seconds include the process's start
+    answered_before = False  # by any runner of this process: the first task's seconds include the process's start
 
     def __init__(
         self,
@@ -80,23 +78,14 @@ class SiteRunner:
         identity: Identity | None = None,
     ) -> None:
         self.name = name
-        self._identity = identity
-        self._find_site = find_site
-        self._folder = folder
-        self._start_weights = start_weights
-        self._stop = stop
-        self._random = random
+        self._find_site, self._folder, self._start_weights = find_site, folder, start_weights
+        self._stop, self._random, self._identity = stop, random, identity
 
     def answer(self, request: Request) -> Message:
-        """Run one task.
+        """Run one task; return the reply, whose plain values `schema.REPLY` declares.
 
-        Returns:
-            The reply; `schema.REPLY` declares its plain values.
-
-        Raises:
-            SiteRefusal: The site cannot take part; the sentence names it and the remedy.
+        SiteRefusal: the site cannot take part; the message names the site and the remedy.
         """
-        handlers = {"enrol": self._enrol, "round": self._round, "finish": self._finish}
         started = time.perf_counter()
         report_progress("starting")
         self._began = machine.process_start() if not SiteRunner.answered_before else started
@@ -106,8 +95,11 @@ class SiteRunner:
             site = self._find_site(request.job, request.place.number)
             sender = Sender(self.name, request.run, self._files(request).folder, self._identity, self._random)
             upload = upload_of(request.job, site, sender)
-            unmasks = request.task == "unmask"
-            reply = upload.unmask(request) if unmasks else handlers[request.task](request, site, upload)
+            if request.task == "unmask":
+                reply = upload.unmask(request)
+            else:
+                handlers = {"enrol": self._enrol, "round": self._round, "finish": self._finish}
+                reply = handlers[request.task](request, site, upload)
         except NotWritten as error:
             raise SiteRefusal(f"site {self.name}: {error}") from error
         except (SiteError, ValueError, FloatingPointError, KeyError) as error:
@@ -128,58 +120,55 @@ class SiteRunner:
             raise SiteRefusal(f"{site.path}: {refusal}")
         upload.check(setup.method, job.rounds - request.round)
         self._write_what_leaves(setup, request)
-        self._log_start(setup)
+        if warning := unused(setup.start["start"], self._start_weights):
+            logger.warning("site %s: %s", self.name, warning)
+        if setup.start["sha256"]:
+            fresh = ", ".join(setup.start["fresh"]) or "nothing"
+            logger.info("site %s begins from %s; from the seed: %s", self.name, describe_start(setup.start), fresh)
         prepared = self._condition(setup, request)
         write_json(self._files(request).folder / QUARANTINE, _check_data(setup))
-        self._warn_of_unseen_objects(setup, request)
+        self._warn_of_late_objects(setup, request)
         dataset = setup.dataset(self._samples(setup, request, "train"))
         local.check_answers(setup.network, setup.task, setup.size)
         setup.task.add_randomness(collated([dataset[0]]), torch.Generator().manual_seed(0))  # the size fits the task
-        self._warn_of_few_samples(setup, len(dataset))
+        self._check_count(setup, len(dataset))
+        state = setup.network.state_dict()
         profile: dict[str, Any] = {
             "samples": len(dataset),
             "card": setup.task.card.to_json(),
             "items": self._items(setup, dataset, request.place),
             "partition": setup.partition.to_json(),
-            "fixed": fixed_hash(setup.network.state_dict(), setup.partition),
+            "fixed": fixed_hash(state, setup.partition),
             "prepared": prepared,
             "start": {key: setup.start[key] for key in ("start", "sha256")},
         }
-        roles = (Role.GLOBAL, Role.MIXED) if request.send_initial else ()
-        pieces = cut(setup.network.state_dict(), setup.partition, *roles)
+        pieces = cut(state, setup.partition, *((Role.GLOBAL, Role.MIXED) if request.send_initial else ()))
         profile |= upload.enrolment()
         keep_agreed(request, self._folder, site=self.name)
         return Message(profile, pieces)
 
     def _write_what_leaves(self, setup: SiteSetup, request: Request) -> None:
         expected = Expected(setup.method, setup.task, setup.network.state_dict(), setup.partition)
-        report = what_leaves(request.job, expected, publish=setup.site.publish, withhold=setup.site.withhold)
+        site = setup.site
+        report = disclosure.what_leaves(request.job, expected, publish=site.publish, withhold=site.withhold)
         path = self._files(request).folder / disclosure.FILE
         write_json(path, report.to_json())
         logger.info("site %s: %s; %s has the rest", self.name, report.sentence(), path)
 
-    def _warn_of_unseen_objects(self, setup: SiteSetup, request: Request) -> None:
-        if setup.task.prompting is None:
-            return
-        for split in ("validation", "test"):
+    def _warn_of_late_objects(self, setup: SiteSetup, request: Request) -> None:
+        """Warn of videos whose first frame shows no object, in a task that follows the objects of the first frame."""
+        for split in ("validation", "test") if setup.task.prompting is not None else ():
             chosen = self._samples(setup, request, split) if setup.site.split.get(split) else []
-            if found := unseen_at_first(setup.task, chosen):
-                more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            if frames := unseen_at_first(setup.task, chosen):
+                more = f" (and {len(frames) - 1} more)" if len(frames) > 1 else ""
                 logger.warning(
                     "site %s: split %s: video %s begins with a frame (%d) that shows no object%s: none is followed, "
                     "and all is predicted empty; leave out the frames before the first object",
-                    self.name, split, found[0].video, found[0].index, more,
+                    self.name, split, frames[0].video, frames[0].index, more,
                 )  # fmt: skip
 
-    def _log_start(self, setup: SiteSetup) -> None:
-        if warning := unused(setup.start["start"], self._start_weights):
-            logger.warning("site %s: %s", self.name, warning)
-        if setup.start["sha256"]:
-            fresh = ", ".join(setup.start["fresh"]) or "nothing"
-            logger.info("site %s begins from %s; from the seed: %s", self.name, describe_start(setup.start), fresh)
-
-    def _warn_of_few_samples(self, setup: SiteSetup, samples: int) -> None:
-        """Name a site with fewer samples than a batch, or refuse it by ValueError, see `Training.for_samples`."""
+    def _check_count(self, setup: SiteSetup, samples: int) -> None:
+        """Warn of fewer samples than a batch, or refuse them by ValueError, see `Training.for_samples`."""
         training = setup.bundle.training
         if samples < training.batch_size:
             size, count = training.for_samples(samples).batch_size, counted(samples, "training sample")
@@ -187,6 +176,7 @@ class SiteRunner:
             logger.warning("site %s has %s, fewer than a batch of %d: %s", self.name, count, training.batch_size, how)
 
     def _items(self, setup: SiteSetup, dataset: SampleDataset, place: Place) -> dict[str, Any]:
+        """Return the profile items that the method reads and the site publishes."""
         method, site = setup.method, setup.site
         facts = facts_of(site, number=place.number, count=place.numbers)
         if refused := sorted(method.requires.items - set(site.publish)):
@@ -231,7 +221,7 @@ class SiteRunner:
         return upload.update(request, reply, pieces, extras)
 
     def _restore(self, request: Request, site: Site) -> tuple[SiteSetup, SiteState]:
-        """Set the network to the site's state after its last round and the pieces that it has received."""
+        """Set the network to the site's last state and the received pieces."""
         setup = set_up_site(request.job, site, start_weights=self._start_weights)
         state = restore(setup, self._files(request), request.round, request.answered, name=self.name)
         paste(request.pieces, setup.partition, setup.network.state_dict())
@@ -269,23 +259,23 @@ class SiteRunner:
     def _finish(self, request: Request, site: Site, upload: Plain) -> Message:
         setup, state = self._restore(request, site)
         files, clock = self._files(request), _Clock(self._began)
+        folder = files.folder
         clock.mark("starting")
         chosen = self._samples(setup, request, "validation")
         published: dict[str, Pieces] = {}
         with setup.deployed(state.memory):
             metrics = evaluation.quick(setup.network, setup.task, setup.dataset(chosen))
             save_best(setup, files, request.round, metrics, state.best, name=self.name)
-            path, pictures = files.folder / "model.safetensors", files.folder / "overlays"
-            setup.save_model(path, name=self.name, round=request.round, scores=metrics)
+            setup.save_model(folder / "model.safetensors", name=self.name, round=request.round, scores=metrics)
             if groups := [group for group in PUBLISHED_MODELS if group in site.publish]:
                 whole = {n: v.detach().cpu().clone() for n, v in setup.network.state_dict().items()}
-                published = {group: whole for group in groups}
+                published = dict.fromkeys(groups, whole)
             scores = evaluation.thorough(
-                setup.network, setup.task, chosen, size=setup.size, split="validation", pictures=pictures
+                setup.network, setup.task, chosen, size=setup.size, split="validation", pictures=folder / "overlays"
             )
-        shutil.rmtree(files.folder / FOLDER, ignore_errors=True)
+        shutil.rmtree(folder / FOLDER, ignore_errors=True)
         final = {"site": site.name, **scores}
-        write_json(files.folder / "final.json", final)
+        write_json(folder / "final.json", final)
         clock.mark("validating")
         return Message({"metrics": metrics, "final": final, "seconds": clock.seconds}, {}, published)
 
@@ -294,15 +284,15 @@ class SiteRunner:
         return setup.condition_on_site(name=self.name, number=place.number, count=place.numbers, again=again)
 
     def _training_samples(self, setup: SiteSetup, request: Request) -> SampleDataset:
-        """Return the site's training samples; where a method pools data, all sites' samples for the first site."""
+        """Return the site's training samples; for a method that pools data, the first site gets all sites' samples."""
         if not (setup.method.requires.pooled and request.place.index == 0):
             return setup.dataset(self._samples(setup, request, "train"))
         pool: list[Sample] = []
         for number, name in enumerate(request.pool):
             other = replace(setup, site=self._find_site(request.job, number))
             pool += self._samples(other, request, "train", name=name)
-        seen = {sample.images: sample for sample in pool if sample.added}  # several sites may add the same ones
-        return setup.dataset([sample for sample in pool if not sample.added] + list(seen.values()))
+        added = {sample.images: sample for sample in pool if sample.added}  # once, if several sites add the same
+        return setup.dataset([sample for sample in pool if not sample.added] + list(added.values()))
 
     def _samples(self, setup: SiteSetup, request: Request, split: str, *, name: str = "") -> list[Sample]:
         path = self._files(request, name).folder / QUARANTINE
@@ -311,7 +301,7 @@ class SiteRunner:
 
     def _files(self, request: Request, name: str = "") -> RoundFiles:
         job, run, site = request.job.name, request.run, folder_name("site", name) if name else self.name
-        # three states: a server whose newest is damaged repeats a round that was two rounds ago for a site
+        # three states: a server whose newest state is damaged repeats the round before the last
         return RoundFiles(site_folder(self._folder, job, run, site), of=f"{job}/{run}/{site}", keep=3)
 
     def _refuse_if_stopped(self) -> None:
@@ -320,7 +310,7 @@ class SiteRunner:
 
 
 class _Clock:
-    """Seconds of each stage, from the end of the one before."""
+    """Seconds of each stage since the end of the stage before."""
 
     def __init__(self, start: float) -> None:
         self.seconds: dict[str, float] = {}
@@ -333,7 +323,8 @@ class _Clock:
 
 
 def _check_data(setup: SiteSetup) -> list[tuple]:
-    from shared_components.data.check import check_site  # needed at enrolment only
+    """Return the places of unreadable samples; SiteRefusal if the site cannot take part."""
+    from shared_components.data.check import check_site  # only needed at enrolment
 
     problems = check_site(setup.site, spec=setup.task.spec, required=("train", "validation"))
     if fatal := [problem for problem in problems if not problem.quarantined]:
@@ -345,5 +336,5 @@ def _check_data(setup: SiteSetup) -> list[tuple]:
 
 
 def _place(sample: Sample) -> tuple:
-    """Return (video, index) of a sample, with a mark if it is added: added videos may have names of the site's own."""
+    """Return (video, index) of a sample, and a mark if it is added: an added video may have the same name."""
     return (sample.video, sample.index, "added") if sample.added else (sample.video, sample.index)

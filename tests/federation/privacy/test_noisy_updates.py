@@ -13,7 +13,7 @@ import yaml
 from shared_components.core.method import load_method, method_names
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError, Message, SiteRefusal
-from shared_components.federation.messages.parse_request import parse_request
+from shared_components.federation.messages.parse import parse_request
 from shared_components.federation.privacy.gaussian import clip_and_noise, epsilon
 from shared_components.federation.runs.store import RoundFiles
 from shared_components.federation.site.noisy_updates import check_entered, check_stripped
@@ -96,14 +96,14 @@ def test_what_depends_on_the_data_stays_and_what_the_site_keeps_is_not_noisy(fed
     for reply in noisy.replies().values():
         assert reply.header["samples"] == 1 and reply.header["items"] == {} and not reply.groups
     noisy.enrol()
-    want, found = plain.replies(), noisy.replies()
-    for name, reply in found.items():
+    want, sent = plain.replies(), noisy.replies()
+    for name, reply in sent.items():
         assert reply.header == {"round": 0, "samples": 1} and not reply.groups
         assert reply.pieces.keys() == want[name].pieces.keys()
         assert all(not torch.equal(reply.pieces[n], v) for n, v in want[name].pieces.items())
         kept = [f.files(name).load()[1] for f in (plain, noisy)]
         assert same(*kept)
-    noisy.send(found)
+    noisy.send(sent)
     noisy.send(noisy.replies())
     for reply in noisy.replies().values():
         assert reply.header == {"round": 2} and empty(reply)
@@ -159,7 +159,7 @@ def a_round(federate):
     return asked, federation.replies()["site-1"], federation.sites["site-1"]._find_site(federation.server.job, 0)
 
 
-def test_the_filter_lets_an_accounted_update_pass_and_no_other(federate):
+def test_the_filter_lets_only_an_accounted_update_pass_and_nothing_that_the_noise_does_not_cover(federate):
     asked, reply, site = a_round(federate)
     check_reply(reply, asked, site)
     other = {name: value + 1e-3 for name, value in reply.pieces.items()}
@@ -169,10 +169,6 @@ def test_the_filter_lets_an_accounted_update_pass_and_no_other(federate):
         place = {"job": "test-fedavg", "run": asked.run, "round": 0, **moved}
         with pytest.raises(ValueError, match=r"is not the one that .*site.privacy.jsonl accounts for"):
             check_entered(reply, site, **place)
-
-
-def test_the_filter_refuses_whatever_the_noise_does_not_cover(federate):
-    asked, reply, site = a_round(federate)
     measured = {"loss": {"segmentation": 0.5}, "metrics": {}, "seconds": {"total": 1.0}, "memory_mb": 3.0, "samples": 7}
     for key, value in measured.items():
         with pytest.raises(ValueError, match=r"not covered by the job's privacy; nothing was sent"):
@@ -184,11 +180,15 @@ def test_the_filter_refuses_whatever_the_noise_does_not_cover(federate):
 # ---- once per question
 
 
-def test_the_same_question_has_the_same_answer_and_costs_once(federate, scenes):
+def test_the_same_question_has_the_same_answer_and_costs_once_and_a_damaged_answer_counts_again(federate, scenes):
     federation = federate(private_job()).enrol()
     first, second = federation.replies(), federation.replies()
     assert all(same(first[name].pieces, second[name].pieces) for name in first)
     assert [len(entries(path)) for path in scenes] == [1, 1, 1]
+    path = federation.server.folder / "site-1" / "sent" / "round-00000.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert not same(first["site-1"].pieces, federation.replies()["site-1"].pieces)
+    assert len(entries(scenes[0])) == 2
 
 
 def test_a_killed_round_is_answered_as_before_after_a_resume(federate, scenes, tmp_path):
@@ -212,15 +212,6 @@ def test_another_question_in_the_same_round_counts_again(federate, scenes, key):
         message.header["items"] = {"style": [None]}
     else:
         message.groups["more"] = {"x": torch.zeros(1)}
-    assert not same(first.pieces, federation.replies()["site-1"].pieces)
-    assert len(entries(scenes[0])) == 2
-
-
-def test_a_damaged_answer_is_made_anew_and_counts_again(federate, scenes):
-    federation = federate(private_job(), names=("site-1",)).enrol()
-    first = federation.replies()["site-1"]
-    path = federation.server.folder / "site-1" / "sent" / "round-00000.safetensors"
-    path.write_bytes(path.read_bytes()[:-1])
     assert not same(first.pieces, federation.replies()["site-1"].pieces)
     assert len(entries(scenes[0])) == 2
 

@@ -53,26 +53,11 @@ def test_the_largest_weight_at_every_site_does_not_overflow_and_the_next_is_refu
         point.encode(beyond, 1000)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_not_finite_is_refused_by_name(value):
-    with pytest.raises(ValueError, match="piece w has values that are not finite"):
-        FixedPoint(10).encode({"w": torch.tensor([1.0, value])}, 10)
-
-
-def test_equal_counts_of_steps_stay_what_they_are():
+def test_equal_counts_of_steps_stay_and_shapes_dtypes_and_order_survive():
     point, counts = FixedPoint(10), {"steps": torch.tensor(123457)}
     summed = point.encode(counts, 3) + point.encode(counts, 7)
     found = point.decode(summed, 10, counts)["steps"]
     assert found.item() == 123457 and found.dtype == torch.int64
-
-
-def test_wrong_numbers_of_samples_are_refused():
-    for samples in (0, 11, -1):
-        with pytest.raises(ValueError, match=f"^{samples} samples are not from 1 to 10"):
-            FixedPoint(10).encode(drawn(0), samples)
-
-
-def test_shapes_dtypes_and_order_survive():
     like = {"b": torch.zeros(3, 4, dtype=torch.bfloat16), "a": torch.zeros(5), "c": torch.zeros(())}
     point = FixedPoint(1)
     found = point.decode(point.encode(like, 1), 1, like)
@@ -82,3 +67,12 @@ def test_shapes_dtypes_and_order_survive():
     pieces = as_pieces(vector, like)
     assert pieces["b"].shape == (3, 4) and pieces["a"].dtype == torch.int64
     assert np.array_equal(as_vector(pieces), vector)
+
+
+def test_what_is_not_finite_and_wrong_numbers_of_samples_are_refused():
+    for value in (float("nan"), float("inf"), -float("inf")):
+        with pytest.raises(ValueError, match="piece w has values that are not finite"):
+            FixedPoint(10).encode({"w": torch.tensor([1.0, value])}, 10)
+    for samples in (0, 11, -1):
+        with pytest.raises(ValueError, match=f"^{samples} samples are not from 1 to 10"):
+            FixedPoint(10).encode(drawn(0), samples)
