@@ -29,12 +29,9 @@ def run_together(
 ) -> ServerRunner:
     """Run a job to its end, or resume its newest run; sites answer one after the other.
 
-    The result is bit-equal to FLARE's. FederationError: the job cannot go on.
-
-    Args:
-        job, sites, root, options: See `open_together`.
-        after_round: Called after every round.
-        before_round: Called before every round; a resume repeats the call for the interrupted round.
+    ``after_round`` and ``before_round`` are called in every round, also in an interrupted round that a resume repeats.
+    `open_together` explains the other arguments. The result is bit-equal to FLARE's. FederationError: the job cannot go
+    on.
     """
     server, runners = open_together(job, sites, root, **options)
 

@@ -77,7 +77,7 @@ def test_a_site_that_refuses_history_shows_its_frame_four_times(federate, clips,
     federation = federate(sites=closed)
     for name, different in (("a", 1), ("b", 4)):
         runner = federation.sites[name]
-        bench = set_up_site(federation.server.job, runner._find_site(federation.server.job, "ab".index(name)))
+        bench = set_up_site(federation.server.job, runner.find_site(federation.server.job, "ab".index(name)))
         last = samples(bench.site, "train", bench.task.spec)[-1]
         assert len(last.images) == 4 and len(set(last.images)) == different
         image = bench.dataset([last])[0]["image"]
@@ -121,7 +121,7 @@ def test_a_method_for_another_network_refuses_this_one_before_the_first_round(fe
 
 def test_both_evaluations_show_the_network_clips_and_score_the_last_frame(federate, seen):
     federation = federate()
-    bench = set_up_site(federation.server.job, federation.sites["a"]._find_site(federation.server.job, 0))
+    bench = set_up_site(federation.server.job, federation.sites["a"].find_site(federation.server.job, 0))
     chosen = samples(bench.site, "validation", bench.task.spec)
     quick = evaluation.quick(bench.network, bench.task, bench.dataset(chosen))
     whole = evaluation.thorough(bench.network, bench.task, chosen, size=bench.size, split="validation")

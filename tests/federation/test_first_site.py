@@ -37,9 +37,6 @@ def said(replies, site, **changes):
     return {**replies, site: dataclasses.replace(replies[site], header=header)}
 
 
-# ---- enrolment
-
-
 @pytest.mark.parametrize("site", SITES[:2])  # the first and another
 @pytest.mark.parametrize("key", OTHERWISE)
 def test_a_site_that_enrols_otherwise_is_left_out_alone(federate, key, site):
@@ -124,9 +121,6 @@ def test_weights_of_a_file_that_the_server_has_not_are_bounded_by_a_new_networks
     assert "look at the file that it begins from" in federation.server.left_out["site-1"]
     federation.send(federation.replies())
     assert federation.server.state.sites == ["site-2", "site-3"] == list(federation.asked.messages)
-
-
-# ---- a round and the finish
 
 
 @pytest.mark.parametrize(

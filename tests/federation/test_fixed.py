@@ -42,7 +42,7 @@ def encoder_of(state):
 
 def initial(federation):
     """Return the encoder that every site begins with."""
-    find = federation.sites["site-1"]._find_site
+    find = federation.sites["site-1"].find_site
     network = bench_side.set_up_site(federation.server.job, find(federation.server.job, 0)).network
     return encoder_of({name: value.clone() for name, value in network.state_dict().items()})
 
@@ -114,9 +114,6 @@ def test_without_the_setting_the_encoder_and_its_statistics_move(federate):
     assert moved.keys() == encoder.keys() and not any(torch.equal(moved[n], encoder[n]) for n in moved)
 
 
-# ---- the hash of what is fixed
-
-
 @pytest.fixture
 def weights(tmp_path):
     """Return the file of another encoder."""
@@ -156,9 +153,6 @@ def test_a_server_that_trains_needs_the_sites_fixed_weights(play, federate, weig
     assert federate(job, **ours).run().server.state.round == 1
 
 
-# ---- the held-out site's model
-
-
 @pytest.mark.usefixtures("toy_bundle")
 @pytest.mark.parametrize("method", ["fedavg", "fedper"])
 @pytest.mark.parametrize("consent", [["model"], []], ids=str)
@@ -174,9 +168,6 @@ def test_a_held_out_site_gets_a_whole_model_of_those_that_consent_alone(publishi
     model = load_file(path)
     assert same(encoder_of(model), encoder) and model.keys() == Tiny().state_dict().keys()
     Tiny().load_state_dict(model)
-
-
-# ---- learning rates and loss terms of parts
 
 
 def changes(federation):

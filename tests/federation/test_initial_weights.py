@@ -41,7 +41,7 @@ def shipped(toy_bundle):
 
 def given(federation, path, names):
     for name in names:
-        federation.sites[name]._start_weights = path
+        federation.sites[name].start_weights = path
     return federation
 
 
@@ -63,7 +63,7 @@ def test_sites_begin_from_the_rendered_weights_or_at_random_as_recorded(federate
 def test_what_stays_at_a_site_begins_from_the_weights_too(federate, shipped):
     federation = federate(job("rendered", "fedper", arguments={}))
     site = federation.sites["site-2"]
-    bench = set_up_site(federation.server.job, site._find_site(federation.server.job, 1))
+    bench = set_up_site(federation.server.job, site.find_site(federation.server.job, 1))
     own = cut(bench.network.state_dict(), bench.partition, Role.LOCAL)
     weights = load_weights(shipped)
     assert own and all(torch.equal(value, weights[name]) for name, value in own.items() if name in weights)
@@ -111,9 +111,6 @@ def test_a_resume_from_another_file_is_refused(federate, tmp_path):
         given(federate(two, resume=True), path, SITES).enrol()
     path.write_bytes(before)
     assert given(federate(two, resume=True), path, SITES).run().server.state.round == 2
-
-
-# ---- a network of other arguments than its bundle's
 
 
 def wide(network=None, **changes):

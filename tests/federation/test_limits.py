@@ -30,8 +30,6 @@ def check(job, site, **known):
     check_limits(job, bundle, task, site, **known)
 
 
-# ---- the site's own limits
-
 TOO_MUCH = {"iterations": 10_001, "batch_size": 257, "height": 4128, "width": 4128}
 
 
@@ -200,9 +198,6 @@ def test_a_site_says_at_enrolment_that_a_job_is_too_large(scenes, tmp_path):
     own.with_name(FILE).write_text("height: 16")
     with pytest.raises(FederationError, match=r"site site-1: the job's training.height is 32, .* at most 16"):
         Federation(make_job("fedavg"), tmp_path / "runs", [own], ["site-1"]).enrol()
-
-
-# ---- what no job may say, at the server either
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,6 @@ from tests.federation.conftest import SITES, Federation, make_job, render
 CLASSES = ("background", "bulldog clamp", "irrigator")
 LABELS = ("label", "ground_truth", "segmentation", "mask", "depth")
 
-# ---- own classes: among equals by any method, beside others by a method of several tasks
-
 
 def own_site(folder, ids, *, kind="frames"):
     """Write a site of three videos whose masks hold the given values, one rectangle each, and unlabelled rims."""
@@ -74,9 +72,7 @@ def test_sites_of_the_same_own_classes_train_together(method, hospitals, toy_bun
         assert heads(federation, name) == {3}
 
 
-def test_own_classes_are_compared_by_name_with_those_of_other_sites(
-    hospitals, toy_bundle, tmp_path, scenes
-):
+def test_own_classes_are_compared_by_name_with_those_of_other_sites(hospitals, toy_bundle, tmp_path, scenes):
     federation = run(make_job("fedavg", bundle="toy"), [hospitals[0], hospitals[2]], tmp_path)
     assert {profile.card.outputs for profile in federation.server.state.profiles.values()} == {CLASSES}
     site = own_site(tmp_path / "d", {40: "clasper", 50: "shaft"})
@@ -93,9 +89,6 @@ def test_a_method_of_several_tasks_takes_own_classes_beside_others(method, hospi
     outputs = [federation.server.state.profiles[name].card.outputs for name in SITES]
     assert outputs[0] == CLASSES and outputs[1] == ("background", "shaft", "wrist", "clasper")
     assert [heads(federation, name) for name in SITES[:2]] == [{3}, {4}]
-
-
-# ---- another site's frames besides their own
 
 
 @pytest.fixture
@@ -140,9 +133,6 @@ def test_frames_that_several_sites_add_are_pooled_once(adding, tmp_path):
     runner, request = federation.sites["a"], parse_request(federation.asked.task, federation.asked.messages["a"])
     pool = runner._training_samples(set_up_site(request.job, load_site(adding[0])), request).samples
     assert [sample.added for sample in pool] == [False] * 8 + [True] * 4
-
-
-# ---- no labels: sites of frames alone learn to restore hidden patches, under FedSAM
 
 
 @pytest.fixture(scope="module")

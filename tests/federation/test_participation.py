@@ -12,8 +12,6 @@ from shared_components.flare.results import leave_result
 from shared_components.networks.checkpoints import load_metadata
 from tests.federation.conftest import SITES, Federation, empty, make_job, rewritten, same
 
-# ---- absences
-
 
 def skip_round_one(federation):
     """Let site-2 answer round 0, miss round 1 and be asked for round 2."""
@@ -45,9 +43,6 @@ def test_a_site_whose_state_is_gone_refuses_instead_of_beginning_anew(federate, 
         (federation.server.folder / "site-2" / f"{name}.safetensors").unlink()
         with pytest.raises(SiteRefusal, match=rf"site-2: its state of round {number} is gone from .*put {name}.* back"):
             federation.replies(["site-2"])
-
-
-# ---- a fraction of the sites
 
 
 def test_a_round_asks_a_fraction_of_the_sites_and_the_same_ones_after_a_resume(federate, tmp_path, job_on_toy):
@@ -87,9 +82,6 @@ def test_the_log_says_how_many_sites_a_round_asks(federate, job_on_toy, caplog):
     assert "round 1 asks 2 of 3 sites (client_fraction)" in caplog.text
 
 
-# ---- profile items
-
-
 def test_an_item_that_a_site_refuses_is_none_for_all_and_the_others_are_there(play, federate, scenes, tmp_path):
     seen = []
 
@@ -106,16 +98,10 @@ def test_an_item_that_a_site_refuses_is_none_for_all_and_the_others_are_there(pl
     assert [len(row) for row in style[0]] == [3, 3] and all(0 <= v <= 1 for row in style[0] for v in row)
 
 
-# ---- what a method is for
-
-
 def test_a_method_for_another_kind_of_task_refuses_by_one_sentence(play, federate, job_on_toy):
     play(requires_kinds=("depth",))
     with pytest.raises(FederationError, match="fedavg is for depth, and the site's task is segmentation"):
         federate(job_on_toy("fedavg")).enrol()
-
-
-# ---- the held-out site's model
 
 
 def held_out_model_of(federation):

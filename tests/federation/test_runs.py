@@ -18,9 +18,6 @@ from tests.federation.conftest import make_job
 FIRST, SECOND, THIRD = "20260101-100000", "20260102-100000", "20260103-100000-1"
 
 
-# ---- which run a resume goes on with, whatever the clock says
-
-
 class Clock(datetime):
     said = "20260101-120000"
 
@@ -89,9 +86,6 @@ def test_without_latest_one_run_is_the_newest_and_of_several_nobody_knows(begin,
     (only.parent / "latest").mkdir()
     with pytest.raises(FederationError, match="latest is no link"):
         resumed()
-
-
-# ---- what they take, and what is removed
 
 
 def make_run(state, job, when, *, rounds=2, done=2, finished=True, **more):
@@ -248,9 +242,6 @@ def test_the_newest_of_each_job_are_kept_and_a_name_of_no_run_or_of_several_is_r
     assert names(run_cleanup.chosen_runs(run_cleanup.find_runs(state), [str(path)])) == [f"pfedsis/{FIRST}"]
 
 
-# ---- the command
-
-
 def test_the_command_lists_and_removes_only_what_is_confirmed(state, capsys, monkeypatch):
     assert main(["runs", str(state)]) == 0
     text = capsys.readouterr().out
@@ -277,9 +268,6 @@ def test_the_command_refuses_in_one_sentence(state, capsys, options, words):
     with working_on(state / "fedavg" / FIRST):
         assert main(["runs", str(state), "--remove", FIRST, SECOND, "--yes"]) == 2
     assert "is running" in capsys.readouterr().err and len(run_cleanup.find_runs(state)) == 3
-
-
-# ---- provenance
 
 
 def test_a_commit_is_of_the_sources_and_not_of_a_repository_around_them(tmp_path, monkeypatch):

@@ -247,7 +247,7 @@ def test_a_runaway_site_refuses_itself_where_the_server_cannot_see_it(toy_bundle
     job = secure_job(largest_change=1e-9)
     with pytest.raises(SiteRefusal, match=r"moved the weights by .* \(largest_change\)"):
         federate(job).enrol().replies(["site-1"])
-    monkeypatch.setattr("shared_components.federation.site.upload.check_pieces", lambda *a, **k: None)
+    monkeypatch.setattr("shared_components.federation.site.secure_sums.check_pieces", lambda *a, **k: None)
     federation = federate(job).enrol()
     federation.send(federation.replies())
     with pytest.raises(FederationError, match=r"does not show which site is wrong.*; ask site-1, site-2, site-3"):

@@ -164,9 +164,6 @@ def refusal(tmp_path, scenes):
     return refusal
 
 
-# ---- its files
-
-
 def test_a_frame_that_cannot_be_read_is_named(play, refusal, rendered, tmp_path):
     path = rendered("endovis2018")
     frame = samples(load_site(path), "train", LABELLED)[0].images[0]
@@ -177,9 +174,6 @@ def test_a_frame_that_cannot_be_read_is_named(play, refusal, rendered, tmp_path)
     finally:
         frame.write_bytes(before)
     assert said.startswith("the server cannot train: site server: ") and str(frame) in said
-
-
-# ---- beside the sites'
 
 
 def test_coarser_classes_than_the_sites_are_refused_with_what_to_write(play, refusal, scenes, tmp_path):
@@ -219,12 +213,9 @@ def test_the_server_begins_from_what_the_sites_begin_from(play, scenes, tmp_path
     run.enrol()
     run = Federation(job, tmp_path / "q", scenes[:2], NAMES, server_data=scenes[2], start_weights=files[0])
     for site in run.sites.values():
-        site._start_weights = files[1]
+        site.start_weights = files[1]
     with pytest.raises(FederationError, match=r"the server cannot train: it begins from file \(\w+\), and the"):
         run.enrol()
-
-
-# ---- what the method asks
 
 
 def test_a_network_of_which_frames_train_nothing_is_refused(refusal, scenes):
@@ -251,9 +242,6 @@ def test_a_resumed_run_with_a_memory_of_other_frames_ends_before_its_round(play,
         run.run()
 
 
-# ---- clips
-
-
 def test_still_images_at_the_server_repeat_themselves_as_clips(federate, rendered, tmp_path):
     """Of Sisvse no time lies between two images; the rendered ones say so in their site.yaml."""
     stills = rendered("sisvse")
@@ -270,9 +258,6 @@ def test_still_images_at_the_server_repeat_themselves_as_clips(federate, rendere
     said = str(caught.value)
     assert said.startswith(f"the server cannot train: site server: {bad}: clips of 4 frames 0.2 s apart are")
     assert said.endswith("or write 'history: false' in it, which repeats the frame")
-
-
-# ---- a resume
 
 
 def test_a_resumed_run_wants_the_servers_data_as_they_were(play, federate, options, scenes, tmp_path):
@@ -303,9 +288,6 @@ def test_what_the_file_says_during_a_run_changes_nothing(play, federate, options
     assert same(both[0].weights(), both[1].weights())
     with pytest.raises((FederationError, SiteRefusal), match="must hold 'key: value' lines"):
         federate(play(SERQ, rounds=3), **options("a") | {"server_data": mine}, resume=True)
-
-
-# ---- how long the sites wait
 
 
 def test_the_sites_wait_for_what_the_record_says_and_no_longer(federate, options, play, monkeypatch):

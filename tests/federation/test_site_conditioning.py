@@ -83,9 +83,6 @@ def kept(federation, site):
     return below("local/", load_file(newest))
 
 
-# ---- a round
-
-
 def test_each_site_keeps_its_own_indicator_and_sends_none(play, federate, scenes):
     play()
     federation = federate(job())
@@ -160,9 +157,6 @@ def test_a_server_that_trains_is_not_told(play, federate, scenes, monkeypatch):
     assert not hasattr(training, "prepare")
 
 
-# ---- enrolment
-
-
 def test_the_encoder_is_part_of_the_profile(play, federate):
     play()
     server = federate(job()).enrol().server
@@ -218,9 +212,6 @@ def test_a_site_that_says_nothing_compares_with_none(play, federate):
     assert [p.prepared for p in federation.server.state.profiles.values()] == ["", "", f"sentence {MINILM_SHA256}"]
 
 
-# ---- resume
-
-
 @pytest.mark.parametrize("other, shown", [(SiteText(kind="one_hot"), "one_hot"), (None, "none")])
 def test_a_resumed_run_wants_the_encoder_that_it_began_with(play, federate, other, shown):
     play()
@@ -239,9 +230,6 @@ def test_a_site_whose_text_changes_between_rounds_is_refused_by_itself(play, sce
     path.write_text(path.read_text().replace(load_site(path).text, load_site(scenes[1]).text))
     with pytest.raises(SiteRefusal, match=r"^site ward, .*site\.yaml: text, text_vectors or text_encoder have changed"):
         federation.replies()
-
-
-# ---- where nobody trained
 
 
 def test_the_held_out_model_is_told_of_the_site_that_it_is_tested_on(play, scenes, tmp_path, monkeypatch):

@@ -69,9 +69,6 @@ def test_a_simulators_state_lies_beside_its_workspace(tmp_path, monkeypatch):
     assert state_root(tmp_path / "ws" / "site-1", simulator=True) == tmp_path / "else"
 
 
-# ---- damage
-
-
 def test_no_byte_of_a_state_can_change_without_being_noticed(tmp_path):
     """Every byte in turn has one bit flipped: the file is refused, or (spaces that pad) reads as it was written."""
     path = tmp_path / "a.safetensors"
@@ -115,9 +112,6 @@ def test_the_newest_intact_state_is_used_and_that_is_said_and_without_one_the_fi
     damage(files.path(0))
     with pytest.raises(DamagedState, match=r"round-00001\.safetensors .*put an intact copy there"):
         files.load()
-
-
-# ---- damage in a run
 
 
 @pytest.mark.parametrize("method, damage", [("fedavgm", cut_off), ("fedper", flip)])
@@ -174,9 +168,6 @@ def test_a_resume_with_fewer_rounds_than_are_done_is_refused(federate):
     with pytest.raises(FederationError, match="has done 2 rounds and the job's 'rounds' is 1; give at least"):
         federate(toy("fedavg", rounds=1), resume=True)
     assert federate(toy("fedavg", rounds=2), resume=True).server.state.round == 2
-
-
-# ---- a state of something else
 
 
 @pytest.mark.parametrize("gone", ["round-00000.safetensors", ""])

@@ -1,14 +1,16 @@
-"""Weights that travel in bfloat16: half the bytes, nothing lost by rounding, and refused where it does not fit."""
+"""Tensors of messages: in bfloat16 half the bytes and nothing lost by rounding, on the disk the same bits."""
 
 import dataclasses
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from shared_components.core.method import load_method, method_names
+from shared_components.core.method import StatelessStart, load_method, method_names
 from shared_components.core.partition import Role
 from shared_components.core.task import make_task
 from shared_components.data.site_file import load_site
+from shared_components.federation.in_process import answer, run_together
 from shared_components.federation.messages import (
     BF16,
     FLOAT32,
@@ -21,7 +23,9 @@ from shared_components.federation.messages import (
     wire_format,
 )
 from shared_components.federation.messages.parse import parse_request
+from shared_components.federation.messages.stored import Inbox, StoredPieces
 from shared_components.federation.privacy.ledger import ledgers, read_ledger
+from shared_components.federation.runs.run_folder import server_files
 from shared_components.federation.runs.store import hash_of
 from shared_components.federation.setup.allowed_payload import expect
 from shared_components.federation.site.disclosure import what_leaves
@@ -30,9 +34,6 @@ from tests.federation.conftest import NOT_TINY, SITES, Federation, make_job, rew
 
 CLASSES = ("background", "shaft", "wrist", "clasper")
 STEP = 2.0**-7  # from 1 to the next number of bfloat16
-
-
-# ---- tensors
 
 
 def test_numbers_are_rounded_to_nearest_and_ties_to_even_and_overflow_is_not_hidden():
@@ -87,9 +88,6 @@ def test_a_tensor_in_another_format_is_refused_by_name(value, words):
     for open_ in (wire_format.unpack, lambda tensors, wire: wire_format.unpack_change(tensors, {}, wire)):
         with pytest.raises(ValueError, match=words):
             open_({"w": value}, BF16)
-
-
-# ---- a federation
 
 
 def pushed(work):
@@ -211,9 +209,6 @@ def test_another_format_than_the_jobs_is_refused_by_the_site_and_leaves_a_site_o
     assert "is torch.float32; the job's wire is bf16, so torch.bfloat16 is due" in rejected["reason"]
 
 
-# ---- beside other options
-
-
 def test_one_job_keeps_one_known_format_without_secure_sums(federate, job_on_toy):
     federate(job_on_toy("fedavg")).run(until=1)
     with pytest.raises(FederationError, match="ran with other settings of wire"):
@@ -236,3 +231,66 @@ def test_noise_goes_with_it_and_the_ledger_holds_the_hash_of_what_was_sent(scene
     again = federation.answer("site-1", "round", asked.messages["site-1"])
     assert same(again.pieces, reply.pieces) and len(read_ledger(ledgers(site)[0])) == 1
     assert not federation.send(replies)["rejected"]
+
+
+def message_of(**tensors):
+    return Message({}, tensors)
+
+
+def test_a_round_stays_in_memory_up_to_a_bound_and_goes_to_the_disk_beyond(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "HELD", 20)
+    inbox, given = Inbox(tmp_path / "updates"), {"w": torch.arange(4.0), "steps": torch.tensor(3)}
+    first, second = message_of(w=given["w"]), message_of(**given)
+    assert inbox.keep("round", "site-1", first).pieces is first.pieces and not (tmp_path / "updates").exists()
+    kept = inbox.keep("round", "site-2", second).pieces
+    assert isinstance(kept, StoredPieces) and list(kept) == list(given) and len(kept) == 2 and same(dict(kept), given)
+    assert [path.name for path in (tmp_path / "updates").iterdir()] == ["site-2.safetensors"]
+    inbox.empty()
+    assert not (tmp_path / "updates").exists()
+    assert inbox.keep("round", "site-1", first).pieces is first.pieces
+
+
+def test_a_read_tensor_outlives_its_file_and_only_whole_models_of_the_finish_are_stored(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "HELD", 0)
+    inbox = Inbox(tmp_path / "updates")
+    value = inbox.keep("round", "site-1", message_of(w=torch.arange(9.0))).pieces["w"]
+    inbox.empty()
+    assert value.tolist() == list(range(9))
+    inbox, reply = Inbox(tmp_path / "updates"), Message({}, {}, {"model": {"w": torch.ones(3)}})
+    assert isinstance(inbox.keep("finish", "site-1", reply).groups["model"], StoredPieces)
+    assert inbox.keep("round", "site-1", reply).groups["model"] is reply.groups["model"]
+
+
+METHODS = [
+    ("fedavg", {"swa": {"start": 0}}), ("fedmedian", {}), ("krum", {}), ("norm_bound", {}), ("qfedavg", {}),
+    ("mat_fl", {}), ("fedhca2", {}), ("centralised", {}),
+    pytest.param("feddp", {"fine_tune_from": 1}, marks=pytest.mark.slow),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("method, arguments", METHODS)
+def test_stored_updates_give_the_bits_of_those_in_memory(job_on_toy, scenes, tmp_path, monkeypatch, method, arguments):
+    stateless = isinstance(load_method(method, **arguments).server.aggregator, StatelessStart)
+    job = job_on_toy(method, arguments=arguments, rounds=1 if stateless else 2)  # each of its rounds is the first
+    sites = dict(zip(SITES, scenes, strict=True))
+
+    def run(folder):
+        server = run_together(job, sites, tmp_path / folder)
+        _, tensors, _ = server_files(server.folder).load()
+        given = load_file(server.folder / "server" / "model.safetensors")
+        return {**tensors, **{f"outsider/{name}": value for name, value in given.items()}}
+
+    in_memory = run("memory")
+    monkeypatch.setattr(stored, "HELD", 0)
+    on_disk = run("disk")
+    assert same(in_memory, on_disk)
+    assert not list((tmp_path / "disk").rglob("updates"))
+
+
+def test_what_a_killed_server_has_left_is_removed_when_its_round_begins_again(federate, toy_bundle, monkeypatch):
+    monkeypatch.setattr(stored, "HELD", 0)
+    first = federate(make_job("fedavg")).enrol()
+    answer(first.asked, first.sites, keep=first.server.keep)
+    assert len(list((first.server.folder / "server" / "updates").iterdir())) == 3
+    again = federate(make_job("fedavg"), resume=True).enrol()
+    assert not (again.server.folder / "server" / "updates").exists()

@@ -47,7 +47,7 @@ def test_centralised_training_sees_all_sites_frames_and_gives_one_model_to_all(f
     assert [bool(record["loss"]) for record in records] == [True, False, False]
     request = parse_request("finish", federation.asked.messages["site-1"])
     runner, job = federation.sites["site-1"], federation.server.job
-    pool = runner._training_samples(set_up_site(job, runner._find_site(job, 0)), request)
+    pool = runner._training_samples(set_up_site(job, runner.find_site(job, 0)), request)
     assert {frame.site for frame in pool.samples} == {"site-1", "site-2", "site-3"} and len(pool) == 12
     weights = federation.weights()
     shared = {n.partition("/")[2]: v for n, v in weights.items() if n.startswith("site-1/")}

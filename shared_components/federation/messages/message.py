@@ -29,14 +29,11 @@ class RejectedUpdate(ValueError):
 class Message:
     """Plain values and tensors, not checked.
 
-    Attributes:
-        header: Plain values.
-        pieces: GLOBAL and MIXED pieces of the network.
-        groups: Other tensors: extras of a method, the server's broadcast, and at the finish a site's ``model``.
+    Groups are extras of a method, the server's broadcast, and at the finish a site's ``model``.
     """
 
     header: dict[str, Any]
-    pieces: Mapping[str, Tensor] = field(default_factory=dict)
+    pieces: Mapping[str, Tensor] = field(default_factory=dict)  # GLOBAL and MIXED pieces of the network
     groups: dict[str, Pieces] = field(default_factory=dict)
 
 

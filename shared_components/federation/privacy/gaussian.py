@@ -111,11 +111,8 @@ def epsilon(releases: Mapping[float, int], delta: float) -> float:
 
     The Rényi divergences 2 alpha / z^2 of the updates (Mironov, CSF 2017, Corollary 3, sensitivity 2C) are summed and
     converted with the best order (Balle et al., AISTATS 2020, Theorem 21), by opacus. State that the site keeps between
-    updates needs no noise, since each update is clipped and has fresh noise.
-
-    Args:
-        releases: Number of updates by noise multiplier.
-        delta: Between 0 and 1.
+    updates needs no noise, since each update is clipped and has fresh noise. ``releases`` is the number of updates by
+    noise multiplier.
     """
     if not any(releases.values()):
         return 0.0

@@ -85,7 +85,7 @@ def check_masked(groups: Mapping[str, Pieces], like: Pieces, sites: Sequence[str
 
 
 class PublicKey(Schema, frozen=True):
-    """A site's public key from `SiteSums.public_key`; with a startup kit, also signature and certificate."""
+    """A site's public key from `site.secure_sums.Masked`; with a startup kit, also signature and certificate."""
 
     key: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
     signature: Annotated[str, Meta(pattern=r"^[0-9a-f]{2,2048}\Z")] = ""

@@ -68,8 +68,7 @@ class EnrolmentReader:
 
     def __init__(self, job: Job, method: Method, *, file: Path | None = None) -> None:
         self._job, self._method, self._file = job, method, file
-        self._expected: dict[Card, Expected] = {}
-        self._first: dict[Card, FirstWeights] = {}
+        self._references: dict[Card, tuple[Expected, FirstWeights]] = {}
 
     def read(self, site: str, reply: Reply, *, asked: bool) -> Enrolment:
         """Return the checked enrolment of a parsed reply; ``asked``: whether the site should send its weights.
@@ -81,9 +80,8 @@ class EnrolmentReader:
             raise FederationError(f"{site}: {refusal}")
         if missing := sorted(method.requires.items - set(profile.items)):
             raise FederationError(f"{site} enrols without {missing[0]!r}, which {method.name} needs")
-        expected = self._expected_of(site, profile.card)
+        expected, first = self._reference(site, profile.card)
         _refuse_other(site, "network partition", reply.header.get("partition", []), expected.partition.to_json())
-        first = self._first_weights(expected, profile.card)
         same = _refuse_other_start(site, profile, first, expected.partition, self._job.open_bundle().training.start)
         if asked:
             began = Expected(method, expected.task, first.state, expected.partition).pieces(Role.GLOBAL, Role.MIXED)
@@ -95,26 +93,23 @@ class EnrolmentReader:
         shapes = tuple((name, tuple(value.shape)) for name, value in expected.pieces(Role.GLOBAL).items())
         return Enrolment(profile, expected.partition, shapes, dict(reply.pieces))
 
-    def _expected_of(self, site: str, card: Card) -> Expected:
-        if card not in self._expected:
+    def _reference(self, site: str, card: Card) -> tuple[Expected, FirstWeights]:
+        """Return the payload and the initial weights of a task, built once."""
+        if card not in self._references:
             try:
                 bundle = self._job.open_bundle()
                 if card.kind not in bundle.tasks:
                     kinds = ", ".join(bundle.tasks)
                     raise ValueError(f"the network of {bundle.name} learns {kinds}, and no {card.kind!r}")
                 task = make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs)
-                self._expected[card] = expect(self._job, self._method, task)
+                expected = expect(self._job, self._method, task)
             except ValueError as error:
                 raise FederationError(f"{site} enrols with a task that does not fit the job: {error}") from error
-        return self._expected[card]
-
-    def _first_weights(self, expected: Expected, card: Card) -> FirstWeights:
-        if card not in self._first:
             try:
-                self._first[card] = first_weights(self._job, expected.task, file=self._file)
+                self._references[card] = expected, first_weights(self._job, task, file=self._file)
             except ValueError as error:
                 raise FederationError(f"the server cannot build the initial weights: {error}") from error
-        return self._first[card]
+        return self._references[card]
 
 
 def _refuse_other_start(site: str, profile: Profile, first: FirstWeights, partition: Partition, kind: str) -> bool:
@@ -279,18 +274,12 @@ def check_possible(job: Job, method: Method, sites: Sequence[str]) -> None:
 
 
 class Admission:
-    """The sites that take part in a run: collects the enrolments, and leaves out the sites that do not fit.
-
-    Attributes:
-        sites: Sites that were asked to enrol, then the sites that take part, in order.
-        left_out: Reason for each site that was left out.
-        senders: Sites that must send their initial weights.
-    """
+    """The sites that take part in a run: collects the enrolments, and leaves out the sites that do not fit."""
 
     def __init__(self, reader: EnrolmentReader, method: Method, sites: Sequence[str], *, least: int) -> None:
-        self.sites = list(sites)
-        self.left_out: dict[str, str] = {}
-        self.senders: set[str] = set()
+        self.sites = list(sites)  # sites that were asked to enrol, then the sites that take part, in order
+        self.left_out: dict[str, str] = {}  # reason for each site that was left out
+        self.senders: set[str] = set()  # sites that must send their initial weights
         self._enrolments: dict[str, Enrolment] = {}
         self._reader, self._method, self._least = reader, method, least
 

@@ -48,14 +48,10 @@ def write_models(
     *,
     file: Path | None,
 ) -> dict[str, Any]:
-    """Write the models for held-out sites and the published models into the server's folder; return their record.
+    """Write the models for held-out sites and the published models into the server's ``folder``; return their record.
 
-    Args:
-        job, method, state: Those of the run.
-        delivered: Models that the sites received at the finish.
-        replies: Answers to the finish.
-        folder: The server's folder of the run.
-        file: First weights of a job with ``start: file``, if the server has them.
+    ``delivered`` are the models that the sites received at the finish, ``replies`` their answers. ``file`` has the
+    first weights of a job with ``start: file``, if the server has them.
     """
     shutil.rmtree(folder / SINGLE, ignore_errors=True)  # from an earlier finish: a site may have withdrawn its consent
     for path in folder.glob("model*.safetensors"):

@@ -40,35 +40,25 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class OpenRound:
-    """The current round.
-
-    Attributes:
-        sites: Sites that the round asks.
-        messages: Message sent to each site.
-        since: Time when they were sent.
-        outcomes: Each reply that was checked, with its update or the reason for its rejection.
-        updates: With secure sums, valid updates and reasons for rejections before the masks are removed.
-    """
+    """The current round: the sites that it asks, and the state of their updates."""
 
     sites: list[str] = field(default_factory=list)
     messages: dict[str, Message] = field(default_factory=dict)
-    since: float = field(default_factory=time.perf_counter)
-    outcomes: dict[str, tuple[Reply, Update | RejectedUpdate]] = field(default_factory=dict)
-    updates: tuple[list[Update], dict[str, str]] | None = None
+    since: float = field(default_factory=time.perf_counter)  # when the messages were sent
+    outcomes: dict[str, tuple[Reply, Update | RejectedUpdate]] = field(default_factory=dict)  # of each checked reply
+    updates: tuple[list[Update], dict[str, str]] | None = None  # valid and rejected ones before a sum is unmasked
 
 
 class ServerRunner:
-    """The server of one run. ``folder`` has all that a resume needs; call `resume` first if the run may exist.
-
-    `protocol.conduct` calls the other methods in order.
+    """The server of one run. `protocol.conduct` calls the methods in order, after `resume` if the run may exist.
 
     Args:
         job: Settings of the job.
         sites: Names of the sites, in any order.
-        folder: The run's folder, see `run_folder.open_run`.
+        folder: The run's folder, see `run_folder.open_run`; it has all that a resume needs.
         find_data: Finds the data of a server that trains, from the job and the number after the last site's.
         start_weights: File of the first weights, if the server trains and ``start`` is ``file``.
-        project: Root certificate of the startup kit, which verifies the sites' keys of secure sums; None without a kit.
+        project: Root certificate of the startup kit, which verifies the sites' keys of secure sums.
     """
 
     def __init__(
@@ -278,9 +268,8 @@ class ServerRunner:
             "seconds_wall": wall,
             "rejected": [{"site": site, "reason": reason} for site, reason in rejected.items()],
             **({"drawn": asked} if len(asked) < len(state.sites) else {}),
-            **self.upload.about(updates),
+            **self.round_log.about(updates),
             **trained,
-            **self.round_log.spent(),
             **result.report,
         }
         self.round_log.close(record)

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from shared_components.common.atomic import write_text
-from shared_components.core.method import Method, Models, Profile, site_order
+from shared_components.core.method import Method, Models, Profile, Update, site_order
 from shared_components.core.partition import Partition, Role
 from shared_components.data.profile_items import ITEMS
 from shared_components.federation.messages import Job, Message, Reply, total_bytes
@@ -124,9 +124,9 @@ class RoundLog:
         self.records += [self._replies[site] for site in site_order(self._replies)] + [dict(r) for r in records]
         self._replies = {}
 
-    def spent(self) -> Record:
-        """Return the privacy spent so far, for the aggregation's record."""
-        return self._upload.spent([*self.records, *self._replies.values()])
+    def about(self, updates: Sequence[Update]) -> Record:
+        """Return the upload's fields for the aggregation's record."""
+        return self._upload.about(updates, [*self.records, *self._replies.values()])
 
     def write(self) -> None:
         """Rewrite the file."""

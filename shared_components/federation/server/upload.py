@@ -83,17 +83,13 @@ class Plain:
         """Return the updates for the aggregator."""
         return list(updates)
 
-    def about(self, updates: Sequence[Update]) -> dict[str, Any]:
-        """Return fields for the aggregation's record."""
+    def about(self, updates: Sequence[Update], records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return fields for the aggregation's record, after ``records`` of all replies so far."""
         return {}
 
     def recorded_values(self, reply: Reply) -> dict[str, Any]:
         """Return fields for the record of a reply."""
         return {key: reply.header[key] for key in RECORDED if key in reply.header}
-
-    def spent(self, records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the privacy spent by the updates in ``records``, for the aggregation's record."""
-        return {}
 
 
 class Noisy(Plain):
@@ -116,7 +112,7 @@ class Noisy(Plain):
     def recorded_values(self, reply: Reply) -> dict[str, Any]:
         return {"noisy": bool(reply.pieces)}
 
-    def spent(self, records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
+    def about(self, updates: Sequence[Update], records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the epsilon of the site with the most updates; updates that never arrived are only in its ledger."""
         most = max(Counter(r["site"] for r in records if r.get("noisy")).values(), default=0)
         return {"epsilon": epsilon({self._privacy.noise_multiplier: most}, self._privacy.delta)}
@@ -230,7 +226,7 @@ class Masked(Plain):
             ) from error
         return [Update(SUM, round, pieces, samples=samples)]
 
-    def about(self, updates: Sequence[Update]) -> dict[str, Any]:
+    def about(self, updates: Sequence[Update], records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
         return {"secure_sum": [update.site for update in updates]}
 
     @property

@@ -138,7 +138,7 @@ def check_limits(job: Job, bundle: Bundle, task: Task, site: Site, *, sites: int
 
 
 def _check_noise(job: Job, demand: Demand, site: Site) -> None:
-    """Refuse a job with less noise than a site demands; `noisy_updates.Release` checks the budget."""
+    """Refuse a job with less noise than a site demands; `noisy_updates.Noisy` checks the budget."""
     who, see, noise = f"site {site.name}: the job", f"or see {limits_file(site)}", job.noise
     if noise is None:
         raise SiteError(f"{who} has no 'privacy', and the site demands noise; add it, {see}")

@@ -8,9 +8,9 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -41,8 +41,10 @@ from shared_components.federation.setup.local_round import LocalRound
 from shared_components.federation.setup.site_setup import SiteSetup, set_up_site, wrong_kind
 from shared_components.federation.site import disclosure
 from shared_components.federation.site.agreed_job import Sender, agreed_job, keep_agreed, site_folder
+from shared_components.federation.site.noisy_updates import Noisy
+from shared_components.federation.site.secure_sums import Masked
 from shared_components.federation.site.state import SiteState, restore, save, save_best
-from shared_components.federation.site.upload import Plain, upload_of
+from shared_components.federation.site.upload import Plain
 from shared_components.reporting.tensorboard import write_scalars
 
 logger = logging.getLogger(__name__)
@@ -50,36 +52,22 @@ logger = logging.getLogger(__name__)
 QUARANTINE = "quarantine.json"
 
 
+@dataclass(kw_only=True)
 class SiteRunner:
     """Answers the server's messages for one site.
 
-    Args:
-        name: Name of the site in the federation.
-        find_site: Returns the checked site description for (job, number of the site). A method that pools data
-            (`Requires.pooled`) also calls it with the numbers of the other sites.
-        folder: Folder of all runs; the site's folder is ``<folder>/<job>/<run>/<name>``.
-        start_weights: File of the first weights, if the job's ``start`` is ``file``.
-        stop: Called before every batch; True ends the training with an error.
-        random: Source of the noise in a job with ``privacy``; secret except in tests.
-        identity: Startup kit that vouches for the site's key of secure sums; None without a kit.
+    A method that pools data (`Requires.pooled`) also calls ``find_site`` with the numbers of the other sites.
     """
 
-    answered_before = False  # by any runner of this process: the first task's seconds include the process's start
+    name: str = field(kw_only=False)  # of the site in the federation
+    find_site: Callable[[Job, int], Site]  # (job, number of the site) -> checked site description
+    folder: Path  # of all runs; the site's folder is ``<folder>/<job>/<run>/<name>``
+    start_weights: Path | None = None  # file of the first weights, if the job's ``start`` is ``file``
+    stop: Callable[[], bool] = lambda: False  # called before every batch; True ends the training with an error
+    random: Randomness = os.urandom  # source of the noise in a job with ``privacy``; secret except in tests
+    identity: Identity | None = None  # startup kit that vouches for the site's key of secure sums
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        find_site: Callable[[Job, int], Site],
-        folder: Path,
-        start_weights: Path | None = None,
-        stop: Callable[[], bool] = lambda: False,
-        random: Randomness = os.urandom,
-        identity: Identity | None = None,
-    ) -> None:
-        self.name = name
-        self._find_site, self._folder, self._start_weights = find_site, folder, start_weights
-        self._stop, self._random, self._identity = stop, random, identity
+    answered_before: ClassVar = False  # by any runner of this process: the first task's seconds include its start
 
     def answer(self, request: Request) -> Message:
         """Run one task; return the reply, whose plain values `schema.REPLY` declares.
@@ -91,10 +79,10 @@ class SiteRunner:
         self._began = machine.process_start() if not SiteRunner.answered_before else started
         SiteRunner.answered_before = True
         try:
-            request = replace(request, job=agreed_job(request, self._folder, site=self.name))
-            site = self._find_site(request.job, request.place.number)
-            sender = Sender(self.name, request.run, self._files(request).folder, self._identity, self._random)
-            upload = upload_of(request.job, site, sender)
+            request = replace(request, job=agreed_job(request, self.folder, site=self.name))
+            site = self.find_site(request.job, request.place.number)
+            sender = Sender(self.name, request.run, self._files(request).folder, self.identity, self.random)
+            upload = _upload_of(request.job, site, sender)
             if request.task == "unmask":
                 reply = upload.unmask(request)
             else:
@@ -115,12 +103,12 @@ class SiteRunner:
     def _enrol(self, request: Request, site: Site, upload: Plain) -> Message:
         """Check the whole site before the first round, and return its profile."""
         job = request.job
-        setup = set_up_site(job, site, start_weights=self._start_weights, sites=request.place.sites)
+        setup = set_up_site(job, site, start_weights=self.start_weights, sites=request.place.sites)
         if refusal := wrong_kind(setup.method, setup.task.card):
             raise SiteRefusal(f"{site.path}: {refusal}")
         upload.check(setup.method, job.rounds - request.round)
         self._write_what_leaves(setup, request)
-        if warning := unused(setup.start["start"], self._start_weights):
+        if warning := unused(setup.start["start"], self.start_weights):
             logger.warning("site %s: %s", self.name, warning)
         if setup.start["sha256"]:
             fresh = ", ".join(setup.start["fresh"]) or "nothing"
@@ -144,7 +132,7 @@ class SiteRunner:
         }
         pieces = cut(state, setup.partition, *((Role.GLOBAL, Role.MIXED) if request.send_initial else ()))
         profile |= upload.enrolment()
-        keep_agreed(request, self._folder, site=self.name)
+        keep_agreed(request, self.folder, site=self.name)
         return Message(profile, pieces)
 
     def _write_what_leaves(self, setup: SiteSetup, request: Request) -> None:
@@ -222,7 +210,7 @@ class SiteRunner:
 
     def _restore(self, request: Request, site: Site) -> tuple[SiteSetup, SiteState]:
         """Set the network to the site's last state and the received pieces."""
-        setup = set_up_site(request.job, site, start_weights=self._start_weights)
+        setup = set_up_site(request.job, site, start_weights=self.start_weights)
         state = restore(setup, self._files(request), request.round, request.answered, name=self.name)
         paste(request.pieces, setup.partition, setup.network.state_dict())
         self._condition(setup, request, again=state.restored)
@@ -289,7 +277,7 @@ class SiteRunner:
             return setup.dataset(self._samples(setup, request, "train"))
         pool: list[Sample] = []
         for number, name in enumerate(request.pool):
-            other = replace(setup, site=self._find_site(request.job, number))
+            other = replace(setup, site=self.find_site(request.job, number))
             pool += self._samples(other, request, "train", name=name)
         added = {sample.images: sample for sample in pool if sample.added}  # once, if several sites add the same
         return setup.dataset([sample for sample in pool if not sample.added] + list(added.values()))
@@ -302,10 +290,10 @@ class SiteRunner:
     def _files(self, request: Request, name: str = "") -> RoundFiles:
         job, run, site = request.job.name, request.run, folder_name("site", name) if name else self.name
         # three states: a server whose newest state is damaged repeats the round before the last
-        return RoundFiles(site_folder(self._folder, job, run, site), of=f"{job}/{run}/{site}", keep=3)
+        return RoundFiles(site_folder(self.folder, job, run, site), of=f"{job}/{run}/{site}", keep=3)
 
     def _refuse_if_stopped(self) -> None:
-        if self._stop():
+        if self.stop():
             raise SiteRefusal(f"site {self.name}: the server ended the task during training")
 
 
@@ -320,6 +308,12 @@ class _Clock:
         now = time.perf_counter()
         self.seconds[stage] = now - self._last
         self._last = now
+
+
+def _upload_of(job: Job, site: Site, sender: Sender) -> Plain:
+    if job.noise:
+        return Noisy(job.noise, job, site, sender)
+    return Masked(job, sender) if job.secure_sums else Plain(job, sender)
 
 
 def _check_data(setup: SiteSetup) -> list[tuple]:

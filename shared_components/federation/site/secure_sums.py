@@ -10,13 +10,14 @@ import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
-from torch import Tensor
-
 from shared_components.common.atomic import atomically
+from shared_components.core.method import Extras, Method
 from shared_components.core.partition import Pieces
-from shared_components.federation.messages import Job, Request, folder_name
+from shared_components.federation.messages import Job, Message, Request, folder_name
+from shared_components.federation.messages.parse import check_pieces
 from shared_components.federation.runs.store import rounds_in
 from shared_components.federation.secure_sums import job_section
 from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_pieces
@@ -24,6 +25,7 @@ from shared_components.federation.secure_sums.identity import SignedKey
 from shared_components.federation.secure_sums.keys import KEY, Keys, public_of
 from shared_components.federation.secure_sums.masks import Attempt, mask, unmask
 from shared_components.federation.site.agreed_job import Sender
+from shared_components.federation.site.upload import Plain
 
 FILE = "secure_sums.json"
 REMEDY = "nothing was sent, start a new run"
@@ -31,27 +33,32 @@ REMEDY = "nothing was sent, start a new run"
 logger = logging.getLogger(__name__)
 
 
-class SiteSums:
-    """One site's secure sums in a run; without a startup kit only the server vouches for keys.
+class Masked(Plain):
+    """Updates under masks that cancel only in the sum of several sites.
 
-    ValueError: the file is damaged, or gone although a round has been trained.
+    Without a startup kit only the server vouches for keys. ValueError in any method: the file is damaged, or gone
+    although a round has been trained.
     """
 
     def __init__(self, job: Job, sender: Sender) -> None:
+        super().__init__(job, sender)
         assert job.sums is not None
         self._settings, self._site, self._identity = job.sums, sender.name, sender.identity
         self._path, self._run = sender.folder / FILE, f"{job.name}/{sender.run}"
-        self._state = self._read()
 
-    def public_key(self) -> SignedKey:
-        """Return the site's public key for the enrolment, signed if there is a kit; create the key once."""
+    def check(self, method: Method, rounds: int) -> None:
+        job_section.check_method(method)
+
+    def enrolment(self) -> dict[str, Any]:
+        """Return the site's public key, signed if there is a kit; create the key once."""
         if not self._state:
-            self._state = {"private": os.urandom(KEY).hex(), "keys": {}, "rounds": {}}
+            self._state.update({"private": os.urandom(KEY).hex(), "keys": {}, "rounds": {}})
             self._write()
         public = public_of(bytes.fromhex(self._state["private"]))
-        return self._identity.sign(self._run.encode(), public) if self._identity else {"key": public.hex()}
+        key = self._identity.sign(self._run.encode(), public) if self._identity else {"key": public.hex()}
+        return {job_section.KEY: key}
 
-    def begin(self, request: Request) -> None:
+    def before_round(self, request: Request) -> None:
         """Record an attempt before the training for it.
 
         ValueError: the request is incomplete, the attempt began before, the round had other sites, the run's sites or
@@ -73,18 +80,21 @@ class SiteSums:
         self._state["keys"] = keys
         self._write()
 
-    def mask(self, request: Request, pieces: Pieces, samples: int) -> dict[str, dict[str, Tensor]]:
-        """Return the groups of a masked reply to an attempt that has begun; ValueError if a weight is too large."""
+    def update(self, request: Request, header: dict[str, Any], pieces: Pieces, extras: Extras) -> Message:
+        """Return the masked reply to an attempt that has begun; ValueError if a weight is too large."""
+        # the server cannot see the update, so the site makes the server's check
+        check_pieces(pieces, request.pieces, largest_change=self._job.largest_change)
         attempt = self._attempt(request.round, request.sums["nonce"], request.sums["sites"])
         point = FixedPoint(request.sums["total"], self._settings.fraction_bits)
-        masked = mask(point.encode(pieces, samples), attempt, self._keys(attempt))
-        return {
+        masked = mask(point.encode(pieces, header["samples"]), attempt, self._keys(attempt))
+        groups = {
             job_section.MASKED: as_pieces(masked.vector, pieces),
             job_section.SHARES: job_section.as_tensors(masked.shares),
             job_section.HASHES: job_section.as_tensors(masked.hashes),
         }
+        return Message(header, {}, groups)
 
-    def open(self, request: Request) -> dict[str, dict[str, Tensor]]:
+    def unmask(self, request: Request) -> Message:
         """Return the shares that remove the masks from one sum; see `masks.unmask`.
 
         ValueError: the site did not begin this attempt, has opened another sum of the round, or the sum has fewer sites
@@ -105,7 +115,8 @@ class SiteSums:
         self._state["rounds"][str(round)] = {**recorded, "opened": sorted(sealed)}
         self._write()
         rows = job_section.as_tensors({site: b"".join(shares) for site, shares in opened.items()})
-        return {job_section.OPENED: {site: rows[site].reshape(len(shares), -1) for site, shares in opened.items()}}
+        shaped = {site: rows[site].reshape(len(shares), -1) for site, shares in opened.items()}
+        return Message({}, {}, {job_section.OPENED: shaped})
 
     def _parts(self, request: Request) -> tuple[str, list[str], dict[str, SignedKey]]:
         """Return nonce, sites and keys of a round's request; the schema has checked their form."""
@@ -148,7 +159,8 @@ class SiteSums:
     def _gone(self) -> ValueError:
         return ValueError(f"{self._path} is gone, the site's key of secure sums; put it back, or start a new run")
 
-    def _read(self) -> dict[str, Any]:
+    @cached_property
+    def _state(self) -> dict[str, Any]:
         try:
             values = json.loads(self._path.read_text(encoding="utf-8"))
             if set(values) != {"private", "keys", "rounds"}:

@@ -29,9 +29,6 @@ def norm(changes):
     return math.sqrt(sum(float(change.square().sum()) for change in changes.values()))
 
 
-# ---- what is sent
-
-
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_without_clip_and_noise_what_was_trained_is_sent_bit_by_bit(scale):
     received, trained = pieces(1), pieces(2, scale)
@@ -85,9 +82,6 @@ def test_shapes_and_dtypes_stay_integers_are_as_received_and_inputs_are_left_alo
     assert sent["w"].shape == (3, 5) and sent["w"].dtype == dtype
 
 
-# ---- the noise
-
-
 def test_noise_has_the_standard_deviation_that_it_should():
     """Of 200,001 numbers: mean and deviation within 5 standard errors, and Kolmogorov and Smirnov's test."""
     count, clip, multiplier = 200_001, 0.7, 1.3
@@ -119,8 +113,6 @@ def test_an_update_goes_no_farther_than_the_server_is_told():
         sent, _ = clip_and_noise(received, trained, clip=0.5, noise_multiplier=2.0, random=seeded(seed))
         assert norm(moved(received, sent)) < farthest(privacy, 100) < 20
 
-
-# ---- its price
 
 SETTINGS = [
     (z, rounds, delta) for z in (0.1, 0.5, 1.0, 4.0, 20.0, 300.0) for rounds in (1, 8, 200) for delta in (1e-3, 1e-7)
@@ -160,9 +152,6 @@ def test_rounds_with_different_noise_add_up():
     assert epsilon({2.0: 3, 4.0: 4}, 1e-5) == pytest.approx(epsilon({2.0: 4}, 1e-5))  # four of 4 are one of 2
     assert epsilon({}, 1e-5) == epsilon({1.0: 0}, 1e-5) == 0
     assert epsilon({1.0: 5}, 1e-5) > epsilon({1.0: 4}, 1e-5) > epsilon({2.0: 4}, 1e-5) > 0
-
-
-# ---- an attack
 
 
 def audited(z, *, trials, confidence=0.999):

@@ -11,7 +11,7 @@ from shared_components.federation.messages import FederationError, SiteRefusal
 from shared_components.federation.privacy.gaussian import epsilon
 from shared_components.federation.privacy.ledger import Entry, enter, ledgers
 from shared_components.federation.setup.limits import FILE, Demand, limits_of
-from shared_components.federation.site.noisy_updates import Release
+from shared_components.federation.site.noisy_updates import Noisy
 from tests.federation.privacy.conftest import entries, plain_job, private_job
 
 pytestmark = pytest.mark.usefixtures("toy_bundle")
@@ -40,7 +40,7 @@ def test_a_budget_that_another_job_has_spent_during_the_training_is_not_overspen
     """Nothing is entered then, and nothing sent."""
     demand(scenes[0], f"privacy: {{epsilon: {epsilon({1.0: 2}, 1e-5) * 1.001}}}")
     federation = federate(private_job()).run(until=1)
-    monkeypatch.setattr(Release, "refuse_beyond_budget", lambda release, rounds: None)  # it was asked before
+    monkeypatch.setattr(Noisy, "refuse_beyond_budget", lambda noisy, rounds: None)  # it was asked before
     enter(load_site(scenes[0]), Entry("other", "run", 0, 1.0, 0.5, True, "0" * 64, "now"))
     with pytest.raises(SiteRefusal, match="1 more update would spend"):
         federation.replies()
@@ -65,9 +65,6 @@ def test_an_account_that_cannot_be_written_is_refused_before_the_first_round(fed
     scenes[0].with_name("site.privacy.lock").mkdir()
     with pytest.raises(FederationError, match=r"site.privacy.jsonl: the account .* cannot be written"):
         federate(private_job()).enrol()
-
-
-# ---- what a site demands
 
 
 def demand(path, text):

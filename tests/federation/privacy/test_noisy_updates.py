@@ -39,9 +39,6 @@ NOT_COVERED = {
 }
 
 
-# ---- which methods
-
-
 def test_every_method_is_covered_or_refused():
     assert sorted([*COVERED, *NOT_COVERED]) == method_names()
 
@@ -84,9 +81,6 @@ def test_a_method_that_sends_more_is_refused_by_name_on_both_sides(federate, mon
         federate(private_job(method)).enrol()
 
 
-# ---- what leaves
-
-
 def test_what_depends_on_the_data_stays_and_what_the_site_keeps_is_not_noisy(federate, scenes, tmp_path):
     """LOCAL pieces, optimizer and the site's own files are those of the same round without noise; no consent helps."""
     for path in scenes:
@@ -116,13 +110,13 @@ def test_what_depends_on_the_data_stays_and_what_the_site_keeps_is_not_noisy(fed
 def test_the_update_is_clipped_and_has_the_jobs_noise(federate):
     """Of 5,000 numbers: the standard deviation is z C, to 3 %."""
     federation = federate(private_job(privacy={"clip": 0.2, "noise_multiplier": 3.0}), names=("site-1",))
-    federation.sites["site-1"]._random = np.random.default_rng(0).bytes
+    federation.sites["site-1"].random = np.random.default_rng(0).bytes
     federation.enrol()
     received = federation.asked.messages["site-1"].pieces
     sent = federation.replies()["site-1"].pieces
     noise = torch.cat([(sent[n].double() - v.double()).flatten() for n, v in received.items() if v.is_floating_point()])
     assert float(noise.std()) == pytest.approx(0.6, rel=0.03)
-    assert entries(federation.sites["site-1"]._find_site(None, 0).path)[0].clipped
+    assert entries(federation.sites["site-1"].find_site(None, 0).path)[0].clipped
 
 
 def test_zero_noise_and_no_clip_is_the_run_without_privacy(federate, monkeypatch, tmp_path):
@@ -150,13 +144,10 @@ def test_running_variances_do_not_fall_below_zero(federate):
     assert not federation.run().server.last_record["rejected"]
 
 
-# ---- the site's own guard
-
-
 def a_round(federate):
     federation = federate(private_job(), names=("site-1",)).enrol()
     asked = parse_request("round", federation.asked.messages["site-1"])
-    return asked, federation.replies()["site-1"], federation.sites["site-1"]._find_site(federation.server.job, 0)
+    return asked, federation.replies()["site-1"], federation.sites["site-1"].find_site(federation.server.job, 0)
 
 
 def test_the_filter_lets_only_an_accounted_update_pass_and_nothing_that_the_noise_does_not_cover(federate):
@@ -175,9 +166,6 @@ def test_the_filter_lets_only_an_accounted_update_pass_and_nothing_that_the_nois
             check_reply(Message({**reply.header, key: value}, reply.pieces), asked, site)
     with pytest.raises(ValueError, match="style is not covered"):
         check_reply(Message(reply.header, reply.pieces, {"style": {}}), asked, site)
-
-
-# ---- once per question
 
 
 def test_the_same_question_has_the_same_answer_and_costs_once_and_a_damaged_answer_counts_again(federate, scenes):
@@ -227,9 +215,6 @@ def test_it_is_entered_before_it_is_kept(federate, scenes, monkeypatch):
     assert len(entries(scenes[0])) == 1
 
 
-# ---- what a job says
-
-
 @pytest.mark.parametrize(
     "privacy, words",
     [
@@ -256,9 +241,6 @@ def test_no_later_message_takes_the_noise_away(federate):
             federation.replies()
 
 
-# ---- an attack on real training
-
-
 def test_an_audit_of_real_training_proves_no_more_than_is_claimed(federate, scenes, tmp_path):
     """Two data sets of one site, one of them another's: which of the two was trained on is guessed from one update."""
     updates = []
@@ -267,7 +249,7 @@ def test_an_audit_of_real_training_proves_no_more_than_is_claimed(federate, scen
         path.parent.mkdir()
         shutil.copy(scenes[number], path)
         federation = federate(plain_job(rounds=1), names=("site-1",), folder=path.parent / "runs")
-        federation.sites["site-1"]._find_site = lambda job, i, path=path: load_site(path)
+        federation.sites["site-1"].find_site = lambda job, i, path=path: load_site(path)
         federation.enrol()
         began = federation.asked.messages["site-1"].pieces
         updates.append(federation.replies()["site-1"].pieces)

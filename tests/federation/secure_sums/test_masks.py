@@ -181,9 +181,6 @@ def test_a_mask_is_chacha20_adds_modulo_2_to_the_64_and_does_not_repeat():
     assert len(np.unique(whole)) == len(whole)
 
 
-# ---- keys
-
-
 def test_public_keys_are_those_of_the_standard_and_two_sites_find_one_secret_per_purpose():
     """RFC 7748, 6.1: Bob's."""
     private = bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
@@ -220,9 +217,6 @@ def test_sealed_content_is_read_with_its_key_and_about_its_matter_alone():
     for wrong in others:
         with pytest.raises(ValueError, match="changed on its way, or is of another round"):
             unseal(*wrong)
-
-
-# ---- shares of a secret
 
 
 @pytest.mark.parametrize("threshold, count", [(1, 1), (2, 3), (3, 5), (5, 9)])
