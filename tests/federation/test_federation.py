@@ -65,7 +65,7 @@ def test_names_of_sites_change_nothing_and_a_resume_without_a_run_starts_one(fed
 def test_one_site_alone_is_local_training(federate, scenes, colour):
     """FedAvg with one site equals a plain loop that never heard of a federation."""
     job = make_job("fedavg", rounds=2, training={**TINY, "colour": colour})
-    found = federate(job, names=("a",)).run().weights()
+    trained_weights = federate(job, names=("a",)).run().weights()
     site = load_site(scenes[0])
     settings = load_bundle("pvt_fpn", TINY).training
     torch.manual_seed(settings.seed)
@@ -83,7 +83,7 @@ def test_one_site_alone_is_local_training(federate, scenes, colour):
             segmentation_loss(network(batch["image"]), batch["label"]).backward()
             optimizer.step()
     assert partition.pieces
-    assert same({f"a/{name}": value for name, value in network.state_dict().items()}, found)
+    assert same({f"a/{name}": value for name, value in network.state_dict().items()}, trained_weights)
 
 
 def test_local_pieces_never_leave_and_survive_between_rounds(federate):

@@ -8,7 +8,7 @@ from shared_components.core.bundle import load_bundle
 from shared_components.core.method import Term, load_method, method_names
 from shared_components.core.partition import Role, partition_network
 from shared_components.federation.messages import FederationError, total_bytes
-from shared_components.federation.setup import site_setup as bench_side
+from shared_components.federation.setup import site_setup as setup_side
 from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.tiny import Tiny
@@ -43,7 +43,7 @@ def encoder_of(state):
 def initial(federation):
     """Return the encoder that every site begins with."""
     find = federation.sites["site-1"].find_site
-    network = bench_side.set_up_site(federation.server.job, find(federation.server.job, 0)).network
+    network = setup_side.set_up_site(federation.server.job, find(federation.server.job, 0)).network
     return encoder_of({name: value.clone() for name, value in network.state_dict().items()})
 
 

@@ -51,11 +51,11 @@ def test_sites_begin_from_the_rendered_weights_or_at_random_as_recorded(federate
     assert {str(p.start) for p in federation.server.state.profiles.values()} == {
         str({"start": "rendered", "sha256": sha256_of(shipped)})
     }
-    told = json.loads((federation.server.folder / "run.json").read_text())["start"]
-    assert told == {"start": "rendered", "sha256": sha256_of(shipped)}
+    recorded = json.loads((federation.server.folder / "run.json").read_text())["start"]
+    assert recorded == {"start": "rendered", "sha256": sha256_of(shipped)}
     federation = federate(make_job("fedavg", bundle="toy", training={}, rounds=1)).enrol()
-    told = json.loads((federation.server.folder / "run.json").read_text())["start"]
-    assert told == {"start": "random", "sha256": ""}
+    recorded = json.loads((federation.server.folder / "run.json").read_text())["start"]
+    assert recorded == {"start": "random", "sha256": ""}
     torch.manual_seed(training_from({}).seed)
     assert same(federation.server.state.models.shared, Tiny().state_dict())
 
@@ -63,8 +63,8 @@ def test_sites_begin_from_the_rendered_weights_or_at_random_as_recorded(federate
 def test_what_stays_at_a_site_begins_from_the_weights_too(federate, shipped):
     federation = federate(job("rendered", "fedper", arguments={}))
     site = federation.sites["site-2"]
-    bench = set_up_site(federation.server.job, site.find_site(federation.server.job, 1))
-    own = cut(bench.network.state_dict(), bench.partition, Role.LOCAL)
+    setup = set_up_site(federation.server.job, site.find_site(federation.server.job, 1))
+    own = cut(setup.network.state_dict(), setup.partition, Role.LOCAL)
     weights = load_weights(shipped)
     assert own and all(torch.equal(value, weights[name]) for name, value in own.items() if name in weights)
     assert federation.run().finish().server.state.round == 1
@@ -83,8 +83,8 @@ def test_other_and_missing_files_are_refused_by_site_and_an_unused_one_is_warned
     federation = given(federate(job("random")), tmp_path / "a.safetensors", ("site-2",))
     with caplog.at_level(logging.WARNING):
         federation.enrol()
-    said = [record.getMessage() for record in caplog.records if "is not used" in record.getMessage()]
-    assert len(said) == 1 and said[0].startswith("site site-2: SURGFL_START_WEIGHTS is ")
+    warnings = [record.getMessage() for record in caplog.records if "is not used" in record.getMessage()]
+    assert len(warnings) == 1 and warnings[0].startswith("site site-2: SURGFL_START_WEIGHTS is ")
 
 
 @pytest.mark.parametrize(

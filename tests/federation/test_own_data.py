@@ -107,7 +107,7 @@ def federation_of(files, folder, method="fedavg"):
     return Federation(make_job(method), folder, files, ["a", "b"]).enrol()
 
 
-def test_added_frames_count_where_sites_are_weighted_and_in_no_score(adding, scenes, tmp_path):
+def test_added_frames_count_as_samples_but_in_no_score_and_are_pooled_once(adding, scenes, tmp_path):
     plain = federation_of(scenes, tmp_path / "plain")
     federation = federation_of(adding, tmp_path / "adding")
     assert [plain.server.state.profiles[name].samples for name in "ab"] == [4, 4]
@@ -115,6 +115,10 @@ def test_added_frames_count_where_sites_are_weighted_and_in_no_score(adding, sce
     before, after = (f.replies()["a"].header for f in (plain, federation))
     assert (before["samples"], after["samples"]) == (4, 8)
     assert before["metrics"] == after["metrics"]  # of the model that both have received
+    federation = federation_of(adding, tmp_path / "pooled", "centralised")
+    runner, request = federation.sites["a"], parse_request(federation.asked.task, federation.asked.messages["a"])
+    pool = runner._training_samples(set_up_site(request.job, load_site(adding[0])), request).samples
+    assert [sample.added for sample in pool] == [False] * 8 + [True] * 4
 
 
 @pytest.mark.parametrize("which", [0, 4])
@@ -126,13 +130,6 @@ def test_a_frame_that_is_set_aside_takes_no_other_of_its_name_with_it(adding, tm
     left = runner._samples(set_up_site(request.job, load_site(adding[0])), request, "train")
     assert len(left) == 7 and broken not in left
     assert [sample.added for sample in left].count(True) == (4 if which == 0 else 3)
-
-
-def test_frames_that_several_sites_add_are_pooled_once(adding, tmp_path):
-    federation = federation_of(adding, tmp_path, "centralised")
-    runner, request = federation.sites["a"], parse_request(federation.asked.task, federation.asked.messages["a"])
-    pool = runner._training_samples(set_up_site(request.job, load_site(adding[0])), request).samples
-    assert [sample.added for sample in pool] == [False] * 8 + [True] * 4
 
 
 @pytest.fixture(scope="module")
@@ -167,10 +164,10 @@ def test_it_trains_on_hidden_patches_and_the_lowest_error_is_best(ended):
     assert patches == ["below_300", "below_100", "below_050", "below_010"]
     for site in SITES[:2]:
         records = [r for r in ended.server.records if r["kind"] == "site" and r["site"] == site]
-        found = [r["metrics"]["mse"]["mean"] for r in records]
-        assert len(found) == 3 and all("reconstruction" in r["loss"] for r in records[:2])
+        errors = [r["metrics"]["mse"]["mean"] for r in records]
+        assert len(errors) == 3 and all("reconstruction" in r["loss"] for r in records[:2])
         best = load_metadata(ended.server.folder / site / "best.safetensors")
-        assert float(best["validation_mse"]) == min(found) and best["task"] == "reconstruction"
+        assert float(best["validation_mse"]) == min(errors) and best["task"] == "reconstruction"
         assert best["outputs"] == "" and "classes" not in best
     assert len(load_file(ended.server.folder / "server" / "model.safetensors")["head_global.bias"]) == 3
 

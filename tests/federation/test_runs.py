@@ -173,7 +173,7 @@ def test_a_run_is_described_by_its_files_and_one_that_ends_meanwhile_by_its_end(
         (folder / "site-1" / "final.json").touch()
         return False
 
-    monkeypatch.setattr(run_cleanup, "is_worked_on", ends)
+    monkeypatch.setattr(run_cleanup, "is_locked", ends)
     assert run_cleanup.read_run(third.folder).status == "finished"
 
 

@@ -157,8 +157,14 @@ def test_a_server_that_trains_is_not_told(play, federate, scenes, monkeypatch):
     assert not hasattr(training, "prepare")
 
 
-def test_the_encoder_is_part_of_the_profile(play, federate):
+def test_the_encoder_is_part_of_the_profile_and_an_empty_one_is_not_compared(play, federate):
     play()
+    federation = federate(job())
+    replies = federation.replies()
+    for site in ("site-1", "site-2"):
+        replies[site].header["prepared"] = ""
+    federation.send(replies)
+    assert [p.prepared for p in federation.server.state.profiles.values()] == ["", "", f"sentence {MINILM_SHA256}"]
     server = federate(job()).enrol().server
     assert {p.prepared for p in server.state.profiles.values()} == {f"sentence {MINILM_SHA256}"}
     for site, profile in server.state.profiles.items():
@@ -200,16 +206,6 @@ def test_a_site_may_bring_vectors_of_its_own_if_all_are_of_one_encoder(play, sce
     )
     with pytest.raises(FederationError, match=words):
         Federation(job(), tmp_path / "two", [files["a"], files["c"]], SITES[:2]).enrol()
-
-
-def test_a_site_that_says_nothing_compares_with_none(play, federate):
-    play()
-    federation = federate(job())
-    replies = federation.replies()
-    for site in ("site-1", "site-2"):
-        replies[site].header["prepared"] = ""
-    federation.send(replies)
-    assert [p.prepared for p in federation.server.state.profiles.values()] == ["", "", f"sentence {MINILM_SHA256}"]
 
 
 @pytest.mark.parametrize("other, shown", [(SiteText(kind="one_hot"), "one_hot"), (None, "none")])

@@ -163,11 +163,19 @@ def test_stray_files_do_not_hinder_a_resume_and_are_left_alone(federate):
     assert all(stray.read_text() == "mine" for stray in strays)
 
 
-def test_a_resume_with_fewer_rounds_than_are_done_is_refused(federate):
+def test_a_resume_with_fewer_rounds_than_are_done_or_from_an_older_version_is_refused(federate):
     federate(toy("fedavg", rounds=3)).run(until=2)
     with pytest.raises(FederationError, match="has done 2 rounds and the job's 'rounds' is 1; give at least"):
         federate(toy("fedavg", rounds=1), resume=True)
     assert federate(toy("fedavg", rounds=2), resume=True).server.state.round == 2
+    server = federate(toy("fedavg", rounds=2)).run(until=1).server
+    path = server.folder / "server" / "round-00000.safetensors"
+    with safe_open(str(path), framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+        header = {key: value for key, value in file.metadata().items() if key != "of"}
+    save_file(tensors, path, header)
+    with pytest.raises(FederationError, match="does not name its owner: it is damaged, or from an older version"):
+        federate(toy("fedavg", rounds=2), resume=True)
 
 
 @pytest.mark.parametrize("gone", ["round-00000.safetensors", ""])
@@ -201,14 +209,3 @@ def test_a_site_whose_newest_state_is_damaged_or_anothers_refuses_and_names_the_
     again = federate(toy("fedper", rounds=3), resume=True).enrol()
     with pytest.raises(SiteRefusal, match=r"site-2: .*damaged, .*site-2/round-00001\.safetensors"):
         again.replies(["site-2"])
-
-
-def test_a_state_of_an_older_version_says_so(federate):
-    server = federate(toy("fedavg", rounds=2)).run(until=1).server
-    path = server.folder / "server" / "round-00000.safetensors"
-    with safe_open(str(path), framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}
-        header = {key: value for key, value in file.metadata().items() if key != "of"}
-    save_file(tensors, path, header)
-    with pytest.raises(FederationError, match="does not name its owner: it is damaged, or from an older version"):
-        federate(toy("fedavg", rounds=2), resume=True)

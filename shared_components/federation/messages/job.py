@@ -125,15 +125,11 @@ class Job:
         if self.secure_sums:
             parse(SecureSums, self.secure_sums, who, key="secure_sums.{}")
         if self.privacy and self.secure_sums:
-            raise ValueError(
-                f"{who}: privacy and secure_sums do not work together yet (noisy sites all count alike, and a sum "
-                "weighs them by samples); leave one of them out"
-            )
-        if self.wire != FLOAT32 and self.secure_sums:
-            raise ValueError(
-                f"{who}: wire is {self.wire}, which secure_sums do not take (masked weights are whole numbers modulo "
-                f"2^64, which cannot be rounded); write wire: {FLOAT32}, or leave secure_sums out"
-            )
+            # noisy sites all count alike, and a sum weighs them by samples
+            raise ValueError(f"{who}: privacy and secure_sums do not work together; leave one of them out")
+        if self.wire != FLOAT32 and self.secure_sums:  # masked weights are integers, which cannot be rounded
+            remedy = f"write wire: {FLOAT32}, or leave secure_sums out"
+            raise ValueError(f"{who}: wire is {self.wire}, which secure_sums do not take; {remedy}")
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""

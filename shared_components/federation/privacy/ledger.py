@@ -73,10 +73,10 @@ def enter(site: Site, entry: Entry, *, check: Callable[[Path, list[Entry]], None
     ``check(path, entries)`` may raise; it is called for each ledger while no other job can enter.
     """
     for path in ledgers(site):  # check all before anything is entered
-        with alone(path):
+        with locked(path):
             check(path, read_ledger(path))
     for path in ledgers(site):
-        with alone(path):
+        with locked(path):
             check(path, entries := read_ledger(path))
             lines = [json.dumps(asdict(line), sort_keys=True) for line in (*entries, entry)]
             write_text(path, "".join(f"{line}\n" for line in lines))
@@ -88,7 +88,7 @@ def releases(entries: list[Entry]) -> Counter[float]:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Lock a ledger between reading and writing it; SiteError if it cannot be written."""
     try:
         with path.with_suffix(".lock").open("a", encoding="utf-8") as file:

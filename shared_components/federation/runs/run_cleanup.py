@@ -19,7 +19,7 @@ from shared_components.federation.runs.run_folder import (
     ENROLLED,
     LOCK,
     STAMP,
-    is_worked_on,
+    is_locked,
     order,
     point_latest_to,
     working_on,
@@ -69,10 +69,8 @@ def find_runs(place: Path) -> list[KeptRun]:
     below = [path for folder in places if folder.is_dir() for path in sorted([*folder.iterdir(), *folder.glob("*/*")])]
     folders = list(filter(is_run, below))
     if not folders and not any(folder.is_dir() for folder in places[1:]):
-        raise FederationError(
-            f"{place}: there are no runs, neither in it nor in {place}-state; give a workspace of the simulator, the "
-            "folder of its state, a comparison's folder or a startup kit"
-        )
+        remedy = "give a workspace of the simulator, the folder of its state, a comparison's folder or a startup kit"
+        raise FederationError(f"{place}: there are no runs, neither in it nor in {place}-state; {remedy}")
     return sorted(map(read_run, folders), key=lambda run: (order(run.folder.name), run.name))
 
 
@@ -91,7 +89,7 @@ def is_run(folder: Path) -> bool:
 
 def read_run(folder: Path) -> KeptRun:
     """Read a run's method, rounds, size and status from its files."""
-    running = is_worked_on(folder)  # before the records, since a run may end while they are read
+    running = is_locked(folder)  # before the records, since a run may end while they are read
     description = _read_json(folder / DESCRIPTION) or _from_enrolment(folder)
     records = _records(folder / "server" / "rounds.jsonl")
     done = sum(record.get("kind") == "aggregation" for record in records) or description.get("trained", 0)

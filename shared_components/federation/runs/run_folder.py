@@ -107,9 +107,8 @@ def newest_run(jobs: Path) -> Path | None:
             raise FederationError(f"{latest} names {newest.name}, which is gone; put it back {_REMEDY}")
         return newest if has_ended_a_round(newest) else None
     if latest.exists() or len(runs) > 1:
-        raise FederationError(
-            f"{latest} is no link to the newest run; make it one to resume (ln -sfn RUN latest), or start a new run"
-        )
+        remedy = "make it one to resume (ln -sfn RUN latest), or start a new run"
+        raise FederationError(f"{latest} is no link to the newest run; {remedy}")
     return runs[0] if runs else None
 
 
@@ -199,7 +198,7 @@ def working_on(folder: Path, *, wait: float = 0.0, stop: Callable[[], bool] = la
         yield
 
 
-def is_worked_on(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     """Return whether a process works on a run now."""
     if not (folder / LOCK).is_file():
         return False

@@ -48,11 +48,9 @@ class FixedPoint:
         for name in sorted(pieces):
             numbers = pieces[name].detach().cpu().reshape(-1).double()
             if not bool((numbers.abs() <= self.largest).all()):
-                raise ValueError(
-                    f"piece {name} has values that are not finite or beyond {self.largest:.6g}, the limit of a secure "
-                    f"sum of {self.total} samples with {self.fraction_bits} fraction bits; lower "
-                    "secure_sums.fraction_bits"
-                )
+                limit = f"a secure sum of {self.total} samples with {self.fraction_bits} fraction bits"
+                problem = f"piece {name} has values that are not finite or beyond {self.largest:.6g}"
+                raise ValueError(f"{problem}, the limit of {limit}; lower secure_sums.fraction_bits")
             flat[start : start + len(numbers)] = (numbers * 2.0**self.fraction_bits).round().long().numpy()
             start += len(numbers)
         flat *= samples

@@ -48,15 +48,12 @@ class Project:
             certificate = x509.load_pem_x509_certificate(signed["certificate"].encode())
             certificate.verify_directly_issued_by(self._root)
             key: Any = certificate.public_key()
-            key.verify(
-                bytes.fromhex(signed["signature"]), _text(about, bytes.fromhex(signed["key"])), _PADDING, SHA256()
-            )
+            text = _text(about, bytes.fromhex(signed["key"]))
+            key.verify(bytes.fromhex(signed["signature"]), text, _PADDING, SHA256())
             names = [str(name.value) for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         except (InvalidSignature, x509.InvalidVersion, ValueError, TypeError, AttributeError) as error:
-            raise ValueError(
-                f"the key of {site} is not signed by a startup kit of this project ({type(error).__name__}); "
-                "nothing was sent"
-            ) from error
+            problem = f"the key of {site} is not signed by a startup kit of this project ({type(error).__name__})"
+            raise ValueError(f"{problem}; nothing was sent") from error
         if names != [site]:
             raise ValueError(f"the key of {site} is signed by {names}; nothing was sent")
         if owner := _other_owner(certificate, self._servers):

@@ -36,10 +36,8 @@ def check_method(method: Method) -> None:
     if method.server.weighted_sum_only:
         return
     because = method.about.secure_sums.partition(": ")[2] or "its server needs more than a weighted sum"
-    raise ValueError(
-        f"{method.name} does not work with secure_sums ({because}); leave the section out, or choose a method with "
-        "'yes' in the last column of docs/reference/methods.md"
-    )
+    remedy = "leave the section out, or choose a method with 'yes' in the last column of docs/reference/methods.md"
+    raise ValueError(f"{method.name} does not work with secure_sums ({because}); {remedy}")
 
 
 def as_tensors(content: Mapping[str, bytes]) -> Pieces:

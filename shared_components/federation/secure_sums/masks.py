@@ -72,10 +72,8 @@ class Masked:
 def check_threshold(threshold: int, sites: int) -> None:
     """Check that a threshold is above half of the sites and at most all; ValueError otherwise."""
     if not sites < 2 * threshold <= 2 * sites:
-        raise ValueError(
-            f"a secure sum of {sites} sites needs a threshold above half of them and at most {sites}; "
-            f"secure_sums.threshold is {threshold}"
-        )
+        needed = f"a secure sum of {sites} sites needs a threshold above half of them and at most {sites}"
+        raise ValueError(f"{needed}; secure_sums.threshold is {threshold}")
 
 
 def sealed_bytes(sites: int) -> int:

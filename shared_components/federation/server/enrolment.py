@@ -63,55 +63,6 @@ class Enrolment:
     pieces: Pieces  # initial weights; empty unless the server asked for them
 
 
-class EnrolmentReader:
-    """Checks each site's enrolment against the job and the site's task. ``file``: weights of a ``start: file``."""
-
-    def __init__(self, job: Job, method: Method, *, file: Path | None = None) -> None:
-        self._job, self._method, self._file = job, method, file
-        self._references: dict[Card, tuple[Expected, FirstWeights]] = {}
-
-    def read(self, site: str, reply: Reply, *, asked: bool) -> Enrolment:
-        """Return the checked enrolment of a parsed reply; ``asked``: whether the site should send its weights.
-
-        Raise FederationError if the reply does not fit the job, or lacks an item that the method needs.
-        """
-        method, profile = self._method, profile_of(site, reply.header)
-        if refusal := wrong_kind(method, profile.card):
-            raise FederationError(f"{site}: {refusal}")
-        if missing := sorted(method.requires.items - set(profile.items)):
-            raise FederationError(f"{site} enrols without {missing[0]!r}, which {method.name} needs")
-        expected, first = self._reference(site, profile.card)
-        _refuse_other(site, "network partition", reply.header.get("partition", []), expected.partition.to_json())
-        same = _refuse_other_start(site, profile, first, expected.partition, self._job.open_bundle().training.start)
-        if asked:
-            began = Expected(method, expected.task, first.state, expected.partition).pieces(Role.GLOBAL, Role.MIXED)
-            _check_first_weights(site, reply.pieces, began, same=same)
-        elif reply.pieces:
-            raise FederationError(f"{site} enrols with weights that nobody asked for")
-        if reply.groups:
-            raise FederationError(f"{site} enrols with {min(reply.groups)!r}, which nobody asked for")
-        shapes = tuple((name, tuple(value.shape)) for name, value in expected.pieces(Role.GLOBAL).items())
-        return Enrolment(profile, expected.partition, shapes, dict(reply.pieces))
-
-    def _reference(self, site: str, card: Card) -> tuple[Expected, FirstWeights]:
-        """Return the payload and the initial weights of a task, built once."""
-        if card not in self._references:
-            try:
-                bundle = self._job.open_bundle()
-                if card.kind not in bundle.tasks:
-                    kinds = ", ".join(bundle.tasks)
-                    raise ValueError(f"the network of {bundle.name} learns {kinds}, and no {card.kind!r}")
-                task = make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs)
-                expected = expect(self._job, self._method, task)
-            except ValueError as error:
-                raise FederationError(f"{site} enrols with a task that does not fit the job: {error}") from error
-            try:
-                self._references[card] = expected, first_weights(self._job, task, file=self._file)
-            except ValueError as error:
-                raise FederationError(f"the server cannot build the initial weights: {error}") from error
-        return self._references[card]
-
-
 def _refuse_other_start(site: str, profile: Profile, first: FirstWeights, partition: Partition, kind: str) -> bool:
     """Refuse a site with another start than the job; return whether the server has the same initial weights."""
     if kind == FILE and profile.start["start"] == FILE and profile.start != first.start:
@@ -147,16 +98,12 @@ def _check_first_weights(site: str, pieces: Mapping[str, Tensor], began: Pieces,
             raise FederationError(f"{site} enrols with values in {name} that are not finite, or beyond {limit}")
         distance, norm = float((value.double() - expected.double()).norm()), float(expected.double().norm())
         if same and not distance <= NEAR * (1 + norm):
-            raise FederationError(
-                f"{site} enrols with {name} that differs by {distance:.3g} from what the job's start gives, whose norm "
-                f"is {norm:.3g}; {SAME_VERSION}"
-            )
+            difference = f"differs by {distance:.3g} from what the job's start gives, whose norm is {norm:.3g}"
+            raise FederationError(f"{site} enrols with {name} that {difference}; {SAME_VERSION}")
         moved, size = moved + distance**2, size + norm**2
     if not moved**0.5 <= FAR * (1 + size**0.5):
-        raise FederationError(
-            f"{site} enrols with weights that differ by {moved**0.5:.3g} from a new network's, whose norm is "
-            f"{size**0.5:.3g}; look at the file that it begins from"
-        )
+        difference = f"differ by {moved**0.5:.3g} from a new network's, whose norm is {size**0.5:.3g}"
+        raise FederationError(f"{site} enrols with weights that {difference}; look at the file that it begins from")
 
 
 def outlying_counts(profiles: Mapping[str, Profile]) -> dict[str, str]:
@@ -276,12 +223,16 @@ def check_possible(job: Job, method: Method, sites: Sequence[str]) -> None:
 class Admission:
     """The sites that take part in a run: collects the enrolments, and leaves out the sites that do not fit."""
 
-    def __init__(self, reader: EnrolmentReader, method: Method, sites: Sequence[str], *, least: int) -> None:
+    def __init__(
+        self, job: Job, method: Method, sites: Sequence[str], *, least: int = 1, file: Path | None = None
+    ) -> None:
         self.sites = list(sites)  # sites that were asked to enrol, then the sites that take part, in order
         self.left_out: dict[str, str] = {}  # reason for each site that was left out
         self.senders: set[str] = set()  # sites that must send their initial weights
         self._enrolments: dict[str, Enrolment] = {}
-        self._reader, self._method, self._least = reader, method, least
+        self._job, self._method, self._least = job, method, least
+        self._file = file  # weights of a ``start: file``
+        self._references: dict[Card, tuple[Expected, FirstWeights]] = {}
 
     @property
     def profiles(self) -> dict[str, Profile]:
@@ -298,7 +249,7 @@ class Admission:
         """
         for site, reply in replies.items():
             try:
-                enrolment = self._reader.read(site, reply, asked=site in self.senders)
+                enrolment = self.read(site, reply)
                 also(site, reply)
                 self._enrolments[site] = enrolment
             except FederationError as error:
@@ -314,6 +265,47 @@ class Admission:
             if site in self.left_out:
                 logger.warning("%s; the run begins without it", self.left_out[site])
         self.sites = remaining
+
+    def read(self, site: str, reply: Reply) -> Enrolment:
+        """Return the checked enrolment of a parsed reply.
+
+        FederationError: the reply does not fit the job, or lacks an item that the method needs.
+        """
+        method, profile = self._method, profile_of(site, reply.header)
+        if refusal := wrong_kind(method, profile.card):
+            raise FederationError(f"{site}: {refusal}")
+        if missing := sorted(method.requires.items - set(profile.items)):
+            raise FederationError(f"{site} enrols without {missing[0]!r}, which {method.name} needs")
+        expected, first = self._reference(site, profile.card)
+        _refuse_other(site, "network partition", reply.header.get("partition", []), expected.partition.to_json())
+        same = _refuse_other_start(site, profile, first, expected.partition, self._job.open_bundle().training.start)
+        if site in self.senders:
+            began = Expected(method, expected.task, first.state, expected.partition).pieces(Role.GLOBAL, Role.MIXED)
+            _check_first_weights(site, reply.pieces, began, same=same)
+        elif reply.pieces:
+            raise FederationError(f"{site} enrols with weights that nobody asked for")
+        if reply.groups:
+            raise FederationError(f"{site} enrols with {min(reply.groups)!r}, which nobody asked for")
+        shapes = tuple((name, tuple(value.shape)) for name, value in expected.pieces(Role.GLOBAL).items())
+        return Enrolment(profile, expected.partition, shapes, dict(reply.pieces))
+
+    def _reference(self, site: str, card: Card) -> tuple[Expected, FirstWeights]:
+        """Return the payload and the initial weights of a task, built once."""
+        if card not in self._references:
+            try:
+                bundle = self._job.open_bundle()
+                if card.kind not in bundle.tasks:
+                    kinds = ", ".join(bundle.tasks)
+                    raise ValueError(f"the network of {bundle.name} learns {kinds}, and no {card.kind!r}")
+                task = make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs)
+                expected = expect(self._job, self._method, task)
+            except ValueError as error:
+                raise FederationError(f"{site} enrols with a task that does not fit the job: {error}") from error
+            try:
+                self._references[card] = expected, first_weights(self._job, task, file=self._file)
+            except ValueError as error:
+                raise FederationError(f"the server cannot build the initial weights: {error}") from error
+        return self._references[card]
 
     def _leave_out(self, reasons: Mapping[str, str]) -> None:
         for site, sentence in reasons.items():

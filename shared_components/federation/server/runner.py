@@ -23,13 +23,7 @@ from shared_components.federation.runs.store import RECORDS
 from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.server import update_checks
 from shared_components.federation.server.client_sampling import sample_clients
-from shared_components.federation.server.enrolment import (
-    Admission,
-    EnrolmentReader,
-    check_as_before,
-    check_possible,
-    profile_header,
-)
+from shared_components.federation.server.enrolment import Admission, check_as_before, check_possible, profile_header
 from shared_components.federation.server.published_models import task_of, write_models
 from shared_components.federation.server.state import RoundLog, ServerState, deliveries, header_for
 from shared_components.federation.server.training import FindSite, ServerTraining
@@ -112,8 +106,8 @@ class ServerRunner:
             self.training.open(sites=len(self.state.numbers), kept=self.state.kept)
         sites, resumed = self.state.sites, bool(self.state.profiles)
         least = len(sites) if resumed or self.method.requires.pooled else self.needed(sites)
-        reader = EnrolmentReader(self.job, self.method, file=self.training.start_weights)
-        self._admission = Admission(reader, self.method, sites, least=least)
+        file = self.training.start_weights
+        self._admission = Admission(self.job, self.method, sites, least=least, file=file)
         senders = sites if self.method.requires.multi_task else sites[:1]
         return self._enrol_messages(self._admission, sites, () if resumed else senders)
 

@@ -42,15 +42,9 @@ class ServerState:
         groups = {"shared": self.models.shared, "state": self.aggregator, "kept": self.kept}
         groups |= {f"mixed:{site}": pieces for site, pieces in self.models.mixed.items()}
         groups |= {f"broadcast:{group}": pieces for group, pieces in self.models.broadcast.items()}
-        values = {
-            "profiles": {site: profile_header(profile) for site, profile in self.profiles.items()},
-            "partition": self.partition.to_json(),
-            "records": records,
-            "answered": self.answered,
-            "numbers": self.numbers,
-            "own": self.own,
-        }
-        return named_groups(groups), values
+        profiles = {site: profile_header(profile) for site, profile in self.profiles.items()}
+        values = {"profiles": profiles, "partition": self.partition.to_json(), "records": records}
+        return named_groups(groups), values | {key: getattr(self, key) for key in ("answered", "numbers", "own")}
 
     @classmethod
     def unpack(
@@ -61,18 +55,11 @@ class ServerState:
         sites, groups = site_order(profiles), groups_of(tensors)
         mixed = {site: groups.get(f"mixed:{site}", {}) for site in sites}
         broadcast = {g.removeprefix("broadcast:"): p for g, p in groups.items() if g.startswith("broadcast:")}
-        state = cls(
-            sites=sites,
-            numbers=values["numbers"],
-            round=round,
-            profiles=profiles,
-            partition=Partition.from_json(values["partition"]),
-            models=Models(groups.get("shared", {}), mixed, broadcast),
-            aggregator=groups.get("state", {}),
-            kept=groups.get("kept", {}),
-            answered=values["answered"],
-            own=values["own"],
-        )
+        known = {key: values[key] for key in ("answered", "numbers", "own")}
+        state = cls(sites=sites, round=round, profiles=profiles, **known)
+        state.partition = Partition.from_json(values["partition"])
+        state.models = Models(groups.get("shared", {}), mixed, broadcast)
+        state.aggregator, state.kept = groups.get("state", {}), groups.get("kept", {})
         return state, values["records"]
 
 

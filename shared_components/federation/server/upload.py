@@ -133,7 +133,7 @@ class Masked(Plain):
         self._run, self._project = f"{job.name}/{run}", project
         self._keys: dict[str, dict[str, str]] = {}
         self._total = 0  # samples of all sites of the run
-        self._attempt: masks.Attempt | None = None
+        self._attempt: masks.Attempt  # of the current round, see `begin`
         self._masked: dict[str, masks.Masked] = {}
         self._opened: dict[str, dict[str, list[bytes]]] = {}
         self._failures: dict[str, str] = {}
@@ -174,7 +174,7 @@ class Masked(Plain):
 
     def take(self, site: str, round: int, reply: Reply, models: Models, *, samples: int, method: Method) -> Update:
         """Store a site's masked vector, shares and hashes; RejectedUpdate if they are incomplete or malformed."""
-        sites, groups = self._current.sites, reply.groups
+        sites, groups = self._attempt.sites, reply.groups
         try:
             if reply.pieces:
                 raise ValueError("it sends pieces beside a secure sum")
@@ -186,7 +186,7 @@ class Masked(Plain):
         return Update(site, round, {}, samples=samples)
 
     def unmask_messages(self, headers: Mapping[str, dict[str, Any]]) -> dict[str, Message]:
-        section = {job_section.HEADER: {"nonce": self._current.nonce, "sites": list(self._masked)}}
+        section = {job_section.HEADER: {"nonce": self._attempt.nonce, "sites": list(self._masked)}}
         messages = {}
         for site, header in headers.items():
             sealed = job_section.as_tensors({sender: sent.shares[site] for sender, sent in self._masked.items()})
@@ -196,7 +196,7 @@ class Masked(Plain):
     def unmasked(self, replies: Mapping[str, Reply], failures: Mapping[str, str]) -> None:
         """Store the opened shares; an incomplete or malformed reply counts as none."""
         self._failures = dict(failures)
-        absent = len(self._current.sites) - len(self._masked)
+        absent = len(self._attempt.sites) - len(self._masked)
         for site, reply in replies.items():
             try:
                 if reply.pieces or set(reply.groups) != {job_section.OPENED}:
@@ -209,9 +209,9 @@ class Masked(Plain):
 
     def combine(self, updates: Collection[Update], shared: Pieces) -> Sequence[Update]:
         """Return one update, the mean weighted by samples, checked like the update of a single site."""
-        round, samples = self._current.round, sum(update.samples for update in updates)
+        round, samples = self._attempt.round, sum(update.samples for update in updates)
         try:
-            total = masks.take_off(self._current, self._masked, self._opened)
+            total = masks.take_off(self._attempt, self._masked, self._opened)
         except ValueError as error:
             reasons = "".join(f"; {site}: {reason}" for site, reason in self._failures.items())
             raise FederationError(f"round {round + 1} has no secure sum: {error}{reasons}") from error
@@ -220,19 +220,12 @@ class Masked(Plain):
             check_pieces(pieces, shared, largest_change=self._job.largest_change)
         except RejectedUpdate as error:
             sites = ", ".join(update.site for update in updates)
-            raise FederationError(
-                f"the secure sum of round {round + 1} cannot be used, and does not show which site is wrong: {error}; "
-                f"ask {sites}"
-            ) from error
+            problem = f"the secure sum of round {round + 1} cannot be used, and does not show which site is wrong"
+            raise FederationError(f"{problem}: {error}; ask {sites}") from error
         return [Update(SUM, round, pieces, samples=samples)]
 
     def about(self, updates: Sequence[Update], records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
         return {"secure_sum": [update.site for update in updates]}
-
-    @property
-    def _current(self) -> masks.Attempt:
-        assert self._attempt is not None
-        return self._attempt
 
 
 def upload_of(job: Job, run: str, project: Project | None = None) -> Plain:

@@ -44,10 +44,8 @@ def find_site(name: str, *, local: Path, scenes: Path | None, job: Job, index: i
     if not path.is_file() and scenes is not None and not os.environ.get(SITE_VARIABLE):
         path = _rendered(scenes, job, index, simulated=name == SERVER)
     if not path.is_file():
-        raise SiteRefusal(
-            f"site {name}: there is no description of its data at {path}; write one (docs/how-to/your-data.md) "
-            f"or name it in the environment variable {SITE_VARIABLE}"
-        )
+        remedy = f"write one (docs/how-to/your-data.md) or name it in the environment variable {SITE_VARIABLE}"
+        raise SiteRefusal(f"site {name}: there is no description of its data at {path}; {remedy}")
     return load_site(path, name=name)
 
 

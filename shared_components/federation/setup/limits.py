@@ -144,10 +144,8 @@ def _check_noise(job: Job, demand: Demand, site: Site) -> None:
         raise SiteError(f"{who} has no 'privacy', and the site demands noise; add it, {see}")
     multiplier, least = noise.noise_multiplier, demand.noise_multiplier
     if multiplier < least:
-        raise SiteError(
-            f"{who}'s privacy.noise_multiplier is {multiplier}, and the site demands at least {least}; make it more, "
-            f"{see}"
-        )
+        limit = f"the site demands at least {least}"
+        raise SiteError(f"{who}'s privacy.noise_multiplier is {multiplier}, and {limit}; make it more, {see}")
     if noise.clip > demand.clip:
         limit = f"the site allows at most {demand.clip}"
         raise SiteError(f"{who}'s privacy.clip is {noise.clip}, and {limit}; make it less, {see}")

@@ -123,7 +123,5 @@ def wrong_kind(method: Method, card: Card) -> str:
     """Return why a method does not work with a task; empty if it does."""
     if method.requires.kinds is None or card.kind in method.requires.kinds:
         return ""
-    return (
-        f"{method.name} is for {' and '.join(method.requires.kinds)}, and the site's task is {card.kind}; "
-        "choose another method or task"
-    )
+    kinds = " and ".join(method.requires.kinds)
+    return f"{method.name} is for {kinds}, and the site's task is {card.kind}; choose another method or task"

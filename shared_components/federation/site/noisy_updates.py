@@ -23,7 +23,7 @@ from shared_components.federation.messages import Job, Message, Request
 from shared_components.federation.messages.schema import leaves_with_noise
 from shared_components.federation.messages.wire_format import pack_change
 from shared_components.federation.privacy.gaussian import Privacy, clip_and_noise, epsilon
-from shared_components.federation.privacy.ledger import Entry, alone, enter, ledgers, owners, read_ledger, releases
+from shared_components.federation.privacy.ledger import Entry, enter, ledgers, locked, owners, read_ledger, releases
 from shared_components.federation.runs.store import DamagedState, RoundFiles, hash_of, named_groups
 from shared_components.federation.setup.limits import limits_file, limits_of
 from shared_components.federation.setup.site_setup import SiteSetup
@@ -80,7 +80,7 @@ class Noisy(Plain):
         SiteError: they would, or a ledger is damaged or lacks an update of this run.
         """
         for path in ledgers(self._site):
-            with alone(path):  # fails now if nothing could be entered later
+            with locked(path):  # fails now if nothing could be entered later
                 entries = read_ledger(path)
             self._refuse_if_forgotten(path, entries)
             self._refuse_overspending(path, entries, rounds)
@@ -103,10 +103,8 @@ class Noisy(Plain):
     def _refuse_if_forgotten(self, path: Path, entries: list[Entry]) -> None:
         entered = {entry.round for entry in entries if self._is_own(entry)}
         if lost := [round for round in self._sent.rounds() if round not in entered]:
-            raise SiteError(
-                f"site {self._sender.name}: round {lost[0] + 1} was sent, and {path} does not account for it; put the "
-                "account of what was sent back"
-            )
+            problem = f"round {lost[0] + 1} was sent, and {path} does not account for it"
+            raise SiteError(f"site {self._sender.name}: {problem}; put the account of what was sent back")
 
     def before_round(self, request: Request) -> Message | None:
         """Return the update already sent to this request, which costs nothing again; None if the request is new.

@@ -168,10 +168,9 @@ class SiteRunner:
         method, site = setup.method, setup.site
         facts = facts_of(site, number=place.number, count=place.numbers)
         if refused := sorted(method.requires.items - set(site.publish)):
-            raise SiteRefusal(
-                f"{site.path}: site {self.name} does not publish {refused[0]!r}, which {method.name} needs "
-                f"({ITEMS[refused[0]].words}); add it to 'publish', or change the job's method or arguments"
-            )
+            needed = f"{refused[0]!r}, which {method.name} needs ({ITEMS[refused[0]].words})"
+            remedy = "add it to 'publish', or change the job's method or arguments"
+            raise SiteRefusal(f"{site.path}: site {self.name} does not publish {needed}; {remedy}")
         asked = (method.requires.items | method.requires.optional_items) & set(site.publish)
         try:
             return {

@@ -28,6 +28,7 @@ from shared_components.federation.site.agreed_job import Sender
 from shared_components.federation.site.upload import Plain
 
 FILE = "secure_sums.json"
+TWO_SUMS = "the difference of two sums is one site's weights"
 REMEDY = "nothing was sent, start a new run"
 
 logger = logging.getLogger(__name__)
@@ -72,10 +73,8 @@ class Masked(Plain):
         if any(nonce in recorded["nonces"] for recorded in rounds.values()):
             raise ValueError("the server asks for a second vector under the masks of one attempt; nothing was sent")
         if before["sites"] != sites:
-            raise ValueError(
-                f"the server asks round {attempt.round + 1} again for a sum of other sites; the difference of two sums "
-                f"is one site's weights; {REMEDY}"
-            )
+            problem = f"the server asks round {attempt.round + 1} again for a sum of other sites"
+            raise ValueError(f"{problem}; {TWO_SUMS}; {REMEDY}")
         rounds[str(attempt.round)] = {**before, "nonces": [*before.get("nonces", []), nonce]}
         self._state["keys"] = keys
         self._write()
@@ -106,10 +105,8 @@ class Masked(Plain):
             raise ValueError(f"the server asks to open a sum of round {round + 1} that the site has no part in")
         sealed = job_section.bytes_of(request.groups.get(job_section.SHARES, {}))
         if recorded["opened"] not in (None, sorted(sealed)):
-            raise ValueError(
-                f"the server asks to open a second sum of round {round + 1}, of other sites than the first; the "
-                f"difference of two sums is one site's weights; {REMEDY}"
-            )
+            problem = f"the server asks to open a second sum of round {round + 1}, of other sites than the first"
+            raise ValueError(f"{problem}; {TWO_SUMS}; {REMEDY}")
         attempt = self._attempt(round, nonce, recorded["sites"])
         opened = unmask(attempt, self._keys(attempt), sealed)
         self._state["rounds"][str(round)] = {**recorded, "opened": sorted(sealed)}

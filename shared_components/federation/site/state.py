@@ -43,11 +43,9 @@ def restore(setup: SiteSetup, files: RoundFiles, round: int, answered: int | Non
     loaded = files.load(before=round)
     if answered is not None and (loaded is None or loaded[0] < answered):
         path = files.path(answered)
-        how = f"damaged, {path}, and holds" if path.exists() else f"gone from {files.folder}, where it keeps"
-        raise SiteRefusal(
-            f"site {name}: its state of round {answered + 1} is {how} its own weights, optimizer and memory; "
-            f"put {path.name} back, or start a new run"
-        )
+        problem = f"damaged, {path}" if path.exists() else f"gone from {files.folder}"
+        remedy = f"put {path.name} back, or start a new run"
+        raise SiteRefusal(f"site {name}: its state of round {answered + 1} is {problem}; {remedy}")
     if loaded is None:
         return SiteState()
     _, tensors, values = loaded

@@ -222,8 +222,8 @@ def test_it_is_entered_before_it_is_kept(federate, scenes, monkeypatch):
         ({"noise_multiplier": 1.0}, "'privacy.clip' is missing"),
         ({**NOISE, "epsilon": 1.0}, "unknown key 'privacy.epsilon'; known keys: clip"),
         ({**NOISE, "noise_multiplier": 0}, "privacy.noise_multiplier is 0; it is a number, above 0"),
-        *(({**NOISE, "clip": odd}, f"privacy.clip is {odd!r}") for odd in (math.inf, 0, -1, math.nan, "1", True, None)),
-        *(({**NOISE, "delta": odd}, f"privacy.delta is {odd}") for odd in (0, 0.2)),
+        *(({**NOISE, "clip": bad}, f"privacy.clip is {bad!r}") for bad in (math.inf, 0, -1, math.nan, "1", True, None)),
+        *(({**NOISE, "delta": bad}, f"privacy.delta is {bad}") for bad in (0, 0.2)),
         ("strong", "privacy is 'strong'"),
     ],
 )

@@ -33,7 +33,7 @@ NAME = "head_global.bias"
 @pytest.mark.parametrize(
     "change, words",
     [
-        *(({NAME: torch.tensor([odd] * 4)}, "not finite") for odd in (math.nan, math.inf)),
+        *(({NAME: torch.tensor([bad] * 4)}, "not finite") for bad in (math.nan, math.inf)),
         ({NAME: torch.full((4,), 1e30)}, "largest_change"),
         ({NAME: torch.zeros(5)}, r"torch.float32 \(5,\); it should be torch.float32 \(4,\)"),
         *(({NAME: torch.zeros(4, dtype=kind)}, str(kind)) for kind in (torch.float64, torch.int64, torch.float16)),

@@ -155,11 +155,11 @@ ODD_MODELS = {
 }
 
 
-@pytest.mark.parametrize("odd", ODD_MODELS)
-def test_an_odd_model_of_the_first_giver_excludes_itself_alone(publishing, odd):
+@pytest.mark.parametrize("bad", ODD_MODELS)
+def test_a_bad_model_of_the_first_site_excludes_only_itself(publishing, bad):
     federation = publishing(toy("fedper"), *[["model", "result"]] * 3).run()
     replies = federation.replies()
-    groups = {name: ODD_MODELS[odd](model) for name, model in replies["site-1"].groups.items()}
+    groups = {name: ODD_MODELS[bad](model) for name, model in replies["site-1"].groups.items()}
     honest = [replies[site].groups["model"] for site in SITES[1:]]
     samples = [federation.server.state.profiles[site].samples for site in SITES[1:]]
     replies["site-1"] = dataclasses.replace(replies["site-1"], groups=groups)

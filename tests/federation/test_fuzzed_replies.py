@@ -13,7 +13,7 @@ from shared_components.federation.messages import FederationError, Message, Reje
 from shared_components.federation.messages.schema import REPLY
 from shared_components.federation.protocol import parse_answers
 from shared_components.federation.runs.store import RECORDS
-from shared_components.federation.server.enrolment import EnrolmentReader
+from shared_components.federation.server.enrolment import Admission
 from shared_components.federation.server.state import RoundLog
 from shared_components.federation.server.update_checks import check_extras
 from shared_components.reporting.tensorboard import flatten, progress_line
@@ -85,7 +85,7 @@ plain = st.recursive(
     ),
     max_leaves=12,
 )
-tensors = st.sampled_from([*ODD, *(odd for odd, _ in odd_tensors().values())]) | plain
+tensors = st.sampled_from([*ODD, *(bad for bad, _ in odd_tensors().values())]) | plain
 pieces = st.dictionaries(st.sampled_from([NAME, "w"]) | st.text(max_size=6), tensors, max_size=4)
 keys = st.sampled_from([*REPLY, "odd"])
 quick = settings(
@@ -134,6 +134,8 @@ def _use(server, task, read):
         if task == "round":
             server.check_update("site-2", read)
         elif task == "enrol":
-            EnrolmentReader(server.job, server.method).read("site-2", read, asked=True)
+            admission = Admission(server.job, server.method, SITES)
+            admission.senders = {"site-2"}
+            admission.read("site-2", read)
     except (RejectedUpdate, FederationError) as refusal:
         assert str(refusal)

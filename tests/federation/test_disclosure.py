@@ -19,10 +19,10 @@ ROUND, FINISH = "round", "finish"
 KINDS = ("weights", "extra", "item", "value")
 
 
-def report_of(job, **said):
+def report_of(job, **options):
     method = load_method(job.method, **job.arguments)
     task = make_task("segmentation", classes=CLASSES)
-    return what_leaves(job, expect(job, method, task), **said)
+    return what_leaves(job, expect(job, method, task), **options)
 
 
 def parts(report, task, *kinds):
@@ -48,16 +48,16 @@ def test_a_sites_answers_hold_what_its_report_says(federate, job_on_toy, tmp_pat
     federation = federate(job_on_toy(method, rounds=1))
     enrolled = federation.replies()
     (folder,) = (tmp_path / "runs" / f"test-{method}").glob("2*")
-    said = json.loads((folder / "site-1" / FILE).read_text())
-    names = {kind: {p["name"] for p in said["parts"] if p["task"] == "enrol" and p["kind"] == kind} for kind in KINDS}
+    saved = json.loads((folder / "site-1" / FILE).read_text())
+    names = {kind: {p["name"] for p in saved["parts"] if p["task"] == "enrol" and p["kind"] == kind} for kind in KINDS}
     assert set(enrolled["site-1"].header) - {"items", "round"} == names["value"]
     assert set(enrolled["site-1"].header["items"]) == names["item"]
     federation.send(enrolled)
     reply = federation.replies()["site-1"]
     sent = total_bytes(reply.pieces) + sum(map(total_bytes, reply.groups.values()))
     float64 = sum(v.numel() * 4 for g in reply.groups.values() for v in g.values() if v.dtype == torch.float64)
-    assert said["megabytes"]["round"] == (sent - float64) / 1e6
-    names = {kind: {p["name"] for p in said["parts"] if p["task"] == ROUND and p["kind"] == kind} for kind in KINDS}
+    assert saved["megabytes"]["round"] == (sent - float64) / 1e6
+    names = {kind: {p["name"] for p in saved["parts"] if p["task"] == ROUND and p["kind"] == kind} for kind in KINDS}
     assert (set(reply.groups), set(reply.header) - {"round"}) == (names["extra"], names["value"])
 
 
@@ -79,8 +79,8 @@ def test_consent_and_withholding_decide_about_items_models_and_values():
     assert all_.bytes_of(FINISH) == unknown.bytes_of(FINISH) > none.bytes_of(FINISH) == 0
     report = report_of(make_job("fedavg"), publish=(), withhold=("scores", "memory"))
     stays = {(part.task, part.name) for part in report.parts if not part.leaves}
-    given = {(FINISH, "model"), (FINISH, "result")}  # nothing is published
-    assert stays == given | {(ROUND, "metrics"), (FINISH, "metrics"), (FINISH, "final")} | {
+    models = {(FINISH, "model"), (FINISH, "result")}  # nothing is published
+    assert stays == models | {(ROUND, "metrics"), (FINISH, "metrics"), (FINISH, "final")} | {
         (task, "memory_mb") for task in ("enrol", ROUND, FINISH)
     }
 
