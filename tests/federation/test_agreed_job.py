@@ -1,4 +1,4 @@
-"""A run keeps the job that its sites enrolled with, whatever a later message of the server says."""
+"""A run keeps the job that its sites enrolled with, and later messages of the server cannot change it."""
 
 import json
 from dataclasses import replace
@@ -41,7 +41,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("task", ["enrol", "round", "finish"])
 def test_another_job_or_place_in_a_message_is_refused_by_the_name_of_its_key(trained, task):
-    """Before, FedPer's head left the site bit-equal when a round's message said it was FedAvg's."""
+    """Before, FedPer's head left the site bit-equal when a round's message named FedAvg."""
     asked = trained.asked.messages["site-1"]
     asked.header["send_initial"] = True
     for change, key in CHANGES:
@@ -65,7 +65,7 @@ def test_the_record_is_the_job_and_the_place_and_a_resume_may_change_its_length(
 
 
 def test_a_restarted_site_goes_on_with_its_job_bit_equal(federate, tmp_path, job_on_toy):
-    """New processes on both sides, so that files alone remember; the record of the enrolment stays as it was."""
+    """New processes on both sides, so that only files remember; the record of the enrolment stays as it was."""
     whole = federate(job_on_toy("fedper"), names=ONE, folder=tmp_path / "whole").run()
     killed = federate(job_on_toy("fedper"), names=ONE, folder=tmp_path / "killed").run(until=1)
     record = (own_folder(killed) / ENROLLED).read_bytes()

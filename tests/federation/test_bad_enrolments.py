@@ -1,4 +1,4 @@
-"""No site decides for the others by what it enrols or finishes with: being first, or one of few, gives no power."""
+"""A bad enrolment or final model excludes only its site, even if the site is the first or among few."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from tests.federation.test_initial_weights import given, written
 
 pytestmark = pytest.mark.usefixtures("toy_bundle")
 
-OTHERWISE = {  # what a site changes in the header with which it enrols, and words of the refusal
+OTHERWISE = {  # changes in the header of a site's enrolment, and words of the refusal
     "card": (
         {"kind": "segmentation", "outputs": ["background", "tool"], "inputs": ["image"], "frames": 1},
         "task|its network",

@@ -43,7 +43,7 @@ def federate(tmp_path, clips):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """Return the shapes of what networks are shown."""
+    """Return the shapes of the networks' inputs."""
     shapes, forward = [], Tiny.forward
 
     def watched(self, image):

@@ -1,4 +1,4 @@
-"""What is said to leave is what leaves: the report beside the messages of a real federation."""
+"""The report of everything that leaves a site equals the messages of a real federation."""
 
 import json
 
@@ -62,7 +62,7 @@ def test_a_sites_answers_hold_what_its_report_says(federate, job_on_toy, tmp_pat
 
 
 def test_the_report_is_there_before_the_site_answers(federate, tmp_path, monkeypatch, caplog):
-    """A site that dies while it measures its profile has said already what would leave."""
+    """The report is written even if the site dies while it measures its profile."""
     monkeypatch.setattr(site.SiteRunner, "_items", lambda *_: 1 / 0)
     federation = federate(make_job("fedavg"))
     with caplog.at_level("INFO"), pytest.raises((FederationError, ZeroDivisionError)):

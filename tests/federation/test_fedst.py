@@ -18,7 +18,7 @@ CLIPS = {"frames": 4, "interval": 0.2}
 
 @pytest.fixture(scope="module")
 def films(tmp_path_factory):
-    """Return the site.yaml files of two sites and a server whose videos have frames between those with labels."""
+    """Return the site.yaml files of two sites and a server whose videos also have frames without labels."""
     folder = tmp_path_factory.mktemp("films")
     return render(folder, layout="sar_rarp50", frames_per_video=3, clip=4, interval=0.2)
 

@@ -1,4 +1,4 @@
-"""A simulator without data renders what the job asks for, one site per task; a file tells how far a site is."""
+"""A simulator without data renders the job's scenes, one site per task; a file has the progress of a site."""
 
 import pytest
 
@@ -70,7 +70,7 @@ def test_other_tasks_and_clips_lie_in_other_folders_and_can_be_read(find):
 
 
 def test_one_sites_file_is_not_taken_for_the_servers_own_data(find, tmp_path, monkeypatch):
-    """A folder, or a path with {site} in it, tells them apart."""
+    """A folder, or a path with {site} in it, distinguishes them."""
     own = find(0).path
     monkeypatch.setenv("SURGFL_SITE_CONFIG", str(own))
     job = Job(name="job", bundle="pvt_fpn", method="fedavg")
@@ -87,7 +87,7 @@ def test_the_server_reads_what_the_site_told_last(tmp_path):
     assert step_file.read_step(tmp_path / "site-1") == Step("training", 1, 9, "loss 0.5")
     listener(Step("training", 2, 9))  # too soon
     assert step_file.read_step(tmp_path / "site-1").done == 1
-    listener(Step("saving"))  # another thing is told at once
+    listener(Step("saving"))  # another step is written at once
     assert step_file.read_step(tmp_path / "site-1") == Step("saving")
     now[0] += 0.5
     listener(Step("saving", 1, None))

@@ -85,7 +85,7 @@ def test_a_fixed_encoder_never_moves_and_never_travels(federate, method):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedavg", *sorted(set(method_names()) - {*PLAIN, "surgfed"})])
 def test_a_fixed_encoder_of_the_baselines_network_never_moves_and_never_travels(federate, method):
-    """Of SurgFed's network it does not even without the setting."""
+    """SurgFed's network fixes it even without the setting."""
     fixed_from_end_to_end(federate(make_job(method, rounds=1, training={**TINY, **FIXED})))
 
 

@@ -32,7 +32,7 @@ ONE = {"batch_size": 2, "epochs": 0, "iterations": 1, "warmup_rounds": 0.0, "sta
 
 
 def job(name):
-    """Return a job of the folder, of one short round, and the layout and task of its rendered sites."""
+    """Return a job of the folder with one short round, and the layout and task of its rendered sites."""
     row = described_jobs(jobs_folder())[name]
     sites = row["synthetic"]
     made = {**row, "rounds": 1, "training": {**row["training"], **ONE}}

@@ -54,7 +54,7 @@ def test_an_extra_of_a_dtype_that_nobody_measures_in_is_its_sites_fault(method, 
     (group,) = declared
     try:
         sent = {name: value.to(dtype) for name, value in EXTRAS[method].items()}
-    except (RuntimeError, NotImplementedError):  # a quantised or packed dtype, of which torch makes no plain tensor
+    except (RuntimeError, NotImplementedError):  # a quantised or packed dtype: torch makes no plain tensor with it
         sent = {name: torch.empty(value.shape, dtype=dtype) for name, value in EXTRAS[method].items()}
     if dtype in (torch.float32, torch.float64):
         check_extras({group: sent}, declared, SHARED, method=method)
@@ -102,7 +102,7 @@ quick = settings(
     keep=st.booleans(),
 )
 def test_nothing_that_a_site_can_send_raises_past_the_place(honest, task, changes, given_pieces, groups, keep):
-    """What is not refused there can be checked, recorded, told and written without another error."""
+    """A reply that is not refused can be checked, recorded, shown and written without another error."""
     server, known = honest
     reply = known.get(task, Message({"round": 1, "metrics": {}, "final": {}}))
     header = {**reply.header, **changes} if isinstance(changes, dict) else changes

@@ -1,4 +1,4 @@
-"""What a federation begins from, weights and a network's arguments: recorded, refused, the same after a resume."""
+"""Initial weights and network arguments of a federation: recorded, refused, the same after a resume."""
 
 import json
 import logging
@@ -153,7 +153,7 @@ def test_a_run_from_before_jobs_said_it_had_the_bundles_own(federate, tmp_path):
         federate(wide(), resume=True)
     server = federate(wide({}), resume=True).run().finish().server
     assert server.state.round == 2
-    for name in ("site-1/model.safetensors", "server/model.safetensors"):  # the bundle's own network is not told
+    for name in ("site-1/model.safetensors", "server/model.safetensors"):  # the bundle's own network is not recorded
         assert "network" not in load_metadata(server.folder / name)
 
 

@@ -1,4 +1,4 @@
-"""What a site refuses to do for a job, and what no job may say on either side: by the name of the key."""
+"""Limits of a site for jobs, and limits for all jobs on both sides; errors name the key."""
 
 import dataclasses
 import json

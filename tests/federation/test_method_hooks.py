@@ -1,4 +1,4 @@
-"""What a method may ask for besides a partition, an objective and an aggregator, in a whole federation."""
+"""Hooks of a method besides partition, objective and aggregator, in a whole federation."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("toy_bundle")
 
 
 class Counting:
-    """An aggregator that leaves the models and tells every site how many rounds there were."""
+    """An aggregator that keeps the models and broadcasts the number of rounds."""
 
     def init(self, partition, models, profiles):
         return {"rounds": torch.tensor(0.0)}
@@ -107,7 +107,7 @@ def test_too_few_sites_are_refused_before_anybody_is_asked(play, federate):
 
 @pytest.fixture
 def two_tasks(scenes, tmp_path):
-    """Return two sites of one layout whose class maps differ."""
+    """Return two sites with the same layout and different class maps."""
     maps = ("parts", "shaft_manipulator")
     return [rewritten(scenes[0], tmp_path / f"task-{n}", classes=classes) for n, classes in enumerate(maps)]
 

@@ -1,4 +1,4 @@
-"""What sites train on: classes of their own, another site's frames besides their own, or frames without labels."""
+"""Training data of sites: classes of their own, another site's frames besides their own, or frames without labels."""
 
 import json
 import shutil
@@ -182,13 +182,13 @@ def test_its_pictures_are_frame_masked_and_restored(ended):
         grey = (np.abs(masked.astype(int) - round(255 * GREY)) <= 2).all(axis=2)
         assert 0.65 < grey.mean() < 0.85  # 75 % of the patches are hidden
         seen = ~grey & (np.abs(frame.astype(int) - masked) <= 2).all(axis=2)
-        assert seen.mean() > 0.1  # the rest is the frame's own, but for what resizing blurs
+        assert seen.mean() > 0.1  # the rest equals the frame, except where resizing blurs it
         assert (np.abs(restored.astype(int) - frame) <= 2).all(axis=2)[seen].mean() > 0.95
         assert not (np.abs(restored.astype(int) - masked) <= 2).all(axis=2)[grey].all()
 
 
 def panels(picture):
-    """Cut a picture at its white columns into three parts of one width, without the words above them."""
+    """Cut a picture at its white columns into three parts of equal width, without the words above them."""
     rows = np.flatnonzero((picture != 255).any(axis=(1, 2)))
     body = picture[rows[-1] - 100 : rows[-1] + 1]  # below the words
     white = (body == 255).all(axis=(0, 2))

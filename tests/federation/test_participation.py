@@ -1,4 +1,4 @@
-"""What a running federation offers beside rounds of averaging: absences, a fraction of the sites, profile items that
+"""Features of a federation besides averaging: absences, a fraction of the sites, profile items that
 may be refused, and the model that a held-out site gets."""
 
 import pytest
@@ -35,7 +35,7 @@ def test_a_site_that_was_absent_keeps_what_is_its_own_when_a_round_is_asked_agai
 
 
 def test_a_site_whose_state_is_gone_refuses_instead_of_beginning_anew(federate, job_on_toy):
-    for federation, number in (  # the second has an older state than the one that counted
+    for federation, number in (  # the second has an older state than its last counted round
         (skip_round_one(federate(job_on_toy("fedper", rounds=3, min_sites=2))), 1),
         (federate(job_on_toy("fedper", rounds=3)).run(until=2), 2),
     ):

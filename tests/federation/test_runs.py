@@ -61,7 +61,7 @@ def test_a_clock_that_was_set_back_changes_nothing(begin, resumed):
 
 
 def test_the_newest_run_is_the_one_that_latest_names(begin, resumed, tmp_path):
-    """A newest run that has ended no round leaves nothing to resume; one that is gone is an error."""
+    """A newest run that has ended no round leaves nothing to resume; a run that is gone is an error."""
     first, second = begin("20260101-120000"), begin("20260102-120000")
     assert resumed() == second
     point_latest_to(first)

@@ -164,7 +164,7 @@ ROSTERS = {
 @pytest.mark.parametrize("resume", [False, True], ids=["the same process", "a resume"])
 @pytest.mark.parametrize("words", ROSTERS)
 def test_a_site_holds_the_server_to_the_sites_that_it_named_first(toy_bundle, federate, words, resume):
-    """Every site is shown all sites of the run with their keys, also those that a round does not ask."""
+    """Every site is shown all sites of the run with their keys, also sites that a round does not ask."""
     federation = federate(secure_job(rounds=3, client_fraction=0.6, min_sites=2)).run(until=1)
     if resume:
         federation = federate(secure_job(rounds=3, client_fraction=0.6, min_sites=2), resume=True).enrol()

@@ -216,7 +216,7 @@ def test_the_server_begins_from_what_the_sites_begin_from(play, scenes, tmp_path
 
 
 def test_a_network_of_which_frames_train_nothing_is_refused(refusal, scenes):
-    """What is left, the layers over time and the selection, frames alone do not pass."""
+    """The other layers, over time and for selection, see no single frames."""
     job = make_job("fedst", training={**TINY, "fixed": ["encoder", "decoder", "head"]})
     assert refusal(job, scenes[2]).startswith(
         "the server cannot train: serq: training.fixed contains all parts that predict from"
@@ -224,7 +224,7 @@ def test_a_network_of_which_frames_train_nothing_is_refused(refusal, scenes):
 
 
 def test_a_resumed_run_with_a_memory_of_other_frames_ends_before_its_round(play, federate, options):
-    """A job's own size cannot change (`runs.open_run`), that of its bundle can."""
+    """A job's size cannot change (`runs.open_run`), but the bundle's size can."""
     run = federate(play(SERQ, rounds=2), **options("a")).run(until=1)
     folder = run.server.folder / "server"
     (file,) = folder.glob("round-*.safetensors")
@@ -240,7 +240,7 @@ def test_a_resumed_run_with_a_memory_of_other_frames_ends_before_its_round(play,
 
 
 def test_still_images_at_the_server_repeat_themselves_as_clips(federate, rendered, tmp_path):
-    """Of Sisvse no time lies between two images; the rendered ones say so in their site.yaml."""
+    """Sisvse has no time between two images; the rendered site.yaml records this."""
     stills = rendered("sisvse")
     text = stills.read_text()
     assert "history: false" in text
@@ -284,7 +284,7 @@ def test_what_the_file_says_during_a_run_changes_nothing(play, federate, options
 
 
 def test_the_sites_wait_for_what_the_record_says_and_no_longer(federate, options, play, monkeypatch):
-    """By a clock that stands still but for 2 s of averaging, 7 s of the server's training and 30 s of the sites'."""
+    """With a clock that only counts 2 s of averaging, 7 s of the server's training and 30 s of the sites'."""
     now = [100.0]
     monkeypatch.setattr(server_side.time, "perf_counter", lambda: now[0])
 

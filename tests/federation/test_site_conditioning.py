@@ -69,7 +69,7 @@ def job(**changes):
 
 
 def due(scenes):
-    """Return what every site's network should be told, looked up here."""
+    """Return the expected vector of every site."""
     texts = [load_site(path).text for path in scenes]
     assert len(set(texts)) == 3 and all(text.startswith("synthetic: ") for text in texts)
     known = read_vectors()
@@ -185,7 +185,7 @@ def test_a_text_without_a_vector_and_a_file_that_is_not_there_are_refused_before
 
 
 def own_vectors(folder, text, *, model, sha256):
-    """Write a file of one site's vector; return what its site.yaml says."""
+    """Write a site's vector to a file; return the values for its site.yaml."""
     folder.mkdir(exist_ok=True)
     values = torch.nn.functional.normalize(torch.arange(1.0, 385), dim=0)
     add_vectors(folder / "own.safetensors", [Vector(values, "clip", model, sha256, site_text(text))])
@@ -229,7 +229,7 @@ def test_a_site_whose_text_changes_between_rounds_is_refused_by_itself(play, sce
 
 
 def test_the_held_out_model_is_told_of_the_site_that_it_is_tested_on(play, scenes, tmp_path, monkeypatch):
-    """Sites consent, so that the server's model has the mean of their indicators until it is told."""
+    """Sites consent, so the server's model has the mean of their indicators until it is conditioned."""
     play()
     own = due(scenes)
     federation = Federation(job(), tmp_path / "runs", scenes[:2], SITES[:2]).run().finish()

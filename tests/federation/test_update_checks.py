@@ -1,4 +1,4 @@
-"""What the server refuses, by site name and reason, and how a round survives it."""
+"""Updates that the server refuses, by site name and reason, in rounds that go on."""
 
 import dataclasses
 import math
@@ -69,7 +69,7 @@ def test_missing_pieces_and_undeclared_extras_are_rejected(round_one):
 
 
 def test_latest_names_the_run_whose_sites_enrolled_last(federate, toy_bundle, tmp_path):
-    """A launch that is refused at enrolment leaves it alone; a resume moves it back."""
+    """A launch that is refused at enrolment does not change it; a resume moves it back."""
     first, second = federate(make_job("fedavg")), federate(make_job("fedavg"))
     latest = tmp_path / "runs" / "test-fedavg" / "latest"
     assert first.server.folder != second.server.folder and not latest.exists()
@@ -144,7 +144,7 @@ SHARED = {"a": torch.zeros(2), "b": torch.zeros(1)}
 
 
 def updates(*sizes):
-    """Return updates whose largest sensitivity is in one element of one tensor."""
+    """Return updates with their largest sensitivity in a single element."""
     return [
         Update(f"site-{n}", 0, SHARED, {"sensitivity": {"a": torch.tensor([0.0, size]), "b": torch.zeros(1)}})
         for n, size in enumerate(sizes, 1)
@@ -160,7 +160,7 @@ def updates(*sizes):
         ((3e38, 12.4, 17.4), ["site-1"]),
         ((1e-3, 2e-3, 0.9), []),  # below 1 a softmax hardly moves
         ((1e-3, 2e-3, 1.1), ["site-3"]),
-        ((0.0, 12.4, 17.4), []),  # one that says nothing makes nobody else look large
+        ((0.0, 12.4, 17.4), []),  # a site that reports nothing makes no other site look large
         ((16.7, 1e9), []),
         ((16.7, 1e9, 1e9, 15.0, 14.0), ["site-2", "site-3"]),
     ],

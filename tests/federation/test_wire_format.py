@@ -159,7 +159,7 @@ def test_the_first_and_the_final_weights_are_exact(federate, job_on_toy):
 
 
 def one_of_each_kind_of_message():
-    """Return a method for each set of what sites send and receive, on a small network where there is one."""
+    """Return a method for each kind of message that sites send and receive, on a small network where there is one."""
     kinds = {}
     for name in ("fedavg", "ditto", *sorted(method_names(), key=lambda name: (name in NOT_TINY, name))):
         method = load_method(name)

@@ -83,7 +83,7 @@ def test_shapes_and_dtypes_stay_integers_are_as_received_and_inputs_are_left_alo
 
 
 def test_noise_has_the_standard_deviation_that_it_should():
-    """Of 200,001 numbers: mean and deviation within 5 standard errors, and Kolmogorov and Smirnov's test."""
+    """With 200,001 numbers: mean and deviation within 5 standard errors, and Kolmogorov and Smirnov's test."""
     count, clip, multiplier = 200_001, 0.7, 1.3
     received = {"w": torch.zeros(count, dtype=torch.float64)}
     sent, _ = clip_and_noise(received, received, clip=clip, noise_multiplier=multiplier, random=seeded())
@@ -126,7 +126,7 @@ def by_hand(z, rounds, delta, alpha):
 
 
 def exact(z, rounds, delta):
-    """Balle and Wang 2018, Theorem 8: the least epsilon of one Gaussian mechanism; several make a stronger one."""
+    """Balle and Wang 2018, Theorem 8: the least epsilon of a Gaussian mechanism; several make a stronger mechanism."""
     mu = 2 * math.sqrt(rounds) / z
 
     def excess(eps):
@@ -155,7 +155,7 @@ def test_rounds_with_different_noise_add_up():
 
 
 def audited(z, *, trials, confidence=0.999):
-    """Return what epsilon an attacker proves at delta 0.01 who sees one update of one of two sites' data sets.
+    """Return the epsilon at delta 0.01 that an attacker proves from one update, trained on either of two data sets.
 
     The worst two: their updates are opposite and both clipped. The threshold is chosen on other trials than the bound,
     which is Clopper and Pearson's of both kinds of error.

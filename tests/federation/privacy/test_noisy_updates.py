@@ -1,4 +1,4 @@
-"""Noise on what leaves a site: once per question, accounted for for ever, and nothing else beside it."""
+"""Noisy updates: one per question, entered in the ledger, and nothing else leaves."""
 
 import dataclasses
 import math
@@ -82,7 +82,7 @@ def test_a_method_that_sends_more_is_refused_by_name_on_both_sides(federate, mon
 
 
 def test_what_depends_on_the_data_stays_and_what_the_site_keeps_is_not_noisy(federate, scenes, tmp_path):
-    """LOCAL pieces, optimizer and the site's own files are those of the same round without noise; no consent helps."""
+    """LOCAL pieces, optimizer and the site's files equal the same round without noise; consent changes nothing."""
     for path in scenes:
         path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "publish": ["style", "model"]}))
     plain = federate(plain_job("fedper"), folder=tmp_path / "plain").enrol()
@@ -108,7 +108,7 @@ def test_what_depends_on_the_data_stays_and_what_the_site_keeps_is_not_noisy(fed
 
 
 def test_the_update_is_clipped_and_has_the_jobs_noise(federate):
-    """Of 5,000 numbers: the standard deviation is z C, to 3 %."""
+    """With 5,000 numbers, the standard deviation is z C, to 3 %."""
     federation = federate(private_job(privacy={"clip": 0.2, "noise_multiplier": 3.0}), names=("site-1",))
     federation.sites["site-1"].random = np.random.default_rng(0).bytes
     federation.enrol()
@@ -242,7 +242,7 @@ def test_no_later_message_takes_the_noise_away(federate):
 
 
 def test_an_audit_of_real_training_proves_no_more_than_is_claimed(federate, scenes, tmp_path):
-    """Two data sets of one site, one of them another's: which of the two was trained on is guessed from one update."""
+    """Guess from an update which of two sites' data sets was trained on."""
     updates = []
     for number in (0, 1):
         path = tmp_path / f"world-{number}" / "site.yaml"

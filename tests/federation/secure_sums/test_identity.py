@@ -32,7 +32,7 @@ def certificate(name, public, issuer, key, *, days=10):
 
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory):
-    """Return a function that makes a site's kit, of one of two projects."""
+    """Return a function that makes a site's kit for either of two projects."""
     roots = {name: rsa.generate_private_key(65537, 2048) for name in ("ours", "theirs")}
 
     def make(site, project="ours", days=10):

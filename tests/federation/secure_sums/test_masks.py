@@ -1,4 +1,4 @@
-"""Masks, keys and shares: the sum is exact whoever drops out, and what one site sends tells nothing."""
+"""Masks, keys and shares: the sum is exact if sites drop out, and a single site's vector reveals nothing."""
 
 from itertools import combinations
 
@@ -227,7 +227,7 @@ def test_a_line_through_two_points_by_hand(monkeypatch):
 
 
 def test_one_share_less_fits_every_secret_and_the_prime_is_above_all():
-    """With T - 1 shares any secret has a polynomial through them: here another one is built and joined."""
+    """With T - 1 shares any secret has a polynomial through them: here one for another secret is built and joined."""
     made = split(SECRET, threshold=3, count=5)
     known = {1: made[0], 2: made[1]}
     assert join(known) != SECRET
