@@ -115,7 +115,7 @@ def stretches(count: int) -> dict[str, list[list[int]]]:
 def write_sites(data: Path, folder: Path, task: str) -> dict[str, dict[str, Path]]:
     """Write two site.yaml of each video, to train on and to be left out; return them by "train" and "test", and video.
 
-    Frames stay where they are. Sites give their model to the outsider, the video that is left out.
+    Frames stay where they are. Sites give their model to the held-out site, the video that is left out.
     """
     reader = find_reader(DATASET)
     common = {"dataset": DATASET, "root": str(data.resolve()), "task": task, "publish": ["model"]}
