@@ -207,7 +207,7 @@ ServerUpdate = Callable[[LocalWork, Aggregation], tuple[Aggregation, Losses]]
 ServerCheck = Callable[[nn.Module, Batch, Context], None]
 ConditionOnSite = Callable[[nn.Module, SiteFacts], str]
 DescribeSite = Callable[[SiteFacts], Any]  # returns plain values
-Outsider = Callable[[Sequence[State], Sequence[int]], State]  # (whole models, samples) -> one model
+HeldOutModel = Callable[[Sequence[State], Sequence[int]], State]  # (whole models, samples) -> one model
 
 
 def scheduled_rates(round: int) -> None:
@@ -271,8 +271,8 @@ class Server:
         check: Function of (the server's network, a batch of the server's data, context), called at enrolment; raises
             ValueError if ``update`` would fail after the first round.
         finish: Function of (state of the aggregator, models), called before the final delivery.
-        outsider: Function that combines whole models of consenting sites with the same task into a model for held-out
-            sites. None: the mean weighted by samples.
+        held_out_model: Function that combines whole models of consenting sites with the same task into a model for
+            held-out sites. None: the mean weighted by samples.
         weighted_sum_only: Whether the aggregator needs only the sum of GLOBAL pieces weighted by samples and the sum
             of samples, so that secure sums work.
         trained: Prefixes of names in the aggregator's state that are the aggregator's own weights.
@@ -282,7 +282,7 @@ class Server:
     update: ServerUpdate | None = None
     check: ServerCheck | None = None
     finish: Finish | None = None
-    outsider: Outsider | None = None
+    held_out_model: HeldOutModel | None = None
     weighted_sum_only: bool = False
     trained: tuple[str, ...] = ()
 

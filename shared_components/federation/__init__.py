@@ -1,4 +1,1 @@
-"""The federation's protocol without its transport: what a site and the server do, as plain Python.
-
-`shared_components.flare` carries these messages with NVIDIA FLARE; tests and benchmarks carry them by hand.
-"""
+"""A federation without transport: server and site as plain Python. `shared_components.flare` carries the messages."""

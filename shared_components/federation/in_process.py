@@ -1,4 +1,4 @@
-"""A whole federation in one process, without FLARE: for comparisons, experiments and tests."""
+"""Run a whole federation in one process, without FLARE: for comparisons, experiments and tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from shared_components.common.progress import under
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError, Job, Message, Reply, SiteRefusal
-from shared_components.federation.messages.parse_request import parse_request
+from shared_components.federation.messages.parse import parse_request
 from shared_components.federation.privacy.gaussian import Randomness
 from shared_components.federation.protocol import Answers, Ask, parse_answers, run_federation
 from shared_components.federation.runs.run_folder import open_run, working_on
@@ -27,18 +27,11 @@ def run_together(
     before_round: Callable[[ServerRunner], None] = lambda server: None,
     **options: Any,
 ) -> ServerRunner:
-    """Run a job to its end, or go on with its newest run; sites answer one after the other.
+    """Run a job to its end, or resume its newest run; sites answer one after the other.
 
-    The result is bit-equal to FLARE's, whose transport changes no number.
-
-    Args:
-        job, sites, root: See :func:`open_together`.
-        after_round: Called after every round.
-        before_round: Called before every round, and after a resume again before the round that was interrupted.
-        options: Of :func:`open_together`.
-
-    Raises:
-        FederationError: The job cannot go on.
+    ``after_round`` and ``before_round`` are called in every round, also in an interrupted round that a resume repeats.
+    `open_together` explains the other arguments. The result is bit-equal to FLARE's. FederationError: the job cannot go
+    on.
     """
     server, runners = open_together(job, sites, root, **options)
 
@@ -64,15 +57,15 @@ def open_together(
     stop: Callable[[], bool] = lambda: False,
     random: Randomness = os.urandom,
 ) -> tuple[ServerRunner, dict[str, SiteRunner]]:
-    """Return a run's server and sites without starting them.
+    """Return the server and the sites of a run without starting them.
 
     Args:
-        job: What to run.
+        job: Settings of the job.
         sites: Every site's site.yaml by name.
-        root: Where runs are stored; this one is ``<root>/<job>/<run>``.
+        root: Folder of all runs; this run is ``<root>/<job>/<run>``.
         server_data: The server's own site.yaml, for methods that train there.
-        start_weights: The file of the first weights, where the job's ``start`` is ``file``.
-        resume: Go on with an unfinished run of the same job.
+        start_weights: File of the first weights, if the job's ``start`` is ``file``.
+        resume: Resume an unfinished run of the same job.
         stop: Called before every batch; True ends the training.
         random: Source of the noise, see `SiteRunner`.
     """
@@ -102,9 +95,9 @@ def answer(
     *,
     keep: Callable[[str, str, Reply], Reply] = lambda task, site, reply: reply,
 ) -> Answers:
-    """Let every site that is asked answer in turn, and parse its reply; FederationError where one refuses.
+    """Let every site that is asked answer in turn; FederationError if one refuses.
 
-    ``keep`` is called with the task, the site and its reply, and returns what is kept of it until all have answered.
+    ``keep(task, site, reply)`` stores each parsed reply until all have answered, see `ServerRunner.keep`.
     """
     replies: dict[str, Reply] = {}
     failures: dict[str, str] = {}
@@ -120,7 +113,7 @@ def answer(
 
 
 def answer_request(runner: SiteRunner, task: str, message: Message) -> Message:
-    """Parse the server's message at a site, and return the site's answer; SiteRefusal where there is none."""
+    """Parse the server's message at a site, and return the site's answer; SiteRefusal if the site refuses."""
     try:
         request = parse_request(task, message)
     except ValueError as error:

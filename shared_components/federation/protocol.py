@@ -1,6 +1,6 @@
-"""The order of a federation, once: enrol, rounds (with secure sums each followed by `unmask`), finish.
+"""The order of a federation: enrol, rounds (with secure sums, each followed by `unmask`), finish.
 
-FLARE, the in-process runner and tests drive it.
+FLARE, the in-process runner and tests follow it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shared_components.federation.messages import FederationError, Message, RejectedUpdate, Reply
-from shared_components.federation.messages.parse_reply import parse_reply
+from shared_components.federation.messages.parse import parse_reply
 from shared_components.federation.server.runner import ServerRunner
 
 
 @dataclass(frozen=True)
 class Ask:
-    """A task, a message for each site that is asked, and how many answers are enough."""
+    """A task, a message for each site that is asked, and the number of answers needed."""
 
     task: str  # enrol, round, unmask or finish
     messages: dict[str, Message]
@@ -25,22 +25,22 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answers:
-    """A parsed reply, or the reason why there is none, for each site that was asked."""
+    """A parsed reply, or the reason for its absence, for each site that was asked."""
 
     replies: Mapping[str, Reply]
     failures: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if odd := [site for site, reply in self.replies.items() if not isinstance(reply, Reply)]:
-            raise TypeError(f"the reply of {odd[0]} was not parsed; call parse_reply where it arrives")
+        if raw := [site for site, reply in self.replies.items() if not isinstance(reply, Reply)]:
+            raise TypeError(f"the reply of {raw[0]} was not parsed; call parse_reply where it arrives")
 
     def reasons(self) -> str:
-        """Return in one line which sites have not answered, and why."""
+        """Return one line with the sites that have not answered, and why."""
         return "; ".join(f"{site}: {self.failures[site]}" for site in sorted(self.failures))
 
 
 def parse_answers(task: str, messages: Mapping[str, object], failures: Mapping[str, str] | None = None) -> Answers:
-    """Parse what the sites have answered to a task; a malformed reply becomes the reason why there is none."""
+    """Parse the sites' answers to a task; a malformed reply becomes a failure."""
     replies: dict[str, Reply] = {}
     reasons = dict(failures or {})
     for site, message in messages.items():
@@ -55,9 +55,9 @@ Conversation = Generator[Ask, Answers, None]
 
 
 def conduct(server: ServerRunner) -> Conversation:
-    """Yield what to ask and take the answers, from enrolment (also after a resume) to the last delivery.
+    """Yield each `Ask`, from enrolment to the last delivery, and receive its `Answers`; a resume also starts here.
 
-    FederationError says in one sentence why a job cannot go on.
+    FederationError: the job cannot go on.
     """
     messages = server.enrol_messages()
     while messages:
@@ -70,9 +70,9 @@ def conduct(server: ServerRunner) -> Conversation:
             opened = yield Ask("unmask", messages, server.upload.to_unmask)
             server.unmasked(opened.replies, opened.failures)
         server.finish_round(answers.replies, answers.failures)
-        del answers  # a model of every site, which the next round would wait beside
+        del answers  # frees a model of every site before the next round
     messages = server.finish_messages()
-    wanted = server.wanted(messages)  # not `needed`, since nothing is aggregated any more
+    wanted = server.wanted(messages)  # not `needed`: nothing is aggregated any more
     done = yield Ask("finish", messages, wanted)
     server.finished(done.replies, done.failures)
     if len(done.replies) < wanted:
@@ -85,7 +85,7 @@ def run_federation(
     *,
     after_round: Callable[[dict[str, Any]], None] = lambda record: None,
 ) -> None:
-    """Run a federation to its end; ``after_round`` is called with the record of each round's aggregation."""
+    """Run a federation to its end; call ``after_round`` with the record of each aggregation."""
     conversation = conduct(server)
     ask = next(conversation)
     while True:

@@ -76,7 +76,7 @@ class SiteExecutor(Executor):
 
         from shared_components.core.initial_weights import start_weights
         from shared_components.federation.messages import SiteRefusal
-        from shared_components.federation.messages.parse_request import parse_request
+        from shared_components.federation.messages.parse import parse_request
         from shared_components.federation.runs.run_folder import OUTLIVES, point_latest_to, working_on
         from shared_components.federation.secure_sums.identity import kit_identity
         from shared_components.federation.setup.find_site import find_site

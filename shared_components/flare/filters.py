@@ -27,7 +27,7 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 
-from shared_components.federation.messages.parse_request import parse_request_header
+from shared_components.federation.messages.parse import parse_request_header
 from shared_components.federation.setup.find_site import find_site
 from shared_components.federation.site.agreed_job import agreed_job, keep_agreed
 from shared_components.flare import wire

@@ -17,8 +17,7 @@ from shared_components.federation.messages import FLOAT32, Job, Message, Request
 from shared_components.federation.messages.schema import PUBLISHED_MODELS, REPLY, check_reply_header
 from shared_components.federation.messages.wire_format import check_format, pack
 from shared_components.federation.secure_sums import job_section
-from shared_components.federation.secure_sums.masks import sealed_bytes
-from shared_components.federation.secure_sums.shares import SHARE
+from shared_components.federation.secure_sums.masks import SHARE, sealed_bytes
 from shared_components.federation.setup.allowed_payload import Expected, expect
 from shared_components.federation.site.noisy_updates import check_entered, check_stripped
 

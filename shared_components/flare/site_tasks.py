@@ -21,7 +21,7 @@ from shared_components.common.progress import Step
 from shared_components.common.sanitise import one_line
 from shared_components.core.method import Update
 from shared_components.federation.messages import FederationError, Message, RejectedUpdate, Reply, total_bytes
-from shared_components.federation.messages.parse_reply import parse_reply
+from shared_components.federation.messages.parse import parse_reply
 from shared_components.federation.messages.stored import HELD
 from shared_components.federation.protocol import Answers, Ask
 from shared_components.flare import processes, wire

@@ -29,7 +29,7 @@ from tests.changed_method import changed
 from tests.narrow import make_narrow
 
 TINY = {"height": 32, "width": 64, "batch_size": 2, "iterations": 2, "learning_rate": 1e-3}
-SINGLE = {"segmentation": {"frames": 1, "interval": 0.0}}  # the scenes have no frames between those with labels
+SINGLE = {"segmentation": {"frames": 1, "interval": 0.0}}  # all frames of the scenes have labels
 SMALL = {  # what makes a job of a method small
     "pfedsis": {"arguments": {"sensitivity_images": 2}},
     "fedst": {"arguments": {"batches": 1, "pretraining": 1}, "tasks": SINGLE},
@@ -147,7 +147,7 @@ def rewritten(path, folder, **changes):
     """Copy a site.yaml with other values; its data stay where they are."""
     config = yaml.safe_load(path.read_text())
     config |= {"root": str(path.parent / config["root"])} | changes
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "site.yaml").write_text(yaml.safe_dump(config))
     return folder / "site.yaml"
 
@@ -175,7 +175,7 @@ def fine_tune(work, result):
 
 
 class Federation:
-    """A server and its sites in this process; the order of what is asked is the protocol's own."""
+    """A server and its sites in this process, in the protocol's order."""
 
     def __init__(self, job: Job, folder: Path, scenes, names, *, resume=False, **data):
         sites, self.folder = dict(zip(site_order(names), scenes, strict=False)), folder
@@ -194,7 +194,7 @@ class Federation:
         return {name: self.answer(name, self.asked.task, message) for name, message in messages.items()}
 
     def send(self, replies, failures=None):
-        """Give the server answers and go on to what it asks next."""
+        """Give the server answers, and go on to its next question."""
         self.asked = self.conversation.send(parse_answers(self.asked.task, replies, failures))
         return self.server.last_record if self.server.state.round else None
 
@@ -236,7 +236,7 @@ class Federation:
 
 @pytest.fixture
 def federate(tmp_path, scenes):
-    """Return a function that makes a federation; its state is under tmp_path unless told otherwise.
+    """Return a function that makes a federation; its state is under tmp_path by default.
 
     The server of a method that trains there has the third site's frames.
     """

@@ -41,7 +41,7 @@ METHODS = ("fedavg", "fedper", "fedbn", "ditto", "fedrep")
 
 @pytest.fixture(autouse=True)
 def allowed(monkeypatch):
-    names = [f"{own.HERE}.{name}" for name, found in vars(own).items() if isinstance(found, type)]
+    names = [f"{own.HERE}.{name}" for name, value in vars(own).items() if isinstance(value, type)]
     monkeypatch.setenv(VARIABLE, ",".join(["monai", *names]))
 
 
@@ -51,7 +51,7 @@ def trained(federate, method, network, *, sites=2, **changes):
 
 
 def test_with_one_site_fedavg_is_a_plain_loop_that_never_heard_of_a_federation(federate, scenes):
-    found = trained(federate, "fedavg", SMALL | {"width": 8}, sites=1).weights()
+    trained_weights = trained(federate, "fedavg", SMALL | {"width": 8}, sites=1).weights()
     site = load_site(scenes[0])
     settings = make_job("fedavg").open_bundle().training
     torch.manual_seed(settings.seed)
@@ -65,7 +65,7 @@ def test_with_one_site_fedavg_is_a_plain_loop_that_never_heard_of_a_federation(f
             optimizer.zero_grad()
             segmentation_loss(network(batch["image"]), batch["label"]).backward()
             optimizer.step()
-    assert same({f"site-1/{name}": value for name, value in network.state_dict().items()}, found)
+    assert same({f"site-1/{name}": value for name, value in network.state_dict().items()}, trained_weights)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def federate(tmp_path, clips):
 
 @pytest.fixture
 def seen(monkeypatch):
-    """Return the shapes of what networks are shown."""
+    """Return the shapes of the networks' inputs."""
     shapes, forward = [], Tiny.forward
 
     def watched(self, image):
@@ -77,10 +77,10 @@ def test_a_site_that_refuses_history_shows_its_frame_four_times(federate, clips,
     federation = federate(sites=closed)
     for name, different in (("a", 1), ("b", 4)):
         runner = federation.sites[name]
-        bench = set_up_site(federation.server.job, runner._find_site(federation.server.job, "ab".index(name)))
-        last = samples(bench.site, "train", bench.task.spec)[-1]
+        setup = set_up_site(federation.server.job, runner.find_site(federation.server.job, "ab".index(name)))
+        last = samples(setup.site, "train", setup.task.spec)[-1]
         assert len(last.images) == 4 and len(set(last.images)) == different
-        image = bench.dataset([last])[0]["image"]
+        image = setup.dataset([last])[0]["image"]
         assert image.shape == (4, 3, 32, 64)
         assert all(torch.equal(frame, image[-1]) for frame in image) == (name == "a")
     assert [r.header["card"]["frames"] for r in federation.replies().values()] == [
@@ -121,9 +121,9 @@ def test_a_method_for_another_network_refuses_this_one_before_the_first_round(fe
 
 def test_both_evaluations_show_the_network_clips_and_score_the_last_frame(federate, seen):
     federation = federate()
-    bench = set_up_site(federation.server.job, federation.sites["a"]._find_site(federation.server.job, 0))
-    chosen = samples(bench.site, "validation", bench.task.spec)
-    quick = evaluation.quick(bench.network, bench.task, bench.dataset(chosen))
-    whole = evaluation.thorough(bench.network, bench.task, chosen, size=bench.size, split="validation")
+    setup = set_up_site(federation.server.job, federation.sites["a"].find_site(federation.server.job, 0))
+    chosen = samples(setup.site, "validation", setup.task.spec)
+    quick = evaluation.quick(setup.network, setup.task, setup.dataset(chosen))
+    whole = evaluation.thorough(setup.network, setup.task, chosen, size=setup.size, split="validation")
     assert seen == [(3, 4, 3, 32, 64)] + 3 * [(1, 4, 3, 32, 64)]
     assert quick["frames"] == whole["frames"] == 3 and "hd95" in whole and "hd95" not in quick

@@ -54,8 +54,9 @@ def test_a_round_does_without_dynamo_whose_import_costs_a_simulators_task_1_7_se
     federate(job_on_toy(method, rounds=1)).run().finish()
 
 
-def test_names_of_sites_change_nothing(federate, tmp_path):
-    a = federate(folder=tmp_path / "a", names=("site-1", "site-2")).run()
+def test_names_of_sites_change_nothing_and_a_resume_without_a_run_starts_one(federate, tmp_path):
+    a = federate(folder=tmp_path / "a", names=("site-1", "site-2"), resume=True).run()
+    assert not a.resumed
     b = federate(folder=tmp_path / "b", names=("hospital-b", "hospital-a")).run()
     assert same(by_rank(a), by_rank(b))
 
@@ -64,7 +65,7 @@ def test_names_of_sites_change_nothing(federate, tmp_path):
 def test_one_site_alone_is_local_training(federate, scenes, colour):
     """FedAvg with one site equals a plain loop that never heard of a federation."""
     job = make_job("fedavg", rounds=2, training={**TINY, "colour": colour})
-    found = federate(job, names=("a",)).run().weights()
+    trained_weights = federate(job, names=("a",)).run().weights()
     site = load_site(scenes[0])
     settings = load_bundle("pvt_fpn", TINY).training
     torch.manual_seed(settings.seed)
@@ -82,7 +83,7 @@ def test_one_site_alone_is_local_training(federate, scenes, colour):
             segmentation_loss(network(batch["image"]), batch["label"]).backward()
             optimizer.step()
     assert partition.pieces
-    assert same({f"a/{name}": value for name, value in network.state_dict().items()}, found)
+    assert same({f"a/{name}": value for name, value in network.state_dict().items()}, trained_weights)
 
 
 def test_local_pieces_never_leave_and_survive_between_rounds(federate):
@@ -119,10 +120,6 @@ def test_a_site_without_the_styles_that_sge_needs_is_told(scenes, tmp_path):
     closed = rewritten(scenes[1], tmp_path / "closed", publish=[])
     with pytest.raises(FederationError, match="site-2 does not publish 'style'"):
         Federation(make_job(), tmp_path / "runs", [scenes[0], closed], SITES[:2]).enrol()
-
-
-def test_resume_without_a_run_starts_one(federate):
-    assert not federate(resume=True).resumed
 
 
 @pytest.mark.slow

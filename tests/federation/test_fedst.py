@@ -18,7 +18,7 @@ CLIPS = {"frames": 4, "interval": 0.2}
 
 @pytest.fixture(scope="module")
 def films(tmp_path_factory):
-    """Return the site.yaml files of two sites and a server whose videos have frames between those with labels."""
+    """Return the site.yaml files of two sites and a server whose videos also have frames without labels."""
     folder = tmp_path_factory.mktemp("films")
     return render(folder, layout="sar_rarp50", frames_per_video=3, clip=4, interval=0.2)
 
@@ -34,9 +34,9 @@ def refusal(films, tmp_path):
         data = films[2] if server is ... else server
         with pytest.raises((FederationError, ValueError)) as caught:
             run_together(job, sites, tmp_path / "runs", server_data=data)
-        said = str(caught.value)
-        assert "\n" not in said and not list(tmp_path.rglob("round-*.safetensors"))
-        return said
+        words = str(caught.value)
+        assert "\n" not in words and not list(tmp_path.rglob("round-*.safetensors"))
+        return words
 
     return refusal
 
@@ -56,20 +56,20 @@ def test_a_clip_of_which_an_earlier_frame_is_missing(refusal, films, tmp_path, w
     sample = samples(load_site(path), "train", SampleSpec(("label",), **CLIPS))[-1]
     assert len(set(sample.images)) == 4
     sample.images[0].unlink()
-    said = refusal(**{who: path})
+    words = refusal(**{who: path})
     begins = "site site-2: " if who == "site" else "the server cannot train: site server: "
-    assert said.startswith(f"{begins}{sample.images[0]}: file is missing, and clips show it; ")
-    assert "or write 'history: false' in site.yaml, which repeats the frame" in said
+    assert words.startswith(f"{begins}{sample.images[0]}: file is missing, and clips show it; ")
+    assert "or write 'history: false' in site.yaml, which repeats the frame" in words
 
 
 def test_an_interval_that_the_video_cannot_give(refusal, scenes, films):
     """EndoVis has an image every half second."""
-    said = refusal(site=scenes[0])
-    assert said.startswith(f"site site-2: {scenes[0]}: clips of 4 frames 0.2 s apart are asked for, but ")
-    said = refusal(tasks={"segmentation": {"interval": 0.01}})
-    assert "clips of 4 frames 0.01 s apart are asked for" in said
-    said = refusal(tasks={"segmentation": {"interval": math.nan}})
-    assert "segmentation: interval is nan" in said
+    words = refusal(site=scenes[0])
+    assert words.startswith(f"site site-2: {scenes[0]}: clips of 4 frames 0.2 s apart are asked for, but ")
+    words = refusal(tasks={"segmentation": {"interval": 0.01}})
+    assert "clips of 4 frames 0.01 s apart are asked for" in words
+    words = refusal(tasks={"segmentation": {"interval": math.nan}})
+    assert "segmentation: interval is nan" in words
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_a_text_or_an_encoder_of_no_use(refusal, films, clip_folder, tmp_path, h
     if harmed:
         (clip_folder / "model.safetensors").unlink()
     path = rewritten(films[0], tmp_path / "s", text=text, text_encoder=str(clip_folder))
-    said = refusal(first=path, text_encoder="clip", text_wording="plain")
-    assert said.startswith(f"site site-1, {path}: ") and sentence in said
+    words = refusal(first=path, text_encoder="clip", text_wording="plain")
+    assert words.startswith(f"site site-1, {path}: ") and sentence in words
 
 
 def test_a_server_without_data(refusal, films, tmp_path):
     path = rewritten(films[2], tmp_path / "s", split={"train": [], "validation": [], "test": []})
-    said = refusal(server=path)
-    assert said.startswith("the server cannot train: ") and "split 'train' has no frames" in said
+    words = refusal(server=path)
+    assert words.startswith("the server cannot train: ") and "split 'train' has no frames" in words
     assert refusal(server=None) == "fedst trains at the server, and this one has no data of its own"
-    said = refusal(server=tmp_path / "gone")
-    assert said == f"the server cannot train: {tmp_path}/gone: no such file; write a site.yaml there"
+    words = refusal(server=tmp_path / "gone")
+    assert words == f"the server cannot train: {tmp_path}/gone: no such file; write a site.yaml there"

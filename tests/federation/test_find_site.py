@@ -1,4 +1,4 @@
-"""A simulator without data renders what the job asks for, one site per task; a file tells how far a site is."""
+"""A simulator without data renders the job's scenes, one site per task; a file has the progress of a site."""
 
 import pytest
 
@@ -22,10 +22,14 @@ def find(tmp_path, monkeypatch):
     return find
 
 
-def test_sites_cycle_through_the_jobs_tasks(find):
+def test_sites_cycle_through_the_jobs_tasks_and_unknown_keys_or_tasks_are_refused(find):
     sites = [find(index, tasks=["segmentation", "segmentation", "depth"]) for index in range(3)]
     assert [site.task for site in sites] == ["", "", "depth"]
     assert [site.dataset for site in sites] == ["endovis2017", "endovis2018", "scared"]
+    with pytest.raises(SiteRefusal, match="job: synthetic has no key 'task'; known keys: frames_per_video"):
+        find(0, task="depth")
+    with pytest.raises(ValueError, match="task 'dept' is unknown; sites are rendered for segmentation"):
+        find(0, tasks=["dept"])
 
 
 def test_a_job_names_a_set_whose_sites_have_videos_of_their_own(find):
@@ -51,7 +55,7 @@ def test_a_job_of_five_sites_renders_five_kinds(find):
         find(0, layouts="scared")
 
 
-def test_other_tasks_and_clips_lie_in_other_folders(find):
+def test_other_tasks_and_clips_lie_in_other_folders_and_can_be_read(find):
     roots = {
         find(0).root,
         find(0, tasks=["segmentation", "depth"]).root,
@@ -60,23 +64,13 @@ def test_other_tasks_and_clips_lie_in_other_folders(find):
         find(0, tasks=["segmentation"] * 40).root,  # longer than a folder's name may be
     }
     assert len({root.parents[1] for root in roots}) == 5
-
-
-def test_the_jobs_clips_can_be_read(find):
     site = find(0, tasks=["depth"], clip=4, interval=0.2)
     (_, sample) = samples(site, "train", SampleSpec(("depth",), frames=4, interval=0.2))
     assert [path.stem for path in sample.images] == ["000000", "000000", "000005", "000010"]
 
 
-def test_an_unknown_key_or_task_is_refused(find):
-    with pytest.raises(SiteRefusal, match="job: synthetic has no key 'task'; known keys: frames_per_video"):
-        find(0, task="depth")
-    with pytest.raises(ValueError, match="task 'dept' is unknown; sites are rendered for segmentation"):
-        find(0, tasks=["dept"])
-
-
 def test_one_sites_file_is_not_taken_for_the_servers_own_data(find, tmp_path, monkeypatch):
-    """A folder, or a path with {site} in it, tells them apart."""
+    """A folder, or a path with {site} in it, distinguishes them."""
     own = find(0).path
     monkeypatch.setenv("SURGFL_SITE_CONFIG", str(own))
     job = Job(name="job", bundle="pvt_fpn", method="fedavg")
@@ -93,7 +87,7 @@ def test_the_server_reads_what_the_site_told_last(tmp_path):
     assert step_file.read_step(tmp_path / "site-1") == Step("training", 1, 9, "loss 0.5")
     listener(Step("training", 2, 9))  # too soon
     assert step_file.read_step(tmp_path / "site-1").done == 1
-    listener(Step("saving"))  # another thing is told at once
+    listener(Step("saving"))  # another step is written at once
     assert step_file.read_step(tmp_path / "site-1") == Step("saving")
     now[0] += 0.5
     listener(Step("saving", 1, None))

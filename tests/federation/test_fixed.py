@@ -8,12 +8,12 @@ from shared_components.core.bundle import load_bundle
 from shared_components.core.method import Term, load_method, method_names
 from shared_components.core.partition import Role, partition_network
 from shared_components.federation.messages import FederationError, total_bytes
-from shared_components.federation.setup import site_setup as bench_side
+from shared_components.federation.setup import site_setup as setup_side
 from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import save_weights
 from shared_components.networks.tiny import Tiny
 from tests.federation.conftest import TINY, fine_tune, make_job, same
-from tests.federation.test_participation import outsider_of
+from tests.federation.test_participation import held_out_model_of
 from tests.kinds import one_of_each_kind
 
 FIXED = {"fixed": ["encoder"]}
@@ -42,8 +42,8 @@ def encoder_of(state):
 
 def initial(federation):
     """Return the encoder that every site begins with."""
-    find = federation.sites["site-1"]._find_site
-    network = bench_side.set_up_site(federation.server.job, find(federation.server.job, 0)).network
+    find = federation.sites["site-1"].find_site
+    network = setup_side.set_up_site(federation.server.job, find(federation.server.job, 0)).network
     return encoder_of({name: value.clone() for name, value in network.state_dict().items()})
 
 
@@ -85,7 +85,7 @@ def test_a_fixed_encoder_never_moves_and_never_travels(federate, method):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedavg", *sorted(set(method_names()) - {*PLAIN, "surgfed"})])
 def test_a_fixed_encoder_of_the_baselines_network_never_moves_and_never_travels(federate, method):
-    """Of SurgFed's network it does not even without the setting."""
+    """SurgFed's network fixes it even without the setting."""
     fixed_from_end_to_end(federate(make_job(method, rounds=1, training={**TINY, **FIXED})))
 
 
@@ -112,9 +112,6 @@ def test_without_the_setting_the_encoder_and_its_statistics_move(federate):
     encoder = initial(federation)
     moved = encoder_of(federation.run().server.state.models.shared)
     assert moved.keys() == encoder.keys() and not any(torch.equal(moved[n], encoder[n]) for n in moved)
-
-
-# ---- the hash of what is fixed
 
 
 @pytest.fixture
@@ -156,17 +153,14 @@ def test_a_server_that_trains_needs_the_sites_fixed_weights(play, federate, weig
     assert federate(job, **ours).run().server.state.round == 1
 
 
-# ---- the outsider's model
-
-
 @pytest.mark.usefixtures("toy_bundle")
 @pytest.mark.parametrize("method", ["fedavg", "fedper"])
 @pytest.mark.parametrize("consent", [["model"], []], ids=str)
-def test_the_outsider_gets_a_whole_model_of_those_that_consent_alone(publishing, method, consent):
+def test_a_held_out_site_gets_a_whole_model_of_those_that_consent_alone(publishing, method, consent):
     """Without consent there is none: the server never saw what is fixed."""
     federation = publishing(toy_job(method, rounds=1), consent, consent, [])
     encoder = initial(federation)
-    record, path = outsider_of(federation.run().finish())
+    record, path = held_out_model_of(federation.run().finish())
     assert path.exists() == bool(record["files"]) == bool(consent)
     if not consent:
         return
@@ -174,9 +168,6 @@ def test_the_outsider_gets_a_whole_model_of_those_that_consent_alone(publishing,
     model = load_file(path)
     assert same(encoder_of(model), encoder) and model.keys() == Tiny().state_dict().keys()
     Tiny().load_state_dict(model)
-
-
-# ---- learning rates and loss terms of parts
 
 
 def changes(federation):

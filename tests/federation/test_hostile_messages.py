@@ -12,8 +12,7 @@ from shared_components.data.site import WITHHOLDABLE
 from shared_components.data.site_file import load_site
 from shared_components.federation.in_process import answer
 from shared_components.federation.messages import Message, Place, RejectedUpdate, Request, SiteRefusal
-from shared_components.federation.messages.parse_reply import parse_reply
-from shared_components.federation.messages.parse_request import parse_request
+from shared_components.federation.messages.parse import parse_reply, parse_request
 from shared_components.federation.messages.schema import REPLY, REQUEST
 from shared_components.federation.protocol import Answers, parse_answers
 from shared_components.flare.outgoing_check import check_reply, expected_payload
@@ -36,25 +35,25 @@ REPLIES = [  # task, what a site changes in the plain values of its reply, words
     ("round", {"job": make_job("fedper").to_json()}, "unknown key 'job'"),
     *((task, {key: {}}, f"unknown key '{key}'") for task, key in (
         ("round", "final"), ("round", "prepared"), ("finish", "loss"), ("enrol", "metrics"), ("unmask", "samples"))),
-    *(("round", {"round": odd}, f"round is {odd!r}; it is a whole number") for odd in ("0", True)),
+    *(("round", {"round": bad}, f"round is {bad!r}; it is a whole number") for bad in ("0", True)),
     ("round", {"samples": "four"}, "samples is 'four'; it is a whole number, at least 1 and at most 1000000000"),
-    *(("round", {"samples": odd}, f"samples is {odd}; it is") for odd in ([1, 2], 4.0, math.nan, 10**30)),
-    *(("enrol", {"samples": odd}, f"samples is {odd}; it is") for odd in (True, 0)),
+    *(("round", {"samples": bad}, f"samples is {bad}; it is") for bad in ([1, 2], 4.0, math.nan, 10**30)),
+    *(("enrol", {"samples": bad}, f"samples is {bad}; it is") for bad in (True, 0)),
     ("round", {"seconds": {"total": 10**400}}, "seconds.total is a whole number of over 80 digits; it is a number"),
     ("round", {"seconds": {"total": math.inf}}, "seconds.total is inf; it is a number, at least 0 and at most 1e+30"),
-    *(("round", {"seconds": {"total": odd}}, f"seconds.total is {odd}; it is") for odd in (-1.0, True)),
-    *(("round", {key: odd}, f"{key} is {odd!r}; write") for key, odd in (("seconds", None), ("loss", "low"))),
+    *(("round", {"seconds": {"total": bad}}, f"seconds.total is {bad}; it is") for bad in (-1.0, True)),
+    *(("round", {key: bad}, f"{key} is {bad!r}; write") for key, bad in (("seconds", None), ("loss", "low"))),
     ("round", {"seconds": DEEP}, "seconds is [[[[...]]]]; write"),
     ("round", {"loss": {"x" * 10_000: 1.0}}, "loss is {'xxx"),
     ("round", {"loss": {"a" * 101: 1.0}}, "loss is {'aaa"),
     ("round", {"loss": {"": 1.0}}, "loss is {'': 1.0}"),
-    ("round", {"loss": {"\x1b[2J": 1.0}}, r"loss holds the text '\x1b[2J'; a name has no control characters"),
-    ("round", {"loss": {"a\nb": 1.0}}, r"loss holds the text 'a\nb'"),
+    ("round", {"loss": {"\x1b[2J": 1.0}}, r"loss has the text '\x1b[2J'; a name has no control characters"),
+    ("round", {"loss": {"a\nb": 1.0}}, r"loss has the text 'a\nb'"),
     ("round", {"loss": MANY}, "loss is {'0': 1.0"),
     ("round", {"loss": {"segmentation": 10**400}}, "loss.segmentation is a whole number of over"),
-    *(("round", {"loss": {"a": odd}}, f"loss.a is {odd!r}; it is a number") for odd in ([1.0], "0.5", math.nan)),
+    *(("round", {"loss": {"a": bad}}, f"loss.a is {bad!r}; it is a number") for bad in ([1.0], "0.5", math.nan)),
     ("round", {"metrics": [1]}, "metrics is [1]; it is a table of scores"),
-    *(("round", {"metrics": {"dice": odd}}, f"metrics.dice is {odd!r}; a metric has a number") for odd in (
+    *(("round", {"metrics": {"dice": bad}}, f"metrics.dice is {bad!r}; a metric has a number") for bad in (
         {"mean": "high"}, {"mean": True}, "aGVsbG8=")),
     ("round", {"metrics": {"dice": {"mean": 0.5, "frame": [1, 2, 3]}}}, "metrics.dice.frame is [1, 2, 3]; it is"),
     ("round", {"metrics": {"dice": {"mean": DEEP}}}, "metrics.dice.mean is [[["),
@@ -73,7 +72,7 @@ REPLIES = [  # task, what a site changes in the plain values of its reply, words
     ("enrol", {"card": {"kind": "segmentation"}}, "'card.outputs' is missing"),
     ("enrol", {"card": {"kind": 3, "outputs": [], "inputs": [], "frames": 1}}, "card.kind is 3; it is a text"),
     ("enrol", {"card": {"kind": "a", "outputs": "b", "inputs": [], "frames": 1}}, "card.outputs is 'b'"),
-    ("enrol", {"card": {"kind": "a", "outputs": ["b\n"], "inputs": [], "frames": 1}}, r"card holds the text 'b\n'"),
+    ("enrol", {"card": {"kind": "a", "outputs": ["b\n"], "inputs": [], "frames": 1}}, r"card has the text 'b\n'"),
     ("enrol", {"card": {"kind": "a", "outputs": [], "inputs": [], "frames": True}}, "card.frames is True; it is"),
     ("enrol", {"partition": None}, "partition is None"),
     ("enrol", {"partition": [DEEP]}, "partition[1] is [[["),
@@ -83,22 +82,22 @@ REPLIES = [  # task, what a site changes in the plain values of its reply, words
     ("enrol", {"partition": [{**PIECE, "start": -1}]}, "partition[1].start is -1; it is a whole number"),
     ("enrol", {"partition": [{**PIECE, "tensor": "w" * 401}]}, "partition[1].tensor is 'www"),
     ("enrol", {"partition": [{**PIECE, "note": "Jane Doe"}]}, "unknown key 'partition[1].note'"),
-    *(("enrol", {"fixed": odd}, f"fixed is {odd!r}; it is a hash, or empty") for odd in (3, "Jane Doe")),
+    *(("enrol", {"fixed": bad}, f"fixed is {bad!r}; it is a hash, or empty") for bad in (3, "Jane Doe")),
     ("enrol", {"fixed": HASH + "\n"}, "fixed is 'aaa"),
-    *(("enrol", {"prepared": odd}, "prepared is ") for odd in (None, 1, math.nan, ["clip"], b"clip")),
-    *(("enrol", {"prepared": odd}, "the name of an encoder, or empty") for odd in ("a" * 101, "two\nlines", "näme")),
-    *(("enrol", {"start": odd}, f"start is {odd!r}") for odd in (None, "rendered")),
+    *(("enrol", {"prepared": bad}, "prepared is ") for bad in (None, 1, math.nan, ["clip"], b"clip")),
+    *(("enrol", {"prepared": bad}, "the name of an encoder, or empty") for bad in ("a" * 101, "two\nlines", "näme")),
+    *(("enrol", {"start": bad}, f"start is {bad!r}") for bad in (None, "rendered")),
     ("enrol", {"start": {"start": "rendered"}}, "'start.sha256' is missing"),
     ("enrol", {"start": {"start": "elsewhere", "sha256": ""}}, "start.start is 'elsewhere'; use one of random, rend"),
     ("enrol", {"start": {"start": ["file"], "sha256": ""}}, "start.start is ['file']"),
-    *(("enrol", {"start": {"start": "file", "sha256": odd}}, "start.sha256 is ") for odd in NO_HASHES),
+    *(("enrol", {"start": {"start": "file", "sha256": bad}}, "start.sha256 is ") for bad in NO_HASHES),
     ("enrol", {"start": {"start": "file", "sha256": "", "path": "/data/a"}}, "unknown key 'start.path'"),
     ("enrol", {"items": ["style"]}, "items is ['style']"),
     ("enrol", {"items": {"age": 4}}, "there is no profile item 'age'"),
-    *(("enrol", {"items": {"style": odd}}, "profile item 'style' should be six numbers") for odd in (
+    *(("enrol", {"items": {"style": bad}}, "profile item 'style' should be six numbers") for bad in (
         [STYLE, STYLE], [[0.5] * 3, [0.1, 0.1, 2]])),
     ("enrol", {"items": {"text": "x" * 1001}}, "profile item 'text' should be the text of site.yaml"),
-    *(("enrol", {"items": {"text_vector": odd}}, "profile item 'text_vector' should be the text") for odd in (
+    *(("enrol", {"items": {"text_vector": bad}}, "profile item 'text_vector' should be the text") for bad in (
         [0.5], {"values": [0.5]}, {"encoder": "e", "values": []}, {"encoder": "e", "values": [0.5] * 4097},
         {"encoder": "e", "values": [1000.1]}, {"encoder": "e", "values": [math.nan]}, {"encoder": "e", "values": ["0"]},
         {"encoder": "a\nb", "values": [0.5]}, {"encoder": "e", "values": [0.5], "text": "Jane Doe"})),
@@ -107,10 +106,10 @@ REPLIES = [  # task, what a site changes in the plain values of its reply, words
     ("enrol", {"sums_key": {"key": HASH, "signature": "aa"}}, "sums_key has a signature without a certificate, or"),
 ]  # fmt: skip
 
-PLACES = [(key, odd) for key in ("round", "index", "number", "numbers", "sites")
-          for odd in ("../../evil", "0", -1, 10**30, 1.5, True, None, [0], {"a": 1})]  # fmt: skip
+PLACES = [(key, bad) for key in ("round", "index", "number", "numbers", "sites")
+          for bad in ("../../evil", "0", -1, 10**30, 1.5, True, None, [0], {"a": 1})]  # fmt: skip
 REQUESTS = [  # task, what a server changes in its message, words of the refusal
-    *(("round", {key: odd}, f"the server's round message: {key} is ") for key, odd in PLACES),
+    *(("round", {key: bad}, f"the server's round message: {key} is ") for key, bad in PLACES),
     ("round", {"number": 3}, "number is 3, and numbers is 3; it is a smaller number"),
     ("round", {"sites": 4}, "sites is 4, and numbers is 3"),
     ("round", {"index": 3}, "index is 3, and sites is 3"),
@@ -128,7 +127,7 @@ REQUESTS = [  # task, what a server changes in its message, words of the refusal
     ("enrol", {"run": "latest"}, "its run is called 'latest', as the site's link to the newest one"),
     *((task, {"round": 10**6}, "message is of round 1000001 of 2") for task in ("enrol", "round")),
     ("round", {"round": 2}, "message is of round 3 of 2"),
-    ("unmask", {"round": 2, "sums": {"nonce": "", "sites": []}}, "message is of round 3 of 2"),
+    ("unmask", {"round": 2, "sums": {"nonce": "0" * 32, "sites": []}}, "message is of round 3 of 2"),
     *((task, {"round": 3}, "message is of round 4 of 2") for task in ("enrol", "finish")),
     ("round", {"items": {"style": "$exit()"}}, "items.style is '$exit()'"),
     ("round", {"items": {"evil": [1]}}, "there is no profile item 'evil'"),
@@ -167,9 +166,9 @@ def site(scenes):
 @pytest.fixture
 def honest(site):
     """Return a function that gives an honest reply's plain values, with changes; Ellipsis removes a key."""
-    due = expected_payload(make_job("fedavg"), site)
+    expected = expected_payload(make_job("fedavg"), site)
     enrol = {
-        "samples": 4, "card": due.task.card.to_json(), "items": {}, "partition": due.partition.to_json(),
+        "samples": 4, "card": expected.task.card.to_json(), "items": {}, "partition": expected.partition.to_json(),
         "fixed": "", "prepared": "", "start": {"start": "rendered", "sha256": HASH},
     }  # fmt: skip
     measured = {"loss": {"segmentation": 0.5}, "metrics": SCORES}
@@ -213,8 +212,8 @@ def test_a_hostile_reply_neither_leaves_its_site_nor_enters_the_server(site, hon
     answers = parse_answers(task, {"site-1": Message(honest(task)), "site-2": Message(header)})
     assert time.process_time() - began < 5
     assert set(answers.replies) == {"site-1"} and set(answers.failures) == {"site-2"}
-    for said in (answers.failures["site-2"], str(held.value)):
-        assert words in said and said.isprintable() and len(said) < 700
+    for message_text in (answers.failures["site-2"], str(held.value)):
+        assert words in message_text and message_text.isprintable() and len(message_text) < 700
     assert str(held.value).endswith("nothing was sent")
 
 
@@ -246,8 +245,8 @@ def test_a_site_that_refuses_says_its_name(federate, change):
 
 @pytest.mark.parametrize("kind", odd_tensors())
 def test_what_is_no_dense_tensor_of_real_numbers_is_refused_on_both_sides(kind):
-    odd, words = odd_tensors()[kind]
-    for body in ({"pieces": {"head": odd}}, {"groups": {"model": {"head": odd}}}):
+    bad, words = odd_tensors()[kind]
+    for body in ({"pieces": {"head": bad}}, {"groups": {"model": {"head": bad}}}):
         with pytest.raises(RejectedUpdate) as refused:
             parse_reply("round", Message({}, **body))
         assert "head is " in str(refused.value) and words in str(refused.value)
@@ -263,13 +262,10 @@ def test_a_server_sends_finite_numbers(number):
             parse_request("round", request("round", **body))
 
 
-def test_every_declared_value_is_tried():
+def test_every_declared_value_is_tried_and_a_driver_that_does_not_parse_is_refused():
     assert set(REPLY) == {key for _, change, _ in REPLIES for key in change} - {"extra", 3, "los", "job"}
     assert set(REQUEST) == {key for _, change, _ in REQUESTS for key in change} - {"evil", 3}
     assert {field.withheld for field in REPLY.values()} - {""} == set(WITHHOLDABLE)
-
-
-def test_a_driver_that_does_not_parse_is_refused():
     with pytest.raises(TypeError, match="the reply of site-2 was not parsed"):
         Answers({"site-2": Message({"round": 0})})
 
@@ -278,9 +274,8 @@ def test_a_hostile_reply_in_one_process_is_its_sites_failure(federate, monkeypat
     """The in-process runner is a boundary, too."""
     federation = federate(make_job("fedavg"), names=("site-1", "site-2"))
     honest = federation.sites["site-2"].answer
-    monkeypatch.setattr(
-        federation.sites["site-2"], "answer", lambda request: Message({**honest(request).header, "samples": "four"})
-    )
+    hostile = lambda request: Message({**honest(request).header, "samples": "four"})  # noqa: E731
+    monkeypatch.setattr(federation.sites["site-2"], "answer", hostile)
     answers = answer(federation.asked, federation.sites)
     assert set(answers.replies) == {"site-1"}
     assert "samples is 'four'; it is a whole number" in answers.failures["site-2"]

@@ -1,4 +1,4 @@
-"""What a federation begins from, weights and a network's arguments: recorded, refused, the same after a resume."""
+"""Initial weights and network arguments of a federation: recorded, refused, the same after a resume."""
 
 import json
 import logging
@@ -41,59 +41,50 @@ def shipped(toy_bundle):
 
 def given(federation, path, names):
     for name in names:
-        federation.sites[name]._start_weights = path
+        federation.sites[name].start_weights = path
     return federation
 
 
-def test_the_first_message_is_the_first_sites_rendered_weights(federate, shipped):
+def test_sites_begin_from_the_rendered_weights_or_at_random_as_recorded(federate, shipped):
     federation = federate(job("rendered")).enrol()
     assert same(federation.server.state.models.shared, load_weights(shipped))
     assert {str(p.start) for p in federation.server.state.profiles.values()} == {
         str({"start": "rendered", "sha256": sha256_of(shipped)})
     }
-    told = json.loads((federation.server.folder / "run.json").read_text())["start"]
-    assert told == {"start": "rendered", "sha256": sha256_of(shipped)}
+    recorded = json.loads((federation.server.folder / "run.json").read_text())["start"]
+    assert recorded == {"start": "rendered", "sha256": sha256_of(shipped)}
+    federation = federate(make_job("fedavg", bundle="toy", training={}, rounds=1)).enrol()
+    recorded = json.loads((federation.server.folder / "run.json").read_text())["start"]
+    assert recorded == {"start": "random", "sha256": ""}
+    torch.manual_seed(training_from({}).seed)
+    assert same(federation.server.state.models.shared, Tiny().state_dict())
 
 
 def test_what_stays_at_a_site_begins_from_the_weights_too(federate, shipped):
     federation = federate(job("rendered", "fedper", arguments={}))
     site = federation.sites["site-2"]
-    bench = set_up_site(federation.server.job, site._find_site(federation.server.job, 1))
-    own = cut(bench.network.state_dict(), bench.partition, Role.LOCAL)
+    setup = set_up_site(federation.server.job, site.find_site(federation.server.job, 1))
+    own = cut(setup.network.state_dict(), setup.partition, Role.LOCAL)
     weights = load_weights(shipped)
     assert own and all(torch.equal(value, weights[name]) for name, value in own.items() if name in weights)
     assert federation.run().finish().server.state.round == 1
 
 
-def test_random_weights_are_the_default_and_recorded(federate):
-    federation = federate(make_job("fedavg", bundle="toy", training={}, rounds=1)).enrol()
-    told = json.loads((federation.server.folder / "run.json").read_text())["start"]
-    assert told == {"start": "random", "sha256": ""}
-    torch.manual_seed(training_from({}).seed)
-    assert same(federation.server.state.models.shared, Tiny().state_dict())
-
-
-def test_sites_that_begin_from_different_files_are_refused_by_both_names(federate, tmp_path):
+def test_other_and_missing_files_are_refused_by_site_and_an_unused_one_is_warned_of(federate, tmp_path, caplog):
     one, other = (written(tmp_path / f"{seed}.safetensors", seed) for seed in (7, 8))
     federation = given(federate(job("file")), one, ("site-1", "site-3"))
     given(federation, other, ("site-2",))
     with pytest.raises(FederationError, match="site-1 and site-2 differ in their start") as error:
         federation.enrol()
     assert sha256_of(one)[:8] in str(error.value) and sha256_of(other)[:8] in str(error.value)
-
-
-def test_a_site_without_the_file_says_what_to_set(federate, tmp_path):
     federation = given(federate(job("file")), written(tmp_path / "a.safetensors", 7), ("site-1", "site-3"))
     with pytest.raises(FederationError, match=r"site site-2: .*set the environment variable SURGFL_START"):
         federation.enrol()
-
-
-def test_a_file_that_is_not_used_is_warned_of(federate, tmp_path, caplog):
     federation = given(federate(job("random")), tmp_path / "a.safetensors", ("site-2",))
     with caplog.at_level(logging.WARNING):
         federation.enrol()
-    said = [record.getMessage() for record in caplog.records if "is not used" in record.getMessage()]
-    assert len(said) == 1 and said[0].startswith("site site-2: SURGFL_START_WEIGHTS is ")
+    warnings = [record.getMessage() for record in caplog.records if "is not used" in record.getMessage()]
+    assert len(warnings) == 1 and warnings[0].startswith("site site-2: SURGFL_START_WEIGHTS is ")
 
 
 @pytest.mark.parametrize(
@@ -101,11 +92,13 @@ def test_a_file_that_is_not_used_is_warned_of(federate, tmp_path, caplog):
     [
         ("rendered", "site site-1: bundle 'toy' ships no weights"),
         ("/tmp/a.safetensors", r"start is '/tmp/a\.safetensors'; use one of .*a job carries no path"),
+        ({"batch_size": 99, "few_samples": "refuse"}, "site-1: has 4 training samples, fewer than a batch of 99"),
     ],
 )
-def test_a_start_that_cannot_be_is_refused_at_enrolment(federate, start, words):
+def test_a_start_or_a_batch_that_cannot_be_is_refused_at_enrolment(federate, start, words):
+    training = {"start": start} if isinstance(start, str) else {"start": "random", **start}
     with pytest.raises(FederationError, match=words):
-        federate(job(start)).enrol()
+        federate(make_job("fedavg", bundle="toy", training=training, rounds=1)).enrol()
 
 
 def test_a_resume_from_another_file_is_refused(federate, tmp_path):
@@ -120,18 +113,21 @@ def test_a_resume_from_another_file_is_refused(federate, tmp_path):
     assert given(federate(two, resume=True), path, SITES).run().server.state.round == 2
 
 
-# ---- a network of other arguments than its bundle's
-
-
 def wide(network=None, **changes):
     return make_job("fedavg", bundle="toy", network={"width": 8} if network is None else network, **changes)
 
 
-def test_a_job_says_it_in_plain_values_and_mostly_nothing():
+def test_a_run_goes_on_with_its_own_network_alone(federate):
     assert wide().to_json()["network"] == {"width": 8}
     assert Job.from_json(json.loads(json.dumps(wide().to_json()))) == wide()
     assert Job("a", "toy", "fedavg").network == {} == Job("a", "toy", "fedavg").to_json()["network"]
     assert wide().open_bundle().network["width"] == 8 and wide().open_bundle().chosen == {"width": 8}
+    federate(wide()).run(until=1)
+    for other, key in (({}, "width"), ({"width": 16}, "width"), ({"width": 8, "dropout": 0.2}, "dropout")):
+        with pytest.raises(FederationError, match=rf"other settings of network\.{key}; put them back"):
+            federate(wide(other), resume=True)
+    again = federate(wide(), resume=True)
+    assert again.resumed and again.run().server.state.round == 2
 
 
 def test_two_rounds_train_and_leave_models_of_the_chosen_network(federate):
@@ -144,17 +140,7 @@ def test_two_rounds_train_and_leave_models_of_the_chosen_network(federate):
         assert json.loads(load_metadata(path)["network"]) == {"width": 8}
         expected, image = Tiny(width=8).eval(), torch.rand(1, 3, 32, 64)
         expected.load_state_dict(load_weights(path))
-        found = load_trained(path, bundle="toy").network.eval()
-        assert torch.equal(found(image), expected(image))
-
-
-def test_a_run_goes_on_with_its_own_network_alone(federate):
-    federate(wide()).run(until=1)
-    for other, key in (({}, "width"), ({"width": 16}, "width"), ({"width": 8, "dropout": 0.2}, "dropout")):
-        with pytest.raises(FederationError, match=rf"other settings of network\.{key}; put them back"):
-            federate(wide(other), resume=True)
-    again = federate(wide(), resume=True)
-    assert again.resumed and again.run().server.state.round == 2
+        assert torch.equal(load_trained(path, bundle="toy").network.eval()(image), expected(image))
 
 
 def test_a_run_from_before_jobs_said_it_had_the_bundles_own(federate, tmp_path):
@@ -167,7 +153,7 @@ def test_a_run_from_before_jobs_said_it_had_the_bundles_own(federate, tmp_path):
         federate(wide(), resume=True)
     server = federate(wide({}), resume=True).run().finish().server
     assert server.state.round == 2
-    for name in ("site-1/model.safetensors", "server/model.safetensors"):  # the bundle's own network is not told
+    for name in ("site-1/model.safetensors", "server/model.safetensors"):  # the bundle's own network is not recorded
         assert "network" not in load_metadata(server.folder / name)
 
 
@@ -184,9 +170,3 @@ def test_a_run_from_before_jobs_said_it_had_the_bundles_own(federate, tmp_path):
 def test_a_site_refuses_what_cannot_be_before_the_first_round(federate, network, sentence):
     with pytest.raises((FederationError, ValueError), match=sentence):  # what names code is no job at all
         federate(wide(network)).enrol()
-
-
-def test_a_site_with_fewer_samples_than_a_batch_is_refused_as_configured(federate):
-    training = {"start": "random", "batch_size": 99, "few_samples": "refuse"}
-    with pytest.raises(FederationError, match="site-1: has 4 training samples, fewer than a batch of 99"):
-        federate(make_job("fedavg", bundle="toy", training=training, rounds=1)).enrol()

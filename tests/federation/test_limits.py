@@ -1,4 +1,4 @@
-"""What a site refuses to do for a job, and what no job may say on either side: by the name of the key."""
+"""Limits of a site for jobs, and limits for all jobs on both sides; errors name the key."""
 
 import dataclasses
 import json
@@ -30,8 +30,6 @@ def check(job, site, **known):
     check_limits(job, bundle, task, site, **known)
 
 
-# ---- the site's own limits
-
 TOO_MUCH = {"iterations": 10_001, "batch_size": 257, "height": 4128, "width": 4128}
 
 
@@ -54,15 +52,12 @@ def test_more_than_a_site_allows_is_refused_by_its_key(site, changes, key):
     assert f"in {site.path.with_name(FILE)}" in str(refused.value)
 
 
-def test_as_much_as_a_site_allows_is_taken(site):
+def test_as_much_as_a_site_allows_is_taken_and_a_network_is_measured_before_it_is_built(site):
     most = {"iterations": 10_000, "batch_size": 16, "height": 4096, "width": 4096}
     check(make_job("fedavg", training=most, rounds=10_000, arguments={}), site, sites=1000)
     check(make_job("pfedsis", arguments={"seed": 2**31}), site)  # a seed is no amount
     with pytest.raises(SiteError, match="number of sites is 1001"):
         check(make_job("fedavg"), site, sites=1001)
-
-
-def test_a_network_is_measured_before_it_is_built(site):
     job = make_job("fedst", network={"indicator": 90_000, "expansion": 90_000}, tasks={})
     with pytest.raises(SiteError, match=r"the job's network, in parameters, is .* at most 500000000; "):
         check(job, site)
@@ -98,37 +93,20 @@ def wide(site):
 
 
 FOUR = {"kernels": [1] * 4}
+BIG = {"batch_size": 256, "height": 1024, "width": 1024}
+LARGEST = "of the largest tensor of a batch, is"
 
 
 @pytest.mark.parametrize(
     ("network", "words"),
     [
         # (heads, window^2, field^2) numbers: 5 x 100^2 x 300^2 for the first view, twice
-        (
-            {"window": 100, "receptive_fields": [300] * 4, **FOUR},
-            "of the largest tensor of a batch, is 9000000000, .*'largest_tensor: 9",
-        ),
-        (
-            {"window": 50, "receptive_fields": [150] * 4, **FOUR},
-            "network, in numbers of the largest tensor of a batch, is",
-        ),
-        (
-            {"window": 8, "receptive_fields": [8000, 8, 8, 8], **FOUR},
-            "largest tensor of a batch, is|network, in parameters, is",
-        ),
-        (
-            {"window": 1, "receptive_fields": [1] * 65, "kernels": [1] * 65},
-            "network, in frames of a clip, is 65, .* at most 64",
-        ),
+        ({"window": 100, "receptive_fields": [300] * 4, **FOUR}, f"{LARGEST} 9000000000, .*'largest_tensor: 9"),
+        ({"window": 50, "receptive_fields": [150] * 4, **FOUR}, f"network, in numbers {LARGEST}"),
+        ({"window": 8, "receptive_fields": [8000, 8, 8, 8], **FOUR}, f"{LARGEST}|network, in parameters, is"),
+        ({"window": 1, "receptive_fields": [1] * 65, "kernels": [1] * 65}, "frames of a clip, is 65, .* at most 64"),
         ({"receptive_fields": [100_001, 1, 1, 7]}, "network.receptive_fields is 100001, .* at most 100000"),
-        (
-            {
-                "bundle": "fl_endovit_segmentation",
-                "features": 128,
-                "training": {"batch_size": 256, "height": 1024, "width": 1024},
-            },
-            "of the largest tensor of a batch, is",
-        ),
+        ({"bundle": "fl_endovit_segmentation", "features": 128, "training": BIG}, LARGEST),
         ({"bundle": "fl_endovit", "size": 80_000}, "network, in parameters, is"),
     ],
 )
@@ -142,13 +120,8 @@ def test_products_of_a_networks_arguments_are_refused_before_they_take_memory(wi
 
 def test_a_site_may_allow_less_of_a_network(wide, site):
     wide(dropout=0.1)
-    for limit, value in {
-        "arguments": 3,
-        "frames": 3,
-        "parameters": 1000,
-        "largest_tensor": 1000,
-        "activations": 100_000,
-    }.items():
+    less = {"arguments": 3, "frames": 3, "parameters": 1000, "largest_tensor": 1000, "activations": 100_000}
+    for limit, value in less.items():
         site.path.with_name(FILE).write_text(f"{limit}: {value}\n")
         with pytest.raises(SiteError, match=rf"at most {value}; make it less, or write '{limit}: \d+' in"):
             wide(receptive_fields=[21, 20, 6, 7])
@@ -158,11 +131,11 @@ def test_a_site_may_allow_less_of_a_network(wide, site):
 
 def test_what_is_counted_of_a_pass_is_what_its_layers_compute():
     definition = {"_target_": "shared_components.networks.tiny.Tiny", "width": 8, "dropout": 0.0}
-    found = forward_numbers(json.dumps(definition), 3, (1, 3, 16, 24), largest=10**6, total=10**6)
+    computed = forward_numbers(json.dumps(definition), 3, (1, 3, 16, 24), largest=10**6, total=10**6)
     half, quarter = 8 * 8 * 12, 8 * 4 * 6
-    assert found.largest == 3 * 16 * 24  # the input's zeros are made before, the logits are as many
+    assert computed.largest == 3 * 16 * 24  # the input's zeros are made before, the logits are as many
     layers = 3 * half + 3 * quarter + quarter + quarter + 3 * quarter + 3 * 4 * 6 + 3 * 16 * 24
-    assert layers <= found.total <= 1.3 * layers
+    assert layers <= computed.total <= 1.3 * layers
 
 
 def test_a_site_writes_its_own_limits(site):
@@ -195,24 +168,26 @@ def test_a_wrong_file_is_refused_and_no_default_taken(site, text, words):
     assert str(site.path.with_name(FILE)) in str(refused.value)
 
 
-def test_a_site_says_at_enrolment_that_a_job_is_too_large(scenes, tmp_path):
+def test_a_site_refuses_a_job_at_enrolment_that_is_too_large_or_lacks_demanded_noise(scenes, tmp_path):
     own = rewritten(scenes[0], tmp_path / "own")
     own.with_name(FILE).write_text("height: 16")
     with pytest.raises(FederationError, match=r"site site-1: the job's training.height is 32, .* at most 16"):
         Federation(make_job("fedavg"), tmp_path / "runs", [own], ["site-1"]).enrol()
-
-
-# ---- what no job may say, at the server either
+    other = rewritten(scenes[1], tmp_path / "other")
+    other.with_name(FILE).write_text("privacy: {noise_multiplier: 2}")
+    own = rewritten(scenes[0], tmp_path / "adding", also_trains_on=str(other))
+    with pytest.raises(FederationError, match="the job has no 'privacy', and the site demands noise"):
+        Federation(make_job("fedavg"), tmp_path / "runs", [own], ("a",)).enrol()
 
 
 @pytest.mark.parametrize(
     "changes, words",
     [
         ({"rounds": 10**12}, "rounds is 10{12}; it is a whole number, at least 1 and at most 1000000"),
-        *(({"rounds": odd}, f"rounds is {odd}") for odd in (0, True, 2.0)),
+        *(({"rounds": bad}, f"rounds is {bad}") for bad in (0, True, 2.0)),
         *(({key: 10**400}, f"{key} is") for key in ("min_sites", "client_fraction", "grace_seconds")),
         ({"client_fraction": 0}, "client_fraction is 0; it is a number, above 0 and at most 1"),
-        *(({"client_fraction": odd}, f"client_fraction is {odd!r}") for odd in (-0.5, 1.5, math.nan, True, "half")),
+        *(({"client_fraction": bad}, f"client_fraction is {bad!r}") for bad in (-0.5, 1.5, math.nan, True, "half")),
         ({"grace_seconds": "1"}, "grace_seconds is '1'"),
         ({"longest_wait_seconds": 1e300}, "longest_wait_seconds is 1e\\+300"),
         ({"largest_change": math.inf}, "largest_change is inf"),
@@ -221,7 +196,7 @@ def test_a_site_says_at_enrolment_that_a_job_is_too_large(scenes, tmp_path):
         ({"training": [1]}, "training is \\[1\\]"),
         *(({key: 3}, f"{key} is 3") for key in ("tasks", "network")),
         ({"arguments": {"strength": 1e300}}, "arguments.strength is 1e\\+300; .* at most 1000000000"),
-        *(({"arguments": {"strength": odd}}, "arguments.strength is ") for odd in (10**400, 1j)),
+        *(({"arguments": {"strength": bad}}, "arguments.strength is ") for bad in (10**400, 1j)),
         ({"arguments": {"personal": ["x"] * 1001}}, "arguments has 1001 values"),
         ({"arguments": {"personal": "x" * 1001}}, "arguments.personal is a text of 1001 characters"),
         ({"arguments": {"a": {"b": {"c": {"d": {}}}}}}, "arguments.a.b.c.d is nested deeper"),
@@ -260,11 +235,3 @@ def test_a_link_to_a_site_has_the_limits_and_the_account_of_the_file(scenes, tmp
     with pytest.raises(SiteError, match=r"is an account beside a link to the site; move its lines into .*data"):
         ledgers(load_site(link))
     assert limits_of(load_site(link)).rounds == 10000
-
-
-def test_a_site_that_adds_anothers_frames_asks_for_the_noise_that_either_demands(scenes, tmp_path):
-    other = rewritten(scenes[1], tmp_path / "other")
-    other.with_name(FILE).write_text("privacy: {noise_multiplier: 2}")
-    own = rewritten(scenes[0], tmp_path / "own", also_trains_on=str(other))
-    with pytest.raises(FederationError, match="the job has no 'privacy', and the site demands noise"):
-        Federation(make_job("fedavg"), tmp_path / "runs", [own], ("a",)).enrol()

@@ -1,4 +1,4 @@
-"""What sites train on: classes of their own, another site's frames besides their own, or frames without labels."""
+"""Training data of sites: classes of their own, another site's frames besides their own, or frames without labels."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from shared_components.core.card import Card
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError
-from shared_components.federation.messages.parse_request import parse_request
+from shared_components.federation.messages.parse import parse_request
 from shared_components.federation.setup.site_setup import set_up_site
 from shared_components.networks.checkpoints import load_metadata
 from shared_components.tasks.reconstruction import GREY
@@ -22,8 +22,6 @@ from tests.federation.conftest import SITES, Federation, make_job, render
 
 CLASSES = ("background", "bulldog clamp", "irrigator")
 LABELS = ("label", "ground_truth", "segmentation", "mask", "depth")
-
-# ---- own classes: among equals by any method, beside others by a method of several tasks
 
 
 def own_site(folder, ids, *, kind="frames"):
@@ -74,9 +72,15 @@ def test_sites_of_the_same_own_classes_train_together(method, hospitals, toy_bun
         assert heads(federation, name) == {3}
 
 
-def test_a_volume_beside_folders_of_images_trains_too(hospitals, toy_bundle, tmp_path):
+def test_own_classes_are_compared_by_name_with_those_of_other_sites(hospitals, toy_bundle, tmp_path, scenes):
     federation = run(make_job("fedavg", bundle="toy"), [hospitals[0], hospitals[2]], tmp_path)
     assert {profile.card.outputs for profile in federation.server.state.profiles.values()} == {CLASSES}
+    site = own_site(tmp_path / "d", {40: "clasper", 50: "shaft"})
+    site.write_text(site.read_text() + "classes: parts\n")
+    federation = run(make_job("fedavg", bundle="toy"), [site, scenes[0]], tmp_path)
+    assert len({profile.card for profile in federation.server.state.profiles.values()}) == 1
+    with pytest.raises(FederationError, match=r"bulldog clamp, irrigator.*task and classes in site\.yaml"):
+        run(make_job("fedavg", bundle="toy"), [hospitals[0], scenes[0]], tmp_path)
 
 
 @pytest.mark.parametrize("method", ["mat_fl", "fedhca2"])
@@ -85,23 +89,6 @@ def test_a_method_of_several_tasks_takes_own_classes_beside_others(method, hospi
     outputs = [federation.server.state.profiles[name].card.outputs for name in SITES]
     assert outputs[0] == CLASSES and outputs[1] == ("background", "shaft", "wrist", "clasper")
     assert [heads(federation, name) for name in SITES[:2]] == [{3}, {4}]
-
-
-def test_own_classes_beside_others_are_refused_by_name_where_a_method_shares_the_head(
-    hospitals, scenes, toy_bundle, tmp_path
-):
-    with pytest.raises(FederationError, match=r"bulldog clamp, irrigator.*task and classes in site\.yaml"):
-        run(make_job("fedavg", bundle="toy"), [hospitals[0], scenes[0]], tmp_path)
-
-
-def test_own_values_under_public_names_join_a_federation_of_public_data(scenes, toy_bundle, tmp_path):
-    site = own_site(tmp_path / "d", {40: "clasper", 50: "shaft"})
-    site.write_text(site.read_text() + "classes: parts\n")
-    federation = run(make_job("fedavg", bundle="toy"), [site, scenes[0]], tmp_path)
-    assert len({profile.card for profile in federation.server.state.profiles.values()}) == 1
-
-
-# ---- another site's frames besides their own
 
 
 @pytest.fixture
@@ -120,7 +107,7 @@ def federation_of(files, folder, method="fedavg"):
     return Federation(make_job(method), folder, files, ["a", "b"]).enrol()
 
 
-def test_added_frames_count_where_sites_are_weighted_and_in_no_score(adding, scenes, tmp_path):
+def test_added_frames_count_as_samples_but_in_no_score_and_are_pooled_once(adding, scenes, tmp_path):
     plain = federation_of(scenes, tmp_path / "plain")
     federation = federation_of(adding, tmp_path / "adding")
     assert [plain.server.state.profiles[name].samples for name in "ab"] == [4, 4]
@@ -128,6 +115,10 @@ def test_added_frames_count_where_sites_are_weighted_and_in_no_score(adding, sce
     before, after = (f.replies()["a"].header for f in (plain, federation))
     assert (before["samples"], after["samples"]) == (4, 8)
     assert before["metrics"] == after["metrics"]  # of the model that both have received
+    federation = federation_of(adding, tmp_path / "pooled", "centralised")
+    runner, request = federation.sites["a"], parse_request(federation.asked.task, federation.asked.messages["a"])
+    pool = runner._training_samples(set_up_site(request.job, load_site(adding[0])), request).samples
+    assert [sample.added for sample in pool] == [False] * 8 + [True] * 4
 
 
 @pytest.mark.parametrize("which", [0, 4])
@@ -139,16 +130,6 @@ def test_a_frame_that_is_set_aside_takes_no_other_of_its_name_with_it(adding, tm
     left = runner._samples(set_up_site(request.job, load_site(adding[0])), request, "train")
     assert len(left) == 7 and broken not in left
     assert [sample.added for sample in left].count(True) == (4 if which == 0 else 3)
-
-
-def test_frames_that_several_sites_add_are_pooled_once(adding, tmp_path):
-    federation = federation_of(adding, tmp_path, "centralised")
-    runner, request = federation.sites["a"], parse_request(federation.asked.task, federation.asked.messages["a"])
-    pool = runner._training_samples(set_up_site(request.job, load_site(adding[0])), request).samples
-    assert [sample.added for sample in pool] == [False] * 8 + [True] * 4
-
-
-# ---- no labels: sites of frames alone learn to restore hidden patches, under FedSAM
 
 
 @pytest.fixture(scope="module")
@@ -183,10 +164,10 @@ def test_it_trains_on_hidden_patches_and_the_lowest_error_is_best(ended):
     assert patches == ["below_300", "below_100", "below_050", "below_010"]
     for site in SITES[:2]:
         records = [r for r in ended.server.records if r["kind"] == "site" and r["site"] == site]
-        found = [r["metrics"]["mse"]["mean"] for r in records]
-        assert len(found) == 3 and all("reconstruction" in r["loss"] for r in records[:2])
+        errors = [r["metrics"]["mse"]["mean"] for r in records]
+        assert len(errors) == 3 and all("reconstruction" in r["loss"] for r in records[:2])
         best = load_metadata(ended.server.folder / site / "best.safetensors")
-        assert float(best["validation_mse"]) == min(found) and best["task"] == "reconstruction"
+        assert float(best["validation_mse"]) == min(errors) and best["task"] == "reconstruction"
         assert best["outputs"] == "" and "classes" not in best
     assert len(load_file(ended.server.folder / "server" / "model.safetensors")["head_global.bias"]) == 3
 
@@ -201,13 +182,13 @@ def test_its_pictures_are_frame_masked_and_restored(ended):
         grey = (np.abs(masked.astype(int) - round(255 * GREY)) <= 2).all(axis=2)
         assert 0.65 < grey.mean() < 0.85  # 75 % of the patches are hidden
         seen = ~grey & (np.abs(frame.astype(int) - masked) <= 2).all(axis=2)
-        assert seen.mean() > 0.1  # the rest is the frame's own, but for what resizing blurs
+        assert seen.mean() > 0.1  # the rest equals the frame, except where resizing blurs it
         assert (np.abs(restored.astype(int) - frame) <= 2).all(axis=2)[seen].mean() > 0.95
         assert not (np.abs(restored.astype(int) - masked) <= 2).all(axis=2)[grey].all()
 
 
 def panels(picture):
-    """Cut a picture at its white columns into three parts of one width, without the words above them."""
+    """Cut a picture at its white columns into three parts of equal width, without the words above them."""
     rows = np.flatnonzero((picture != 255).any(axis=(1, 2)))
     body = picture[rows[-1] - 100 : rows[-1] + 1]  # below the words
     white = (body == 255).all(axis=(0, 2))

@@ -1,5 +1,5 @@
-"""What a running federation offers beside rounds of averaging: absences, a fraction of the sites, profile items that
-may be refused, and the model that an outsider gets."""
+"""Features of a federation besides averaging: absences, a fraction of the sites, profile items that
+may be refused, and the model that a held-out site gets."""
 
 import pytest
 import torch
@@ -11,8 +11,6 @@ from shared_components.federation.server.client_sampling import sample_clients
 from shared_components.flare.results import leave_result
 from shared_components.networks.checkpoints import load_metadata
 from tests.federation.conftest import SITES, Federation, empty, make_job, rewritten, same
-
-# ---- absences
 
 
 def skip_round_one(federation):
@@ -37,7 +35,7 @@ def test_a_site_that_was_absent_keeps_what_is_its_own_when_a_round_is_asked_agai
 
 
 def test_a_site_whose_state_is_gone_refuses_instead_of_beginning_anew(federate, job_on_toy):
-    for federation, number in (  # the second has an older state than the one that counted
+    for federation, number in (  # the second has an older state than its last counted round
         (skip_round_one(federate(job_on_toy("fedper", rounds=3, min_sites=2))), 1),
         (federate(job_on_toy("fedper", rounds=3)).run(until=2), 2),
     ):
@@ -45,9 +43,6 @@ def test_a_site_whose_state_is_gone_refuses_instead_of_beginning_anew(federate, 
         (federation.server.folder / "site-2" / f"{name}.safetensors").unlink()
         with pytest.raises(SiteRefusal, match=rf"site-2: its state of round {number} is gone from .*put {name}.* back"):
             federation.replies(["site-2"])
-
-
-# ---- a fraction of the sites
 
 
 def test_a_round_asks_a_fraction_of_the_sites_and_the_same_ones_after_a_resume(federate, tmp_path, job_on_toy):
@@ -72,31 +67,19 @@ def test_a_draw_asks_everybody_of_the_whole_as_many_as_a_method_needs_and_each_i
     assert len(draw(0.01, names, 0)) == 1 and len(draw(0.01, names, 0, least=4)) == 4
     turns = [name for round in range(200) for name in draw(0.25, names, round)]
     assert all(30 <= turns.count(name) <= 75 for name in names)  # 50 each on average
-
-
-@pytest.mark.parametrize(
-    ("fraction", "sites", "asked"),
-    [
+    for fraction, sites, asked in (  # rounded to the nearest number, halves up
         (0.67, 3, 2), (0.66, 3, 2), (0.34, 3, 1), (0.33, 3, 1), (0.5, 3, 2), (0.49, 3, 1), (0.1, 3, 1), (0.84, 3, 3),
         (0.35, 10, 4), (0.34, 10, 3), (0.01, 1000, 10), (0.0149, 1000, 15), (0.5, 1, 1),
-    ],
-)  # fmt: skip
-def test_a_fraction_of_the_sites_is_rounded_to_the_nearest_number_with_halves_up(fraction, sites, asked):
-    names = [f"s{i}" for i in range(sites)]
-    assert len(sample_clients(names, 0, fraction=fraction, seed=2022)) == asked
+    ):  # fmt: skip
+        assert len(draw(fraction, [f"s{i}" for i in range(sites)], 0)) == asked
 
 
 def test_the_log_says_how_many_sites_a_round_asks(federate, job_on_toy, caplog):
     with caplog.at_level("INFO"):
+        federate(job_on_toy("fedavg", rounds=1)).run()
+        assert "sites (client_fraction" not in caplog.text
         federate(job_on_toy("fedavg", rounds=1, client_fraction=0.67)).run()
     assert "round 1 asks 2 of 3 sites (client_fraction)" in caplog.text
-    caplog.clear()
-    with caplog.at_level("INFO"):
-        federate(job_on_toy("fedavg", rounds=1)).run()
-    assert "sites (client_fraction" not in caplog.text
-
-
-# ---- profile items
 
 
 def test_an_item_that_a_site_refuses_is_none_for_all_and_the_others_are_there(play, federate, scenes, tmp_path):
@@ -115,34 +98,31 @@ def test_an_item_that_a_site_refuses_is_none_for_all_and_the_others_are_there(pl
     assert [len(row) for row in style[0]] == [3, 3] and all(0 <= v <= 1 for row in style[0] for v in row)
 
 
-# ---- what a method is for
-
-
 def test_a_method_for_another_kind_of_task_refuses_by_one_sentence(play, federate, job_on_toy):
     play(requires_kinds=("depth",))
     with pytest.raises(FederationError, match="fedavg is for depth, and the site's task is segmentation"):
         federate(job_on_toy("fedavg")).enrol()
 
 
-# ---- the outsider's model
-
-
-def outsider_of(federation):
+def held_out_model_of(federation):
     record = next(r for r in reversed(federation.server.records) if r["kind"] == "outsider")
     return record, federation.server.folder / "server" / "model.safetensors"
 
 
-def test_where_all_is_global_the_outsider_gets_what_everybody_has(publishing, job_on_toy):
+def test_where_all_is_global_or_the_method_says_it_the_held_out_site_gets_that_model(publishing, job_on_toy, play):
     federation = publishing(job_on_toy("fedavg", rounds=1), ["style"], ["style"], ["style"]).run().finish()
-    record, path = outsider_of(federation)
+    record, path = held_out_model_of(federation)
     assert same(load_file(path), federation.server.state.models.shared) and record["sites"] == []
     assert load_metadata(path)["bundle"] == "toy" and load_metadata(path)["task"] == "segmentation"
+    play(server_held_out_model=lambda models, samples: {n: v * 0 for n, v in models[0].items()})
+    federation = publishing(job_on_toy("fedavg", rounds=1), ["model"], ["model"], ["model"]).run().finish()
+    assert all(value.abs().sum() == 0 for value in load_file(held_out_model_of(federation)[1]).values())
 
 
-def test_of_personal_models_the_outsider_gets_the_mean_of_those_that_consent(publishing):
+def test_of_personal_models_a_held_out_site_gets_the_mean_of_those_that_consent(publishing):
     """FedPer: site-3 does not consent; the other two have 4 frames each, so that the mean is plain."""
     federation = publishing(make_job("fedper", rounds=1), ["model"], ["model"], []).run().finish()
-    record, path = outsider_of(federation)
+    record, path = held_out_model_of(federation)
     own = [load_file(federation.server.folder / site / "model.safetensors") for site in SITES[:2]]
     for name, value in load_file(path).items():
         expected = ((own[0][name].double() + own[1][name].double()) / 2).float()
@@ -152,7 +132,7 @@ def test_of_personal_models_the_outsider_gets_the_mean_of_those_that_consent(pub
 
 def test_a_site_may_give_its_own_model_to_the_result_and_no_mean_is_made_of_it(publishing, tmp_path, job_on_toy):
     federation = publishing(job_on_toy("fedper", rounds=1), ["result"], [], ["model"]).run().finish()
-    record, path = outsider_of(federation)
+    record, path = held_out_model_of(federation)
     assert record["sites"] == ["site-3"]
     single = federation.server.folder / "server" / "sites"
     assert [file.name for file in single.iterdir()] == ["site-1.safetensors"]
@@ -175,7 +155,7 @@ def test_a_model_whose_consent_was_withdrawn_before_a_second_finish_is_gone(publ
     silent = [rewritten(path, tmp_path / f"silent-{i}", publish=[]) for i, path in enumerate(scenes)]
     job = job_on_toy("fedper", rounds=1)
     resumed = Federation(job, tmp_path / "runs", silent, SITES, resume=True).run().finish()
-    assert resumed.server.folder / "server" == folder and outsider_of(resumed)[0]["files"] == {}
+    assert resumed.server.folder / "server" == folder and held_out_model_of(resumed)[0]["files"] == {}
     assert not (folder / "sites").exists() and not (folder / "model.safetensors").exists()
 
 
@@ -185,11 +165,5 @@ def test_personal_models_stay_at_home_without_consent(publishing, job_on_toy):
     assert all(empty(reply) for reply in replies.values())
     with pytest.raises(StopIteration):
         federation.send(replies)
-    record, path = outsider_of(federation)
+    record, path = held_out_model_of(federation)
     assert record["files"] == {} and not path.exists()
-
-
-def test_a_method_may_say_itself_what_the_outsider_gets(play, publishing, job_on_toy):
-    play(server_outsider=lambda models, samples: {n: v * 0 for n, v in models[0].items()})
-    federation = publishing(job_on_toy("fedavg", rounds=1), ["model"], ["model"], ["model"]).run().finish()
-    assert all(value.abs().sum() == 0 for value in load_file(outsider_of(federation)[1]).values())

@@ -3,21 +3,19 @@
 import json
 import os
 import shutil
+import subprocess
 from datetime import UTC, datetime
 
 import pytest
 
 from shared_components.cli import main
 from shared_components.federation.messages import FederationError
-from shared_components.federation.runs import run_cleanup
+from shared_components.federation.runs import provenance, run_cleanup
 from shared_components.federation.runs import run_folder as runs
 from shared_components.federation.runs.run_folder import leave_models, open_run, point_latest_to, working_on
 from tests.federation.conftest import make_job
 
 FIRST, SECOND, THIRD = "20260101-100000", "20260102-100000", "20260103-100000-1"
-
-
-# ---- which run a resume goes on with, whatever the clock says
 
 
 class Clock(datetime):
@@ -46,57 +44,48 @@ def begin(tmp_path, monkeypatch):
     return begin
 
 
+@pytest.fixture
 def resumed(tmp_path):
-    return open_run(make_job("fedavg"), tmp_path, resume=True)
+    """Return a function that opens the newest run."""
+    return lambda: open_run(make_job("fedavg"), tmp_path, resume=True)
 
 
-def test_a_clock_that_was_set_back_changes_nothing(begin, tmp_path):
+def test_a_clock_that_was_set_back_changes_nothing(begin, resumed):
     """The newer run has the greater name, too, so that listing and keeping the newest few are right."""
     older, newer = begin("20260601-120000"), begin("20260101-120000")
-    assert resumed(tmp_path) == newer and newer.name == "20260601-120000-1"
+    assert resumed() == newer and newer.name == "20260601-120000-1"
     assert runs.order(newer.name) > runs.order(older.name)
-
-
-def test_the_newest_run_is_the_one_that_latest_names(begin, tmp_path):
-    first, second = begin("20260101-120000"), begin("20260102-120000")
-    assert resumed(tmp_path) == second
-    point_latest_to(first)
-    assert resumed(tmp_path) == first
-
-
-def test_twelve_runs_of_one_second_stay_in_order(begin):
-    names = [begin("20260101-120000").name for _ in range(12)]
-    assert names[0] == "20260101-120000" and names[-1] == "20260101-120000-11"
+    names = [begin("20260601-120000").name for _ in range(12)]
+    assert names[0] == "20260601-120000-2" and names[-1] == "20260601-120000-13"
     assert sorted(names, key=runs.order) == names != sorted(names)
 
 
-def test_a_newest_run_that_has_ended_no_round_leaves_nothing_to_resume(begin, tmp_path):
-    older, newest = begin("20260101-120000"), begin("20260102-120000", ended=False)
-    assert resumed(tmp_path) not in (older, newest)
-
-
-def test_what_latest_names_and_is_gone_is_said(begin, tmp_path):
-    begin("20260101-120000")
-    begin("20260102-120000").rename(tmp_path / "elsewhere")
+def test_the_newest_run_is_the_one_that_latest_names(begin, resumed, tmp_path):
+    """A newest run that has ended no round leaves nothing to resume; a run that is gone is an error."""
+    first, second = begin("20260101-120000"), begin("20260102-120000")
+    assert resumed() == second
+    point_latest_to(first)
+    assert resumed() == first
+    unended = begin("20260103-120000", ended=False)
+    assert resumed() not in (first, second, unended)
+    point_latest_to(second)
+    second.rename(tmp_path / "elsewhere")
     with pytest.raises(FederationError, match="latest names 20260102-120000, which is gone"):
-        resumed(tmp_path)
+        resumed()
 
 
-def test_without_latest_one_run_is_the_newest_and_of_several_nobody_knows(begin, tmp_path):
+def test_without_latest_one_run_is_the_newest_and_of_several_nobody_knows(begin, resumed):
     """A copy may have lost the link."""
     only = begin("20260101-120000")
     (only.parent / "latest").unlink()
-    assert resumed(tmp_path) == only
+    assert resumed() == only
     begin("20260102-120000")
     (only.parent / "latest").unlink()
     with pytest.raises(FederationError, match="latest is no link to the newest run; make it one"):
-        resumed(tmp_path)
+        resumed()
     (only.parent / "latest").mkdir()
     with pytest.raises(FederationError, match="latest is no link"):
-        resumed(tmp_path)
-
-
-# ---- what they take, and what is removed
+        resumed()
 
 
 def make_run(state, job, when, *, rounds=2, done=2, finished=True, **more):
@@ -129,8 +118,8 @@ def state(tmp_path):
     return state
 
 
-def names(found):
-    return [run.name for run in found]
+def names(kept):
+    return [run.name for run in kept]
 
 
 def test_every_place_where_people_look_leads_to_the_runs(state, tmp_path):
@@ -145,38 +134,26 @@ def test_every_place_where_people_look_leads_to_the_runs(state, tmp_path):
         run_cleanup.find_runs(tmp_path / "nowhere")
 
 
+NOISE, SUMS = {"privacy": {"clip": 1.0, "noise_multiplier": 1.0}}, {"secure_sums": {"threshold": 2}}
+
+
 @pytest.mark.parametrize(
-    ("method", "section"),
-    [
-        ("fedavg", {}),
-        ("fedper", {"privacy": {"clip": 1.0, "noise_multiplier": 1.0}}),
-        ("fedavg", {"secure_sums": {"threshold": 2}}),
-    ],
+    "method, section, rounds, done",
+    [("fedavg", {}, 1, 1), ("fedper", NOISE, 1, 1), ("fedavg", SUMS, 1, 1), ("fedavg", {}, 5, 2)],
 )
-def test_what_a_site_alone_keeps_of_a_run_is_known_as_one(federate, toy_bundle, tmp_path, method, section):
-    """In a deployment a site has its own folder of a run, and nothing that the server writes."""
-    federate(make_job(method, bundle="toy", rounds=1, **section)).run().finish()
+def test_a_site_of_a_deployment_knows_its_run_and_how_far_it_came(
+    federate, toy_bundle, tmp_path, method, section, rounds, done
+):
+    """Only the server writes run.json: a site reads its enrolment and its own states."""
+    federation = federate(make_job(method, bundle="toy", rounds=rounds, **section)).run(until=done)
+    if done == rounds:
+        federation.finish()
     (run,) = run_cleanup.find_runs(tmp_path)
     (run.folder / "run.json").unlink()
     shutil.rmtree(run.folder / "server")
-    assert names(run_cleanup.find_runs(tmp_path)) == [run.name]
-
-
-def test_a_run_that_ended_early_is_unfinished_at_a_site_which_knows_how_far_it_came(federate, toy_bundle, tmp_path):
-    """In a deployment only the server writes run.json: a site reads its enrolment and its own states."""
-    federate(make_job("fedavg", bundle="toy", rounds=5)).run(until=2)
-    (run,) = run_cleanup.find_runs(tmp_path)
-    (run.folder / "run.json").unlink()
-    shutil.rmtree(run.folder / "server")
-    kept = run_cleanup.read_run(run.folder)
-    assert (kept.status, kept.method, kept.done, kept.rounds) == ("unfinished", "fedavg", 2, 5)
-
-
-def test_a_stopped_run_is_not_a_failed_one(state):
-    stopped = make_run(
-        state, "fedavg", "20260104-100000", finished=False, done=1, stopped="an administrator stopped it"
-    )
-    assert run_cleanup.read_run(stopped).status == "stopped"
+    (kept,) = run_cleanup.find_runs(tmp_path)
+    status = "finished" if done == rounds else "unfinished"
+    assert (kept.name, kept.status, kept.method, kept.done, kept.rounds) == (run.name, status, method, done, rounds)
 
 
 def test_a_run_is_described_by_its_files_and_one_that_ends_meanwhile_by_its_end(state, monkeypatch):
@@ -188,31 +165,31 @@ def test_a_run_is_described_by_its_files_and_one_that_ends_meanwhile_by_its_end(
     with working_on(second.folder):
         assert run_cleanup.read_run(second.folder).status == "running"
     assert run_cleanup.read_run(second.folder).status == "failed"
+    stopped = make_run(state, "fedavg", "20260107-100000", finished=False, done=1, stopped="by an administrator")
+    assert run_cleanup.read_run(stopped).status == "stopped"
 
     def ends(folder):
         (folder / "site-1").mkdir(exist_ok=True)
         (folder / "site-1" / "final.json").touch()
         return False
 
-    monkeypatch.setattr(run_cleanup, "is_worked_on", ends)
+    monkeypatch.setattr(run_cleanup, "is_locked", ends)
     assert run_cleanup.read_run(third.folder).status == "finished"
 
 
 def test_a_removed_run_is_gone_and_latest_names_the_newest_that_is_left(state):
-    second = run_cleanup.find_runs(state)[1]
+    first, second, _ = run_cleanup.find_runs(state)
+    with working_on(second.folder), pytest.raises(FederationError, match="another process works on this run"):
+        run_cleanup.remove(second)
     assert run_cleanup.remove(second) == second.size
     assert names(run_cleanup.find_runs(state / "fedavg")) == [f"fedavg/{FIRST}"]
     assert os.readlink(state / "fedavg" / "latest") == FIRST
-    run_cleanup.remove(run_cleanup.find_runs(state / "fedavg")[0])
-    assert not (state / "fedavg" / "latest").is_symlink()
-    assert (state / "fedavg" / "20260104-100000" / "thesis.txt").read_text() == "mine"
-
-
-def test_models_alone_can_go_and_the_numbers_stay(state):
-    first = run_cleanup.find_runs(state)[0]
     assert run_cleanup.remove(first, models_only=True) == 6000
     again = run_cleanup.read_run(first.folder)
     assert (again.done, again.status) == (2, "finished") and not list(first.folder.rglob("*.safetensors"))
+    run_cleanup.remove(run_cleanup.find_runs(state / "fedavg")[0])
+    assert not (state / "fedavg" / "latest").is_symlink()
+    assert (state / "fedavg" / "20260104-100000" / "thesis.txt").read_text() == "mine"
 
 
 def test_a_workspace_keeps_its_models_when_their_run_goes_and_they_do_not_count_as_freed(state, tmp_path):
@@ -234,14 +211,7 @@ def test_models_are_copied_where_the_disk_has_no_second_names(state, tmp_path, m
     assert left[0].read_bytes() == b"x" * 1000 and left[0].stat().st_nlink == 1
 
 
-def test_what_runs_is_not_removed(state):
-    second = run_cleanup.find_runs(state)[1]
-    with working_on(second.folder), pytest.raises(FederationError, match="another process works on this run"):
-        run_cleanup.remove(second)
-    assert second.folder.is_dir()
-
-
-def test_what_is_no_run_is_not_removed(state, tmp_path):
+def test_what_is_no_run_is_not_removed_and_a_run_that_never_began_is_one(state):
     mine = state / "fedavg" / "20260104-100000"
     with pytest.raises(FederationError, match="is no run"):
         run_cleanup.remove(run_cleanup.read_run(mine))
@@ -249,9 +219,6 @@ def test_what_is_no_run_is_not_removed(state, tmp_path):
     assert not any(run_cleanup.is_run(state / "fedavg" / name) for name in ("20260105-100000", "latest"))
     (mine / "run.json").write_text("[]")  # another's
     assert not run_cleanup.is_run(mine)
-
-
-def test_a_run_that_never_began_is_one_too(state):
     empty = state / "fedavg" / "20260106-100000"
     (empty / "site-1").mkdir(parents=True)
     (empty / "site-1" / "process").write_text("12")
@@ -261,16 +228,13 @@ def test_a_run_that_never_began_is_one_too(state):
     assert run_cleanup.is_run(empty)
 
 
-def test_the_newest_of_each_job_are_kept(state):
-    found = run_cleanup.find_runs(state)
-    assert names(run_cleanup.older_runs(found, 1)) == [f"fedavg/{FIRST}"]
-    assert names(run_cleanup.older_runs(found, 0)) == names(found) and run_cleanup.older_runs(found, 2) == []
-
-
-def test_a_name_of_no_run_or_of_several_is_refused(state):
+def test_the_newest_of_each_job_are_kept_and_a_name_of_no_run_or_of_several_is_refused(state):
+    all_runs = run_cleanup.find_runs(state)
+    assert names(run_cleanup.older_runs(all_runs, 1)) == [f"fedavg/{FIRST}"]
+    assert names(run_cleanup.older_runs(all_runs, 0)) == names(all_runs) and run_cleanup.older_runs(all_runs, 2) == []
     for name in ("fedavg", "20250101-100000", "pfedsis/" + FIRST):
         with pytest.raises(FederationError, match="names no run"):
-            run_cleanup.chosen_runs(run_cleanup.find_runs(state), [name])
+            run_cleanup.chosen_runs(all_runs, [name])
     make_run(state, "pfedsis", FIRST)
     with pytest.raises(FederationError, match="several runs"):
         run_cleanup.chosen_runs(run_cleanup.find_runs(state), [FIRST])
@@ -278,16 +242,10 @@ def test_a_name_of_no_run_or_of_several_is_refused(state):
     assert names(run_cleanup.chosen_runs(run_cleanup.find_runs(state), [str(path)])) == [f"pfedsis/{FIRST}"]
 
 
-# ---- the command
-
-
-def test_the_command_lists(state, capsys):
+def test_the_command_lists_and_removes_only_what_is_confirmed(state, capsys, monkeypatch):
     assert main(["runs", str(state)]) == 0
     text = capsys.readouterr().out
     assert text.startswith("3 runs, 0 MB") and f"fedavg/{SECOND}" in text and "failed, latest" in text
-
-
-def test_the_command_removes_only_when_it_is_told_so(state, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     assert main(["runs", str(state), "--keep", "1"]) == 2
     assert "add --yes" in capsys.readouterr().err and len(run_cleanup.find_runs(state)) == 3
@@ -307,9 +265,21 @@ def test_the_command_removes_only_when_it_is_told_so(state, capsys, monkeypatch)
 def test_the_command_refuses_in_one_sentence(state, capsys, options, words):
     assert main(["runs", str(state), *options]) == 2
     assert words in capsys.readouterr().err and len(run_cleanup.find_runs(state)) == 3
-
-
-def test_the_command_refuses_to_remove_what_runs(state, capsys):
     with working_on(state / "fedavg" / FIRST):
         assert main(["runs", str(state), "--remove", FIRST, SECOND, "--yes"]) == 2
     assert "is running" in capsys.readouterr().err and len(run_cleanup.find_runs(state)) == 3
+
+
+def test_a_commit_is_of_the_sources_and_not_of_a_repository_around_them(tmp_path, monkeypatch):
+    """An installation lies in a virtual environment, and that often in a person's own repository."""
+    here = tmp_path / "environment"
+    here.mkdir()
+    shutil.copy(provenance.__file__, here / "provenance.py")
+    monkeypatch.setattr(provenance, "__file__", str(here / "provenance.py"))
+    known = ("-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    subprocess.run(["git", *known, "commit", "-q", "--allow-empty", "-m", "theirs"], cwd=tmp_path, check=True)
+    assert provenance.commit.__wrapped__() == ""
+    subprocess.run(["git", "add", "."], cwd=tmp_path, check=True)
+    subprocess.run(["git", *known, "commit", "-q", "-m", "ours"], cwd=tmp_path, check=True)
+    assert len(provenance.commit.__wrapped__()) == 10

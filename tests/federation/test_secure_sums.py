@@ -76,7 +76,7 @@ def test_no_weight_travels_and_the_records_say_who_was_in_the_sum(toy_bundle, fe
 
 
 def test_a_site_that_drops_out_before_its_upload_is_left_out_of_the_sum(toy_bundle, federate, tmp_path):
-    found = []
+    weights = []
     for secure in ({}, SECURE):
         job = make_job("fedavg", **TOY, rounds=1, min_sites=2, secure_sums=secure)
         federation = federate(job, folder=tmp_path / str(len(secure))).enrol()
@@ -84,9 +84,9 @@ def test_a_site_that_drops_out_before_its_upload_is_left_out_of_the_sum(toy_bund
         if secure:
             assert set(federation.asked.messages) == {"site-1", "site-3"}
             federation.send(federation.replies())
-        found.append(federation.weights())
-    for name, value in found[0].items():
-        torch.testing.assert_close(found[1][name], value, **NEAR)
+        weights.append(federation.weights())
+    for name, value in weights[0].items():
+        torch.testing.assert_close(weights[1][name], value, **NEAR)
 
 
 def test_a_site_that_drops_out_after_its_upload_is_in_the_sum_all_the_same(toy_bundle, federate, tmp_path):
@@ -142,13 +142,6 @@ def test_a_resume_after_kills_ends_with_the_same_bits_and_no_mask_is_used_twice(
     assert same(straight.weights(), last.run().weights())
 
 
-def test_one_attempt_gets_one_vector_even_after_a_restart_of_the_site(toy_bundle, federate):
-    federation = federate(secure_job()).enrol()
-    federation.replies(["site-1"])
-    with pytest.raises(SiteRefusal, match="second vector under the masks of one attempt"):
-        federation.replies(["site-1"])  # a runner keeps nothing but the file
-
-
 def test_a_second_smaller_sum_of_a_round_is_refused(toy_bundle, federate):
     """The server pretends after the opening that site-3 had not uploaded: the difference would be its weights."""
     federation = federate(secure_job()).enrol()
@@ -163,7 +156,7 @@ def test_a_second_smaller_sum_of_a_round_is_refused(toy_bundle, federate):
 
 ROSTERS = {
     "another key of site-2": lambda keys: keys | {"site-2": {"key": "9" * 64}},
-    "no site-3": lambda keys: {site: said for site, said in keys.items() if site != "site-3"},
+    "no site-3": lambda keys: {site: key for site, key in keys.items() if site != "site-3"},
     "a new site site-4": lambda keys: keys | {"site-4": {"key": "9" * 64}},
 }
 
@@ -171,18 +164,18 @@ ROSTERS = {
 @pytest.mark.parametrize("resume", [False, True], ids=["the same process", "a resume"])
 @pytest.mark.parametrize("words", ROSTERS)
 def test_a_site_holds_the_server_to_the_sites_that_it_named_first(toy_bundle, federate, words, resume):
-    """Every site is shown all sites of the run with their keys, also those that a round does not ask."""
+    """Every site is shown all sites of the run with their keys, also sites that a round does not ask."""
     federation = federate(secure_job(rounds=3, client_fraction=0.6, min_sites=2)).run(until=1)
     if resume:
         federation = federate(secure_job(rounds=3, client_fraction=0.6, min_sites=2), resume=True).enrol()
     site = next(iter(set(federation.asked.messages) & {"site-1", "site-3"}))
-    said = federation.asked.messages[site].header["sums"]
-    assert set(said["sites"]) < {"site-1", "site-2", "site-3"} == set(said["keys"])
+    sums = federation.asked.messages[site].header["sums"]
+    assert set(sums["sites"]) < {"site-1", "site-2", "site-3"} == set(sums["keys"])
     kept = federation.files(site).folder / "secure_sums.json"
     if not json.loads(kept.read_text())["keys"]:  # the first round did not ask it
         federation.replies([site])
     with pytest.raises(SiteRefusal, match=f"the server names {words}, unlike in the run's first round"):
-        federation.answer(site, "round", changed(federation, site, nonce="0" * 32, keys=ROSTERS[words](said["keys"])))
+        federation.answer(site, "round", changed(federation, site, nonce="0" * 32, keys=ROSTERS[words](sums["keys"])))
 
 
 def changed(federation, site, **values):
@@ -190,18 +183,20 @@ def changed(federation, site, **values):
     return Message({**message.header, "sums": {**message.header["sums"], **values}}, message.pieces, message.groups)
 
 
-def test_other_sites_keys_and_nonces_of_a_round_are_refused(toy_bundle, federate):
+def test_a_second_vector_and_other_sites_keys_and_nonces_of_a_round_are_refused(toy_bundle, federate):
     federation = federate(secure_job()).enrol()
-    said = federation.asked.messages["site-1"].header["sums"]
+    sums = federation.asked.messages["site-1"].header["sums"]
     answer = partial(federation.answer, "site-1")
     for site, words in (("site-1", "key for site-1 that is not its own"), ("site-3", "same key for two sites")):
         with pytest.raises(SiteRefusal, match=words):
-            answer("round", changed(federation, "site-1", keys=said["keys"] | {site: said["keys"]["site-2"]}))
-    for odd in ({"nonce": "../x"}, {"nonce": None}, {"keys": {}}, {"keys": dict.fromkeys(said["sites"], "k")},
+            answer("round", changed(federation, "site-1", keys=sums["keys"] | {site: sums["keys"]["site-2"]}))
+    for bad in ({"nonce": "../x"}, {"nonce": None}, {"keys": {}}, {"keys": dict.fromkeys(sums["sites"], "k")},
                 {"sites": ["site-2", "site-3"]}, {"sites": 3}, {"total": "many"}, {"total": 0}):  # fmt: skip
-        with pytest.raises(SiteRefusal, match=r"(odd|no keys)"):
-            answer("round", changed(federation, "site-1", **odd))
+        with pytest.raises(SiteRefusal, match=r"(sums\.|no keys)"):
+            answer("round", changed(federation, "site-1", **bad))
     federation.replies(["site-1"])
+    with pytest.raises(SiteRefusal, match="second vector under the masks of one attempt"):
+        federation.replies(["site-1"])  # a runner keeps nothing but the file
     with pytest.raises(SiteRefusal, match="round 1 again for a sum of other sites"):
         answer("round", changed(federation, "site-1", nonce="0" * 32, sites=["site-1", "site-2"]))
     with pytest.raises(SiteRefusal, match="that the site has no part in"):
@@ -235,22 +230,19 @@ def test_the_file_of_secrets_is_the_sites_alone_and_its_loss_is_told(toy_bundle,
         path.write_text(kept)
 
 
-def test_weights_that_would_not_fit_are_refused_by_the_site(toy_bundle, federate):
+def test_weights_beyond_the_sum_or_the_largest_change_are_refused_by_the_site_itself(toy_bundle, federate, monkeypatch):
+    """If a site did not refuse, the mean that went too far ends the job and blames no single site."""
     federation = federate(secure_job()).enrol()
     message = changed(federation, "site-1", total=2**40)
-    with pytest.raises(SiteRefusal, match=r"piece .* beyond .*, the largest that a secure sum .*fraction_bits less"):
+    with pytest.raises(SiteRefusal, match=r"piece .* beyond .*, the limit of a secure sum .*lower secure_sums"):
         federation.answer("site-1", "round", message)
-
-
-def test_a_runaway_site_refuses_itself_where_the_server_cannot_see_it(toy_bundle, federate, monkeypatch):
-    """Where it does not, the mean that went too far ends the job and blames nobody alone."""
     job = secure_job(largest_change=1e-9)
     with pytest.raises(SiteRefusal, match=r"moved the weights by .* \(largest_change\)"):
         federate(job).enrol().replies(["site-1"])
-    monkeypatch.setattr("shared_components.federation.site.upload.check_pieces", lambda *a, **k: None)
+    monkeypatch.setattr("shared_components.federation.site.secure_sums.check_pieces", lambda *a, **k: None)
     federation = federate(job).enrol()
     federation.send(federation.replies())
-    with pytest.raises(FederationError, match=r"nobody can tell whose fault .*; ask site-1, site-2, site-3"):
+    with pytest.raises(FederationError, match=r"does not show which site is wrong.*; ask site-1, site-2, site-3"):
         federation.send(federation.replies())
 
 
@@ -271,7 +263,7 @@ def test_a_threshold_above_the_number_of_sites_is_refused(toy_bundle, federate, 
     [
         ({"treshold": 2}, "unknown key 'secure_sums.treshold'"),
         ({"fraction_bits": 20}, "'secure_sums.threshold' is missing"),
-        *(({"threshold": odd}, f"secure_sums.threshold is {odd}") for odd in (1, 2.0, True, math.nan)),
+        *(({"threshold": bad}, f"secure_sums.threshold is {bad}") for bad in (1, 2.0, True, math.nan)),
         ({"threshold": 2, "fraction_bits": 49}, "secure_sums.fraction_bits is 49"),
         ("on", "secure_sums is 'on'"),
     ],
@@ -295,10 +287,10 @@ def test_a_site_whose_key_would_stop_all_others_is_left_out(toy_bundle, federate
     assert federation.run().server.last_record["secure_sum"] == ["site-1", "site-2"]
 
 
-@pytest.mark.parametrize("odd", [{}, {OPENED: {}}, {OPENED: {"site-9": torch.zeros(1, 33, dtype=torch.uint8)}}])
-def test_an_odd_opening_of_one_site_is_passed_over(toy_bundle, federate, odd):
+@pytest.mark.parametrize("bad", [{}, {OPENED: {}}, {OPENED: {"site-9": torch.zeros(1, 33, dtype=torch.uint8)}}])
+def test_an_odd_opening_of_one_site_is_passed_over(toy_bundle, federate, bad):
     federation = federate(secure_job(rounds=1)).enrol()
     federation.send(federation.replies())
     replies = federation.replies()
-    replies["site-2"] = Message(replies["site-2"].header, {}, odd)
+    replies["site-2"] = Message(replies["site-2"].header, {}, bad)
     assert federation.send(replies)["secure_sum"] == ["site-1", "site-2", "site-3"]

@@ -121,7 +121,7 @@ def test_the_servers_training_changes_what_is_sent_and_leaves_what_is_the_sites_
     assert not any("[0:8]" in name or "encoder.1." in name for m in sent.values() for name in m.pieces)
     for site in NAMES:
         kept = [f.files(site).load()[1] for f in (plain, quantified)]
-        own = [{name: value for name, value in found.items() if "encoder.3.weight[0:8]" in name} for found in kept]
+        own = [{name: value for name, value in paths.items() if "encoder.3.weight[0:8]" in name} for paths in kept]
         assert own[0] and same(*own)
     before, after = plain.server.state.models.shared, quantified.server.state.models.shared
     assert before.keys() == after.keys() and "encoder.3.weight[8:16]" in after
@@ -139,13 +139,13 @@ def test_a_bundle_whose_network_has_no_decode_is_refused_before_the_first_round(
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory):
     """Return a function that renders a site of a layout, once."""
-    found = {}
+    sites = {}
 
     def once(layout, task="segmentation", **sizes):
-        if (layout, task) not in found:
+        if (layout, task) not in sites:
             sizes = {"frames_per_video": 3, "layout": layout, "tasks": [task], **sizes}
-            (found[layout, task],) = render(tmp_path_factory.mktemp(layout), sites=1, **sizes)
-        return found[layout, task]
+            (sites[layout, task],) = render(tmp_path_factory.mktemp(layout), sites=1, **sizes)
+        return sites[layout, task]
 
     return once
 
@@ -164,36 +164,27 @@ def refusal(tmp_path, scenes):
     return refusal
 
 
-# ---- its files
-
-
 def test_a_frame_that_cannot_be_read_is_named(play, refusal, rendered, tmp_path):
     path = rendered("endovis2018")
     frame = samples(load_site(path), "train", LABELLED)[0].images[0]
     before = frame.read_bytes()
     frame.write_bytes(before[: len(before) // 2])
     try:
-        said = refusal(play(SERQ), path)
+        sentence = refusal(play(SERQ), path)
     finally:
         frame.write_bytes(before)
-    assert said.startswith("the server cannot train: site server: ") and str(frame) in said
+    assert sentence.startswith("the server cannot train: site server: ") and str(frame) in sentence
 
 
-# ---- beside the sites'
-
-
-def test_coarser_classes_than_the_sites_are_refused_with_what_to_write(play, refusal, scenes, tmp_path):
+def test_the_servers_classes_must_be_read_as_the_sites_and_the_refusal_says_how(play, refusal, scenes, tmp_path):
     path = rewritten(scenes[2], tmp_path / "s", classes="foreground")
     assert refusal(play(SERQ), path) == (
         f"the server cannot train: {path}: its task is segmentation of background, instrument, and the sites' is "
         "segmentation of background, shaft, wrist, clasper; write 'classes: parts' there"
     )
-
-
-def test_finer_classes_are_refused_until_they_are_read_as_the_sites(play, refusal, scenes, tmp_path):
     coarse = [rewritten(path, tmp_path / f"s{n}", classes="shaft_manipulator") for n, path in enumerate(scenes[:2])]
-    said = refusal(play(SERQ), scenes[2], sites=coarse)
-    assert said.endswith("; write 'classes: shaft_manipulator' there") and str(scenes[2]) in said
+    sentence = refusal(play(SERQ), scenes[2], sites=coarse)
+    assert sentence.endswith("; write 'classes: shaft_manipulator' there") and str(scenes[2]) in sentence
     fitting = rewritten(scenes[2], tmp_path / "fitting", classes="shaft_manipulator")
     run = Federation(play(SERQ, rounds=1), tmp_path / "r", coarse, NAMES, server_data=fitting).enrol()
     assert run.server.training.data.profile.card == run.server.state.profiles["site-1"].card
@@ -201,11 +192,11 @@ def test_finer_classes_are_refused_until_they_are_read_as_the_sites(play, refusa
 
 def test_data_of_another_task_are_refused(play, refusal, rendered):
     path = rendered("scared", "depth")
-    said = refusal(play(fine_tune), path)
-    assert said.startswith(f"the server cannot train: {path}: its task is depth of mm, and the sites' is segm")
-    assert said.endswith("; name data there that have the sites' task")
-    said = refusal(play(SERQ, kinds=("segmentation",)), path)
-    assert said.startswith(f"the server cannot train: {path}: fedavg is for segmentation, and the site's task ")
+    sentence = refusal(play(fine_tune), path)
+    assert sentence.startswith(f"the server cannot train: {path}: its task is depth of mm, and the sites' is segm")
+    assert sentence.endswith("; name data there that have the sites' task")
+    sentence = refusal(play(SERQ, kinds=("segmentation",)), path)
+    assert sentence.startswith(f"the server cannot train: {path}: fedavg is for segmentation, and the site's task ")
 
 
 def test_the_server_begins_from_what_the_sites_begin_from(play, scenes, tmp_path):
@@ -219,16 +210,13 @@ def test_the_server_begins_from_what_the_sites_begin_from(play, scenes, tmp_path
     run.enrol()
     run = Federation(job, tmp_path / "q", scenes[:2], NAMES, server_data=scenes[2], start_weights=files[0])
     for site in run.sites.values():
-        site._start_weights = files[1]
+        site.start_weights = files[1]
     with pytest.raises(FederationError, match=r"the server cannot train: it begins from file \(\w+\), and the"):
         run.enrol()
 
 
-# ---- what the method asks
-
-
 def test_a_network_of_which_frames_train_nothing_is_refused(refusal, scenes):
-    """What is left, the layers over time and the selection, frames alone do not pass."""
+    """The other layers, over time and for selection, see no single frames."""
     job = make_job("fedst", training={**TINY, "fixed": ["encoder", "decoder", "head"]})
     assert refusal(job, scenes[2]).startswith(
         "the server cannot train: serq: training.fixed contains all parts that predict from"
@@ -236,7 +224,7 @@ def test_a_network_of_which_frames_train_nothing_is_refused(refusal, scenes):
 
 
 def test_a_resumed_run_with_a_memory_of_other_frames_ends_before_its_round(play, federate, options):
-    """A job's own size cannot change (`runs.open_run`), that of its bundle can."""
+    """A job's size cannot change (`runs.open_run`), but the bundle's size can."""
     run = federate(play(SERQ, rounds=2), **options("a")).run(until=1)
     folder = run.server.folder / "server"
     (file,) = folder.glob("round-*.safetensors")
@@ -251,11 +239,8 @@ def test_a_resumed_run_with_a_memory_of_other_frames_ends_before_its_round(play,
         run.run()
 
 
-# ---- clips
-
-
 def test_still_images_at_the_server_repeat_themselves_as_clips(federate, rendered, tmp_path):
-    """Of Sisvse no time lies between two images; the rendered ones say so in their site.yaml."""
+    """Sisvse has no time between two images; the rendered site.yaml records this."""
     stills = rendered("sisvse")
     text = stills.read_text()
     assert "history: false" in text
@@ -267,30 +252,23 @@ def test_still_images_at_the_server_repeat_themselves_as_clips(federate, rendere
     bad = rewritten(stills, tmp_path / "s", history=True)
     with pytest.raises(FederationError) as caught:
         Federation(job, tmp_path / "q", films, NAMES, server_data=bad)
-    said = str(caught.value)
-    assert said.startswith(f"the server cannot train: site server: {bad}: clips of 4 frames 0.2 s apart are")
-    assert said.endswith("or write 'history: false' in it, which repeats the frame")
+    sentence = str(caught.value)
+    assert sentence.startswith(f"the server cannot train: site server: {bad}: clips of 4 frames 0.2 s apart are")
+    assert sentence.endswith("or write 'history: false' in it, which repeats the frame")
 
 
-# ---- a resume
-
-
-def test_a_resumed_run_wants_the_servers_data_as_they_were(play, federate, options, scenes, tmp_path):
-    federate(play(SERQ, rounds=2), **options("a")).run(until=1)
+def test_the_servers_data_have_a_profile_which_a_resume_compares(federate, play, options, scenes, tmp_path):
+    run = federate(play(SERQ, rounds=2), **options("a")).run(until=1)
+    own = run.server.training.data
+    assert isinstance(own, ServerData) and own.profile.site == SERVER and own.profile.samples == 4
+    own.check_beside(run.server.state.profiles)
+    assert server_files(run.server.folder).load()[2]["own"]["samples"] == 4
     config = yaml.safe_load(scenes[2].read_text())
     (video,) = config["split"]["train"]
     shorter = rewritten(scenes[2], tmp_path / "s", split={**config["split"], "train": [{video: [0, 3]}]})
     again = federate(play(SERQ, rounds=2), **options("a") | {"server_data": shorter}, resume=True)
     with pytest.raises(FederationError, match=r"server has other data .* \(3 training frames now, 4 then\)"):
         again.enrol()
-
-
-def test_the_servers_data_have_a_profile_like_a_sites_and_are_in_its_state(federate, play, options):
-    run = federate(play(SERQ, rounds=2), **options("a")).run(until=1)
-    own = run.server.training.data
-    assert isinstance(own, ServerData) and own.profile.site == SERVER and own.profile.samples == 4
-    own.check_beside(run.server.state.profiles)
-    assert server_files(run.server.folder).load()[2]["own"]["samples"] == 4
 
 
 def test_what_the_file_says_during_a_run_changes_nothing(play, federate, options, scenes, tmp_path):
@@ -305,11 +283,8 @@ def test_what_the_file_says_during_a_run_changes_nothing(play, federate, options
         federate(play(SERQ, rounds=3), **options("a") | {"server_data": mine}, resume=True)
 
 
-# ---- how long the sites wait
-
-
 def test_the_sites_wait_for_what_the_record_says_and_no_longer(federate, options, play, monkeypatch):
-    """By a clock that stands still but for 2 s of averaging, 7 s of the server's training and 30 s of the sites'."""
+    """With a clock that only counts 2 s of averaging, 7 s of the server's training and 30 s of the sites'."""
     now = [100.0]
     monkeypatch.setattr(server_side.time, "perf_counter", lambda: now[0])
 

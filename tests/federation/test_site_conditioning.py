@@ -69,7 +69,7 @@ def job(**changes):
 
 
 def due(scenes):
-    """Return what every site's network should be told, looked up here."""
+    """Return the expected vector of every site."""
     texts = [load_site(path).text for path in scenes]
     assert len(set(texts)) == 3 and all(text.startswith("synthetic: ") for text in texts)
     known = read_vectors()
@@ -81,9 +81,6 @@ def kept(federation, site):
     """Return the LOCAL pieces that a site kept after its last round."""
     newest = max((federation.server.folder / site).glob("round-*.safetensors"))
     return below("local/", load_file(newest))
-
-
-# ---- a round
 
 
 def test_each_site_keeps_its_own_indicator_and_sends_none(play, federate, scenes):
@@ -137,17 +134,14 @@ def test_what_is_trained_by_the_selection_alone_stays_at_the_site(play, federate
     assert not set(first) & set(federation.weights())
 
 
-def test_without_the_hook_the_network_is_told_nothing(play, federate):
+def test_numbered_kinds_tell_the_sites_numbers_and_without_the_hook_nothing_is_told(play, federate):
+    play(local_condition_on_site=SiteText(kind="one_hot"))
+    federation = federate(job()).run()
+    assert [kept(federation, site)["indicator"].nonzero().item() for site in SITES] == [0, 1, 2]
     play(local_condition_on_site=None)
     federation = federate(job(), names=["site-1"]).run()
     assert federation.server.state.profiles["site-1"].prepared == ""
     assert not kept(federation, "site-1")["indicator"].any()
-
-
-def test_numbered_kinds_tell_the_sites_numbers(play, federate):
-    play(local_condition_on_site=SiteText(kind="one_hot"))
-    federation = federate(job()).run()
-    assert [kept(federation, site)["indicator"].nonzero().item() for site in SITES] == [0, 1, 2]
 
 
 def test_a_server_that_trains_is_not_told(play, federate, scenes, monkeypatch):
@@ -163,11 +157,14 @@ def test_a_server_that_trains_is_not_told(play, federate, scenes, monkeypatch):
     assert not hasattr(training, "prepare")
 
 
-# ---- enrolment
-
-
-def test_the_encoder_is_part_of_the_profile(play, federate):
+def test_the_encoder_is_part_of_the_profile_and_an_empty_one_is_not_compared(play, federate):
     play()
+    federation = federate(job())
+    replies = federation.replies()
+    for site in ("site-1", "site-2"):
+        replies[site].header["prepared"] = ""
+    federation.send(replies)
+    assert [p.prepared for p in federation.server.state.profiles.values()] == ["", "", f"sentence {MINILM_SHA256}"]
     server = federate(job()).enrol().server
     assert {p.prepared for p in server.state.profiles.values()} == {f"sentence {MINILM_SHA256}"}
     for site, profile in server.state.profiles.items():
@@ -188,7 +185,7 @@ def test_a_text_without_a_vector_and_a_file_that_is_not_there_are_refused_before
 
 
 def own_vectors(folder, text, *, model, sha256):
-    """Write a file of one site's vector; return what its site.yaml says."""
+    """Write a site's vector to a file; return the values for its site.yaml."""
     folder.mkdir(exist_ok=True)
     values = torch.nn.functional.normalize(torch.arange(1.0, 385), dim=0)
     add_vectors(folder / "own.safetensors", [Vector(values, "clip", model, sha256, site_text(text))])
@@ -211,19 +208,6 @@ def test_a_site_may_bring_vectors_of_its_own_if_all_are_of_one_encoder(play, sce
         Federation(job(), tmp_path / "two", [files["a"], files["c"]], SITES[:2]).enrol()
 
 
-def test_a_site_that_says_nothing_compares_with_none(play, federate):
-    play()
-    federation = federate(job())
-    replies = federation.replies()
-    for site in ("site-1", "site-2"):
-        replies[site].header["prepared"] = ""
-    federation.send(replies)
-    assert [p.prepared for p in federation.server.state.profiles.values()] == ["", "", f"sentence {MINILM_SHA256}"]
-
-
-# ---- resume
-
-
 @pytest.mark.parametrize("other, shown", [(SiteText(kind="one_hot"), "one_hot"), (None, "none")])
 def test_a_resumed_run_wants_the_encoder_that_it_began_with(play, federate, other, shown):
     play()
@@ -244,11 +228,8 @@ def test_a_site_whose_text_changes_between_rounds_is_refused_by_itself(play, sce
         federation.replies()
 
 
-# ---- where nobody trained
-
-
-def test_the_outsiders_model_is_told_of_the_site_that_it_is_tested_on(play, scenes, tmp_path, monkeypatch):
-    """Sites consent, so that the server's model has the mean of their indicators until it is told."""
+def test_the_held_out_model_is_told_of_the_site_that_it_is_tested_on(play, scenes, tmp_path, monkeypatch):
+    """Sites consent, so the server's model has the mean of their indicators until it is conditioned."""
     play()
     own = due(scenes)
     federation = Federation(job(), tmp_path / "runs", scenes[:2], SITES[:2]).run().finish()
@@ -265,7 +246,7 @@ def test_the_outsiders_model_is_told_of_the_site_that_it_is_tested_on(play, scen
     assert torch.equal(seen[1].indicator, own[0])
 
 
-def test_an_outsider_without_a_vector_is_found_before_training(play, scenes, tmp_path):
+def test_a_held_out_site_without_a_vector_is_found_before_training(play, scenes, tmp_path):
     play()
     bad = rewritten(scenes[2], tmp_path / "c", text="liver resection")
 

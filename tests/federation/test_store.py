@@ -69,9 +69,6 @@ def test_a_simulators_state_lies_beside_its_workspace(tmp_path, monkeypatch):
     assert state_root(tmp_path / "ws" / "site-1", simulator=True) == tmp_path / "else"
 
 
-# ---- damage
-
-
 def test_no_byte_of_a_state_can_change_without_being_noticed(tmp_path):
     """Every byte in turn has one bit flipped: the file is refused, or (spaces that pad) reads as it was written."""
     path = tmp_path / "a.safetensors"
@@ -117,9 +114,6 @@ def test_the_newest_intact_state_is_used_and_that_is_said_and_without_one_the_fi
         files.load()
 
 
-# ---- damage in a run
-
-
 @pytest.mark.parametrize("method, damage", [("fedavgm", cut_off), ("fedper", flip)])
 def test_a_server_whose_newest_state_is_damaged_goes_on_from_the_one_before_to_the_same_bits(
     federate, tmp_path, caplog, method, damage
@@ -140,8 +134,8 @@ def test_a_server_whose_newest_state_is_damaged_goes_on_from_the_one_before_to_t
     [
         (lambda path: path.unlink(), "is missing"),
         (lambda path: path.write_text(path.read_text()[:40]), "is damaged"),
-        (lambda path: path.write_text("[1]"), "says nothing of a job"),
-        (lambda path: path.write_text(json.dumps({"job": None})), "says nothing of a job"),
+        (lambda path: path.write_text("[1]"), "does not describe a job"),
+        (lambda path: path.write_text(json.dumps({"job": None})), "does not describe a job"),
         (lambda path: path.write_bytes(b"\xff\xfe"), "is damaged"),
     ],
 )
@@ -169,14 +163,19 @@ def test_stray_files_do_not_hinder_a_resume_and_are_left_alone(federate):
     assert all(stray.read_text() == "mine" for stray in strays)
 
 
-def test_a_resume_with_fewer_rounds_than_are_done_is_refused(federate):
+def test_a_resume_with_fewer_rounds_than_are_done_or_from_an_older_version_is_refused(federate):
     federate(toy("fedavg", rounds=3)).run(until=2)
     with pytest.raises(FederationError, match="has done 2 rounds and the job's 'rounds' is 1; give at least"):
         federate(toy("fedavg", rounds=1), resume=True)
     assert federate(toy("fedavg", rounds=2), resume=True).server.state.round == 2
-
-
-# ---- a state of something else
+    server = federate(toy("fedavg", rounds=2)).run(until=1).server
+    path = server.folder / "server" / "round-00000.safetensors"
+    with safe_open(str(path), framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+        header = {key: value for key, value in file.metadata().items() if key != "of"}
+    save_file(tensors, path, header)
+    with pytest.raises(FederationError, match="does not name its owner: it is damaged, or from an older version"):
+        federate(toy("fedavg", rounds=2), resume=True)
 
 
 @pytest.mark.parametrize("gone", ["round-00000.safetensors", ""])
@@ -189,12 +188,17 @@ def test_a_server_whose_states_or_folder_are_gone_does_not_begin_anew(federate, 
     assert not federate(toy("fedavg")).resumed  # who asks for no resume begins anew
 
 
-def test_an_older_state_under_a_newer_name_is_none(federate, caplog):
+def test_a_state_under_another_rounds_or_runs_name_is_none(federate, caplog, tmp_path):
     server = federate(toy("fedavg", rounds=3)).run(until=2).server
     old, new = (server.folder / "server" / f"round-{n:05d}.safetensors" for n in (0, 1))
     shutil.copy(old, new)
     assert federate(toy("fedavg", rounds=3), resume=True).server.state.round == 1
-    assert "round 1', and that of" in caplog.text and "round 2' is due there" in caplog.text
+    assert "round 1'; the state of" in caplog.text and "round 2' is due there" in caplog.text
+    first, second = (federate(toy("fedavg", rounds=3)).run(until=1).server for _ in range(2))
+    state = "server/round-00000.safetensors"
+    shutil.copy(first.folder / state, second.folder / state)
+    with pytest.raises(FederationError, match=f"is the state of 'test-fedavg/{first.folder.name}/server, round 1'"):
+        federate(toy("fedavg", rounds=3), resume=True)
 
 
 @pytest.mark.parametrize("other", ["site-1/round-00001", "site-2/round-00000", None])
@@ -205,22 +209,3 @@ def test_a_site_whose_newest_state_is_damaged_or_anothers_refuses_and_names_the_
     again = federate(toy("fedper", rounds=3), resume=True).enrol()
     with pytest.raises(SiteRefusal, match=r"site-2: .*damaged, .*site-2/round-00001\.safetensors"):
         again.replies(["site-2"])
-
-
-def test_another_runs_state_is_not_this_ones(federate, tmp_path):
-    first, second = (federate(toy("fedavg", rounds=3)).run(until=1).server for _ in range(2))
-    state = "server/round-00000.safetensors"
-    shutil.copy(first.folder / state, second.folder / state)
-    with pytest.raises(FederationError, match=f"is the state of 'test-fedavg/{first.folder.name}/server, round 1'"):
-        federate(toy("fedavg", rounds=3), resume=True)
-
-
-def test_a_state_of_an_older_version_says_so(federate):
-    server = federate(toy("fedavg", rounds=2)).run(until=1).server
-    path = server.folder / "server" / "round-00000.safetensors"
-    with safe_open(str(path), framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}
-        header = {key: value for key, value in file.metadata().items() if key != "of"}
-    save_file(tensors, path, header)
-    with pytest.raises(FederationError, match="does not say whose state it is: it is damaged, or of an older version"):
-        federate(toy("fedavg", rounds=2), resume=True)

@@ -140,7 +140,7 @@ def test_a_run_that_is_not_there_or_not_named_is_not_begun_anew(hospital, resume
     controller = hospital().start(resume)
     (reason,) = controller.panics
     named = isinstance(resume, str) and resume
-    words = f"has no run {resume!r} of which a round has ended" if named else f"resume is {resume!r}; write false, 'lat"
+    words = f"has no run {resume!r} with a finished round" if named else f"resume is {resume!r}; write false, 'lat"
     assert words in reason and not list((controller.workspace / "server" / "surgfl").glob("*/[0-9]*"))
 
 

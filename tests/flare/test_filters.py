@@ -15,7 +15,7 @@ from nvflare.private.fed.app.fl_conf import create_privacy_manager
 from shared_components.core.partition import Role
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import Job, Message
-from shared_components.federation.messages.parse_request import parse_request_header
+from shared_components.federation.messages.parse import parse_request_header
 from shared_components.federation.site import runner as site_module
 from shared_components.federation.site.agreed_job import agreed_job, keep_agreed
 from shared_components.flare import filters, wire
@@ -112,7 +112,7 @@ def test_a_reply_is_judged_by_the_job_of_the_enrolment(client, caplog):
 def test_nothing_leaves_a_run_without_an_enrolment(client, caplog):
     made = client(honestly)
     assert made.give("round", task(run="another")).get_return_code() == BLOCKED
-    assert "holds no enrolled.json" in caplog.text
+    assert "has no enrolled.json" in caplog.text
 
 
 def test_the_first_enrolment_that_leaves_is_kept_whatever_executor_answers_it(client, workspace, scenes):

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from shared_components.data.site_file import load_site
 from shared_components.federation.in_process import run_together
 from shared_components.federation.messages import Message, SiteRefusal
-from shared_components.federation.messages.parse_request import parse_request
+from shared_components.federation.messages.parse import parse_request
 from shared_components.federation.secure_sums.identity import Identity, Project, kit_identity
 from shared_components.federation.secure_sums.job_section import MASKED, OPENED
 from shared_components.federation.secure_sums.keys import public_of
@@ -117,7 +117,7 @@ def federated(kits, folder, sites):
     """Return a federation of two sites with their kits, enrolled, and what its first site is asked."""
     federation = Federation(JOB, folder, sites, SITES[:2])
     for name, runner in federation.sites.items():
-        runner._identity = kit_identity(kits[name])
+        runner.identity = kit_identity(kits[name])
     return federation, federation.enrol().asked.messages["site-1"]
 
 
@@ -169,7 +169,7 @@ def test_a_site_with_another_sites_certificate_is_left_out(kits, tmp_path, scene
     federation = Federation(dataclasses.replace(JOB, min_sites=2), tmp_path, scenes, SITES)
     federation.server.upload._project = Project(kits["server1"])
     for site, runner in federation.sites.items():
-        runner._identity = kit_identity(kits[site if site in kits else "site-2"])  # the third has the second's kit
+        runner.identity = kit_identity(kits[site if site in kits else "site-2"])  # the third has the second's kit
     federation.enrol()
     assert "the key of site-3 is signed by" in federation.server.left_out["site-3"]
     federation.run()

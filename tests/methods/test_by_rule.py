@@ -11,7 +11,7 @@ from shared_components.core.bundle import load_bundle
 from shared_components.core.losses import segmentation_loss
 from shared_components.core.method import Models, load_method
 from shared_components.core.partition import Role, cut, partition_network
-from shared_components.federation.messages.parse_request import parse_request
+from shared_components.federation.messages.parse import parse_request
 from shared_components.federation.setup.site_setup import set_up_site
 from shared_components.methods.ditto import NearReceived, TwoModels, personal_model
 from shared_components.methods.fedprox import Proximal
@@ -47,7 +47,7 @@ def test_centralised_training_sees_all_sites_frames_and_gives_one_model_to_all(f
     assert [bool(record["loss"]) for record in records] == [True, False, False]
     request = parse_request("finish", federation.asked.messages["site-1"])
     runner, job = federation.sites["site-1"], federation.server.job
-    pool = runner._training_samples(set_up_site(job, runner._find_site(job, 0)), request)
+    pool = runner._training_samples(set_up_site(job, runner.find_site(job, 0)), request)
     assert {frame.site for frame in pool.samples} == {"site-1", "site-2", "site-3"} and len(pool) == 12
     weights = federation.weights()
     shared = {n.partition("/")[2]: v for n, v in weights.items() if n.startswith("site-1/")}

@@ -15,7 +15,7 @@ from shared_components.data.dataset import collated
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError
-from shared_components.federation.messages.parse_request import parse_request
+from shared_components.federation.messages.parse import parse_request
 from shared_components.federation.server import runner as server_side
 from shared_components.federation.setup import site_setup as site_side
 from shared_components.networks.checkpoints import load_weights

@@ -49,13 +49,13 @@ def test_it_follows_a_run_to_its_end_and_prints_one_frame_where_there_is_no_term
     assert main(["watch", workspace]) == 1 and "unfinished" in capsys.readouterr().out
     looks = []
 
-    def is_worked_on(folder):
+    def is_locked(folder):
         looks.append(folder)
         if len(looks) == 4:  # while it is watched
             add_line(folder, kind="outsider")
         return len(looks) < 4
 
-    monkeypatch.setattr(run_cleanup, "is_worked_on", is_worked_on)
+    monkeypatch.setattr(run_cleanup, "is_locked", is_locked)
     monkeypatch.setattr(watch, "can_move", lambda out: True)
     monkeypatch.setattr(watch, "_EVERY", 0.0)
     assert main(["watch", workspace]) == 0

@@ -1,4 +1,4 @@
-"""The settings of a federation: parse them, check them, merge changes into them."""
+"""Job settings: parse, check and change them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from shared_components.networks.network_class import check_job_class
 
 MOST_SITES, LONGEST_WAIT = 10_000, 10_000_000  # seconds
 SECTIONS = ("arguments", "training", "tasks", "network", "synthetic", "privacy", "secure_sums")
-CHECKED_WHERE_READ = ("training", "network")  # each value by its own type and range: `open_bundle`
+CHECKED_LATER = ("training", "network")  # `open_bundle` checks type and range of each value
 Name = Annotated[str, Meta(description="write a name")]
 Wire = Literal["float32", "bf16"]
 FLOAT32: Wire = "float32"
 BF16: Wire = "bf16"
-LARGEST = 1_000_000_000  # of any number but a seed
+LARGEST = 1_000_000_000  # limit of every number except seeds
 LARGEST_SEED = 2**63 - 1
-LATEST = "latest"  # the link to the newest run; no run has this name
+LATEST = "latest"  # link to the newest run; no run may have this name
 Side = Annotated[int, Meta(ge=1, le=4096)]
 Videos = Annotated[int, Meta(ge=0, le=1000)]
 SYNTHETIC: Mapping[str, Any] = {
@@ -46,7 +46,7 @@ SYNTHETIC: Mapping[str, Any] = {
         list[Videos], Meta(min_length=3, max_length=3, description="it is three whole numbers: train, validation, test")
     ],
 }
-"""Types of the section ``synthetic``; `SYNTHETIC_KEYS` explains the keys."""
+"""Types of the keys of section ``synthetic``."""
 SYNTHETIC_KEYS: Mapping[str, str] = {
     "tasks": "Kinds of task, assigned to sites in turn; default: the layout's task.",
     "layouts": "Data layouts, assigned to sites in turn.",
@@ -63,7 +63,7 @@ SYNTHETIC_KEYS: Mapping[str, str] = {
 
 
 def folder_name(what: str, value: str) -> str:
-    """Return a name that may become a folder, else raise ValueError; a server must not choose where a site writes."""
+    """Return a name if it is valid for a folder, else raise ValueError: a server must not choose a site's paths."""
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}", str(value)):
         raise ValueError(f"{what} {value!r} is no folder name; use letters, digits, '_', '-' and '.'")
     return value
@@ -117,7 +117,7 @@ class Job:
         check_values({key: kinds[key] for key in required_by(Job)}, values, "job")
         who = f"job {folder_name('job name', self.name)}"
         for key in SECTIONS:
-            _check_section(who, key, values[key], values=key not in CHECKED_WHERE_READ)
+            _check_section(who, key, values[key], numbers=key not in CHECKED_LATER)
         check_values({key: kind for key, kind in kinds.items() if key not in SECTIONS}, values, who)
         check_values(SYNTHETIC, self.synthetic, who, key="synthetic.{}")
         if self.privacy:
@@ -125,15 +125,11 @@ class Job:
         if self.secure_sums:
             parse(SecureSums, self.secure_sums, who, key="secure_sums.{}")
         if self.privacy and self.secure_sums:
-            raise ValueError(
-                f"{who}: privacy and secure_sums do not work together yet (noisy sites all count alike, and a sum "
-                "weighs them by samples); leave one of them out"
-            )
-        if self.wire != FLOAT32 and self.secure_sums:
-            raise ValueError(
-                f"{who}: wire is {self.wire}, which secure_sums do not take (masked weights are whole numbers modulo "
-                f"2^64, which cannot be rounded); write wire: {FLOAT32}, or leave secure_sums out"
-            )
+            # noisy sites all count alike, and a sum weighs them by samples
+            raise ValueError(f"{who}: privacy and secure_sums do not work together; leave one of them out")
+        if self.wire != FLOAT32 and self.secure_sums:  # masked weights are integers, which cannot be rounded
+            remedy = f"write wire: {FLOAT32}, or leave secure_sums out"
+            raise ValueError(f"{who}: wire is {self.wire}, which secure_sums do not take; {remedy}")
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -141,69 +137,65 @@ class Job:
 
     @property
     def noise(self) -> Privacy | None:
-        """The job's ``privacy``; None where it has none."""
+        """Section ``privacy``, or None."""
         return Privacy(**self.privacy) if self.privacy else None
 
     @property
     def sums(self) -> SecureSums | None:
-        """The job's ``secure_sums``; None where it has none."""
+        """Section ``secure_sums``, or None."""
         return SecureSums(**self.secure_sums) if self.secure_sums else None
 
     def open_bundle(self) -> Bundle:
-        """Return the job's bundle with its own numbers in it; ValueError where they do not fit or are not allowed."""
+        """Return the bundle with the job's settings; ValueError if they do not fit or are not allowed."""
         check_job_class(self.network)
         return load_bundle(self.bundle, self.training, self.tasks, self.network)
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Return the default of each setting that has one."""
-        found = {one.name: {} if one.default is MISSING else one.default for one in fields(Job)}
-        return {key: value for key, value in found.items() if key not in required_by(Job)}
+        """Return the default of each optional setting."""
+        optional = [setting for setting in fields(Job) if setting.name not in required_by(Job)]
+        return {setting.name: {} if setting.default is MISSING else setting.default for setting in optional}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Job:
-        """Build a job; ValueError names a key that is unknown, missing or out of its range."""
+        """Build a job; ValueError names a key that is unknown, missing or out of range."""
         return cls(**check_keys(kinds_of(Job), values, "job", required_by(Job)))
 
 
 def with_changes(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a job's settings with some changed; a section keeps the entries that the changes do not name.
+    """Return job settings with changes; a section keeps the entries that the changes do not name.
 
-    Null, in place of a setting or of an entry of ``training``, means its default. In ``training`` each of
-    ``iterations`` and ``epochs`` replaces the other.
+    None restores the default of a setting or of an entry of ``training``. In ``training``, ``iterations`` replaces
+    ``epochs`` and vice versa.
     """
-    found = _merged(settings, changes)
-    old, new, training = (one.get("training") for one in (settings, changes, found))
+    merged = _merged(settings, changes)
+    old, new, training = (values.get("training") for values in (settings, changes, merged))
     if isinstance(old, Mapping) and isinstance(new, Mapping) and isinstance(training, dict):
         if new.get("epochs") and "iterations" not in new:
             training.pop("iterations", None)
         if new.get("iterations") and "epochs" not in new and old.get("epochs"):
             training["epochs"] = 0
     if isinstance(training, Mapping):
-        found["training"] = {name: value for name, value in training.items() if value is not None}
-    return {key: value for key, value in found.items() if value is not None}
+        merged["training"] = {name: value for name, value in training.items() if value is not None}
+    return {key: value for key, value in merged.items() if value is not None}
 
 
-def _merged(own: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(own)
+def _merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(settings)
     for key, value in changes.items():
         inner = merged.get(key)
-        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merged(inner, value) if both else value  # type: ignore[arg-type]
+        merged[key] = _merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
     return merged
 
 
-def _check_section(who: str, section: str, given: object, *, values: bool) -> None:
-    """Refuse, by ValueError, what is no mapping of names to plain values: texts, numbers, truth values, null, lists.
-
-    Without ``values`` ranges are not checked, but the form, the number of values, and that it holds no code.
-    """
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{who}: {section} is {short_repr(given)}; write its settings as 'name: value'")
-    check_amount(f"{who}: {section}", given)
-    if values:
-        _check_numbers(who, section, given)
-    refuse_code(given, f"{who}: {section}")
+def _check_section(who: str, section: str, values: object, *, numbers: bool) -> None:
+    """Check that a section maps names to plain values without code, and with ``numbers`` the range of each number."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"{who}: {section} is {short_repr(values)}; write its settings as 'name: value'")
+    check_amount(f"{who}: {section}", values)
+    if numbers:
+        _check_numbers(who, section, values)
+    refuse_code(values, f"{who}: {section}")
 
 
 def _check_numbers(who: str, key: str, value: object) -> None:
@@ -213,8 +205,8 @@ def _check_numbers(who: str, key: str, value: object) -> None:
     elif isinstance(value, list | tuple):
         for item in value:
             _check_numbers(who, key, item)
-    elif isinstance(value, float) and not math.isfinite(value):
-        return  # no method or task takes it: refused where it is read, with its range
-    elif value is not None and not isinstance(value, bool | str):
+    elif value is None or isinstance(value, bool | str) or (isinstance(value, float) and not math.isfinite(value)):
+        return  # method and task refuse numbers that are not finite, with their own range
+    else:
         most = LARGEST_SEED if key.rpartition(".")[2] == "seed" else LARGEST
         between(who, key, value, -most, most)

@@ -1,4 +1,4 @@
-"""Messages between server and site: as they arrive, and as values that were parsed and checked."""
+"""Messages between server and site: raw, and parsed and checked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from shared_components.core.partition import Pieces
@@ -13,47 +14,46 @@ from shared_components.federation.messages.job import Job
 
 
 class FederationError(RuntimeError):
-    """The job cannot go on; the message is one sentence for a person."""
+    """Error that ends the job; the message is one sentence for a person."""
 
 
 class SiteRefusal(FederationError):
-    """A site cannot or will not take part; the message names the site, the file or key, and what to do."""
+    """Refusal of a site to take part; the message names the site, the file or key, and the remedy."""
 
 
 class RejectedUpdate(ValueError):
-    """A reply that must not be aggregated; the message is the reason."""
+    """Reply that must not be aggregated; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Message:
     """Plain values and tensors, not checked.
 
-    The groups are tensors beside the network's: a method's extras, what its server broadcasts, and at the finish a
-    consenting site's ``model``.
+    Groups are extras of a method, the server's broadcast, and at the finish a site's ``model``.
     """
 
     header: dict[str, Any]
-    pieces: Mapping[str, Tensor] = field(default_factory=dict)  # GLOBAL and MIXED ones of the network
+    pieces: Mapping[str, Tensor] = field(default_factory=dict)  # GLOBAL and MIXED pieces of the network
     groups: dict[str, Pieces] = field(default_factory=dict)
 
 
 class Reply(Message):
-    """A site's reply, checked by `parse_reply`: nothing else builds one."""
+    """A site's reply, checked. Only `parse_reply` builds it."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A site's place among all sites that were asked to enrol, and among the sites that take part."""
+    """A site's place among the enrolled sites (``number``) and among the sites that take part (``index``)."""
 
     number: int
-    numbers: int  # how many were asked to enrol
+    numbers: int  # number of sites asked to enrol
     index: int
-    sites: int  # how many take part
+    sites: int  # number of sites that take part
 
 
 @dataclass(frozen=True)
 class Request:
-    """A server's message to a site, checked by `parse_request`: nothing else builds one."""
+    """A server's message to a site, checked. Only `parse_request` builds it."""
 
     task: str  # enrol, round, unmask or finish
     job: Job
@@ -64,11 +64,16 @@ class Request:
     items: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # profile items of all sites, in order
     answered: int | None = None  # the last round in which this site's update counted
     pool: Sequence[str] = ()  # all sites, if the method pools their data
-    sums: Mapping[str, Any] = field(default_factory=dict)  # what the server asks of a secure sum
+    sums: Mapping[str, Any] = field(default_factory=dict)  # section of a secure sum
     pieces: Mapping[str, Tensor] = field(default_factory=dict)
     groups: dict[str, Pieces] = field(default_factory=dict)
 
 
 def total_bytes(pieces: Mapping[str, Tensor]) -> int:
-    """Return the bytes of the numbers themselves."""
+    """Return the number of bytes of all tensors."""
     return sum(value.numel() * value.element_size() for value in pieces.values())
+
+
+def all_finite(value: Tensor) -> bool:
+    """Return whether a tensor has neither NaN nor infinity; integers always are finite."""
+    return not value.is_floating_point() or bool(torch.isfinite(value).all())

@@ -1,4 +1,4 @@
-"""The plain values of every message between server and site: type, range, task and unit, each declared once."""
+"""Schema of the plain values in messages: type, range, task and unit."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shared_components.data.profile_items import ITEMS, EncoderName, check_item
 from shared_components.federation.messages.job import MOST_SITES
 from shared_components.federation.secure_sums.job_section import HEADER, KEY, PublicKey
 
-MOST_SCORES = 2_000  # numbers of all metrics of one reply
-UNSCORED = frozenset({"frames", "policy"})  # stand among scores and are no metric
+MOST_SCORES = 2_000  # numbers in all metrics of a reply
+NOT_METRICS = frozenset({"frames", "policy"})  # other entries of scores
 TASKS, ENROL = ("enrol", "round", "unmask", "finish"), ("enrol",)
 
-Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]  # of a class, a metric or a loss term
+Name = Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]  # class, metric or loss term
 TensorName = Annotated[str, Meta(min_length=1, max_length=400)]
 Names = Annotated[list[Name], Meta(max_length=1_000)]
-Number = Annotated[float, Meta(ge=-1e30, le=1e30)]  # may be summed with others without leaving the range of floats
+Number = Annotated[float, Meta(ge=-1e30, le=1e30)]  # sums stay within the range of floats
 Positive = Annotated[float, Meta(ge=0, le=1e30)]
 Terms = Annotated[dict[Name, Number], Meta(max_length=100)]
 Durations = Annotated[dict[Name, Positive], Meta(max_length=100)]
@@ -38,7 +38,7 @@ Scores = Annotated[
 
 
 class CardForm(Schema, frozen=True):
-    """A task, see `core.card.Card`."""
+    """Form of `core.card.Card`."""
 
     kind: Name
     outputs: Names
@@ -47,7 +47,7 @@ class CardForm(Schema, frozen=True):
 
 
 class PieceForm(Schema, frozen=True):
-    """A slice of the network's state, see `core.partition.Piece`."""
+    """Form of `core.partition.Piece`."""
 
     tensor: TensorName
     role: Role
@@ -60,38 +60,30 @@ Pieces = Annotated[list[PieceForm], Meta(max_length=50_000)]
 
 
 class StartForm(Schema, frozen=True):
-    """What the weights begin from: its kind, and the hash of the file."""
+    """Kind of the initial weights, and hash of their file."""
 
     start: Start
     sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?\Z")]
 
 
 class SumsRequest(Schema, frozen=True):
-    """What a server asks of a secure sum; `site.secure_sums` checks each part."""
+    """Section of a secure sum in a server's message."""
 
-    nonce: Any
-    sites: Any
-    total: Any = None
-    keys: Any = None
+    nonce: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\Z", description="it is 32 hexadecimal digits")]
+    sites: Annotated[list[str], Meta(max_length=MOST_SITES)]  # sites in the sum
+    total: Annotated[int, Meta(ge=1, le=10**13)] | None = None  # samples of all sites in the run
+    keys: dict[str, PublicKey] | None = None  # of all sites in the run
 
 
 @dataclass(frozen=True)
 class ReplyField:
-    """A plain value of a site's reply.
+    """Declaration of a plain value in a site's reply."""
 
-    Attributes:
-        kind: Its type and range.
-        tasks: Whose replies may have it.
-        form: What it is, for the report of what leaves a site; empty: it is reported otherwise.
-        withheld: Name under which a site's `withhold` keeps it at the site; empty: the federation needs it.
-        with_noise: It leaves in a job with noise as well, since it holds nothing of the data there.
-    """
-
-    kind: Any
-    tasks: Collection[str]
-    form: str = ""
-    withheld: str = ""
-    with_noise: bool = False
+    kind: Any  # type and range
+    tasks: Collection[str]  # tasks whose replies may have it
+    form: str = ""  # description for the report of what leaves a site; empty: the report has another entry for it
+    withheld: str = ""  # name that keeps it at the site, in `withhold` of site.yaml; empty: the federation needs it
+    with_noise: bool = False  # also sent in a job with noise, where it does not depend on the data
 
 
 REPLY: Mapping[str, ReplyField] = {
@@ -110,14 +102,14 @@ REPLY: Mapping[str, ReplyField] = {
     "seconds": ReplyField(Durations, TASKS, "how long the parts of the work took", "seconds"),
     "memory_mb": ReplyField(Positive | None, TASKS, "one number: the most memory used", "memory"),
 }
-"""What a reply may have in plain values; a site may leave out what it withholds."""
+"""Plain values of a reply; a site may leave out values that it withholds."""
 
 RECORDED = ("samples", "loss", "metrics", "seconds", "memory_mb")
 """Reply fields saved in the run log."""
 PROFILE = ("samples", "card", "items", "fixed", "prepared", "start")
-"""Reply fields of a site's profile: an enrolment has all of them."""
-PUBLISHED_MODEL, PUBLISHED_RESULT = PUBLISHED_MODELS = ("model", "result")
-"""Groups with a site's whole model at the finish, and the items of `publish` that allow them."""
+"""Reply fields of a site's profile, all required at enrolment."""
+PUBLISHED_MODELS = ("model", "result")
+"""Groups with a site's whole model at the finish, named like the items of `publish` that allow them."""
 
 
 def leaves_with_noise(name: str) -> bool:
@@ -132,7 +124,7 @@ PLACE: dict[str, Any] = {
     "index": Annotated[int, Meta(ge=0, lt=MOST_SITES)],
     "round": Annotated[int, Meta(ge=0, le=MOST_ROUNDS)],
 }
-"""The round, and a site's place: among all that enrol, and among those that take part."""
+"""The round, and a site's `Place`."""
 
 REQUEST: Mapping[str, Any] = {
     "job": Any,  # `Job.from_json` checks it
@@ -144,23 +136,22 @@ REQUEST: Mapping[str, Any] = {
     "pool": Annotated[list[str], Meta(max_length=MOST_SITES)],
     HEADER: SumsRequest,
 }
-"""What a server's message may have in plain values."""
+"""Plain values of a server's message."""
 REQUIRED = {"enrol": "send_initial", "round": "items", "unmask": HEADER, "finish": "items"}
-"""What it must have, by task, beside job, run and place."""
+"""Required value of each task's message, besides job, run and place."""
 
 
 def check_reply_header(task: str, header: object, who: str, *, required: Collection[str] = ()) -> dict[str, Any]:
-    """Return the plain values of a reply to a task if each has its declared form, and the required ones are there.
+    """Return the plain values of a reply to a task; ValueError names the first that is malformed or missing.
 
-    Raises:
-        ValueError: One sentence, which begins with ``who``, with the path of the first value that does not.
+    ``who`` begins the error message.
     """
     kinds = {name: field.kind for name, field in REPLY.items() if task in field.tasks}
     values = check_keys(kinds, header, who, required)
     check_values(kinds, values, who)
     for name in set(values) - {"items", KEY}:
-        if odd := next((text for text in _texts(values[name]) if not text.isprintable()), ""):
-            raise ValueError(f"{who}: {name} holds the text {short_repr(odd)}; a name has no control characters")
+        if bad := next((text for text in _texts(values[name]) if not text.isprintable()), ""):
+            raise ValueError(f"{who}: {name} has the text {short_repr(bad)}; a name has no control characters")
     for name, item in values.get("items", {}).items():
         check_item(name, item)
     for name, aside in (("metrics", ()), ("final", ("site", "split"))):
@@ -175,9 +166,8 @@ def check_reply_header(task: str, header: object, who: str, *, required: Collect
 
 
 def check_request_header(task: str, header: object, who: str) -> dict[str, Any]:
-    """Return a server's plain values if each has its declared form; ValueError as in `check_reply_header`."""
-    required = ("job", "run", *PLACE, REQUIRED[task])
-    values = check_keys(REQUEST, header, who, required)
+    """Return the plain values of a server's message; ValueError names the first that is malformed or missing."""
+    values = check_keys(REQUEST, header, who, ("job", "run", *PLACE, REQUIRED[task]))
     check_values(REQUEST, values, who)
     for name, most in (("number", "numbers"), ("sites", "numbers"), ("index", "sites")):
         if not values[name] <= values[most] - (name != "sites"):
@@ -189,11 +179,12 @@ def check_request_header(task: str, header: object, who: str) -> dict[str, Any]:
 
 
 def _check_scores(scores: Mapping[str, Any], where: str) -> None:
-    """Refuse what is no metric, values of a metric that are no numbers, and too many numbers."""
+    """Check that every metric has numbers, and that there are not too many."""
     for name, item in scores.items():
-        if not isinstance(item, Mapping) and name not in UNSCORED:
-            raise ValueError(f"{where}.{name} is {short_repr(item)}; a metric has a number, or null, of each output")
-        if isinstance(item, Mapping) and "mean" in item and not fits(item, dict[str, Number | None]):
+        is_table = isinstance(item, Mapping)
+        if (not is_table and name not in NOT_METRICS) or (
+            is_table and "mean" in item and not fits(item, dict[str, Number | None])
+        ):
             raise ValueError(f"{where}.{name} is {short_repr(item)}; a metric has a number, or null, of each output")
     if (count := _count(scores)) > MOST_SCORES:
         raise ValueError(f"{where} has {count} numbers; at most {MOST_SCORES} are read")

@@ -1,8 +1,7 @@
-"""Tensors of updates that wait on the disk until a sum reads them, one at a time.
+"""Tensors of updates that wait on disk until a sum reads them.
 
-A server that holds the update of every site needs as many models' memory as there are sites. Sums run in site order,
-tensor by tensor, whatever the order of arrival: one tensor of all sites at a time is all that they need, and no bit
-changes.
+The updates of all sites would need as many models' memory as there are sites. A sum needs one tensor of all sites at a
+time: it runs in site order, tensor by tensor, whatever the order of arrival. The result is the same bit by bit.
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ HELD = 2**28  # bytes of a round's updates that stay in memory
 
 
 class StoredPieces(Mapping[str, Tensor]):
-    """Tensors by name, each read whenever it is asked for, by a function of its own.
-
-    A tensor that was read outlives the files.
-    """
+    """Tensors by name, each read by its function on every access; a tensor that was read outlives the files."""
 
     def __init__(self, readers: Mapping[str, Callable[[], Tensor]]) -> None:
         self._readers = dict(readers)
@@ -43,38 +39,37 @@ class StoredPieces(Mapping[str, Tensor]):
 
 
 class Inbox:
-    """Store what arrives of a round in files of a folder of its own, as soon as `HELD` bytes are in memory."""
+    """Replies of a round: in memory up to `HELD` bytes, then as files in ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._held = 0
+        self._bytes_in_memory = 0
 
     def keep(self, task: str, site: str, reply: Reply) -> Reply:
-        """Return a reply whose pieces, or at the finish whole models, are in memory or on the disk.
-
-        `common.atomic.NotWritten` where that is full.
-        """
+        """Store the pieces of a reply, and at the finish its models; raise `NotWritten` if the disk is full."""
         groups = reply.groups
         if task == "finish":
             groups = {name: self._stored(f"{site}-{name}", group) for name, group in groups.items()}
         return replace(reply, pieces=self._stored(site, reply.pieces), groups=groups)
 
     def _stored(self, name: str, tensors: Mapping[str, Tensor]) -> Any:
+        if isinstance(tensors, StoredPieces):
+            return tensors
         size = total_bytes(tensors)
-        if isinstance(tensors, StoredPieces) or self._held + size <= HELD:
-            self._held += 0 if isinstance(tensors, StoredPieces) else size
+        if self._bytes_in_memory + size <= HELD:
+            self._bytes_in_memory += size
             return tensors
         path = self._folder / f"{name}.safetensors"
         write_tensors(path, tensors, {})
         return StoredPieces({key: partial(_read, path, key) for key in tensors})
 
     def empty(self) -> None:
-        """Remove what was stored; nothing of it may be read any more."""
-        self._held = 0
+        """Remove all files; tensors that were not read are lost."""
+        self._bytes_in_memory = 0
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _read(path: Path, name: str) -> Tensor:
-    """Return one tensor of a file, mapped into memory: no more of the file is read."""
+    """Return one tensor, mapped into memory without the rest of the file."""
     with safe_open(path, framework="pt") as file:
         return file.get_tensor(name)

@@ -1,9 +1,9 @@
-"""The format in which a round's tensors travel: as they are, or matrices and kernels in bfloat16, half the bytes.
+"""Wire format of a round's tensors: float32, or bfloat16 for matrices and kernels, which halves the bytes.
 
-The server sends its weights rounded. A site answers with the rounded change of what it has received, which the server
-adds to the weights that it holds in float32: bfloat16 has 8 significant bits, so that rounded weights would lose every
-change below 1/512 of a weight, and no rounding adds up over rounds. Tensors of one axis at most (biases, norms, running
-statistics, counts) and other types than float32 travel exactly, as do the first and the final weights.
+The server sends rounded weights. A site answers with the rounded change of the received weights, and the server adds
+the change to its float32 weights. Rounded weights instead would lose every change below 1/512 of a weight, since
+bfloat16 has 8 significant bits. Tensors with at most one axis, types other than float32, and the first and final
+weights travel exactly.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ FORMATS = (torch.float32, torch.bfloat16)
 
 
 def pack(tensors: Pieces, wire: Wire) -> Pieces:
-    """Round what travels rounded, to nearest, ties to even."""
+    """Round tensors to the wire format, to nearest, ties to even."""
     return {name: value.bfloat16() if _rounded(value, wire) else value for name, value in tensors.items()}
 
 
 def pack_models(models: Models, wire: Wire) -> Models:
-    """Return the models as the server sends them, each tensor rounded once for all sites."""
+    """Return the models in wire format, each tensor rounded once for all sites."""
     return Models(
         pack(models.shared, wire),
         {site: pack(pieces, wire) for site, pieces in models.mixed.items()},
@@ -39,12 +39,12 @@ def pack_models(models: Models, wire: Wire) -> Models:
 
 
 def pack_change(trained: Pieces, received: Mapping[str, Tensor], wire: Wire) -> Pieces:
-    """Return a site's update of a round: the rounded change of what travels rounded, the other pieces as trained."""
+    """Return a site's update in wire format: the change of rounded tensors, all other pieces as trained."""
     return pack({n: v - received[n] if _rounded(v, wire) else v for n, v in trained.items()}, wire)
 
 
 def unpack(tensors: Mapping[str, Tensor], wire: Wire) -> Mapping[str, Tensor]:
-    """Undo `pack`, to float32; ValueError names a tensor that has not travelled in the job's format."""
+    """Return tensors in float32 (the inverse of `pack`); ValueError names a tensor in the wrong format."""
     if wire != BF16:
         return tensors
     check_format(tensors, wire)
@@ -52,24 +52,32 @@ def unpack(tensors: Mapping[str, Tensor], wire: Wire) -> Mapping[str, Tensor]:
 
 
 def unpack_request(request: Request, wire: Wire) -> Request:
-    """Return a request with its tensors as in `unpack`."""
+    """Return a request with tensors in float32."""
     groups = {name: dict(unpack(group, wire)) for name, group in request.groups.items()}
     return replace(request, pieces=unpack(request.pieces, wire), groups=groups)
 
 
 def unpack_change(update: Mapping[str, Tensor], held: Mapping[str, Tensor], wire: Wire) -> Mapping[str, Tensor]:
-    """Undo `pack_change`, each tensor when it is read, by the weights ``held`` in float32 that were sent rounded.
+    """Add a site's rounded change to the server's float32 weights ``held``, each tensor when it is read.
 
-    A piece without a place among them, or of another shape, stays as it is. ValueError as of `unpack`.
+    A piece that is not in ``held``, or has another shape, stays as it is. ValueError names a tensor in the wrong
+    format.
     """
     if wire != BF16:
         return update
     check_format(update, wire)
-    return StoredPieces({name: partial(_added, update, held, name) for name in update})
+
+    def add(name: str) -> Tensor:
+        value = update[name]
+        if value.dtype != torch.bfloat16 or name not in held or held[name].shape != value.shape:
+            return value
+        return held[name] + value.float()
+
+    return StoredPieces({name: partial(add, name) for name in update})
 
 
 def check_format(tensors: Mapping[str, Tensor], wire: Wire) -> None:
-    """Refuse, by a ValueError that names it, a tensor that has not the job's format."""
+    """Refuse a tensor that is not in the job's wire format; ValueError names it."""
     for name, value in tensors.items():
         expected = torch.bfloat16 if _rounded(value, wire) else torch.float32
         if value.dtype in FORMATS and value.dtype != expected:
@@ -78,10 +86,3 @@ def check_format(tensors: Mapping[str, Tensor], wire: Wire) -> None:
 
 def _rounded(value: Tensor, wire: Wire) -> bool:
     return wire == BF16 and value.dim() > 1 and value.dtype in FORMATS
-
-
-def _added(update: Mapping[str, Tensor], held: Mapping[str, Tensor], name: str) -> Tensor:
-    value = update[name]
-    if value.dtype != torch.bfloat16 or name not in held or held[name].shape != value.shape:
-        return value
-    return held[name] + value.float()

@@ -1,1 +1,1 @@
-"""Noise on what leaves a site: the Gaussian mechanism, the noisy update, and the ledger of updates."""
+"""Differential privacy: the Gaussian mechanism, its accountant, and the ledger of noisy updates."""

@@ -1,9 +1,9 @@
-"""Clipped Gaussian noise on what leaves a site, and the epsilon that it guarantees: pure functions, no files.
+"""Clipped Gaussian noise on a site's update, and the epsilon that it guarantees.
 
-The unit is all data of a site: any two data sets of one site are neighbours, and the server is not trusted (local
-differential privacy, Kasiviswanathan et al., SIAM J. Comput. 2011; for federated learning Bhowmick et al., arXiv
-1812.00984). A clipped update has norm C at most, so those of two data sets are up to 2C apart, not C: noise of z C is
-z/2 times the sensitivity. Sampling sites does not amplify privacy, since the noise is against the server that samples.
+The unit of privacy is all data of a site: any two data sets of a site are neighbours, and the server is not trusted
+(local differential privacy, Kasiviswanathan et al., SIAM J. Comput. 2011; in federated learning, Bhowmick et al., arXiv
+1812.00984). A clipped update has at most norm C. The updates of two data sets are thus up to 2C apart, and noise of z C
+is z/2 times the sensitivity. Client sampling does not amplify privacy, since the noise protects from the server.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ Randomness = Callable[[int], bytes]
 Clip = Annotated[float, Meta(gt=0, le=1_000_000)]
 Multiplier = Annotated[float, Meta(gt=0, le=1_000_000)]
 Delta = Annotated[float, Meta(gt=0, le=0.1)]
-"""Ranges of noise in a job and in a site's limits."""
 
 UNIT = "all data of a site"
 DELTA = 1e-5
-# alpha - 1 from 1e-5 to 1e6, 50 to a factor of ten: the best of them costs less than 0.03 % of epsilon
+# alpha - 1 from 1e-5 to 1e6, 50 per factor of ten: the error of epsilon is below 0.03 %
 ORDERS = 1 + np.logspace(-5, 6, 551)
 
 
@@ -63,23 +62,20 @@ def clip_and_noise(
 ) -> tuple[Pieces, float]:
     """Return the received pieces plus their clipped change plus noise.
 
-    All floating pieces are clipped together: their change is scaled to the L2 norm ``clip`` where it is larger.
-    Integers (counts of batches) stay as they were received.
+    The change of all floating pieces together is scaled to the L2 norm ``clip`` if it is larger. Integers (counts of
+    batches) stay as received. FloatingPointError: the change is not finite.
 
     Args:
-        received: The pieces before training.
-        trained: The pieces after it, of the same names, shapes and types.
+        received: Pieces before training.
+        trained: Pieces after training, with the same names, shapes and types.
         clip: Above 0; infinity does not clip.
         noise_multiplier: 0 adds no noise.
-        random: The operating system's, but in tests: torch's generator has only 2^32 seeds, and a few numbers of it or
-            of numpy's reveal the others.
+        random: Source of random bytes, the operating system's except in tests. The generators of torch and numpy are
+            not safe: torch has only 2^32 seeds, and a few numbers reveal the others.
         variances: Names of pieces that must not become negative.
 
     Returns:
-        The pieces, and the norm of the change before it was clipped, which is as secret as the data.
-
-    Raises:
-        FloatingPointError: The change is not finite.
+        The pieces, and the norm of the change before clipping, which is as secret as the data.
     """
     moving = [name for name, value in received.items() if value.is_floating_point()]
     changes = {name: trained[name].double() - received[name].double() for name in moving}
@@ -92,16 +88,16 @@ def clip_and_noise(
         change *= factor
         if noise_multiplier:
             change += noise_multiplier * clip * normal(change.numel(), random).view(change.shape)
-        # the received value is added last: rounding the noisy change costs no privacy
+        # the sum is rounded after the noise, which costs no privacy
         value = received[name].double() + change
         sent[name] = (value.clamp(min=0) if name in variances else value).to(received[name].dtype)
     return sent, norm
 
 
 def normal(count: int, random: Randomness = os.urandom) -> Tensor:
-    """Draw from the standard normal distribution by Box and Muller (Ann. Math. Statist. 1958), float64 (count,).
+    """Draw ``count`` standard normal numbers, float64, by Box and Muller (Ann. Math. Statist. 1958).
 
-    From 53 bits each, so that no number is beyond 8.7.
+    Each number comes from 53 random bits, so that none is beyond 8.7.
     """
     half = (count + 1) // 2
     bits = np.frombuffer(random(16 * half), dtype="<u8").reshape(2, half) >> 11
@@ -113,35 +109,32 @@ def normal(count: int, random: Randomness = os.urandom) -> Tensor:
 def epsilon(releases: Mapping[float, int], delta: float) -> float:
     """Return the epsilon, for `UNIT`, of all updates that a site has sent.
 
-    By Rényi divergence: 2 alpha / z^2 for every update (Mironov, CSF 2017, Corollary 3, at a sensitivity of 2C),
-    summed, then the best order's epsilon (Balle et al., AISTATS 2020, Theorem 21), both from opacus. State that the
-    site keeps between updates need not be noisy: each update is clipped and has fresh noise whatever it began from.
-
-    Args:
-        releases: Number of updates by noise multiplier.
-        delta: Between 0 and 1.
+    The Rényi divergences 2 alpha / z^2 of the updates (Mironov, CSF 2017, Corollary 3, sensitivity 2C) are summed and
+    converted with the best order (Balle et al., AISTATS 2020, Theorem 21), by opacus. State that the site keeps between
+    updates needs no noise, since each update is clipped and has fresh noise. ``releases`` is the number of updates by
+    noise multiplier.
     """
     if not any(releases.values()):
         return 0.0
-    from opacus.accountants.analysis import rdp  # takes 1.6 s, and few jobs have noise
+    from opacus.accountants.analysis import rdp  # late: takes 1.6 s
 
     spent = sum(
         rdp.compute_rdp(q=1.0, noise_multiplier=multiplier / 2, steps=count, orders=ORDERS)
         for multiplier, count in releases.items()
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the best order is an extreme one; its epsilon is valid, too
-        found, _ = rdp.get_privacy_spent(orders=ORDERS, rdp=spent, delta=delta)
-    return max(0.0, float(found))
+        warnings.simplefilter("ignore", UserWarning)  # the best order may be the first or last; epsilon is still valid
+        value, _ = rdp.get_privacy_spent(orders=ORDERS, rdp=spent, delta=delta)
+    return max(0.0, float(value))
 
 
 def farthest(privacy: Privacy, count: int) -> float:
-    """Return the largest norm of a clipped and noisy update of ``count`` numbers, but for a chance of 10^-13."""
+    """Return a bound of the norm of a clipped, noisy update of ``count`` numbers, exceeded with chance 10^-13."""
     return privacy.clip * (1 + privacy.noise_multiplier * (math.sqrt(count) + 8))
 
 
 def why_not_private(method: Method) -> str:
-    """Return why noise on the weights would not cover all that a method sends; empty if it does."""
+    """Return why noise on the weights does not cover everything that a method sends; empty if it does."""
     if method.requires.pooled:
         why = "pools the sites' frames"
     elif method.local.extras:
@@ -150,7 +143,5 @@ def why_not_private(method: Method) -> str:
         why = f"needs {min(method.requires.items)!r} of every site"
     else:
         return ""
-    return (
-        f"{method.name} {why}, which the job's 'privacy' does not cover; choose a method or arguments that "
-        "send weights alone (docs/explanation/privacy.md)"
-    )
+    remedy = "choose a method or arguments that send only weights (docs/explanation/privacy.md)"
+    return f"{method.name} {why}, which the job's 'privacy' does not cover; {remedy}"

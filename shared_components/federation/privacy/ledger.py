@@ -1,8 +1,7 @@
-"""The ledger of all noisy updates of a site's data: a file that outlives runs, jobs and their folders.
+"""Ledger of all noisy updates of a site's data, in ``site.privacy.jsonl`` beside the ``site.yaml``.
 
-It lies beside the site.yaml and is named after it, ``site.privacy.jsonl``: a line for every noisy update, whatever the
-job, the workspace or the process. An update is entered before it leaves, and counts even if it never arrives. Entries
-are never removed; only the hospital may put the file aside, when the site.yaml names other data.
+The file has a line for every noisy update of every job. An update is entered before it leaves, and counts even if it
+never arrives. Entries are never removed; only the hospital may move the file away, when the site.yaml names other data.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ class Entry:
     round: int  # from 0
     noise_multiplier: float
     clip: float
-    clipped: bool  # whether the change was larger than the clip
-    sha256: str  # of the noisy pieces, see `store.hash_of`
+    clipped: bool  # whether the change was larger than ``clip``
+    sha256: str  # hash of the noisy pieces, see `store.hash_of`
     when: str  # UTC
 
     def __post_init__(self) -> None:
@@ -41,49 +40,45 @@ class Entry:
 
 
 def ledgers(site: Site) -> list[Path]:
-    """Return the files in which a site's updates are entered: its own, and that of the site whose frames it adds."""
+    """Return the ledgers of a site's updates: its own, and the ledger of the site whose frames it adds."""
     return list(owners(site))
 
 
 def owners(site: Site) -> dict[Path, Site]:
-    """Return for each of the `ledgers` the site whose frames it accounts for.
-
-    It is one file by whatever link a site is found; SiteError: there is another one beside the link.
-    """
-    found = {}
+    """Return the owner of the frames behind each ledger; SiteError if there is a second ledger beside a link."""
+    by_file = {}
     for owner in filter(None, (site, site.added)):
         file, beside = owner.path.resolve().with_suffix(ENDING), owner.path.with_suffix(ENDING)
         if beside.is_file() and beside.resolve() != file.resolve():
             raise SiteError(f"{beside}: is an account beside a link to the site; move its lines into {file}")
-        found[file] = owner
-    return found
+        by_file[file] = owner
+    return by_file
 
 
 def read_ledger(path: Path) -> list[Entry]:
-    """Return all entries, oldest first; none if there is no file; SiteError if a line is damaged: no part counts."""
+    """Return all entries, oldest first; empty if there is no file; SiteError if any line is damaged."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
         return [Entry(**json.loads(line)) for line in lines]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError) as error:
-        raise SiteError(
-            f"{path}: the account of what was sent of these data is damaged ({error}); put an intact copy there"
-        ) from error
+        problem = f"the account of what was sent of these data is damaged ({error})"
+        raise SiteError(f"{path}: {problem}; put an intact copy there") from error
 
 
 def enter(site: Site, entry: Entry, *, check: Callable[[Path, list[Entry]], None] = lambda path, entries: None) -> None:
-    """Write an entry into the ledgers of a site before the update leaves; on SiteError nothing may leave.
+    """Write an entry into a site's ledgers before the update leaves; after a SiteError nothing may leave.
 
-    ``check`` is given each ledger and its entries while no other job can enter, and may raise.
+    ``check(path, entries)`` may raise; it is called for each ledger while no other job can enter.
     """
-    for path in ledgers(site):  # of all of them before anything is entered
-        with alone(path):
+    for path in ledgers(site):  # check all before anything is entered
+        with locked(path):
             check(path, read_ledger(path))
     for path in ledgers(site):
-        with alone(path):
+        with locked(path):
             check(path, entries := read_ledger(path))
-            lines = [json.dumps(asdict(one), sort_keys=True) for one in (*entries, entry)]
+            lines = [json.dumps(asdict(line), sort_keys=True) for line in (*entries, entry)]
             write_text(path, "".join(f"{line}\n" for line in lines))
 
 
@@ -93,14 +88,12 @@ def releases(entries: list[Entry]) -> Counter[float]:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Lock a ledger between reading and writing it; SiteError where it cannot be written."""
+def locked(path: Path) -> Iterator[None]:
+    """Lock a ledger between reading and writing it; SiteError if it cannot be written."""
     try:
         with path.with_suffix(".lock").open("a", encoding="utf-8") as file:
             lock(file)
             yield
     except OSError as error:
-        raise SiteError(
-            f"{path}: the account of what is sent of these data cannot be written ({error.strerror or error}); let the "
-            "site write into this folder"
-        ) from error
+        problem = f"the account of what is sent of these data cannot be written ({error.strerror or error})"
+        raise SiteError(f"{path}: {problem}; let the site write into this folder") from error

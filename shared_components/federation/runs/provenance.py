@@ -1,4 +1,4 @@
-"""Where a number came from: commit, seed and hardware, for the run's record."""
+"""Provenance of a run: commit, seed and hardware."""
 
 from __future__ import annotations
 
@@ -16,28 +16,25 @@ from shared_components.federation.messages import Job
 
 def provenance(job: Job) -> dict[str, Any]:
     """Return commit, version, seed and hardware as plain values."""
-    return {
-        "commit": commit(),
-        "version": __version__,
-        "seed": job.open_bundle().training.seed,
-        "hardware": hardware(),
-        "torch": torch.__version__,
-    }
+    seed = job.open_bundle().training.seed
+    versions = {"commit": commit(), "version": __version__}
+    return {**versions, "seed": seed, "hardware": hardware(), "torch": torch.__version__}
 
 
-@functools.cache  # what a process has loaded stays as it is
+@functools.cache  # the code of a process does not change
 def commit() -> str:
-    """Return the commit of the source tree, marked where it has uncommitted changes; empty outside a checkout."""
+    """Return the commit of the source tree, marked if it has uncommitted changes; empty outside a checkout."""
     here = Path(__file__).resolve()
     try:
-        _git(here.parent, "ls-files", "--error-unmatch", here.name)  # not in a repository that an installation lies in
+        _git(here.parent, "ls-files", "--error-unmatch", here.name)  # fails in a repository around an installation
         return _git(here.parent, "describe", "--always", "--dirty", "--abbrev=10")
     except (OSError, subprocess.SubprocessError):
         return ""
 
 
 def _git(folder: Path, *words: str) -> str:
-    found = subprocess.run(  # nosec B603, B607 # fixed words, no shell; git is where the person's PATH has it
-        ["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=True
+    command = ["git", *words]
+    done = subprocess.run(  # nosec B603, B607 # fixed words, no shell; git from the person's PATH
+        command, cwd=folder, capture_output=True, text=True, timeout=10, check=True
     )
-    return found.stdout.strip()
+    return done.stdout.strip()

@@ -1,4 +1,4 @@
-"""List the runs on this disk with their size and status, and remove some."""
+"""List the runs on this disk with their size and status, and remove runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shared_components.federation.runs.run_folder import (
     ENROLLED,
     LOCK,
     STAMP,
-    is_worked_on,
+    is_locked,
     order,
     point_latest_to,
     working_on,
@@ -29,7 +29,7 @@ from shared_components.reporting.records import EARLY
 
 _PLACES = ("{}-state", "{}/runs", "{}/surgfl")  # state of a simulator's workspace, a comparison, a startup kit
 _FOLDERS_OF_A_SITE = {FOLDER, "overlays", "sent", "tensorboard"}
-_OF_A_RUN = re.compile(  # a dot before and a number after: of a write that was cut off, see `atomically`
+_FILE_OF_A_RUN = re.compile(  # with a dot before and a number after: from an interrupted `atomically`
     r"(\.?(process|(step|quarantine|enrolled|secure_sums|final|privacy|what-leaves)\.json|rounds\.jsonl)(\.\d+)?"
     rf"|{re.escape(LOCK)}|.*\.safetensors(\.\d+)?)"
 )
@@ -40,12 +40,12 @@ class KeptRun:
     """One run on this disk."""
 
     folder: Path  # <state>/<job>/<when>
-    method: str  # empty where the run never began
-    done: int  # ended rounds; at a site of a deployment, rounds that the site has trained; 0 if unknown
-    rounds: int  # of the job; 0 if unknown
+    method: str  # empty if the run never began
+    done: int  # finished rounds; at a site of a deployment, rounds that the site has trained; 0 if unknown
+    rounds: int  # rounds of the job; 0 if unknown
     sites: int
     size: int  # bytes
-    latest: bool  # whether the link `latest` names it
+    latest: bool  # whether the link `latest` names the run
     status: str  # running, finished, failed, stopped, unfinished or never began
 
     @property
@@ -61,18 +61,16 @@ class KeptRun:
 
 
 def find_runs(place: Path) -> list[KeptRun]:
-    """List the runs of a workspace, a state folder, a job's folder there, a comparison or a startup kit, oldest first.
+    """List the runs of a workspace, a state folder, a job's folder, a comparison or a startup kit, oldest first.
 
-    Any other place is refused by FederationError.
+    FederationError: the place is none of these.
     """
     places = [place, *(Path(form.format(place)) for form in _PLACES)]
-    below = [path for one in places if one.is_dir() for path in sorted([*one.iterdir(), *one.glob("*/*")])]
+    below = [path for folder in places if folder.is_dir() for path in sorted([*folder.iterdir(), *folder.glob("*/*")])]
     folders = list(filter(is_run, below))
-    if not folders and not any(one.is_dir() for one in places[1:]):
-        raise FederationError(
-            f"{place}: there are no runs, neither in it nor in {place}-state; give a workspace of the simulator, the "
-            "folder of its state, a comparison's folder or a startup kit"
-        )
+    if not folders and not any(folder.is_dir() for folder in places[1:]):
+        remedy = "give a workspace of the simulator, the folder of its state, a comparison's folder or a startup kit"
+        raise FederationError(f"{place}: there are no runs, neither in it nor in {place}-state; {remedy}")
     return sorted(map(read_run, folders), key=lambda run: (order(run.folder.name), run.name))
 
 
@@ -84,32 +82,38 @@ def is_run(folder: Path) -> bool:
     if description.is_file():
         return bool(_read_json(description).get("job"))
     files = [path.relative_to(folder).parts for path in folder.rglob("*") if not path.is_dir()]
-    return all(parts[1] in _FOLDERS_OF_A_SITE if len(parts) > 2 else _OF_A_RUN.fullmatch(parts[-1]) for parts in files)
+    return all(
+        parts[1] in _FOLDERS_OF_A_SITE if len(parts) > 2 else _FILE_OF_A_RUN.fullmatch(parts[-1]) for parts in files
+    )
 
 
 def read_run(folder: Path) -> KeptRun:
     """Read a run's method, rounds, size and status from its files."""
-    running = is_worked_on(folder)  # before the records: a run that ends while they are read is finished by them
-    description = _read_json(folder / DESCRIPTION) or _enrolled(folder)
+    running = is_locked(folder)  # before the records, since a run may end while they are read
+    description = _read_json(folder / DESCRIPTION) or _from_enrolment(folder)
     records = _records(folder / "server" / "rounds.jsonl")
     done = sum(record.get("kind") == "aggregation" for record in records) or description.get("trained", 0)
-    ended = any(record.get("kind") == "outsider" for record in records)
+    ended = any(record.get("kind") == "outsider" for record in records) or any(folder.glob("*/final.json"))
     latest = folder.with_name(LATEST)
-    sites = description.get("sites") or [path for path in folder.glob("*/quarantine.json")]
+    if running or ended:
+        status = "running" if running else "finished"
+    else:
+        early = [status for key, status in EARLY.items() if description.get(key)]
+        status = early[0] if early else "unfinished" if description else "never began"
     return KeptRun(
         folder,
         description.get("method", ""),
         done,
-        max(done, description.get("rounds", 0)),  # a resume may have more than a site enrolled with
-        len(sites),
+        max(done, description.get("rounds", 0)),  # a resume may have more rounds than the enrolment
+        len(description.get("sites") or [*folder.glob("*/quarantine.json")]),
         sum(_sizes(folder).values()),
         latest.is_symlink() and os.readlink(latest) == folder.name,
-        "running" if running else _status(description, ended or any(folder.glob("*/final.json"))),
+        status,
     )
 
 
-def _enrolled(folder: Path) -> dict[str, Any]:
-    """Describe a run by the jobs that sites here have enrolled with, as a site of a deployment keeps it; else empty."""
+def _from_enrolment(folder: Path) -> dict[str, Any]:
+    """Describe a run by the job that a site here has enrolled with, as in a site's deployment; empty without any."""
     for path in sorted(folder.glob(f"*/{ENROLLED}")):
         job = _read_json(path).get("job")
         if isinstance(job, dict) and isinstance(job.get("method"), str) and isinstance(job.get("rounds"), int):
@@ -118,33 +122,21 @@ def _enrolled(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _status(description: dict[str, Any], ended: bool) -> str:
-    if ended:
-        return "finished"
-    for key, how in EARLY.items():
-        if description.get(key):
-            return how
-    return "unfinished" if description else "never began"
-
-
 def chosen_runs(runs: Iterable[KeptRun], names: Iterable[str]) -> list[KeptRun]:
-    """Return the runs of these names: ``<job>/<when>``, ``<when>`` where one job alone has it, or a path.
-
-    FederationError where a name is of no run, or of several.
-    """
+    """Return the runs with these names: ``<job>/<when>``, a unique ``<when>``, or a path; else FederationError."""
     runs, chosen = list(runs), []
     for name in names:
         path = Path(name).resolve()
-        found = [run for run in runs if name in (run.name, run.folder.name) or path == run.folder.resolve()]
-        if len(found) != 1:
-            what = "several runs" if found else "no run"
-            raise FederationError(f"{name} names {what}; the runs are {', '.join(run.name for run in runs) or 'none'}")
-        chosen += found
+        matches = [run for run in runs if name in (run.name, run.folder.name) or path == run.folder.resolve()]
+        if len(matches) != 1:
+            what, known = "several runs" if matches else "no run", ", ".join(run.name for run in runs)
+            raise FederationError(f"{name} names {what}; the runs are {known or 'none'}")
+        chosen += matches
     return list(dict.fromkeys(chosen))
 
 
 def older_runs(runs: Iterable[KeptRun], keep: int) -> list[KeptRun]:
-    """Return all but the newest ``keep`` runs of each job, and none that is running."""
+    """Return all but the newest ``keep`` runs of each job, without running ones."""
     of_job: dict[Path, list[KeptRun]] = {}
     for run in runs:
         of_job.setdefault(run.folder.parent, []).append(run)
@@ -155,10 +147,8 @@ def older_runs(runs: Iterable[KeptRun], keep: int) -> list[KeptRun]:
 def remove(run: KeptRun, *, models_only: bool = False) -> int:
     """Remove a run, or only its models and states; return the bytes freed.
 
-    Models that are hard links of a workspace's stay there, and do not count.
-
-    Raises:
-        FederationError: It is running, or is no run.
+    Models with a hard link in a workspace stay there, and do not count. FederationError: the folder is running, or is
+    no run.
     """
     if not is_run(run.folder):
         raise FederationError(f"{run.folder}: is no run; it was left in place")
@@ -180,7 +170,7 @@ def remove(run: KeptRun, *, models_only: bool = False) -> int:
 
 
 def _sizes(folder: Path, *, freed: bool = False) -> dict[int, int]:
-    """Return the bytes of every file by inode; with ``freed`` without those that have hard links elsewhere."""
+    """Return the bytes of every file by inode; with ``freed``, without files that have hard links elsewhere."""
     files = [path.lstat() for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     names = [file.st_ino for file in files]
     return {file.st_ino: file.st_size for file in files if not freed or file.st_nlink <= names.count(file.st_ino)}

@@ -1,4 +1,4 @@
-"""Folders of runs: create one, choose one to resume, lock it, describe it."""
+"""Folders of runs: create a run, choose a run to resume, lock it, describe it in run.json."""
 
 from __future__ import annotations
 
@@ -26,52 +26,50 @@ from shared_components.federation.runs.store import RECORDS, DamagedState, Round
 logger = logging.getLogger(__name__)
 
 DESCRIPTION, LOCK = "run.json", "run.lock"
-ENDED = "rounds_ended"  # in run.json: how many; the server's folder may be lost
-ENROLLED = "enrolled.json"  # in a site's folder: the job that the site enrolled with
+ENDED = "rounds_ended"  # key of run.json, also needed if the server's folder is lost
+ENROLLED = "enrolled.json"  # in a site's folder: the job of the site's enrolment
 SUBMISSIONS = "submissions.json"  # FLARE's ids of the jobs that worked on a run, oldest first
 STAMP = re.compile(r"\d{8}-\d{6}(-\d+)?")
-OUTLIVES = 120.0  # seconds, at most, that a site's process of a job outlives its server
+OUTLIVES = 120.0  # most seconds that a site's process of a job lives longer than its server
 MAY_CHANGE = frozenset({"rounds", "min_sites", "grace_seconds", "longest_wait_seconds"})
 """Settings that may change when a job is resumed."""
+_REMEDY = "to resume, or start a new run"
 
 
 def open_run(job: Job, root: Path, *, resume: bool | str) -> Path:
-    """Return the folder of the newest run to resume; without one, or without ``resume``, of a new run.
+    """Return the folder of the run to resume, or of a new run.
 
-    The newest run is the one that the link ``latest`` beside the runs names: its sites enrolled last. Where ``resume``
-    is a text (``latest``, the name of a run, or FLARE's id of a job), that run must exist.
+    ``resume`` selects the newest run, which the link ``latest`` names. A text (``latest``, the name of a run, or
+    FLARE's id of a job) selects a run that must exist.
 
-    Raises:
-        FederationError: The run had other settings, its run.json is missing or damaged, it is not known which run is
-            the newest, or no run has that name.
+    FederationError: the run had other settings, its run.json is missing or damaged, the newest run is unknown, or no
+    run has that name.
     """
     jobs = root / job.name
-    newest = chosen_run(jobs, resume)
-    if newest is None:
+    run = chosen_run(jobs, resume)
+    if run is None:
         folder = jobs / _new_name(jobs)
         folder.mkdir(parents=True)
         return folder
-    if changed := changed_settings(_description(newest)["job"], job):
-        raise FederationError(
-            f"{newest} ran with other settings of {', '.join(changed)}; put them back to resume, or start a new run"
-        )
-    return newest
+    if changed := changed_settings(_description(run)["job"], job):
+        settings = ", ".join(changed)
+        raise FederationError(f"{run} ran with other settings of {settings}; put them back {_REMEDY}")
+    return run
 
 
 def chosen_run(jobs: Path, resume: bool | str) -> Path | None:
-    """Return the run of a job to resume, see `open_run`; FederationError where a named run has ended no round."""
+    """Return the run of a job to resume, see `open_run`; FederationError if a named run has ended no round."""
     if not isinstance(resume, str):
         return newest_run(jobs) if resume else None
     if resume == LATEST:
-        found = newest_run(jobs)
+        run = newest_run(jobs)
     else:
-        runs = [run.parent for run in jobs.glob(f"[0-9]*/{DESCRIPTION}")]
-        found = next((run for run in runs if resume == run.name or resume in submissions(run)), None)
-    if found is None or not has_ended_a_round(found):
-        raise FederationError(
-            f"{jobs} has no run {resume!r} of which a round has ended; submit the job without resume to begin anew"
-        )
-    return found
+        runs = [path.parent for path in jobs.glob(f"[0-9]*/{DESCRIPTION}")]
+        run = next((run for run in runs if resume == run.name or resume in submissions(run)), None)
+    if run is None or not has_ended_a_round(run):
+        problem = f"{jobs} has no run {resume!r} with a finished round"
+        raise FederationError(f"{problem}; submit the job without resume to start a new run")
+    return run
 
 
 def submissions(run: Path) -> list[str]:
@@ -86,35 +84,31 @@ def note_submission(run: Path, job_id: str) -> None:
 
 
 def changed_settings(before: Mapping[str, Any], job: Job) -> list[str]:
-    """Return the settings, such as ``training.seed``, that a run had otherwise, `MAY_CHANGE` apart."""
+    """Return the settings, such as ``training.seed``, that differ from the run's, except `MAY_CHANGE`."""
     now = job.to_json()
     old, new = (json.loads(json.dumps(values)) for values in (now | Job.defaults() | dict(before), now))
     changed: list[str] = []
     for key in (key for key in new if key not in MAY_CHANGE and new[key] != old[key]):
         pair = new[key], old[key]
-        inner = sorted(set().union(*pair)) if all(isinstance(one, dict) for one in pair) else []
+        inner = sorted(set().union(*pair)) if all(isinstance(value, dict) for value in pair) else []
         changed += [f"{key}.{name}" for name in inner if pair[0].get(name) != pair[1].get(name)] or [key]
     return changed
 
 
 def newest_run(jobs: Path) -> Path | None:
-    """Return the run that ``latest`` names, whatever the names of the folders; None where it has not ended a round.
+    """Return the run that ``latest`` names, whatever the names of the folders; None if it has ended no round.
 
-    Raises:
-        FederationError: ``latest`` is no link to a run, or missing where there are several.
+    FederationError: ``latest`` is no link to a run, or missing although there are several runs.
     """
     latest, runs = jobs / LATEST, [path for path in jobs.glob("[0-9]*") if has_ended_a_round(path)]
     if latest.is_symlink():
         newest = jobs / Path(os.readlink(latest)).name
         if not newest.is_dir():
-            raise FederationError(
-                f"{latest} names {newest.name}, which is gone; put it back to resume, or start a new run"
-            )
+            raise FederationError(f"{latest} names {newest.name}, which is gone; put it back {_REMEDY}")
         return newest if has_ended_a_round(newest) else None
     if latest.exists() or len(runs) > 1:
-        raise FederationError(
-            f"{latest} is no link to the newest run; make it one to resume (ln -sfn RUN latest), or start a new run"
-        )
+        remedy = "make it one to resume (ln -sfn RUN latest), or start a new run"
+        raise FederationError(f"{latest} is no link to the newest run; {remedy}")
     return runs[0] if runs else None
 
 
@@ -125,7 +119,7 @@ def order(name: str) -> tuple[str, int]:
 
 
 def _new_name(jobs: Path) -> str:
-    """Return a name that comes after those of all runs, even where the clock was set back."""
+    """Return a name after the names of all runs, even if the clock was set back."""
     now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     taken = [order(path.name) for path in jobs.glob("*") if STAMP.fullmatch(path.name)]
     when, number = max(taken, default=("", 0))
@@ -138,36 +132,29 @@ def server_files(run: Path) -> RoundFiles:
 
 
 def has_ended_a_round(run: Path) -> bool:
-    """Return whether a round of a run has ended, by the server's states, its records or run.json.
-
-    FederationError where only run.json is left, and it is damaged.
-    """
+    """Return whether a round has ended, by the server's states, records or run.json (FederationError if damaged)."""
     if rounds_in(run / "server") or (run / "server" / RECORDS).is_file():
         return True
     return (run / DESCRIPTION).is_file() and bool(_description(run).get(ENDED))
 
 
 def state_to_resume(run: Path, rounds: int) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
-    """Return the server's newest intact state, see `RoundFiles.load`; None where no round has ended.
+    """Return the server's newest intact state, see `RoundFiles.load`; None if no round has ended.
 
-    Raises:
-        FederationError: All states are gone or damaged, or more rounds have ended than the job has.
+    FederationError: all states are gone or damaged, or more rounds have ended than the job has.
     """
     try:
-        found = server_files(run).load()
+        state = server_files(run).load()
     except DamagedState as error:
         raise FederationError(str(error)) from error
-    if found is None and has_ended_a_round(run):
-        raise FederationError(
-            f"{run}: rounds have ended, and the state after them is gone, server/round-*.safetensors; "
-            "put it back to resume, or start a new run"
-        )
-    if found is not None and found[0] + 1 > rounds:
-        raise FederationError(
-            f"{run} has done {counted(found[0] + 1, 'round')} and the job's 'rounds' is {rounds}; give at least as "
-            "many to resume, or start a new run"
-        )
-    return found
+    if state is None and has_ended_a_round(run):
+        lost = "rounds have ended, and the state after them is gone, server/round-*.safetensors"
+        raise FederationError(f"{run}: {lost}; put it back {_REMEDY}")
+    if state is not None and state[0] + 1 > rounds:
+        done = counted(state[0] + 1, "round")
+        problem = f"{run} has done {done} and the job's 'rounds' is {rounds}"
+        raise FederationError(f"{problem}; give at least as many {_REMEDY}")
+    return state
 
 
 def _description(run: Path) -> dict[str, Any]:
@@ -176,16 +163,16 @@ def _description(run: Path) -> dict[str, Any]:
         values = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(values, dict) and isinstance(values.get("job"), dict):
             return values
-        reason = "says nothing of a job"
+        reason = "does not describe a job"
     except FileNotFoundError:
         reason = "is missing"
     except (OSError, ValueError) as error:
         reason = f"is damaged ({error})"
-    raise FederationError(f"{path} {reason}; put an intact copy there to resume, or start a new run")
+    raise FederationError(f"{path} {reason}; put an intact copy there {_REMEDY}")
 
 
 def point_latest_to(folder: Path) -> None:
-    """Point the link ``latest`` beside a run to it."""
+    """Point the link ``latest`` beside a run to the run."""
     beside = folder.with_name(f".latest.{os.getpid()}")
     beside.unlink(missing_ok=True)
     beside.symlink_to(folder.name)
@@ -196,8 +183,8 @@ def point_latest_to(folder: Path) -> None:
 def working_on(folder: Path, *, wait: float = 0.0, stop: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Lock a run, so that no other process continues or removes it.
 
-    For ``wait`` seconds, or until ``stop`` returns True, wait for another process, such as one that outlives a killed
-    server when the job is submitted again; then raise FederationError.
+    Wait ``wait`` seconds, or until ``stop`` returns True, for another process, such as a site's process of a server
+    that was killed; then raise FederationError.
     """
     with (folder / LOCK).open("a", encoding="utf-8") as file:
         end, waits = time.monotonic() + wait, False
@@ -211,7 +198,7 @@ def working_on(folder: Path, *, wait: float = 0.0, stop: Callable[[], bool] = la
         yield
 
 
-def is_worked_on(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     """Return whether a process works on a run now."""
     if not (folder / LOCK).is_file():
         return False
@@ -223,23 +210,22 @@ def is_worked_on(folder: Path) -> bool:
 
 
 def leave_models(run: Path, sites: Sequence[str], to: Path) -> list[Path]:
-    """Link (or, where the disk has no hard links, copy) a run's models to ``<to>/<site>/`` and ``<to>/server/``."""
+    """Link a run's models to ``<to>/<site>/`` and ``<to>/server/``, or copy them if the disk has no hard links."""
     models = [run / site / f"{name}.safetensors" for site in sites for name in ("model", "best")]
     models += sorted((run / "server").glob("model*.safetensors"))
-    left = []
-    for path in models:
-        if path.is_file():
-            left.append(to / path.relative_to(run))
-            with atomically(left[-1]) as beside:
-                try:
-                    beside.hardlink_to(path)
-                except OSError:  # another disk, or one without links
-                    shutil.copyfile(path, beside)
-    return left
+    targets = []
+    for path in (path for path in models if path.is_file()):
+        targets.append(to / path.relative_to(run))
+        with atomically(targets[-1]) as beside:
+            try:
+                beside.hardlink_to(path)
+            except OSError:  # another disk, or a disk without links
+                shutil.copyfile(path, beside)
+    return targets
 
 
 def change_description(folder: Path, **values: Any) -> bool:
-    """Change values of a run's run.json (None removes one); return whether the file exists."""
+    """Change values in a run's run.json (None removes a value); return whether the file exists."""
     path = folder / DESCRIPTION
     if not path.is_file():
         return False
@@ -248,8 +234,8 @@ def change_description(folder: Path, **values: Any) -> bool:
     return True
 
 
-def describe(job: Job, method: Method, sites: list[str], found: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of run.json: job, method, sites, what enrolment found, and the run's provenance."""
+def describe(job: Job, method: Method, sites: list[str], facts: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of run.json: job, method, sites, ``facts`` of the enrolment, and provenance."""
     from shared_components.federation.runs.provenance import provenance
 
     return {
@@ -260,7 +246,7 @@ def describe(job: Job, method: Method, sites: list[str], found: dict[str, Any]) 
         "bundle": job.bundle,
         "rounds": job.rounds,
         "sites": sites,
-        **found,
+        **facts,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         **provenance(job),
     }

@@ -1,7 +1,7 @@
 """State files of a run: safetensors with JSON values and a hash in the header, replaced atomically.
 
-They lie outside the job's own folder: FLARE wipes a simulator's workspace at the start, starts a new client process for
-every task there, and never resumes a killed server.
+They are outside the job's folder, because FLARE wipes a simulator's workspace at the start, starts a new client process
+for every task there, and never resumes a killed server.
 """
 
 from __future__ import annotations
@@ -25,23 +25,30 @@ from shared_components.networks.checkpoints import write_tensors
 STATE_VARIABLE = "SURGFL_STATE"
 RESUME_VARIABLE = "SURGFL_RESUME"
 RECORDS = "rounds.jsonl"  # in the server's folder of a run: the records of all rounds
-SINGLE = "sites"  # likewise: the folder of models that sites give to the job's result
-_VALUES, _HASH, _OF = "surgfl", "sha256", "of"  # in the header
+SINGLE = "sites"  # in the server's folder of a run: folder of models that sites publish
+_VALUES, _HASH, _OF = "surgfl", "sha256", "of"  # keys of the header
 _ROUND = re.compile(r"round-(\d{5,})\.safetensors")
 
 logger = logging.getLogger(__name__)
 
 
 class DamagedState(ValueError):
-    """A state that is not as it was written; the sentence names the file and why."""
+    """State file that is missing or has changed since it was written; the message names the file."""
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, of: str = "") -> None:
     """Write tensors and JSON values as one safetensors file, atomically, with a hash of both.
 
-    ``of`` names whose state it is; :func:`load_tensors` must be given the same text.
+    ``of`` names the owner of the state; `load_tensors` needs the same text.
     """
-    apart, text = _apart(tensors), json.dumps(values)
+    apart: dict[str, Tensor] = {}  # tensors that share no memory, as safetensors demands: two sites may have one mean
+    storages: set[int] = set()
+    for name, value in tensors.items():
+        plain = value.detach().cpu().contiguous()
+        address = plain.untyped_storage().data_ptr()
+        apart[name] = plain.clone() if address in storages else plain
+        storages.add(address)
+    text = json.dumps(values)
     write_tensors(path, apart, {_VALUES: text, _OF: of, _HASH: hash_of(apart, of + text)})
 
 
@@ -53,24 +60,8 @@ def hash_of(tensors: Mapping[str, Tensor], values: str = "") -> str:
     return digest.hexdigest()
 
 
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return contiguous CPU tensors that share no memory, as safetensors demands: two sites may hold the same mean."""
-    apart: dict[str, Tensor] = {}
-    storages: set[int] = set()
-    for name, value in tensors.items():
-        plain = value.detach().cpu().contiguous()
-        where = plain.untyped_storage().data_ptr()
-        apart[name] = plain.clone() if where in storages else plain
-        storages.add(where)
-    return apart
-
-
 def load_tensors(path: Path, *, of: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Undo :func:`save_tensors`.
-
-    Raises:
-        DamagedState: The file cannot be read, is not what was written, or is the state of something else.
-    """
+    """Return tensors and values from `save_tensors`; DamagedState if the file has changed or has another owner."""
     try:
         with safe_open(str(path), framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}
@@ -78,11 +69,11 @@ def load_tensors(path: Path, *, of: str = "") -> tuple[dict[str, Tensor], dict[s
     except (SafetensorError, OSError, ValueError) as error:
         raise DamagedState(f"{path} cannot be read ({error})") from error
     if not {_VALUES, _HASH, _OF} <= header.keys():
-        raise DamagedState(f"{path} does not say whose state it is: it is damaged, or of an older version of surgfl")
+        raise DamagedState(f"{path} does not name its owner: it is damaged, or from an older version of surgfl")
     if hash_of(tensors, header[_OF] + header[_VALUES]) != header[_HASH]:
         raise DamagedState(f"{path} has changed since it was written: its hash is another")
     if header[_OF] != of:
-        raise DamagedState(f"{path} is the state of {one_line(header[_OF])!r}, and that of {of!r} is due there")
+        raise DamagedState(f"{path} is the state of {one_line(header[_OF])!r}; the state of {of!r} is due there")
     return tensors, json.loads(header[_VALUES])
 
 
@@ -92,7 +83,7 @@ def named_groups(groups: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor
 
 
 def groups_of(tensors: Mapping[str, Tensor]) -> dict[str, Pieces]:
-    """Undo :func:`named_groups`, but for groups without tensors."""
+    """Return the groups that `named_groups` has flattened, without empty groups."""
     groups: dict[str, Pieces] = {}
     for name, value in tensors.items():
         group, _, rest = name.partition("|")
@@ -101,21 +92,17 @@ def groups_of(tensors: Mapping[str, Tensor]) -> dict[str, Pieces]:
 
 
 def rounds_in(folder: Path) -> list[int]:
-    """Return the rounds whose state files a folder holds, ascending; other files are ignored."""
-    found = [_ROUND.fullmatch(path.name) for path in folder.glob("round-*") if path.is_file()]
-    return sorted(int(match[1]) for match in found if match)
+    """Return the rounds that have a state file in a folder, ascending."""
+    matches = [_ROUND.fullmatch(path.name) for path in folder.glob("round-*") if path.is_file()]
+    return sorted(int(match[1]) for match in matches if match)
 
 
 class RoundFiles:
-    """The states after the newest ``keep`` rounds of one party in one folder.
+    """State files of one party's newest ``keep`` rounds in ``folder``.
 
-    More than one, because a state may be damaged, and because a killed round may have finished at some sites: those
-    train it again from their state before, which may be any number of rounds old where a site was absent.
-
-    Args:
-        folder: Created with the first state.
-        of: Job, run and party, ``job/run/site-1``; the state of another party or round counts as damaged.
-        keep: How many states remain.
+    Several states are needed: a state may be damaged, and a killed round may have finished at some sites, which train
+    it again from an earlier state. ``of`` is the owner, such as ``job/run/site-1``; the state of another owner or round
+    counts as damaged.
     """
 
     def __init__(self, folder: Path, *, of: str, keep: int = 2) -> None:
@@ -126,47 +113,45 @@ class RoundFiles:
         return self.folder / f"round-{round:05d}.safetensors"
 
     def rounds(self) -> list[int]:
-        """Return the rounds that have a state, see `rounds_in`."""
+        """Return the rounds that have a state, ascending."""
         return rounds_in(self.folder)
 
     def read(self, round: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return the state after one round; raise DamagedState where it is missing or damaged."""
-        return load_tensors(self.path(round), of=self._of_round(round))
-
-    def _of_round(self, round: int) -> str:
-        return f"{self._of}, round {round + 1}"
+        """Return the state after one round; DamagedState if it is missing or damaged."""
+        return load_tensors(self.path(round), of=f"{self._of}, round {round + 1}")
 
     def save(self, round: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
-        """Write the state after a round; of the others keep only the newest ones before it."""
-        save_tensors(self.path(round), tensors, values, of=self._of_round(round))
+        """Write the state after a round; remove later states, and all but the newest states before it."""
+        save_tensors(self.path(round), tensors, values, of=f"{self._of}, round {round + 1}")
         kept = [other for other in self.rounds() if other <= round][-self._keep :]
         for other in {*self.rounds()} - {*kept}:
             self.path(other).unlink()
 
     def load(self, *, before: int | None = None) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
-        """Return the newest intact state (of a round below ``before``), or None where there is none at all.
+        """Return round, tensors and values of the newest intact state (of a round below ``before``); None without any.
 
-        Raises:
-            DamagedState: All states are damaged; the sentence names the newest.
+        DamagedState: all states are damaged; the message names the newest.
         """
         damaged: list[DamagedState] = []
         for round in [round for round in reversed(self.rounds()) if before is None or round < before]:
             try:
-                found = round, *self.read(round)
+                state = round, *self.read(round)
             except DamagedState as error:
                 damaged.append(error)
                 continue
-            for passed_over in damaged:
-                logger.warning("%s; going on from %s", passed_over, self.path(round).name)
-            return found
+            for skipped in damaged:
+                logger.warning("%s; going on from %s", skipped, self.path(round).name)
+            return state
         if damaged:
             raise DamagedState(f"{damaged[0]}; put an intact copy there, or start a new run")
         return None
 
 
 def state_root(workspace_root: Path, *, simulator: bool) -> Path:
-    """Return the folder of all runs: what ``SURGFL_STATE`` names; else ``<workspace>-state`` beside a simulator's
-    workspace, or ``surgfl`` in the startup kit of a deployment, where FLARE removes job folders alone."""
+    """Return the folder of all runs: ``SURGFL_STATE``, or ``<workspace>-state`` beside a simulator's workspace.
+
+    In a deployment it is ``surgfl`` in the startup kit, where FLARE removes only job folders.
+    """
     if chosen := os.environ.get(STATE_VARIABLE):
         return Path(chosen).resolve()
     if simulator:  # workspace_root is <workspace>/<site>

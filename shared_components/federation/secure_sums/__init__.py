@@ -1,6 +1,5 @@
-"""Secure sums: the server learns the sum of the sites' weights and nothing else (``docs/how-to/secure-sums.md``).
+"""Mathematics of secure sums: the server learns only the sum of the sites' weights (``docs/how-to/secure-sums.md``).
 
-Double masks and shares after Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning,
-ACM CCS 2017; keys that serve many rounds, and shares that travel with the masked numbers, after Ma et al., Flamingo,
-IEEE S&P 2023. No transport, no state, no network.
+Double masks and shares: Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning, ACM CCS
+2017. Keys for many rounds, and shares sent with the masked numbers: Ma et al., Flamingo, IEEE S&P 2023.
 """

@@ -1,6 +1,6 @@
-"""Authentication of keys by startup kits: a site's certificate signs its key, the project's root signs the certificate.
+"""Authenticate keys by startup kits: a site's certificate signs its key, the project's root signs the certificate.
 
-Without it the server, which forwards the keys, could replace them with its own and read every site's weights.
+Without signatures, the server could replace the keys that it forwards, and read every site's weights.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from cryptography.x509.oid import ExtensionOID, NameOID
 
 ROOT = "rootCA.pem"
 FILES = ("client.key", "client.crt", ROOT)
-CONNECTION = "fed_client.json"  # of a site's kit: the server, by the name in its certificate
-SignedKey = dict[str, str]  # key, and with a kit certificate and signature; all text
+CONNECTION = "fed_client.json"  # in a site's kit: names the server as in the server's certificate
+SignedKey = dict[str, str]  # key; with a kit also certificate and signature
 
 _PADDING = padding.PSS(mgf=padding.MGF1(SHA256()), salt_length=padding.PSS.DIGEST_LENGTH)
 
 
 class Project:
-    """The root certificate of a startup kit (of a site or the server); ValueError where it cannot be read."""
+    """Root certificate of a startup kit, of a site or the server; ValueError if it cannot be read."""
 
     def __init__(self, startup: Path) -> None:
         try:
@@ -37,11 +37,10 @@ class Project:
         self._servers: frozenset[str] = frozenset()
 
     def check(self, site: str, about: bytes, signed: SignedKey) -> None:
-        """Verify a site's signed key, as `Identity.sign` returned it, for the run ``about``.
+        """Verify a site's key, signed by `Identity.sign` for the run ``about``.
 
-        Raises:
-            ValueError: The signature is missing, or not of that site and run, or the certificate has expired or is the
-                server's, an administrator's or an authority's.
+        ValueError: the signature is missing or from another site or run, or the certificate has expired or belongs to
+        the server, an administrator or an authority.
         """
         if "signature" not in signed:
             raise ValueError(f"the key of {site} is not signed by its startup kit; nothing was sent")
@@ -49,25 +48,22 @@ class Project:
             certificate = x509.load_pem_x509_certificate(signed["certificate"].encode())
             certificate.verify_directly_issued_by(self._root)
             key: Any = certificate.public_key()
-            key.verify(
-                bytes.fromhex(signed["signature"]), _text(about, bytes.fromhex(signed["key"])), _PADDING, SHA256()
-            )
+            text = _text(about, bytes.fromhex(signed["key"]))
+            key.verify(bytes.fromhex(signed["signature"]), text, _PADDING, SHA256())
             names = [str(name.value) for name in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         except (InvalidSignature, x509.InvalidVersion, ValueError, TypeError, AttributeError) as error:
-            raise ValueError(
-                f"the key of {site} is not signed by a startup kit of this project ({type(error).__name__}); "
-                "nothing was sent"
-            ) from error
+            problem = f"the key of {site} is not signed by a startup kit of this project ({type(error).__name__})"
+            raise ValueError(f"{problem}; nothing was sent") from error
         if names != [site]:
             raise ValueError(f"the key of {site} is signed by {names}; nothing was sent")
-        if whose := _no_sites(certificate, self._servers):
-            raise ValueError(f"the key of {site} is signed by {whose}, and by no site; nothing was sent")
+        if owner := _other_owner(certificate, self._servers):
+            raise ValueError(f"the key of {site} is signed by {owner}, and by no site; nothing was sent")
         if not certificate.not_valid_before_utc <= datetime.now(UTC) <= certificate.not_valid_after_utc:
             raise ValueError(f"the certificate of {site} is not valid now; nothing was sent")
 
 
 class Identity(Project):
-    """A site's private key and certificates of its kit; ValueError where one cannot be read or is no RSA key."""
+    """Private key and certificates of a site's kit; ValueError if they cannot be read or the key is no RSA key."""
 
     def __init__(self, startup: Path) -> None:
         super().__init__(startup)
@@ -87,21 +83,19 @@ class Identity(Project):
 
     def sign(self, about: bytes, public: bytes) -> SignedKey:
         """Return a public key for the run ``about`` with the site's signature and certificate."""
-        return {
-            "key": public.hex(),
-            "certificate": self._certificate.public_bytes(Encoding.PEM).decode(),
-            "signature": self._private.sign(_text(about, public), _PADDING, SHA256()).hex(),
-        }
+        certificate = self._certificate.public_bytes(Encoding.PEM).decode()
+        signature = self._private.sign(_text(about, public), _PADDING, SHA256()).hex()
+        return {"key": public.hex(), "certificate": certificate, "signature": signature}
 
 
-def _no_sites(certificate: x509.Certificate, servers: Collection[str]) -> str:
-    """Return the owner of a certificate that is no site's; empty for a site's.
+def _other_owner(certificate: x509.Certificate, servers: Collection[str]) -> str:
+    """Return the kind of a certificate's owner; empty for a site.
 
-    FLARE 2.9 writes an administrator's role into the subject. Certificates of servers and sites differ in their names
-    alone; each site's kit has the server's name.
+    FLARE 2.9 writes an administrator's role into the subject. Certificates of servers and sites differ only in their
+    names, and each site's kit has the server's name.
     """
-    held = {extension.oid: extension.value for extension in certificate.extensions}
-    authority: Any = held.get(ExtensionOID.BASIC_CONSTRAINTS)
+    extensions = {extension.oid: extension.value for extension in certificate.extensions}
+    authority: Any = extensions.get(ExtensionOID.BASIC_CONSTRAINTS)
     if authority is not None and authority.ca:
         return "an authority"
     (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -113,7 +107,7 @@ def _no_sites(certificate: x509.Certificate, servers: Collection[str]) -> str:
 
 
 def kit_identity(startup: Path) -> Identity | None:
-    """Return the identity in a startup kit's folder; None if there is no kit, as in a simulator."""
+    """Return the identity in a startup kit's folder; None without a kit, as in a simulator."""
     return Identity(startup) if (startup / FILES[0]).is_file() else None
 
 

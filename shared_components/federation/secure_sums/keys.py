@@ -1,4 +1,4 @@
-"""Keys between two sites: X25519 (RFC 7748), HKDF with SHA-256 (RFC 5869) and AES-256-GCM, of `cryptography`."""
+"""Keys between two sites: X25519 (RFC 7748), HKDF with SHA-256 (RFC 5869) and AES-256-GCM, from `cryptography`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NONCE, TAG = 12, 16  # bytes that sealing adds
 
 
 def public_of(private: bytes) -> bytes:
-    """Return the public key of a private one."""
+    """Return the public key of a private key."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def check_public(public: bytes) -> None:
-    """Refuse, by a ValueError, a public key with which a shared secret would not depend on the other key."""
+    """Refuse a public key that makes every shared secret the same; raise ValueError."""
     try:
         X25519PrivateKey.generate().exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:
@@ -29,10 +29,9 @@ def check_public(public: bytes) -> None:
 
 
 class Keys:
-    """A site's private key, 32 bytes that never leave it, and the public keys of all sites, its own included.
+    """A site's private key, 32 bytes that never leave the site, and the public keys of all sites.
 
-    Raises:
-        ValueError: The site's public key does not belong to its private one, or two sites have the same key.
+    ValueError: the site's public key does not belong to its private key, or two sites have the same key.
     """
 
     def __init__(self, site: str, private: bytes, public: Mapping[str, bytes]) -> None:
@@ -45,15 +44,14 @@ class Keys:
         self._private = X25519PrivateKey.from_private_bytes(private)
 
     def secret(self, other: str, purpose: bytes) -> bytes:
-        """Return 32 bytes for one purpose that only this site and the other can compute.
+        """Return 32 bytes for one purpose that only this site and ``other`` can compute.
 
-        Raises:
-            ValueError: The other's key is invalid: the secret would not depend on this site's.
+        ValueError: the other site's key is invalid, so that the secret would not depend on this site's key.
         """
         try:
             shared = self._private.exchange(X25519PublicKey.from_public_bytes(self.public[other]))
         except ValueError as error:
-            raise ValueError(f"the key of {other} is none ({error})") from error
+            raise ValueError(f"the key of {other} is invalid ({error})") from error
         both = b"".join(sorted((self.public[self.site], self.public[other])))
         return HKDF(SHA256(), length=KEY, salt=both, info=purpose).derive(shared)
 
@@ -65,11 +63,7 @@ def seal(key: bytes, content: bytes, about: bytes) -> bytes:
 
 
 def unseal(key: bytes, sealed: bytes, about: bytes) -> bytes:
-    """Undo :func:`seal`.
-
-    Raises:
-        ValueError: It was sealed with another key, about something else, or has been changed.
-    """
+    """Decrypt the result of `seal`; ValueError if key or ``about`` differ, or the content was changed."""
     try:
         return AESGCM(key).decrypt(sealed[:NONCE], sealed[NONCE:], about)
     except (InvalidTag, ValueError) as error:

@@ -1,10 +1,10 @@
-"""One attempt at one round: mask a site's vector, open shares of the masks, remove the masks from the sum.
+"""One attempt at a secure sum: mask a site's vector, open shares of the masks, remove the masks from the sum.
 
-A site's vector x_v leaves as x_v + m(b_v) + sum over the sites u after it of m(s_vu) - sum over those before it of
-m(s_vu), modulo 2^64 (Bonawitz et al., CCS 2017, Eq. in 4.0.2). b_v is drawn anew for every attempt, s_vu follows from
-the two sites' keys and the attempt, and m stretches 32 bytes to a vector (ChaCha20, RFC 8439). Shares of b_v and of all
-s_vu travel sealed with the masked vector: of a site that has sent one the others open b_v, of one that has not its
-pairwise masks with those that have.
+A site v sends x_v + m(b_v) + sum of m(s_vu) over later sites u - sum of m(s_vu) over earlier sites u, modulo 2^64
+(Bonawitz et al., CCS 2017, Eq. in 4.0.2). b_v is new in every attempt. s_vu follows from the two sites' keys and the
+attempt. m stretches 32 bytes to a vector (ChaCha20, RFC 8439). Each site sends shares of b_v and all s_vu, sealed, with
+its masked vector. The other sites open b_v if the site's vector arrived; else they open its pairwise masks with the
+sites whose vectors arrived.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,21 +23,22 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from shared_components.common.counted import counted
 from shared_components.federation.secure_sums.keys import NONCE, TAG, Keys, seal, unseal
-from shared_components.federation.secure_sums.shares import SECRET, SHARE, join, split
 
-_STRETCH = 1 << 20  # bytes of a mask that are made at once
-_TRIES = 200  # sets of shares that are tried where some do not fit
+PRIME = 2**256 + 297  # the smallest prime above all secrets
+SECRET, SHARE = 32, 33  # bytes
+_CHUNK = 1 << 20  # bytes of a mask made at once
+_TRIES = 200  # combinations of shares to try if some do not fit
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """The public facts of one sum, to which every key, mask and share is bound."""
+    """Public facts of one sum; keys, masks and shares are bound to all of them."""
 
     run: str  # job and run
     round: int  # from 0
-    nonce: str  # never used before in this run
-    sites: tuple[str, ...]  # that the round asks, in order
-    threshold: int  # T, the least number of sites in a sum, and of those that open it
+    nonce: str  # new in this run
+    sites: tuple[str, ...]  # sites that the round asks, in order
+    threshold: int  # T, the smallest number of sites in a sum, and of sites that open it
 
     def __post_init__(self) -> None:
         if len(set(self.sites)) != len(self.sites):
@@ -50,90 +52,88 @@ class Attempt:
         return hashlib.sha256(json.dumps(values).encode()).digest()
 
     def others(self, site: str) -> list[str]:
-        """Return the sites beside one, in order."""
+        """Return all sites except one, in order."""
         return [other for other in self.sites if other != site]
+
+    def adds(self, site: str, other: str) -> bool:
+        """Return whether ``site`` adds its mask with ``other`` (or its own mask); else it subtracts the mask."""
+        return self.sites.index(site) <= self.sites.index(other)
 
 
 @dataclass(frozen=True)
 class Masked:
-    """The masked reply of a site."""
+    """Masked reply of a site."""
 
     vector: np.ndarray  # uint64
     shares: dict[str, bytes]  # sealed for each site
-    hashes: dict[str, bytes]  # SHA-256 of its own mask's secret under its own name, and of those with the others
+    hashes: dict[str, bytes]  # SHA-256 of the secrets: b_v under the site's own name, s_vu under the other sites'
 
 
 def check_threshold(threshold: int, sites: int) -> None:
-    """Refuse, by a ValueError, a threshold that two halves of the sites could both reach, or all sites could not."""
+    """Check that a threshold is above half of the sites and at most all; ValueError otherwise."""
     if not sites < 2 * threshold <= 2 * sites:
-        raise ValueError(
-            f"a secure sum of {sites} sites needs a threshold above half of them and at most {sites}; "
-            f"secure_sums.threshold is {threshold}"
-        )
+        needed = f"a secure sum of {sites} sites needs a threshold above half of them and at most {sites}"
+        raise ValueError(f"{needed}; secure_sums.threshold is {threshold}")
 
 
 def sealed_bytes(sites: int) -> int:
-    """Return the size of what one of so many sites seals for another: a share of each of its masks."""
+    """Return the size of the sealed shares from one site to another: one share of each mask."""
     return NONCE + SHARE * sites + TAG
 
 
 def mask(vector: np.ndarray, attempt: Attempt, keys: Keys, *, own: bytes | None = None) -> Masked:
     """Mask a site's vector, uint64, in place; never call it twice for the same attempt.
 
-    ``own`` is b_v, 32 bytes, given in tests alone; else it comes from the operating system.
+    ``own`` is b_v, 32 bytes, only given in tests; by default it comes from the operating system.
     """
     site, count = keys.site, len(attempt.sites)
-    found = {site: own or os.urandom(SECRET)}
-    found |= {other: keys.secret(other, b"mask" + attempt.context) for other in attempt.others(site)}
-    for other, secret in found.items():
-        stretch(secret, vector, add=other == site or _is_before(attempt, site, other))
-    rows = [split(secret, threshold=attempt.threshold, count=count) for secret in found.values()]
+    masks = {site: own or os.urandom(SECRET)}
+    masks |= {other: keys.secret(other, b"mask" + attempt.context) for other in attempt.others(site)}
+    for other, secret in masks.items():
+        stretch(secret, vector, add=attempt.adds(site, other))
+    rows = [split(secret, threshold=attempt.threshold, count=count) for secret in masks.values()]
     shares = {}
     for place, other in enumerate(attempt.sites):
-        content = b"".join(row[place] for row in rows)
-        shares[other] = seal(_envelope(keys, site, other), content, _about(attempt, site, other))
-    return Masked(vector, shares, {other: hashlib.sha256(secret).digest() for other, secret in found.items()})
+        key, about = _envelope(attempt, keys, site, other)
+        shares[other] = seal(key, b"".join(row[place] for row in rows), about)
+    return Masked(vector, shares, {other: hashlib.sha256(secret).digest() for other, secret in masks.items()})
 
 
 def unmask(attempt: Attempt, keys: Keys, sealed: Mapping[str, bytes]) -> dict[str, list[bytes]]:
-    """Open the shares that the sites of a sum have sealed for this one.
+    """Open the shares that the sites of a sum have sealed for this site.
 
-    Returns:
-        For each of these sites a share of its own mask, then of its masks with the sites that are not in the sum, in
-        order. Never more: the masks between two sites of the sum stay closed.
+    Return for each of these sites a share of its own mask, then shares of its masks with the sites that are not in the
+    sum, in order. The masks between two sites of the sum stay closed.
 
-    Raises:
-        ValueError: The sum has fewer sites than the threshold, a site that was not asked, or not this site, or sealed
-            shares are not of this attempt.
+    ValueError: the sum has fewer sites than the threshold, a site that was not asked, or not this site, or the sealed
+    shares belong to another attempt.
     """
-    if odd := sorted(set(sealed) - set(attempt.sites)):
-        raise ValueError(f"{odd[0]} was not asked in round {attempt.round + 1}")
+    if unknown := sorted(set(sealed) - set(attempt.sites)):
+        raise ValueError(f"{unknown[0]} was not asked in round {attempt.round + 1}")
     if len(sealed) < attempt.threshold:
-        raise ValueError(
-            f"the server asks to open a sum of {counted(len(sealed), 'site')}; the threshold is {attempt.threshold}"
-        )
+        sites = counted(len(sealed), "site")
+        raise ValueError(f"the server asks to open a sum of {sites}; the threshold is {attempt.threshold}")
     if keys.site not in sealed:
         raise ValueError("the server asks to open a sum without this site")
     opened = {}
     for site, content in sealed.items():
         try:
-            rows = unseal(_envelope(keys, site, keys.site), content, _about(attempt, site, keys.site))
+            key, about = _envelope(attempt, keys, site, keys.site)
+            rows = unseal(key, content, about)
         except ValueError as error:
-            raise ValueError(f"what {site} has sealed cannot be opened: {error}") from error
+            raise ValueError(f"the shares sealed by {site} cannot be opened: {error}") from error
         shares = [rows[start : start + SHARE] for start in range(0, len(rows), SHARE)]
-        places = {other: 1 + number for number, other in enumerate(attempt.others(site))}
-        absent = [other for other in attempt.others(site) if other not in sealed]
-        opened[site] = [shares[0], *(shares[places[other]] for other in absent)]
+        others = zip(attempt.others(site), shares[1:], strict=False)
+        opened[site] = [shares[0], *(share for other, share in others if other not in sealed)]
     return opened
 
 
 def take_off(
     attempt: Attempt, masked: Mapping[str, Masked], opened: Mapping[str, Mapping[str, Sequence[bytes]]]
 ) -> np.ndarray:
-    """Return the sum of the sites' vectors modulo 2^64, which is exact, by what others have opened (see `unmask`).
+    """Return the exact sum of the sites' vectors modulo 2^64, from the shares opened by `unmask`.
 
-    Raises:
-        ValueError: Fewer than the threshold have opened, or the shares of a site's masks do not fit together.
+    ValueError: fewer sites than the threshold have opened shares, or the shares of a mask do not fit together.
     """
     if len(opened) < attempt.threshold:
         raise ValueError(f"shares were opened by {counted(len(opened), 'site')}; the threshold is {attempt.threshold}")
@@ -143,18 +143,17 @@ def take_off(
     for site, sent in masked.items():
         absent = [other for other in attempt.others(site) if other not in masked]
         for number, other in enumerate([site, *absent]):
-            place = {name: 1 + attempt.sites.index(name) for name in opened}
-            shares = {place[name]: bytes(opened[name][site][number]) for name in opened}
+            shares = {1 + attempt.sites.index(name): bytes(rows[site][number]) for name, rows in opened.items()}
             secret = _join_shares(shares, attempt.threshold, sent.hashes[other], site)
-            stretch(secret, total, add=not (other == site or _is_before(attempt, site, other)))
+            stretch(secret, total, add=not attempt.adds(site, other))
     return total
 
 
 def stretch(secret: bytes, vector: np.ndarray, *, add: bool) -> None:
     """Add a secret's mask to a vector of uint64 modulo 2^64, or subtract it."""
     cipher = Cipher(algorithms.ChaCha20(secret, bytes(16)), mode=None).encryptor()
-    zeros, buffer = bytes(_STRETCH), bytearray(_STRETCH)
-    step = _STRETCH // 8
+    zeros, buffer = bytes(_CHUNK), bytearray(_CHUNK)
+    step = _CHUNK // 8
     for start in range(0, len(vector), step):
         part = vector[start : start + step]
         cipher.update_into(zeros[: 8 * len(part)], buffer)
@@ -165,8 +164,49 @@ def stretch(secret: bytes, vector: np.ndarray, *, add: bool) -> None:
             part -= numbers
 
 
+def split(secret: bytes, *, threshold: int, count: int) -> list[bytes]:
+    """Split a secret of 32 bytes into shares for places 1 to ``count``; any ``threshold`` shares give it back.
+
+    Shamir, How to Share a Secret, CACM 1979: fewer shares reveal nothing. ValueError: another length, or a threshold
+    that is not from 1 to ``count``.
+    """
+    if len(secret) != SECRET:
+        raise ValueError(f"a secret has {SECRET} bytes, and this one {len(secret)}")
+    if not 1 <= threshold <= count:
+        raise ValueError(f"threshold {threshold} is not from 1 to {count}, the number of shares")
+    polynomial = [int.from_bytes(secret), *(secrets.randbelow(PRIME) for _ in range(threshold - 1))]
+    shares = []
+    for place in range(1, count + 1):
+        value = 0
+        for coefficient in reversed(polynomial):
+            value = (value * place + coefficient) % PRIME
+        shares.append(value.to_bytes(SHARE))
+    return shares
+
+
+def join(shares: Mapping[int, bytes]) -> bytes:
+    """Return the secret from shares by place; wrong or too few shares give 32 other bytes.
+
+    ValueError: no share, or a share that is not below the prime.
+    """
+    if not shares:
+        raise ValueError("no share is there")
+    values = {place: int.from_bytes(share) for place, share in shares.items()}
+    if any(value >= PRIME for value in values.values()):
+        raise ValueError("a share is no number below the prime")
+    total = 0
+    for place, value in values.items():
+        above = below = 1  # Lagrange coefficient of this place at 0
+        for other in values:
+            if other != place:
+                above = above * other % PRIME
+                below = below * (other - place) % PRIME
+        total += value * above * pow(below, -1, PRIME)
+    return (total % PRIME % 2**256).to_bytes(SECRET)
+
+
 def _join_shares(shares: Mapping[int, bytes], threshold: int, sha256: bytes, site: str) -> bytes:
-    """Return the secret with the hash that its site has sent, from any shares that give it."""
+    """Return the secret with the hash that its site sent, from any shares that fit together."""
     for chosen in islice(combinations(shares, threshold), _TRIES):
         try:
             secret = join({place: shares[place] for place in chosen})
@@ -177,14 +217,8 @@ def _join_shares(shares: Mapping[int, bytes], threshold: int, sha256: bytes, sit
     raise ValueError(f"the shares of a mask of {site} do not fit together; the sum cannot be opened")
 
 
-def _is_before(attempt: Attempt, site: str, other: str) -> bool:
-    return attempt.sites.index(site) < attempt.sites.index(other)
-
-
-def _envelope(keys: Keys, sender: str, receiver: str) -> bytes:
+def _envelope(attempt: Attempt, keys: Keys, sender: str, receiver: str) -> tuple[bytes, bytes]:
+    """Return the key that seals shares from one site to another, and the text that authenticates them."""
     other = sender if receiver == keys.site else receiver
-    return keys.secret(other, b"shares of " + json.dumps([sender, receiver]).encode())
-
-
-def _about(attempt: Attempt, sender: str, receiver: str) -> bytes:
-    return attempt.context + json.dumps([sender, receiver]).encode()
+    pair = json.dumps([sender, receiver]).encode()
+    return keys.secret(other, b"shares of " + pair), attempt.context + pair

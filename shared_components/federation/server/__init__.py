@@ -1,1 +1,1 @@
-"""What the server does: who takes part, what it sends, which updates count, what it keeps and writes down."""
+"""The server: enrolment, client sampling, checks of updates, aggregation and state."""

@@ -1,7 +1,8 @@
-"""Check what each site enrols with, and whether the sites fit together."""
+"""Enrolment at the server: check each site against the job, compare the sites, leave out the sites that do not fit."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from shared_components.common.counted import counted
+from shared_components.common.sanitise import one_line
 from shared_components.core.card import Card
 from shared_components.core.initial_weights import FILE, describe_start
 from shared_components.core.method import Method, Models, Profile
@@ -22,10 +24,13 @@ from shared_components.federation.messages.schema import PROFILE, check_reply_he
 from shared_components.federation.setup.allowed_payload import Expected, FirstWeights, expect, first_weights
 from shared_components.federation.setup.site_setup import wrong_kind
 
-LARGEST_WEIGHT = 1e6  # of a network before its first round; buffers of running variances included
-NEAR = 1e-3  # how far a first piece may be from this machine's, x (1 + its norm): processors round differently
-FAR = 100  # likewise of all pieces, from what the seed gives, where the sites' file is not on this machine
-LARGEST_RATIO = 10_000  # of a site's samples to the median of the others'
+LARGEST_WEIGHT = 1e6  # in an initial network, including running variances
+NEAR = 1e-3  # largest distance of an initial piece from the server's, x (1 + its norm): processors round differently
+FAR = 100  # largest distance of all pieces from the seed's, if the server lacks the file that the sites start from
+LARGEST_RATIO = 10_000  # of a site's samples to the median of the other sites
+SAME_VERSION = "use one version of surgfl, of the bundle and of what the sites begin from"
+
+logger = logging.getLogger(__name__)
 
 
 def profile_of(site: str, values: Mapping[str, Any]) -> Profile:
@@ -35,88 +40,36 @@ def profile_of(site: str, values: Mapping[str, Any]) -> Profile:
 
 
 def load_profile(site: str, header: Mapping[str, Any]) -> Profile:
-    """Return a site's profile from a saved state; FederationError where it is malformed."""
+    """Return a site's profile from a saved state; FederationError if it is malformed."""
     try:
         return profile_of(site, check_reply_header("enrol", header, f"the profile of {site}", required=PROFILE))
     except ValueError as error:
         raise FederationError(f"{error}; use one version of surgfl everywhere") from error
 
 
+def profile_header(profile: Profile) -> dict[str, Any]:
+    """Return a profile as plain values, for `load_profile`."""
+    plain = {"card": profile.card.to_json(), "items": dict(profile.items), "start": dict(profile.start)}
+    return plain | {key: getattr(profile, key) for key in ("samples", "fixed", "prepared")}
+
+
 @dataclass(frozen=True)
 class Enrolment:
-    """What a site enrolled with, checked by itself."""
+    """A site's enrolment, checked against the job."""
 
     profile: Profile
-    partition: Partition  # of its network, as it follows from the job and the site's task
-    shapes: tuple[tuple[str, tuple[int, ...]], ...]  # of the pieces that the method shares, by name
-    pieces: Pieces  # its weights; empty where it was not asked for them
-
-
-class EnrolmentReader:
-    """Reads the sites' answers to `enrol`, and checks each against what follows from the job and the site's task."""
-
-    def __init__(self, job: Job, method: Method, *, file: Path | None = None) -> None:
-        self._job, self._method, self._file = job, method, file
-        self._expected: dict[Card, Expected] = {}
-        self._first: dict[Card, FirstWeights] = {}
-
-    def read(self, site: str, reply: Reply, *, asked: bool) -> Enrolment:
-        """Return what a site enrolled with, by its parsed reply; ``asked``: it was asked for its weights.
-
-        Raises:
-            FederationError: It is malformed, of no task of the job, withholds what the method needs, or its network,
-                start, FIXED or first weights are not those of the job.
-        """
-        method, profile = self._method, profile_of(site, reply.header)
-        if refusal := wrong_kind(method, profile.card):
-            raise FederationError(f"{site}: {refusal}")
-        if kept_back := sorted(method.requires.items - set(profile.items)):
-            raise FederationError(f"{site} enrols without {kept_back[0]!r}, which {method.name} needs")
-        expected = self._expected_of(site, profile.card)
-        _refuse_other(site, "network partition", reply.header.get("partition", []), expected.partition.to_json())
-        first = self._first_weights(expected, profile.card)
-        same = _refuse_other_start(site, profile, first, expected.partition, self._job.open_bundle().training.start)
-        if asked:
-            began = Expected(method, expected.task, first.state, expected.partition).pieces(Role.GLOBAL, Role.MIXED)
-            _check_first_weights(site, reply.pieces, began, same=same)
-        elif reply.pieces:
-            raise FederationError(f"{site} enrols with weights that nobody asked for")
-        if reply.groups:
-            raise FederationError(f"{site} enrols with {min(reply.groups)!r}, which nobody asked for")
-        shapes = tuple((name, tuple(value.shape)) for name, value in expected.pieces(Role.GLOBAL).items())
-        return Enrolment(profile, expected.partition, shapes, dict(reply.pieces))
-
-    def _expected_of(self, site: str, card: Card) -> Expected:
-        """Build what each card's sites answer with once; FederationError where the card does not fit the job."""
-        if card not in self._expected:
-            try:
-                bundle = self._job.open_bundle()
-                if card.kind not in bundle.tasks:
-                    kinds = ", ".join(bundle.tasks)
-                    raise ValueError(f"the network of {bundle.name} learns {kinds}, and no {card.kind!r}")
-                task = make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs)
-                self._expected[card] = expect(self._job, self._method, task)
-            except ValueError as error:
-                raise FederationError(f"{site} enrols with a task that does not fit the job: {error}") from error
-        return self._expected[card]
-
-    def _first_weights(self, expected: Expected, card: Card) -> FirstWeights:
-        """Build each card's network once; FederationError where this machine lacks what the job begins from."""
-        if card not in self._first:
-            try:
-                self._first[card] = first_weights(self._job, expected.task, file=self._file)
-            except ValueError as error:
-                raise FederationError(f"the server cannot tell what sites begin from: {error}") from error
-        return self._first[card]
+    partition: Partition  # as it follows from the job and the site's task
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]  # names and shapes of the GLOBAL pieces
+    pieces: Pieces  # initial weights; empty unless the server asked for them
 
 
 def _refuse_other_start(site: str, profile: Profile, first: FirstWeights, partition: Partition, kind: str) -> bool:
-    """Refuse a site that does not begin as the job says; return whether this machine has the weights it begins from."""
+    """Refuse a site with another start than the job; return whether the server has the same initial weights."""
     if kind == FILE and profile.start["start"] == FILE and profile.start != first.start:
-        return False  # the site's file is not on this machine; sites are compared with one another
+        return False  # the server lacks the sites' file; the sites are compared with one another
     expected = first.start or {"start": kind, "sha256": ""}
     _refuse_other(site, "start", describe_start(profile.start), describe_start(expected))
-    _refuse_other(site, "start", _in_full(profile.start), _in_full(expected))
+    _refuse_other(site, "start", _start_with_hash(profile.start), _start_with_hash(expected))
     _refuse_other(site, "fixed weights", profile.fixed, fixed_hash(first.state, partition))
     return True
 
@@ -124,99 +77,71 @@ def _refuse_other_start(site: str, profile: Profile, first: FirstWeights, partit
 def _refuse_other(site: str, what: str, value: Any, expected: Any) -> None:
     if value != expected:
         values = f"{_short(value)} at the site, {_short(expected)} of the job"
-        raise FederationError(
-            f"{site} enrols with {what} other than the job's ({values}); use one version of surgfl, of the bundle and "
-            "of what the sites begin from"
-        )
+        raise FederationError(f"{site} enrols with {what} other than the job's ({values}); {SAME_VERSION}")
 
 
 def _check_first_weights(site: str, pieces: Mapping[str, Tensor], began: Pieces, *, same: bool) -> None:
-    """Refuse, by a FederationError that names the piece, weights that a network of this job does not begin from.
+    """Refuse weights that differ from the server's initial weights ``began``; FederationError names the piece.
 
-    ``began`` are this machine's. Unless both begin from the ``same``, the site's file is not here, and of the distance
-    only a size can be checked.
+    Without ``same`` initial weights at the server, only the distance of all pieces has a limit.
     """
-    if odd := sorted(set(pieces) ^ set(began)):
-        raise FederationError(f"{site} enrols with other pieces than its network has, the first is {odd[0]}")
+    if differing := sorted(set(pieces) ^ set(began)):
+        raise FederationError(f"{site} enrols with other pieces than its network has, the first is {differing[0]}")
     moved, size = 0.0, 0.0
     for name, value in pieces.items():
-        place = began[name]
-        if value.shape != place.shape or value.dtype != place.dtype:
-            raise FederationError(
-                f"{site} enrols with {name} of {value.dtype} {tuple(value.shape)}; its network has "
-                f"{place.dtype} {tuple(place.shape)}"
-            )
+        expected = began[name]
+        if value.shape != expected.shape or value.dtype != expected.dtype:
+            forms = [f"{tensor.dtype} {tuple(tensor.shape)}" for tensor in (value, expected)]
+            raise FederationError(f"{site} enrols with {name} of {forms[0]}; its network has {forms[1]}")
         if value.is_floating_point() and not bool((value.abs() <= LARGEST_WEIGHT).all()):
-            raise FederationError(
-                f"{site} enrols with values in {name} that are not finite, or beyond {LARGEST_WEIGHT:g}"
-            )
-        apart, norm = float((value.double() - place.double()).norm()), float(place.double().norm())
-        if same and not apart <= NEAR * (1 + norm):
-            raise FederationError(
-                f"{site} enrols with {name} that differs by {apart:.3g} from what the job's start gives, whose norm is "
-                f"{norm:.3g}; use one version of surgfl, of the bundle and of what the sites begin from"
-            )
-        moved, size = moved + apart**2, size + norm**2
+            limit = f"{LARGEST_WEIGHT:g}"
+            raise FederationError(f"{site} enrols with values in {name} that are not finite, or beyond {limit}")
+        distance, norm = float((value.double() - expected.double()).norm()), float(expected.double().norm())
+        if same and not distance <= NEAR * (1 + norm):
+            difference = f"differs by {distance:.3g} from what the job's start gives, whose norm is {norm:.3g}"
+            raise FederationError(f"{site} enrols with {name} that {difference}; {SAME_VERSION}")
+        moved, size = moved + distance**2, size + norm**2
     if not moved**0.5 <= FAR * (1 + size**0.5):
-        raise FederationError(
-            f"{site} enrols with weights that differ by {moved**0.5:.3g} from a new network's, whose norm is "
-            f"{size**0.5:.3g}; look at the file that it begins from"
-        )
+        difference = f"differ by {moved**0.5:.3g} from a new network's, whose norm is {size**0.5:.3g}"
+        raise FederationError(f"{site} enrols with weights that {difference}; look at the file that it begins from")
 
 
 def outlying_counts(profiles: Mapping[str, Profile]) -> dict[str, str]:
-    """Return the sites that claim too many samples beside the others, with a sentence for each.
+    """Return the sites that claim far more samples than the other sites, with a sentence for each.
 
-    Of fewer than three sites it is not known which one is wrong, and none is named.
+    With fewer than three sites the result is empty: the server cannot know which site is wrong.
     """
-    found: dict[str, str] = {}
+    outliers: dict[str, str] = {}
     for site, profile in profiles.items() if len(profiles) > 2 else ():
         others = median_high(other.samples for name, other in profiles.items() if name != site)
         if profile.samples > LARGEST_RATIO * others:
-            found[site] = (
-                f"{site} enrols with {profile.samples} training samples, over {LARGEST_RATIO} times the others' median "
-                f"of {others}"
-            )
-    return found
+            claim = f"{site} enrols with {profile.samples} training samples"
+            outliers[site] = f"{claim}, over {LARGEST_RATIO} times the others' median of {others}"
+    return outliers
 
 
-def profile_header(profile: Profile) -> dict[str, Any]:
-    """Undo `load_profile`."""
-    return {
-        "samples": profile.samples,
-        "card": profile.card.to_json(),
-        "items": dict(profile.items),
-        "fixed": profile.fixed,
-        "prepared": profile.prepared,
-        "start": dict(profile.start),
-    }
-
-
-def disagreeing(method: Method, entered: Mapping[str, Enrolment]) -> dict[str, str]:
-    """Return the sites that differ from the majority, with a sentence for each; they do not count in later comparisons.
-
-    Raises:
-        FederationError: There is no majority, so that it is not known which sites are wrong.
-    """
-    found: dict[str, str] = {}
-    for what, where, value in COMPARED:
+def _disagreeing(method: Method, enrolments: Mapping[str, Enrolment]) -> dict[str, str]:
+    """Return the sites that differ from the majority, with a sentence for each; FederationError without a majority."""
+    differing: dict[str, str] = {}
+    for what, where, value_of in COMPARED:
         if what == "task" and method.requires.multi_task:
             continue
-        values = {site: value(one) for site, one in entered.items() if site not in found}
-        found |= _minority(what, {site: each for site, each in values.items() if each != ""}, where)
-    return found
+        values = {site: value_of(enrolment) for site, enrolment in enrolments.items() if site not in differing}
+        differing |= _minority(what, {site: value for site, value in values.items() if value != ""}, where)
+    return differing
 
 
+_IN_SITE_FILE = "task and classes in site.yaml"
 COMPARED: tuple[tuple[str, str, Callable[[Enrolment], Hashable]], ...] = (
-    ("task", "task and classes in site.yaml", lambda one: one.profile.card),
-    ("network partition", "task and classes in site.yaml", lambda one: one.partition),
-    ("shared pieces", "task and classes in site.yaml", lambda one: one.shapes),
-    ("start", "the weights that they begin from", lambda one: _in_full(one.profile.start)),
-    ("fixed weights", "the weights that they begin from, which are not trained,", lambda one: one.profile.fixed),
-    ("encoder", "text_vectors or text_encoder in site.yaml", lambda one: one.profile.prepared),
-    ("text vectors' encoder", "text_vectors or text_encoder in site.yaml", lambda one: _vector_of(one.profile)),
+    ("task", _IN_SITE_FILE, lambda enrolment: enrolment.profile.card),
+    ("network partition", _IN_SITE_FILE, lambda enrolment: enrolment.partition),
+    ("shared pieces", _IN_SITE_FILE, lambda enrolment: enrolment.shapes),
+    ("start", "the weights that they begin from", lambda enrolment: _start_with_hash(enrolment.profile.start)),
+    ("fixed weights", "the weights that they begin from, which are not trained,", lambda e: e.profile.fixed),
+    ("encoder", "text_vectors or text_encoder in site.yaml", lambda enrolment: enrolment.profile.prepared),
+    ("text vectors' encoder", "text_vectors or text_encoder in site.yaml", lambda e: _text_encoder(e.profile)),
 )
-"""What sites must have in common: its name, where to correct it, and its value; an empty one is not compared."""
+"""Values that sites must have in common: name, place to correct it, and function; empty texts are not compared."""
 
 
 def _minority(what: str, values: Mapping[str, Hashable], where: str) -> dict[str, str]:
@@ -228,31 +153,42 @@ def _minority(what: str, values: Mapping[str, Hashable], where: str) -> dict[str
     most, members = max(groups.items(), key=lambda group: len(group[1]))
     if 2 * len(members) <= len(values):
         names = " and ".join(", ".join(group) for group in groups.values())
-        raise FederationError(f"{names} differ in their {what} ({_shown(*groups)}); make {where} agree")
+        raise FederationError(f"{names} differ in their {what} ({_difference(*groups)}); make {where} agree")
     return {
-        site: f"{members[0]} and {site} differ in their {what} ({_shown(most, value)}); make {where} agree"
+        site: f"{members[0]} and {site} differ in their {what} ({_difference(most, value)}); make {where} agree"
         for site, value in values.items()
         if value != most
     }
 
 
-def initial_models(method: Method, partition: Partition, sites: Sequence[str], given: Mapping[str, Pieces]) -> Models:
-    """Return what all start from: the first site's weights; where sites have several tasks, each its own MIXED ones."""
+def _difference(*values: Hashable) -> str:
+    """Show what differs: the first differing entry of tuples of (name, value), else the values."""
+    if all(isinstance(value, tuple) for value in values):
+        pieces = [dict(value) for value in values]  # type: ignore[call-overload]
+        name = min(name for each in pieces for name in each if any(p.get(name) != each[name] for p in pieces))
+        return " and ".join(f"{name} {each.get(name, 'missing')}" for each in pieces)
+    return " and ".join(map(_short, values))
 
-    def of_role(pieces: Pieces, role: Role) -> Pieces:
-        return {name: pieces[name] for name in partition.with_roles(role) if name in pieces}
 
-    first = given[sites[0]]
-    shared = of_role(first, Role.GLOBAL)
-    own = {site: given[site] if method.requires.multi_task else first for site in sites}
-    return Models(shared, {site: of_role(pieces, Role.MIXED) for site, pieces in own.items()})
+def _text_encoder(profile: Profile) -> str:
+    item = profile.items.get(TEXT_VECTOR)
+    return f"{item['encoder']}, {counted(len(item['values']), 'number')}" if item else ""
+
+
+def _start_with_hash(start: Mapping[str, str]) -> str:
+    return f"{start['start']} {start['sha256']}".strip()
+
+
+def _short(value: Any) -> str:
+    text = str(value) if isinstance(value, (str, Card)) else f"{len([*value])} pieces"
+    return text if len(text) < 120 else f"{text[:117]}..."
 
 
 def check_as_before(before: Mapping[str, Profile], now: Mapping[str, Profile]) -> None:
-    """Refuse a resume with another task, data, start, FIXED weights or encoder; FederationError names the first."""
+    """Refuse to resume with another task, data, start, FIXED weights or encoder; FederationError names the site."""
     for site, profile in before.items():
         for key, sentence in _CHANGED_PROFILE.items():
-            pair = [getattr(one, key) for one in (now[site], profile)]
+            pair = [getattr(now[site], key), getattr(profile, key)]
             if pair[0] != pair[1]:
                 texts = [describe_start(value) if key == "start" else value or "none" for value in pair]
                 raise FederationError(f"{site} has {sentence.format(*texts)} to resume, or start a new run")
@@ -269,24 +205,123 @@ _CHANGED_PROFILE = {
 """Error message for each profile field that changed since the run started."""
 
 
-def _vector_of(profile: Profile) -> str:
-    item = profile.items.get(TEXT_VECTOR)
-    return f"{item['encoder']}, {counted(len(item['values']), 'number')}" if item else ""
+def check_possible(job: Job, method: Method, sites: Sequence[str]) -> None:
+    """Refuse a job with too few sites or rounds; raise FederationError."""
+    least, has = method.requires, counted(len(sites), "site")
+    who = f"{job.method} needs at least"
+    if job.rounds < least.min_rounds:
+        needed = f"{counted(least.min_rounds, 'round')} with these arguments"
+        raise FederationError(f"{who} {needed}, and the job has {job.rounds}; change 'rounds' or the arguments")
+    if job.min_sites > len(sites):
+        problem = f"min_sites is {job.min_sites}, and the job has {has}"
+        raise FederationError(f"job {job.name}: {problem}; add sites, or give a smaller min_sites")
+    if len(sites) < least.min_sites:
+        needed = f"{counted(least.min_sites, 'site')} with these arguments"
+        raise FederationError(f"{who} {needed}, and there are {len(sites)}; add sites or choose another method")
 
 
-def _in_full(start: Mapping[str, str]) -> str:
-    return f"{start['start']} {start['sha256']}".strip()
+class Admission:
+    """The sites that take part in a run: collects the enrolments, and leaves out the sites that do not fit."""
 
+    def __init__(
+        self, job: Job, method: Method, sites: Sequence[str], *, least: int = 1, file: Path | None = None
+    ) -> None:
+        self.sites = list(sites)  # sites that were asked to enrol, then the sites that take part, in order
+        self.left_out: dict[str, str] = {}  # reason for each site that was left out
+        self.senders: set[str] = set()  # sites that must send their initial weights
+        self._enrolments: dict[str, Enrolment] = {}
+        self._job, self._method, self._least = job, method, least
+        self._file = file  # weights of a ``start: file``
+        self._references: dict[Card, tuple[Expected, FirstWeights]] = {}
 
-def _shown(*values: Hashable) -> str:
-    """Show what differs: of pieces the first that not all of them have alike, else the values."""
-    if all(isinstance(value, tuple) for value in values):
-        pieces = [dict(value) for value in values]  # type: ignore[call-overload]
-        name = min(name for each in pieces for name in each if any(p.get(name) != each[name] for p in pieces))
-        return " and ".join(f"{name} {each.get(name, 'missing')}" for each in pieces)
-    return " and ".join(map(_short, values))
+    @property
+    def profiles(self) -> dict[str, Profile]:
+        """Profiles of the sites that take part, in order."""
+        return {site: self._enrolments[site].profile for site in self.sites if site in self._enrolments}
 
+    def take(
+        self, replies: Mapping[str, Reply], failures: Mapping[str, str], *, also: Callable[[str, Reply], None]
+    ) -> None:
+        """Check parsed replies, and leave out the sites that do not fit.
 
-def _short(value: Any) -> str:
-    text = str(value) if isinstance(value, (str, Card)) else f"{len([*value])} pieces"
-    return text if len(text) < 120 else f"{text[:117]}..."
+        ``also`` makes a further check of each site's reply. FederationError: too few sites are left, or sites differ
+        without a majority.
+        """
+        for site, reply in replies.items():
+            try:
+                enrolment = self.read(site, reply)
+                also(site, reply)
+                self._enrolments[site] = enrolment
+            except FederationError as error:
+                self._leave_out({site: str(error)})
+        for site in [site for site in self.sites if site not in self._enrolments]:
+            self._leave_out({site: f"{site}: {failures[site]}" if site in failures else f"{site} did not enrol"})
+        self._leave_out(outlying_counts(self.profiles))
+        self._leave_out(_disagreeing(self._method, self._enrolments))
+        remaining = [site for site in self.sites if site not in self.left_out]
+        if len(remaining) < self._least:
+            raise FederationError(f"{'; '.join(self.left_out.values())}; no round was started")
+        for site in self.sites:
+            if site in self.left_out:
+                logger.warning("%s; the run begins without it", self.left_out[site])
+        self.sites = remaining
+
+    def read(self, site: str, reply: Reply) -> Enrolment:
+        """Return the checked enrolment of a parsed reply.
+
+        FederationError: the reply does not fit the job, or lacks an item that the method needs.
+        """
+        method, profile = self._method, profile_of(site, reply.header)
+        if refusal := wrong_kind(method, profile.card):
+            raise FederationError(f"{site}: {refusal}")
+        if missing := sorted(method.requires.items - set(profile.items)):
+            raise FederationError(f"{site} enrols without {missing[0]!r}, which {method.name} needs")
+        expected, first = self._reference(site, profile.card)
+        _refuse_other(site, "network partition", reply.header.get("partition", []), expected.partition.to_json())
+        same = _refuse_other_start(site, profile, first, expected.partition, self._job.open_bundle().training.start)
+        if site in self.senders:
+            began = Expected(method, expected.task, first.state, expected.partition).pieces(Role.GLOBAL, Role.MIXED)
+            _check_first_weights(site, reply.pieces, began, same=same)
+        elif reply.pieces:
+            raise FederationError(f"{site} enrols with weights that nobody asked for")
+        if reply.groups:
+            raise FederationError(f"{site} enrols with {min(reply.groups)!r}, which nobody asked for")
+        shapes = tuple((name, tuple(value.shape)) for name, value in expected.pieces(Role.GLOBAL).items())
+        return Enrolment(profile, expected.partition, shapes, dict(reply.pieces))
+
+    def _reference(self, site: str, card: Card) -> tuple[Expected, FirstWeights]:
+        """Return the payload and the initial weights of a task, built once."""
+        if card not in self._references:
+            try:
+                bundle = self._job.open_bundle()
+                if card.kind not in bundle.tasks:
+                    kinds = ", ".join(bundle.tasks)
+                    raise ValueError(f"the network of {bundle.name} learns {kinds}, and no {card.kind!r}")
+                task = make_task(card.kind, bundle.tasks[card.kind], classes=card.outputs)
+                expected = expect(self._job, self._method, task)
+            except ValueError as error:
+                raise FederationError(f"{site} enrols with a task that does not fit the job: {error}") from error
+            try:
+                self._references[card] = expected, first_weights(self._job, task, file=self._file)
+            except ValueError as error:
+                raise FederationError(f"the server cannot build the initial weights: {error}") from error
+        return self._references[card]
+
+    def _leave_out(self, reasons: Mapping[str, str]) -> None:
+        for site, sentence in reasons.items():
+            self._enrolments.pop(site, None)
+            self.left_out.setdefault(site, one_line(sentence))
+
+    def initial_models(self) -> tuple[Partition, Models]:
+        """Return the partition and the models that a new run starts from.
+
+        The first site's weights are shared. In a job of several tasks, each site starts from its own MIXED pieces.
+        """
+        first = self._enrolments[self.sites[0]]
+
+        def of_role(pieces: Pieces, role: Role) -> Pieces:
+            return {name: pieces[name] for name in first.partition.with_roles(role) if name in pieces}
+
+        own = {site: self._enrolments[site] if self._method.requires.multi_task else first for site in self.sites}
+        mixed = {site: of_role(enrolment.pieces, Role.MIXED) for site, enrolment in own.items()}
+        return first.partition, Models(of_role(first.pieces, Role.GLOBAL), mixed)

@@ -1,4 +1,4 @@
-"""The server's side of one run: enrol, send, check updates, aggregate, save its state. No transport, no FLARE."""
+"""The server's side of a run without transport: enrol, send, check updates, aggregate, save."""
 
 from __future__ import annotations
 
@@ -18,23 +18,14 @@ from shared_components.core.method import Method, Models, Update, load_method, s
 from shared_components.federation.messages import FederationError, Job, Message, RejectedUpdate, Reply
 from shared_components.federation.messages.stored import Inbox
 from shared_components.federation.messages.wire_format import pack_models
-from shared_components.federation.runs.run_folder import (
-    ENDED,
-    change_description,
-    describe,
-    point_latest_to,
-    server_files,
-    state_to_resume,
-)
+from shared_components.federation.runs import run_folder
 from shared_components.federation.runs.store import RECORDS
 from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.server import update_checks
-from shared_components.federation.server.admission import Admission, check_possible
 from shared_components.federation.server.client_sampling import sample_clients
-from shared_components.federation.server.enrolment import check_as_before, profile_header
+from shared_components.federation.server.enrolment import Admission, check_as_before, check_possible, profile_header
 from shared_components.federation.server.published_models import task_of, write_models
-from shared_components.federation.server.round_log import RoundLog
-from shared_components.federation.server.state import ServerState, deliveries, header_for
+from shared_components.federation.server.state import RoundLog, ServerState, deliveries, header_for
 from shared_components.federation.server.training import FindSite, ServerTraining
 from shared_components.federation.server.upload import upload_of
 
@@ -43,30 +34,25 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class OpenRound:
-    """The round under way: its sites and messages, since when, and the outcome of each reply that was checked.
-
-    With secure sums it also has the (valid, rejected) updates before the masks are removed.
-    """
+    """The current round: the sites that it asks, and the state of their updates."""
 
     sites: list[str] = field(default_factory=list)
     messages: dict[str, Message] = field(default_factory=dict)
-    since: float = field(default_factory=time.perf_counter)
-    outcomes: dict[str, tuple[Reply, Update | RejectedUpdate]] = field(default_factory=dict)
-    updates: tuple[list[Update], dict[str, str]] | None = None
+    since: float = field(default_factory=time.perf_counter)  # when the messages were sent
+    outcomes: dict[str, tuple[Reply, Update | RejectedUpdate]] = field(default_factory=dict)  # of each checked reply
+    updates: tuple[list[Update], dict[str, str]] | None = None  # valid and rejected ones before a sum is unmasked
 
 
 class ServerRunner:
-    """One run of one job. Everything a resume needs is in the files of ``folder``.
-
-    Call ``resume`` first where a run may be there; `protocol.conduct` knows the order of the rest.
+    """The server of one run. `protocol.conduct` calls the methods in order, after `resume` if the run may exist.
 
     Args:
-        job: What to run.
+        job: Settings of the job.
         sites: Names of the sites, in any order.
-        folder: The run's folder, see `run_folder.open_run`.
-        find_data: Finds the data of a server that trains; called with the job and the number after the last site's.
-        start_weights: The file of the first weights, needed where the server trains and ``start`` is ``file``.
-        project: The server's startup kit, which vouches for the sites' keys of secure sums; None without a kit.
+        folder: The run's folder, see `run_folder.open_run`; it has all that a resume needs.
+        find_data: Finds the data of a server that trains, from the job and the number after the last site's.
+        start_weights: File of the first weights, if the server trains and ``start`` is ``file``.
+        project: Root certificate of the startup kit, which verifies the sites' keys of secure sums.
     """
 
     def __init__(
@@ -86,16 +72,16 @@ class ServerRunner:
         self.upload = upload_of(job, folder.name, project)
         self.round_log = RoundLog(folder / "server" / RECORDS, self.upload)
         self.training = ServerTraining(job, find_data, start_weights)
-        self.left_out: dict[str, str] = {}  # sites that the enrolment has excluded, and why
+        self.left_out: dict[str, str] = {}  # reason for each site that the enrolment left out
         self._admission: Admission | None = None  # until the run begins
         self._inbox, self._open_round = Inbox(folder / "server" / "updates"), OpenRound()
 
     def wanted(self, asked: Collection[str]) -> int:
-        """Return how many answers the job needs: its ``min_sites``, or all."""
+        """Return the number of answers that the job needs: its ``min_sites``, or all."""
         return min(self.job.min_sites or len(asked), len(asked))
 
     def needed(self, asked: Collection[str]) -> int:
-        """Return how many updates a round needs, by the job, the method and the upload."""
+        """Return the number of updates that job, method and upload need in a round."""
         return max(self.wanted(asked), self.method.requires.min_sites, self.upload.least)
 
     @property
@@ -108,99 +94,98 @@ class ServerRunner:
         """The record of the last aggregation."""
         return next(record for record in reversed(self.records) if record["kind"] == "aggregation")
 
-    # ---- enrolment
-
     def enrol_messages(self) -> dict[str, Message]:
-        """Ask every site for its profile, and the first one (of several tasks: all) for the initial weights.
+        """Ask every site for its profile, and the first site (with several tasks, all) for its initial weights.
 
-        Raises:
-            FederationError: The job cannot succeed: too few sites or rounds, a method that its noise or its secure sums
-                do not cover, or a server that must train and has no good data.
+        FederationError: too few sites or rounds, a method that does not work with noise or secure sums, or a server
+        that must train and has no valid data.
         """
         self.upload.check(self.method, len(self._sampled()) if self.job.secure_sums else len(self.state.sites))
         check_possible(self.job, self.method, self.state.sites)
         if self.method.server.update is not None:
             self.training.open(sites=len(self.state.numbers), kept=self.state.kept)
-        sites, resumed = self.state.sites, bool(self.state.profiles)  # a resume needs all of its sites
+        sites, resumed = self.state.sites, bool(self.state.profiles)
         least = len(sites) if resumed or self.method.requires.pooled else self.needed(sites)
-        self._admission = Admission(
-            self.job, self.method, sites, least=least, file=self.training.start_weights, upload=self.upload
-        )
-        asked = sites if self.method.requires.multi_task else sites[:1]
-        return self._enrol_messages(sites, () if resumed else asked)
+        file = self.training.start_weights
+        self._admission = Admission(self.job, self.method, sites, least=least, file=file)
+        senders = sites if self.method.requires.multi_task else sites[:1]
+        return self._enrol_messages(self._admission, sites, () if resumed else senders)
 
-    def _enrol_messages(self, sites: Sequence[str], initial: Collection[str]) -> dict[str, Message]:
-        assert self._admission is not None
-        self._admission.givers = set(initial)
-        return {site: Message({**self._header(site), "send_initial": site in initial}) for site in sites}
+    def _enrol_messages(self, admission: Admission, sites: Sequence[str], senders: Sequence[str]) -> dict[str, Message]:
+        admission.senders = set(senders)
+        return {site: Message({**self._header(site), "send_initial": site in senders}) for site in sites}
 
     def enrolled(self, replies: Mapping[str, Reply], failures: Mapping[str, str] | None = None) -> dict[str, Message]:
-        """Check every profile, then that they fit together, and begin from the first site's weights.
+        """Check the enrolments, leave out sites that do not fit, and begin the run.
 
-        A new run leaves out a site whose enrolment is bad, or unlike most others', if ``min_sites`` remain.
-
-        Returns:
-            The next messages, where the site that was asked for the weights is left out; none once the run has begun.
-
-        Raises:
-            FederationError: Too few sites are left, or they differ and no majority shows which are wrong.
+        Return the next messages if the site that should send the weights was left out; none once the run has begun.
+        FederationError: too few sites are left, or the sites differ without a majority.
         """
-        assert self._admission is not None
-        self.left_out = self._admission.left_out
-        self._admission.take(replies, failures or {})
-        self.state.sites = self._admission.sites
-        if not self.state.profiles and self.state.sites[0] not in self._admission.givers:
-            return self._enrol_messages(self.state.sites[:1], self.state.sites[:1])
-        self._begin(self._admission)
+        admission = self._admission
+        assert admission is not None
+        self.left_out = admission.left_out
+        admission.take(replies, failures or {}, also=self.upload.enrol)
+        self.state.sites = admission.sites
+        if not self.state.profiles and self.state.sites[0] not in admission.senders:
+            return self._enrol_messages(admission, self.state.sites[:1], self.state.sites[:1])
+        if (data := self.training.data) is not None:
+            data.check_beside(admission.profiles)
+            data.check_as_before(self.state.own)
+            self.state.own = profile_header(data.profile)
+        if self.state.profiles:
+            check_as_before(self.state.profiles, admission.profiles)
+        else:
+            self._begin(admission)
+        run_folder.point_latest_to(self.folder)
         self._admission = None
         return {}
 
     def _begin(self, admission: Admission) -> None:
-        """Compare the profiles with the server's data and with a resumed run's; set the state of a new run."""
-        profiles = admission.profiles
-        if (data := self.training.data) is not None:
-            data.check_beside(profiles)
-            data.check_as_before(self.state.own)
-            self.state.own = profile_header(data.profile)
-        if self.state.profiles:
-            check_as_before(self.state.profiles, profiles)
-        else:
-            facts = admission.begin(self.state)
-            write_json(self.folder / "run.json", describe(self.job, self.method, self.state.sites, facts))
-        point_latest_to(self.folder)
+        """Set the state of a new run, and write run.json."""
+        state, method = self.state, self.method
+        state.profiles = admission.profiles
+        state.partition, state.models = admission.initial_models()
+        profiles = list(state.profiles.values())
+        try:
+            state.aggregator = method.server.aggregator.init(state.partition, state.models, profiles)
+        except ValueError as error:
+            raise FederationError(f"{method.name}: {error}") from error
+        metrics = {profile.card.kind: task_of(self.job, profile.card).metrics for profile in profiles}
+        facts = {
+            "cards": {profile.site: profile.card.to_json() for profile in profiles},
+            "metrics": {kind: [metric.to_json() for metric in rows] for kind, rows in metrics.items()},
+            "start": profiles[0].start,
+            **({"left_out": self.left_out} if self.left_out else {}),
+            **self.upload.facts(),
+        }
+        write_json(self.folder / "run.json", run_folder.describe(self.job, method, state.sites, facts))
 
     def first_metric(self, site: str) -> Metric:
         """Return the metric that selects a site's best model."""
         return task_of(self.job, self.state.profiles[site].card).metrics[0]
 
-    # ---- rounds
-
     def round_messages(self) -> dict[str, Message]:
         """Return a message for each site that the current round asks."""
         self._open_round = OpenRound(self._sampled())
-        self._inbox.empty()  # what a killed server has left
+        self._inbox.empty()  # files of a server that was killed
         sites, samples = self._open_round.sites, {site: p.samples for site, p in self.state.profiles.items()}
-        if len(sites) < (all_ := len(self.state.sites)):
-            logger.info("round %d asks %d of %d sites (client_fraction)", self.state.round + 1, len(sites), all_)
+        if len(sites) < (total := len(self.state.sites)):
+            logger.info("round %d asks %d of %d sites (client_fraction)", self.state.round + 1, len(sites), total)
         messages = self._deliveries(sites, pack_models(self.state.models, self.job.wire))
-        more = self.upload.begin(self.state.round, sites, samples)
+        section = self.upload.begin(self.state.round, sites, samples)
         for message in messages.values():
-            message.header.update(more)
+            message.header.update(section)
         return messages
 
     def unmask_messages(self, replies: Mapping[str, Reply], failures: Mapping[str, str]) -> dict[str, Message]:
-        """With secure sums return a message for each site whose masked update is valid; else nothing.
-
-        Raises:
-            FederationError: Fewer valid updates than the round needs.
-        """
+        """With secure sums, return a message for each site with a valid masked update; FederationError if too few."""
         if not self.upload.to_unmask:
             return {}
         self._open_round.updates = updates, _ = self._enough(replies, failures)
         return self.upload.unmask_messages({update.site: self._header(update.site) for update in updates})
 
     def unmasked(self, replies: Mapping[str, Reply], failures: Mapping[str, str]) -> None:
-        """Take the sites' shares of the masks."""
+        """Take the shares that the sites have opened."""
         self.upload.unmasked(replies, failures)
 
     def _sampled(self) -> list[str]:
@@ -209,12 +194,12 @@ class ServerRunner:
         return sample_clients(self.state.sites, self.state.round, fraction=fraction, seed=seed, least=least)
 
     def finish_messages(self) -> dict[str, Message]:
-        """Return every site's last delivery."""
-        return self._deliveries(self.state.sites, self._delivered)
+        """Return every site's message with the final models."""
+        return self._deliveries(self.state.sites, self._final_models)
 
     @cached_property
-    def _delivered(self) -> Models:
-        """The models as the method delivers them at the end; what they are made of is in the last round's file."""
+    def _final_models(self) -> Models:
+        """The models after the method's ``finish``; the last round's state file has its inputs."""
         if self.method.server.finish is None:
             return self.state.models
         models = self.method.server.finish(self.state.aggregator, self.state.models)
@@ -227,16 +212,16 @@ class ServerRunner:
         return self._open_round.messages
 
     def note_reply(self, site: str, reply: Reply) -> dict[str, Any]:
-        """Record a reply as soon as it arrives, once; return the record."""
+        """Record a reply when it arrives, once; return the record."""
         sent = self._open_round.messages.get(site, Message({}))
         return self.round_log.note(site, reply, sent, self.state.partition, round=self.state.round)
 
     def keep(self, task: str, site: str, reply: Reply) -> Reply:
-        """Return a reply as it is kept until its task ends, which may be on the disk."""
+        """Store a reply until its task ends, in memory or on disk; return the stored reply."""
         return self._inbox.keep(task, site, reply)
 
     def judge(self, site: str, reply: Reply) -> Update | RejectedUpdate:
-        """Return the update of a reply to the round, or why it is rejected; a reply is checked once."""
+        """Return the update of a reply to the round, or the reason for its rejection; each reply is checked once."""
         known = self._open_round.outcomes.get(site)
         if known is None or known[0] is not reply:
             try:
@@ -247,62 +232,50 @@ class ServerRunner:
         return known[1]
 
     def check_update(self, site: str, reply: Reply) -> Update:
-        """Turn a reply into an update; RejectedUpdate says what is wrong with it."""
-        samples = update_checks.check_header(
-            reply.header, round=self.state.round, largest_samples=self.state.profiles[site].samples
-        )
-        sent, shared = self.state.models.of(site), self.state.models.shared
-        return self.upload.take(site, self.state.round, reply, sent, shared, samples=samples, method=self.method)
+        """Return the update of a reply to the round; RejectedUpdate if it must not be aggregated."""
+        state = self.state
+        largest = state.profiles[site].samples
+        samples = update_checks.check_header(reply.header, round=state.round, largest_samples=largest)
+        return self.upload.take(site, state.round, reply, state.models, samples=samples, method=self.method)
 
     def finish_round(self, replies: Mapping[str, Reply], failures: Mapping[str, str]) -> dict[str, Any]:
-        """Check and aggregate the updates, train where the method does so at the server, save state and records.
+        """Aggregate the valid updates, train if the method trains at the server, and save state and records.
 
-        Returns:
-            The aggregation's record.
-
-        Raises:
-            FederationError: Fewer valid updates than the round needs, or the server cannot train.
+        Return the aggregation's record. FederationError: fewer valid updates than needed, or the training fails.
         """
-        asked, wall = self._open_round.sites, time.perf_counter() - self._open_round.since
+        asked, wall, state = self._open_round.sites, time.perf_counter() - self._open_round.since, self.state
         updates, rejected = self._open_round.updates or self._enough(replies, failures)
         started = time.perf_counter()
         report_progress("aggregating")
-        counted = self.upload.combine(updates, self.state.models.shared)
-        result = self.method.server.aggregator.apply(
-            self.state.aggregator, self.state.partition, self.state.models, counted
-        )
+        combined = self.upload.combine(updates, state.models.shared)
+        result = self.method.server.aggregator.apply(state.aggregator, state.partition, state.models, combined)
         seconds = time.perf_counter() - started
         trained: dict[str, Any] = {}
         if self.training.data is not None:
-            sites, state = len(self.state.sites), self.state
+            sites = len(state.sites)
             result, state.kept, trained = self.training.run(result, kept=state.kept, round=state.round, sites=sites)
-        self.state.aggregator, self.state.models = result.state, result.models
+        state.aggregator, state.models = result.state, result.models
         record = {
             "kind": "aggregation",
-            "round": self.state.round,
+            "round": state.round,
             "seconds": seconds,
             "seconds_wall": wall,
             "rejected": [{"site": site, "reason": reason} for site, reason in rejected.items()],
-            **({"drawn": asked} if len(asked) < len(self.state.sites) else {}),
-            **self.upload.about(updates),
+            **({"drawn": asked} if len(asked) < len(state.sites) else {}),
+            **self.round_log.about(updates),
             **trained,
-            **self.round_log.spent(),
             **result.report,
         }
         self.round_log.close(record)
         self._inbox.empty()
         self._open_round.outcomes.clear()  # as large as the models
-        self.state.answered |= {update.site: self.state.round for update in updates}
-        self.state.round += 1
+        state.answered |= {update.site: state.round for update in updates}
+        state.round += 1
         self._save()
         return record
 
     def _enough(self, replies: Mapping[str, Reply], failures: Mapping[str, str]) -> tuple[list[Update], dict[str, str]]:
-        """Return the valid updates of a round, and why others are rejected.
-
-        Raises:
-            FederationError: Fewer are valid than the round needs.
-        """
+        """Return the valid updates of a round, and reasons for rejections; FederationError if there are too few."""
         asked = self._open_round.sites
         silent = {site: "no answer" for site in asked if site not in {*replies, *failures}}
         updates, rejected = self._valid(replies, {**failures, **silent})
@@ -321,7 +294,7 @@ class ServerRunner:
                 rejected[site] = "the round did not ask it"
                 continue
             record = self.note_reply(site, replies[site])
-            if not record.get("noisy"):  # whose record has no seconds
+            if not record.get("noisy"):  # the record of a noisy update has no seconds
                 seconds = record.setdefault("seconds", {})
                 seconds["waiting"] = max(0.0, wall - seconds.get("total", 0.0))
             outcome = self.judge(site, replies[site])
@@ -333,7 +306,7 @@ class ServerRunner:
         return [update for update in updates if update.site not in outliers], rejected
 
     def finished(self, replies: Mapping[str, Reply], failures: Mapping[str, str] | None = None) -> None:
-        """Record the final models' metrics, and write the model for unseen sites and the models that sites publish."""
+        """Record the final metrics; write the model for held-out sites and the models that sites publish."""
         finals = []
         for site in site_order(replies):
             self.note_reply(site, replies[site])
@@ -341,33 +314,30 @@ class ServerRunner:
                 finals.append({**final, "kind": "final", "site": site})
         for site, reason in (failures or {}).items():
             logger.warning("%s has not finished: %s", site, reason)
-        folder, models = self.folder / "server", self._delivered
-        record = write_models(
-            self.job, self.method, self.state, models, replies, folder, file=self.training.start_weights
-        )
+        folder, file = self.folder / "server", self.training.start_weights
+        record = write_models(self.job, self.method, self.state, self._final_models, replies, folder, file=file)
         self._inbox.empty()
         self.round_log.close(*finals, record)
         self.round_log.write()
 
     def note_failure(self, reason: str, key: str = "error") -> bool:
-        """Write why the run failed, or with the key `stopped` why it was stopped, into run.json if it exists."""
-        return change_description(self.folder, **{key: reason})
-
-    # ---- state
+        """Write why the run failed (with key ``stopped``, why it was stopped) into run.json, if the file exists."""
+        return run_folder.change_description(self.folder, **{key: reason})
 
     def resume(self) -> bool:
         """Load the newest intact state; return whether there was one."""
-        if (found := state_to_resume(self.folder, self.job.rounds)) is None:
+        if (loaded := run_folder.state_to_resume(self.folder, self.job.rounds)) is None:
             return False
-        last, tensors, values = found
+        last, tensors, values = loaded
         self.state, self.round_log.records = ServerState.unpack(tensors, values, round=last + 1)
-        change_description(self.folder, rounds=self.job.rounds, error=None, stopped=None)
+        run_folder.change_description(self.folder, rounds=self.job.rounds, error=None, stopped=None)
         return True
 
     def _save(self) -> None:
-        server_files(self.folder).save(self.state.round - 1, *self.state.pack(self.round_log.records))
+        files = run_folder.server_files(self.folder)
+        files.save(self.state.round - 1, *self.state.pack(self.round_log.records))
         self.round_log.write()
-        change_description(self.folder, **{ENDED: self.state.round})
+        run_folder.change_description(self.folder, **{run_folder.ENDED: self.state.round})
 
     def _header(self, site: str) -> dict[str, Any]:
         return header_for(site, self.job, self.folder.name, self.state)

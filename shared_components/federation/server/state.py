@@ -1,72 +1,65 @@
-"""The server's state after a round, as tensors and values for a resume, and the messages that it sends by it."""
+"""The server's state and records of a run, saved for a resume, and the messages built from them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from shared_components.core.method import Method, Models, Profile, site_order
-from shared_components.core.partition import Partition
+from shared_components.common.atomic import write_text
+from shared_components.core.method import Method, Models, Profile, Update, site_order
+from shared_components.core.partition import Partition, Role
 from shared_components.data.profile_items import ITEMS
-from shared_components.federation.messages import Job, Message
+from shared_components.federation.messages import Job, Message, Reply, total_bytes
 from shared_components.federation.runs.store import groups_of, named_groups
 from shared_components.federation.server.enrolment import load_profile, profile_header
+from shared_components.federation.server.upload import Plain
+
+Record = dict[str, Any]
 
 
 @dataclass
 class ServerState:
-    """All that a resume needs of a run's server, but for the records of its rounds."""
+    """The server's state that a resume needs, except the records."""
 
-    sites: list[str]  # that take part, in order
-    numbers: dict[str, int]  # of all sites that were asked to enrol; they stay when a site is left out
-    round: int = 0  # the one under way; the number of rounds once all are done
+    sites: list[str]  # sites that take part, in order
+    numbers: dict[str, int]  # number of every site that was asked to enrol, also of sites left out
+    round: int = 0  # current round; the number of rounds at the end
     profiles: dict[str, Profile] = field(default_factory=dict)
     partition: Partition = field(default_factory=lambda: Partition(()))
     models: Models = field(default_factory=lambda: Models({}, {}))
     aggregator: dict[str, Tensor] = field(default_factory=dict)
-    kept: dict[str, Tensor] = field(default_factory=dict)  # optimizers and memory of the training at the server
-    answered: dict[str, int] = field(default_factory=dict)  # the last round in which each site's update counted
-    own: dict[str, Any] | None = None  # header of the profile of the server's own data, where it trains
+    kept: dict[str, Tensor] = field(default_factory=dict)  # optimizers and memory of training at the server
+    answered: dict[str, int] = field(default_factory=dict)  # last round in which each site's update counted
+    own: dict[str, Any] | None = None  # header of the server's own profile, if it trains
 
-    def pack(self, records: list[dict[str, Any]]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return the state's tensors and values, with the records of the rounds so far."""
+    def pack(self, records: list[Record]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return the state as tensors and plain values, with the records."""
         groups = {"shared": self.models.shared, "state": self.aggregator, "kept": self.kept}
         groups |= {f"mixed:{site}": pieces for site, pieces in self.models.mixed.items()}
         groups |= {f"broadcast:{group}": pieces for group, pieces in self.models.broadcast.items()}
-        values = {
-            "profiles": {site: profile_header(profile) for site, profile in self.profiles.items()},
-            "partition": self.partition.to_json(),
-            "records": records,
-            "answered": self.answered,
-            "numbers": self.numbers,
-            "own": self.own,
-        }
-        return named_groups(groups), values
+        profiles = {site: profile_header(profile) for site, profile in self.profiles.items()}
+        values = {"profiles": profiles, "partition": self.partition.to_json(), "records": records}
+        return named_groups(groups), values | {key: getattr(self, key) for key in ("answered", "numbers", "own")}
 
     @classmethod
     def unpack(
         cls, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, round: int
-    ) -> tuple[ServerState, list[dict[str, Any]]]:
-        """Undo `pack`: return the state, with ``round`` as the next one, and the records."""
+    ) -> tuple[ServerState, list[Record]]:
+        """Return the state that `pack` has packed, with ``round`` as the next round, and the records."""
         profiles = {site: load_profile(site, header) for site, header in values["profiles"].items()}
         sites, groups = site_order(profiles), groups_of(tensors)
         mixed = {site: groups.get(f"mixed:{site}", {}) for site in sites}
-        sent = {g.removeprefix("broadcast:"): p for g, p in groups.items() if g.startswith("broadcast:")}
-        state = cls(
-            sites=sites,
-            numbers=values["numbers"],
-            round=round,
-            profiles=profiles,
-            partition=Partition.from_json(values["partition"]),
-            models=Models(groups.get("shared", {}), mixed, sent),
-            aggregator=groups.get("state", {}),
-            kept=groups.get("kept", {}),
-            answered=values["answered"],
-            own=values["own"],
-        )
+        broadcast = {g.removeprefix("broadcast:"): p for g, p in groups.items() if g.startswith("broadcast:")}
+        known = {key: values[key] for key in ("answered", "numbers", "own")}
+        state = cls(sites=sites, round=round, profiles=profiles, **known)
+        state.partition = Partition.from_json(values["partition"])
+        state.models = Models(groups.get("shared", {}), mixed, broadcast)
+        state.aggregator, state.kept = groups.get("state", {}), groups.get("kept", {})
         return state, values["records"]
 
 
@@ -86,18 +79,51 @@ def header_for(site: str, job: Job, run: str, state: ServerState) -> dict[str, A
 def deliveries(
     job: Job, method: Method, run: str, state: ServerState, models: Models, sites: Sequence[str]
 ) -> dict[str, Message]:
-    """Return each site's own message with its pieces of the models, what is broadcast, and items that sites read."""
+    """Return each site's message with its pieces of the models, the broadcast, and the profile items for sites."""
     asked = method.requires.items | method.requires.optional_items
     names = sorted(name for name in asked if ITEMS[name].for_sites)
-    header: dict[str, Any] = {"items": {n: [state.profiles[s].items.get(n) for s in state.sites] for n in names}}
+    shared: dict[str, Any] = {"items": {n: [state.profiles[s].items.get(n) for s in state.sites] for n in names}}
     if method.requires.pooled:
-        header["pool"] = state.sites
+        shared["pool"] = state.sites
     groups = {group: pieces for group, pieces in models.broadcast.items() if pieces}
-    return {
-        site: Message(
-            header_for(site, job, run, state) | header | {"answered": state.answered.get(site)},
-            models.of(site),
-            dict(groups),
-        )
-        for site in sites
-    }
+    headers = {s: header_for(s, job, run, state) | shared | {"answered": state.answered.get(s)} for s in sites}
+    return {site: Message(header, models.of(site), dict(groups)) for site, header in headers.items()}
+
+
+class RoundLog:
+    """The records of a run, in order, and their file ``rounds.jsonl``; ``upload`` selects a reply's fields."""
+
+    def __init__(self, path: Path, upload: Plain) -> None:
+        self._path, self._upload = path, upload
+        self.records: list[Record] = []
+        self._replies: dict[str, Record] = {}  # records of the current round, by site
+
+    def note(self, site: str, reply: Reply, sent: Message, partition: Partition, *, round: int) -> Record:
+        """Record a site's ``reply`` to ``sent`` once per round; return the record."""
+        if site not in self._replies:
+            values = self._upload.recorded_values(reply)
+            sizes = {"up": _bytes(reply, partition), "down": _bytes(sent, partition)}
+            self._replies[site] = {"kind": "site", "round": round, "site": site, **values, "bytes": sizes}
+        return self._replies[site]
+
+    def close(self, *records: Mapping[str, Any]) -> None:
+        """End a round: append the records of replies, in order of site, then ``records``."""
+        self.records += [self._replies[site] for site in site_order(self._replies)] + [dict(r) for r in records]
+        self._replies = {}
+
+    def about(self, updates: Sequence[Update]) -> Record:
+        """Return the upload's fields for the aggregation's record."""
+        return self._upload.about(updates, [*self.records, *self._replies.values()])
+
+    def write(self) -> None:
+        """Rewrite the file."""
+        write_text(self._path, "".join(json.dumps(record) + "\n" for record in self.records))
+
+
+def _bytes(message: Message, partition: Partition) -> dict[str, int]:
+    sizes = {group: total_bytes(pieces) for group, pieces in message.groups.items()}
+    for role in (Role.GLOBAL, Role.MIXED):
+        names = partition.with_roles(role)
+        if pieces := {name: message.pieces[name] for name in names if name in message.pieces}:
+            sizes[role.value] = total_bytes(pieces)
+    return sizes

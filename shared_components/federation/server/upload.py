@@ -1,4 +1,4 @@
-"""The server's side of an upload: updates as they are (plain), with noise (noisy), or a sum of masked ones."""
+"""The server's side of an upload: plain updates, updates with noise, or secure sums."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from shared_components.core.method import Method, Update
+from shared_components.core.method import Method, Models, Update
 from shared_components.core.partition import Pieces
 from shared_components.federation.messages import FederationError, Job, Message, RejectedUpdate, Reply
-from shared_components.federation.messages.check_pieces import check_pieces
+from shared_components.federation.messages.parse import check_pieces
 from shared_components.federation.messages.schema import RECORDED
 from shared_components.federation.messages.wire_format import unpack, unpack_change
 from shared_components.federation.privacy.gaussian import UNIT, Privacy, epsilon, farthest, why_not_private
@@ -20,17 +20,16 @@ from shared_components.federation.secure_sums import job_section, masks
 from shared_components.federation.secure_sums.fixed_point import FixedPoint, as_vector
 from shared_components.federation.secure_sums.identity import Project
 from shared_components.federation.secure_sums.keys import check_public
-from shared_components.federation.secure_sums.shares import SHARE
 from shared_components.federation.server.update_checks import check_extras
 
-SUM = "sum"  # the name of the one update that the aggregator sees
+SUM = "sum"  # site name of the single update that the aggregator gets from a secure sum
 
 
 class Plain:
-    """Updates as they are.
+    """Updates as the sites trained them.
 
     Attributes:
-        least: Number of updates that the upload alone demands of a round.
+        least: Number of updates that this kind of upload needs in a round.
         to_unmask: Number of sites that must open their shares of a sum's masks.
     """
 
@@ -41,10 +40,10 @@ class Plain:
         self._job = job
 
     def check(self, method: Method, asked: int) -> None:
-        """Refuse a method that cannot be uploaded so, with ``asked`` sites in a round; FederationError says why."""
+        """Refuse a method that does not work with this upload and ``asked`` sites per round, by FederationError."""
 
     def enrol(self, site: str, reply: Reply) -> None:
-        """Store what the upload needs of a site's enrolment."""
+        """Store the upload's part of a site's enrolment."""
 
     def facts(self) -> dict[str, Any]:
         """Return fields for run.json."""
@@ -54,53 +53,47 @@ class Plain:
         """Begin a round; return fields for the headers of its messages."""
         return {}
 
-    def take(
-        self, site: str, round: int, reply: Reply, sent: Pieces, shared: Pieces, *, samples: int, method: Method
-    ) -> Update:
-        """Turn a reply whose header is checked into an update; RejectedUpdate where it is misshapen or too large.
+    def take(self, site: str, round: int, reply: Reply, models: Models, *, samples: int, method: Method) -> Update:
+        """Return the update of a reply with a valid header; RejectedUpdate if it is malformed or moves too far.
 
-        ``sent`` are the pieces of the round's message, ``shared`` the GLOBAL ones among them.
+        ``models`` are the server's, in float32.
         """
-        wire = self._job.wire
+        wire, sent = self._job.wire, models.of(site)
         try:
             pieces = unpack_change(reply.pieces, sent, wire)
             extras = {group: dict(unpack(tensors, wire)) for group, tensors in reply.groups.items()}
         except ValueError as error:
             raise RejectedUpdate(f"its {error}") from error
         check_pieces(pieces, sent, largest_change=self._job.largest_change, noise=self._noise(sent))
-        check_extras(extras, method.local.extras, shared, method=method.name)
+        check_extras(extras, method.local.extras, models.shared, method=method.name)
         return Update(site, round, pieces, extras, samples)
 
     def _noise(self, sent: Pieces) -> float:
-        """Return how much further than ``largest_change`` noise may move an update."""
+        """Return the distance that noise may add to an update's."""
         return 0.0
 
     def unmask_messages(self, headers: Mapping[str, dict[str, Any]]) -> dict[str, Message]:
-        """Return messages that ask the sites of these headers, whose updates are valid, to open their sum."""
+        """Return messages that ask sites with a valid update, by header, to open their shares."""
         return {}
 
     def unmasked(self, replies: Mapping[str, Reply], failures: Mapping[str, str]) -> None:
-        """Store the shares that the sites have opened."""
+        """Store the opened shares."""
 
     def combine(self, updates: Collection[Update], shared: Pieces) -> Sequence[Update]:
         """Return the updates for the aggregator."""
         return list(updates)
 
-    def about(self, updates: Sequence[Update]) -> dict[str, Any]:
-        """Return fields for the aggregation's record."""
+    def about(self, updates: Sequence[Update], records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return fields for the aggregation's record, after ``records`` of all replies so far."""
         return {}
 
     def recorded_values(self, reply: Reply) -> dict[str, Any]:
         """Return fields for the record of a reply."""
         return {key: reply.header[key] for key in RECORDED if key in reply.header}
 
-    def spent(self, records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return fields for the aggregation's record on the privacy spent according to earlier records."""
-        return {}
-
 
 class Noisy(Plain):
-    """Noisy updates: records have nothing that a site measures, but whether it has sent an update."""
+    """Noisy updates; the record of a reply has only whether an update was sent."""
 
     def __init__(self, job: Job, privacy: Privacy) -> None:
         super().__init__(job)
@@ -119,17 +112,17 @@ class Noisy(Plain):
     def recorded_values(self, reply: Reply) -> dict[str, Any]:
         return {"noisy": bool(reply.pieces)}
 
-    def spent(self, records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the epsilon of the site with the most updates; only its ledger has those that never arrived."""
+    def about(self, updates: Sequence[Update], records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the epsilon of the site with the most updates; updates that never arrived are only in its ledger."""
         most = max(Counter(r["site"] for r in records if r.get("noisy")).values(), default=0)
         return {"epsilon": epsilon({self._privacy.noise_multiplier: most}, self._privacy.delta)}
 
 
 class Masked(Plain):
-    """Secure sums: forward keys and sealed shares, add masked vectors, remove the masks; the mean alone is seen.
+    """Secure sums: forwards keys and sealed shares, adds masked vectors, removes the masks, and sees only the mean.
 
-    Nothing outlives a restart, after which a round begins again. ``project`` is the server's startup kit, whose root
-    vouches for the sites' keys; None without a kit.
+    Nothing is saved: after a restart a round begins again. ``project`` is the root certificate of the server's startup
+    kit, which verifies the sites' keys; None without a kit.
     """
 
     def __init__(self, job: Job, run: str, project: Project | None) -> None:
@@ -139,8 +132,8 @@ class Masked(Plain):
         self.least = self.to_unmask = job.sums.threshold
         self._run, self._project = f"{job.name}/{run}", project
         self._keys: dict[str, dict[str, str]] = {}
-        self._total = 0
-        self._attempt: masks.Attempt | None = None
+        self._total = 0  # samples of all sites of the run
+        self._attempt: masks.Attempt  # of the current round, see `begin`
         self._masked: dict[str, masks.Masked] = {}
         self._opened: dict[str, dict[str, list[bytes]]] = {}
         self._failures: dict[str, str] = {}
@@ -153,10 +146,10 @@ class Masked(Plain):
             raise FederationError(str(error)) from error
 
     def enrol(self, site: str, reply: Reply) -> None:
-        """Store a site's public key; FederationError where all sites would refuse it."""
-        if job_section.KEY not in reply.header:
+        """Store a site's public key; FederationError if the sites would refuse it."""
+        key = reply.header.get(job_section.KEY)
+        if key is None:
             raise FederationError(f"{site} enrols without a key for secure sums; use one version of surgfl everywhere")
-        key = reply.header[job_section.KEY]
         if any(key["key"] == other["key"] for name, other in self._keys.items() if name != site):
             raise FederationError(f"{site} enrols with another site's key for secure sums; start it with its own")
         try:
@@ -164,13 +157,11 @@ class Masked(Plain):
             if self._project:
                 self._project.check(site, self._run.encode(), key)
         except ValueError as error:
-            raise FederationError(
-                f"{site} enrols with a key for secure sums that no site would take: {error}"
-            ) from error
+            raise FederationError(f"{site} enrols with an invalid key for secure sums: {error}") from error
         self._keys[site] = key
 
     def begin(self, round: int, asked: Sequence[str], samples: Mapping[str, int]) -> dict[str, Any]:
-        """Begin an attempt at a round; every site stores the keys of all sites of the run."""
+        """Begin an attempt at a round; the message has the keys of all sites of the run."""
         try:
             self._attempt = masks.Attempt(self._run, round, os.urandom(16).hex(), tuple(asked), self.to_unmask)
         except ValueError as error:
@@ -181,76 +172,64 @@ class Masked(Plain):
         section = {"nonce": self._attempt.nonce, "sites": list(asked), "total": self._total, "keys": keys}
         return {job_section.HEADER: section}
 
-    def take(
-        self, site: str, round: int, reply: Reply, sent: Pieces, shared: Pieces, *, samples: int, method: Method
-    ) -> Update:
-        """Store a site's masked vector, shares and hashes; RejectedUpdate where they are incomplete or misshapen."""
-        sites = self._current.sites
+    def take(self, site: str, round: int, reply: Reply, models: Models, *, samples: int, method: Method) -> Update:
+        """Store a site's masked vector, shares and hashes; RejectedUpdate if they are incomplete or malformed."""
+        sites, groups = self._attempt.sites, reply.groups
         try:
             if reply.pieces:
                 raise ValueError("it sends pieces beside a secure sum")
-            job_section.check_masked(reply.groups, shared, sites, masks.sealed_bytes(len(sites)))
+            job_section.check_masked(groups, models.shared, sites, masks.sealed_bytes(len(sites)))
         except ValueError as error:
             raise RejectedUpdate(str(error)) from error
-        groups = (reply.groups[name] for name in (job_section.SHARES, job_section.HASHES))
-        shares, hashes = ({s: job_section.as_bytes(v) for s, v in group.items()} for group in groups)
-        self._masked[site] = masks.Masked(as_vector(reply.groups[job_section.MASKED]), shares, hashes)
+        shares, hashes = (job_section.bytes_of(groups[name]) for name in (job_section.SHARES, job_section.HASHES))
+        self._masked[site] = masks.Masked(as_vector(groups[job_section.MASKED]), shares, hashes)
         return Update(site, round, {}, samples=samples)
 
     def unmask_messages(self, headers: Mapping[str, dict[str, Any]]) -> dict[str, Message]:
-        found = {}
+        section = {job_section.HEADER: {"nonce": self._attempt.nonce, "sites": list(self._masked)}}
+        messages = {}
         for site, header in headers.items():
             sealed = job_section.as_tensors({sender: sent.shares[site] for sender, sent in self._masked.items()})
-            sums = {job_section.HEADER: {"nonce": self._current.nonce, "sites": list(self._masked)}}
-            found[site] = Message(header | sums, {}, {job_section.SHARES: sealed})
-        return found
+            messages[site] = Message(header | section, {}, {job_section.SHARES: sealed})
+        return messages
 
     def unmasked(self, replies: Mapping[str, Reply], failures: Mapping[str, str]) -> None:
-        """Store the opened shares; an incomplete or misshapen reply counts as none."""
+        """Store the opened shares; an incomplete or malformed reply counts as none."""
         self._failures = dict(failures)
-        absent = len(self._current.sites) - len(self._masked)
+        absent = len(self._attempt.sites) - len(self._masked)
         for site, reply in replies.items():
             try:
                 if reply.pieces or set(reply.groups) != {job_section.OPENED}:
                     raise ValueError(f"it carries the groups {sorted(reply.groups)}; 'opened' is due")
                 content = reply.groups[job_section.OPENED]
-                job_section.check_bytes(job_section.OPENED, content, list(self._masked), (1 + absent, SHARE))
+                job_section.check_bytes(job_section.OPENED, content, list(self._masked), (1 + absent, masks.SHARE))
+                self._opened[site] = {name: [job_section.as_bytes(r) for r in rows] for name, rows in content.items()}
             except ValueError as error:
                 self._failures[site] = str(error)
-                continue
-            self._opened[site] = {name: [job_section.as_bytes(row) for row in rows] for name, rows in content.items()}
 
     def combine(self, updates: Collection[Update], shared: Pieces) -> Sequence[Update]:
-        """Return only the updates' mean, weighted by samples, and checked like a single site's update."""
-        round, samples = self._current.round, sum(update.samples for update in updates)
+        """Return one update, the mean weighted by samples, checked like the update of a single site."""
+        round, samples = self._attempt.round, sum(update.samples for update in updates)
         try:
-            total = masks.take_off(self._current, self._masked, self._opened)
+            total = masks.take_off(self._attempt, self._masked, self._opened)
         except ValueError as error:
             reasons = "".join(f"; {site}: {reason}" for site, reason in self._failures.items())
             raise FederationError(f"round {round + 1} has no secure sum: {error}{reasons}") from error
-        point = FixedPoint(self._total, self._settings.fraction_bits)
-        pieces = point.decode(total, samples, shared)
+        pieces = FixedPoint(self._total, self._settings.fraction_bits).decode(total, samples, shared)
         try:
             check_pieces(pieces, shared, largest_change=self._job.largest_change)
         except RejectedUpdate as error:
             sites = ", ".join(update.site for update in updates)
-            raise FederationError(
-                f"the secure sum of round {round + 1} is of no use, and nobody can tell whose fault it is: "
-                f"{error}; ask {sites}"
-            ) from error
+            problem = f"the secure sum of round {round + 1} cannot be used, and does not show which site is wrong"
+            raise FederationError(f"{problem}: {error}; ask {sites}") from error
         return [Update(SUM, round, pieces, samples=samples)]
 
-    def about(self, updates: Sequence[Update]) -> dict[str, Any]:
+    def about(self, updates: Sequence[Update], records: Collection[Mapping[str, Any]]) -> dict[str, Any]:
         return {"secure_sum": [update.site for update in updates]}
-
-    @property
-    def _current(self) -> masks.Attempt:
-        assert self._attempt is not None
-        return self._attempt
 
 
 def upload_of(job: Job, run: str, project: Project | None = None) -> Plain:
-    """Return the upload of a job's run; ``project`` is the startup kit that vouches for keys of secure sums."""
+    """Return the upload of a job's run; ``project`` verifies the keys of secure sums."""
     if job.noise:
         return Noisy(job, job.noise)
     return Masked(job, run, project) if job.secure_sums else Plain(job)

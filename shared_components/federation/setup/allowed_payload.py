@@ -1,4 +1,4 @@
-"""What follows from a job and a site's task: the network's tensors without memory, in pieces, and its first weights."""
+"""Payload that follows from a job and a site's task: shapes of the network's pieces, and its initial weights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shared_components.networks.parts import freeze
 
 @dataclass(frozen=True)
 class Expected:
-    """A site's task and method, and its network's state as tensors without memory, partitioned."""
+    """Method, task, and the network's partitioned state, whose tensors need no memory."""
 
     method: Method
     task: Task
@@ -34,7 +34,7 @@ class Expected:
 
 
 def expect(job: Job, method: Method, task: Task) -> Expected:
-    """Build what replies of sites with this task are compared with; ValueError where the job does not fit it."""
+    """Build the reference for replies of sites with this task; ValueError if the job does not fit the task."""
     bundle = job.open_bundle()
     network = _shapes(json.dumps(bundle.network), task.channels, bundle.training.fixed)
     return Expected(method, task, network.state_dict(), partition_network(network, method.partition))
@@ -49,25 +49,25 @@ def _shapes(definition: str, channels: int, fixed: tuple[str, ...]) -> nn.Module
 
 @dataclass(frozen=True)
 class FirstWeights:
-    """What every site's network of a job begins from."""
+    """Initial weights of every site's network in a job."""
 
-    start: dict[str, str] | None  # as in a profile; None where the job's start is a file that is not on this machine
-    state: State  # of the network; without the file the seed's
+    start: dict[str, str] | None  # as in a profile; None if the job's start is a file that is not on this machine
+    state: State  # of the network; from the seed if the file is missing
 
 
 def first_weights(job: Job, task: Task, *, file: Path | None) -> FirstWeights:
-    """Build the network as a site does, from the job's seed and start; torch's own generator stays as it is.
+    """Build the network like a site, from the job's seed and start, without a change to torch's own generator.
 
-    ``file`` is what a ``start: file`` begins from on this machine, if there is one. ValueError where the network cannot
-    be built, or its start not be read.
+    ``file`` has the weights of a ``start: file``, if this machine has them. ValueError: the network cannot be built, or
+    its start cannot be read.
     """
     bundle = job.open_bundle()
     settings = bundle.training
-    here = settings.start != FILE or file is not None
+    known = settings.start != FILE or file is not None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         network = build_network(bundle.network, out_channels=task.channels)
-        kind = settings.start if here else RANDOM
+        kind = settings.start if known else RANDOM
         began = begin(network, kind, card=task.card, bundle=bundle.name, file=file)
-    start = {key: began[key] for key in ("start", "sha256")} if here else None
+    start = {key: began[key] for key in ("start", "sha256")} if known else None
     return FirstWeights(start, network.state_dict())

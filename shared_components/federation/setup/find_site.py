@@ -18,24 +18,23 @@ SYNTHETIC = {
     "seed": 0, "tasks": [], "layouts": ["auto"], "clip": 1, "interval": 0.0, "dense": False,
     "set": "",
 }  # fmt: skip
-SERVER = "server"  # the name under which the server's own data are found
+SERVER = "server"  # name of the server's own site.yaml
 _LONGEST_LABEL = 200  # of 255 bytes that a file system allows
 
 
 def find_site(name: str, *, local: Path, scenes: Path | None, job: Job, index: int) -> Site:
     """Load a site's `site.yaml`.
 
-    Order of search: the environment variable ``SURGFL_SITE_CONFIG`` (a file, a folder with
-    ``<site>/site.yaml`` or ``<site>.yaml``, or a path with ``{site}`` in it), then ``<local>/site.yaml``,
-    then, in a simulator, a synthetic site rendered on the spot. Where the variable is set, a missing file is
-    refused and never replaced by a synthetic site.
+    Order of search: the environment variable ``SURGFL_SITE_CONFIG`` (a file, a folder with ``<site>/site.yaml`` or
+    ``<site>.yaml``, or a path with ``{site}`` in it), then ``<local>/site.yaml``, then, in a simulator, a synthetic
+    site that is rendered now. If the variable is set, a missing file is an error.
 
     Args:
         name: The site's name in the federation.
         local: The ``local`` folder of the site's FLARE workspace.
-        scenes: Where a simulator renders synthetic sites, sized by the job's ``synthetic``; None in a deployment.
-        job: What is run.
-        index: The site's number, which chooses its look: names change nothing in the result.
+        scenes: Folder for synthetic sites in a simulator, sized by the job's ``synthetic``; None in a deployment.
+        job: Settings of the job.
+        index: The site's number, which selects its look; names do not change the result.
 
     Raises:
         SiteRefusal: There is no description.
@@ -45,10 +44,8 @@ def find_site(name: str, *, local: Path, scenes: Path | None, job: Job, index: i
     if not path.is_file() and scenes is not None and not os.environ.get(SITE_VARIABLE):
         path = _rendered(scenes, job, index, simulated=name == SERVER)
     if not path.is_file():
-        raise SiteRefusal(
-            f"site {name}: there is no description of its data at {path}; write one (docs/how-to/your-data.md) "
-            f"or name it in the environment variable {SITE_VARIABLE}"
-        )
+        remedy = f"write one (docs/how-to/your-data.md) or name it in the environment variable {SITE_VARIABLE}"
+        raise SiteRefusal(f"site {name}: there is no description of its data at {path}; {remedy}")
     return load_site(path, name=name)
 
 
@@ -57,32 +54,32 @@ def _configured(name: str) -> Path | None:
     if not value:
         return None
     path = Path(value.replace("{site}", name)).expanduser().resolve()
-    if not path.is_dir():
-        if name == SERVER and "{site}" not in value:
-            raise SiteRefusal(
-                f"the server trains on data of its own, and {SITE_VARIABLE} names the one file {path}, a site's; "
-                f"let it name a folder with {SERVER}/site.yaml, or a path with {{site}} in it"
-            )
-        return path
-    nested = path / name / "site.yaml"
-    return nested if nested.is_file() else path / f"{name}.yaml"
+    if path.is_dir():
+        nested = path / name / "site.yaml"
+        return nested if nested.is_file() else path / f"{name}.yaml"
+    if name == SERVER and "{site}" not in value:
+        raise SiteRefusal(
+            f"the server trains on data of its own, and {SITE_VARIABLE} names the one file {path}, a site's; "
+            f"let it name a folder with {SERVER}/site.yaml, or a path with {{site}} in it"
+        )
+    return path
 
 
 def _rendered(scenes: Path, job: Job, index: int, *, simulated: bool) -> Path:
-    """Render the synthetic site of this number, unless an earlier task has done so.
-
-    A server's own frames are ``simulated``: they look like computer graphics.
-    """
+    """Render the synthetic site of this number once; a server's own frames (``simulated``) look like graphics."""
     from shared_components.scenes.looks import SIMULATED
     from shared_components.scenes.site import plan_sites, write_site
+    from shared_components.scenes.site_sets import write_set_site
 
-    sizes = {**SYNTHETIC, **job.synthetic}
+    sizes: dict[str, Any] = {**SYNTHETIC, **job.synthetic}
     if unknown := sorted(set(sizes) - set(SYNTHETIC)):
         raise SiteRefusal(f"job: synthetic has no key {unknown[0]!r}; known keys: {', '.join(SYNTHETIC)}")
+    folder, seed = scenes / _label(sizes), sizes["seed"]
     if sizes["set"] and not simulated:
-        return _of_set(scenes / _label(sizes), sizes, index)
+        film = {"frames": sizes["frames_per_video"], "height": sizes["height"], "width": sizes["width"]}
+        return write_set_site(folder, sizes["set"], index, seed=seed, **film)
     kinds = {key: _values(sizes[key]) for key in ("tasks", "layouts")}
-    plan = plan_sites(scenes / _label(sizes), sites=index + 1, seed=sizes["seed"], **kinds)[index]
+    plan = plan_sites(folder, sites=index + 1, seed=seed, **kinds)[index]
     folder = plan.folder.with_name(SERVER) if simulated else plan.folder
     if not (folder / "site.yaml").is_file():
         write_site(
@@ -95,14 +92,6 @@ def _rendered(scenes: Path, job: Job, index: int, *, simulated: bool) -> Path:
             **{key: value for key, value in sizes.items() if key not in ("seed", "videos", "set", *kinds)},
         )
     return folder / "site.yaml"
-
-
-def _of_set(folder: Path, sizes: Mapping[str, Any], index: int) -> Path:
-    """Render the site of this number in a set, which has its own looks, layouts, tasks and videos."""
-    from shared_components.scenes.site_sets import write_set_site
-
-    film = {"frames": sizes["frames_per_video"], "height": sizes["height"], "width": sizes["width"]}
-    return write_set_site(folder, sizes["set"], index, seed=sizes["seed"], **film)
 
 
 def _label(sizes: Mapping[str, object]) -> str:

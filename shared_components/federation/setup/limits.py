@@ -1,10 +1,8 @@
-"""Limit what a job may demand of a site's machine: a hospital's own `limits.yaml`, beside its `site.yaml`.
+"""Limits of a site for jobs, in `limits.yaml` beside `site.yaml`; a missing key or file means the default.
 
-    iterations: 2000          # local steps per round
-    height: 1080
-    privacy: {noise_multiplier: 1.0, clip: 0.5, epsilon: 50}
-
-A key that is left out keeps its default, and without the file all do.
+iterations: 2000          # local steps per round
+height: 1080
+privacy: {noise_multiplier: 1.0, clip: 0.5, epsilon: 50}
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ Count = Annotated[int, Meta(ge=1, le=10**15)]
 
 
 class Demand(Schema, frozen=True):
-    """Noise that a site demands from jobs; a job without ``privacy`` is refused if the site demands any.
+    """Noise that a site demands; the site refuses jobs without ``privacy``.
 
     Attributes:
         noise_multiplier: Smallest noise multiplier.
@@ -92,16 +90,12 @@ class Limits(Schema, frozen=True):
 
 
 def limits_of(site: Site) -> Limits:
-    """Return a site's limits, see `read_limits` and `limits_file`."""
+    """Return the limits in `limits_file`."""
     return read_limits(limits_file(site))
 
 
 def limits_file(site: Site) -> Path:
-    """Return where a site's limits are: beside its file, or, where none are there, beside the link that leads to it.
-
-    Raises:
-        SiteError: They lie at both places.
-    """
+    """Return the path of a site's limits: beside site.yaml, or beside a link to it; SiteError if at both places."""
     file, beside = site.path.resolve().with_name(FILE), site.path.with_name(FILE)
     if not beside.is_file() or not file.is_file():
         return beside if beside.is_file() else file
@@ -111,29 +105,24 @@ def limits_file(site: Site) -> Path:
 
 
 def read_limits(path: Path) -> Limits:
-    """Read a file of limits; where there is none, the defaults hold.
+    """Read a file of limits; a missing file means the defaults.
 
-    Raises:
-        SiteError: It cannot be read, has an unknown key, or a limit out of its range.
+    SiteError: the file cannot be read, has an unknown key, or a limit out of range.
     """
     try:
         values = read_yaml_file(path, error=SiteError)
     except FileNotFoundError:
         return Limits()
     if isinstance(values, Mapping) and "privacy" in values and not values["privacy"]:
-        raise SiteError(
-            f"{path}: privacy is {short_repr(values['privacy'])}; write what is demanded: noise_multiplier: 1.0"
-        )
+        value = short_repr(values["privacy"])
+        raise SiteError(f"{path}: privacy is {value}; write the demanded noise, such as noise_multiplier: 1.0")
     return parse(Limits, values, f"{path}", error=SiteError)
 
 
 def check_limits(job: Job, bundle: Bundle, task: Task, site: Site, *, sites: int = 1) -> None:
-    """Refuse a job that demands more of a site than it allows, before anything is built.
+    """Refuse a job that exceeds a site's limits, before anything is built; SiteError names the first key and the file.
 
-    ``bundle`` has the job's numbers in it; ``sites`` is how many sites the federation has.
-
-    Raises:
-        SiteError: The sentence names the first key and the site's file, or the file is wrong.
+    ``bundle`` has the job's settings; ``sites`` is the number of sites in the federation.
     """
     limits = limits_of(site)
     allowed = asdict(limits)
@@ -143,26 +132,23 @@ def check_limits(job: Job, bundle: Bundle, task: Task, site: Site, *, sites: int
                 f"site {site.name}: the job's {key} is {value}, and the site allows at most {allowed[limit]}; make it "
                 f"less, or write '{limit}: {value}' in {limits_file(site)}"
             )
-    for owner in filter(None, (site, site.added)):  # whose frames are trained on
+    for owner in filter(None, (site, site.added)):  # owners of the training frames
         if (demand := limits_of(owner).privacy) is not None:
             _check_noise(job, demand, owner)
 
 
 def _check_noise(job: Job, demand: Demand, site: Site) -> None:
-    """Refuse a job with less noise than a site demands; `noisy_updates.Release` checks what it may spend."""
-    who, file, noise = f"site {site.name}", limits_file(site), job.noise
+    """Refuse a job with less noise than a site demands; `noisy_updates.Noisy` checks the budget."""
+    who, see, noise = f"site {site.name}: the job", f"or see {limits_file(site)}", job.noise
     if noise is None:
-        raise SiteError(f"{who}: the job has no 'privacy', and the site demands noise; add it, or see {file}")
-    if noise.noise_multiplier < demand.noise_multiplier:
-        raise SiteError(
-            f"{who}: the job's privacy.noise_multiplier is {noise.noise_multiplier}, and the site demands at least "
-            f"{demand.noise_multiplier}; make it more, or see {file}"
-        )
+        raise SiteError(f"{who} has no 'privacy', and the site demands noise; add it, {see}")
+    multiplier, least = noise.noise_multiplier, demand.noise_multiplier
+    if multiplier < least:
+        limit = f"the site demands at least {least}"
+        raise SiteError(f"{who}'s privacy.noise_multiplier is {multiplier}, and {limit}; make it more, {see}")
     if noise.clip > demand.clip:
-        raise SiteError(
-            f"{who}: the job's privacy.clip is {noise.clip}, and the site allows at most {demand.clip}; make it less, "
-            f"or see {file}"
-        )
+        limit = f"the site allows at most {demand.clip}"
+        raise SiteError(f"{who}'s privacy.clip is {noise.clip}, and {limit}; make it less, {see}")
 
 
 def _demanded(job: Job, bundle: Bundle, task: Task, sites: int, limits: Limits) -> Iterator[tuple[str, str, float]]:
@@ -178,12 +164,12 @@ def _demanded(job: Job, bundle: Bundle, task: Task, sites: int, limits: Limits) 
     for section in ("arguments", "tasks", "network"):
         for key, value in _whole_numbers(section, getattr(job, section)):
             yield "arguments", key, value
-    if bundle.chosen:  # the bundle's own network is installed here
+    if bundle.chosen:  # not the bundle's own network
         yield from _demanded_by_network(bundle, task, limits)
 
 
 def _demanded_by_network(bundle: Bundle, task: Task, limits: Limits) -> Iterator[tuple[str, str, float]]:
-    """Yield what the network itself asks for; the caller refuses each before the next one is measured."""
+    """Yield the network's demands; the caller refuses each before the next is measured."""
     network = weightless(bundle.network, out_channels=task.channels)
     if type(clip := getattr(network, "frames", 1)) is int:
         yield "frames", "network, in frames of a clip,", clip
@@ -199,7 +185,7 @@ def _demanded_by_network(bundle: Bundle, task: Task, limits: Limits) -> Iterator
 
 
 def _whole_numbers(key: str, value: Any) -> Iterator[tuple[str, int]]:
-    """Yield the whole numbers in a section by their keys, seeds apart, and the lengths of its lists."""
+    """Yield the whole numbers in a section, except seeds, and the lengths of its lists, by key."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from _whole_numbers(f"{key}.{name}", item)

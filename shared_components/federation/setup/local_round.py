@@ -1,4 +1,4 @@
-"""One round's local training at a site: batches, optimizers that continue over rounds, the method's memory."""
+"""Local training in one round: batches, optimizers that continue over rounds, the method's memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIMIZER, MEMORY = "optimizer:", "memory/"
 
 @dataclass
 class LocalRound:
-    """The implementation of ``method.LocalWork``."""
+    """Implementation of ``method.LocalWork``."""
 
     network: nn.Module
     partition: Partition
@@ -30,14 +30,14 @@ class LocalRound:
     method: Method
     dataset: SampleDataset
     settings: Training
-    kept: Mapping[str, Tensor] = field(default_factory=dict)  # by earlier rounds, see `tensors`
-    validation: SampleDataset | None = None  # frames of the validation split, if the method trains by them
-    features: Features | None = None  # of training frames, see `feature_cache`
-    stop: Callable[[], None] = lambda: None  # called before every batch; raises once the server has ended the task
+    kept: Mapping[str, Tensor] = field(default_factory=dict)  # state of earlier rounds, see `tensors`
+    validation: SampleDataset | None = None  # validation frames, if the method trains with them
+    features: Features | None = None  # cached features, see `feature_cache`
+    stop: Callable[[], None] = lambda: None  # called before every batch; raises if the server has ended the task
     _optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
 
     def run(self) -> Losses:
-        """Run the round's local iterations by the method's own update, or by the plain loop."""
+        """Run the round's local iterations, with the method's own update or the plain loop."""
         return self.method.local.update(self) if self.method.local.update else self.train()
 
     def train(
@@ -54,22 +54,16 @@ class LocalRound:
         network = network or self.network
         count = self.settings.iterations if iterations is None else iterations
         self.context.iterations = count
-        return local.local_iterations(
-            network,
-            self._optimizer(key, network, rate),
-            self.method,
-            self._augmented(count),
-            self.context,
-            partition or self.partition,
-            objective,
-        )
+        optimizer, partition = self._optimizer(key, network, rate), partition or self.partition
+        stream = self._augmented(count)
+        return local.local_iterations(network, optimizer, self.method, stream, self.context, partition, objective)
 
     def batches(self, iterations: int) -> Iterator[Batch]:
         """Yield augmented training batches on the network's device."""
         return follow(map(self._moved, self._augmented(iterations)), "training", iterations)
 
     def frames(self, count: int | None = None) -> Iterator[Batch]:
-        """Yield training frames in batches, unaugmented, each once."""
+        """Yield unaugmented training frames in batches, each frame once."""
         generator, size = self.context.generator, self.settings.batch_size
         whole = min(len(self.dataset), len(self.dataset) if count is None else count)
         stream = once(self.dataset, batch_size=size, count=count, generator=generator)
@@ -95,8 +89,7 @@ class LocalRound:
 
     def tensors(self) -> State:
         """Return the state for the next round: every optimizer's tensors and the method's memory."""
-        used = {None, *self._optimizers}  # None: not of an optimizer
-        kept = {name: value for name, value in self.kept.items() if _key(name) not in used}
+        kept = {n: v for n, v in self.kept.items() if n.startswith(OPTIMIZER) and _key(n) not in self._optimizers}
         for key, optimizer in self._optimizers.items():
             kept |= prefixed(f"{OPTIMIZER}{key}/", local.optimizer_tensors(optimizer))
         memory = prefixed(MEMORY, self.context.memory)
@@ -114,37 +107,29 @@ class LocalRound:
     def _few(self, images: int) -> Iterator[Batch]:
         count = min(images, len(self.dataset))
         size = max(1, min(self.settings.batch_size, count))
-        iterations = -(-count // size)
-        stream = batches(
-            self.dataset, batch_size=size, iterations=iterations, generator=self.context.generator, augment=False
-        )
-        return (
-            self.context.task.add_randomness(self._moved(batch), self.context.generator)
-            for batch in follow(stream, "measuring", iterations)
-        )
+        iterations, generator = -(-count // size), self.context.generator
+        stream = batches(self.dataset, batch_size=size, iterations=iterations, generator=generator, augment=False)
+        for batch in follow(stream, "measuring", iterations):
+            yield self.context.task.add_randomness(self._moved(batch), generator)
 
     def _augmented(self, iterations: int) -> Iterator[Batch]:
+        settings, generator = self.settings, self.context.generator
+        options = {**settings.augmentation, "augment": True, "features": self.features}
         for batch in batches(
-            self.dataset,
-            batch_size=self.settings.batch_size,
-            iterations=iterations,
-            generator=self.context.generator,
-            augment=True,
-            **self.settings.augmentation,
-            features=self.features,
+            self.dataset, batch_size=settings.batch_size, iterations=iterations, generator=generator, **options
         ):
             self.stop()
-            yield self.context.task.add_randomness(batch, self.context.generator)
+            yield self.context.task.add_randomness(batch, generator)
 
     def _moved(self, batch: Mapping[str, Tensor]) -> Batch:
-        where = next(self.network.parameters()).device
-        return {key: value.to(where) for key, value in batch.items()}
+        device = next(self.network.parameters()).device
+        return {key: value.to(device) for key, value in batch.items()}
 
 
-def _key(name: str) -> str | None:
-    return name.removeprefix(OPTIMIZER).partition("/")[0] if name.startswith(OPTIMIZER) else None
+def _key(name: str) -> str:
+    return name.removeprefix(OPTIMIZER).partition("/")[0]
 
 
 def memory_of(kept: Mapping[str, Tensor]) -> State:
-    """Return the method's memory among the tensors of :meth:`LocalRound.tensors`."""
+    """Return the method's memory from the tensors of `LocalRound.tensors`."""
     return below(MEMORY, kept)

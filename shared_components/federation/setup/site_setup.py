@@ -1,4 +1,4 @@
-"""What one task at a site works with: data, the bundle's network, the method, the learning task."""
+"""Set up one task at a site: data, the bundle's network, the method, the learning task."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from shared_components.networks.parts import freeze
 
 @dataclass
 class SiteSetup:
-    """The tools of one task, built for every task anew (a simulator's task is a new process)."""
+    """The tools of one task, built again for every task (in a simulator, every task is a new process)."""
 
     site: Site
     bundle: Bundle
@@ -45,8 +45,8 @@ class SiteSetup:
     method: Method
     network: nn.Module
     partition: Partition
-    start: dict[str, Any]  # what the network began from, see `initial_weights.begin`
-    encoder: str = ""  # of the site's text, if the network is conditioned on it
+    start: dict[str, Any]  # origin of the initial weights, see `initial_weights.begin`
+    encoder: str = ""  # name of the text encoder, if the network is conditioned on the site's text
 
     @property
     def size(self) -> tuple[int, int]:
@@ -59,7 +59,7 @@ class SiteSetup:
         return SampleDataset(chosen, height=height, width=width, site=self.site)
 
     def condition_on_site(self, *, name: str, number: int, count: int, again: bool = False) -> str:
-        """Condition the network on the site, see `site_conditioning.condition_on_site`; return the encoder's name."""
+        """Condition the network on the site, see `core.site_conditioning`; return the encoder's name."""
         self.encoder = condition_on_site(
             self.method, self.network, self.partition, self.site, name=name, number=number, count=count, again=again
         )
@@ -67,7 +67,7 @@ class SiteSetup:
 
     @contextmanager
     def deployed(self, memory: State) -> Iterator[None]:
-        """Within this context the network is the model that the site would deploy."""
+        """Give the network the weights that the site would deploy, within this context."""
         if self.method.local.deploy is None:
             yield
             return
@@ -79,7 +79,7 @@ class SiteSetup:
             self.network.load_state_dict(own)
 
     def save_model(self, path: Path, *, name: str, round: int, scores: Scores) -> None:
-        """Write the network's weights after ``round`` rounds; the header has the site's name and validation score."""
+        """Write the network's weights after ``round`` rounds, with the site's name and validation score."""
         metric = self.task.metrics[0].name
         numbers = self.bundle.tasks[self.task.card.kind]
         chosen = definition_of(self.network) or self.bundle.chosen
@@ -91,13 +91,11 @@ class SiteSetup:
 
 
 def set_up_site(job: Job, site: Site, *, start_weights: Path | None = None, sites: int = 1) -> SiteSetup:
-    """Build a task's tools; the network starts from the training's seed or from what its ``start`` names.
+    """Build a task's tools; the network starts from the training's seed or its ``start``.
 
-    ``start_weights`` is the file of a ``start: file``; ``sites`` is the number of sites.
-
-    Raises:
-        ValueError: The job or the site names something that does not exist or does not fit, the start has seen the
-            site's test, or the job asks for more than the site allows.
+    ``start_weights`` is the file of a ``start: file``; ``sites`` is the number of sites. ValueError: the job or the
+    site names something that does not exist or fit, the start has seen the site's test data, or the job exceeds a limit
+    of the site.
     """
     bundle = job.open_bundle()
     method = load_method(job.method, **job.arguments)
@@ -105,7 +103,7 @@ def set_up_site(job: Job, site: Site, *, start_weights: Path | None = None, site
         raise ValueError(refusal)
     task = choose_task(bundle.tasks, site.task, classes=site.classes, who=str(site.path))
     check_limits(job, bundle, task, site, sites=sites)
-    # one seed for all sites: where nothing is sent (LOCAL pieces), sites still start from one model
+    # one seed for all sites: their LOCAL pieces, which are never sent, also start equal
     torch.manual_seed(bundle.training.seed)
     network = build_network(bundle.network, out_channels=task.channels)
     check_network(network, method, task)
@@ -114,7 +112,7 @@ def set_up_site(job: Job, site: Site, *, start_weights: Path | None = None, site
     start = begin(network, settings.start, card=task.card, bundle=bundle.name, file=start_weights)
     refuse_test(start.get("seen", ""), site, start=start["from"])
     freeze(network, settings.fixed)
-    parameter_groups(network, settings)  # a part that does not exist is refused now
+    parameter_groups(network, settings)  # refuses unknown parts now
     network.to(machine.device())
     partition = partition_network(network, method.partition)
     check_cache(network, partition, settings)
@@ -122,10 +120,8 @@ def set_up_site(job: Job, site: Site, *, start_weights: Path | None = None, site
 
 
 def wrong_kind(method: Method, card: Card) -> str:
-    """Return why a method is not for a task; empty if it is."""
+    """Return why a method does not work with a task; empty if it does."""
     if method.requires.kinds is None or card.kind in method.requires.kinds:
         return ""
-    return (
-        f"{method.name} is for {' and '.join(method.requires.kinds)}, and the site's task is {card.kind}; "
-        "choose another method or task"
-    )
+    kinds = " and ".join(method.requires.kinds)
+    return f"{method.name} is for {kinds}, and the site's task is {card.kind}; choose another method or task"

@@ -1,1 +1,1 @@
-"""What a site does: it enrols, trains a round, finishes, and says what leaves it before anything does."""
+"""A site: enrolment, local training, upload, and the report of everything that leaves."""

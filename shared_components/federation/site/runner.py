@@ -1,4 +1,4 @@
-"""A site's side of a run: enrol, train rounds, finish. No transport, no FLARE."""
+"""A site's side of a run without transport: enrol, train rounds, finish."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -40,11 +40,11 @@ from shared_components.federation.setup.allowed_payload import Expected
 from shared_components.federation.setup.local_round import LocalRound
 from shared_components.federation.setup.site_setup import SiteSetup, set_up_site, wrong_kind
 from shared_components.federation.site import disclosure
-from shared_components.federation.site.agreed_job import agreed_job, keep_agreed, site_folder
-from shared_components.federation.site.disclosure import what_leaves
-from shared_components.federation.site.sender import Sender
+from shared_components.federation.site.agreed_job import Sender, agreed_job, keep_agreed, site_folder
+from shared_components.federation.site.noisy_updates import Noisy
+from shared_components.federation.site.secure_sums import Masked
 from shared_components.federation.site.state import SiteState, restore, save, save_best
-from shared_components.federation.site.upload import Plain, upload_of
+from shared_components.federation.site.upload import Plain
 from shared_components.reporting.tensorboard import write_scalars
 
 logger = logging.getLogger(__name__)
@@ -52,62 +52,42 @@ logger = logging.getLogger(__name__)
 QUARANTINE = "quarantine.json"
 
 
+@dataclass(kw_only=True)
 class SiteRunner:
-    """Answer the server's messages for one site.
+    """Answers the server's messages for one site.
 
-    Args:
-        name: Of the site in the federation.
-        find_site: Called with the job and the site's number; returns the checked site description. A method that pools
-            data (`Requires.pooled`) calls it with the other numbers, too.
-        folder: Of all runs; the site's own folder is ``<folder>/<job>/<run>/<name>``.
-        start_weights: The file of the first weights, where the job's ``start`` is ``file``.
-        stop: Called before every batch; True ends the training with an error.
-        random: Source of the noise of a job with ``privacy``; it must be secret, but in tests.
-        identity: The site's startup kit, which vouches for its key of secure sums; None without a kit.
+    A method that pools data (`Requires.pooled`) also calls ``find_site`` with the numbers of the other sites.
     """
 
-    answered_before = False  # by any runner of this process; the first task's seconds include the process's start
+    name: str = field(kw_only=False)  # of the site in the federation
+    find_site: Callable[[Job, int], Site]  # (job, number of the site) -> checked site description
+    folder: Path  # of all runs; the site's folder is ``<folder>/<job>/<run>/<name>``
+    start_weights: Path | None = None  # file of the first weights, if the job's ``start`` is ``file``
+    stop: Callable[[], bool] = lambda: False  # called before every batch; True ends the training with an error
+    random: Randomness = os.urandom  # source of the noise in a job with ``privacy``; secret except in tests
+    identity: Identity | None = None  # startup kit that vouches for the site's key of secure sums
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        find_site: Callable[[Job, int], Site],
-        folder: Path,
-        start_weights: Path | None = None,
-        stop: Callable[[], bool] = lambda: False,
-        random: Randomness = os.urandom,
-        identity: Identity | None = None,
-    ) -> None:
-        self.name = name
-        self._identity = identity
-        self._find_site = find_site
-        self._folder = folder
-        self._start_weights = start_weights
-        self._stop = stop
-        self._random = random
+    answered_before: ClassVar = False  # by any runner of this process: the first task's seconds include its start
 
     def answer(self, request: Request) -> Message:
-        """Run one task.
+        """Run one task; return the reply, whose plain values `schema.REPLY` declares.
 
-        Returns:
-            The reply; `schema.REPLY` declares its plain values.
-
-        Raises:
-            SiteRefusal: The site cannot take part; the sentence names it and the remedy.
+        SiteRefusal: the site cannot take part; the message names the site and the remedy.
         """
-        handlers = {"enrol": self._enrol, "round": self._round, "finish": self._finish}
         started = time.perf_counter()
         report_progress("starting")
         self._began = machine.process_start() if not SiteRunner.answered_before else started
         SiteRunner.answered_before = True
         try:
-            request = replace(request, job=agreed_job(request, self._folder, site=self.name))
-            site = self._find_site(request.job, request.place.number)
-            sender = Sender(self.name, request.run, self._files(request).folder, self._identity, self._random)
-            upload = upload_of(request.job, site, sender)
-            unmasks = request.task == "unmask"
-            reply = upload.unmask(request) if unmasks else handlers[request.task](request, site, upload)
+            request = replace(request, job=agreed_job(request, self.folder, site=self.name))
+            site = self.find_site(request.job, request.place.number)
+            sender = Sender(self.name, request.run, self._files(request).folder, self.identity, self.random)
+            upload = _upload_of(request.job, site, sender)
+            if request.task == "unmask":
+                reply = upload.unmask(request)
+            else:
+                handlers = {"enrol": self._enrol, "round": self._round, "finish": self._finish}
+                reply = handlers[request.task](request, site, upload)
         except NotWritten as error:
             raise SiteRefusal(f"site {self.name}: {error}") from error
         except (SiteError, ValueError, FloatingPointError, KeyError) as error:
@@ -123,63 +103,60 @@ class SiteRunner:
     def _enrol(self, request: Request, site: Site, upload: Plain) -> Message:
         """Check the whole site before the first round, and return its profile."""
         job = request.job
-        setup = set_up_site(job, site, start_weights=self._start_weights, sites=request.place.sites)
+        setup = set_up_site(job, site, start_weights=self.start_weights, sites=request.place.sites)
         if refusal := wrong_kind(setup.method, setup.task.card):
             raise SiteRefusal(f"{site.path}: {refusal}")
         upload.check(setup.method, job.rounds - request.round)
         self._write_what_leaves(setup, request)
-        self._log_start(setup)
+        if warning := unused(setup.start["start"], self.start_weights):
+            logger.warning("site %s: %s", self.name, warning)
+        if setup.start["sha256"]:
+            fresh = ", ".join(setup.start["fresh"]) or "nothing"
+            logger.info("site %s begins from %s; from the seed: %s", self.name, describe_start(setup.start), fresh)
         prepared = self._condition(setup, request)
         write_json(self._files(request).folder / QUARANTINE, _check_data(setup))
-        self._warn_of_unseen_objects(setup, request)
+        self._warn_of_late_objects(setup, request)
         dataset = setup.dataset(self._samples(setup, request, "train"))
         local.check_answers(setup.network, setup.task, setup.size)
         setup.task.add_randomness(collated([dataset[0]]), torch.Generator().manual_seed(0))  # the size fits the task
-        self._warn_of_few_samples(setup, len(dataset))
+        self._check_count(setup, len(dataset))
+        state = setup.network.state_dict()
         profile: dict[str, Any] = {
             "samples": len(dataset),
             "card": setup.task.card.to_json(),
             "items": self._items(setup, dataset, request.place),
             "partition": setup.partition.to_json(),
-            "fixed": fixed_hash(setup.network.state_dict(), setup.partition),
+            "fixed": fixed_hash(state, setup.partition),
             "prepared": prepared,
             "start": {key: setup.start[key] for key in ("start", "sha256")},
         }
-        roles = (Role.GLOBAL, Role.MIXED) if request.send_initial else ()
-        pieces = cut(setup.network.state_dict(), setup.partition, *roles)
+        pieces = cut(state, setup.partition, *((Role.GLOBAL, Role.MIXED) if request.send_initial else ()))
         profile |= upload.enrolment()
-        keep_agreed(request, self._folder, site=self.name)
+        keep_agreed(request, self.folder, site=self.name)
         return Message(profile, pieces)
 
     def _write_what_leaves(self, setup: SiteSetup, request: Request) -> None:
         expected = Expected(setup.method, setup.task, setup.network.state_dict(), setup.partition)
-        report = what_leaves(request.job, expected, publish=setup.site.publish, withhold=setup.site.withhold)
+        site = setup.site
+        report = disclosure.what_leaves(request.job, expected, publish=site.publish, withhold=site.withhold)
         path = self._files(request).folder / disclosure.FILE
         write_json(path, report.to_json())
         logger.info("site %s: %s; %s has the rest", self.name, report.sentence(), path)
 
-    def _warn_of_unseen_objects(self, setup: SiteSetup, request: Request) -> None:
-        if setup.task.prompting is None:
-            return
-        for split in ("validation", "test"):
+    def _warn_of_late_objects(self, setup: SiteSetup, request: Request) -> None:
+        """Warn of videos whose first frame shows no object, in a task that follows the objects of the first frame."""
+        for split in ("validation", "test") if setup.task.prompting is not None else ():
             chosen = self._samples(setup, request, split) if setup.site.split.get(split) else []
-            if found := unseen_at_first(setup.task, chosen):
-                more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+            if frames := unseen_at_first(setup.task, chosen):
+                more = f" (and {len(frames) - 1} more)" if len(frames) > 1 else ""
                 logger.warning(
                     "site %s: split %s: video %s begins with a frame (%d) that shows no object%s: none is followed, "
                     "and all is predicted empty; leave out the frames before the first object",
-                    self.name, split, found[0].video, found[0].index, more,
+                    self.name, split, frames[0].video, frames[0].index, more,
                 )  # fmt: skip
 
-    def _log_start(self, setup: SiteSetup) -> None:
-        if warning := unused(setup.start["start"], self._start_weights):
-            logger.warning("site %s: %s", self.name, warning)
-        if setup.start["sha256"]:
-            fresh = ", ".join(setup.start["fresh"]) or "nothing"
-            logger.info("site %s begins from %s; from the seed: %s", self.name, describe_start(setup.start), fresh)
-
-    def _warn_of_few_samples(self, setup: SiteSetup, samples: int) -> None:
-        """Name a site with fewer samples than a batch, or refuse it by ValueError, see `Training.for_samples`."""
+    def _check_count(self, setup: SiteSetup, samples: int) -> None:
+        """Warn of fewer samples than a batch, or refuse them by ValueError, see `Training.for_samples`."""
         training = setup.bundle.training
         if samples < training.batch_size:
             size, count = training.for_samples(samples).batch_size, counted(samples, "training sample")
@@ -187,13 +164,13 @@ class SiteRunner:
             logger.warning("site %s has %s, fewer than a batch of %d: %s", self.name, count, training.batch_size, how)
 
     def _items(self, setup: SiteSetup, dataset: SampleDataset, place: Place) -> dict[str, Any]:
+        """Return the profile items that the method reads and the site publishes."""
         method, site = setup.method, setup.site
         facts = facts_of(site, number=place.number, count=place.numbers)
         if refused := sorted(method.requires.items - set(site.publish)):
-            raise SiteRefusal(
-                f"{site.path}: site {self.name} does not publish {refused[0]!r}, which {method.name} needs "
-                f"({ITEMS[refused[0]].words}); add it to 'publish', or change the job's method or arguments"
-            )
+            needed = f"{refused[0]!r}, which {method.name} needs ({ITEMS[refused[0]].words})"
+            remedy = "add it to 'publish', or change the job's method or arguments"
+            raise SiteRefusal(f"{site.path}: site {self.name} does not publish {needed}; {remedy}")
         asked = (method.requires.items | method.requires.optional_items) & set(site.publish)
         try:
             return {
@@ -231,8 +208,8 @@ class SiteRunner:
         return upload.update(request, reply, pieces, extras)
 
     def _restore(self, request: Request, site: Site) -> tuple[SiteSetup, SiteState]:
-        """Set the network to the site's state after its last round and the pieces that it has received."""
-        setup = set_up_site(request.job, site, start_weights=self._start_weights)
+        """Set the network to the site's last state and the received pieces."""
+        setup = set_up_site(request.job, site, start_weights=self.start_weights)
         state = restore(setup, self._files(request), request.round, request.answered, name=self.name)
         paste(request.pieces, setup.partition, setup.network.state_dict())
         self._condition(setup, request, again=state.restored)
@@ -269,23 +246,23 @@ class SiteRunner:
     def _finish(self, request: Request, site: Site, upload: Plain) -> Message:
         setup, state = self._restore(request, site)
         files, clock = self._files(request), _Clock(self._began)
+        folder = files.folder
         clock.mark("starting")
         chosen = self._samples(setup, request, "validation")
         published: dict[str, Pieces] = {}
         with setup.deployed(state.memory):
             metrics = evaluation.quick(setup.network, setup.task, setup.dataset(chosen))
             save_best(setup, files, request.round, metrics, state.best, name=self.name)
-            path, pictures = files.folder / "model.safetensors", files.folder / "overlays"
-            setup.save_model(path, name=self.name, round=request.round, scores=metrics)
+            setup.save_model(folder / "model.safetensors", name=self.name, round=request.round, scores=metrics)
             if groups := [group for group in PUBLISHED_MODELS if group in site.publish]:
                 whole = {n: v.detach().cpu().clone() for n, v in setup.network.state_dict().items()}
-                published = {group: whole for group in groups}
+                published = dict.fromkeys(groups, whole)
             scores = evaluation.thorough(
-                setup.network, setup.task, chosen, size=setup.size, split="validation", pictures=pictures
+                setup.network, setup.task, chosen, size=setup.size, split="validation", pictures=folder / "overlays"
             )
-        shutil.rmtree(files.folder / FOLDER, ignore_errors=True)
+        shutil.rmtree(folder / FOLDER, ignore_errors=True)
         final = {"site": site.name, **scores}
-        write_json(files.folder / "final.json", final)
+        write_json(folder / "final.json", final)
         clock.mark("validating")
         return Message({"metrics": metrics, "final": final, "seconds": clock.seconds}, {}, published)
 
@@ -294,15 +271,15 @@ class SiteRunner:
         return setup.condition_on_site(name=self.name, number=place.number, count=place.numbers, again=again)
 
     def _training_samples(self, setup: SiteSetup, request: Request) -> SampleDataset:
-        """Return the site's training samples; where a method pools data, all sites' samples for the first site."""
+        """Return the site's training samples; for a method that pools data, the first site gets all sites' samples."""
         if not (setup.method.requires.pooled and request.place.index == 0):
             return setup.dataset(self._samples(setup, request, "train"))
         pool: list[Sample] = []
         for number, name in enumerate(request.pool):
-            other = replace(setup, site=self._find_site(request.job, number))
+            other = replace(setup, site=self.find_site(request.job, number))
             pool += self._samples(other, request, "train", name=name)
-        seen = {sample.images: sample for sample in pool if sample.added}  # several sites may add the same ones
-        return setup.dataset([sample for sample in pool if not sample.added] + list(seen.values()))
+        added = {sample.images: sample for sample in pool if sample.added}  # once, if several sites add the same
+        return setup.dataset([sample for sample in pool if not sample.added] + list(added.values()))
 
     def _samples(self, setup: SiteSetup, request: Request, split: str, *, name: str = "") -> list[Sample]:
         path = self._files(request, name).folder / QUARANTINE
@@ -311,16 +288,16 @@ class SiteRunner:
 
     def _files(self, request: Request, name: str = "") -> RoundFiles:
         job, run, site = request.job.name, request.run, folder_name("site", name) if name else self.name
-        # three states: a server whose newest is damaged repeats a round that was two rounds ago for a site
-        return RoundFiles(site_folder(self._folder, job, run, site), of=f"{job}/{run}/{site}", keep=3)
+        # three states: a server whose newest state is damaged repeats the round before the last
+        return RoundFiles(site_folder(self.folder, job, run, site), of=f"{job}/{run}/{site}", keep=3)
 
     def _refuse_if_stopped(self) -> None:
-        if self._stop():
+        if self.stop():
             raise SiteRefusal(f"site {self.name}: the server ended the task during training")
 
 
 class _Clock:
-    """Seconds of each stage, from the end of the one before."""
+    """Seconds of each stage since the end of the stage before."""
 
     def __init__(self, start: float) -> None:
         self.seconds: dict[str, float] = {}
@@ -332,8 +309,15 @@ class _Clock:
         self._last = now
 
 
+def _upload_of(job: Job, site: Site, sender: Sender) -> Plain:
+    if job.noise:
+        return Noisy(job.noise, job, site, sender)
+    return Masked(job, sender) if job.secure_sums else Plain(job, sender)
+
+
 def _check_data(setup: SiteSetup) -> list[tuple]:
-    from shared_components.data.check import check_site  # needed at enrolment only
+    """Return the places of unreadable samples; SiteRefusal if the site cannot take part."""
+    from shared_components.data.check import check_site  # only needed at enrolment
 
     problems = check_site(setup.site, spec=setup.task.spec, required=("train", "validation"))
     if fatal := [problem for problem in problems if not problem.quarantined]:
@@ -345,5 +329,5 @@ def _check_data(setup: SiteSetup) -> list[tuple]:
 
 
 def _place(sample: Sample) -> tuple:
-    """Return (video, index) of a sample, with a mark if it is added: added videos may have names of the site's own."""
+    """Return (video, index) of a sample, and a mark if it is added: an added video may have the same name."""
     return (sample.video, sample.index, "added") if sample.added else (sample.video, sample.index)

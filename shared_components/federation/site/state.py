@@ -1,4 +1,4 @@
-"""A site's state after a round: LOCAL pieces, optimizers, the method's memory, the best model so far."""
+"""A site's state after a round: LOCAL pieces, optimizers, the method's memory, the best model."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shared_components.federation.runs.store import RoundFiles
 from shared_components.federation.setup.local_round import OPTIMIZER, memory_of
 from shared_components.federation.setup.site_setup import SiteSetup
 
-OWN = "local/"  # prefix of LOCAL pieces among the tensors
+OWN = "local/"  # prefix of LOCAL pieces in the state's tensors
 
 
 @dataclass(frozen=True)
 class SiteState:
-    """The state after the site's last round, but for its LOCAL pieces."""
+    """The state after the site's last round, without LOCAL pieces."""
 
     restored: bool = False  # False before the first round
     best: dict[str, Any] = field(default_factory=dict)  # metric, value and round of the best model
@@ -29,29 +29,26 @@ class SiteState:
 
 
 def save(setup: SiteSetup, files: RoundFiles, round: int, work: State, best: dict[str, Any]) -> None:
-    """Save the state after a round: LOCAL pieces, the tensors of the local work, and the best so far."""
+    """Save the state after a round: LOCAL pieces, the tensors of the local work, and the best model's score."""
     own = prefixed(OWN, cut(setup.network.state_dict(), setup.partition, Role.LOCAL))
     files.save(round, own | work, {"best": best})
 
 
 def restore(setup: SiteSetup, files: RoundFiles, round: int, answered: int | None, *, name: str) -> SiteState:
-    """Paste the LOCAL pieces of the site's last round before this one; return the rest of that state.
+    """Paste the LOCAL pieces of the site's last round before this round; return the rest of that state.
 
-    Raises:
-        SiteRefusal: An update of this site has counted, and its state of that round is gone or damaged: beginning from
-            the first weights would silently lose its LOCAL pieces.
+    SiteRefusal: an update of this site has counted (``answered``: in which round), and its state of that round is gone
+    or damaged. Training from the initial weights instead would silently lose its LOCAL pieces.
     """
-    found = files.load(before=round)
-    if answered is not None and (found is None or found[0] < answered):
+    loaded = files.load(before=round)
+    if answered is not None and (loaded is None or loaded[0] < answered):
         path = files.path(answered)
-        how = f"damaged, {path}, and holds" if path.exists() else f"gone from {files.folder}, where it keeps"
-        raise SiteRefusal(
-            f"site {name}: its state of round {answered + 1} is {how} its own weights, optimizer and memory; "
-            f"put {path.name} back, or start a new run"
-        )
-    if found is None:
+        problem = f"damaged, {path}" if path.exists() else f"gone from {files.folder}"
+        remedy = f"put {path.name} back, or start a new run"
+        raise SiteRefusal(f"site {name}: its state of round {answered + 1} is {problem}; {remedy}")
+    if loaded is None:
         return SiteState()
-    _, tensors, values = found
+    _, tensors, values = loaded
     paste(below(OWN, tensors), setup.partition, setup.network.state_dict())
     optimizers = {key: value for key, value in tensors.items() if key.startswith(OPTIMIZER)}
     return SiteState(True, values["best"], optimizers, memory_of(tensors))
@@ -60,7 +57,7 @@ def restore(setup: SiteSetup, files: RoundFiles, round: int, answered: int | Non
 def save_best(
     setup: SiteSetup, files: RoundFiles, round: int, scores: Scores, best: dict[str, Any], *, name: str
 ) -> dict[str, Any]:
-    """Save the validated weights if they are the best so far; return what is known of the best."""
+    """Save the validated weights if they are the best so far; return metric, value and round of the best."""
     value = evaluation.first_value(setup.task, scores)
     if not is_best(setup.task.metrics[0], value, best.get("value")):
         return best

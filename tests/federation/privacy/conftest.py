@@ -1,4 +1,4 @@
-"""Jobs with noise, and sites in folders of one test alone."""
+"""Jobs with noise, and sites in a folder per test."""
 
 import pytest
 
@@ -10,7 +10,7 @@ NOISE = {"clip": 0.5, "noise_multiplier": 1.0}
 
 @pytest.fixture
 def scenes(scenes, tmp_path):
-    """Return the sites' files in folders of this test alone: a ledger outlives a run, and would outlive a test."""
+    """Return the sites' files in folders of this test only: a ledger outlives a run, and would outlive a test."""
     return [rewritten(path, tmp_path / "sites" / str(number)) for number, path in enumerate(scenes)]
 
 

@@ -1,4 +1,4 @@
-"""Noise on what leaves a site: once per question, accounted for for ever, and nothing else beside it."""
+"""Noisy updates: one per question, entered in the ledger, and nothing else leaves."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ import yaml
 from shared_components.core.method import load_method, method_names
 from shared_components.data.site_file import load_site
 from shared_components.federation.messages import FederationError, Message, SiteRefusal
-from shared_components.federation.messages.parse_request import parse_request
+from shared_components.federation.messages.parse import parse_request
 from shared_components.federation.privacy.gaussian import clip_and_noise, epsilon
 from shared_components.federation.runs.store import RoundFiles
 from shared_components.federation.site.noisy_updates import check_entered, check_stripped
@@ -37,9 +37,6 @@ NOT_COVERED = {
     "pfedsis": "sends 'sensitivity' beside the weights",
     "qfedavg": "sends 'loss' beside the weights",
 }
-
-
-# ---- which methods
 
 
 def test_every_method_is_covered_or_refused():
@@ -84,11 +81,8 @@ def test_a_method_that_sends_more_is_refused_by_name_on_both_sides(federate, mon
         federate(private_job(method)).enrol()
 
 
-# ---- what leaves
-
-
 def test_what_depends_on_the_data_stays_and_what_the_site_keeps_is_not_noisy(federate, scenes, tmp_path):
-    """LOCAL pieces, optimizer and the site's own files are those of the same round without noise; no consent helps."""
+    """LOCAL pieces, optimizer and the site's files equal the same round without noise; consent changes nothing."""
     for path in scenes:
         path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), "publish": ["style", "model"]}))
     plain = federate(plain_job("fedper"), folder=tmp_path / "plain").enrol()
@@ -96,14 +90,14 @@ def test_what_depends_on_the_data_stays_and_what_the_site_keeps_is_not_noisy(fed
     for reply in noisy.replies().values():
         assert reply.header["samples"] == 1 and reply.header["items"] == {} and not reply.groups
     noisy.enrol()
-    want, found = plain.replies(), noisy.replies()
-    for name, reply in found.items():
+    want, sent = plain.replies(), noisy.replies()
+    for name, reply in sent.items():
         assert reply.header == {"round": 0, "samples": 1} and not reply.groups
         assert reply.pieces.keys() == want[name].pieces.keys()
         assert all(not torch.equal(reply.pieces[n], v) for n, v in want[name].pieces.items())
         kept = [f.files(name).load()[1] for f in (plain, noisy)]
         assert same(*kept)
-    noisy.send(found)
+    noisy.send(sent)
     noisy.send(noisy.replies())
     for reply in noisy.replies().values():
         assert reply.header == {"round": 2} and empty(reply)
@@ -114,15 +108,15 @@ def test_what_depends_on_the_data_stays_and_what_the_site_keeps_is_not_noisy(fed
 
 
 def test_the_update_is_clipped_and_has_the_jobs_noise(federate):
-    """Of 5,000 numbers: the standard deviation is z C, to 3 %."""
+    """With 5,000 numbers, the standard deviation is z C, to 3 %."""
     federation = federate(private_job(privacy={"clip": 0.2, "noise_multiplier": 3.0}), names=("site-1",))
-    federation.sites["site-1"]._random = np.random.default_rng(0).bytes
+    federation.sites["site-1"].random = np.random.default_rng(0).bytes
     federation.enrol()
     received = federation.asked.messages["site-1"].pieces
     sent = federation.replies()["site-1"].pieces
     noise = torch.cat([(sent[n].double() - v.double()).flatten() for n, v in received.items() if v.is_floating_point()])
     assert float(noise.std()) == pytest.approx(0.6, rel=0.03)
-    assert entries(federation.sites["site-1"]._find_site(None, 0).path)[0].clipped
+    assert entries(federation.sites["site-1"].find_site(None, 0).path)[0].clipped
 
 
 def test_zero_noise_and_no_clip_is_the_run_without_privacy(federate, monkeypatch, tmp_path):
@@ -150,16 +144,13 @@ def test_running_variances_do_not_fall_below_zero(federate):
     assert not federation.run().server.last_record["rejected"]
 
 
-# ---- the site's own guard
-
-
 def a_round(federate):
     federation = federate(private_job(), names=("site-1",)).enrol()
     asked = parse_request("round", federation.asked.messages["site-1"])
-    return asked, federation.replies()["site-1"], federation.sites["site-1"]._find_site(federation.server.job, 0)
+    return asked, federation.replies()["site-1"], federation.sites["site-1"].find_site(federation.server.job, 0)
 
 
-def test_the_filter_lets_an_accounted_update_pass_and_no_other(federate):
+def test_the_filter_lets_only_an_accounted_update_pass_and_nothing_that_the_noise_does_not_cover(federate):
     asked, reply, site = a_round(federate)
     check_reply(reply, asked, site)
     other = {name: value + 1e-3 for name, value in reply.pieces.items()}
@@ -169,10 +160,6 @@ def test_the_filter_lets_an_accounted_update_pass_and_no_other(federate):
         place = {"job": "test-fedavg", "run": asked.run, "round": 0, **moved}
         with pytest.raises(ValueError, match=r"is not the one that .*site.privacy.jsonl accounts for"):
             check_entered(reply, site, **place)
-
-
-def test_the_filter_refuses_whatever_the_noise_does_not_cover(federate):
-    asked, reply, site = a_round(federate)
     measured = {"loss": {"segmentation": 0.5}, "metrics": {}, "seconds": {"total": 1.0}, "memory_mb": 3.0, "samples": 7}
     for key, value in measured.items():
         with pytest.raises(ValueError, match=r"not covered by the job's privacy; nothing was sent"):
@@ -181,14 +168,15 @@ def test_the_filter_refuses_whatever_the_noise_does_not_cover(federate):
         check_reply(Message(reply.header, reply.pieces, {"style": {}}), asked, site)
 
 
-# ---- once per question
-
-
-def test_the_same_question_has_the_same_answer_and_costs_once(federate, scenes):
+def test_the_same_question_has_the_same_answer_and_costs_once_and_a_damaged_answer_counts_again(federate, scenes):
     federation = federate(private_job()).enrol()
     first, second = federation.replies(), federation.replies()
     assert all(same(first[name].pieces, second[name].pieces) for name in first)
     assert [len(entries(path)) for path in scenes] == [1, 1, 1]
+    path = federation.server.folder / "site-1" / "sent" / "round-00000.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert not same(first["site-1"].pieces, federation.replies()["site-1"].pieces)
+    assert len(entries(scenes[0])) == 2
 
 
 def test_a_killed_round_is_answered_as_before_after_a_resume(federate, scenes, tmp_path):
@@ -216,15 +204,6 @@ def test_another_question_in_the_same_round_counts_again(federate, scenes, key):
     assert len(entries(scenes[0])) == 2
 
 
-def test_a_damaged_answer_is_made_anew_and_counts_again(federate, scenes):
-    federation = federate(private_job(), names=("site-1",)).enrol()
-    first = federation.replies()["site-1"]
-    path = federation.server.folder / "site-1" / "sent" / "round-00000.safetensors"
-    path.write_bytes(path.read_bytes()[:-1])
-    assert not same(first.pieces, federation.replies()["site-1"].pieces)
-    assert len(entries(scenes[0])) == 2
-
-
 def test_it_is_entered_before_it_is_kept(federate, scenes, monkeypatch):
     """Killed between the two, a site has counted an update that never left, and never sends one uncounted."""
     federation = federate(private_job(), names=("site-1",)).enrol()
@@ -236,9 +215,6 @@ def test_it_is_entered_before_it_is_kept(federate, scenes, monkeypatch):
     assert len(entries(scenes[0])) == 1
 
 
-# ---- what a job says
-
-
 @pytest.mark.parametrize(
     "privacy, words",
     [
@@ -246,8 +222,8 @@ def test_it_is_entered_before_it_is_kept(federate, scenes, monkeypatch):
         ({"noise_multiplier": 1.0}, "'privacy.clip' is missing"),
         ({**NOISE, "epsilon": 1.0}, "unknown key 'privacy.epsilon'; known keys: clip"),
         ({**NOISE, "noise_multiplier": 0}, "privacy.noise_multiplier is 0; it is a number, above 0"),
-        *(({**NOISE, "clip": odd}, f"privacy.clip is {odd!r}") for odd in (math.inf, 0, -1, math.nan, "1", True, None)),
-        *(({**NOISE, "delta": odd}, f"privacy.delta is {odd}") for odd in (0, 0.2)),
+        *(({**NOISE, "clip": bad}, f"privacy.clip is {bad!r}") for bad in (math.inf, 0, -1, math.nan, "1", True, None)),
+        *(({**NOISE, "delta": bad}, f"privacy.delta is {bad}") for bad in (0, 0.2)),
         ("strong", "privacy is 'strong'"),
     ],
 )
@@ -265,18 +241,15 @@ def test_no_later_message_takes_the_noise_away(federate):
             federation.replies()
 
 
-# ---- an attack on real training
-
-
 def test_an_audit_of_real_training_proves_no_more_than_is_claimed(federate, scenes, tmp_path):
-    """Two data sets of one site, one of them another's: which of the two was trained on is guessed from one update."""
+    """Guess from an update which of two sites' data sets was trained on."""
     updates = []
     for number in (0, 1):
         path = tmp_path / f"world-{number}" / "site.yaml"
         path.parent.mkdir()
         shutil.copy(scenes[number], path)
         federation = federate(plain_job(rounds=1), names=("site-1",), folder=path.parent / "runs")
-        federation.sites["site-1"]._find_site = lambda job, i, path=path: load_site(path)
+        federation.sites["site-1"].find_site = lambda job, i, path=path: load_site(path)
         federation.enrol()
         began = federation.asked.messages["site-1"].pieces
         updates.append(federation.replies()["site-1"].pieces)

@@ -30,11 +30,11 @@ def test_a_mean_is_as_near_as_stated(bits):
     point = FixedPoint(sum(samples), bits)
     sites = [drawn(seed) for seed in range(3)]
     summed = sum(point.encode(site, n) for site, n in zip(sites, samples, strict=True))
-    found = point.decode(summed, sum(samples), sites[0])
+    mean = point.decode(summed, sum(samples), sites[0])
     worst = 0.0
     for name in ("a", "b"):
         values = [site[name].reshape(-1).tolist() for site in sites]
-        for place, got in enumerate(found[name].reshape(-1).tolist()):
+        for place, got in enumerate(mean[name].reshape(-1).tolist()):
             exact = sum(n * Fraction(v[place]) for n, v in zip(samples, values, strict=True)) / sum(samples)
             worst = max(worst, abs(float(Fraction(got) - exact)))
     assert point.error / 10 < worst <= point.error * (1 + 1e-6)
@@ -53,32 +53,26 @@ def test_the_largest_weight_at_every_site_does_not_overflow_and_the_next_is_refu
         point.encode(beyond, 1000)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_what_is_not_finite_is_refused_by_name(value):
-    with pytest.raises(ValueError, match="piece w has values that are not finite"):
-        FixedPoint(10).encode({"w": torch.tensor([1.0, value])}, 10)
-
-
-def test_equal_counts_of_steps_stay_what_they_are():
+def test_equal_counts_of_steps_stay_and_shapes_dtypes_and_order_survive():
     point, counts = FixedPoint(10), {"steps": torch.tensor(123457)}
     summed = point.encode(counts, 3) + point.encode(counts, 7)
-    found = point.decode(summed, 10, counts)["steps"]
-    assert found.item() == 123457 and found.dtype == torch.int64
-
-
-def test_wrong_numbers_of_samples_are_refused():
-    for samples in (0, 11, -1):
-        with pytest.raises(ValueError, match=f"^{samples} samples are not from 1 to 10"):
-            FixedPoint(10).encode(drawn(0), samples)
-
-
-def test_shapes_dtypes_and_order_survive():
+    mean = point.decode(summed, 10, counts)["steps"]
+    assert mean.item() == 123457 and mean.dtype == torch.int64
     like = {"b": torch.zeros(3, 4, dtype=torch.bfloat16), "a": torch.zeros(5), "c": torch.zeros(())}
     point = FixedPoint(1)
-    found = point.decode(point.encode(like, 1), 1, like)
-    assert list(found) == list(like)
-    assert {n: (v.shape, v.dtype) for n, v in found.items()} == {n: (v.shape, v.dtype) for n, v in like.items()}
+    mean = point.decode(point.encode(like, 1), 1, like)
+    assert list(mean) == list(like)
+    assert {n: (v.shape, v.dtype) for n, v in mean.items()} == {n: (v.shape, v.dtype) for n, v in like.items()}
     vector = np.arange(18, dtype=np.uint64) + np.uint64(2**63)
     pieces = as_pieces(vector, like)
     assert pieces["b"].shape == (3, 4) and pieces["a"].dtype == torch.int64
     assert np.array_equal(as_vector(pieces), vector)
+
+
+def test_what_is_not_finite_and_wrong_numbers_of_samples_are_refused():
+    for value in (float("nan"), float("inf"), -float("inf")):
+        with pytest.raises(ValueError, match="piece w has values that are not finite"):
+            FixedPoint(10).encode({"w": torch.tensor([1.0, value])}, 10)
+    for samples in (0, 11, -1):
+        with pytest.raises(ValueError, match=f"^{samples} samples are not from 1 to 10"):
+            FixedPoint(10).encode(drawn(0), samples)

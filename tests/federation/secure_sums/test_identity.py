@@ -32,7 +32,7 @@ def certificate(name, public, issuer, key, *, days=10):
 
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory):
-    """Return a function that makes a site's kit, of one of two projects."""
+    """Return a function that makes a site's kit for either of two projects."""
     roots = {name: rsa.generate_private_key(65537, 2048) for name in ("ours", "theirs")}
 
     def make(site, project="ours", days=10):
@@ -53,16 +53,16 @@ def kit(tmp_path_factory):
 
 
 def test_a_key_that_its_kit_has_signed_is_taken_and_other_keys_sites_runs_projects_and_times_are_refused(kit):
-    own, said = kit("site-2"), kit("site-1").sign(b"job/run", PUBLIC)
-    own.check("site-1", b"job/run", said)
+    own, signed = kit("site-2"), kit("site-1").sign(b"job/run", PUBLIC)
+    own.check("site-1", b"job/run", signed)
     foreign = kit("site-1", project="theirs").sign(b"job/run", PUBLIC)
     old = kit("site-1", days=-1).sign(b"job/run", PUBLIC)
     unsigned = "the key of site-1 is not signed by a startup kit of this project"
     broken = ({"key": bytes(32).hex()}, {"certificate": "no certificate"}, {"signature": "00"})
     for site, run, sent, words in (
-        *(("site-1", b"job/run", said | other, unsigned) for other in (*broken, foreign)),
-        ("site-1", b"job/other", said, unsigned),
-        ("site-3", b"job/run", said, r"the key of site-3 is signed by \['site-1'\]"),
+        *(("site-1", b"job/run", signed | other, unsigned) for other in (*broken, foreign)),
+        ("site-1", b"job/other", signed, unsigned),
+        ("site-3", b"job/run", signed, r"the key of site-3 is signed by \['site-1'\]"),
         ("site-1", b"job/run", {"key": PUBLIC.hex()}, "the key of site-1 is not signed by its startup kit"),
         ("site-1", b"job/run", old, "the certificate of site-1 is not valid now"),
     ):
@@ -71,13 +71,13 @@ def test_a_key_that_its_kit_has_signed_is_taken_and_other_keys_sites_runs_projec
 
 
 def test_a_certificate_of_an_unknown_version_is_its_sites_fault(kit):
-    own, said = kit("site-2"), kit("site-1").sign(b"job/run", PUBLIC)
-    der = x509.load_pem_x509_certificate(said["certificate"].encode()).public_bytes(Encoding.DER)
-    odd = der.replace(bytes.fromhex("a003020102"), bytes.fromhex("a003020104"), 1)
-    lines = base64.encodebytes(odd).decode()
-    said["certificate"] = f"-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n"
+    own, signed = kit("site-2"), kit("site-1").sign(b"job/run", PUBLIC)
+    der = x509.load_pem_x509_certificate(signed["certificate"].encode()).public_bytes(Encoding.DER)
+    changed = der.replace(bytes.fromhex("a003020102"), bytes.fromhex("a003020104"), 1)
+    lines = base64.encodebytes(changed).decode()
+    signed["certificate"] = f"-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n"
     with pytest.raises(ValueError, match="the key of site-1 is not signed by a startup kit"):
-        own.check("site-1", b"job/run", said)
+        own.check("site-1", b"job/run", signed)
 
 
 def test_a_folder_without_a_kit_has_no_identity_and_a_broken_kit_is_told(tmp_path):

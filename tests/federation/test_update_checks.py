@@ -1,4 +1,4 @@
-"""What the server refuses, by site name and reason, and how a round survives it."""
+"""Updates that the server refuses, by site name and reason, in rounds that go on."""
 
 import dataclasses
 import math
@@ -6,8 +6,12 @@ import math
 import pytest
 import torch
 
+from shared_components.core.card import Card
+from shared_components.core.method import Profile, Update, load_method
 from shared_components.federation.messages import FederationError, Message, RejectedUpdate, SiteRefusal
-from shared_components.federation.messages.check_pieces import check_pieces
+from shared_components.federation.messages.parse import check_pieces
+from shared_components.federation.server.enrolment import outlying_counts
+from shared_components.federation.server.update_checks import check_extras, outlying_extras
 from tests.federation.conftest import SITES, Federation, make_job
 
 
@@ -29,7 +33,7 @@ NAME = "head_global.bias"
 @pytest.mark.parametrize(
     "change, words",
     [
-        *(({NAME: torch.tensor([odd] * 4)}, "not finite") for odd in (math.nan, math.inf)),
+        *(({NAME: torch.tensor([bad] * 4)}, "not finite") for bad in (math.nan, math.inf)),
         ({NAME: torch.full((4,), 1e30)}, "largest_change"),
         ({NAME: torch.zeros(5)}, r"torch.float32 \(5,\); it should be torch.float32 \(4,\)"),
         *(({NAME: torch.zeros(4, dtype=kind)}, str(kind)) for kind in (torch.float64, torch.int64, torch.float16)),
@@ -65,7 +69,7 @@ def test_missing_pieces_and_undeclared_extras_are_rejected(round_one):
 
 
 def test_latest_names_the_run_whose_sites_enrolled_last(federate, toy_bundle, tmp_path):
-    """A launch that is refused at enrolment leaves it alone; a resume moves it back."""
+    """A launch that is refused at enrolment does not change it; a resume moves it back."""
     first, second = federate(make_job("fedavg")), federate(make_job("fedavg"))
     latest = tmp_path / "runs" / "test-fedavg" / "latest"
     assert first.server.folder != second.server.folder and not latest.exists()
@@ -93,13 +97,10 @@ def test_too_few_updates_end_the_job_with_every_reason(federate, toy_bundle, fai
         federation.send(federation.replies(["site-1", "site-3"]), failures)
 
 
-def test_more_updates_than_there_are_sites_are_refused_before_anybody_is_asked(federate):
+def test_too_many_wanted_updates_or_a_missing_enrolment_end_the_job(federate, toy_bundle):
     assert federate(make_job("fedavg", min_sites=3)).asked.task == "enrol"
     with pytest.raises(FederationError, match="min_sites is 4, and the job has 3 sites; add sites, or give"):
         federate(make_job("fedavg", min_sites=4))
-
-
-def test_a_missing_enrolment_is_named(federate, toy_bundle):
     federation = federate(make_job("fedavg"))
     replies = federation.replies()
     del replies["site-2"]
@@ -137,3 +138,60 @@ def test_the_finish_needs_the_sites_that_the_job_needs_and_not_those_of_its_meth
     missing = {name: "it is gone" for name in federation.asked.messages if name not in there}
     with pytest.raises(StopIteration if enough else FederationError, match=None if enough else "site-2: it is gone"):
         federation.send(federation.replies(names=there), missing)
+
+
+SHARED = {"a": torch.zeros(2), "b": torch.zeros(1)}
+
+
+def updates(*sizes):
+    """Return updates with their largest sensitivity in a single element."""
+    return [
+        Update(f"site-{n}", 0, SHARED, {"sensitivity": {"a": torch.tensor([0.0, size]), "b": torch.zeros(1)}})
+        for n, size in enumerate(sizes, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    "sizes, named",
+    [
+        ((16.7, 12.4, 17.4), []),
+        ((446.0, 2932.0, 82.0), []),  # traces of Fisher matrices differ so at honest sites
+        ((16.7, 1e9, 17.4), ["site-2"]),
+        ((3e38, 12.4, 17.4), ["site-1"]),
+        ((1e-3, 2e-3, 0.9), []),  # below 1 a softmax hardly moves
+        ((1e-3, 2e-3, 1.1), ["site-3"]),
+        ((0.0, 12.4, 17.4), []),  # a site that reports nothing makes no other site look large
+        ((16.7, 1e9), []),
+        ((16.7, 1e9, 1e9, 15.0, 14.0), ["site-2", "site-3"]),
+    ],
+)
+def test_who_reports_far_more_than_the_others_is_named_and_nobody_else(sizes, named):
+    assert sorted(outlying_extras(updates(*sizes))) == named
+
+
+@pytest.mark.parametrize("size", [2e9, 3e38])
+@pytest.mark.parametrize("name, group", [("pfedsis", "sensitivity"), ("qfedavg", "loss"), ("fedas", "fisher")])
+def test_an_extra_beyond_its_range_is_refused_even_of_a_single_site(name, group, size):
+    method = load_method(name)
+    pieces = (
+        {"a": torch.tensor([0.1, size]), "b": torch.zeros(1)} if name == "pfedsis" else {"value": torch.tensor(size)}
+    )
+    with pytest.raises(RejectedUpdate, match=rf"its {group} goes up to \S+; at most 1e\+09"):
+        check_extras({group: pieces}, method.local.extras, SHARED, method=name)
+
+
+@pytest.mark.parametrize(
+    "counts, named", [((40, 60, 8000), []), ((40, 60, 10**9), ["site-3"]), ((1, 9000, 8000), []), ((4, 10**9), [])]
+)
+def test_who_claims_far_more_samples_than_the_others_is_named(counts, named):
+    profiles = {f"site-{n}": Profile(f"site-{n}", count, Card("depth")) for n, count in enumerate(counts, 1)}
+    assert list(outlying_counts(profiles)) == named
+
+
+def test_an_inflated_sensitivity_is_left_out_and_the_round_goes_on(federate):
+    federation = federate(make_job("pfedsis", rounds=1, min_sites=2)).enrol()
+    replies = federation.replies()
+    first = next(iter(replies["site-2"].groups["sensitivity"].values()))
+    first.view(-1)[0] = 1e8
+    (rejected,) = federation.send(replies)["rejected"]
+    assert rejected["site"] == "site-2" and "its sensitivity goes up to 1e+08" in rejected["reason"]

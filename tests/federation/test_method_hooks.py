@@ -1,4 +1,4 @@
-"""What a method may ask for besides a partition, an objective and an aggregator, in a whole federation."""
+"""Hooks of a method besides partition, objective and aggregator, in a whole federation."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("toy_bundle")
 
 
 class Counting:
-    """An aggregator that leaves the models and tells every site how many rounds there were."""
+    """An aggregator that keeps the models and broadcasts the number of rounds."""
 
     def init(self, partition, models, profiles):
         return {"rounds": torch.tensor(0.0)}
@@ -56,18 +56,6 @@ def test_a_measure_sees_as_many_frames_as_the_method_says_in_whole_batches(play,
     assert federation.run().server.state.round == 1 and seen == [frames]
 
 
-def test_a_method_may_ask_for_no_training_frames_at_all(play, federate):
-    found = []
-
-    def update(work):
-        found.append([sum(1 for _ in work.frames(count)) for count in (0, 1, None)])
-        return work.train()
-
-    play(local_update=update)
-    federate(make_job("fedavg", rounds=1), names=["a"]).run()
-    assert found == [[0, 1, 2]]
-
-
 def test_another_local_update_may_train_a_second_network_with_an_optimizer_of_its_own(play, federate):
     steps = []
 
@@ -75,6 +63,7 @@ def test_another_local_update_may_train_a_second_network_with_an_optimizer_of_it
         plain = work.train(iterations=1)
         work.train(iterations=2, key="second")
         assert sum(len(batch["image"]) for batch in work.frames()) == len(work.dataset)
+        assert [sum(1 for _ in work.frames(count)) for count in (0, 1, None)] == [0, 1, 2]
         tensors = work.tensors()
         steps.append([float(tensors[f"optimizer:{key}/0/step"]) for key in ("", "second")])
         return plain
@@ -118,7 +107,7 @@ def test_too_few_sites_are_refused_before_anybody_is_asked(play, federate):
 
 @pytest.fixture
 def two_tasks(scenes, tmp_path):
-    """Return two sites of one layout whose class maps differ."""
+    """Return two sites with the same layout and different class maps."""
     maps = ("parts", "shaft_manipulator")
     return [rewritten(scenes[0], tmp_path / f"task-{n}", classes=classes) for n, classes in enumerate(maps)]
 

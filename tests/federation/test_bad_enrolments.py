@@ -1,4 +1,4 @@
-"""No site decides for the others by what it enrols or finishes with: being first, or one of few, gives no power."""
+"""A bad enrolment or final model excludes only its site, even if the site is the first or among few."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from tests.federation.test_initial_weights import given, written
 
 pytestmark = pytest.mark.usefixtures("toy_bundle")
 
-OTHERWISE = {  # what a site changes in the header with which it enrols, and words of the refusal
+OTHERWISE = {  # changes in the header of a site's enrolment, and words of the refusal
     "card": (
         {"kind": "segmentation", "outputs": ["background", "tool"], "inputs": ["image"], "frames": 1},
         "task|its network",
@@ -35,9 +35,6 @@ def toy(method="fedavg", **changes):
 def said(replies, site, **changes):
     header = {**replies[site].header, **changes}
     return {**replies, site: dataclasses.replace(replies[site], header=header)}
-
-
-# ---- enrolment
 
 
 @pytest.mark.parametrize("site", SITES[:2])  # the first and another
@@ -126,9 +123,6 @@ def test_weights_of_a_file_that_the_server_has_not_are_bounded_by_a_new_networks
     assert federation.server.state.sites == ["site-2", "site-3"] == list(federation.asked.messages)
 
 
-# ---- a round and the finish
-
-
 @pytest.mark.parametrize(
     "change",
     [{"seconds": {"total": 10**400}}, {"header": []}, {"pieces": {"head.bias": None}}, {"final": "text"}],
@@ -161,11 +155,11 @@ ODD_MODELS = {
 }
 
 
-@pytest.mark.parametrize("odd", ODD_MODELS)
-def test_an_odd_model_of_the_first_giver_excludes_itself_alone(publishing, odd):
+@pytest.mark.parametrize("bad", ODD_MODELS)
+def test_a_bad_model_of_the_first_site_excludes_only_itself(publishing, bad):
     federation = publishing(toy("fedper"), *[["model", "result"]] * 3).run()
     replies = federation.replies()
-    groups = {name: ODD_MODELS[odd](model) for name, model in replies["site-1"].groups.items()}
+    groups = {name: ODD_MODELS[bad](model) for name, model in replies["site-1"].groups.items()}
     honest = [replies[site].groups["model"] for site in SITES[1:]]
     samples = [federation.server.state.profiles[site].samples for site in SITES[1:]]
     replies["site-1"] = dataclasses.replace(replies["site-1"], groups=groups)

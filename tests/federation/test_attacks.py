@@ -24,8 +24,8 @@ def test_a_flipped_sign_moves_the_mean_by_what_is_claimed(federate, toy_bundle):
     start = {name: value.double() for name, value in federation.server.state.models.shared.items()}
     answers = parse_answers("round", federation.replies())
     moved = [{name: reply.pieces[name].double() - start[name] for name in start} for reply in answers.replies.values()]
-    given = attacked(federation.asked, answers, ATTACKER, sign_flip(times=1), round=0)
-    federation.send(given.replies)
+    hostile = attacked(federation.asked, answers, ATTACKER, sign_flip(times=1), round=0)
+    federation.send(hostile.replies)
     for name, value in federation.server.state.models.shared.items():
         if value.is_floating_point():
             expected = start[name] + (moved[0][name] + moved[1][name] - moved[2][name]) / 3
@@ -36,21 +36,21 @@ def test_an_attack_that_goes_too_far_is_refused_by_name_and_the_others_go_on(fed
     federation = federate(make_job("fedavg", bundle="toy", min_sites=2)).enrol()
     while federation.asked.task == "round":
         number, answers = federation.server.state.round, parse_answers("round", federation.replies())
-        given = attacked(federation.asked, answers, ATTACKER, sign_flip(times=1e9), round=number, seed=1)
-        (refused,) = federation.send(given.replies)["rejected"]
+        hostile = attacked(federation.asked, answers, ATTACKER, sign_flip(times=1e9), round=number, seed=1)
+        (refused,) = federation.send(hostile.replies)["rejected"]
         assert refused["site"] == ATTACKER and "it moved the weights by" in refused["reason"]
     assert all(bool(torch.isfinite(value).all()) for value in federation.weights().values())
 
 
 def test_flipped_labels_are_an_attack_and_none_flipped_are_none(federate, toy_bundle, scenes, tmp_path):
-    found = {}
+    weights = {}
     for share in (None, 0.0, 1.0):
         sites = list(scenes)
         if share is not None:
             sites[2] = flip_site(scenes[2], tmp_path / f"share-{share}", share=share)
         job = make_job("fedavg", bundle="toy", rounds=1)
-        found[share] = Federation(job, tmp_path / f"runs-{share}", sites, SITES).run().weights()
-    assert same(found[None], found[0.0]) and not same(found[None], found[1.0])
+        weights[share] = Federation(job, tmp_path / f"runs-{share}", sites, SITES).run().weights()
+    assert same(weights[None], weights[0.0]) and not same(weights[None], weights[1.0])
 
 
 @pytest.mark.parametrize("steps", [1, 3])
@@ -61,11 +61,11 @@ def test_what_is_attacked_is_what_the_site_sends(federate, toy_bundle, scenes, s
     message = federation.asked.messages["site-2"]
     reply = federation.answer("site-2", "round", message)
     site = load_site(scenes[1])
-    bench = set_up_site(job, site)
-    paste(message.pieces, bench.partition, bench.network.state_dict())
+    setup = set_up_site(job, site)
+    paste(message.pieces, setup.partition, setup.network.state_dict())
     dataset = SampleDataset(samples(site, "train"), height=TINY["height"], width=TINY["width"], site=site)
     sent = train_round(
-        bench.network, load_method("fedper"), bench.task, dataset, bench.bundle.training, round=0, site=1
+        setup.network, load_method("fedper"), setup.task, dataset, setup.bundle.training, round=0, site=1
     )
     pieces = cut(sent.after, sent.partition, Role.GLOBAL, Role.MIXED)
     assert same(pieces, reply.pieces)

@@ -1,4 +1,4 @@
-"""What is said to leave is what leaves: the report beside the messages of a real federation."""
+"""The report of everything that leaves a site equals the messages of a real federation."""
 
 import json
 
@@ -19,10 +19,10 @@ ROUND, FINISH = "round", "finish"
 KINDS = ("weights", "extra", "item", "value")
 
 
-def report_of(job, **said):
+def report_of(job, **options):
     method = load_method(job.method, **job.arguments)
     task = make_task("segmentation", classes=CLASSES)
-    return what_leaves(job, expect(job, method, task), **said)
+    return what_leaves(job, expect(job, method, task), **options)
 
 
 def parts(report, task, *kinds):
@@ -48,21 +48,21 @@ def test_a_sites_answers_hold_what_its_report_says(federate, job_on_toy, tmp_pat
     federation = federate(job_on_toy(method, rounds=1))
     enrolled = federation.replies()
     (folder,) = (tmp_path / "runs" / f"test-{method}").glob("2*")
-    said = json.loads((folder / "site-1" / FILE).read_text())
-    names = {kind: {p["name"] for p in said["parts"] if p["task"] == "enrol" and p["kind"] == kind} for kind in KINDS}
+    saved = json.loads((folder / "site-1" / FILE).read_text())
+    names = {kind: {p["name"] for p in saved["parts"] if p["task"] == "enrol" and p["kind"] == kind} for kind in KINDS}
     assert set(enrolled["site-1"].header) - {"items", "round"} == names["value"]
     assert set(enrolled["site-1"].header["items"]) == names["item"]
     federation.send(enrolled)
     reply = federation.replies()["site-1"]
     sent = total_bytes(reply.pieces) + sum(map(total_bytes, reply.groups.values()))
     float64 = sum(v.numel() * 4 for g in reply.groups.values() for v in g.values() if v.dtype == torch.float64)
-    assert said["megabytes"]["round"] == (sent - float64) / 1e6
-    names = {kind: {p["name"] for p in said["parts"] if p["task"] == ROUND and p["kind"] == kind} for kind in KINDS}
+    assert saved["megabytes"]["round"] == (sent - float64) / 1e6
+    names = {kind: {p["name"] for p in saved["parts"] if p["task"] == ROUND and p["kind"] == kind} for kind in KINDS}
     assert (set(reply.groups), set(reply.header) - {"round"}) == (names["extra"], names["value"])
 
 
 def test_the_report_is_there_before_the_site_answers(federate, tmp_path, monkeypatch, caplog):
-    """A site that dies while it measures its profile has said already what would leave."""
+    """The report is written even if the site dies while it measures its profile."""
     monkeypatch.setattr(site.SiteRunner, "_items", lambda *_: 1 / 0)
     federation = federate(make_job("fedavg"))
     with caplog.at_level("INFO"), pytest.raises((FederationError, ZeroDivisionError)):
@@ -72,18 +72,15 @@ def test_the_report_is_there_before_the_site_answers(federate, tmp_path, monkeyp
     assert "each round sends" in caplog.text and str(written) in caplog.text
 
 
-def test_consent_decides_about_items_and_the_model():
+def test_consent_and_withholding_decide_about_items_models_and_values():
     job = make_job("pfedsis")
     unknown, none, all_ = (report_of(job, publish=p) for p in (None, (), ("style", "model", "result")))
     assert [parts(r, "enrol")["style"].leaves for r in (unknown, none, all_)] == [None, False, True]
     assert all_.bytes_of(FINISH) == unknown.bytes_of(FINISH) > none.bytes_of(FINISH) == 0
-
-
-def test_what_is_withheld_is_said_to_stay():
     report = report_of(make_job("fedavg"), publish=(), withhold=("scores", "memory"))
     stays = {(part.task, part.name) for part in report.parts if not part.leaves}
-    given = {(FINISH, "model"), (FINISH, "result")}  # nothing is published
-    assert stays == given | {(ROUND, "metrics"), (FINISH, "metrics"), (FINISH, "final")} | {
+    models = {(FINISH, "model"), (FINISH, "result")}  # nothing is published
+    assert stays == models | {(ROUND, "metrics"), (FINISH, "metrics"), (FINISH, "final")} | {
         (task, "memory_mb") for task in ("enrol", ROUND, FINISH)
     }
 
@@ -103,7 +100,7 @@ def test_a_federation_ends_well_where_a_site_withholds_all_that_it_may(federate,
     assert any("metrics" in r for r in records if r.get("site") == "site-1")
 
 
-def test_of_a_job_with_noise_nothing_is_said_to_leave_that_the_noise_does_not_cover():
+def test_noise_and_secure_sums_change_what_is_said_to_leave():
     privacy = {"clip": 1.0, "noise_multiplier": 4.0, "delta": 1e-5}
     plain, noisy = (report_of(make_job("fedper", **more), publish=("style",)) for more in ({}, {"privacy": privacy}))
     leaving = {(p.task, p.name) for p in noisy.parts if p.leaves}
@@ -112,9 +109,6 @@ def test_of_a_job_with_noise_nothing_is_said_to_leave_that_the_noise_does_not_co
     assert {name for task, name in leaving if task == FINISH} == set()
     assert parts(noisy, ROUND)["samples"].form.startswith("1,")
     assert noisy.bytes_of(ROUND) == plain.bytes_of(ROUND)
-
-
-def test_of_secure_sums_masked_numbers_of_8_bytes_leave():
     plain, summed = (
         report_of(make_job("fedavg", **more), publish=()) for more in ({}, {"secure_sums": {"threshold": 2}})
     )

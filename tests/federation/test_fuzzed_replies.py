@@ -13,8 +13,8 @@ from shared_components.federation.messages import FederationError, Message, Reje
 from shared_components.federation.messages.schema import REPLY
 from shared_components.federation.protocol import parse_answers
 from shared_components.federation.runs.store import RECORDS
-from shared_components.federation.server.enrolment import EnrolmentReader
-from shared_components.federation.server.round_log import RoundLog
+from shared_components.federation.server.enrolment import Admission
+from shared_components.federation.server.state import RoundLog
 from shared_components.federation.server.update_checks import check_extras
 from shared_components.reporting.tensorboard import flatten, progress_line
 from tests.federation.conftest import SITES, Federation, make_job
@@ -54,7 +54,7 @@ def test_an_extra_of_a_dtype_that_nobody_measures_in_is_its_sites_fault(method, 
     (group,) = declared
     try:
         sent = {name: value.to(dtype) for name, value in EXTRAS[method].items()}
-    except (RuntimeError, NotImplementedError):  # a quantised or packed dtype, of which torch makes no plain tensor
+    except (RuntimeError, NotImplementedError):  # a quantised or packed dtype: torch makes no plain tensor with it
         sent = {name: torch.empty(value.shape, dtype=dtype) for name, value in EXTRAS[method].items()}
     if dtype in (torch.float32, torch.float64):
         check_extras({group: sent}, declared, SHARED, method=method)
@@ -85,7 +85,7 @@ plain = st.recursive(
     ),
     max_leaves=12,
 )
-tensors = st.sampled_from([*ODD, *(odd for odd, _ in odd_tensors().values())]) | plain
+tensors = st.sampled_from([*ODD, *(bad for bad, _ in odd_tensors().values())]) | plain
 pieces = st.dictionaries(st.sampled_from([NAME, "w"]) | st.text(max_size=6), tensors, max_size=4)
 keys = st.sampled_from([*REPLY, "odd"])
 quick = settings(
@@ -102,7 +102,7 @@ quick = settings(
     keep=st.booleans(),
 )
 def test_nothing_that_a_site_can_send_raises_past_the_place(honest, task, changes, given_pieces, groups, keep):
-    """What is not refused there can be checked, recorded, told and written without another error."""
+    """A reply that is not refused can be checked, recorded, shown and written without another error."""
     server, known = honest
     reply = known.get(task, Message({"round": 1, "metrics": {}, "final": {}}))
     header = {**reply.header, **changes} if isinstance(changes, dict) else changes
@@ -134,6 +134,8 @@ def _use(server, task, read):
         if task == "round":
             server.check_update("site-2", read)
         elif task == "enrol":
-            EnrolmentReader(server.job, server.method).read("site-2", read, asked=True)
+            admission = Admission(server.job, server.method, SITES)
+            admission.senders = {"site-2"}
+            admission.read("site-2", read)
     except (RejectedUpdate, FederationError) as refusal:
         assert str(refusal)
