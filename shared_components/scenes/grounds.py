@@ -20,21 +20,21 @@ from shared_components.scenes.tissue import (
     spill_blood,
 )
 
-_LIT = 1.6  # linear light of a reflex that saturates the camera
+_REFLEX = 1.6  # linear light of a reflex that saturates the camera
 
 
 def _polar(canvas: Canvas, centre: Sequence[float] | Array) -> tuple[Array, Array]:
-    """Return distance from a centre in canvas widths (H, W), and the angle about it in radians (H, W)."""
+    """Return distance (H, W) in canvas widths and angle (H, W) in radians, both around a centre."""
     x, y = canvas.x - np.float32(centre[0]), canvas.y - np.float32(centre[1])
     return cv2.magnitude(x, y), cv2.phase(x, y)
 
 
-def _around(angle: Array, rng: np.random.Generator, depth: float, waves: int = 5) -> Array:
-    """Return a smooth periodic function of the angle, of about `depth`."""
-    found = np.zeros_like(angle)
-    for n in range(2, waves):
-        found += np.float32(depth * rng.normal() / n) * np.cos(n * angle + np.float32(rng.uniform(0, 6.3)))
-    return found
+def _around(angle: Array, rng: np.random.Generator, depth: float) -> Array:
+    """Return a smooth periodic function of the angle with an amplitude of about `depth`."""
+    total = np.zeros_like(angle)
+    for n in range(2, 5):
+        total += np.float32(depth * rng.normal() / n) * np.cos(n * angle + np.float32(rng.uniform(0, 6.3)))
+    return total
 
 
 def _mix(canvas: Canvas, colour: Array, cover: Array) -> None:
@@ -42,10 +42,7 @@ def _mix(canvas: Canvas, colour: Array, cover: Array) -> None:
 
 
 def lay_eye(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
-    """Lay lids or a drape, sclera with vessels, iris, pupil, reflexes, and a lid retractor; see `Ground`.
-
-    The retractor has no label, as in CaDIS, where retractors are no instruments.
-    """
+    """Lay lids or a drape, sclera, iris, pupil, reflexes, and a lid retractor without label, as in CaDIS."""
     H, W = canvas.shape
     lids, sclera, iris, pupil = (linear(colour) for colour, _ in look.organs)
     canvas.height[:] = 0.25 * canvas.height
@@ -65,7 +62,7 @@ def lay_eye(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
 
 
 def _lay_iris(canvas: Canvas, rng: np.random.Generator, radius: Array, angle: Array, iris: Array, pupil: Array) -> None:
-    """Lay an iris of fibres within radius 1, and a pupil with its reflex, a torn capsule and fragments of the lens."""
+    """Lay an iris of fibres within radius 1, and a pupil with reflex, torn capsule and fragments of the lens."""
     H, W = canvas.shape
     edge = 1.0 + _around(angle, rng, 0.01)
     inside = edge - radius
@@ -77,11 +74,11 @@ def _lay_iris(canvas: Canvas, rng: np.random.Generator, radius: Array, angle: Ar
     ring = 0.55 + 0.45 * step(inside, 0.0, 0.2)  # the limbus is dark
     gain = np.clip(ring * (1.0 + 0.25 * fibres + 0.1 * fractal(rng, H, W, 9)), 0.2, 1.6)
     _mix(canvas, iris * gain[..., None], cornea)
-    wide = rng.uniform(0.45, 0.9)  # of the pupil: dilated, as a rule
+    wide = rng.uniform(0.45, 0.9)  # usually a dilated pupil
     hole = step(wide * (1.0 + _around(angle, rng, 0.03)) - radius, -0.015, 0.02)
     glow = np.clip(1.1 - 0.5 * (radius / wide) ** 2 + rng.uniform(0.0, 0.4) * fractal(rng, H, W, 5), 0.15, 1.5)
     _mix(canvas, pupil * glow[..., None], hole)
-    if rng.random() < 0.6:  # a capsule that is torn open, its edge a bright line
+    if rng.random() < 0.6:  # the bright edge of a torn capsule
         rim = np.abs(radius - wide * (rng.uniform(0.6, 0.85) + _around(angle, rng, 0.05)))
         _mix(canvas, 0.5 + 0.5 * pupil, 0.5 * np.exp(-((rim / np.float32(0.02)) ** 2)) * hole)
     if rng.random() < 0.5:  # a cracked or soft lens
@@ -89,8 +86,8 @@ def _lay_iris(canvas: Canvas, rng: np.random.Generator, radius: Array, angle: Ar
         _mix(canvas, 0.3 * pupil, 0.7 * np.exp(-((crack / np.float32(0.08)) ** 2)) * hole)
         _mix(canvas, 0.6 * pupil + 0.3, 0.6 * step(fractal(rng, H, W, 8), 0.3, 1.0) * hole)
     dome = 4.0 * np.sqrt(np.clip(inside, 0.0, 1.0)) + 0.1 * fractal(rng, H, W, 4)
-    canvas.height += cornea * (float(canvas.height.max()) + dome - canvas.height)  # of smooth, wet glass
-    canvas.dull = np.maximum(canvas.dull, step(inside, -0.1, 0.0))  # what it mirrors is laid over it
+    canvas.height += cornea * (float(canvas.height.max()) + dome - canvas.height)  # smooth as glass
+    canvas.dull = np.maximum(canvas.dull, step(inside, -0.1, 0.0))  # `_lay_reflexes` draws its reflexes
 
 
 def _lay_lids(canvas: Canvas, rng: np.random.Generator, colour: Array, middle: Sequence[float], limbus: float) -> None:
@@ -110,7 +107,7 @@ def _lay_lids(canvas: Canvas, rng: np.random.Generator, colour: Array, middle: S
 
 
 def _rod(canvas: Canvas, points: Array, wide: float, colour: Array) -> None:
-    """Lay a round metal wire along points (N, 2) in canvas widths: a bright line between dark sides."""
+    """Lay a round metal wire along points (N, 2) in canvas widths: a bright line with dark sides."""
     W = canvas.shape[1]
     thick = max(2, round(wide * W))
     mask = np.zeros(canvas.shape, np.uint8)
@@ -123,32 +120,22 @@ def _rod(canvas: Canvas, points: Array, wide: float, colour: Array) -> None:
 
 
 def _lay_retractor(canvas: Canvas, rng: np.random.Generator, middle: Sequence[float], limbus: float) -> None:
-    """Lay the wires of a speculum that hold both lids, most of the time."""
+    """Lay the wires of a speculum on both lids, in most videos."""
     if rng.random() < 0.25:
         return
     turn, wide, gap = rng.uniform(-0.4, 0.4), rng.uniform(0.006, 0.016), limbus * rng.uniform(1.2, 1.8)
     half, deep = limbus * rng.uniform(0.3, 0.7), limbus * rng.uniform(0.2, 0.6)
     metal = linear((205, 208, 214)) * np.float32(rng.uniform(0.6, 1.2))
     for side in (-1.0, 1.0):
-        loop = np.array(
-            [
-                (-half, 3.0),
-                (-half, 1.0),
-                (-half, 0.2),
-                (-0.6 * half, 0.0),
-                (0.6 * half, 0.0),
-                (half, 0.2),
-                (half, 1.0),
-                (half, 3.0),
-            ]
-        )
+        left = [(-half, 3.0), (-half, 1.0), (-half, 0.2), (-0.6 * half, 0.0)]
+        loop = np.array([*left, *((-x, y) for x, y in left[::-1])])
         x, y = loop[:, 0], side * (gap + loop[:, 1] * deep)
         points = np.stack([x * np.cos(turn) - y * np.sin(turn), x * np.sin(turn) + y * np.cos(turn)], 1)
         _rod(canvas, points + np.asarray(middle), wide, metal)
 
 
 def _lay_reflexes(canvas: Canvas, rng: np.random.Generator, middle: Sequence[float], limbus: float) -> None:
-    """Lay the images of the microscope's lamps in the cornea: a few bright discs or rings, straight on."""
+    """Lay the reflexes of the microscope's lamps in the cornea: a few bright discs or rings."""
     for _ in range(int(rng.integers(1, 5))):
         place = np.asarray(middle) + rng.normal(0, 0.3 * limbus, 2)
         radius, angle = _polar(canvas, place)
@@ -156,11 +143,11 @@ def _lay_reflexes(canvas: Canvas, rng: np.random.Generator, middle: Sequence[flo
         shape = radius * (1.0 + _around(angle, rng, 0.15)) / np.float32(size)
         spot = step(-np.abs(shape - 1.0), -0.35, -0.15) if rng.random() < 0.3 else step(-shape, -1.0, -0.8)
         halo = 0.15 * np.exp(-((shape / 2.5) ** 2))
-        _mix(canvas, np.full(3, _LIT), np.maximum(spot, halo))
+        _mix(canvas, np.full(3, _REFLEX), np.maximum(spot, halo))
 
 
 def lay_lumen(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
-    """Lay the wall of a hollow organ seen along its length: folds, a dark depth, debris, bubbles; see `Ground`."""
+    """Lay the wall of a hollow organ along its axis: folds, a dark depth, debris and bubbles."""
     H, W = canvas.shape
     canvas.height *= 0.4
     (colour, kind), *growths = look.organs
@@ -168,10 +155,10 @@ def lay_lumen(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
     draw_vessels(canvas, look, rng)
     centre = 0.5 + rng.uniform(-0.32, 0.32), (0.5 + rng.uniform(-0.32, 0.32)) * H / W
     radius, angle = _polar(canvas, centre)
-    corners = int(rng.integers(2, 5))  # of the lumen: round, or three-sided as in the transverse colon
+    corners = int(rng.integers(2, 5))  # 3: as in the transverse colon
     radius = radius * (1.0 + rng.uniform(0.0, 0.2) * np.cos(corners * angle + np.float32(rng.uniform(0, 6.3))))
     radius = radius * (1.0 + _around(angle, rng, 0.12)) + 0.02 * fractal(rng, H, W, 6)
-    along = np.log(np.maximum(radius, 0.004))  # an equal step is an equal share of the distance
+    along = np.log(np.maximum(radius, 0.004))  # equal steps are equal ratios of the distance
     _lay_folds(canvas, rng, along, angle)
     for colour, kind in growths:
         if rng.random() < 0.5:
@@ -188,7 +175,7 @@ def lay_lumen(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
 
 
 def _lay_folds(canvas: Canvas, rng: np.random.Generator, along: Array, angle: Array) -> None:
-    """Raise folds across the tube, each over a part of its round, or along it as a stomach's; dark behind each."""
+    """Raise folds with dark sides, across part of the tube, or along it as in a stomach."""
     H, W = canvas.shape
     lengthwise = rng.random() < 0.25
     if lengthwise:
@@ -208,7 +195,7 @@ _DEBRIS: tuple[RGB, ...] = ((122, 84, 30), (176, 140, 50), (104, 112, 44), (214,
 
 
 def _lay_debris(canvas: Canvas, rng: np.random.Generator) -> None:
-    """Lay flecks of stool or food, a pool of turbid fluid, and bubbles, each in some videos."""
+    """Lay flecks of stool or food, a pool of turbid fluid and bubbles, each in some videos."""
     H, W = canvas.shape
     colour = linear(_DEBRIS[int(rng.integers(len(_DEBRIS)))])
     if rng.random() < 0.5:
@@ -227,7 +214,7 @@ def _lay_debris(canvas: Canvas, rng: np.random.Generator) -> None:
 
 
 def _lay_bubbles(canvas: Canvas, rng: np.random.Generator) -> None:
-    """Lay foam: clear discs with a dark rim and a small highlight, in clusters."""
+    """Lay clusters of bubbles: clear discs with a rim and a small highlight."""
     W = canvas.shape[1]
     ring, spot = np.zeros(canvas.shape, np.uint8), np.zeros(canvas.shape, np.uint8)
     for centre in rng.uniform((0.1, 0.1), (0.9, 0.7), (int(rng.integers(1, 5)), 2)):

@@ -70,15 +70,17 @@ def test_one_frame_in_six_of_a_drawn_operation_shows_no_instrument():
     shown = [
         bool(script.moment(index).poses)
         for n in range(150)
-        for script in [Script(stream(n), frames=10, rate=0.2, custom="wristed", empty=look_named(f"surgery-{n}").empty)]
+        for script in [
+            Script(stream(n), frames=10, rate=0.2, technique="wristed", empty=look_named(f"surgery-{n}").empty)
+        ]
         for index in range(10)
     ]
     assert 0.12 < 1 - np.mean(shown) < 0.22
 
 
 def test_a_phase_that_is_empty_by_chance_one_shows_nothing_and_by_none_moves_no_draw():
-    assert not Script(stream(1), frames=9, rate=0.2, custom="mixed", empty=1.0).kinds
-    one, other = (Script(stream(1), frames=9, rate=0.2, custom="mixed", **more) for more in ({}, {"empty": 0.0}))
+    assert not Script(stream(1), frames=9, rate=0.2, technique="mixed", empty=1.0).kinds
+    one, other = (Script(stream(1), frames=9, rate=0.2, technique="mixed", **more) for more in ({}, {"empty": 0.0}))
     assert one.kinds == other.kinds and np.array_equal(one.moment(3).shift, other.moment(3).shift)
 
 

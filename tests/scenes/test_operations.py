@@ -62,7 +62,7 @@ def test_a_cholecystectomy_goes_through_phases_that_differ_in_tools():
     frames = film("cholecystectomy")
     phases = [frame.phase for frame in frames]
     assert phases == sorted(phases) and set(phases) == set(range(7))
-    hands = toolbox.CUSTOMS["cholecystectomy"].hands
+    hands = toolbox.TECHNIQUES["cholecystectomy"].hands
     for frame in frames:
         assert {name.split("_", 1)[1] for name in frame.tools} <= {kind for arm in hands[frame.phase] for kind in arm}
         assert len(frame.triplets) == len(frame.tools)

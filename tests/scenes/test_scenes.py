@@ -233,7 +233,7 @@ def test_random_looks_reach_beyond_every_named_one():
     shafts = [max(look.shaft) for look in drawn]
     assert min(shafts) < 26 and max(shafts) > 230
     assert {look.aperture for look in drawn} == {"full", "circle", "corners"}
-    assert {look.custom for look in drawn} == {"robotic", "laparoscopic", "mixed"}
+    assert {look.technique for look in drawn} == {"robotic", "laparoscopic", "mixed"}
 
 
 def test_every_tool_of_every_kind_appears_with_its_verb():
@@ -247,7 +247,7 @@ def test_every_tool_of_every_kind_appears_with_its_verb():
 
 def test_roaming_arms_never_lie_in_one_line():
     for seed in range(200):
-        script = Script(stream(seed, 0), frames=10, rate=0.2, custom="mixed")
+        script = Script(stream(seed, 0), frames=10, rate=0.2, technique="mixed")
         angles = [np.degrees(np.arctan2(*arm.trocar[[1, 0]])) for arm in script.arms]
         gaps = [abs((a - b + 90) % 180 - 90) for i, a in enumerate(angles) for b in angles[:i]]
         assert min(gaps) > 10

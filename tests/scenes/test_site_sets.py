@@ -7,8 +7,7 @@ import yaml
 from shared_components.cli import main
 from shared_components.commands import render as command
 from shared_components.data.readers import find_reader
-from shared_components.scenes.looks import LOOKS, SITE_LOOKS, look_named
-from shared_components.scenes.part_looks import PART_LOOKS
+from shared_components.scenes.looks import LOOKS, PART_LOOKS, SITE_LOOKS, look_named
 from shared_components.scenes.scene import render_video
 from shared_components.scenes.site_sets import IMAGES, site_set, write_set_site
 
@@ -26,7 +25,7 @@ def test_nine_sites_are_as_unequal_as_endo700k():
 
 def test_every_part_has_a_look_of_its_own_and_none_has_a_turn():
     assert list(PART_LOOKS) == list(IMAGES) and not set(PART_LOOKS) & {*LOOKS, *SITE_LOOKS}
-    assert {look_named(name).custom for name in IMAGES} == {"laparoscopic", "robotic", "mixed"}
+    assert {look_named(name).technique for name in IMAGES} == {"laparoscopic", "robotic", "mixed"}
     means = [next(render_video(name, 1, frames=1, **SIZE)).image.mean((0, 1)) for name in IMAGES]
     apart = [np.abs(a - b).max() for n, a in enumerate(means) for b in means[:n]]
     assert min(apart) > 3

@@ -353,7 +353,7 @@ def test_a_site_is_rendered_again_but_a_foreign_folder_is_left_alone(tmp_path):
 
 
 def test_an_interrupted_rendering_leaves_nothing_behind(tmp_path, monkeypatch):
-    monkeypatch.setattr("shared_components.scenes.site._describe", Mock(side_effect=OSError("disk full")))
+    monkeypatch.setattr("shared_components.scenes.site._write_site_file", Mock(side_effect=OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         site_of(tmp_path / "site", "endovis2018", frames_per_video=1)
     assert list(tmp_path.iterdir()) == []
