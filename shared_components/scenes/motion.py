@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from shared_components.scenes.toolbox import ROAM, TECHNIQUES, VERBS, Station, Technique, flex, widest
+from shared_components.scenes.toolbox import TECHNIQUES, VERBS, Station, Technique, flex, widest
 
 Array = np.ndarray
 
@@ -64,9 +64,7 @@ class Arm:
     An arm without `towards` is a robot's arm. Other arms come from about this direction (degrees, 0 right, 90 below).
     """
 
-    def __init__(
-        self, rng: np.random.Generator, index: int, *, towards: float | None = None, station: Station = ROAM
-    ) -> None:
+    def __init__(self, rng: np.random.Generator, index: int, station: Station, towards: float | None = None) -> None:
         self.index = index
         self.reach, self.flex = 1.0, station.flex
         if towards is None:
@@ -240,9 +238,9 @@ def _phases(rng: np.random.Generator, length: float, phases: int) -> tuple[Array
 def _arms(rng: np.random.Generator, technique: Technique) -> list[Arm]:
     """Place three arms; freely placed arms come from three sides, so that no two lie in one line."""
     if not technique.roam:
-        return [Arm(rng, index) for index in range(3)]
+        return [Arm(rng, index, technique.station) for index in range(3)]
     first = rng.uniform(*technique.station.towards)
-    return [Arm(rng, index, towards=first + 120.0 * index, station=technique.station) for index in range(3)]
+    return [Arm(rng, index, technique.station, first + 120.0 * index) for index in range(3)]
 
 
 def _equip(
