@@ -54,9 +54,8 @@ def entropies(run: Run) -> dict[str, Curve]:
     by_name: dict[str, Curve] = {}
     for r, line in sorted(run.aggregations.items()):
         for name, value in (line.get("entropy") or {}).items():
-            values = list(value.values()) if isinstance(value, dict) else [value]
-            number = mean([float(v) for v in values if v is not None])
-            by_name.setdefault(name, {})[r] = number
+            values = value.values() if isinstance(value, dict) else [value]
+            by_name.setdefault(name, {})[r] = mean([float(v) for v in values if v is not None])
     return by_name
 
 
@@ -74,12 +73,10 @@ def _verdict(run: Run, name: str, entropy: float) -> str:
     measured = f"normalised entropy {entropy:.{digits}f} in the last round; 1 means equal weights"
     if entropy > PLAIN:
         return f"{subject} is practically plain averaging ({measured})."
-    own = mean([curve[max(curve)] for curve in own_weights(run).values() if curve])
-    tail = ""
+    own, tail = mean([curve[max(curve)] for curve in own_weights(run).values() if curve]), ""
     if name == "hypernetwork" and not math.isnan(own):
-        tail = (
-            f": a site weights its own parameters with {own:.2f} on average; an equal share is {1 / len(run.sites):.2f}"
-        )
+        share = f"an equal share is {1 / len(run.sites):.2f}"
+        tail = f": a site weights its own parameters with {own:.2f} on average; {share}"
     degree = "is close to" if entropy > CLOSE else "differs from"
     return f"{subject} {degree} plain averaging ({measured}){tail}."
 

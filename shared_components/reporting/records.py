@@ -21,6 +21,8 @@ from typing import Any
 
 from shared_components.core.card import Card, Metric
 
+NAN = math.nan
+Curve = dict[int, float]  # round -> value
 EARLY = {"error": "failed", "stopped": "stopped"}
 """Status of a run that ended early; the key of run.json contains the reason."""
 _NAMED = 6  # maximum names in a heading; a longer list becomes a count
@@ -46,11 +48,6 @@ class Group:
     def first(self) -> Metric:
         """Metric that selects the best model."""
         return self.metrics[0]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Row names of a full table: every output, then the mean."""
-        return (*self.outputs, "mean")
 
     @property
     def task(self) -> str:
@@ -85,15 +82,6 @@ def read_cards(info: Mapping[str, Any], sites: Sequence[str], where: object) -> 
     return {site: Card.from_json(info["cards"][site]) for site in sites}
 
 
-def _read_metrics(info: Mapping[str, Any], kind: str, where: object) -> tuple[Metric, ...]:
-    """Read the metrics of a kind of task, first the metric for model selection."""
-    if not (rows := info["metrics"].get(kind)):
-        raise RecordError(
-            f"{where}: contains no metrics of {kind}, only of {', '.join(info['metrics'])}; restore the file"
-        )
-    return tuple(map(Metric.from_json, rows))
-
-
 def grouped(
     info: Mapping[str, Any], sites: Sequence[str], scores: Mapping[str, Sequence[Mapping[str, Any]]], where: object
 ) -> tuple[Group, ...]:
@@ -105,7 +93,10 @@ def grouped(
     cards = read_cards(info, sites, where)
     groups = []
     for card in dict.fromkeys(cards.values()):
-        metrics = _read_metrics(info, card.kind, where)
+        if not info["metrics"].get(card.kind):
+            kinds = ", ".join(info["metrics"])
+            raise RecordError(f"{where}: contains no metrics of {card.kind}, only of {kinds}; restore the file")
+        metrics = tuple(map(Metric.from_json, info["metrics"][card.kind]))
         members = tuple(site for site in sites if cards[site] == card)
         records = [record for site in members for record in scores.get(site, ())]
         groups.append(Group(card, metrics, members, output_names(records, metrics[0], card)))
@@ -124,10 +115,6 @@ def _listed(names: Sequence[str], what: str) -> str:
     return ", ".join(names) if len(names) <= _NAMED else f"{len(names)} {what}"
 
 
-NAN = math.nan
-Curve = dict[int, float]  # round -> value
-
-
 def round_number(r: int) -> int:
     """Return the number of a recorded round for people: counted from 1."""
     return r + 1
@@ -144,8 +131,9 @@ class Run:
     aggregations: dict[int, dict[str, Any]]
     finals: dict[str, dict[str, Any]]
     evaluations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Evaluations of the run's models, by site."""
     compared: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
-    """Evaluations on the same frames by model name, for comparison; the last are the run's own."""
+    """Evaluations on the same frames, by model name and site, for comparison; the last are the run's own."""
 
     @property
     def rounds(self) -> int:
@@ -161,14 +149,14 @@ class Run:
     @property
     def cards(self) -> dict[str, Card]:
         """Card of each site."""
-        return read_cards(self.info, self.sites, self._file)
+        return read_cards(self.info, self.sites, self.folder / "run.json")
 
     @property
     def groups(self) -> tuple[Group, ...]:
         """Sites grouped by task; a table contains only scores of a single group."""
         ends = (self.finals, self.evaluations)
         scores = {site: [*self._scored(site), *(end[site] for end in ends if site in end)] for site in self.sites}
-        return grouped(self.info, self.sites, scores, self._file)
+        return grouped(self.info, self.sites, scores, self.folder / "run.json")
 
     def evaluations_of(self, group: Group) -> dict[str, dict[str, Any]]:
         """Return the evaluations of a group's sites.
@@ -204,10 +192,6 @@ class Run:
         newest = max((r for rows in self.rows.values() for r in rows), default=-1)
         return [r for r in range(newest + 1) if r not in self.rows[site] and site in self.sampled(r)]
 
-    @property
-    def _file(self) -> Path:
-        return self.folder / "run.json"
-
     def _scored(self, site: str) -> list[dict[str, Any]]:
         return [row["metrics"] for _, row in sorted(self.rows[site].items()) if row.get("metrics")]
 
@@ -218,12 +202,7 @@ def load_run(
     evaluations: dict[str, dict[str, Any]] | None = None,
     compared: dict[str, dict[str, dict[str, Any]]] | None = None,
 ) -> Run:
-    """Read a run's state directory.
-
-    Args:
-        folder: State directory of the run.
-        evaluations: Evaluations of the run's models, by site.
-        compared: Evaluations by model name and site, for comparison; the last are the run's own.
+    """Read a run's state directory; `evaluations` and `compared` become fields of the `Run`.
 
     Raises:
         RecordError: run.json is missing or contains no tasks, a record cannot be read, or an evaluation has none of
@@ -232,8 +211,7 @@ def load_run(
     info = read_json(folder / "run.json")
     lines = _read_lines(folder / "server" / "rounds.jsonl")
     by_site = [line for line in lines if line.get("kind") == "site"]
-    named = [*info.get("sites", []), *(line["site"] for line in by_site)]
-    sites = tuple(dict.fromkeys(str(name) for name in named))
+    sites = tuple(dict.fromkeys(map(str, [*info.get("sites", []), *(line["site"] for line in by_site)])))
     rows: dict[str, dict[int, dict[str, Any]]] = {site: {} for site in sites}
     for line in by_site:  # after a resume a round may occur twice: the later line counts
         rows[str(line["site"])][int(line["round"])] = line
@@ -314,18 +292,20 @@ def score(metrics: Mapping[str, Any], metric: str, name: str = "mean") -> float:
 
 def curves(run: Run, sites: Sequence[str], metric: str, name: str = "mean") -> dict[str, Curve]:
     """Return each site's metric over its reported rounds, NaN if no frame could be scored."""
-    return {
-        site: {
-            r: score(row["metrics"], metric, name) for r, row in sorted(run.rows[site].items()) if row.get("metrics")
-        }
-        for site in sites
-    }
+    scored = {site: [item for item in sorted(run.rows[site].items()) if item[1].get("metrics")] for site in sites}
+    return {site: {r: score(row["metrics"], metric, name) for r, row in rows} for site, rows in scored.items()}
 
 
 def worst(by_site: dict[str, Curve], metric: Metric) -> Curve:
     """Return the worst value over the sites for each round."""
     rounds = sorted({r for curve in by_site.values() for r in curve})
     return {r: metric.worst([curve[r] for curve in by_site.values() if r in curve]) for r in rounds}
+
+
+def worst_site(scores: Mapping[str, float], metric: Metric) -> tuple[str, float]:
+    """Return the first site with the worst score, and this score."""
+    value = metric.worst(scores.values())
+    return next(site for site in scores if scores[site] == value), value
 
 
 def mean(values: Sequence[float]) -> float:

@@ -84,7 +84,7 @@ def test_the_sentence_has_every_model_the_worst_site_and_every_site() -> None:
     assert "each site's 4 test videos" in found.note() and "not confidence intervals over hospitals" in found.note()
     assert [name for _, name in found.panel().legend] == ["local", "federated"]
     assert "a, federated: 0.6000, " in found.panel().charts[0]
-    assert all(model.spread(site) is model.spread(site) for model in found.models for site in ("", *found.sites))
+    assert all(model.spreads[site] is model.spreads[site] for model in found.models for site in ("", *found.sites))
 
 
 def test_no_difference_is_called_so() -> None:
