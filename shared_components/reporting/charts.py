@@ -15,6 +15,7 @@ from shared_components.reporting import axes as draw
 from shared_components.reporting.axes import Axes, colour, dot, fitting, numbered, short, stroke, svg, text_at, ticks
 from shared_components.reporting.records import round_number
 
+_SIZE = (540, 304)  # width and height in SVG units
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 60, 48
 _POINTS_LEFT, _POINTS_TOP, _POINTS_BOTTOM, _GAP = 54, 52, 46, 10  # margins of a scatter plot
 _LINE = 15  # pixels between two names
@@ -41,18 +42,13 @@ def line_chart(
     zero: bool = False,
     reference: float | None = None,
     received: bool = False,
-    size: tuple[int, int] = (540, 304),
+    size: tuple[int, int] = _SIZE,
 ) -> str:
     """Draw curves over rounds; a missing round or NaN breaks the line.
 
-    Args:
-        series: Curves to draw.
-        title, y_label: Title and label of the y axis, which contains the ends of an axis without 0.
-        y_range: Limits of the y axis; by default they fit the values.
-        zero: Whether the default limits include 0.
-        reference: Value of a dotted horizontal line.
-        received: Whether the value of round r belongs to a model after r completed rounds.
-        size: Width and height in SVG units.
+    The default `y_range` fits the values, and includes 0 if `zero` is set. The label of an axis without 0 contains its
+    ends. `reference` is the value of a dotted horizontal line. `received` means that the value of round r belongs to a
+    model after r completed rounds.
     """
     rounds = sorted({r for s in series for r in s.points})
     values = [v for s in series for v in s.points.values() if math.isfinite(v)]
@@ -113,7 +109,6 @@ def stacked_bars(
     title: str,
     y_label: str,
     top: float | None = None,
-    size: tuple[int, int] = (540, 304),
 ) -> str:
     """Draw one bar per round, with its parts stacked in the order of `parts`, which also defines the colours.
 
@@ -121,9 +116,9 @@ def stacked_bars(
     """
     highest = max((sum(column.values()) for column in columns.values()), default=0) if top is None else top
     low, high = min(columns, default=0), max(columns, default=0)
-    axes = _axes(size, (low - 0.6, high + 0.6), (0, ticks(0, highest or 1)[-1]))
+    axes = _axes(_SIZE, (low - 0.6, high + 0.6), (0, ticks(0, highest or 1)[-1]))
     bars = [_bar(axes, r, column, parts) for r, column in sorted(columns.items())]
-    return svg(*size, title, [axes.y_axis(y_label), *bars, _round_axis(axes, sorted(columns))])
+    return svg(*_SIZE, title, [axes.y_axis(y_label), *bars, _round_axis(axes, sorted(columns))])
 
 
 def _bar(axes: Axes, r: int, column: Mapping[str, float], parts: Sequence[str]) -> str:
@@ -142,14 +137,10 @@ def _bar(axes: Axes, r: int, column: Mapping[str, float], parts: Sequence[str]) 
 def heat_map(
     rows: Sequence[Sequence[float]], *, labels: Sequence[str], title: str, names: Sequence[str], spread: float
 ) -> str:
-    """Draw a square matrix of weights with numbers; the colour is the distance of a weight from 1 / K.
+    """Draw a square matrix (K, K) of mixing weights with numbers; row i is for receiving site i, NaN is an empty cell.
 
-    Args:
-        rows: Mixing weights (K, K); row i is for receiving site i, NaN is an empty cell.
-        labels: Short site names along both axes.
-        title: Name of the layer.
-        names: Full site names for tooltips.
-        spread: Distance from 1 / K with the full colour.
+    The colour is the distance of a weight from 1 / K, full at the distance `spread`. `labels` are the sites' short
+    names along both axes, and `names` are their full names for tooltips.
     """
     cell = 44 if len(labels) <= 6 else 24
     left, top, size = 30, 60, cell * len(labels)

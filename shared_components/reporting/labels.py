@@ -93,9 +93,9 @@ def one_sheet(image: Array, true: int, scores: Array, names: Sequence[str]) -> S
     )
 
 
-def ribbon(ids: Array, *, width: int, height: int = 26) -> Array:
-    """Draw the classes (N,) of a video's frames from left to right: uint8 RGB (height, width, 3)."""
-    return _stretched(CLASSES[ids % (len(CLASSES) - 1) + 1], width, height)
+def ribbon(ids: Array, *, width: int) -> Array:
+    """Draw the classes (N,) of a video's frames from left to right: uint8 RGB (26, width, 3)."""
+    return _stretched(CLASSES[ids % (len(CLASSES) - 1) + 1], width, 26)
 
 
 def _stretched(colours: Array, width: int, height: int) -> Array:
@@ -138,9 +138,9 @@ def phases_sheet(image: Array, truth: Array, prediction: Array, names: Sequence[
     return Sheet((Panel("last frame", padded[0]), Panel("timeline", padded[1])))
 
 
-def confusion_table(counts: Array, names: Sequence[str], *, cell: int = 54) -> Array:
+def confusion_table(counts: Array, names: Sequence[str]) -> Array:
     """Draw a confusion matrix (C, C) of true (rows) and predicted classes; darker is a larger share of the row."""
-    C = len(names)
+    C, cell = len(names), 54
     left, top = 16 + max(_wide(f"{c + 1} {_words(name)}") for c, name in enumerate(names)), 56
     drawn = np.full((top + C * cell + GAP, max(left + C * cell + GAP, 330), 3), PAPER, np.uint8)
     _put(drawn, "rows: truth, columns: prediction, frames or samples", 6, 20)

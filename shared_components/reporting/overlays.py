@@ -20,10 +20,7 @@ from shared_components.data.classes import IGNORED
 
 def errors(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray) -> np.ndarray:
     """Mark wrong pixels on the grey, dimmed frame: MISSED, EXTRA, or CONFUSED for a wrong class."""
-    check_size(image, truth, "truth")
-    check_size(image, prediction, "prediction")
-    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) // 2
-    drawn = np.repeat(grey[..., None], 3, axis=2)
+    drawn = np.repeat((cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) // 2)[..., None], 3, axis=2)
     there = (truth > 0) & (truth != IGNORED)
     drawn[there & (prediction == 0)] = MISSED
     drawn[(truth == 0) & (prediction > 0)] = EXTRA
@@ -81,10 +78,10 @@ def depth_sheet(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray, *,
     return Sheet(panels, hatched=True)
 
 
-def depth_overlay(image: np.ndarray, depth: np.ndarray, *, panel_width: int = 400) -> np.ndarray:
+def depth_overlay(image: np.ndarray, depth: np.ndarray) -> np.ndarray:
     """Lay out frame | depth side by side, with a scale in mm below; near is bright, far is dark."""
     check_size(image, depth, "depth")
-    image, depth = (resized(array, panel_width) for array in (image, depth))
+    image, depth = (resized(array, 400) for array in (image, depth))
     known = np.isfinite(depth)
     ends = _depth_range(depth[known])
     panels = {"frame": image, "prediction": coloured(depth, known, ends, DEPTH)}

@@ -72,13 +72,11 @@ def read_cards(info: Mapping[str, Any], sites: Sequence[str], where: object) -> 
         RecordError: The cards are missing (an older version wrote the file), or the card of a site is missing.
     """
     if "cards" not in info or "metrics" not in info:
-        raise RecordError(
-            f"{where}: is from an older version of surgfl and names no tasks; run the job again in a new folder"
-        )
+        reason = "is from an older version of surgfl and names no tasks; run the job again in a new folder"
+        raise RecordError(f"{where}: {reason}")
     if missing := [site for site in sites if site not in info["cards"]]:
-        raise RecordError(
-            f"{where}: contains no task of {missing[0]}, only of {', '.join(info['cards'])}; restore the file"
-        )
+        known = ", ".join(info["cards"])
+        raise RecordError(f"{where}: contains no task of {missing[0]}, only of {known}; restore the file")
     return {site: Card.from_json(info["cards"][site]) for site in sites}
 
 
@@ -224,10 +222,8 @@ def load_run(
         run.evaluations_of(group)
     for name, records in run.compared.items() if len(run.compared) > 1 else ():
         if not set(records) & set(sites):
-            raise RecordError(
-                f"the evaluations {name!r} are of {', '.join(records)}, but the run's sites are {', '.join(sites)}; "
-                "give evaluations of the run's sites, or another run"
-            )
+            reason = f"are of {', '.join(records)}, but the run's sites are {', '.join(sites)}"
+            raise RecordError(f"the evaluations {name!r} {reason}; give evaluations of the run's sites, or another run")
     return run
 
 
@@ -249,16 +245,14 @@ def load_evaluations(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _read_rows(file: Path) -> list[dict[str, str]]:
-    for name in ("videos.csv", "metrics.csv"):
-        if (table := file.with_name(name)).is_file():
-            with table.open(newline="", encoding="utf-8") as text:
-                rows = list(csv.DictReader(text))
-            if any("video" not in row or None in row.values() for row in rows):
-                raise RecordError(
-                    f"{table}: is not an evaluation's table, with a video in every row; evaluate the model again"
-                )
-            return rows
-    return []
+    table = next((t for name in ("videos.csv", "metrics.csv") if (t := file.with_name(name)).is_file()), None)
+    if table is None:
+        return []
+    with table.open(newline="", encoding="utf-8") as text:
+        rows = list(csv.DictReader(text))
+    if any("video" not in row or None in row.values() for row in rows):
+        raise RecordError(f"{table}: is not an evaluation's table, with a video in every row; evaluate the model again")
+    return rows
 
 
 def site_folder(folder: Path, site: str) -> Path:
@@ -316,9 +310,8 @@ def mean(values: Sequence[float]) -> float:
 
 def _read_lines(file: Path) -> list[dict[str, Any]]:
     """Read JSON lines; an incomplete last line (after a kill) is left out, any other bad line is an error."""
-    if not file.is_file():
-        return []
-    texts = [text for text in file.read_text(encoding="utf-8").splitlines() if text.strip()]
+    content = file.read_text(encoding="utf-8") if file.is_file() else ""
+    texts = [text for text in content.splitlines() if text.strip()]
     records = []
     for number, text in enumerate(texts, start=1):
         try:

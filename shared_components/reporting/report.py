@@ -25,12 +25,9 @@ _FACTS = ("job", "sites", "start", "started", "commit", "seed", "hardware")
 
 
 def build_report(run: Path | Run, out: Path, *, evaluations: dict[str, dict[str, Any]] | None = None) -> Path:
-    """Write the report of a run and return its file.
+    """Write the report of a run, which may be unfinished, and return its file; an old report is replaced atomically.
 
-    Args:
-        run: Records or state directory of a run, which may be unfinished.
-        out: File of the report; an old report is replaced atomically.
-        evaluations: Content of the metrics.json of the bundles' evaluation, by site.
+    `run` is a state directory or its records; `evaluations` are the bundles' metrics.json by site.
 
     Raises:
         RecordError: run.json is missing or contains no tasks, or a record cannot be read.

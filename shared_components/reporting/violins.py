@@ -15,7 +15,7 @@ from shared_components.reporting.axes import Axes, dot, fitting, line, short, sv
 
 FIRST, SECOND, NEITHER = "#8a63c6", "#d9822b", "#8c8c8c"
 """Fill colours: the left model is better, the right model is better, neither is."""
-_LEFT, _TOP, _BOTTOM, _STEP, _HALF = 62, 60, 62, 108, 44
+_HEIGHT, _LEFT, _TOP, _BOTTOM, _STEP, _HALF = 330, 62, 60, 62, 108, 44  # pixels
 _POINTS = 64  # points of an outline
 _DOTS = 60  # maximum number of values that are drawn as dots
 
@@ -32,18 +32,11 @@ def violins(
     tested: Mapping[str, PairedTest] | None = None,
     level: float = 0.01,
     higher_is_better: bool = True,
-    height: int = 330,
 ) -> str:
     """Draw a split violin per name, with its p value and the smallest possible p value.
 
-    Args:
-        pairs: Values of both models by name.
-        title, y_label: Title of the drawing and label of its axis.
-        models: Names of the left and of the right model.
-        tested: Paired test by name, for example over videos if the values are frames; None tests the pairs.
-        level: Significance level.
-        higher_is_better: Direction of the values.
-        height: Height of the drawing in pixels.
+    `models` are the names of the left and the right model. `tested` are the paired tests by name, for example over
+    videos if the values are frames; by default the pairs are tested. `level` is the significance level.
 
     Raises:
         ValueError: A name has different numbers of left and right values.
@@ -51,15 +44,15 @@ def violins(
     tests = tested or {name: paired_test(*pair) for name, pair in pairs.items()}
     known = [v for pair in pairs.values() for side in pair for v in side if math.isfinite(v)]
     width = max(_LEFT + _STEP * len(pairs) + 14, 420)
-    axes = Axes((_LEFT, width - 14), (height - _BOTTOM, _TOP), (0.0, 1.0), fitting(known))
+    axes = Axes((_LEFT, width - 14), (_HEIGHT - _BOTTOM, _TOP), (0.0, 1.0), fitting(known))
     body = [axes.y_axis(y_label), axes.base_line()]
     for number, (name, pair) in enumerate(pairs.items()):
         middle = _LEFT + _STEP * (number + 0.5)
         fill = significance_colour(tests[name], level=level, higher_is_better=higher_is_better)
         body += [_half(axes, middle, side, way, fill, name) for side, way in zip(pair, (-1, 1), strict=True)]
-        body.append(_caption(middle, height - _BOTTOM, name, tests[name], level))
-    body.append(_legend(models, level, height))
-    return svg(width, height + 22, title, body, kind="whole")
+        body.append(_caption(middle, _HEIGHT - _BOTTOM, name, tests[name], level))
+    body.append(_legend(models, level))
+    return svg(width, _HEIGHT + 22, title, body, kind="whole")
 
 
 def significance_colour(test: PairedTest, *, level: float, higher_is_better: bool = True) -> str:
@@ -113,11 +106,11 @@ def _caption(middle: float, base: float, name: str, test: PairedTest, level: flo
     return f"<g>{drawn}<title>{escape(name)}: {escape(test.text(level))}</title></g>"
 
 
-def _legend(models: tuple[str, str], level: float, height: int) -> str:
+def _legend(models: tuple[str, str], level: float) -> str:
     texts = {FIRST: f"{models[0]} better", SECOND: f"{models[1]} better", NEITHER: f"p at least {level:g}"}
     drawn, x = text_at(2, 52, f"left: {models[0]}, right: {models[1]}", anchor="start", name="small"), 4
     for fill, text in texts.items():
-        drawn += f'<rect x="{x}" y="{height + 6}" width="12" height="12" rx="2" fill="{fill}"/>'
-        drawn += text_at(x + 17, height + 16, text, anchor="start", name="small")
+        drawn += f'<rect x="{x}" y="{_HEIGHT + 6}" width="12" height="12" rx="2" fill="{fill}"/>'
+        drawn += text_at(x + 17, _HEIGHT + 16, text, anchor="start", name="small")
         x += 30 + round(6.4 * len(text))
     return drawn
