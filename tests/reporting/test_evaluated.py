@@ -75,16 +75,18 @@ def test_two_videos_have_a_range_and_one_has_nothing() -> None:
 def test_the_sentence_has_every_model_the_worst_site_and_every_site() -> None:
     plain, better = record(HALF), record({video: value + 0.1 for video, value in HALF.items()})
     run = run_of({"a": plain, "b": plain, "c": plain}, {"a": better, "b": plain})
-    found = evaluation_of(run, run.groups[0])
-    assert found is not None and found.sites == ["a", "b"]
-    said = found.sentence()
+    evaluation = evaluation_of(run, run.groups[0])
+    assert evaluation is not None and evaluation.sites == ["a", "b"]
+    said, note, panel = evaluation.sentence(), evaluation.note(), evaluation.panel()
     assert said.startswith("Mean Dice over 2 sites on the test frames: local 0.500 (") and ", federated 0.550 (" in said
     assert "Worst site: local 0.500 (a), federated 0.500 (b). By site, federated: a 0.600 (" in said
-    assert "federated minus local: +0.050 (+0.050 to +0.050)." in found.differences()
-    assert "each site's 4 test videos" in found.note() and "not confidence intervals over hospitals" in found.note()
-    assert [name for _, name in found.panel().legend] == ["local", "federated"]
-    assert "a, federated: 0.6000, " in found.panel().charts[0]
-    assert all(model.spreads[site] is model.spreads[site] for model in found.models for site in ("", *found.sites))
+    assert "federated minus local: +0.050 (+0.050 to +0.050)." in evaluation.differences()
+    assert "each site's 4 test videos" in note and "not confidence intervals over hospitals" in note
+    assert [name for _, name in panel.legend] == ["local", "federated"]
+    assert "a, federated: 0.6000, " in panel.charts[0]
+    assert all(
+        model.spreads[site] is model.spreads[site] for model in evaluation.models for site in ("", *evaluation.sites)
+    )
 
 
 def test_no_difference_is_called_so() -> None:
