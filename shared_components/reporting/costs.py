@@ -184,9 +184,7 @@ def _privacy_row(run: Run, site: str, settings: dict[str, Any]) -> tuple[str, ..
     last = run.aggregations.get(max(run.aggregations, default=0), {})
     sent, clipped = own.get("updates"), own.get("clipped")
     share = f"{100 * clipped / sent:.0f} %" if sent and clipped is not None else DASH
-    numbers = [*map(settings.get, ("clip", "noise_multiplier", "delta")), own.get("epsilon", last.get("epsilon"))]
-    *shown, all_jobs = (
-        f"{value:.4g}" if isinstance(value, int | float) else DASH
-        for value in (*numbers, own.get("epsilon_of_all_jobs"))
-    )
-    return (site, str(settings.get("unit", DASH)), *shown, DASH if sent is None else str(sent), share, all_jobs)
+    values = [*map(settings.get, ("clip", "noise_multiplier", "delta")), own.get("epsilon", last.get("epsilon"))]
+    values.append(own.get("epsilon_of_all_jobs"))
+    *numbers, all_jobs = (f"{value:.4g}" if isinstance(value, int | float) else DASH for value in values)
+    return (site, str(settings.get("unit", DASH)), *numbers, DASH if sent is None else str(sent), share, all_jobs)

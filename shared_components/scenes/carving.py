@@ -200,9 +200,9 @@ class Carver:
 
     def plate(self, grain: float, rng: np.random.Generator) -> Plate:
         """Return the finished plate; `grain` roughens the albedo like cast metal."""
-        seen = self.height + self.relief
-        slope_x = cv2.Sobel(seen, cv2.CV_32F, 1, 0, scale=self.scale / 8)
-        slope_y = cv2.Sobel(seen, cv2.CV_32F, 0, 1, scale=self.scale / 8)
+        visible = self.height + self.relief
+        slope_x = cv2.Sobel(visible, cv2.CV_32F, 1, 0, scale=self.scale / 8)
+        slope_y = cv2.Sobel(visible, cv2.CV_32F, 0, 1, scale=self.scale / 8)
         length = np.sqrt(1.0 + slope_x**2 + slope_y**2)
         speckle = cv2.GaussianBlur(rng.standard_normal(self.shape).astype(np.float32), (0, 0), 0.07 * self.scale)
         albedo = self.albedo * (1.0 + grain * speckle / max(float(speckle.std()), 1e-6))

@@ -23,7 +23,7 @@ KINDS = ("Large_Needle_Driver", "Prograsp_Forceps", "Monopolar_Curved_Scissors",
 
 @dataclass(frozen=True)
 class Tool:
-    """Plates of one tool."""
+    """Plates of a tool."""
 
     shaft: Plate
     wrist: Plate | None  # None if the tip is attached to the shaft

@@ -91,8 +91,10 @@ LAYOUTS: dict[str, Layout] = {
         operation="cholecystectomy",
     ),
     "cholecseg8k": Layout(
-        "video{:02d}", 1.0, 25.0, "label", False, writers.write_cholecseg8k, asked=True, classes="cholecseg8k_merged",
-        ids=lambda frame: _MERGED[writers.cholecseg8k_ids(frame)], operation="cholecystectomy",
+        "video{:02d}", 1.0, 25.0, "label", False,
+        pair_writer("frame_{}_endo.png", "{0}/{0}_00000", "{0}/{0}_00000", writers.watershed_mask, "_watershed_mask"),
+        asked=True, classes="cholecseg8k_merged", ids=lambda frame: _MERGED[writers.cholecseg8k_ids(frame)],
+        operation="cholecystectomy",
     ),
     "appendix300": Layout(
         "{:03d}", 2.0, 2.0, "grade", True, writers.write_appendix300, asked=True, operation="appendectomy"

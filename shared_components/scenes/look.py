@@ -16,7 +16,7 @@ Organs = tuple[tuple[RGB, Texture], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """Appearance of one site's videos; shares, strengths and chances are 0 to 1 unless noted."""
+    """Appearance of a site's videos; shares, strengths and chances are 0 to 1 unless noted."""
 
     name: str
     text: str  # description

@@ -27,7 +27,7 @@ SITE_LOOKS: tuple[str, ...] = tuple(name for name, look in BY_NAME.items() if no
 
 
 def numbered(look: str, number: int) -> str:
-    """Return the look of one video: "<family>-*" becomes "<family>-<number>", other names stay."""
+    """Return the look of a video: "<family>-*" becomes "<family>-<number>", other names stay."""
     return f"{look[:-1]}{number}" if look.endswith("-*") else look
 
 

@@ -17,13 +17,13 @@ ARMS = ("Left", "Right", "Third")
 _EXCHANGE = 1.2  # seconds to withdraw or insert an instrument
 _SPEED_INTERVAL = 0.2  # seconds
 _CHANGE = 2.0  # seconds of the change of motion and zoom between two phases
-_WITHDRAWN = 75.0  # distance in mm along the shaft at which an instrument is out of sight
+_WITHDRAWN = 75.0  # distance in mm along the shaft of an instrument out of sight
 _SWAY = (9.0, 7.0, 4.0)  # amplitude of a tip's motion in mm
 
 
 @dataclass(frozen=True)
 class Pose:
-    """Position of one instrument."""
+    """Position of an instrument."""
 
     arm: int  # index into ARMS
     kind: str  # kind of instrument

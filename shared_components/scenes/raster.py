@@ -94,21 +94,22 @@ def _reflect(look: Look, material: int, x: Array, y: Array) -> Array:
 def draw(buffers: Buffers, poses: tuple[Pose, ...], tools: Mapping[str, Tool], shader: Shader) -> None:
     """Draw the instruments of `poses` with the plates of `tools` (by kind); nearer parts hide farther ones."""
     for number, pose in enumerate(poses, start=1):
-        kit, size, hinge, plates = tools[pose.kind], pose.size, pose.hinge, tools[pose.kind].jaws
-        elbow = pose.joint + pose.wrist * kit.wrist_length * size
-        side = pose.hinge * 0.6 * size
+        painter = _Painter(buffers, shader, pose.size, number)
+        kit, hinge, plates = tools[pose.kind], pose.hinge, tools[pose.kind].jaws
+        elbow = pose.joint + pose.wrist * kit.wrist_length * pose.size
+        side = pose.hinge * 0.6 * pose.size
         if kit.solid and hinge.dot(pose.joint) > 0.0:  # the camera sees the other side
             hinge, plates = -hinge, plates[::-1]
-        _place(buffers, kit.shaft, pose.joint, pose.shaft, None, size, shader, SHAFT, number)
+        painter.place(SHAFT, kit.shaft, pose.joint, pose.shaft)
         if kit.ear is not None:
-            _place_ears(buffers, kit.ear, pose, shader, number)
+            _place_ears(painter, kit.ear, pose)
         if kit.wrist is not None:
-            _place(buffers, kit.wrist, pose.joint, pose.wrist, hinge, size, shader, WRIST, number)
+            painter.place(WRIST, kit.wrist, pose.joint, pose.wrist, hinge)
         for plate, jaw, lift in zip(plates, pose.jaws, (1.0, -1.0), strict=False):  # a tip is one jaw
-            _place(buffers, plate, elbow + lift * side, jaw, hinge, size, shader, CLASPER, number)
+            painter.place(CLASPER, plate, elbow + lift * side, jaw, hinge)
 
 
-def _place_ears(buffers: Buffers, plate: Plate, pose: Pose, shader: Shader, number: int) -> None:
+def _place_ears(painter: "_Painter", plate: Plate, pose: Pose) -> None:
     """Draw a clevis' ears on both sides of the wrist, within the shaft's outline; from its edge, an ear is a prong."""
     axis = cross(pose.hinge, pose.wrist)  # axis of the wrist
     view = pose.joint / np.sqrt(pose.joint.dot(pose.joint))
@@ -117,8 +118,7 @@ def _place_ears(buffers: Buffers, plate: Plate, pose: Pose, shader: Shader, numb
     breadth = min(1.0, (RADIUS - EARS * float(np.sqrt(aside.dot(aside)))) / EAR)
     for side in (-1.0, 1.0):
         place = side * (EARS * aside + 2.0 * deep * view) - 2.0 * (1.0 - abs(deep)) * view
-        origin = pose.joint + pose.size * place
-        _place(buffers, plate, origin, pose.shaft, None, pose.size, shader, SHAFT, number, breadth)
+        painter.place(SHAFT, plate, pose.joint + pose.size * place, pose.shaft, squeeze=breadth)
 
 
 def _basis(origin: Array, along: Array, hinge: Array | None) -> Array:
@@ -134,49 +134,49 @@ def _basis(origin: Array, along: Array, hinge: Array | None) -> Array:
     return np.stack([along, cross(face, along), face])
 
 
-def _place(
-    buffers: Buffers,
-    plate: Plate,
-    origin: Array,
-    along: Array,
-    hinge: Array | None,
-    size: float,
-    shader: Shader,
-    part: int,
-    number: int,
-    squeeze: float = 1.0,
-) -> None:
-    """Draw one plate with its joint at `origin` (mm), its x axis `along`, and its breadth times `squeeze`."""
-    height, width = buffers.parts.shape
-    basis = _basis(origin, along, hinge)
-    forward = _projection(plate, origin, basis * ((1.0,), (squeeze,), (1.0,)), size, width, height)
-    window = _window(forward, plate.cover.shape, width, height)
-    if window is None:
-        return
-    x0, y0, x1, y1 = window
-    forward = np.array([[1.0, 0.0, -x0], [0.0, 1.0, -y0], [0.0, 0.0, 1.0]]) @ forward
-    shape = (x1 - x0, y1 - y0)
-    cover = cv2.warpPerspective(plate.cover, forward, shape, flags=cv2.INTER_NEAREST)
-    surface = cv2.warpPerspective(plate.surface, forward, shape, borderMode=cv2.BORDER_REPLICATE)
-    region = (slice(y0, y1), slice(x0, x1))
-    # the plate's plane n.p = n.origin meets the ray (x, y, 1) z at z = n.origin / n.(x, y, 1)
-    slant = basis[2] / (FOCAL * width)
-    across = (slant[0] * (np.arange(x0, x1) - width / 2)).astype(np.float32)
-    down = (slant[1] * (np.arange(y0, y1) - height / 2) + basis[2, 2]).astype(np.float32)
-    with np.errstate(divide="ignore"):  # a ray along the plate meets it at infinity, which is clipped below
-        depth = np.float32(basis[2].dot(origin)) / (across + down[:, None])
-    depth += surface[..., 2] * np.float32(basis[2, 2] * size / HEIGHT_SCALE)
-    np.clip(depth, 8.0, NEAREST - 1.0, out=depth)
-    front = (cover > 0) & (depth < buffers.depth[region])
-    inside = np.flatnonzero(front)
-    # little endian: normal x and y, height, albedo
-    pixel = surface.view(np.dtype("<u4")).ravel()[inside].astype(np.int32)
-    normal = ((pixel & 0xFC) << 4) | ((pixel >> 10) & 0x3F)
-    row = shader.lookup(basis)[normal] + (cover.ravel()[inside].astype(np.int32) - 1) * _BINS**2
-    buffers.finish[region][front] = row | (((pixel >> 24) & 0xFF) << 16)
-    np.copyto(buffers.depth[region], depth, where=front)
-    np.copyto(buffers.parts[region], np.uint8(part), where=front)
-    np.copyto(buffers.instances[region], np.uint8(number), where=front)
+@dataclass(frozen=True)
+class _Painter:
+    """Painter of one instrument's plates."""
+
+    buffers: Buffers
+    shader: Shader
+    size: float  # factor of all lengths
+    number: int  # 1 + index of the instrument
+
+    def place(
+        self, part: int, plate: Plate, origin: Array, along: Array, hinge: Array | None = None, squeeze: float = 1.0
+    ) -> None:
+        """Draw a plate with its joint at `origin` (mm), its x axis `along`, and its breadth times `squeeze`."""
+        height, width = self.buffers.parts.shape
+        basis = _basis(origin, along, hinge)
+        forward = _projection(plate, origin, basis * ((1.0,), (squeeze,), (1.0,)), self.size, width, height)
+        window = _window(forward, plate.cover.shape, width, height)
+        if window is None:
+            return
+        x0, y0, x1, y1 = window
+        forward = np.array([[1.0, 0.0, -x0], [0.0, 1.0, -y0], [0.0, 0.0, 1.0]]) @ forward
+        shape = (x1 - x0, y1 - y0)
+        cover = cv2.warpPerspective(plate.cover, forward, shape, flags=cv2.INTER_NEAREST)
+        surface = cv2.warpPerspective(plate.surface, forward, shape, borderMode=cv2.BORDER_REPLICATE)
+        region = (slice(y0, y1), slice(x0, x1))
+        # the plate's plane n.p = n.origin meets the ray (x, y, 1) z at z = n.origin / n.(x, y, 1)
+        slant = basis[2] / (FOCAL * width)
+        across = (slant[0] * (np.arange(x0, x1) - width / 2)).astype(np.float32)
+        down = (slant[1] * (np.arange(y0, y1) - height / 2) + basis[2, 2]).astype(np.float32)
+        with np.errstate(divide="ignore"):  # a ray along the plate meets it at infinity, which is clipped below
+            depth = np.float32(basis[2].dot(origin)) / (across + down[:, None])
+        depth += surface[..., 2] * np.float32(basis[2, 2] * self.size / HEIGHT_SCALE)
+        np.clip(depth, 8.0, NEAREST - 1.0, out=depth)
+        front = (cover > 0) & (depth < self.buffers.depth[region])
+        inside = np.flatnonzero(front)
+        # little endian: normal x and y, height, albedo
+        pixel = surface.view(np.dtype("<u4")).ravel()[inside].astype(np.int32)
+        normal = ((pixel & 0xFC) << 4) | ((pixel >> 10) & 0x3F)
+        row = self.shader.lookup(basis)[normal] + (cover.ravel()[inside].astype(np.int32) - 1) * _BINS**2
+        self.buffers.finish[region][front] = row | (((pixel >> 24) & 0xFF) << 16)
+        np.copyto(self.buffers.depth[region], depth, where=front)
+        np.copyto(self.buffers.parts[region], np.uint8(part), where=front)
+        np.copyto(self.buffers.instances[region], np.uint8(self.number), where=front)
 
 
 def _projection(plate: Plate, origin: Array, basis: Array, size: float, width: int, height: int) -> Array:

@@ -28,7 +28,7 @@ _GEOMETRY, _APPEARANCE, _DETAIL, _THINGS, _OPERATION = 0, 1, 3, 4, 5
 
 
 class Endoscope:
-    """Renderer of one video's frames; tissue, light, noise, aperture and tools are computed once.
+    """Renderer of a video's frames; tissue, light, noise, aperture and tools are computed once.
 
     The random stream `detail` changes only the picture, no labels.
     """
@@ -81,7 +81,7 @@ class Endoscope:
         return np.clip(255.0 * bent + 0.5, 0, 255).astype(np.uint8)
 
     def shoot(self, moment: Moment) -> tuple[Array, Array, Array, Array, Buffers]:
-        """Render one frame.
+        """Render a frame.
 
         Returns:
             Image uint8 (H, W, 3), depth (H, W) in mm, visible objects (H, W), all objects (H, W), instruments' labels.
@@ -230,7 +230,7 @@ def render_video(
     operation: str = "",
     grade: int = 0,
 ) -> Iterator[SceneFrame]:
-    """Render `frames` consecutive frames of one video; equal arguments give equal bits.
+    """Render `frames` consecutive frames of a video; equal arguments give equal bits.
 
     The instruments' labels of looks in `looks.LOOKS` do not depend on the look, except that parts and depth are 0
     outside an aperture. Objects move with the look's tissue. Looks drawn from numbers have their own instruments.
@@ -273,8 +273,8 @@ def render_video(
         camera = Endoscope(chosen, seed, (height, width), kinds, lay)
         for index in range(frames):
             moment = script.moment(index)
-            image, depth, seen, below, buffers = camera.shoot(moment)
-            frame = _label(image, depth, seen, buffers, moment)
+            image, depth, visible, below, buffers = camera.shoot(moment)
+            frame = _label(image, depth, visible, buffers, moment)
             if performed:
                 triplets = _triplets(performed, below, buffers, moment)
                 frame = replace(frame, triplets=triplets, grade=grade, gesture=0)

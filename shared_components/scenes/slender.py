@@ -1,6 +1,6 @@
 """Thin instruments of eye surgery and of flexible endoscopy.
 
-Handle, tube or sheath are shaft; a phaco tip's sleeve and a forceps' joint are wrist; blades, tips, cups, loops and
+Handle, tube or sheath are shaft. A phaco tip's sleeve and a forceps' joint are wrist. Blades, tips, cups, loops and
 balloons are clasper. An eye and its instruments are rendered at twice their size.
 """
 
@@ -50,7 +50,7 @@ def _tip(scale: float, rng: np.random.Generator, length: float, half: float) -> 
 def _keratome(scale: float, rng: np.random.Generator) -> Tool:
     length, half, neck = rng.uniform(6.0, 11.0), rng.uniform(0.9, 3.2), rng.uniform(0.5, 0.9)
     carver = _tip(scale, rng, length + 3.0, half)
-    wide = rng.uniform(0.3, 0.7) * length  # where the blade is widest
+    wide = rng.uniform(0.3, 0.7) * length  # length of the widest part
     edge: list[Point] = [(-1.0, neck), (2.0, neck), (3.0, half), (3.0 + wide, half), (3.0 + length, 0.0)]
     carver.body([*edge, *((x, -y) for x, y in edge[-2::-1])], thick=0.7, round_=0.5)
     carver.groove((3.0, 0.0), (2.5 + length, 0.0), 0.2, dark=1.3)

@@ -67,7 +67,7 @@ def rod_profile(canvas: Canvas, points: Array, width: float) -> tuple[Array, Arr
 
 
 def lay_background(canvas: Canvas, rng: np.random.Generator, colour: Array, kind: Texture) -> None:
-    """Cover the whole canvas with one kind of tissue of `colour` (3,)."""
+    """Cover the whole canvas with a tissue of `colour` (3,)."""
     canvas.albedo *= colour
     _pattern(canvas, rng, kind, np.ones(canvas.shape, np.float32), colour)
 
@@ -101,7 +101,7 @@ def lay_organ(
 
 
 def _pattern(canvas: Canvas, rng: np.random.Generator, kind: Texture, cover: Array, colour: Array) -> None:
-    """Add the pattern of one kind of tissue where `cover` (H, W) is 1."""
+    """Add the texture of a tissue to the pixels that `cover` (H, W) covers."""
     if not canvas.detail:
         return
     H, W = canvas.shape
@@ -283,7 +283,7 @@ def paint(
     lay: Lay | None,
     ground: Ground,
 ) -> Tissue:
-    """Paint one video's tissue for frames of `size` (height, width): ground, then objects by `lay`.
+    """Paint a video's tissue for frames of `size` (height, width): ground, then objects by `lay`.
 
     The finest texture has its own random stream `detail`.
     """

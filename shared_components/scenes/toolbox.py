@@ -39,7 +39,7 @@ class Station:
 
 @dataclass(frozen=True)
 class Technique:
-    """Instruments, arms and camera of one kind of operation.
+    """Instruments, arms and camera of an operation.
 
     Arms that roam come from any side, with any size and depth, and never in one line. Other arms come from the left,
     the right and above, as a robot's arms.
@@ -65,7 +65,7 @@ _FLEX = dict.fromkeys(instruments.KINDS, 1.0) | laparoscopic.FLEX
 
 
 def tool(kind: str, scale: float, model: int = 0, *, real: bool = False) -> Tool:
-    """Build the plates of one instrument.
+    """Build the plates of an instrument.
 
     Args:
         kind: Kind of instrument, a key of `VERBS`.

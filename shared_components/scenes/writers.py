@@ -58,7 +58,7 @@ _CHOLECSEG8K = np.array([0, *map(CLASS_MAPS["cholecseg8k"].index, (
 ))], np.uint8)  # fmt: skip
 _CHOLECSEG8K_TOOLS = {kind: CLASS_MAPS["cholecseg8k"].index(kind) for kind in ("L-hook", "grasper")}
 _CHOLECSEG8K_GREYS = np.array(sorted(VALUES, key=VALUES.__getitem__), np.uint8)
-_AUTOLAPARO_FRAMES = 1000  # frames per clip, whose numbers have three digits
+_AUTOLAPARO_FRAMES = 1000  # frames per clip, because numbers have three digits
 _GESTURE_STEP = 6  # frame numbers between two lines of SAR-RARP50's actions: 10 Hz of 60 Hz
 
 
@@ -88,22 +88,25 @@ def _write_text(path: Path, lines: Iterable[str]) -> None:
 
 
 def _write_pairs(
-    shots: Iterable[Shot], stem: str, images: Path, targets: Path, target: Callable[[SceneFrame], Array]
+    shots: Iterable[Shot], stem: str, images: Path, targets: Path, target: Callable[[SceneFrame], Array], end: str = ""
 ) -> Written:
-    """Write every frame to `images` and its target to `targets`; `stem` formats the frame's number and suffix."""
+    """Write every frame to `images` and its target to `targets`; `stem` formats the frame's number and suffix.
+
+    The name of the target is the image's name with `end`.
+    """
     for shot in shots:
         image = images / stem.format(shot.number)
         write_image(image, shot.frame.image)
         if shot.labelled:
-            write_image(targets / f"{image.stem}.png", target(shot.frame))
+            write_image(targets / f"{image.stem}{end}.png", target(shot.frame))
         yield shot.frame, image.stem
 
 
-def pair_writer(stem: str, images: str, targets: str, target: Callable[[SceneFrame], Array]) -> Writer:
-    """Return a writer of images and targets in two folders, whose names contain {} for the video's name."""
+def pair_writer(stem: str, images: str, targets: str, target: Callable[[SceneFrame], Array], end: str = "") -> Writer:
+    """Return a writer of images and targets; the names of their folders contain {0} for the video's name."""
 
     def write(root: Path, video: str, shots: Iterable[Shot]) -> Written:
-        return _write_pairs(shots, stem, root / images.format(video), root / targets.format(video), target)
+        return _write_pairs(shots, stem, root / images.format(video), root / targets.format(video), target, end)
 
     return write
 
@@ -215,15 +218,9 @@ def cholecseg8k_ids(frame: SceneFrame) -> Array:
     return np.where(frame.parts > 0, tools, _CHOLECSEG8K[frame.things])
 
 
-def write_cholecseg8k(root: Path, video: str, shots: Iterable[Shot]) -> Written:
-    """Write videoNN/videoNN_00000/frame_<n>_endo.png and frame_<n>_endo_watershed_mask.png, 25 numbers a second."""
-    folder = root / video / f"{video}_00000"
-    for shot in shots:
-        stem = f"frame_{shot.number}_endo"
-        write_image(folder / f"{stem}.png", shot.frame.image)
-        if shot.labelled:
-            write_image(folder / f"{stem}_watershed_mask.png", _CHOLECSEG8K_GREYS[cholecseg8k_ids(shot.frame)])
-        yield shot.frame, stem
+def watershed_mask(frame: SceneFrame) -> Array:
+    """Return a cholecystectomy's label (H, W) as CholecSeg8k's grey values."""
+    return _CHOLECSEG8K_GREYS[cholecseg8k_ids(frame)]
 
 
 def write_cholect45(root: Path, video: str, shots: Iterable[Shot]) -> Written:
