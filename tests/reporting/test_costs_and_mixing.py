@@ -159,16 +159,13 @@ def test_matrix_rows_are_receiving_sites_of_the_newest_round_with_weights_and_ab
     older = {"mixing": {"a": {"head": {"a": 1.0, "b": 0.0}}}}
     first, second = matrices(run_with(older, MIXED, {"entropy": {}}))["head"]
     assert first == [0.75, 0.25] and all(map(math.isnan, second))
+    assert spread({"head": [[0.9, 0.1]]}, 2) == pytest.approx(0.4)
+    assert spread({"head": [[0.5001, 0.4999]]}, 2) == 0.125  # nearly equal weights keep a pale colour
 
 
 def test_own_weight_is_the_mean_over_layers_and_stands_beside_the_equal_share() -> None:
     assert own_weights(run_with(MIXED)) == {"a": {0: 0.5}, "b": {}}
     assert "weights its own parameters with 0.50 on average; an equal share is 0.50" in verdicts(run_with(MIXED))[0]
-
-
-def test_nearly_equal_weights_keep_a_pale_colour_scale() -> None:
-    assert spread({"head": [[0.5001, 0.4999]]}, 2) == 0.125
-    assert spread({"head": [[0.9, 0.1]]}, 2) == pytest.approx(0.4)
 
 
 def test_entropy_by_site_is_averaged_and_null_left_out() -> None:
@@ -182,8 +179,6 @@ def test_the_entropy_decides_how_near_to_plain_averaging_a_mixing_is_called() ->
     assert "is practically plain averaging (normalised entropy 0.99950" in plain
     assert "differs from plain averaging (normalised entropy 0.900" in other
     assert "is close to plain averaging" in near
-
-
-def test_fedavg_has_nothing_to_say_and_one_site_nothing_to_mix() -> None:
+    # FedAvg records no entropy, and a single site has nothing to mix
     assert verdicts(run_with({"entropy": {}})) == []
     assert "nothing was mixed" in verdicts(run_with({"entropy": {"hypernetwork": 1.0}}, sites=("a",)))[0]

@@ -97,12 +97,18 @@ def test_endovis2017_masks_lie_per_instrument_and_add_up(rendered):
         assert np.array_equal(np.max(masks, 0), 10 * frame.parts)
 
 
-def test_endovis2018_colours_are_those_of_labels_json(rendered):
-    root = rendered("endovis2018").parent / "endovis2018"
-    classes = {tuple(c["color"]): c["classid"] for c in json.loads((root / "labels.json").read_text())}
+def test_endovis2018_has_the_colours_of_labels_json_and_side_files_with_depth_in_256ths_of_a_millimetre(rendered):
+    site, frame = rendered("endovis2018").parent, scene_of("endovis2018")[0]
+    classes = {tuple(c["color"]): c["classid"] for c in json.loads((site / "endovis2018/labels.json").read_text())}
     assert classes[(0, 255, 255)] == 2 and classes[(125, 255, 12)] == 3 and len(classes) == 12
-    label = pixels(root / "seq_1/labels/frame000.png")[..., ::-1]
+    label = pixels(site / "endovis2018/seq_1/labels/frame000.png")[..., ::-1]
     assert {classes[tuple(map(int, colour))] for colour in np.unique(label.reshape(-1, 3), axis=0)} <= {0, 1, 2, 3}
+    depth = pixels(site / "side/seq_1/depth/frame000.png")
+    assert depth.dtype == np.uint16
+    np.testing.assert_allclose(depth / 256.0, frame.depth, atol=1 / 256)
+    header, first, *_ = (site / "side/seq_1/frames.csv").read_text().splitlines()
+    assert header == "frame,phase,phase_name,tools,actions,gesture"
+    assert first.startswith(f"frame000,{frame.phase},{PHASES[frame.phase]},{';'.join(frame.tools)},")
 
 
 def test_sar_rarp50_numbers_are_multiples_of_60_and_actions_are_at_10_hz(rendered):
@@ -133,17 +139,6 @@ def test_sisvse_has_parts_as_heads_wrists_and_bodies_of_one_kind(rendered):
     assert yaml.safe_load(path.read_text())["history"] is False
     mask = pixels(path.parent / "sisvse/semantic_masks/manual_syn_1/scene_000000.png")
     assert np.array_equal(mask, np.array([0, 8, 7, 6])[scene_of("sisvse")[0].parts])
-
-
-def test_side_files_hold_depth_in_256ths_of_a_millimetre_and_the_labels(rendered):
-    side = rendered("endovis2018").parent / "side/seq_1"
-    frame = scene_of("endovis2018")[0]
-    depth = pixels(side / "depth/frame000.png")
-    assert depth.dtype == np.uint16
-    np.testing.assert_allclose(depth / 256.0, frame.depth, atol=1 / 256)
-    header, first, *_ = (side / "frames.csv").read_text().splitlines()
-    assert header == "frame,phase,phase_name,tools,actions,gesture"
-    assert first.startswith(f"frame000,{frame.phase},{PHASES[frame.phase]},{';'.join(frame.tools)},")
 
 
 @pytest.mark.parametrize("layout", PICTURES)
@@ -260,8 +255,6 @@ def test_things_on_the_tissue_are_seen_and_move_no_label_of_instruments():
 def test_every_object_appears_in_some_video():
     frames = (next(render_video("simulated", seed, frames=1, things=THINGS, **SIZE)) for seed in range(6))
     assert set(np.unique([frame.things for frame in frames])) == set(range(len(THINGS) + 1))
-    with pytest.raises(ValueError, match="thing 'liver' is unknown; known things: kidney parenchyma"):
-        render_video("rose", 0, frames=1, things=("liver",))
 
 
 @pytest.mark.parametrize(
@@ -330,8 +323,8 @@ def test_the_command_renders_a_site_per_task_that_check_data_finds_ready(tmp_pat
     assert (picture[2 * 26 + 64 : 2 * (26 + 64), 96 + 6 : 2 * 96 + 6] == 255).all()  # no labels, nothing beside
 
 
-def test_a_site_is_rendered_again_but_a_foreign_folder_is_left_alone(tmp_path):
-    ours, foreign = tmp_path / "ours", tmp_path / "foreign"
+def test_a_site_is_rendered_again_a_foreign_folder_stays_and_an_interruption_leaves_nothing(tmp_path, monkeypatch):
+    ours, foreign, empty = tmp_path / "ours", tmp_path / "foreign", tmp_path / "empty"
     for layout in ("endovis2018", "endovis2017"):
         site_of(ours, layout, frames_per_video=1)
     assert not (ours / "endovis2018").exists()
@@ -340,13 +333,10 @@ def test_a_site_is_rendered_again_but_a_foreign_folder_is_left_alone(tmp_path):
     with pytest.raises(FileExistsError, match=r"foreign exists and was not rendered by surgfl"):
         site_of(foreign, "endovis2017")
     assert [p.name for p in foreign.iterdir()] == ["thesis.txt"]
-
-
-def test_an_interrupted_rendering_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setattr("shared_components.scenes.site._write_site_file", Mock(side_effect=OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        site_of(tmp_path / "site", "endovis2018", frames_per_video=1)
-    assert list(tmp_path.iterdir()) == []
+        site_of(empty / "site", "endovis2018", frames_per_video=1)
+    assert list(empty.iterdir()) == []
 
 
 def test_depth_beside_a_frame_is_brighter_the_nearer_and_hatched_grey_where_it_is_unknown():
@@ -355,14 +345,6 @@ def test_depth_beside_a_frame_is_brighter_the_nearer_and_hatched_grey_where_it_i
     near, middle, far, unknown = tile(Mock(depth=depth), "depth")[0].astype(float)
     assert near.sum() > middle.sum() + 60 > far.sum() + 120
     assert np.ptp(unknown) == 0
-
-
-def test_a_smaller_rendering_leaves_no_site_of_a_larger_one(tmp_path, capsys):
-    assert run("--out", str(tmp_path), "--sites", "3") == 0
-    capsys.readouterr()
-    assert run("--out", str(tmp_path), "--sites", "2") == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["site-1", "site-2"]
-    assert f"{tmp_path / 'site-3'}: removed, an earlier rendering's" in capsys.readouterr().out
 
 
 def test_a_foreign_site_is_never_removed(tmp_path, capsys):
@@ -380,8 +362,12 @@ def test_a_foreign_site_is_never_removed(tmp_path, capsys):
     assert f"{out / 'site-4'}: left in place, it was not rendered by surgfl" in capsys.readouterr().out
 
 
-def test_a_site_that_a_rendering_no_longer_has_is_removed_in_one_step(tmp_path, monkeypatch):
-    run("--out", str(tmp_path), "--sites", "2")
+def test_a_smaller_rendering_removes_each_site_of_a_larger_one_in_one_step(tmp_path, monkeypatch, capsys):
+    assert run("--out", tmp_path, "--sites", "3") == 0
+    capsys.readouterr()
+    assert run("--out", tmp_path, "--sites", "2") == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["site-1", "site-2"]
+    assert f"{tmp_path / 'site-3'}: removed, an earlier rendering's" in capsys.readouterr().out
     monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)  # killed before its files were removed
     removed, foreign = remove_sites(tmp_path, keep=["site-1"])
     assert (removed, foreign) == ([tmp_path / "site-2"], [])
