@@ -76,16 +76,14 @@ def idle_by_round(run: Run) -> Stacks:
     return {r: stack for r, stack in stacks.items() if stack}
 
 
-def server_seconds(run: Run) -> dict[int, tuple[float, float, float]]:
+def server_seconds(run: Run) -> dict[int, tuple[float, ...]]:
     """Return (seconds until the last reply, aggregation seconds, training seconds) by round with server training.
 
     The sites wait during the aggregation and the server's training.
     """
-    return {
-        r: (float(line.get("seconds_wall", NAN)), float(line.get("seconds", NAN)), float(line["seconds_training"]))
-        for r, line in sorted(run.aggregations.items())
-        if "seconds_training" in line
-    }
+    lines = {r: line for r, line in sorted(run.aggregations.items()) if "seconds_training" in line}
+    keys = ("seconds_wall", "seconds", "seconds_training")
+    return {r: tuple(float(line.get(key, NAN)) for key in keys) for r, line in lines.items()}
 
 
 def server_table(run: Run) -> Table | None:
@@ -124,10 +122,10 @@ def cost_table(run: Run) -> Table:
 def traffic_table(run: Run) -> Table:
     """Tabulate the bytes by role, summed over all sites and rounds."""
     up, down = bytes_by_round(run, "up"), bytes_by_round(run, "down")
-    rows = [
-        (role, *(f"{round(sum(column.get(role, 0) for column in stacks.values())):,}" for stacks in (up, down)))
-        for role in parts(up, down)
-    ]
+    rows = []
+    for role in parts(up, down):
+        sums = (sum(column.get(role, 0) for column in stacks.values()) for stacks in (up, down))
+        rows.append((role, *(f"{round(total):,}" for total in sums)))
     return Table("Bytes by role, all sites and rounds", ("role", "sent by sites", "sent to sites"), tuple(rows))
 
 

@@ -141,14 +141,11 @@ def evaluation_of(run: Run, group: Group) -> Evaluation | None:
     known = [site for site, values in scores.items() if not any(map(math.isnan, values))]
     if not known:
         return None
-    models = [
-        Model(
-            name if len(named) > 1 else "",
-            {site: score(records[site], metric.name) for site in known},
-            {site: measured(records[site], metric.name) for site in known},
-        )
-        for name, records in named.items()
-    ]
+    models = []
+    for name, records in named.items():
+        videos = {site: measured(records[site], metric.name) for site in known}
+        values = {site: score(records[site], metric.name) for site in known}
+        models.append(Model(name if len(named) > 1 else "", values, videos))
     splits = sorted({str(record.get("split", "test")) for record in own.values()})
     return Evaluation(metric, models, " and ".join(splits), [site for site in own if site not in known])
 

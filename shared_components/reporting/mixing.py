@@ -5,6 +5,7 @@ plain averaging over the sites, 0 uses only one site.
 """
 
 import math
+from itertools import product
 from typing import Any
 
 from shared_components.reporting.records import NAN, Curve, Run, mean
@@ -39,14 +40,12 @@ def spread(weights: dict[str, list[list[float]]], sites: int) -> float:
 
 def own_weights(run: Run) -> dict[str, Curve]:
     """Return by site the mean weight over the layers that it gives its own parameters."""
-    return {
-        site: {
-            r: mean([_weight(run.aggregations[r]["mixing"], site, layer, site) for layer in layers])
-            for r in mixed_rounds(run)
-            if (layers := run.aggregations[r]["mixing"].get(site))
-        }
-        for site in run.sites
-    }
+    curves: dict[str, Curve] = {site: {} for site in run.sites}
+    for r, site in product(mixed_rounds(run), run.sites):
+        mixing = run.aggregations[r]["mixing"]
+        if layers := mixing.get(site):
+            curves[site][r] = mean([_weight(mixing, site, layer, site) for layer in layers])
+    return curves
 
 
 def entropies(run: Run) -> dict[str, Curve]:

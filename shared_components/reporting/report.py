@@ -21,7 +21,13 @@ from shared_components.reporting.tables import Table
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
 )
+_SECTIONS = {
+    "result": "Result", "pictures": "Predictions", "summary": "The run", "validation": "Validation",
+    "mixing": "Mixing weights", "costs": "Cost", "privacy": "Privacy", "refused": "Missing updates",
+    "losses": "Training", "settings": "Settings",
+}  # fmt: skip
 _FACTS = ("job", "sites", "start", "started", "commit", "seed", "hardware")
+_MARK = "<!-- surgfl: "
 
 
 def build_report(run: Path | Run, out: Path, *, evaluations: dict[str, dict[str, Any]] | None = None) -> Path:
@@ -40,15 +46,10 @@ def build_report(run: Path | Run, out: Path, *, evaluations: dict[str, dict[str,
 
 def refuse_to_replace(run: Run, out: Path) -> None:
     """Raise RecordError if a file exists that is not an earlier report of the same run."""
-    if not out.exists():
-        return
     last = out.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2] if out.is_file() else ""
-    if last != _mark(run):
+    if out.exists() and last != _mark(run):
         what = last.removeprefix(_MARK).removesuffix(" -->") if last.startswith(_MARK) else "not a report of surgfl"
         raise RecordError(f"{out}: already exists and is {what}; give another --out, or move the file")
-
-
-_MARK = "<!-- surgfl: "
 
 
 def _mark(run: Run) -> str:
@@ -90,20 +91,11 @@ def contents(run: Run) -> dict[str, Any]:
 
 def _links(content: dict[str, Any]) -> list[tuple[str, str]]:
     """List the sections of the page as (anchor, name), without empty sections."""
-    mixed = content["verdicts"] or content["mixing_panels"] or content["mixing_maps"]
-    sections = {
-        "result": ("Result", True),
-        "pictures": ("Predictions", True),
-        "summary": ("The run", True),
-        "validation": ("Validation", True),
-        "mixing": ("Mixing weights", mixed),
-        "costs": ("Cost", True),
-        "privacy": ("Privacy", content["privacy"]),
-        "refused": ("Missing updates", content["refused"].rows),
-        "losses": ("Training", content["loss_panels"]),
-        "settings": ("Settings", True),
-    }
-    return [(anchor, name) for anchor, (name, there) in sections.items() if there]
+    optional = {
+        "mixing": content["verdicts"] or content["mixing_panels"] or content["mixing_maps"],
+        "privacy": content["privacy"], "refused": content["refused"].rows, "losses": content["loss_panels"],
+    }  # fmt: skip
+    return [(anchor, name) for anchor, name in _SECTIONS.items() if optional.get(anchor, True)]
 
 
 def _part(run: Run, group: Group) -> dict[str, Any]:
@@ -165,8 +157,7 @@ def _settings(value: Any, name: str = "") -> tuple[tuple[str, str], ...]:
     """Flatten a record to pairs of dotted name and value."""
     if not isinstance(value, dict):
         return ((name, _plain(value)),)
-    parts = [_settings(item, f"{name}.{key}" if name else key) for key, item in value.items()]
-    return tuple(row for part in parts for row in part)
+    return tuple(row for key, v in value.items() for row in _settings(v, f"{name}.{key}" if name else key))
 
 
 def _plain(value: Any) -> str:

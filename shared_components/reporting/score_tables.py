@@ -64,7 +64,6 @@ _REDUCE: dict[str, Callable[[Metric, Sequence[float]], float]] = {
     MEAN: lambda metric, values: mean(values),
     WORST: lambda metric, values: metric.worst(values),
 }
-_EMPTY_HEAD = "empty frames: both / truth / prediction"
 _EMPTY_NOTE = (
     "Empty frames: number of frames without the class in both truth and prediction (not scored), only in the truth, "
     "and only in the prediction"
@@ -92,11 +91,9 @@ def progress_table(run: Run, group: Group) -> Table:
     heads = [f"last {name}" for name in group.outputs]
     head = ("site", *(("first mean", *heads, "last mean", "best mean") if heads else ("first", "last", "best")))
     edge = "lowest" if metric.higher_is_better else "highest"
-    note = (
-        "first: the model received in the site's first round; "
-        + (f"worst site: the {edge} value of each column; " if len(group.sites) > 1 else "")
-        + f"{DASH}: no frame {'with the class' if heads else 'to score'}, or no report"
-    )
+    worst = f"worst site: the {edge} value of each column; " if len(group.sites) > 1 else ""
+    dash = f"{DASH}: no frame {'with the class' if heads else 'to score'}, or no report"
+    note = f"first: the model received in the site's first round; {worst}{dash}"
     rows = _with_reductions({site: _progress(run, site, group) for site in group.sites}, metric)
     return Table(f"{metric.plain_heading} on the validation split", head, rows, note=note)
 
@@ -105,7 +102,7 @@ def comparison_table(run: Run, group: Group) -> Table:
     """Tabulate the selection metric of several models on the same frames, by site."""
     metric, names = group.first, list(run.compared)
     values = {site: [score(run.compared[n].get(site, {}), metric.name) for n in names] for site in group.sites}
-    title = f"{metric.plain_heading}, {' | '.join(names)}: {_frames(run)}"
+    title = f"{metric.plain_heading}, {' | '.join(names)}: on the {_splits(run)} split"
     return Table(title, ("site", *names), _with_reductions(values, metric))
 
 
@@ -137,19 +134,18 @@ def scores_table(by_site: Mapping[str, dict[str, Any]], group: Group, *, title: 
     note = ". ".join(filter(None, [*notes, spread_remark(by_site, group.first), policy_remark(by_site.values())]))
     headings = [metric.plain_heading for metric in group.metrics]
     if group.outputs:
-        head = ("site", "class", *headings, _EMPTY_HEAD)
+        head = ("site", "class", *headings, "empty frames: both / truth / prediction")
         return Table(title, head, tuple(rows), labels=2, note=note, grouped=True)
     return Table(title, ("site", *headings), tuple((row[0], *row[2:-1]) for row in rows), note=note)
 
 
 def evaluation_title(run: Run) -> str:
     """Return the title of an evaluation, with its split: "test" unless the records name another."""
-    return f"Scores {_frames(run)}, evaluated after training"
+    return f"Scores on the {_splits(run)} split, evaluated after training"
 
 
-def _frames(run: Run) -> str:
-    splits = sorted({str(record.get("split", "test")) for record in run.evaluations.values()}) or ["test"]
-    return f"on the {' and '.join(splits)} split"
+def _splits(run: Run) -> str:
+    return " and ".join(sorted({str(record.get("split", "test")) for record in run.evaluations.values()})) or "test"
 
 
 def _progress(run: Run, site: str, group: Group) -> list[float]:

@@ -52,10 +52,8 @@ def score_tiles(run: Run, group: Group) -> list[tuple[str, str]]:
     last = [score(run.last_metrics(site), metric.name) for site in group.sites]
     if len(last) == 1:
         return [(f"{metric.label}, validation", metric.with_unit(last[0]))]
-    return [
-        (f"mean {metric.label}, validation", metric.with_unit(mean(last))),
-        (f"worst site's {metric.label}", metric.with_unit(metric.worst(last))),
-    ]
+    values = {f"mean {metric.label}, validation": mean(last), f"worst site's {metric.label}": metric.worst(last)}
+    return [(label, metric.with_unit(value)) for label, value in values.items()]
 
 
 def tiles(run: Run) -> list[tuple[str, str]]:

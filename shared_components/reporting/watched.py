@@ -57,9 +57,8 @@ def _sites(run: Run, group: Group, steps: Mapping[str, str]) -> Table:
         scores = (metric.plain_text(score(one, metric.name)) for one in (first, run.last_metrics(site)))
         rows.append((site, f"{answered} of {counted(len(asked), 'round')}", steps.get(site, DASH), *scores))
     title = f"{group.title}, validation split" if len(run.groups) > 1 else "Validation split"
-    return Table(
-        title, ("site", "answered", "current step", f"{metric.plain_heading} first", "last"), tuple(rows), labels=3
-    )
+    head = ("site", "answered", "current step", f"{metric.plain_heading} first", "last")
+    return Table(title, head, tuple(rows), labels=3)
 
 
 def _missing(run: Run) -> list[str]:
