@@ -11,7 +11,7 @@ from shared_components.common.counted import counted
 from shared_components.core.initial_weights import describe_start
 from shared_components.reporting import figures, score_tables
 from shared_components.reporting.costs import cost_table, privacy_table, rejections, server_table, traffic_table
-from shared_components.reporting.evaluated import evaluation_of
+from shared_components.reporting.evaluation_summary import evaluation_of
 from shared_components.reporting.galleries import chosen_frames, gallery
 from shared_components.reporting.mixing import verdicts
 from shared_components.reporting.records import Group, RecordError, Run, load_run

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared_components.core.card import Card
-from shared_components.reporting.evaluated import evaluation_of
+from shared_components.reporting.evaluation_summary import evaluation_of
 from shared_components.reporting.figures import followed, score_panels
 from shared_components.reporting.records import Group, RecordError, Run, load_run, output_names, worst
 from shared_components.reporting.report import build_report

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shared_components.core.card import Card
-from shared_components.reporting.evaluated import evaluation_of
+from shared_components.reporting.evaluation_summary import evaluation_of
 from shared_components.reporting.records import RecordError, Run, load_evaluations
 from shared_components.reporting.uncertainty import RESAMPLES, Spread, measured, of_mean, of_site
 from tests.reporting.conftest import METRICS, SEGMENTATION

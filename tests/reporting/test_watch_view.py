@@ -9,7 +9,7 @@ from shared_components.cli import main
 from shared_components.commands import job, watch
 from shared_components.federation.runs import run_cleanup
 from shared_components.reporting.records import load_run
-from shared_components.reporting.watched import frame, time_left
+from shared_components.reporting.watch_view import frame, time_left
 from tests.reporting.conftest import add_line, change_info
 
 
