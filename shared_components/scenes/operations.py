@@ -15,7 +15,7 @@ from shared_components.data.triplets import INSTRUMENTS, TARGETS, TRIPLETS, VERB
 from shared_components.scenes import toolbox
 from shared_components.scenes.look import RGB, Look, Texture
 from shared_components.scenes.motion import Pose
-from shared_components.scenes.noise import fractal, linear, step
+from shared_components.scenes.noise import linear, step
 from shared_components.scenes.tissue import Array, Canvas, lay_organ, rod_profile
 
 PHASES = (
@@ -89,7 +89,7 @@ def _ellipse(canvas: Canvas, centre: Place, radii: Sequence[float], degrees: flo
 
 def _toned(colour: RGB, look: Look, share: float = 0.25) -> Array:
     """Return a tissue's colour (3,) in linear light, mixed with `share` of the look's palette."""
-    return ((1 - share) * linear(colour) + share * linear(look.organs[0][0])).astype(np.float32)
+    return (1 - share) * linear(colour) + share * linear(look.organs[0][0])
 
 
 def _lay_gallbladder(rng: np.random.Generator, look: Look, grade: int, canvas: Canvas, thread: Array) -> Array:
@@ -119,7 +119,7 @@ def _lay_gallbladder(rng: np.random.Generator, look: Look, grade: int, canvas: C
     if rng.random() < 0.6:
         centre = rng.uniform((0.25, 0.6 * ratio), (0.75, 0.8 * ratio))
         pool = _ellipse(canvas, centre, (0.12, 0.05), rng.uniform(-20, 20))
-        there[_cover(canvas, (104, 8, 10), step(1.0 - pool + 0.2 * fractal(rng, H, W, 7), 0.0, 0.2)) > 0.5] = 7
+        there[_cover(canvas, (104, 8, 10), step(1.0 - pool + 0.2 * canvas.fractal(rng, 7), 0.0, 0.2)) > 0.5] = 7
     return there
 
 
@@ -135,7 +135,7 @@ def _lay_tube(canvas: Canvas, points: Array, colour: Array, width: float, height
 
 def _cover(canvas: Canvas, colour: RGB, cover: Array, share: float = 1.0) -> Array:
     """Blend a colour in, and return the cover (H, W)."""
-    canvas.blend(linear(colour), (share * cover).astype(np.float32))
+    canvas.blend(linear(colour), share * cover)
     return cover
 
 
@@ -156,7 +156,7 @@ def _lay_appendix(rng: np.random.Generator, look: Look, grade: int, canvas: Canv
     lay_organ(canvas, rng, _toned((228, 184, 112), look), "lobular", fat)
     middle = np.array([0.5, 0.5 * ratio]) + rng.uniform(-0.06, 0.06, 2)
     near = np.exp(-2.0 * _ellipse(canvas, middle, (0.5, 0.4), 0.0) ** 2)
-    noise = fractal(rng, H, W, 6)
+    noise = canvas.fractal(rng, 6)
     _cover(canvas, (190, 44, 44), near * np.clip(0.8 + 0.35 * noise, 0, 1), _RED_AROUND[grade])
     if grade == 5:
         _cover(canvas, (196, 64, 56), np.clip(0.55 + 0.4 * noise, 0, 1), 0.55)
@@ -173,22 +173,22 @@ def _lay_appendix(rng: np.random.Generator, look: Look, grade: int, canvas: Canv
 
 def _spoil(canvas: Canvas, rng: np.random.Generator, cover: Array, grade: int) -> None:
     """Lay vessels, fibrin, necrosis and pus on the appendix of `cover` (H, W) and around it."""
-    H, W = canvas.shape
+    W = canvas.shape[1]
     if grade >= 1:
-        ridge = np.exp(-((fractal(rng, H, W, 16) / np.float32(0.1)) ** 2))
+        ridge = np.exp(-((canvas.fractal(rng, 16) / np.float32(0.1)) ** 2))
         _cover(canvas, (120, 10, 22), ridge * cover, 0.7)
     if grade >= 3:
-        patches = fractal(rng, H, W, 9)
+        patches = canvas.fractal(rng, 9)
         edge = np.quantile(patches[cover > 0.5], 0.45 if grade == 3 else 0.8)
         _cover(canvas, (44, 40, 30), step(patches, edge - 0.1, edge + 0.25) * cover, 0.94)
     if _FIBRIN[grade]:
-        coat, about = fractal(rng, H, W, 11), cv2.GaussianBlur(cover, (0, 0), 0.035 * W).clip(0, 1) ** 0.5
+        coat, about = canvas.fractal(rng, 11), cv2.GaussianBlur(cover, (0, 0), 0.035 * W).clip(0, 1) ** 0.5
         edge = np.quantile(coat, 1 - _FIBRIN[grade])
         patch = step(coat, edge - 0.15, edge + 0.25) * np.maximum(cover, 0.8 * about * (grade != 3))
         _cover(canvas, (240, 226, 184), patch, 0.92)
         canvas.height += 0.8 * patch
     if grade == 5:
-        hollows = fractal(rng, H, W, 4) - 0.08 * (canvas.height - canvas.height.mean())
+        hollows = canvas.fractal(rng, 4) - 0.08 * (canvas.height - canvas.height.mean())
         edge = np.quantile(hollows[::4, ::4], 0.6)
         pus = step(hollows, edge - 0.1, edge + 0.3) * (1 - 0.8 * cover)
         _cover(canvas, (234, 216, 164), pus, 0.88)
@@ -196,10 +196,9 @@ def _spoil(canvas: Canvas, rng: np.random.Generator, cover: Array, grade: int) -
 
 def _lay_abscess(canvas: Canvas, rng: np.random.Generator, middle: Array) -> None:
     """Lay a walled-off pool of pus beside the appendix: creamy, with a thick red rim."""
-    H, W = canvas.shape
     turn = rng.uniform(0, 2 * np.pi)
     centre = middle + 0.17 * np.array([np.cos(turn), 0.8 * np.sin(turn)])
-    inside = 1.0 - _ellipse(canvas, centre, (0.28, 0.22), np.rad2deg(turn)) + 0.1 * fractal(rng, H, W, 6)
+    inside = 1.0 - _ellipse(canvas, centre, (0.28, 0.22), np.rad2deg(turn)) + 0.1 * canvas.fractal(rng, 6)
     rim = step(inside, -0.12, 0.02)
     _cover(canvas, (150, 26, 30), rim, 0.9)
     pus = step(inside, 0.1, 0.26)

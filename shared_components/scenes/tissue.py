@@ -38,14 +38,18 @@ class Canvas:
     def blend(self, colour: Array, cover: Array) -> None:
         """Mix a colour, (3,) or (H, W, 3) linear light, into the albedo by `cover` (H, W) in [0, 1]."""
         change, share = self._scratch
-        np.subtract(colour, self.albedo, out=change)
-        cv2.merge([cover] * 3, share)
+        np.subtract(colour.astype(np.float32, copy=False), self.albedo, out=change)
+        cv2.merge([cover.astype(np.float32, copy=False)] * 3, share)
         change *= share
         self.albedo += change
 
+    def fractal(self, rng: np.random.Generator, cells: float, *, octaves: int = 3) -> Array:
+        """Return a random field (H, W); see `noise.fractal`."""
+        return fractal(rng, *self.shape, cells, octaves=octaves)
+
     def scale(self, gain: Array) -> None:
         """Multiply the albedo by `gain` (H, W)."""
-        self.albedo *= cv2.merge([gain] * 3)
+        self.albedo *= cv2.merge([gain.astype(np.float32, copy=False)] * 3)
 
     def turned(self, rng: np.random.Generator) -> tuple[Array, Array]:
         """Return coordinates (H, W) along and across a random direction, from a random centre."""
@@ -85,13 +89,12 @@ def lay_organ(
 
     `radius` (H, W) is 0 in its middle and 1 at its outline; by default it is a random ellipse.
     """
-    H, W = canvas.shape
     if radius is None:
         along, across = canvas.turned(rng)
         radius = cv2.magnitude(along / rng.uniform(0.3, 0.6), across / rng.uniform(0.12, 0.3))
     inside = 1.0 - radius
     if canvas.detail:
-        inside += rough * fractal(rng, H, W, 6)
+        inside += rough * canvas.fractal(rng, 6)
     cover = step(inside, 0.0, 0.03)
     dome = np.sqrt(np.clip(inside, 0.0, 1.0))
     canvas.height += cover * (2.0 + rng.uniform(6.0, 12.0) * dome - 0.6 * canvas.height)
@@ -120,9 +123,9 @@ def _pattern(canvas: Canvas, rng: np.random.Generator, kind: Texture, cover: Arr
         bump = bump + 0.7 * fibre
         gain = gain * (1.0 + 0.16 * fibre)
     elif kind == "membrane":
-        veil = step(fractal(rng, H, W, 4), 0.1, 1.6)
+        veil = step(canvas.fractal(rng, 4), 0.1, 1.6)
         canvas.blend(np.sqrt(colour) * np.float32(0.8), 0.45 * veil * cover)
-        ridge = 1.0 - np.abs(fractal(rng, H, W, 5, octaves=2))
+        ridge = 1.0 - np.abs(canvas.fractal(rng, 5, octaves=2))
         bump = bump + 1.5 * np.clip(ridge, -0.5, 1.0)
     canvas.scale(1.0 + cover * (np.clip(gain, 0.3, 1.7) - 1.0))
     canvas.height += cover * bump
@@ -139,7 +142,7 @@ def _lobules(canvas: Canvas, rng: np.random.Generator) -> tuple[Array, Array]:
     value = rng.uniform(0.86, 1.1, int(label.max()) + 1).astype(np.float32)[label]
     radius = 0.75 * np.sqrt(H * W / count)
     lobule = np.sqrt(np.clip(1.0 - (distance / np.float32(radius)) ** 2, 0.0, 1.0))
-    x, y = (xy * W + np.float32(W * 0.012) * fractal(rng, H, W, 9, octaves=2) for xy in (canvas.x, canvas.y))
+    x, y = (xy * W + np.float32(W * 0.012) * canvas.fractal(rng, 9, octaves=2) for xy in (canvas.x, canvas.y))
     both = cv2.remap(cv2.merge([lobule, value]), x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
     both = cv2.GaussianBlur(both, (0, 0), W * 0.003)
     return both[..., 0], both[..., 1]
@@ -190,29 +193,27 @@ def _grow(
 
 def spill_blood(canvas: Canvas, look: Look, rng: np.random.Generator) -> None:
     """Pool blood in the hollows: dark and smooth."""
-    H, W = canvas.shape
     if look.blood <= 0.0:
         return
-    level = fractal(rng, H, W, 4) - 0.12 * (canvas.height - canvas.height.mean())
+    level = canvas.fractal(rng, 4) - 0.12 * (canvas.height - canvas.height.mean())
     edge = float(np.quantile(level[::4, ::4], 1.0 - 0.7 * look.blood))
     cover = 0.85 * step(level, edge - 0.1, edge + 0.35)
     canvas.blend(linear((128, 10, 12)), cover)
-    canvas.height += cover * (cv2.blur(canvas.height, (W // 30, W // 30)) - canvas.height)
+    canvas.height += cover * (cv2.blur(canvas.height, (canvas.shape[1] // 30,) * 2) - canvas.height)
 
 
 def _lay_gauze(canvas: Canvas, rng: np.random.Generator) -> None:
     """Lay a woven swab without highlights, partly soaked, as bright and as grey as an instrument."""
-    H, W = canvas.shape
     along, across = canvas.turned(rng)
-    bend = 0.02 * fractal(rng, H, W, 5)
+    bend = 0.02 * canvas.fractal(rng, 5)
     along, across = along + bend, across - bend
     inside = np.minimum(rng.uniform(0.12, 0.24) - np.abs(along), rng.uniform(0.04, 0.1) - np.abs(across))
     cover = step(inside, 0.0, 0.008)
-    weave = 0.84 + 0.1 * np.sin(along * 420) * np.sin(across * 420) + 0.06 * fractal(rng, H, W, 20)
-    soak = 0.8 * step(fractal(rng, H, W, 5), 0.2, 1.2)
+    weave = 0.84 + 0.1 * np.sin(along * 420) * np.sin(across * 420) + 0.06 * canvas.fractal(rng, 20)
+    soak = 0.8 * step(canvas.fractal(rng, 5), 0.2, 1.2)
     dry, wet = linear((206, 204, 200)), linear((190, 60, 56)) - 1.0
     canvas.blend(dry * weave[..., None] * (1.0 + wet * soak[..., None]), cover)
-    canvas.height += cover * (2.0 + 0.6 * fractal(rng, H, W, 10))
+    canvas.height += cover * (2.0 + 0.6 * canvas.fractal(rng, 10))
     canvas.dull = np.maximum(canvas.dull, cover)
 
 
@@ -308,24 +309,23 @@ def _light(canvas: Canvas, look: Look, rng: np.random.Generator, detail: np.rand
     if canvas.detail:
         slope_x, slope_y = _wet(canvas, rng)
         canvas.scale(_finest(canvas, look, detail))
-    canvas.scale(shade.astype(np.float32))
+    canvas.scale(shade)
     if look.cavity > 0.0:
-        canvas.scale(1.0 - np.float32(look.cavity) * step(fractal(detail, H, W, 2.5), -0.3, 0.9))
+        canvas.scale(1.0 - np.float32(look.cavity) * step(canvas.fractal(detail, 2.5), -0.3, 0.9))
     return Tissue(np.clip(canvas.albedo, 0.0, 1.3), cv2.merge([slope_x + 8.0 * canvas.dull, slope_y, depth]))
 
 
 def _wet(canvas: Canvas, rng: np.random.Generator) -> tuple[Array, Array]:
     """Return the slopes of the film of liquid; its round ripples give highlights without corners."""
-    H, W = canvas.shape
-    film = canvas.height + 0.1 * fractal(rng, H, W, 60, octaves=2)
+    W, film = canvas.shape[1], canvas.height + 0.1 * canvas.fractal(rng, 60, octaves=2)
     return _slopes(cv2.GaussianBlur(film, (0, 0), max(0.7, 0.0028 * W)), W)
 
 
 def _finest(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
     """Return the gain (H, W) of the finest texture: pores, and dark, thin, winding capillaries."""
     H, W = canvas.shape
-    pores = fractal(rng, H, W, 90, octaves=3)
-    ridge = np.abs(fractal(rng, H, W, 22, octaves=3))
+    pores = canvas.fractal(rng, 90, octaves=3)
+    ridge = np.abs(canvas.fractal(rng, 22, octaves=3))
     patchy = np.clip(0.5 + 0.6 * smooth(rng, H, W, 4), 0.0, 1.0)
     capillaries = np.exp(-((ridge / np.float32(0.11)) ** 2)) * patchy
     return np.clip(1.0 + np.float32(look.fine) * (0.05 * pores - 0.16 * capillaries), 0.5, 1.4)
