@@ -110,14 +110,12 @@ def names_beside(svg: str) -> dict[str, float]:
     return {name: float(y) for y, name in pairs}
 
 
-def test_more_cost_is_further_right_from_zero_and_more_score_is_higher() -> None:
+def test_more_cost_is_further_right_more_score_is_higher_and_the_worst_site_is_below() -> None:
     svg = scattered(Point("a", 0, 0.8), Point("b", 10, 0.6), Point("c", 20, 0.4))
     (first, second, third) = full_dots(svg)
     assert first[0] == 54 and second[0] - first[0] == pytest.approx(third[0] - second[0], abs=0.11)
     assert second[1] - first[1] == pytest.approx(third[1] - second[1], abs=0.11) and first[1] < second[1]
 
-
-def test_the_worst_site_is_drawn_on_the_same_line() -> None:
     svg = scattered(Point("a", 5, 0.8, 0.2))
     [(x, y)] = full_dots(svg)
     [(other, low)] = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="3.5"', svg)
@@ -132,9 +130,6 @@ def test_names_of_equal_points_do_not_overlap_and_stay_inside(size: tuple[int, i
     height = float(re.search(r'viewBox="0 0 \d+ (\d+)"', svg).group(1))
     assert len(places) == 30 and places[0] > 40 and places[-1] < height - 20
     assert min(b - a for a, b in pairwise(places)) >= 14.9
-
-
-def test_spread_moves_only_what_is_too_near() -> None:
     assert (charts._apart([20, 100, 104], 10, 200), charts._apart([190, 195], 10, 200)) == ([20, 100, 115], [185, 200])
 
 

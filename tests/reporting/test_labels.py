@@ -12,13 +12,10 @@ def has(picture, rgb):
     return bool((picture == np.array(rgb)).all(2).any())
 
 
-def test_a_ribbon_has_each_frames_colour_in_order():
+def test_a_ribbon_has_the_frames_colours_in_order_and_a_timeline_marks_only_errors():
     drawn = ribbon(np.array([0, 2]), width=10)
     assert drawn.shape == (26, 10, 3)
     assert (drawn[:, :5] == colour(1)).all() and (drawn[:, 5:] == colour(3)).all()
-
-
-def test_a_course_marks_what_is_wrong_and_nothing_else():
     truth = np.array([0, 1, 2])
     courses = (timeline(truth, prediction, NAMES) for prediction in (truth, np.array([0, 2, 2])))
     rows = [(course == np.array(MISSED)).all(2).any(1) for course in courses]

@@ -84,13 +84,10 @@ def test_sites_are_grouped_by_card_in_the_runs_order_and_keep_their_colours(make
     assert "var(--s3)" in score_panels(run, run.groups[0])[0].legend[1][0]
 
 
-def test_a_title_counts_many_names_and_tells_clips_and_further_inputs() -> None:
+def test_a_title_counts_many_names_and_outputs_have_the_cards_order_in_any_file() -> None:
     card = Card("triplets", (), ("image", "prompt"), frames=4)
     group = Group(card, METRICS["depth"], tuple("abcdefghi"), tuple(map(str, range(100))))
     assert group.title == "Triplets: 100 outputs, 4 frames, with prompt (9 sites)"
-
-
-def test_outputs_stand_in_the_cards_order_whatever_a_file_sorts() -> None:
     record = {"dice": dict.fromkeys(("clasper", "mean", "other", "shaft", "wrist"), 0.5)}
     assert output_names([record], METRICS["segmentation"][0], SEGMENTATION) == ("shaft", "wrist", "clasper", "other")
 

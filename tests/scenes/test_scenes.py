@@ -264,13 +264,10 @@ def test_models_of_straight_kinds_differ_in_outline_and_a_robots_models_only_in_
     assert not np.array_equal(one.wrist.surface[..., :2], other.wrist.surface[..., :2])
 
 
-def test_a_camera_of_one_hue_shows_no_other():
+def test_a_camera_of_one_hue_shows_no_other_and_fibres_are_as_many_dots_as_the_look_has():
     for frame in clip("fluorescence", 2, 2):
         means = frame.image.reshape(-1, 3).mean(0)
         assert means[1] > 2 * means[0] and means[1] > 2 * means[2]
-
-
-def test_fibres_are_dots_as_many_as_the_look_says():
     mesh = recording.mesh(look_named("fibrescope"), 128, 460)
     assert mesh is not None
     spectrum = np.abs(np.fft.rfft2(mesh[..., 0] - mesh[..., 0].mean()))
