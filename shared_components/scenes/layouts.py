@@ -160,17 +160,15 @@ def schedule(layout: str, *, clip: int = 1, interval: float = 0.0, dense: bool =
     if clip == 1:
         return plain
     if clip < 1 or not 0 < interval < math.inf:
-        raise ValueError(f"clips of {clip} frames {interval} s apart cannot be; give both, such as 4 and 0.2")
+        raise ValueError(f"clips of {clip} frames {interval} s apart are impossible; give both, such as 4 and 0.2")
     if style.stills:
         return plain
     step = whole_steps(interval, style.numbers)
     if not style.unlabelled:
         return plain if step else replace(plain, rate=1 / interval, numbers=1 / interval, step=1)
     if not step:
-        raise ValueError(
-            f"frames {interval:g} s apart are no whole number of {layout}'s frames, of which a second has "
-            f"{style.numbers:g}; give another interval"
-        )
+        rate = f"{layout}'s frames at {style.numbers:g} per second"
+        raise ValueError(f"{interval:g} s is not a whole number of {rate}; give another interval")
     if dense:
         return replace(plain, rate=1 / interval, step=step)
     common = math.gcd(plain.step, step)  # listed frames and the frames of their clips are multiples of it

@@ -287,9 +287,10 @@ def _check_operation(operation: str, grade: int, things: Sequence[str]) -> None:
     if operation not in OPERATIONS:
         raise ValueError(f"operation {operation!r} is unknown; known operations: {', '.join(OPERATIONS)}")
     if not 0 <= grade < max(len(OPERATIONS[operation].grades), 1):
-        raise ValueError(f"grade {grade} of {operation} is none of its {len(OPERATIONS[operation].grades)} grades")
+        known = ", ".join(map(str, range(len(OPERATIONS[operation].grades)))) or "none"
+        raise ValueError(f"{operation} has no grade {grade}; its grades: {known}")
     if things:
-        raise ValueError(f"{operation} has its own things on the tissue; leave {', '.join(things)} out")
+        raise ValueError(f"{operation} has its own objects on the tissue; leave {', '.join(things)} out")
 
 
 def _triplets(operation: Operation, below: Array, buffers: Buffers, moment: Moment) -> tuple[int, ...]:

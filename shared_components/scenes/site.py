@@ -115,7 +115,7 @@ def _check_layout(layout: str, task: str) -> None:
     if layout not in LAYOUTS and layout != "auto":
         raise ValueError(f"layout {layout!r} is unknown; known layouts: {', '.join(LAYOUTS)}")
     if layout not in (fitting := layouts_for(task)):
-        raise ValueError(f"layout {layout!r} cannot hold {task}; layouts for it: {', '.join(fitting)}")
+        raise ValueError(f"layout {layout!r} has no labels for {task}; layouts that have: {', '.join(fitting)}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,7 +84,7 @@ def write_set_site(folder: Path, name: str, place: int, *, frames: int, seed: in
     """
     sites = site_set(name, frames=frames)
     if not 0 <= place < len(sites):
-        raise ValueError(f"set {name} has {len(sites)} sites, and site {place + 1} is asked for")
+        raise ValueError(f"set {name} has {len(sites)} sites, so there is no site {place + 1}")
     options, seeds = dict(vars(sites[place])), np.random.SeedSequence(seed).generate_state(len(sites))
     file = folder / options.pop("name") / "site.yaml"
     if file.is_file():

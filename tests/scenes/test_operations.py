@@ -164,7 +164,7 @@ def test_layouts_with_labels_are_had_only_where_asked_for(tmp_path):
     (plan,) = plan_sites(tmp_path, sites=1, layouts=["cholect45"], tasks=["phases"])
     assert plan.layout == "cholect45"
     for layout, task in (("cholect45", "depth"), ("auto", "triplets")):
-        with pytest.raises(ValueError, match=f"layout '{layout}' cannot hold {task}"):
+        with pytest.raises(ValueError, match=f"layout '{layout}' has no labels for {task}"):
             plan_sites(tmp_path, sites=1, layouts=[layout], tasks=[task])
 
 

@@ -197,7 +197,7 @@ def test_stains_dresses_and_shrinking_change_materials_or_size_but_not_pictures(
         ({"height": 32}, "frames of 32x320"),
         ({"things": ("liver",)}, "thing 'liver' is unknown; known things: kidney parenchyma"),
         ({"operation": "hysterectomy"}, "operation 'hysterectomy' is unknown"),
-        ({"operation": "appendectomy", "grade": 6}, "grade 6 of appendectomy"),
+        ({"operation": "appendectomy", "grade": 6}, "appendectomy has no grade 6; its grades: 0, 1"),
         ({"operation": "cholecystectomy", "things": ("uterus",)}, "leave uterus out"),
     ],
 )

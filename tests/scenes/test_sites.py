@@ -218,7 +218,7 @@ def test_sites_of_named_layouts_have_the_layouts_tasks(tmp_path):
     assert [plan.task for plan in plans] == ["segmentation"] * 3 + ["depth"] * 2 + ["segmentation"]
     one, other = plan_sites(tmp_path, sites=2, layouts=["scared", "auto"])
     assert (one.task, other.task) == ("depth", "segmentation")
-    with pytest.raises(ValueError, match="layout 'scared' cannot hold segmentation"):
+    with pytest.raises(ValueError, match="layout 'scared' has no labels for segmentation"):
         plan_sites(tmp_path, sites=2, layouts=FIVE[3:], tasks=("segmentation", "depth"))
 
 
@@ -264,11 +264,11 @@ def test_every_object_appears_in_some_video():
         ({"videos": {"val": 1}}, "split 'val' is unknown; a site's splits are train, validation, test"),
         ({"videos": {"train": 0}}, "would be empty"),
         ({"videos": {"train": -1}}, "cannot have -1 videos"),
-        ({"clip": 0}, "clips of 0 frames 0.0 s apart cannot be"),
-        ({"clip": 4}, "clips of 4 frames 0.0 s apart cannot be"),
-        ({"clip": 4, "interval": float("nan")}, "clips of 4 frames nan s apart cannot be"),
-        ({"clip": 4, "interval": 0.17}, "0.17 s apart are no whole number of sar_rarp50's frames"),
-        ({"task": "depth"}, "layout 'sar_rarp50' cannot hold depth; layouts for it: scared"),
+        ({"clip": 0}, "clips of 0 frames 0.0 s apart are impossible"),
+        ({"clip": 4}, "clips of 4 frames 0.0 s apart are impossible"),
+        ({"clip": 4, "interval": float("nan")}, "clips of 4 frames nan s apart are impossible"),
+        ({"clip": 4, "interval": 0.17}, "0.17 s is not a whole number of sar_rarp50's frames"),
+        ({"task": "depth"}, "layout 'sar_rarp50' has no labels for depth; layouts that have: scared"),
         ({"task": "dept"}, "task 'dept' is unknown; sites are rendered for segmentation, depth"),
     ],
 )
