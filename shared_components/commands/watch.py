@@ -13,7 +13,7 @@ from shared_components.federation.messages import FederationError
 from shared_components.federation.runs import run_cleanup
 from shared_components.federation.runs.run_cleanup import KeptRun
 from shared_components.reporting.records import load_run
-from shared_components.reporting.watched import frame
+from shared_components.reporting.watch_view import frame
 
 HELP = (
     "follow a run: rounds, sites, scores, time left; exit status 0: running or finished, 1: failed, 2: no run, "

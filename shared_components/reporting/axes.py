@@ -35,14 +35,12 @@ class Axes:
 
     def y_axis(self, label: str) -> str:
         """Draw the vertical axis: a grid line and a number per tick, and the label above."""
-        low, high = self.y_range
-        drawn = [
-            self.rule(self.y(value), 'stroke="var(--grid)"')
-            + text_at(self.across[0] - 6, self.y(value) + 4, number, anchor="end")
-            for value, number in numbered(ticks(low, high))
-            if low - 1e-9 <= value <= high + 1e-9
-        ]
-        return "".join(drawn) + text_at(2, 37, label, anchor="start")
+        (low, high), drawn = self.y_range, ""
+        for value, number in numbered(ticks(low, high)):
+            if low - 1e-9 <= value <= high + 1e-9:
+                drawn += self.rule(self.y(value), 'stroke="var(--grid)"')
+                drawn += text_at(self.across[0] - 6, self.y(value) + 4, number, anchor="end")
+        return drawn + text_at(2, 37, label, anchor="start")
 
     def base_line(self) -> str:
         """Draw the horizontal axis without numbers."""
@@ -50,8 +48,15 @@ class Axes:
 
     def rule(self, y: float, style: str) -> str:
         """Draw a horizontal line across the plotting area."""
-        left, right = self.across
-        return f'<line x1="{left:.1f}" x2="{right:.1f}" y1="{y:.1f}" y2="{y:.1f}" {style}/>'
+        return line((self.across[0], y), (self.across[1], y), style)
+
+    def x_ticks(self, top: float, base: float, number_at: float, *, count: int = 5, colour: str = "grid") -> list[str]:
+        """Draw a vertical line from `top` to `base` and a number per tick of the horizontal axis."""
+        return [
+            line((self.x(value), top), (self.x(value), base), f'stroke="var(--{colour})"')
+            + text_at(self.x(value), number_at, text, anchor="middle")
+            for value, text in numbered(ticks(*self.x_range, count=count))
+        ]
 
 
 def _between(value: float, data: tuple[float, float], pixels: tuple[float, float]) -> float:
@@ -97,23 +102,26 @@ def short(value: float) -> str:
 
 
 def svg(width: float, height: float, title: str, body: Sequence[str], *, heading: str = "", kind: str = "") -> str:
-    """Wrap a drawing into an SVG element with a title.
+    """Wrap a drawing into an SVG element with the accessible name `title`, which is also the default `heading`.
 
-    Args:
-        width, height: Size in pixels.
-        title: Accessible name; also the text above the drawing, unless there is a `heading`.
-        body: SVG elements.
-        heading: Text above the drawing.
-        kind: CSS class: `large` enlarges text if the page scales the drawing down (default of wide drawings), `whole`
-            scrolls instead of scaling.
+    `kind` is a CSS class: `large` (default of wide drawings) enlarges text if the page scales the drawing down; `whole`
+    scrolls instead of scaling.
     """
     kind = kind or ("large" if width > SMALL_WIDTH else "")
-    drawn = text_at(2, 16, heading or title, anchor="start", name="heading")
+    drawn = text_at(2, 16, heading or title, anchor="start", name="heading") + "".join(body)
     size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
-    return (
-        f'<svg class="{f"chart {kind}".strip()}" role="img" aria-label="{escape(title)}" {size}>'
-        f"{drawn}{''.join(body)}</svg>"
-    )
+    return f'<svg class="{f"chart {kind}".strip()}" role="img" aria-label="{escape(title)}" {size}>{drawn}</svg>'
+
+
+def line(start: tuple[float, float], end: tuple[float, float], style: str) -> str:
+    """Return a line between two points (x, y)."""
+    return f'<line x1="{start[0]:.1f}" x2="{end[0]:.1f}" y1="{start[1]:.1f}" y2="{end[1]:.1f}" {style}/>'
+
+
+def dot(x: float, y: float, radius: float, style: str, tip: str = "") -> str:
+    """Return a circle, with a tooltip if there is a `tip`."""
+    circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" {style}'
+    return f"{circle}><title>{escape(tip)}</title></circle>" if tip else f"{circle}/>"
 
 
 def text_at(x: float, y: float, text: str, *, anchor: str, name: str = "label") -> str:

@@ -11,20 +11,11 @@ from html import escape
 from itertools import pairwise
 
 from shared_components.common.counted import counted
-from shared_components.reporting.axes import (
-    SMALL_WIDTH,
-    Axes,
-    colour,
-    fitting,
-    numbered,
-    short,
-    stroke,
-    svg,
-    text_at,
-    ticks,
-)
+from shared_components.reporting import axes as draw
+from shared_components.reporting.axes import Axes, colour, dot, fitting, numbered, short, stroke, svg, text_at, ticks
 from shared_components.reporting.records import round_number
 
+_SIZE = (540, 304)  # width and height in SVG units
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 60, 48
 _POINTS_LEFT, _POINTS_TOP, _POINTS_BOTTOM, _GAP = 54, 52, 46, 10  # margins of a scatter plot
 _LINE = 15  # pixels between two names
@@ -42,11 +33,6 @@ class Series:
     index: int
 
 
-def _axes(size: tuple[int, int], x_range: tuple[float, float], y_range: tuple[float, float]) -> Axes:
-    width, height = size
-    return Axes((_LEFT, width - _RIGHT), (height - _BOTTOM, _TOP), x_range, y_range)
-
-
 def line_chart(
     series: Sequence[Series],
     *,
@@ -56,31 +42,64 @@ def line_chart(
     zero: bool = False,
     reference: float | None = None,
     received: bool = False,
-    size: tuple[int, int] = (540, 304),
+    size: tuple[int, int] = _SIZE,
 ) -> str:
     """Draw curves over rounds; a missing round or NaN breaks the line.
 
-    Args:
-        series: Curves to draw.
-        title, y_label: Title and label of the y axis, which contains the ends of an axis without 0.
-        y_range: Limits of the y axis; by default they fit the values.
-        zero: Whether the default limits include 0.
-        reference: Value of a dotted horizontal line.
-        received: Whether the value of round r belongs to a model after r completed rounds.
-        size: Width and height in SVG units.
+    The default `y_range` fits the values, and includes 0 if `zero` is set. The label of an axis without 0 contains its
+    ends. `reference` is the value of a dotted horizontal line. `received` means that the value of round r belongs to a
+    model after r completed rounds.
     """
-    rounds = [r for s in series for r in s.points]
+    rounds = sorted({r for s in series for r in s.points})
     values = [v for s in series for v in s.points.values() if math.isfinite(v)]
-    shown = [*values, *([0.0] if zero else []), *([] if reference is None else [reference])]
-    axes = _axes(size, (min(rounds, default=0), max(rounds, default=1)), y_range or fitting(shown))
-    body = [axes.y_axis(_ranged(y_label, axes)), _round_axis(axes, sorted(set(rounds)), received=received)]
+    limits = y_range or fitting([*values, *([0.0] if zero else []), *([] if reference is None else [reference])])
+    axes = _axes(size, (min(rounds, default=0), max(rounds, default=1)), limits)
+    body = [axes.y_axis(_ranged(y_label, limits)), _round_axis(axes, rounds, received=received)]
     if reference is not None:
-        dotted = 'stroke="var(--muted)" stroke-width="1.5" stroke-dasharray="2 4"'
-        body.append(axes.rule(axes.y(reference), dotted))
-    body += [_curve(axes, s, dots=len(set(rounds)) <= 30, received=received) for s in series]
-    if not values:
-        body.append(text_at(size[0] / 2, size[1] / 2, "no numbers yet", anchor="middle"))
-    return svg(*size, title, body)
+        body.append(axes.rule(axes.y(reference), 'stroke="var(--muted)" stroke-width="1.5" stroke-dasharray="2 4"'))
+    body += [_curve(axes, s, dots=len(rounds) <= 30, received=received) for s in series]
+    return svg(*size, title, body if values else [*body, _no_numbers(size)])
+
+
+def _axes(size: tuple[int, int], x_range: tuple[float, float], y_range: tuple[float, float]) -> Axes:
+    return Axes((_LEFT, size[0] - _RIGHT), (size[1] - _BOTTOM, _TOP), x_range, y_range)
+
+
+def _no_numbers(size: tuple[int, int]) -> str:
+    return text_at(size[0] / 2, size[1] / 2, "no numbers yet", anchor="middle")
+
+
+def _ranged(label: str, limits: tuple[float, float]) -> str:
+    """Add both ends to the label of an axis without 0."""
+    if limits[0] <= 0 <= limits[1]:
+        return label
+    (_, first), *_, (_, last) = numbered(ticks(*limits))
+    return f"{label} (axis from {first} to {last})"
+
+
+def _round_axis(axes: Axes, rounds: Sequence[int], *, received: bool = False) -> str:
+    (left, right), base = axes.across, axes.down[0]
+    every = next(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 10**9) if len(rounds) / n <= (right - left) // 34)
+    numbers = {r: r if received else round_number(r) for r in rounds}
+    drawn = [text_at(axes.x(r), base + 18, str(n), anchor="middle") for r, n in numbers.items() if n % every == 0]
+    label = text_at((left + right) / 2, base + 38, "completed rounds" if received else "round", anchor="middle")
+    return "".join([axes.base_line(), *drawn, label])
+
+
+def _curve(axes: Axes, series: Series, *, dots: bool, received: bool) -> str:
+    """Draw consecutive rounds as lines, and each value as a dot with a tooltip."""
+    points = sorted((r, v) for r, v in series.points.items() if math.isfinite(v))
+    step = min((b - a for a, b in pairwise(sorted(series.points))), default=1)
+    path = ""
+    for i, (r, value) in enumerate(points):
+        joined = i > 0 and r - points[i - 1][0] <= step
+        path += f"{'L' if joined else 'M'}{axes.x(r):.1f} {axes.y(value):.1f}"
+    drawn = f'<path d="{path}" fill="none" {stroke(series.index)}/>' if path else ""
+    for r, value in points if series.index >= 0 and (dots or len(points) == 1) else ():
+        when = f"after {counted(r, 'round')}" if received else f"round {round_number(r)}"
+        tip = f"{series.name}, {when}: {short(value)}"
+        drawn += dot(axes.x(r), axes.y(value), 3, f'fill="{colour(series.index)}"', tip)
+    return drawn
 
 
 def stacked_bars(
@@ -90,7 +109,6 @@ def stacked_bars(
     title: str,
     y_label: str,
     top: float | None = None,
-    size: tuple[int, int] = (540, 304),
 ) -> str:
     """Draw one bar per round, with its parts stacked in the order of `parts`, which also defines the colours.
 
@@ -98,27 +116,40 @@ def stacked_bars(
     """
     highest = max((sum(column.values()) for column in columns.values()), default=0) if top is None else top
     low, high = min(columns, default=0), max(columns, default=0)
-    axes = _axes(size, (low - 0.6, high + 0.6), (0, ticks(0, highest or 1)[-1]))
+    axes = _axes(_SIZE, (low - 0.6, high + 0.6), (0, ticks(0, highest or 1)[-1]))
     bars = [_bar(axes, r, column, parts) for r, column in sorted(columns.items())]
-    return svg(*size, title, [axes.y_axis(y_label), *bars, _round_axis(axes, sorted(columns))])
+    return svg(*_SIZE, title, [axes.y_axis(y_label), *bars, _round_axis(axes, sorted(columns))])
+
+
+def _bar(axes: Axes, r: int, column: Mapping[str, float], parts: Sequence[str]) -> str:
+    half = min(0.38 * (axes.x(1) - axes.x(0)), 22)
+    drawn, base = "", 0.0
+    for index, part in enumerate(parts):
+        value = column.get(part, 0.0)
+        y, height = axes.y(base + value), axes.y(base) - axes.y(base + value)
+        tip = f"<title>round {round_number(r)}, {escape(part)}: {short(value)}</title>"
+        box = f'x="{axes.x(r) - half:.1f}" y="{y:.1f}" width="{2 * half:.1f}" height="{height:.1f}"'
+        drawn += f'<rect {box} fill="{colour(index)}" stroke="var(--paper)">{tip}</rect>' if value > 0 else ""
+        base += value
+    return drawn
 
 
 def heat_map(
     rows: Sequence[Sequence[float]], *, labels: Sequence[str], title: str, names: Sequence[str], spread: float
 ) -> str:
-    """Draw a square matrix of weights with numbers; the colour is the distance of a weight from 1 / K.
+    """Draw a square matrix (K, K) of mixing weights with numbers; row i is for receiving site i, NaN is an empty cell.
 
-    Args:
-        rows: Mixing weights (K, K); row i is for receiving site i, NaN is an empty cell.
-        labels: Short site names along both axes.
-        title: Name of the layer.
-        names: Full site names for tooltips.
-        spread: Distance from 1 / K with the full colour.
+    The colour is the distance of a weight from 1 / K, full at the distance `spread`. `labels` are the sites' short
+    names along both axes, and `names` are their full names for tooltips.
     """
     cell = 44 if len(labels) <= 6 else 24
     left, top, size = 30, 60, cell * len(labels)
-    cells = [(i, j) for i in range(len(rows)) for j in range(len(rows))]
-    body = [_heat_cell(rows, i, j, (left + j * cell, top + i * cell, cell), spread, names) for i, j in cells]
+    body = []
+    for i, row in enumerate(rows):
+        for j, value in enumerate(row):
+            away = max(-1.0, min(1.0, (value - 1 / len(rows)) / spread))
+            tip = f"{names[i]} receives {names[j]} with weight {value:.4f}"
+            body.append(_heat_cell(value, (left + j * cell, top + i * cell, cell), away, tip))
     for i, label in enumerate(labels):
         middle = cell * (i + 0.5)
         body.append(text_at(left - 6, top + middle + 4, label, anchor="end"))
@@ -129,98 +160,14 @@ def heat_map(
     return svg(width, top + size + 4, title, body, heading=head, kind="whole")
 
 
-def dot_plot(
-    rows: Mapping[str, Mapping[str, Sequence[float]]], *, title: str, sites: Sequence[str], width: int = 860
-) -> str:
-    """Draw one row per name: a dot per value in the colour of its site, and a line at the row's mean.
-
-    `sites` are in the order of their colours. Names are above the dots in a narrow drawing, else to their left.
-    """
-    narrow = width <= SMALL_WIDTH
-    label_width = max(180, 7 * max(map(len, rows), default=0))  # 7 pixels per letter
-    step, left, top = (38, 14, 34) if narrow else (24, label_width + 10, 34)
-    known = [v for values in rows.values() for site in values.values() for v in site if math.isfinite(v)]
-    base = top + step * len(rows)
-    axes = Axes((left, width - 20), (base, top - 8), fitting([0.0, *known]))
-    body = [
-        f'<line x1="{axes.x(t):.1f}" x2="{axes.x(t):.1f}" y1="{top - 8}" y2="{base}" stroke="var(--grid)"/>'
-        + text_at(axes.x(t), base + 16, text, anchor="middle")
-        for t, text in numbered(ticks(*axes.x_range))
-    ]
-    for number, (row, values) in enumerate(rows.items()):
-        y = top + step * (number + (0.7 if narrow else 0.5))
-        place = (2, y - 13, "start") if narrow else (label_width, y + 4, "end")
-        if narrow and number:
-            body.append(f'<line x1="0" x2="{width}" y1="{y - 27:.1f}" y2="{y - 27:.1f}" stroke="var(--grid)"/>')
-        body.append(text_at(*place[:2], row, anchor=place[2]) + _dots(row, values, sites, axes, y))
-    return svg(width, base + 26, title, body, kind="whole")
-
-
-def _dots(row: str, values: Mapping[str, Sequence[float]], sites: Sequence[str], axes: Axes, y: float) -> str:
-    known = [v for site in values.values() for v in site if math.isfinite(v)]
-    drawn = []
-    if known:
-        mean = axes.x(sum(known) / len(known))
-        line = f'x1="{mean:.1f}" x2="{mean:.1f}" y1="{y - 9:.1f}" y2="{y + 9:.1f}"'
-        drawn.append(f'<line {line} stroke="var(--ink)" stroke-width="2"/>')
-    drawn += [
-        f'<circle cx="{axes.x(v):.1f}" cy="{y:.1f}" r="4" fill="{colour(index)}" fill-opacity="0.75">'
-        f"<title>{escape(row)}, {escape(site)}: {short(v)}</title></circle>"
-        for index, site in enumerate(sites)
-        for v in values.get(site, ())
-        if math.isfinite(v)
-    ]
-    return "".join(drawn)
-
-
-def swatch(index: int, *, line: bool = True) -> str:
-    """Draw the legend mark of a series (a line) or of a part (a box)."""
-    if not line:
-        return _mark(f'<rect x="6" y="1" width="12" height="12" rx="2" fill="{colour(index)}"/>')
-    dot = "" if index < 0 else f'<circle cx="13" cy="7" r="3" fill="{colour(index)}"/>'
-    return _mark(f'<line x1="1" x2="25" y1="7" y2="7" {stroke(index)}/>{dot}')
-
-
-def shade(away: float) -> str:
-    """Draw the legend mark of a heat map; `away` is the distance from 1 / K divided by the spread, -1 to 1."""
-    fill = f'{_fill(away)} stroke="var(--muted)"'
-    return _mark(f'<rect x="6" y="1" width="12" height="12" {fill}/>')
-
-
-def _curve(axes: Axes, series: Series, *, dots: bool, received: bool) -> str:
-    """Draw consecutive rounds as lines, and each value as a dot with a tooltip."""
-    points = sorted((r, v) for r, v in series.points.items() if math.isfinite(v))
-    step = min((b - a for (a, _), (b, _) in pairwise(sorted(series.points.items()))), default=1)
-    path = ""
-    for i, (r, value) in enumerate(points):
-        joined = i > 0 and r - points[i - 1][0] <= step
-        path += f"{'L' if joined else 'M'}{axes.x(r):.1f} {axes.y(value):.1f}"
-    drawn = f'<path d="{path}" fill="none" {stroke(series.index)}/>' if path else ""
-    if series.index < 0 or not (dots or len(points) == 1):
-        return drawn
-    fill = f'fill="{colour(series.index)}"'
-    return drawn + "".join(
-        f'<circle cx="{axes.x(r):.1f}" cy="{axes.y(v):.1f}" r="3" {fill}>'
-        f"<title>{escape(series.name)}, {_when(r, received=received)}: {short(v)}</title></circle>"
-        for r, v in points
-    )
-
-
-def _when(r: int, *, received: bool) -> str:
-    return f"after {counted(r, 'round')}" if received else f"round {round_number(r)}"
-
-
-def _bar(axes: Axes, r: int, column: Mapping[str, float], parts: Sequence[str]) -> str:
-    half = min(0.38 * (axes.x(1) - axes.x(0)), 22)
-    drawn, base = [], 0.0
-    for index, part in enumerate(parts):
-        value = column.get(part, 0.0)
-        y, height = axes.y(base + value), axes.y(base) - axes.y(base + value)
-        tip = f"<title>round {round_number(r)}, {escape(part)}: {short(value)}</title>"
-        box = f'x="{axes.x(r) - half:.1f}" y="{y:.1f}" width="{2 * half:.1f}" height="{height:.1f}"'
-        drawn.append(f'<rect {box} fill="{colour(index)}" stroke="var(--paper)">{tip}</rect>' if value > 0 else "")
-        base += value
-    return "".join(drawn)
+def _heat_cell(value: float, place: tuple[int, int, int], away: float, tip: str) -> str:
+    x, y, cell = place
+    box = f'x="{x}" y="{y}" width="{cell}" height="{cell}" stroke="var(--grid)"'
+    if not math.isfinite(value):
+        return f'<rect {box} fill="none"/>' + text_at(x + cell / 2, y + cell / 2 + 4, "–", anchor="middle")
+    digits = f"{value:.2f}" if cell > 30 or value >= 0.995 else f"{value:.2f}"[1:]
+    number = text_at(x + cell / 2, y + cell / 2 + 4, digits, anchor="middle", name="cell" if cell > 30 else "small")
+    return f"<rect {box} {_fill(away)}><title>{escape(tip)}</title></rect>{number}"
 
 
 def _fill(away: float) -> str:
@@ -231,46 +178,57 @@ def _two_lines(title: str, *, fits: int) -> tuple[str, str]:
     """Break a layer's name after a dot near its middle if it has more than `fits` letters."""
     if len(title) <= fits or "." not in title[:-1]:
         return title, ""
-    dots = [i + 1 for i, character in enumerate(title[:-1]) if character == "."]
-    cut = min(dots, key=lambda i: max(i, len(title) - i))
+    cuts = [i + 1 for i, character in enumerate(title[:-1]) if character == "."]
+    cut = min(cuts, key=lambda i: max(i, len(title) - i))
     return title[:cut], title[cut:]
 
 
-def _heat_cell(
-    rows: Sequence[Sequence[float]], i: int, j: int, place: tuple[int, int, int], spread: float, names: Sequence[str]
+def dot_plot(
+    rows: Mapping[str, Mapping[str, Sequence[float]]], *, title: str, sites: Sequence[str], width: int = 860
 ) -> str:
-    value = rows[i][j]
-    x, y, cell = place
-    box = f'x="{x}" y="{y}" width="{cell}" height="{cell}" stroke="var(--grid)"'
-    if not math.isfinite(value):
-        return f'<rect {box} fill="none"/>' + text_at(x + cell / 2, y + cell / 2 + 4, "–", anchor="middle")
-    away = max(-1.0, min(1.0, (value - 1 / len(rows)) / spread))
-    tip = f"<title>{escape(names[i])} receives {escape(names[j])} with weight {value:.4f}</title>"
-    digits = f"{value:.2f}" if cell > 30 or value >= 0.995 else f"{value:.2f}"[1:]
-    number = text_at(x + cell / 2, y + cell / 2 + 4, digits, anchor="middle", name="cell" if cell > 30 else "small")
-    return f"<rect {box} {_fill(away)}>{tip}</rect>{number}"
+    """Draw one row per name: a dot per value in the colour of its site, and a line at the row's mean.
+
+    `sites` are in the order of their colours. Names are above the dots in a narrow drawing, else to their left.
+    """
+    narrow = width <= draw.SMALL_WIDTH
+    label_width = max(180, 7 * max(map(len, rows), default=0))  # 7 pixels per letter
+    step, left, top = (38, 14, 34) if narrow else (24, label_width + 10, 34)
+    known = [v for values in rows.values() for site in values.values() for v in site if math.isfinite(v)]
+    base = top + step * len(rows)
+    axes = Axes((left, width - 20), (base, top - 8), fitting([0.0, *known]))
+    body = axes.x_ticks(top - 8, base, base + 16)
+    for number, (row, values) in enumerate(rows.items()):
+        y = top + step * (number + (0.7 if narrow else 0.5))
+        place = (2, y - 13, "start") if narrow else (label_width, y + 4, "end")
+        if narrow and number:
+            body.append(draw.line((0, y - 27), (width, y - 27), 'stroke="var(--grid)"'))
+        body.append(text_at(*place[:2], row, anchor=place[2]) + _dots(row, values, sites, axes, y))
+    return svg(width, base + 26, title, body, kind="whole")
 
 
-def _round_axis(axes: Axes, rounds: Sequence[int], *, received: bool = False) -> str:
-    (left, right), base = axes.across, axes.down[0]
-    every = next(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 10**9) if len(rounds) / n <= (right - left) // 34)
-    numbers = {r: r if received else round_number(r) for r in rounds}
-    drawn = [
-        text_at(axes.x(r), base + 18, str(number), anchor="middle")
-        for r, number in numbers.items()
-        if number % every == 0
-    ]
-    label = text_at((left + right) / 2, base + 38, "completed rounds" if received else "round", anchor="middle")
-    return "".join([axes.base_line(), *drawn, label])
+def _dots(row: str, values: Mapping[str, Sequence[float]], sites: Sequence[str], axes: Axes, y: float) -> str:
+    known = {site: [v for v in numbers if math.isfinite(v)] for site, numbers in values.items()}
+    every, drawn = [v for numbers in known.values() for v in numbers], ""
+    if every:
+        mean = axes.x(sum(every) / len(every))
+        drawn = draw.line((mean, y - 9), (mean, y + 9), 'stroke="var(--ink)" stroke-width="2"')
+    for index, site in enumerate(sites):
+        style = f'fill="{colour(index)}" fill-opacity="0.75"'
+        drawn += "".join(dot(axes.x(v), y, 4, style, f"{row}, {site}: {short(v)}") for v in known.get(site, ()))
+    return drawn
 
 
-def _ranged(label: str, axes: Axes) -> str:
-    """Add both ends to the label of an axis without 0."""
-    low, high = axes.y_range
-    if low <= 0 <= high:
-        return label
-    (_, first), *_, (_, last) = numbered(ticks(low, high))
-    return f"{label} (axis from {first} to {last})"
+def swatch(index: int, *, line: bool = True) -> str:
+    """Draw the legend mark of a series (a line) or of a part (a box)."""
+    if not line:
+        return _mark(f'<rect x="6" y="1" width="12" height="12" rx="2" fill="{colour(index)}"/>')
+    circle = "" if index < 0 else f'<circle cx="13" cy="7" r="3" fill="{colour(index)}"/>'
+    return _mark(f'<line x1="1" x2="25" y1="7" y2="7" {stroke(index)}/>{circle}')
+
+
+def shade(away: float) -> str:
+    """Draw the legend mark of a heat map; `away` is the distance from 1 / K divided by the spread, -1 to 1."""
+    return _mark(f'<rect x="6" y="1" width="12" height="12" {_fill(away)} stroke="var(--muted)"/>')
 
 
 def _mark(body: str) -> str:
@@ -294,68 +252,44 @@ def scatter(
 
     `size` is the width and the minimum height in pixels; the height grows with the number of names.
     """
-    shown = sorted((p for p in points if math.isfinite(p.x) and math.isfinite(p.y)), key=lambda point: -point.y)
-    width, height = size[0], max(size[1], _POINTS_TOP + _POINTS_BOTTOM + _LINE * len(shown))
-    names = _short_names(shown, room=0.42 * width)
-    right = width - 14 - _LETTER * max(map(len, names), default=0)
-    heights = [value for point in shown for value in (point.y, point.worst) if math.isfinite(value)]
-    costs = 0.0, ticks(0, max((p.x for p in shown), default=0.0) or 1, count=4)[-1]
-    axes = Axes((_POINTS_LEFT, right - _GAP), (height - _POINTS_BOTTOM, _POINTS_TOP), costs, fitting(heights))
-    levels = _apart([axes.y(point.y) for point in shown], _POINTS_TOP + 4, height - _POINTS_BOTTOM)
-    body = [axes.y_axis(y_label), _cost_axis(axes, x_label)]
-    body += [_leader(axes, point, right, level) for point, level in zip(shown, levels, strict=True)]
-    body += [_point(axes, point) for point in shown]
+    known = sorted((p for p in points if math.isfinite(p.x) and math.isfinite(p.y)), key=lambda point: -point.y)
+    width, height = size[0], max(size[1], _POINTS_TOP + _POINTS_BOTTOM + _LINE * len(known))
+    longest = min(_LONGEST, int(0.42 * width / _LETTER))
+    names = [p.name if len(p.name) <= longest else f"{p.name[: longest - 1]}…" for p in known]
+    right, base = width - 14 - _LETTER * max(map(len, names), default=0), height - _POINTS_BOTTOM
+    heights = [value for point in known for value in (point.y, point.worst) if math.isfinite(value)]
+    costs = 0.0, ticks(0, max((p.x for p in known), default=0.0) or 1, count=4)[-1]
+    axes = Axes((_POINTS_LEFT, right - _GAP), (base, _POINTS_TOP), costs, fitting(heights))
+    levels = _apart([axes.y(point.y) for point in known], _POINTS_TOP + 4, base)
+    body = [axes.y_axis(y_label), *axes.x_ticks(base, base + 4, base + 17, count=4, colour="muted"), axes.base_line()]
+    body.append(text_at(_POINTS_LEFT, base + 36, x_label, anchor="start"))
     body += [
-        text_at(right + 4, level + 4, name, anchor="start", name="cell")
-        for name, level in zip(names, levels, strict=True)
+        f'<path d="M{axes.x(point.x):.1f} {axes.y(point.y):.1f}L{right - _GAP / 2:.1f} {level:.1f}H{right:.1f}" '
+        'fill="none" stroke="var(--grid)"/>'
+        for point, level in zip(known, levels, strict=True)
     ]
-    if not shown:
-        body.append(text_at(width / 2, height / 2, "no numbers yet", anchor="middle"))
-    return svg(width, height, title, body, kind="whole")
-
-
-def _cost_axis(axes: Axes, label: str) -> str:
-    base = axes.down[0]
-    drawn = [
-        f'<line x1="{axes.x(v):.1f}" x2="{axes.x(v):.1f}" y1="{base}" y2="{base + 4}" stroke="var(--muted)"/>'
-        + text_at(axes.x(v), base + 17, text, anchor="middle")
-        for v, text in numbered(ticks(*axes.x_range, count=4))
-    ]
-    return "".join([*drawn, axes.base_line(), text_at(axes.across[0], base + 36, label, anchor="start")])
-
-
-def _short_names(points: Sequence[Point], *, room: float) -> list[str]:
-    longest = min(_LONGEST, int(room / _LETTER))
-    return [p.name if len(p.name) <= longest else f"{p.name[: longest - 1]}…" for p in points]
+    body += [_point(axes, point) for point in known]
+    labels = zip(names, levels, strict=True)
+    body += [text_at(right + 4, level + 4, name, anchor="start", name="cell") for name, level in labels]
+    return svg(width, height, title, body if known else [*body, _no_numbers((width, height))], kind="whole")
 
 
 def _apart(wanted: Sequence[float], top: float, base: float) -> list[float]:
     """Move ascending heights apart so that names do not overlap, within the drawing."""
     levels: list[float] = []
     for number, level in enumerate(wanted):
-        least = levels[-1] + _LINE if levels else top
-        most = base - _LINE * (len(wanted) - 1 - number)
-        levels.append(max(least, min(level, most)))
+        lowest = levels[-1] + _LINE if levels else top
+        levels.append(max(lowest, min(level, base - _LINE * (len(wanted) - 1 - number))))
     return levels
-
-
-def _leader(axes: Axes, point: Point, right: float, level: float) -> str:
-    return (
-        f'<path d="M{axes.x(point.x):.1f} {axes.y(point.y):.1f}L{right - _GAP / 2:.1f} {level:.1f}H{right:.1f}" '
-        'fill="none" stroke="var(--grid)"/>'
-    )
 
 
 def _point(axes: Axes, point: Point) -> str:
     x, y = axes.x(point.x), axes.y(point.y)
-    numbers = f"{escape(point.name)}: {short(point.y)} at {short(point.x)}"
-    drawn = ""
+    numbers, drawn = f"{escape(point.name)}: {short(point.y)} at {short(point.x)}", ""
     if math.isfinite(point.worst):
         low = axes.y(point.worst)
         numbers += f", worst site {short(point.worst)}"
-        drawn = (
-            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{low:.1f}" stroke="var(--s2)"/>'
-            f'<circle cx="{x:.1f}" cy="{low:.1f}" r="3.5" fill="var(--paper)" stroke="var(--s2)" stroke-width="1.5"/>'
-        )
-    dot = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="var(--s1)" stroke="var(--paper)"/>'
-    return f"<g>{drawn}{dot}<title>{numbers}</title></g>"
+        drawn = draw.line((x, y), (x, low), 'stroke="var(--s2)"')
+        drawn += dot(x, low, 3.5, 'fill="var(--paper)" stroke="var(--s2)" stroke-width="1.5"')
+    drawn += dot(x, y, 4.5, 'fill="var(--s1)" stroke="var(--paper)"')
+    return f"<g>{drawn}<title>{numbers}</title></g>"

@@ -16,15 +16,18 @@ from shared_components.reporting.tables import Table
 
 MEGABYTE = 1_000_000
 Stacks = dict[int, dict[str, float]]  # round -> part -> value
-_SECONDS = (
-    "The seconds per round are a site's own work from the start to the reply, without waiting for other sites "
-    "or the server"
+_COST_NOTE = (
+    "1 MB = 1,000,000 bytes, summed over the run; seconds are means. The seconds per round are a site's own work from "
+    "the start to the reply, without waiting for other sites or the server"
 )
 _COST_HEAD = (
     "site", "training frames", "rounds trained", "sent MB", "received MB", "s per round", "training s per round",
     "peak memory MB",
 )  # fmt: skip
-_WAITING, _AGGREGATING, _TRAINING = "waiting for other sites", "aggregation (server)", "training (server)"
+_SERVER_NOTE = (
+    "The server trains after every aggregation, and all sites wait for it. The sites' work lasts from the start of a "
+    "round to the last reply"
+)
 PRIVACY_RECORD = "privacy.json"
 _PRIVACY_HEAD = (
     "site", "unit", "clip", "noise", "delta", "epsilon", "updates sent", "updates clipped", "epsilon of all jobs",
@@ -63,44 +66,36 @@ def seconds_by_round(run: Run) -> Stacks:
 
 def idle_by_round(run: Run) -> Stacks:
     """Return by round the seconds without work at the sites: the mean waiting time and the server's steps."""
-    stacks = _means(run, lambda seconds: {_WAITING: seconds["waiting"]} if "waiting" in seconds else {})
-    for r, line in run.aggregations.items():
-        if r in stacks and "seconds" in line:
-            stacks[r][_AGGREGATING] = line["seconds"]
-        if r in stacks and "seconds_training" in line:
-            stacks[r][_TRAINING] = line["seconds_training"]
+    stacks = _means(
+        run, lambda seconds: {"waiting for other sites": seconds["waiting"]} if "waiting" in seconds else {}
+    )
+    steps = {"seconds": "aggregation (server)", "seconds_training": "training (server)"}
+    for r, stack in stacks.items():
+        line = run.aggregations.get(r, {})
+        stack |= {step: line[key] for key, step in steps.items() if key in line}
     return {r: stack for r, stack in stacks.items() if stack}
 
 
-def server_seconds(run: Run) -> dict[int, tuple[float, float, float]]:
+def server_seconds(run: Run) -> dict[int, tuple[float, ...]]:
     """Return (seconds until the last reply, aggregation seconds, training seconds) by round with server training.
 
     The sites wait during the aggregation and the server's training.
     """
-    return {
-        r: (float(line.get("seconds_wall", NAN)), float(line.get("seconds", NAN)), float(line["seconds_training"]))
-        for r, line in sorted(run.aggregations.items())
-        if "seconds_training" in line
-    }
+    lines = {r: line for r, line in sorted(run.aggregations.items()) if "seconds_training" in line}
+    keys = ("seconds_wall", "seconds", "seconds_training")
+    return {r: tuple(float(line.get(key, NAN)) for key in keys) for r, line in lines.items()}
 
 
 def server_table(run: Run) -> Table | None:
     """Tabulate by round how long the sites waited for the server, or return None if the server does not train."""
-    by_round = server_seconds(run)
-    if not by_round:
-        return None
     rows = []
-    for r, (sites, averaging, training) in by_round.items():
+    for r, (sites, averaging, training) in server_seconds(run).items():
         waited = averaging + training
         share = 100 * waited / (sites + waited) if sites + waited else NAN
         seconds = (fixed(value, 1) for value in (sites, averaging, training, waited))
         rows.append((str(round_number(r)), *seconds, fixed(share, 0)))
     head = ("round", "sites' work s", "aggregation s", "training s", "waiting for the server s", "share of the round %")
-    note = (
-        "The server trains after every aggregation, and all sites wait for it. The sites' work lasts from the start of "
-        "a round to the last reply"
-    )
-    return Table("Waiting for the server", head, tuple(rows), note=note)
+    return Table("Waiting for the server", head, tuple(rows), note=_SERVER_NOTE) if rows else None
 
 
 def round_seconds(run: Run) -> float:
@@ -121,18 +116,16 @@ def parts(*stacks: Stacks) -> list[str]:
 
 def cost_table(run: Run) -> Table:
     """Tabulate data, bytes, time and memory by site."""
-    rows = tuple(_cost_row(run, site) for site in run.sites)
-    note = f"1 MB = 1,000,000 bytes, summed over the run; seconds are means. {_SECONDS}"
-    return Table("Cost by site", _COST_HEAD, rows, note=note)
+    return Table("Cost by site", _COST_HEAD, tuple(_cost_row(run, site) for site in run.sites), note=_COST_NOTE)
 
 
 def traffic_table(run: Run) -> Table:
     """Tabulate the bytes by role, summed over all sites and rounds."""
     up, down = bytes_by_round(run, "up"), bytes_by_round(run, "down")
-    rows = [
-        (role, *(f"{round(sum(column.get(role, 0) for column in stacks.values())):,}" for stacks in (up, down)))
-        for role in parts(up, down)
-    ]
+    rows = []
+    for role in parts(up, down):
+        sums = (sum(column.get(role, 0) for column in stacks.values()) for stacks in (up, down))
+        rows.append((role, *(f"{round(total):,}" for total in sums)))
     return Table("Bytes by role, all sites and rounds", ("role", "sent by sites", "sent to sites"), tuple(rows))
 
 
@@ -165,29 +158,19 @@ def _stages(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def _cost_row(run: Run, site: str) -> tuple[str, ...]:
-    every = [row for _, row in sorted(run.rows[site].items())]
-    rows = list(trained(run, site).values())
-    sent, received = (
-        sum(sum((row.get("bytes") or {}).get(way, {}).values()) for row in every) for way in ("up", "down")
-    )
+    every, rows = run.rows[site].values(), list(trained(run, site).values())
+    ways = [sum(sum((row.get("bytes") or {}).get(way, {}).values()) for row in every) for way in ("up", "down")]
     seconds = [row.get("seconds") or {} for row in rows]
+    times = ([site_seconds(s) for s in seconds], [float(s.get("training", NAN)) for s in seconds])
     memory = max((float(row["memory_mb"]) for row in every if row.get("memory_mb")), default=NAN)
-    return (
-        site,
-        str(rows[-1].get("samples", DASH)) if rows else DASH,
-        str(len(rows)),
-        f"{sent / MEGABYTE:,.2f}",
-        f"{received / MEGABYTE:,.2f}",
-        fixed(mean([site_seconds(s) for s in seconds]), 1),
-        fixed(mean([float(s.get("training", "nan")) for s in seconds]), 1),
-        fixed(memory, 0),
-    )
+    samples = str(rows[-1].get("samples", DASH)) if rows else DASH
+    sizes = (f"{size / MEGABYTE:,.2f}" for size in ways)
+    return (site, samples, str(len(rows)), *sizes, *(fixed(mean(time), 1) for time in times), fixed(memory, 0))
 
 
 def privacy_table(run: Run) -> Table | None:
     """Tabulate the privacy settings and loss by site, or return None for a run without noise."""
-    settings = run.info.get("privacy")
-    if not settings:
+    if not (settings := run.info.get("privacy")):
         return None
     rows = tuple(_privacy_row(run, site, settings) for site in run.sites)
     return Table("Privacy by site", _PRIVACY_HEAD, rows, note=_PRIVACY_NOTE, labels=2)
@@ -199,16 +182,7 @@ def _privacy_row(run: Run, site: str, settings: dict[str, Any]) -> tuple[str, ..
     last = run.aggregations.get(max(run.aggregations, default=0), {})
     sent, clipped = own.get("updates"), own.get("clipped")
     share = f"{100 * clipped / sent:.0f} %" if sent and clipped is not None else DASH
-    return (
-        site,
-        str(settings.get("unit", DASH)),
-        *(_number(settings.get(key)) for key in ("clip", "noise_multiplier", "delta")),
-        _number(own.get("epsilon", last.get("epsilon"))),
-        str(sent) if sent is not None else DASH,
-        share,
-        _number(own.get("epsilon_of_all_jobs")),
-    )
-
-
-def _number(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, int | float) else DASH
+    values = [*map(settings.get, ("clip", "noise_multiplier", "delta")), own.get("epsilon", last.get("epsilon"))]
+    values.append(own.get("epsilon_of_all_jobs"))
+    *numbers, all_jobs = (f"{value:.4g}" if isinstance(value, int | float) else DASH for value in values)
+    return (site, str(settings.get("unit", DASH)), *numbers, DASH if sent is None else str(sent), share, all_jobs)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from shared_components.core.card import Metric
 from shared_components.reporting import costs
@@ -40,12 +41,12 @@ def score_panels(run: Run, group: Group) -> list[Panel]:
         "initial model; the last point is the final model."
     )
     title = "Mean over the classes" if group.outputs else "Over the rounds"
-    charts = [_scores(run, group, metric, ("mean",), _LARGE)[0] for metric in large]
-    panels = [Panel(title, charts, _legend(run, group, large), text=text)]
-    if charts := [_scores(run, group, metric, ("mean",), _SMALL)[0] for metric in rest]:
+    panels = [Panel(title, _scores(run, group, large, ("mean",), _LARGE), _legend(run, group, large), text=text)]
+    if rest:
+        charts = _scores(run, group, rest, ("mean",), _SMALL)
         panels.append(Panel("Other metrics", charts, _legend(run, group, rest), columns=3))
     if len(group.outputs) > 1:
-        charts = [chart for metric in metrics for chart in _scores(run, group, metric, group.outputs, _SMALL)]
+        charts = _scores(run, group, metrics, group.outputs, _SMALL)
         panels.append(Panel("By class", charts, _legend(run, group, metrics), columns=3))
     return panels
 
@@ -67,12 +68,12 @@ def _legend(run: Run, group: Group, metrics: Sequence[Metric]) -> Legend:
 
 def loss_panels(run: Run) -> list[Panel]:
     """Draw the loss terms of the local training, by site."""
-    terms = dict.fromkeys(t for site in run.sites for row in run.rows[site].values() for t in row.get("loss") or {})
-    by_term = {term: _by_site(run, run.sites, _losses(run, term)) for term in terms}
-    charts = [
-        line_chart(series, title=f"{term} loss", y_label="mean loss of the round", size=_SMALL)
-        for term, series in by_term.items()
-    ]
+    rows = {site: {r: row for r, row in sorted(run.rows[site].items()) if row.get("loss")} for site in run.sites}
+    charts = []
+    for term in dict.fromkeys(term for by_round in rows.values() for row in by_round.values() for term in row["loss"]):
+        losses = {site: {r: score(row, "loss", term) for r, row in rows[site].items()} for site in run.sites}
+        series = _by_site(run, run.sites, losses)
+        charts.append(line_chart(series, title=f"{term} loss", y_label="mean loss of the round", size=_SMALL))
     return [Panel("Training loss", charts, site_legend(run, run.sites), columns=3)] if charts else []
 
 
@@ -105,9 +106,8 @@ def mixing_panels(run: Run) -> list[Panel]:
         series = [Series(name, curve, i) for i, (name, curve) in enumerate(by_name.items())]
         title = "Normalised entropy (dotted: plain averaging)"
         chart = line_chart(series, title=title, y_label="entropy", reference=1.0)
-        panels.append(
-            Panel("Distance from plain averaging", [chart], [(swatch(i), name) for i, name in enumerate(by_name)])
-        )
+        legend = [(swatch(i), name) for i, name in enumerate(by_name)]
+        panels.append(Panel("Distance from plain averaging", [chart], legend))
     return panels
 
 
@@ -129,14 +129,11 @@ def time_panels(run: Run) -> list[Panel]:
     stacks = costs.seconds_by_round(run)
     if not stacks:
         return []
-    totals = {
-        site: {r: costs.site_seconds(row.get("seconds") or {}) for r, row in costs.trained(run, site).items()}
-        for site in run.sites
-    }
-    series = _by_site(run, run.sites, totals)
-    lines = line_chart(series, title="By site", y_label="seconds of the site's work", zero=True)
+    rows, label = {site: costs.trained(run, site) for site in run.sites}, "seconds of the site's work"
+    totals = {s: {r: costs.site_seconds(row.get("seconds") or {}) for r, row in rows[s].items()} for s in rows}
+    lines = line_chart(_by_site(run, run.sites, totals), title="By site", y_label=label, zero=True)
     panels = [
-        _stacked("Seconds per round, by stage", stacks, "Mean over the sites", "seconds of the site's work"),
+        _stacked("Seconds per round, by stage", stacks, "Mean over the sites", label),
         Panel("Seconds per round, by site", [lines], site_legend(run, run.sites)),
     ]
     if idle := costs.idle_by_round(run):
@@ -154,33 +151,28 @@ def site_legend(run: Run, sites: Sequence[str]) -> Legend:
     return [(swatch(run.sites.index(site)), site) for site in sites]
 
 
-def _scores(run: Run, group: Group, metric: Metric, names: Sequence[str], size: tuple[int, int]) -> list[str]:
-    """Draw a metric by output, on one axis that fits all outputs."""
-    by_output = {name: curves(run, group.sites, metric.name, name) for name in names}
-    known = [v for by_site in by_output.values() for c in by_site.values() for v in c.values() if math.isfinite(v)]
-    axis = fitting([*known, *([] if metric.higher_is_better else [0.0])]) if known else None
-    drawn = []
-    for name, by_site in by_output.items():
-        series = _by_site(run, group.sites, by_site)
-        if len(group.sites) > 1:
-            series.insert(0, Series("worst site", worst(by_site, metric), -1))
-        title = f"{metric.label}, {name}" if group.outputs else metric.label
-        title += "" if metric.higher_is_better else " (lower is better)"
-        drawn.append(
-            line_chart(series, title=title, y_label=metric.plain_heading, y_range=axis, received=True, size=size)
-        )
-    return drawn
+def _scores(
+    run: Run, group: Group, metrics: Sequence[Metric], names: Sequence[str], size: tuple[int, int]
+) -> list[str]:
+    """Draw metrics by output, on one axis per metric that fits all outputs."""
+    charts = []
+    for metric in metrics:
+        by_output = {name: curves(run, group.sites, metric.name, name) for name in names}
+        known = [v for by_site in by_output.values() for c in by_site.values() for v in c.values() if math.isfinite(v)]
+        axis = fitting([*known, *([] if metric.higher_is_better else [0.0])]) if known else None
+        style: dict[str, Any] = {"y_label": metric.plain_heading, "y_range": axis, "received": True, "size": size}
+        for name, by_site in by_output.items():
+            series = _by_site(run, group.sites, by_site)
+            if len(group.sites) > 1:
+                series.insert(0, Series("worst site", worst(by_site, metric), -1))
+            title = f"{metric.label}, {name}" if group.outputs else metric.label
+            title += "" if metric.higher_is_better else " (lower is better)"
+            charts.append(line_chart(series, title=title, **style))
+    return charts
 
 
 def _by_site(run: Run, sites: Sequence[str], by_site: dict[str, Curve]) -> list[Series]:
     return [Series(site, by_site[site], run.sites.index(site)) for site in sites]
-
-
-def _losses(run: Run, term: str) -> dict[str, Curve]:
-    return {
-        site: {r: score(row, "loss", term) for r, row in sorted(run.rows[site].items()) if row.get("loss")}
-        for site in run.sites
-    }
 
 
 def heat_legend(sites: Sequence[str], full: float) -> Legend:

@@ -9,7 +9,6 @@ from typing import Any
 import cv2
 import numpy as np
 
-from shared_components.core.card import Metric
 from shared_components.reporting.records import Group, RecordError, Run, read_json, score, site_folder
 
 RANKS = ("best", "typical", "worst", "not scored")
@@ -27,66 +26,26 @@ class Key:
     text: str = ""
 
 
-@dataclass(frozen=True)
-class Bar:
-    """Colour scale: CSS colours between two numbers."""
-
-    low: str
-    high: str
-    colours: str
-
-
-@dataclass(frozen=True)
-class Picture:
-    """One picture as a data URI."""
-
-    name: str
-    note: str
-    alt: str
-    uri: str
-    size: tuple[int, int]
-    keys: list[Key]
-    bar: Bar | None
-
-
-@dataclass(frozen=True)
-class Shot:
-    """One frame: why it was chosen, its location, its score and its panels."""
-
-    title: str
-    place: str
-    score: str
-    keys: list[Key]
-    panels: list[Picture]
-
-
-@dataclass(frozen=True)
-class Gallery:
-    """Frames of a site; the note explains missing pictures."""
-
-    name: str
-    shots: list[Shot]
-    note: str
-
-
-def gallery(run: Run, group: Group, site: str) -> Gallery:
+def gallery(run: Run, group: Group, site: str) -> dict[str, Any]:
     """Read the pictures of a site's best, typical and worst frame; with many sites, only of the worst frame.
+
+    Returns:
+        The site's name, its frames (`shots`), and a note on missing pictures.
 
     Raises:
         RecordError: A picture's record cannot be read.
     """
     folder = site_folder(run.folder, site) / "overlays"
-    every = len(run.sites) <= _EVERY_RANK
-    files = sorted(folder.glob("*.json"), key=lambda file: file.name)
-    records = [(read_json(file), file.with_suffix(".png")) for file in files]
-    chosen = [one for one in records if every or len(records) == 1 or one[0].get("rank") == "worst"]
-    chosen.sort(key=lambda one: RANKS.index(one[0]["rank"]) if one[0].get("rank") in RANKS else len(RANKS))
+    records = [(read_json(file), file.with_suffix(".png")) for file in sorted(folder.glob("*.json"))]
+    every = len(run.sites) <= _EVERY_RANK or len(records) == 1
+    chosen = [(record, file) for record, file in records if every or record.get("rank") == "worst"]
+    chosen.sort(key=lambda pair: RANKS.index(pair[0]["rank"]) if pair[0].get("rank") in RANKS else len(RANKS))
     images = [(record, file, cv2.imread(str(file), cv2.IMREAD_COLOR)) for record, file in chosen]
     notes = [f"{file.name} cannot be read." for _, file, image in images if image is None]
-    if not files:
+    if not records:
         notes.append("No pictures, because they stay at the site and this folder contains none.")
     shots = [_shot(site, group, record, file, image) for record, file, image in images if image is not None]
-    return Gallery(site, shots, " ".join(notes))
+    return {"name": site, "shots": shots, "note": " ".join(notes)}
 
 
 def chosen_frames(run: Run) -> str:
@@ -96,55 +55,52 @@ def chosen_frames(run: Run) -> str:
     return "the worst of every site (the best and a typical one are in the site's folder overlays)"
 
 
-def _shot(site: str, group: Group, record: dict[str, Any], file: Path, image: np.ndarray) -> Shot:
+def _shot(site: str, group: Group, record: dict[str, Any], file: Path, image: np.ndarray) -> dict[str, Any]:
+    """Return why a frame was chosen, its place, its score, its legend and its panels."""
     try:
         metric, place = group.first, f"{site}, {record['video']}, frame {record['frame']}"
         rank, of = str(record["rank"]), int(record["of"])
         frames = f"{of} {record['split']} frame{'s' if of > 1 else ''}"
-        title = f"{rank.capitalize()} of {frames}" if rank in RANKS[:3] else f"One of {frames}, not scored"
-        return Shot(
-            title=title,
-            place=place,
-            score=f"{metric.label} {metric.with_unit(score(record['scores'], metric.name))}",
-            keys=_keys(record, group, metric),
-            panels=[_picture(panel, image, place) for panel in record["panels"]],
-        )
+        return {
+            "title": f"{rank.capitalize()} of {frames}" if rank in RANKS[:3] else f"One of {frames}, not scored",
+            "place": place,
+            "score": f"{metric.label} {metric.with_unit(score(record['scores'], metric.name))}",
+            "legend": _legend(record, group),
+            "panels": [_picture(panel, image, place) for panel in record["panels"]],
+        }
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         where = file.with_suffix(".json")
         raise RecordError(f"{where}: is not a picture's record ({error!r}); remove the file and its picture") from error
 
 
-def _keys(record: dict[str, Any], group: Group, metric: Metric) -> list[Key]:
-    """Return legend entries: each class with its colour and score, then the hatching."""
-    colours = {entry["name"]: _colour(entry["colour"]) for entry in record["legend"]}
-    names = dict.fromkeys([*colours, *group.outputs])
-    keys = [
-        Key(name, colours.get(name, ""), metric.plain_text(score(record["scores"], metric.name, name)))
-        for name in names
-    ]
+def _legend(record: dict[str, Any], group: Group) -> list[Key]:
+    """Return each class with its colour and score, then the hatching."""
+    colours, metric = {entry["name"]: _colour(entry["colour"]) for entry in record["legend"]}, group.first
+    texts = {name: metric.plain_text(score(record["scores"], metric.name, name)) for name in (*colours, *group.outputs)}
+    keys = [Key(name, colours.get(name, ""), text) for name, text in texts.items()]
     return [*keys, *([Key("unknown: not compared", "hatched")] if record["hatched"] else [])]
 
 
-def _picture(panel: dict[str, Any], image: np.ndarray, place: str) -> Picture:
+def _picture(panel: dict[str, Any], image: np.ndarray, place: str) -> dict[str, Any]:
     x, y, width, height = map(int, panel["box"])
     cut = image[y : y + height, x : x + width]
     if min(x, y) < 0 or cut.shape[:2] != (height, width) or not cut.size:
         raise ValueError(f"box {panel['box']} is not on the picture of {image.shape[1]}x{image.shape[0]}")
     note, scale = str(panel["note"]), panel["scale"]
-    return Picture(
-        name=str(panel["name"]),
-        note=note,
-        alt=f"{place}: {panel['name']}" + (f", {note}" if note else ""),
-        uri=jpeg(cut),
-        size=(width, height),
-        keys=[Key(entry["name"], _colour(entry["colour"])) for entry in panel["legend"]],
-        bar=_bar(scale) if scale else None,
-    )
+    return {
+        "name": str(panel["name"]),
+        "note": note,
+        "alt": f"{place}: {panel['name']}" + (f", {note}" if note else ""),
+        "uri": jpeg(cut),
+        "size": (width, height),
+        "legend": [Key(entry["name"], _colour(entry["colour"])) for entry in panel["legend"]],
+        "bar": _bar(scale) if scale else None,
+    }
 
 
-def _bar(scale: dict[str, Any]) -> Bar:
+def _bar(scale: dict[str, Any]) -> dict[str, str]:
     low, high = (f"{float(scale[end]):.3g} {scale['unit']}" for end in ("low", "high"))
-    return Bar(low, high, ", ".join(map(_colour, scale["colours"])))
+    return {"low": low, "high": high, "colours": ", ".join(map(_colour, scale["colours"]))}
 
 
 def _colour(text: str) -> str:

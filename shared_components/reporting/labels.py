@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 
 from shared_components.common.counted import counted
-from shared_components.common.drawing.palette import CLASSES, MISSED, RGB, Entry, colour
+from shared_components.common.drawing.palette import CLASSES, MISSED, RGB, colour
 from shared_components.common.drawing.pictures import GAP, INK, PAPER, legend, resized, write
 from shared_components.common.drawing.sheets import Panel, Sheet
 
@@ -54,25 +54,15 @@ def draw_class_scores(
     ranked: bool = True,
     colours: Sequence[RGB] | None = None,
 ) -> Array:
-    """Draw bars of class scores below a frame.
+    """Draw bars of the scores (C,) in [0, 1] of `shown` classes below a frame.
 
-    Args:
-        image: uint8 RGB (H, W, 3).
-        scores: Scores (C,) in [0, 1].
-        names: Names of the C classes.
-        shown: Number of classes to draw.
-        ranked: Whether the highest scores come first; otherwise the order of the classes.
-        colours: Bar colours of all C classes.
+    The highest scores come first if they are `ranked`, otherwise the order of the C names. `colours` are the bars'
+    colours of all C classes.
     """
     order: list[int] = (np.argsort(-scores, kind="stable") if ranked else np.arange(len(scores))).tolist()
     best = int(scores.argmax())
-
-    def paint(c: int) -> RGB:
-        if colours is not None:
-            return colours[c]
-        return RIGHT if ranked or c == best else GREY
-
-    rows = [(_words(names[c]), float(scores[c]), paint(c)) for c in order[:shown]]
+    paint = colours or [RIGHT if ranked or c == best else GREY for c in range(len(scores))]
+    rows = [(_words(names[c]), float(scores[c]), paint[c]) for c in order[:shown]]
     return np.concatenate([image, strip(rows, width=image.shape[1], lines=shown)])
 
 
@@ -103,17 +93,20 @@ def one_sheet(image: Array, true: int, scores: Array, names: Sequence[str]) -> S
     )
 
 
-def ribbon(ids: Array, *, width: int, height: int = 26) -> Array:
-    """Draw the classes (N,) of a video's frames from left to right: uint8 RGB (height, width, 3)."""
-    columns = np.minimum(np.arange(width) * len(ids) // width, len(ids) - 1)
-    row = _colours(ids[columns])
-    return np.repeat(row[None], height, axis=0)
+def ribbon(ids: Array, *, width: int) -> Array:
+    """Draw the classes (N,) of a video's frames from left to right: uint8 RGB (26, width, 3)."""
+    return _stretched(CLASSES[ids % (len(CLASSES) - 1) + 1], width, 26)
+
+
+def _stretched(colours: Array, width: int, height: int) -> Array:
+    """Draw one colour per frame (N, 3) from left to right: (height, width, 3)."""
+    columns = np.minimum(np.arange(width) * len(colours) // width, len(colours) - 1)
+    return np.repeat(colours[columns][None], height, axis=0)
 
 
 def timeline(truth: Array, prediction: Array, names: Sequence[str], *, title: str = "", width: int = _COLUMNS) -> Array:
     """Draw a timeline of a video: ribbons of truth (N,), prediction (N,) and errors, with a legend."""
-    wrong = np.where(truth == prediction, np.array([PALE]).T, np.array([MISSED]).T).T.astype(np.uint8)  # (N, 3)
-    columns = np.minimum(np.arange(width) * len(truth) // width, len(truth) - 1)
+    wrong = np.where((truth == prediction)[:, None], PALE, MISSED).astype(np.uint8)  # (N, 3)
     share = f"{100 * np.mean(truth == prediction):.1f} % of {counted(len(truth), 'frame')} correct"
     rows = [
         _line(f"{title}: {share}" if title else share, width),
@@ -121,8 +114,8 @@ def timeline(truth: Array, prediction: Array, names: Sequence[str], *, title: st
         ribbon(truth, width=width),
         _line("prediction", width),
         ribbon(prediction, width=width),
-        np.repeat(wrong[columns][None], 8, axis=0),
-        legend([*_entries(names), ("wrong", MISSED)], width=width),
+        _stretched(wrong, width, 8),
+        legend([*((_words(name), _colour(c)) for c, name in enumerate(names)), ("wrong", MISSED)], width=width),
     ]
     return np.concatenate(rows)
 
@@ -145,9 +138,9 @@ def phases_sheet(image: Array, truth: Array, prediction: Array, names: Sequence[
     return Sheet((Panel("last frame", padded[0]), Panel("timeline", padded[1])))
 
 
-def confusion_table(counts: Array, names: Sequence[str], *, cell: int = 54) -> Array:
+def confusion_table(counts: Array, names: Sequence[str]) -> Array:
     """Draw a confusion matrix (C, C) of true (rows) and predicted classes; darker is a larger share of the row."""
-    C = len(names)
+    C, cell = len(names), 54
     left, top = 16 + max(_wide(f"{c + 1} {_words(name)}") for c, name in enumerate(names)), 56
     drawn = np.full((top + C * cell + GAP, max(left + C * cell + GAP, 330), 3), PAPER, np.uint8)
     _put(drawn, "rows: truth, columns: prediction, frames or samples", 6, 20)
@@ -155,32 +148,18 @@ def confusion_table(counts: Array, names: Sequence[str], *, cell: int = 54) -> A
         _put(drawn, f"{row + 1} {_words(names[row])}", 8, top + row * cell + cell // 2 + 5)
         _put(drawn, str(row + 1), left + row * cell + cell // 2 - 5, top - 10)
         for column in range(C):
+            x, y, text = left + column * cell, top + row * cell, str(counts[row, column])
             share = counts[row, column] / max(counts[row].sum(), 1)
-            _cell(drawn, (left + column * cell, top + row * cell), cell, share, RIGHT if row == column else MISSED)
-            text = str(counts[row, column])
-            x = left + column * cell + (cell - _wide(text)) // 2
-            _put(drawn, text, x, top + row * cell + cell // 2 + 5)
+            mixed = [round(255 + share * (c - 255)) for c in (RIGHT if row == column else MISSED)]
+            cv2.rectangle(drawn, (x, y), (x + cell - 2, y + cell - 2), mixed, cv2.FILLED)
+            cv2.rectangle(drawn, (x, y), (x + cell - 2, y + cell - 2), PALE, 1)
+            _put(drawn, text, x + (cell - _wide(text)) // 2, y + cell // 2 + 5)
     return drawn
-
-
-def _cell(drawn: Array, corner: tuple[int, int], cell: int, share: float, rgb: RGB) -> None:
-    mixed = [round(255 + share * (c - 255)) for c in rgb]
-    end = (corner[0] + cell - 2, corner[1] + cell - 2)
-    cv2.rectangle(drawn, corner, end, mixed, cv2.FILLED)
-    cv2.rectangle(drawn, corner, end, PALE, 1)
 
 
 def _colour(c: int) -> RGB:
     """Return the colour of a class; class 0 has a colour, because there is no background."""
     return colour(c + 1)
-
-
-def _colours(ids: Array) -> Array:
-    return CLASSES[ids % (len(CLASSES) - 1) + 1]
-
-
-def _entries(names: Sequence[str]) -> list[Entry]:
-    return [(_words(name), _colour(c)) for c, name in enumerate(names)]
 
 
 def _words(name: str) -> str:

@@ -5,6 +5,7 @@ plain averaging over the sites, 0 uses only one site.
 """
 
 import math
+from itertools import product
 from typing import Any
 
 from shared_components.reporting.records import NAN, Curve, Run, mean
@@ -39,14 +40,12 @@ def spread(weights: dict[str, list[list[float]]], sites: int) -> float:
 
 def own_weights(run: Run) -> dict[str, Curve]:
     """Return by site the mean weight over the layers that it gives its own parameters."""
-    return {
-        site: {
-            r: mean([_weight(run.aggregations[r]["mixing"], site, layer, site) for layer in layers])
-            for r in mixed_rounds(run)
-            if (layers := run.aggregations[r]["mixing"].get(site))
-        }
-        for site in run.sites
-    }
+    curves: dict[str, Curve] = {site: {} for site in run.sites}
+    for r, site in product(mixed_rounds(run), run.sites):
+        mixing = run.aggregations[r]["mixing"]
+        if layers := mixing.get(site):
+            curves[site][r] = mean([_weight(mixing, site, layer, site) for layer in layers])
+    return curves
 
 
 def entropies(run: Run) -> dict[str, Curve]:
@@ -54,9 +53,8 @@ def entropies(run: Run) -> dict[str, Curve]:
     by_name: dict[str, Curve] = {}
     for r, line in sorted(run.aggregations.items()):
         for name, value in (line.get("entropy") or {}).items():
-            values = list(value.values()) if isinstance(value, dict) else [value]
-            number = mean([float(v) for v in values if v is not None])
-            by_name.setdefault(name, {})[r] = number
+            values = value.values() if isinstance(value, dict) else [value]
+            by_name.setdefault(name, {})[r] = mean([float(v) for v in values if v is not None])
     return by_name
 
 
@@ -74,12 +72,10 @@ def _verdict(run: Run, name: str, entropy: float) -> str:
     measured = f"normalised entropy {entropy:.{digits}f} in the last round; 1 means equal weights"
     if entropy > PLAIN:
         return f"{subject} is practically plain averaging ({measured})."
-    own = mean([curve[max(curve)] for curve in own_weights(run).values() if curve])
-    tail = ""
+    own, tail = mean([curve[max(curve)] for curve in own_weights(run).values() if curve]), ""
     if name == "hypernetwork" and not math.isnan(own):
-        tail = (
-            f": a site weights its own parameters with {own:.2f} on average; an equal share is {1 / len(run.sites):.2f}"
-        )
+        share = f"an equal share is {1 / len(run.sites):.2f}"
+        tail = f": a site weights its own parameters with {own:.2f} on average; {share}"
     degree = "is close to" if entropy > CLOSE else "differs from"
     return f"{subject} {degree} plain averaging ({measured}){tail}."
 

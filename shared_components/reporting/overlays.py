@@ -17,15 +17,10 @@ from shared_components.common.drawing.pictures import check_size, coloured, hatc
 from shared_components.common.drawing.sheets import Panel, Scale, Sheet
 from shared_components.data.classes import IGNORED
 
-_NOTHING = "no instrument"
-
 
 def errors(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray) -> np.ndarray:
     """Mark wrong pixels on the grey, dimmed frame: MISSED, EXTRA, or CONFUSED for a wrong class."""
-    check_size(image, truth, "truth")
-    check_size(image, prediction, "prediction")
-    grey = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) // 2
-    drawn = np.repeat(grey[..., None], 3, axis=2)
+    drawn = np.repeat((cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) // 2)[..., None], 3, axis=2)
     there = (truth > 0) & (truth != IGNORED)
     drawn[there & (prediction == 0)] = MISSED
     drawn[(truth == 0) & (prediction > 0)] = EXTRA
@@ -52,8 +47,8 @@ def segmentation_sheet(
     names = ("missed", MISSED), ("false", EXTRA), ("wrong class", CONFUSED)
     panels = (
         Panel("frame", image),
-        Panel("truth", true, "" if truth.any() else _NOTHING),
-        Panel("prediction", overlay(image, prediction), "" if prediction.any() else _NOTHING),
+        Panel("truth", true, "" if truth.any() else "no instrument"),
+        Panel("prediction", overlay(image, prediction), "" if prediction.any() else "no instrument"),
         Panel("errors", wrong, share, legend=names),
     )
     return Sheet(panels, legend=tuple(class_entries(class_names)), hatched=not labelled.all())
@@ -71,7 +66,8 @@ def depth_sheet(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray, *,
     both = known & shown
     off = np.where(both, np.abs(prediction - truth), 0)
     depths = Scale(_depth_range(truth[known] if known.any() else prediction[shown]), DEPTH)
-    wrong = Scale((0.0, pictures.nice(_top(off[both]))), ERROR)
+    top = max(1e-3, float(np.percentile(off[both], 98))) if both.any() else 1.0
+    wrong = Scale((0.0, pictures.nice(top)), ERROR)
     mean = f"mean {off[both].mean():.1f} mm" if both.any() else "nothing to compare"
     panels = (
         Panel("frame", image),
@@ -82,10 +78,10 @@ def depth_sheet(image: np.ndarray, truth: np.ndarray, prediction: np.ndarray, *,
     return Sheet(panels, hatched=True)
 
 
-def depth_overlay(image: np.ndarray, depth: np.ndarray, *, panel_width: int = 400) -> np.ndarray:
+def depth_overlay(image: np.ndarray, depth: np.ndarray) -> np.ndarray:
     """Lay out frame | depth side by side, with a scale in mm below; near is bright, far is dark."""
     check_size(image, depth, "depth")
-    image, depth = (resized(array, panel_width) for array in (image, depth))
+    image, depth = (resized(array, 400) for array in (image, depth))
     known = np.isfinite(depth)
     ends = _depth_range(depth[known])
     panels = {"frame": image, "prediction": coloured(depth, known, ends, DEPTH)}
@@ -110,7 +106,3 @@ def _depth_range(known: np.ndarray) -> tuple[float, float]:
         return 0.0, 1.0
     low, high = float(np.percentile(known, 1)), float(np.percentile(known, 99))
     return low, max(high, low + 1.0)
-
-
-def _top(values: np.ndarray) -> float:
-    return max(1e-3, float(np.percentile(values, 98))) if values.size else 1.0

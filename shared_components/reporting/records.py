@@ -21,6 +21,8 @@ from typing import Any
 
 from shared_components.core.card import Card, Metric
 
+NAN = math.nan
+Curve = dict[int, float]  # round -> value
 EARLY = {"error": "failed", "stopped": "stopped"}
 """Status of a run that ended early; the key of run.json contains the reason."""
 _NAMED = 6  # maximum names in a heading; a longer list becomes a count
@@ -48,11 +50,6 @@ class Group:
         return self.metrics[0]
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Row names of a full table: every output, then the mean."""
-        return (*self.outputs, "mean")
-
-    @property
     def task(self) -> str:
         """Heading of the task: ``Segmentation: shaft, wrist``, ``Depth``."""
         kind = self.card.kind.replace("_", " ").capitalize()
@@ -75,23 +72,12 @@ def read_cards(info: Mapping[str, Any], sites: Sequence[str], where: object) -> 
         RecordError: The cards are missing (an older version wrote the file), or the card of a site is missing.
     """
     if "cards" not in info or "metrics" not in info:
-        raise RecordError(
-            f"{where}: is from an older version of surgfl and names no tasks; run the job again in a new folder"
-        )
+        reason = "is from an older version of surgfl and names no tasks; run the job again in a new folder"
+        raise RecordError(f"{where}: {reason}")
     if missing := [site for site in sites if site not in info["cards"]]:
-        raise RecordError(
-            f"{where}: contains no task of {missing[0]}, only of {', '.join(info['cards'])}; restore the file"
-        )
+        known = ", ".join(info["cards"])
+        raise RecordError(f"{where}: contains no task of {missing[0]}, only of {known}; restore the file")
     return {site: Card.from_json(info["cards"][site]) for site in sites}
-
-
-def _read_metrics(info: Mapping[str, Any], kind: str, where: object) -> tuple[Metric, ...]:
-    """Read the metrics of a kind of task, first the metric for model selection."""
-    if not (rows := info["metrics"].get(kind)):
-        raise RecordError(
-            f"{where}: contains no metrics of {kind}, only of {', '.join(info['metrics'])}; restore the file"
-        )
-    return tuple(map(Metric.from_json, rows))
 
 
 def grouped(
@@ -105,7 +91,10 @@ def grouped(
     cards = read_cards(info, sites, where)
     groups = []
     for card in dict.fromkeys(cards.values()):
-        metrics = _read_metrics(info, card.kind, where)
+        if not info["metrics"].get(card.kind):
+            kinds = ", ".join(info["metrics"])
+            raise RecordError(f"{where}: contains no metrics of {card.kind}, only of {kinds}; restore the file")
+        metrics = tuple(map(Metric.from_json, info["metrics"][card.kind]))
         members = tuple(site for site in sites if cards[site] == card)
         records = [record for site in members for record in scores.get(site, ())]
         groups.append(Group(card, metrics, members, output_names(records, metrics[0], card)))
@@ -124,10 +113,6 @@ def _listed(names: Sequence[str], what: str) -> str:
     return ", ".join(names) if len(names) <= _NAMED else f"{len(names)} {what}"
 
 
-NAN = math.nan
-Curve = dict[int, float]  # round -> value
-
-
 def round_number(r: int) -> int:
     """Return the number of a recorded round for people: counted from 1."""
     return r + 1
@@ -144,8 +129,9 @@ class Run:
     aggregations: dict[int, dict[str, Any]]
     finals: dict[str, dict[str, Any]]
     evaluations: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Evaluations of the run's models, by site."""
     compared: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
-    """Evaluations on the same frames by model name, for comparison; the last are the run's own."""
+    """Evaluations on the same frames, by model name and site, for comparison; the last are the run's own."""
 
     @property
     def rounds(self) -> int:
@@ -161,14 +147,14 @@ class Run:
     @property
     def cards(self) -> dict[str, Card]:
         """Card of each site."""
-        return read_cards(self.info, self.sites, self._file)
+        return read_cards(self.info, self.sites, self.folder / "run.json")
 
     @property
     def groups(self) -> tuple[Group, ...]:
         """Sites grouped by task; a table contains only scores of a single group."""
         ends = (self.finals, self.evaluations)
         scores = {site: [*self._scored(site), *(end[site] for end in ends if site in end)] for site in self.sites}
-        return grouped(self.info, self.sites, scores, self._file)
+        return grouped(self.info, self.sites, scores, self.folder / "run.json")
 
     def evaluations_of(self, group: Group) -> dict[str, dict[str, Any]]:
         """Return the evaluations of a group's sites.
@@ -204,10 +190,6 @@ class Run:
         newest = max((r for rows in self.rows.values() for r in rows), default=-1)
         return [r for r in range(newest + 1) if r not in self.rows[site] and site in self.sampled(r)]
 
-    @property
-    def _file(self) -> Path:
-        return self.folder / "run.json"
-
     def _scored(self, site: str) -> list[dict[str, Any]]:
         return [row["metrics"] for _, row in sorted(self.rows[site].items()) if row.get("metrics")]
 
@@ -218,12 +200,7 @@ def load_run(
     evaluations: dict[str, dict[str, Any]] | None = None,
     compared: dict[str, dict[str, dict[str, Any]]] | None = None,
 ) -> Run:
-    """Read a run's state directory.
-
-    Args:
-        folder: State directory of the run.
-        evaluations: Evaluations of the run's models, by site.
-        compared: Evaluations by model name and site, for comparison; the last are the run's own.
+    """Read a run's state directory; `evaluations` and `compared` become fields of the `Run`.
 
     Raises:
         RecordError: run.json is missing or contains no tasks, a record cannot be read, or an evaluation has none of
@@ -232,8 +209,7 @@ def load_run(
     info = read_json(folder / "run.json")
     lines = _read_lines(folder / "server" / "rounds.jsonl")
     by_site = [line for line in lines if line.get("kind") == "site"]
-    named = [*info.get("sites", []), *(line["site"] for line in by_site)]
-    sites = tuple(dict.fromkeys(str(name) for name in named))
+    sites = tuple(dict.fromkeys(map(str, [*info.get("sites", []), *(line["site"] for line in by_site)])))
     rows: dict[str, dict[int, dict[str, Any]]] = {site: {} for site in sites}
     for line in by_site:  # after a resume a round may occur twice: the later line counts
         rows[str(line["site"])][int(line["round"])] = line
@@ -246,10 +222,8 @@ def load_run(
         run.evaluations_of(group)
     for name, records in run.compared.items() if len(run.compared) > 1 else ():
         if not set(records) & set(sites):
-            raise RecordError(
-                f"the evaluations {name!r} are of {', '.join(records)}, but the run's sites are {', '.join(sites)}; "
-                "give evaluations of the run's sites, or another run"
-            )
+            reason = f"are of {', '.join(records)}, but the run's sites are {', '.join(sites)}"
+            raise RecordError(f"the evaluations {name!r} {reason}; give evaluations of the run's sites, or another run")
     return run
 
 
@@ -271,16 +245,14 @@ def load_evaluations(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def _read_rows(file: Path) -> list[dict[str, str]]:
-    for name in ("videos.csv", "metrics.csv"):
-        if (table := file.with_name(name)).is_file():
-            with table.open(newline="", encoding="utf-8") as text:
-                rows = list(csv.DictReader(text))
-            if any("video" not in row or None in row.values() for row in rows):
-                raise RecordError(
-                    f"{table}: is not an evaluation's table, with a video in every row; evaluate the model again"
-                )
-            return rows
-    return []
+    table = next((t for name in ("videos.csv", "metrics.csv") if (t := file.with_name(name)).is_file()), None)
+    if table is None:
+        return []
+    with table.open(newline="", encoding="utf-8") as text:
+        rows = list(csv.DictReader(text))
+    if any("video" not in row or None in row.values() for row in rows):
+        raise RecordError(f"{table}: is not an evaluation's table, with a video in every row; evaluate the model again")
+    return rows
 
 
 def site_folder(folder: Path, site: str) -> Path:
@@ -314,18 +286,20 @@ def score(metrics: Mapping[str, Any], metric: str, name: str = "mean") -> float:
 
 def curves(run: Run, sites: Sequence[str], metric: str, name: str = "mean") -> dict[str, Curve]:
     """Return each site's metric over its reported rounds, NaN if no frame could be scored."""
-    return {
-        site: {
-            r: score(row["metrics"], metric, name) for r, row in sorted(run.rows[site].items()) if row.get("metrics")
-        }
-        for site in sites
-    }
+    scored = {site: [item for item in sorted(run.rows[site].items()) if item[1].get("metrics")] for site in sites}
+    return {site: {r: score(row["metrics"], metric, name) for r, row in rows} for site, rows in scored.items()}
 
 
 def worst(by_site: dict[str, Curve], metric: Metric) -> Curve:
     """Return the worst value over the sites for each round."""
     rounds = sorted({r for curve in by_site.values() for r in curve})
     return {r: metric.worst([curve[r] for curve in by_site.values() if r in curve]) for r in rounds}
+
+
+def worst_site(scores: Mapping[str, float], metric: Metric) -> tuple[str, float]:
+    """Return the first site with the worst score, and this score."""
+    value = metric.worst(scores.values())
+    return next(site for site in scores if scores[site] == value), value
 
 
 def mean(values: Sequence[float]) -> float:
@@ -336,9 +310,8 @@ def mean(values: Sequence[float]) -> float:
 
 def _read_lines(file: Path) -> list[dict[str, Any]]:
     """Read JSON lines; an incomplete last line (after a kill) is left out, any other bad line is an error."""
-    if not file.is_file():
-        return []
-    texts = [text for text in file.read_text(encoding="utf-8").splitlines() if text.strip()]
+    content = file.read_text(encoding="utf-8") if file.is_file() else ""
+    texts = [text for text in content.splitlines() if text.strip()]
     records = []
     for number, text in enumerate(texts, start=1):
         try:

@@ -8,36 +8,32 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shared_components.common.atomic import write_text
 from shared_components.common.counted import counted
-from shared_components.core.initial_weights import describe_start as said
-from shared_components.reporting import figures
+from shared_components.core.initial_weights import describe_start
+from shared_components.reporting import figures, score_tables
 from shared_components.reporting.costs import cost_table, privacy_table, rejections, server_table, traffic_table
-from shared_components.reporting.evaluated import evaluation_of
+from shared_components.reporting.evaluation_summary import evaluation_of
 from shared_components.reporting.galleries import chosen_frames, gallery
 from shared_components.reporting.mixing import verdicts
 from shared_components.reporting.records import Group, RecordError, Run, load_run
-from shared_components.reporting.score_tables import (
-    comparison_table,
-    directions,
-    evaluation_title,
-    progress_table,
-    scores_table,
-)
 from shared_components.reporting.summary import on_validation, score_tiles, sentences, state, tiles
 from shared_components.reporting.tables import Table
 
 TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
 )
+_SECTIONS = {
+    "result": "Result", "pictures": "Predictions", "summary": "The run", "validation": "Validation",
+    "mixing": "Mixing weights", "costs": "Cost", "privacy": "Privacy", "refused": "Missing updates",
+    "losses": "Training", "settings": "Settings",
+}  # fmt: skip
 _FACTS = ("job", "sites", "start", "started", "commit", "seed", "hardware")
+_MARK = "<!-- surgfl: "
 
 
 def build_report(run: Path | Run, out: Path, *, evaluations: dict[str, dict[str, Any]] | None = None) -> Path:
-    """Write the report of a run and return its file.
+    """Write the report of a run, which may be unfinished, and return its file; an old report is replaced atomically.
 
-    Args:
-        run: Records or state directory of a run, which may be unfinished.
-        out: File of the report; an old report is replaced atomically.
-        evaluations: Content of the metrics.json of the bundles' evaluation, by site.
+    `run` is a state directory or its records; `evaluations` are the bundles' metrics.json by site.
 
     Raises:
         RecordError: run.json is missing or contains no tasks, or a record cannot be read.
@@ -50,15 +46,10 @@ def build_report(run: Path | Run, out: Path, *, evaluations: dict[str, dict[str,
 
 def refuse_to_replace(run: Run, out: Path) -> None:
     """Raise RecordError if a file exists that is not an earlier report of the same run."""
-    if not out.exists():
-        return
     last = out.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2] if out.is_file() else ""
-    if last != _mark(run):
+    if out.exists() and last != _mark(run):
         what = last.removeprefix(_MARK).removesuffix(" -->") if last.startswith(_MARK) else "not a report of surgfl"
         raise RecordError(f"{out}: already exists and is {what}; give another --out, or move the file")
-
-
-_MARK = "<!-- surgfl: "
 
 
 def _mark(run: Run) -> str:
@@ -70,19 +61,19 @@ def _mark(run: Run) -> str:
 
 def contents(run: Run) -> dict[str, Any]:
     """Return the values of all variables of the template."""
-    parts = [_part(run, group) for group in run.groups]
-    tasks = [("task", group.title) for group in run.groups]
-    others = {key: value for key, value in run.info.items() if key not in ("cards", "metrics", "said")}
+    groups = {group: _part(run, group) for group in run.groups}
+    settings = {key: value for key, value in run.info.items() if key not in ("cards", "metrics", "said")}
+    rows = (*(("task", group.title) for group in groups), *_settings(settings))
     content = {
-        "title": _title(run),
+        "title": f"{run.about['label']}: {counted(len(run.sites), 'site')}, {counted(run.rounds, 'round')}",
         "idea": run.about["idea"],
         "paper": run.about["paper"],
         "facts": _facts(run),
         "state": state(run),
-        "parts": parts,
+        "parts": list(groups.values()),
         "chosen_frames": chosen_frames(run),
         "tiles": tiles(run),
-        "sentences": sentences(run, [group for group, part in zip(run.groups, parts, strict=True) if part["tested"]]),
+        "sentences": sentences(run, [group for group, part in groups.items() if part["tested"]]),
         "verdicts": verdicts(run),
         "mixing_panels": figures.mixing_panels(run),
         "mixing_maps": figures.mixing_maps(run),
@@ -93,59 +84,43 @@ def contents(run: Run) -> dict[str, Any]:
         "server": server_table(run),
         "refused": Table("Rejected or missing updates", ("round", "site", "reason"), tuple(rejections(run)), labels=3),
         "loss_panels": figures.loss_panels(run),
-        "settings": Table("Settings", ("setting", "value"), (*tasks, *_settings(others)), labels=2),
+        "settings": Table("Settings", ("setting", "value"), rows, labels=2),
     }
     return {**content, "links": _links(content)}
 
 
 def _links(content: dict[str, Any]) -> list[tuple[str, str]]:
     """List the sections of the page as (anchor, name), without empty sections."""
-    mixed = content["verdicts"] or content["mixing_panels"] or content["mixing_maps"]
-    sections = {
-        "result": ("Result", True),
-        "pictures": ("Predictions", True),
-        "summary": ("The run", True),
-        "validation": ("Validation", True),
-        "mixing": ("Mixing weights", mixed),
-        "costs": ("Cost", True),
-        "privacy": ("Privacy", content["privacy"]),
-        "refused": ("Missing updates", content["refused"].rows),
-        "losses": ("Training", content["loss_panels"]),
-        "settings": ("Settings", True),
-    }
-    return [(anchor, name) for anchor, (name, there) in sections.items() if there]
+    optional = {
+        "mixing": content["verdicts"] or content["mixing_panels"] or content["mixing_maps"],
+        "privacy": content["privacy"], "refused": content["refused"].rows, "losses": content["loss_panels"],
+    }  # fmt: skip
+    return [(anchor, name) for anchor, name in _SECTIONS.items() if optional.get(anchor, True)]
 
 
 def _part(run: Run, group: Group) -> dict[str, Any]:
     """Return the page's content for a task; a run's only task has no heading."""
     last = {site: run.last_metrics(site) for site in group.sites}
-    evaluation, panels, evaluated = (
-        evaluation_of(run, group),
-        figures.score_panels(run, group),
-        run.evaluations_of(group),
-    )
-    answer = {"sentence": " ".join(on_validation(run, group)), "more": "", "note": _UNTESTED, "panel": panels[0]}
+    evaluation, panels = evaluation_of(run, group), figures.score_panels(run, group)
+    evaluated = run.evaluations_of(group)
+    texts = (" ".join(on_validation(run, group)), "", _UNTESTED, panels[0])
     if evaluation:
-        answer = {
-            "sentence": evaluation.sentence(),
-            "more": evaluation.differences(),
-            "note": evaluation.note(),
-            "panel": evaluation.panel(),
-        }
+        texts = (evaluation.sentence(), evaluation.differences(), evaluation.note(), evaluation.panel())
     by = "By site and class" if group.outputs else "By site"
+    title = score_tables.evaluation_title(run)
     return {
         "title": group.title if len(run.groups) > 1 else "",
         "tested": bool(evaluation),
-        "answer": answer,
+        "answer": dict(zip(("sentence", "more", "note", "panel"), texts, strict=True)),
         "tiles": score_tiles(run, group),
         "galleries": [gallery(run, group, site) for site in group.sites],
-        "directions": directions(group.metrics),
-        "progress": progress_table(run, group),
+        "directions": score_tables.directions(group.metrics),
+        "progress": score_tables.progress_table(run, group),
         "panels": panels if evaluation else panels[1:],
         "unfinished": _unfinished(run, group),
-        "validation": scores_table(last, group, title=f"{by}, on validation"),
-        "test": scores_table(evaluated, group, title=evaluation_title(run)) if evaluated else None,
-        "comparison": comparison_table(run, group) if len(run.compared) > 1 else None,
+        "validation": score_tables.scores_table(last, group, title=f"{by}, on validation"),
+        "test": score_tables.scores_table(evaluated, group, title=title) if evaluated else None,
+        "comparison": score_tables.comparison_table(run, group) if len(run.compared) > 1 else None,
     }
 
 
@@ -165,32 +140,24 @@ def _unfinished(run: Run, group: Group) -> str:
     return f"No final scores yet from {', '.join(waiting)}; their rows show the last reported round.{measured}"
 
 
-def _title(run: Run) -> str:
-    sites = counted(len(run.sites), "site")
-    rounds = counted(run.rounds, "round")
-    return f"{run.about['label']}: {sites}, {rounds}"
-
-
 def _facts(run: Run) -> list[tuple[str, str]]:
     """Return the facts that identify the run; more than six sites are only counted in the title."""
     facts = {name: run.info.get(name) for name in _FACTS} | {"sites": list(run.sites)}
     if isinstance(facts["job"], dict):
         facts["job"] = facts["job"].get("name")
     if isinstance(facts["start"], dict):
-        facts["start"] = said(facts["start"])
+        facts["start"] = describe_start(facts["start"])
     if isinstance(facts["started"], str):
         facts["started"] = facts["started"].replace("T", " ").replace("+00:00", " UTC")
-    if len(run.sites) > 6:
-        del facts["sites"]
-    return [(name, _plain(value)) for name, value in facts.items() if value not in (None, "")]
+    few = len(run.sites) <= 6
+    return [(n, _plain(value)) for n, value in facts.items() if value not in (None, "") and (few or n != "sites")]
 
 
 def _settings(value: Any, name: str = "") -> tuple[tuple[str, str], ...]:
     """Flatten a record to pairs of dotted name and value."""
     if not isinstance(value, dict):
         return ((name, _plain(value)),)
-    parts = [_settings(item, f"{name}.{key}" if name else key) for key, item in value.items()]
-    return tuple(row for part in parts for row in part)
+    return tuple(row for key, v in value.items() for row in _settings(v, f"{name}.{key}" if name else key))
 
 
 def _plain(value: Any) -> str:

@@ -4,6 +4,7 @@ Numbers are unscaled, in the units of their metrics. A dash means that there is 
 all frames and predictions is counted as empty and not scored.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,11 +52,10 @@ def spread_remark(by_site: Mapping[str, Mapping[str, Any]], metric: Metric) -> s
 
 def directions(metrics: Sequence[Metric]) -> str:
     """Return the metrics by direction and unit: "Dice: higher is better; ..."."""
-    labels_by_way: dict[str, list[str]] = {}
+    labels_by_way: defaultdict[str, list[str]] = defaultdict(list)
     for metric in metrics:
         unit = f"in {metric.plain_unit}, " if metric.plain_unit else ""
-        way = f"{unit}{'higher' if metric.higher_is_better else 'lower'} is better"
-        labels_by_way.setdefault(way, []).append(metric.label)
+        labels_by_way[f"{unit}{'higher' if metric.higher_is_better else 'lower'} is better"].append(metric.label)
     return "; ".join(f"{', '.join(labels)}: {way}" for way, labels in labels_by_way.items())
 
 
@@ -64,7 +64,6 @@ _REDUCE: dict[str, Callable[[Metric, Sequence[float]], float]] = {
     MEAN: lambda metric, values: mean(values),
     WORST: lambda metric, values: metric.worst(values),
 }
-_EMPTY_HEAD = "empty frames: both / truth / prediction"
 _EMPTY_NOTE = (
     "Empty frames: number of frames without the class in both truth and prediction (not scored), only in the truth, "
     "and only in the prediction"
@@ -92,11 +91,9 @@ def progress_table(run: Run, group: Group) -> Table:
     heads = [f"last {name}" for name in group.outputs]
     head = ("site", *(("first mean", *heads, "last mean", "best mean") if heads else ("first", "last", "best")))
     edge = "lowest" if metric.higher_is_better else "highest"
-    note = (
-        "first: the model received in the site's first round; "
-        + (f"worst site: the {edge} value of each column; " if len(group.sites) > 1 else "")
-        + f"{DASH}: no frame {'with the class' if heads else 'to score'}, or no report"
-    )
+    worst = f"worst site: the {edge} value of each column; " if len(group.sites) > 1 else ""
+    dash = f"{DASH}: no frame {'with the class' if heads else 'to score'}, or no report"
+    note = f"first: the model received in the site's first round; {worst}{dash}"
     rows = _with_reductions({site: _progress(run, site, group) for site in group.sites}, metric)
     return Table(f"{metric.plain_heading} on the validation split", head, rows, note=note)
 
@@ -105,7 +102,7 @@ def comparison_table(run: Run, group: Group) -> Table:
     """Tabulate the selection metric of several models on the same frames, by site."""
     metric, names = group.first, list(run.compared)
     values = {site: [score(run.compared[n].get(site, {}), metric.name) for n in names] for site in group.sites}
-    title = f"{metric.plain_heading}, {' | '.join(names)}: {_frames(run)}"
+    title = f"{metric.plain_heading}, {' | '.join(names)}: on the {_splits(run)} split"
     return Table(title, ("site", *names), _with_reductions(values, metric))
 
 
@@ -123,35 +120,32 @@ def scores_table(by_site: Mapping[str, dict[str, Any]], group: Group, *, title: 
 
     A task without outputs has one row per site and no counts of empty frames. The title names the frames.
     """
+    names = (*group.outputs, "mean")
     rows = [
         (site, name, *_scores([record], name, group), _empty(record, name))
         for site, record in by_site.items()
-        for name in group.names
+        for name in names
     ]
     notes = [*remarks(group.metrics), *([_EMPTY_NOTE] if group.outputs else [])]
     if len(by_site) > 1:
         records = list(by_site.values())
-        rows += [(kind, name, *_scores(records, name, group, kind), "") for kind in _REDUCE for name in group.names]
+        rows += [(kind, name, *_scores(records, name, group, kind), "") for kind in _REDUCE for name in names]
         notes.append("Worst site: the worst value of each column")
-    if spread := spread_remark(by_site, group.first):
-        notes.append(spread)
-    if policy := policy_remark(by_site.values()):
-        notes.append(policy)
-    head = ("site", "class", *(metric.plain_heading for metric in group.metrics), _EMPTY_HEAD)
+    note = ". ".join(filter(None, [*notes, spread_remark(by_site, group.first), policy_remark(by_site.values())]))
+    headings = [metric.plain_heading for metric in group.metrics]
     if group.outputs:
-        return Table(title, head, tuple(rows), labels=2, note=". ".join(notes), grouped=True)
-    bare = tuple((row[0], *row[2:-1]) for row in rows)
-    return Table(title, (head[0], *head[2:-1]), bare, note=". ".join(notes))
+        head = ("site", "class", *headings, "empty frames: both / truth / prediction")
+        return Table(title, head, tuple(rows), labels=2, note=note, grouped=True)
+    return Table(title, ("site", *headings), tuple((row[0], *row[2:-1]) for row in rows), note=note)
 
 
 def evaluation_title(run: Run) -> str:
     """Return the title of an evaluation, with its split: "test" unless the records name another."""
-    return f"Scores {_frames(run)}, evaluated after training"
+    return f"Scores on the {_splits(run)} split, evaluated after training"
 
 
-def _frames(run: Run) -> str:
-    splits = sorted({str(record.get("split", "test")) for record in run.evaluations.values()}) or ["test"]
-    return f"on the {' and '.join(splits)} split"
+def _splits(run: Run) -> str:
+    return " and ".join(sorted({str(record.get("split", "test")) for record in run.evaluations.values()})) or "test"
 
 
 def _progress(run: Run, site: str, group: Group) -> list[float]:

@@ -1,13 +1,13 @@
 """Summarise a run in sentences and a few numbers: scores first, then costs and missing updates."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
 
 from shared_components.common.counted import counted
 from shared_components.core.card import DASH, Metric, fixed
 from shared_components.reporting.costs import bytes_by_round, rejections, round_bytes, round_seconds, server_seconds
-from shared_components.reporting.records import EARLY, Group, Run, curves, mean, round_number, score
+from shared_components.reporting.records import EARLY, Group, Run, curves, mean, round_number, score, worst_site
 
 _NAMED = 6  # maximum sites in a sentence; more sites are given as a range
 
@@ -35,12 +35,9 @@ def sentences(run: Run, groups: Sequence[Group] | None = None) -> list[str]:
         scores = on_validation(run, group)
         texts += scores if len(run.groups) == 1 else [" ".join([f"{group.title}.", *scores])]
     texts += [_sampling(run), _cost(run), *_absences(run)]
-    refused = rejections(run)
-    texts.append(
-        f"{_count(len(refused), 'update was', 'updates were')} rejected or missing; see the list below."
-        if refused
-        else ""
-    )
+    if refused := len(rejections(run)):
+        count = "1 update was" if refused == 1 else f"{refused} updates were"
+        texts.append(f"{count} rejected or missing; see the list below.")
     return [text for text in texts if text]
 
 
@@ -55,10 +52,8 @@ def score_tiles(run: Run, group: Group) -> list[tuple[str, str]]:
     last = [score(run.last_metrics(site), metric.name) for site in group.sites]
     if len(last) == 1:
         return [(f"{metric.label}, validation", metric.with_unit(last[0]))]
-    return [
-        (f"mean {metric.label}, validation", metric.with_unit(mean(last))),
-        (f"worst site's {metric.label}", metric.with_unit(metric.worst(last))),
-    ]
+    values = {f"mean {metric.label}, validation": mean(last), f"worst site's {metric.label}": metric.worst(last)}
+    return [(label, metric.with_unit(value)) for label, value in values.items()]
 
 
 def tiles(run: Run) -> list[tuple[str, str]]:
@@ -91,10 +86,12 @@ def _gain(run: Run, group: Group) -> str:
         return f"No site has reported a first and a last {metric.label} yet."
     improved = [site for site, (first, last) in known.items() if metric.better(last, first)]
     opening = _opening(metric, len(improved), len(known), len(group.sites))
+    number, united = (partial(write, rounder=1) for write in (metric.plain_text, metric.with_unit))
     if len(known) <= _NAMED:
-        return f"{opening}: " + ", ".join(f"{s} {_change(metric, *pair)}" for s, pair in known.items()) + "."
-    firsts, lasts = zip(*known.values(), strict=True)
-    ranges = f"from {_range(metric, firsts)} to {_range(metric, lasts)}"
+        changes = (f"{site} {number(first)} → {united(last)}" for site, (first, last) in known.items())
+        return f"{opening}: {', '.join(changes)}."
+    ends = [f"{number(min(values))}–{united(max(values))}" for values in zip(*known.values(), strict=True)]
+    ranges = f"from {ends[0]} to {ends[1]}"
     others = [site for site in known if site not in improved]
     return f"{opening}: {ranges}" + (f"; not at {', '.join(others)}." if others else ".")
 
@@ -109,33 +106,17 @@ def _opening(metric: Metric, improved: int, known: int, sites: int) -> str:
     return f"{metric.label} {verb}{hint} at {improved} of {counted(sites, 'site')}"
 
 
-def _change(metric: Metric, first: float, last: float) -> str:
-    return f"{metric.plain_text(first, rounder=1)} → {metric.with_unit(last, rounder=1)}"
-
-
-def _range(metric: Metric, values: Sequence[float]) -> str:
-    return f"{metric.plain_text(min(values), rounder=1)}–{metric.with_unit(max(values), rounder=1)}"
-
-
 def _worst(run: Run, group: Group) -> str:
     metric = group.first
-    known = _known(metric, {site: run.last_metrics(site) for site in group.sites})
+    scores = {site: score(run.last_metrics(site), metric.name) for site in group.sites}
+    known = {site: value for site, value in scores.items() if not math.isnan(value)}
     if len(known) < 2:
         return ""
-    worst = metric.worst(known.values())
+    site, worst = worst_site(known, metric)
+    average = metric.with_unit(mean(list(known.values())))
     return (
-        f"The worst site is {_site_of(known, worst)} with {metric.label} {metric.with_unit(worst)}; "
-        f"the mean over the sites is {metric.with_unit(mean(list(known.values())))}."
+        f"The worst site is {site} with {metric.label} {metric.with_unit(worst)}; the mean over the sites is {average}."
     )
-
-
-def _known(metric: Metric, records: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    values = {site: score(record, metric.name) for site, record in records.items()}
-    return {site: value for site, value in values.items() if not math.isnan(value)}
-
-
-def _site_of(known: Mapping[str, float], value: float) -> str:
-    return next(site for site in known if known[site] == value)
 
 
 def _sampling(run: Run) -> str:
@@ -158,16 +139,12 @@ def _cost(run: Run) -> str:
 
 
 def _absences(run: Run) -> list[str]:
-    missed = {site: run.absent(site) for site in run.sites}
-    return [f"{site} is missing from {_rounds(absent)}." for site, absent in missed.items() if absent]
-
-
-def _rounds(recorded: list[int]) -> str:
-    numbers = [round_number(r) for r in recorded]
-    if len(numbers) > 8:
-        return f"{len(numbers)} rounds between {numbers[0]} and {numbers[-1]}"
-    return ("round " if len(numbers) == 1 else "rounds ") + ", ".join(map(str, numbers))
-
-
-def _count(number_of: int, one: str, many: str) -> str:
-    return f"{number_of} {one if number_of == 1 else many}"
+    texts = []
+    for site in run.sites:
+        rounds = [round_number(r) for r in run.absent(site)]
+        if len(rounds) > 8:
+            texts.append(f"{site} is missing from {len(rounds)} rounds between {rounds[0]} and {rounds[-1]}.")
+        elif rounds:
+            numbers = ", ".join(map(str, rounds))
+            texts.append(f"{site} is missing from {'round' if len(rounds) == 1 else 'rounds'} {numbers}.")
+    return texts

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 
 from shared_components.common.sanitise import one_line, table_cells
 
-LONGEST_CELL, LONGEST_NOTE = (
-    200,
-    10_000,
-)  # maximum characters; the note of a comparison lists every row without a result
+LONGEST_CELL = 200  # maximum characters
+LONGEST_NOTE = 10_000  # maximum characters; the note of a comparison lists every row without a result
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,10 @@ def as_text(table: Table) -> str:
     widths = [max(map(_width, column)) for column in zip(table.head, *table.rows, strict=True)]
 
     def line(row: Sequence[str]) -> str:
-        cells = (_padded(cell, widths[i], right=i >= table.labels) for i, cell in enumerate(row))
+        spaces = [" " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)]
+        cells = (
+            cell + s if i < table.labels else s + cell for i, (cell, s) in enumerate(zip(row, spaces, strict=True))
+        )
         return "  ".join(cells).rstrip()
 
     ruler = "  ".join("-" * width for width in widths)
@@ -64,13 +65,8 @@ def as_markdown(table: Table) -> str:
 def as_latex(table: Table) -> str:
     """Return a LaTeX table that needs only the package booktabs."""
     columns = "l" * table.labels + "r" * (len(table.head) - table.labels)
-    head, *body = (
-        " & ".join(row) + " \\\\"
-        for row in (
-            map(latex_text, table.head),
-            *_marked(table, latex_text, best="\\textbf{%s}", second="\\underline{%s}"),
-        )
-    )
+    marked = _marked(table, latex_text, best="\\textbf{%s}", second="\\underline{%s}")
+    head, *body = (" & ".join(row) + " \\\\" for row in (map(latex_text, table.head), *marked))
     lines = ["\\begin{table*}", "\\centering\\footnotesize", f"\\caption{{{latex_text(table.title)}}}"]
     lines += [f"\\begin{{tabular}}{{{columns}}}", "\\toprule", *_latex_groups(table)]
     lines += [head, "\\midrule", *body, "\\bottomrule", "\\end{tabular}"]
@@ -81,8 +77,7 @@ def as_latex(table: Table) -> str:
 def as_csv(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Return CSV with unrounded values, safe against formulas in a spreadsheet."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([head, *map(table_cells, rows)])
+    csv.writer(text, lineterminator="\n").writerows([head, *map(table_cells, rows)])
     return text.getvalue()
 
 
@@ -120,11 +115,6 @@ def _width(text: str) -> int:
     """Count terminal columns: wide East Asian characters take two, combining marks none."""
     wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
     return len(text) + wide - sum(bool(unicodedata.combining(c)) for c in text)
-
-
-def _padded(text: str, width: int, *, right: bool) -> str:
-    space = " " * (width - _width(text))
-    return space + text if right else text + space
 
 
 def listed(texts: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ def progress_line(
 ) -> str:
     """Return one line on a site's record: round, loss, score before this round's training, seconds, megabytes, rest.
 
-    ``metric`` is the one that selects the site's best model; None leaves the score out.
+    ``metric`` selects the site's best model; without it, the line has no score.
     """
     parts = [f"round {round_number(record['round'])}/{rounds}  {record['site']}"]
     if loss := record.get("loss"):
@@ -35,7 +35,7 @@ def progress_line(
 
 
 def _score(metric: Metric, record: Mapping[str, Any], names: Mapping[str, Any]) -> str:
-    """Write ``Dice 0.402 (shaft 0.361 wrist 0.196)``, or ``RMSE 4.31 mm`` where there is one number only."""
+    """Write ``Dice 0.402 (shaft 0.361 wrist 0.196)``, or ``RMSE 4.31 mm`` for a single number."""
     each = " ".join(f"{n} {metric.plain_text(score(record, metric.name, n))}" for n in names if n != "mean")
     text = f"{metric.label} {metric.with_unit(score(record, metric.name))}"
     return f"{text} ({each})" if each else text

@@ -56,9 +56,8 @@ def measured(record: Mapping[str, Any], metric: str) -> Measured | None:
         sums[cell] += _number(row[metric], metric)
         counts[cell] += 1
     site, value = Measured(videos, sums, counts), score(record, metric)
-    if not rows or not abs(site.scores(np.arange(len(videos))) - value) <= _ROUNDED * max(1.0, abs(value)):
-        return None
-    return site
+    same = rows and abs(site.scores(np.arange(len(videos))) - value) <= _ROUNDED * max(1.0, abs(value))
+    return site if same else None
 
 
 def _number(text: str, metric: str) -> float:

@@ -11,11 +11,11 @@ from html import escape
 import numpy as np
 
 from shared_components.core.paired_test import PairedTest, paired_test
-from shared_components.reporting.axes import Axes, fitting, short, svg, text_at
+from shared_components.reporting.axes import Axes, dot, fitting, line, short, svg, text_at
 
 FIRST, SECOND, NEITHER = "#8a63c6", "#d9822b", "#8c8c8c"
 """Fill colours: the left model is better, the right model is better, neither is."""
-_LEFT, _TOP, _BOTTOM, _STEP, _HALF = 62, 60, 62, 108, 44
+_HEIGHT, _LEFT, _TOP, _BOTTOM, _STEP, _HALF = 330, 62, 60, 62, 108, 44  # pixels
 _POINTS = 64  # points of an outline
 _DOTS = 60  # maximum number of values that are drawn as dots
 
@@ -32,18 +32,11 @@ def violins(
     tested: Mapping[str, PairedTest] | None = None,
     level: float = 0.01,
     higher_is_better: bool = True,
-    height: int = 330,
 ) -> str:
     """Draw a split violin per name, with its p value and the smallest possible p value.
 
-    Args:
-        pairs: Values of both models by name.
-        title, y_label: Title of the drawing and label of its axis.
-        models: Names of the left and of the right model.
-        tested: Paired test by name, for example over videos if the values are frames; None tests the pairs.
-        level: Significance level.
-        higher_is_better: Direction of the values.
-        height: Height of the drawing in pixels.
+    `models` are the names of the left and the right model. `tested` are the paired tests by name, for example over
+    videos if the values are frames; by default the pairs are tested. `level` is the significance level.
 
     Raises:
         ValueError: A name has different numbers of left and right values.
@@ -51,15 +44,15 @@ def violins(
     tests = tested or {name: paired_test(*pair) for name, pair in pairs.items()}
     known = [v for pair in pairs.values() for side in pair for v in side if math.isfinite(v)]
     width = max(_LEFT + _STEP * len(pairs) + 14, 420)
-    axes = Axes((_LEFT, width - 14), (height - _BOTTOM, _TOP), (0.0, 1.0), fitting(known))
+    axes = Axes((_LEFT, width - 14), (_HEIGHT - _BOTTOM, _TOP), (0.0, 1.0), fitting(known))
     body = [axes.y_axis(y_label), axes.base_line()]
     for number, (name, pair) in enumerate(pairs.items()):
         middle = _LEFT + _STEP * (number + 0.5)
         fill = significance_colour(tests[name], level=level, higher_is_better=higher_is_better)
         body += [_half(axes, middle, side, way, fill, name) for side, way in zip(pair, (-1, 1), strict=True)]
-        body.append(_caption(middle, height, name, tests[name], level))
-    body.append(_legend(models, level, height))
-    return svg(width, height + 22, title, body, kind="whole")
+        body.append(_caption(middle, _HEIGHT - _BOTTOM, name, tests[name], level))
+    body.append(_legend(models, level))
+    return svg(width, _HEIGHT + 22, title, body, kind="whole")
 
 
 def significance_colour(test: PairedTest, *, level: float, higher_is_better: bool = True) -> str:
@@ -82,11 +75,15 @@ def _half(axes: Axes, middle: float, values: Sequence[float], way: int, fill: st
     known = [v for v in values if math.isfinite(v)]
     if not known:
         return ""
-    return (
-        _outline(axes, middle, known, way, fill)
-        + _quartiles(axes, middle, known, way)
-        + _values(axes, middle, known, way, name)
-    )
+    first, median, third = (axes.y(value) for value in np.percentile(known, (25, 50, 75)))
+    x = middle + 3 * way
+    drawn = _outline(axes, middle, known, way, fill)
+    drawn += line((x, first), (x, third), 'stroke="var(--ink)" stroke-width="3"')
+    drawn += line((middle, median), (middle + 14 * way, median), 'stroke="var(--ink)" stroke-width="2"')
+    for value in known if len(known) <= _DOTS else ():
+        style = 'fill="var(--paper)" stroke="var(--ink)"'
+        drawn += dot(middle + way * 9, axes.y(value), 2.5, style, f"{name}: {short(value)}")
+    return drawn
 
 
 def _outline(axes: Axes, middle: float, known: Sequence[float], way: int, fill: str) -> str:
@@ -100,39 +97,20 @@ def _outline(axes: Axes, middle: float, known: Sequence[float], way: int, fill: 
     return f'<path d="{path}" fill="{fill}" fill-opacity="{0.75 if way < 0 else 0.4}" stroke="{fill}"/>'
 
 
-def _quartiles(axes: Axes, middle: float, known: Sequence[float], way: int) -> str:
-    first, median, third = np.percentile(known, (25, 50, 75))
-    x = middle + 3 * way
-    line = f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{axes.y(first):.1f}" y2="{axes.y(third):.1f}"'
-    cross = f'x1="{middle:.1f}" x2="{middle + 14 * way:.1f}" y1="{axes.y(median):.1f}" y2="{axes.y(median):.1f}"'
-    return f'{line} stroke="var(--ink)" stroke-width="3"/><line {cross} stroke="var(--ink)" stroke-width="2"/>'
-
-
-def _values(axes: Axes, middle: float, known: Sequence[float], way: int, name: str) -> str:
-    if len(known) > _DOTS:
-        return ""
-    return "".join(
-        f'<circle cx="{middle + way * 9:.1f}" cy="{axes.y(v):.1f}" r="2.5" fill="var(--paper)" stroke="var(--ink)">'
-        f"<title>{escape(name)}: {short(v)}</title></circle>"
-        for v in known
-    )
-
-
-def _caption(middle: float, height: int, name: str, test: PairedTest, level: float) -> str:
-    base = height - _BOTTOM
-    lines = [(name, "label"), (f"p {test.p:.3g}, n {test.pairs}", "small"), (f"min p {test.least:.3g}", "small")]
+def _caption(middle: float, base: float, name: str, test: PairedTest, level: float) -> str:
+    lines = {name: "label", f"p {test.p:.3g}, n {test.pairs}": "small", f"min p {test.least:.3g}": "small"}
     drawn = "".join(
-        text_at(middle, base + 18 + 14 * row, text, anchor="middle", name=kind)
-        for row, (text, kind) in enumerate(lines)
+        text_at(middle, base + 18 + 14 * row, text, anchor="middle", name=style)
+        for row, (text, style) in enumerate(lines.items())
     )
     return f"<g>{drawn}<title>{escape(name)}: {escape(test.text(level))}</title></g>"
 
 
-def _legend(models: tuple[str, str], level: float, height: int) -> str:
-    texts = ((FIRST, f"{models[0]} better"), (SECOND, f"{models[1]} better"), (NEITHER, f"p at least {level:g}"))
-    drawn, x = [text_at(2, 52, f"left: {models[0]}, right: {models[1]}", anchor="start", name="small")], 4
-    for fill, text in texts:
-        drawn.append(f'<rect x="{x}" y="{height + 6}" width="12" height="12" rx="2" fill="{fill}"/>')
-        drawn.append(text_at(x + 17, height + 16, text, anchor="start", name="small"))
+def _legend(models: tuple[str, str], level: float) -> str:
+    texts = {FIRST: f"{models[0]} better", SECOND: f"{models[1]} better", NEITHER: f"p at least {level:g}"}
+    drawn, x = text_at(2, 52, f"left: {models[0]}, right: {models[1]}", anchor="start", name="small"), 4
+    for fill, text in texts.items():
+        drawn += f'<rect x="{x}" y="{_HEIGHT + 6}" width="12" height="12" rx="2" fill="{fill}"/>'
+        drawn += text_at(x + 17, _HEIGHT + 16, text, anchor="start", name="small")
         x += 30 + round(6.4 * len(text))
-    return "".join(drawn)
+    return drawn

@@ -1,4 +1,4 @@
-"""Height maps of solid parts, drawn in millimetres: polygons with rounded edges, grooves, pins, grain."""
+"""Draw height maps of solid parts in millimetres: polygons with rounded edges, grooves, pins, grain."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,20 +15,20 @@ DARK, METAL, STAINED, ACCENT, PALE, CLEAR = range(6)  # materials
 HEIGHT_SCALE, ALBEDO_SCALE = 32.0, 170.0  # uint8 steps per mm and per unit of albedo
 
 
+def circle(centre: Point, radius: float, count: int) -> list[Point]:
+    """Return `count` points on a circle."""
+    turns = np.linspace(0, 2 * np.pi, count, endpoint=False)
+    return [(centre[0] + radius * np.cos(t), centre[1] + radius * np.sin(t)) for t in turns]
+
+
 @dataclass(frozen=True)
 class Plate:
-    """One part as images of (h, w) pixels.
+    """One part as images of (h, w) pixels."""
 
-    Attributes:
-        surface: (h, w, 4) uint8: normal x and y (128 = 0, 127 steps per unit), height, albedo.
-        cover: (h, w) uint8: 0 outside, 1 + material inside.
-        origin: pixel (x, y) of the joint; scale: pixels per mm.
-    """
-
-    surface: Array
-    cover: Array
-    origin: Point
-    scale: float
+    surface: Array  # uint8 (h, w, 4): normal x and y (128 = 0, 127 steps per unit), height, albedo
+    cover: Array  # uint8 (h, w): 0 outside, 1 + material inside
+    origin: Point  # pixel (x, y) of the joint
+    scale: float  # pixels per mm
 
     def stained(self, rng: np.random.Generator, share: float) -> "Plate":
         """Return the plate with about `share` of its metal stained in patches."""
@@ -48,7 +48,7 @@ class Plate:
         return replace(self, cover=np.where(self.cover == 1 + old, np.uint8(1 + new), self.cover))
 
     def shrunk(self, factor: float) -> "Plate":
-        """Return the plate with all its lengths, but not its thickness, times `factor`."""
+        """Return the plate with all lengths multiplied by `factor`; its thickness stays."""
         return replace(self, scale=self.scale / factor)
 
     def mirrored(self) -> "Plate":
@@ -62,7 +62,7 @@ class Plate:
 class Carver:
     """A height map under construction; lengths in mm, x from `left` to `right`, y from -half to half.
 
-    `height` is where the surface lies; `relief` is finer detail on it that is seen and is no distance.
+    `height` is the surface. `relief` is finer detail that changes the shading but no depth.
     """
 
     def __init__(self, left: float, right: float, half: float, scale: float) -> None:
@@ -94,18 +94,23 @@ class Carver:
     def _raise(self, mask: Array, thick: float, round_: float, material: int) -> None:
         edge = cv2.distanceTransform(np.pad(mask, 1), cv2.DIST_L2, 5)[1:-1, 1:-1] / (self.scale * round_)
         raised = thick * np.sqrt(np.clip(1.0 - (1.0 - np.minimum(edge, 1.0)) ** 2, 0.0, 1.0))
-        higher = (mask > 0) & (raised >= self.height)
+        self._put(raised, mask > 0, material)
+
+    def _put(self, raised: Array, inside: Array, material: int) -> None:
+        """Cover the part with `material` up to the height `raised` inside a region, if it is higher."""
+        higher = inside & (raised >= self.height)
         self.height[higher] = raised[higher]
         self.cover[higher] = 1 + material
 
     def disc(self, centre: Point, radius: float, *, thick: float, round_: float, material: int = METAL) -> None:
-        turn = np.linspace(0, 2 * np.pi, 40, endpoint=False)
-        points = np.stack([centre[0] + radius * np.cos(turn), centre[1] + radius * np.sin(turn)], 1)
-        self.body(list(map(tuple, points)), thick=thick, round_=round_, material=material)
+        self.body(circle(centre, radius, 40), thick=thick, round_=round_, material=material)
 
     def sink(self, points: Sequence[Point], *, deep: float, dark: float) -> None:
         """Press a polygon `deep` mm into the part and darken it."""
-        mask = cv2.GaussianBlur(self._mask(points).astype(np.float32), (0, 0), 0.12 * self.scale)
+        self._press(self._mask(points).astype(np.float32), deep, dark)
+
+    def _press(self, mask: Array, deep: float, dark: float) -> None:
+        mask = cv2.GaussianBlur(mask, (0, 0), 0.12 * self.scale)
         self.height = np.maximum(self.height - deep * mask, 0.0)
         self.albedo *= 1.0 - (1.0 - dark) * mask
 
@@ -123,25 +128,19 @@ class Carver:
         place = [round(16 * (value * self.scale + at)) for value, at in zip(centre, self.origin, strict=True)]
         thick = max(1, round(width * self.scale))
         cv2.circle(mask, (place[0], place[1]), round(16 * radius * self.scale), 1.0, thick, shift=4)
-        soft = cv2.GaussianBlur(mask, (0, 0), 0.12 * self.scale).astype(np.float32)
-        self.height = np.maximum(self.height - deep * soft, 0.0)
-        self.albedo *= 1.0 - (1.0 - dark) * soft
+        self._press(mask, deep, dark)
 
     def pin(self, centre: Point, radius: float, *, turn: float = 0.0, slot: bool = True) -> None:
-        """Set a rivet into the part, a bright disc in a dark ring; with a `slot` a screw, turned by `turn` radians."""
-        around = np.linspace(0, 2 * np.pi, 32, endpoint=False)
-        ring, head = (
-            [(centre[0] + r * np.cos(t), centre[1] + r * np.sin(t)) for t in around] for r in (radius, radius * 0.7)
-        )
-        self.sink(ring, deep=0.4, dark=0.3)
-        mask = self._mask(head) > 0
+        """Set a rivet, a bright disc in a dark ring; with a `slot` it is a screw, turned by `turn` radians."""
+        self.sink(circle(centre, radius, 32), deep=0.4, dark=0.3)
+        mask = self._mask(circle(centre, radius * 0.7, 32)) > 0
         self.height[mask] += 0.5
         self.albedo[mask] = 1.15
         if slot:
             self._slot(centre, 0.6 * radius, turn)
 
     def _slot(self, centre: Point, half: float, turn: float) -> None:
-        """Cut a screw's slot: the distance knows it lengthways, as in every version; it is seen as it is turned."""
+        """Cut a screw's slot: lengthways in the depth, as in earlier versions, and turned in the shading."""
         height, albedo = self.height, self.albedo.copy()
         self.groove((centre[0] - half, centre[1]), (centre[0] + half, centre[1]), 0.25)
         self.albedo = albedo
@@ -160,17 +159,15 @@ class Carver:
         self.cover[inside] = 1 + material
 
     def turned(self, profile: Sequence[Point], *, material: int = METAL) -> None:
-        """Raise a body of revolution about the axis, of these (place, radius), linear in between."""
+        """Raise a body of revolution about the axis from (place, radius) pairs, linear in between."""
         x, y = self.axes()
         places, radii = zip(*profile, strict=True)
         radius = np.interp(x, places, radii, left=0.0, right=0.0).astype(np.float32)
         raised = np.sqrt(np.maximum(radius[None] ** 2 - y[:, None] ** 2, 0.0))
-        higher = (raised > 0) & (raised >= self.height)
-        self.height[higher] = raised[higher]
-        self.cover[higher] = 1 + material
+        self._put(raised, raised > 0, material)
 
     def band(self, start: float, end: float, material: int) -> None:
-        """Make what lies between two places along the axis of another material."""
+        """Change the material between two places along the axis."""
         x, _ = self.axes()
         columns = (x > start) & (x <= end)
         self.cover[:, columns] = np.where(self.cover[:, columns] > 0, np.uint8(1 + material), np.uint8(0))
@@ -181,7 +178,7 @@ class Carver:
         self.albedo[:, np.abs(x - at) < width] *= np.float32(gain)
 
     def print_word(self, at: float, size: float, rng: np.random.Generator) -> None:
-        """Print letters of `size` mm along the axis, white or in the accent's colour."""
+        """Print random letters of `size` mm along the axis, in the pale or the accent material."""
         letters = "".join(chr(int(c)) for c in rng.integers(65, 91, int(rng.integers(3, 9))))
         word = np.zeros(self.shape, np.uint8)
         place = round(at * self.scale + self.origin[0]), round(0.5 * size * self.scale + self.origin[1])
@@ -191,7 +188,7 @@ class Carver:
         self.cover[(word > 0) & (self.cover > 0)] = 1 + (PALE if rng.random() < 0.8 else ACCENT)
 
     def streaks(self, rng: np.random.Generator, depth: float, *, along: int = 60) -> None:
-        """Let the albedo vary along the axis, in so many places, as on a wiped tube."""
+        """Vary the albedo at `along` places along the axis, as on a wiped tube."""
         field = cv2.resize(rng.standard_normal((24, along), dtype=np.float32), self.shape[::-1])
         self.albedo += np.float32(depth) * field
 
@@ -202,18 +199,14 @@ class Carver:
         return x, y
 
     def plate(self, grain: float, rng: np.random.Generator) -> Plate:
-        """Turn the relief into normals; `grain` roughens the albedo like cast metal."""
-        seen = self.height + self.relief
-        slope_x = cv2.Sobel(seen, cv2.CV_32F, 1, 0, scale=self.scale / 8)
-        slope_y = cv2.Sobel(seen, cv2.CV_32F, 0, 1, scale=self.scale / 8)
+        """Return the finished plate; `grain` roughens the albedo like cast metal."""
+        visible = self.height + self.relief
+        slope_x = cv2.Sobel(visible, cv2.CV_32F, 1, 0, scale=self.scale / 8)
+        slope_y = cv2.Sobel(visible, cv2.CV_32F, 0, 1, scale=self.scale / 8)
         length = np.sqrt(1.0 + slope_x**2 + slope_y**2)
         speckle = cv2.GaussianBlur(rng.standard_normal(self.shape).astype(np.float32), (0, 0), 0.07 * self.scale)
         albedo = self.albedo * (1.0 + grain * speckle / max(float(speckle.std()), 1e-6))
-        channels = [
-            128 - 127 * slope_x / length,
-            128 - 127 * slope_y / length,
-            HEIGHT_SCALE * self.height,
-            ALBEDO_SCALE * albedo,
-        ]
-        surface = np.clip(np.stack(channels, -1) + 0.5, 0, 255).astype(np.uint8)
+        normal = (128 - 127 * slope_x / length, 128 - 127 * slope_y / length)
+        channels = np.stack([*normal, HEIGHT_SCALE * self.height, ALBEDO_SCALE * albedo], -1)
+        surface = np.clip(channels + 0.5, 0, 255).astype(np.uint8)
         return Plate(surface, self.cover, self.origin, self.scale)

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 
 from shared_components.scenes.look import RGB, Look
-from shared_components.scenes.noise import fractal, linear, smooth, step
+from shared_components.scenes.noise import linear, smooth, step
 from shared_components.scenes.tissue import (
     Array,
     Canvas,
@@ -20,32 +20,25 @@ from shared_components.scenes.tissue import (
     spill_blood,
 )
 
-_LIT = 1.6  # linear light of a reflex that saturates the camera
+_REFLEX = 1.6  # linear light of a reflex that saturates the camera
 
 
 def _polar(canvas: Canvas, centre: Sequence[float] | Array) -> tuple[Array, Array]:
-    """Return distance from a centre in canvas widths (H, W), and the angle about it in radians (H, W)."""
+    """Return distance (H, W) in canvas widths and angle (H, W) in radians, both around a centre."""
     x, y = canvas.x - np.float32(centre[0]), canvas.y - np.float32(centre[1])
     return cv2.magnitude(x, y), cv2.phase(x, y)
 
 
-def _around(angle: Array, rng: np.random.Generator, depth: float, waves: int = 5) -> Array:
-    """Return a smooth periodic function of the angle, of about `depth`."""
-    found = np.zeros_like(angle)
-    for n in range(2, waves):
-        found += np.float32(depth * rng.normal() / n) * np.cos(n * angle + np.float32(rng.uniform(0, 6.3)))
-    return found
-
-
-def _mix(canvas: Canvas, colour: Array, cover: Array) -> None:
-    canvas.blend(colour.astype(np.float32), cover.astype(np.float32))
+def _around(angle: Array, rng: np.random.Generator, depth: float) -> Array:
+    """Return a smooth periodic function of the angle with an amplitude of about `depth`."""
+    total = np.zeros_like(angle)
+    for n in range(2, 5):
+        total += np.float32(depth * rng.normal() / n) * np.cos(n * angle + np.float32(rng.uniform(0, 6.3)))
+    return total
 
 
 def lay_eye(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
-    """Lay lids or a drape, sclera with vessels, iris, pupil, reflexes, and a lid retractor; see `Ground`.
-
-    The retractor has no label, as in CaDIS, where retractors are no instruments.
-    """
+    """Lay lids or a drape, sclera, iris, pupil, reflexes, and a lid retractor without label, as in CaDIS."""
     H, W = canvas.shape
     lids, sclera, iris, pupil = (linear(colour) for colour, _ in look.organs)
     canvas.height[:] = 0.25 * canvas.height
@@ -55,7 +48,7 @@ def lay_eye(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
     lay_background(canvas, rng, sclera, "plain")
     draw_vessels(canvas, look, rng)
     spill_blood(canvas, look, rng)
-    canvas.dull = step(fractal(rng, H, W, 6), rng.uniform(-1.2, 0.6), 1.0)
+    canvas.dull = step(canvas.fractal(rng, 6), rng.uniform(-1.2, 0.6), 1.0)
     canvas.height -= 40.0 * limbus * (radius / np.float32(2.2 * limbus)) ** 2  # a ball
     _lay_lids(canvas, rng, lids, middle, limbus)
     _lay_iris(canvas, rng, radius / np.float32(limbus), angle, iris, pupil)
@@ -65,8 +58,7 @@ def lay_eye(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
 
 
 def _lay_iris(canvas: Canvas, rng: np.random.Generator, radius: Array, angle: Array, iris: Array, pupil: Array) -> None:
-    """Lay an iris of fibres within radius 1, and a pupil with its reflex, a torn capsule and fragments of the lens."""
-    H, W = canvas.shape
+    """Lay an iris of fibres within radius 1, and a pupil with reflex, torn capsule and fragments of the lens."""
     edge = 1.0 + _around(angle, rng, 0.01)
     inside = edge - radius
     cornea = step(inside, -0.03, 0.05)
@@ -75,42 +67,41 @@ def _lay_iris(canvas: Canvas, rng: np.random.Generator, radius: Array, angle: Ar
         cv2.INTER_LINEAR, borderMode=cv2.BORDER_WRAP,
     )  # fmt: skip
     ring = 0.55 + 0.45 * step(inside, 0.0, 0.2)  # the limbus is dark
-    gain = np.clip(ring * (1.0 + 0.25 * fibres + 0.1 * fractal(rng, H, W, 9)), 0.2, 1.6)
-    _mix(canvas, iris * gain[..., None], cornea)
-    wide = rng.uniform(0.45, 0.9)  # of the pupil: dilated, as a rule
+    gain = np.clip(ring * (1.0 + 0.25 * fibres + 0.1 * canvas.fractal(rng, 9)), 0.2, 1.6)
+    canvas.blend(iris * gain[..., None], cornea)
+    wide = rng.uniform(0.45, 0.9)  # usually a dilated pupil
     hole = step(wide * (1.0 + _around(angle, rng, 0.03)) - radius, -0.015, 0.02)
-    glow = np.clip(1.1 - 0.5 * (radius / wide) ** 2 + rng.uniform(0.0, 0.4) * fractal(rng, H, W, 5), 0.15, 1.5)
-    _mix(canvas, pupil * glow[..., None], hole)
-    if rng.random() < 0.6:  # a capsule that is torn open, its edge a bright line
+    glow = np.clip(1.1 - 0.5 * (radius / wide) ** 2 + rng.uniform(0.0, 0.4) * canvas.fractal(rng, 5), 0.15, 1.5)
+    canvas.blend(pupil * glow[..., None], hole)
+    if rng.random() < 0.6:  # the bright edge of a torn capsule
         rim = np.abs(radius - wide * (rng.uniform(0.6, 0.85) + _around(angle, rng, 0.05)))
-        _mix(canvas, 0.5 + 0.5 * pupil, 0.5 * np.exp(-((rim / np.float32(0.02)) ** 2)) * hole)
+        canvas.blend(0.5 + 0.5 * pupil, 0.5 * np.exp(-((rim / np.float32(0.02)) ** 2)) * hole)
     if rng.random() < 0.5:  # a cracked or soft lens
-        crack = np.abs(fractal(rng, H, W, 7))
-        _mix(canvas, 0.3 * pupil, 0.7 * np.exp(-((crack / np.float32(0.08)) ** 2)) * hole)
-        _mix(canvas, 0.6 * pupil + 0.3, 0.6 * step(fractal(rng, H, W, 8), 0.3, 1.0) * hole)
-    dome = 4.0 * np.sqrt(np.clip(inside, 0.0, 1.0)) + 0.1 * fractal(rng, H, W, 4)
-    canvas.height += cornea * (float(canvas.height.max()) + dome - canvas.height)  # of smooth, wet glass
-    canvas.dull = np.maximum(canvas.dull, step(inside, -0.1, 0.0))  # what it mirrors is laid over it
+        crack = np.abs(canvas.fractal(rng, 7))
+        canvas.blend(0.3 * pupil, 0.7 * np.exp(-((crack / np.float32(0.08)) ** 2)) * hole)
+        canvas.blend(0.6 * pupil + 0.3, 0.6 * step(canvas.fractal(rng, 8), 0.3, 1.0) * hole)
+    dome = 4.0 * np.sqrt(np.clip(inside, 0.0, 1.0)) + 0.1 * canvas.fractal(rng, 4)
+    canvas.height += cornea * (float(canvas.height.max()) + dome - canvas.height)  # smooth as glass
+    canvas.dull = np.maximum(canvas.dull, step(inside, -0.1, 0.0))  # `_lay_reflexes` draws its reflexes
 
 
 def _lay_lids(canvas: Canvas, rng: np.random.Generator, colour: Array, middle: Sequence[float], limbus: float) -> None:
     """Lay lids, skin or a drape around the opening between them."""
-    H, W = canvas.shape
     turn = rng.uniform(-0.4, 0.4)
     cos, sin = np.float32(np.cos(turn)), np.float32(np.sin(turn))
     x, y = canvas.x - np.float32(middle[0]), canvas.y - np.float32(middle[1])
     across = np.abs((x * cos + y * sin) / np.float32(limbus * rng.uniform(2.0, 3.0)))
     down = np.abs((y * cos - x * sin) / np.float32(limbus * rng.uniform(1.15, 1.9)))
-    outside = across**2.2 + down**2.2 - 1.0 + 0.12 * fractal(rng, H, W, 5)
+    outside = across**2.2 + down**2.2 - 1.0 + 0.12 * canvas.fractal(rng, 5)
     cover = step(outside, 0.0, 0.05)
-    fold = 1.0 - np.abs(fractal(rng, H, W, 4, octaves=3))
-    _mix(canvas, colour * np.clip(0.75 + 0.25 * fold + 0.06 * fractal(rng, H, W, 60), 0.2, 1.3)[..., None], cover)
-    _mix(canvas, np.array([0.5, 0.14, 0.12]), 0.55 * np.exp(-((outside / np.float32(0.1)) ** 2)))  # the lid's red edge
+    fold = 1.0 - np.abs(canvas.fractal(rng, 4, octaves=3))
+    canvas.blend(colour * np.clip(0.75 + 0.25 * fold + 0.06 * canvas.fractal(rng, 60), 0.2, 1.3)[..., None], cover)
+    canvas.blend(np.array([0.5, 0.14, 0.12]), 0.55 * np.exp(-((outside / np.float32(0.1)) ** 2)))  # the lid's red edge
     canvas.height += cover * (2.5 + 1.5 * fold)
 
 
 def _rod(canvas: Canvas, points: Array, wide: float, colour: Array) -> None:
-    """Lay a round metal wire along points (N, 2) in canvas widths: a bright line between dark sides."""
+    """Lay a round metal wire along points (N, 2) in canvas widths: a bright line with dark sides."""
     W = canvas.shape[1]
     thick = max(2, round(wide * W))
     mask = np.zeros(canvas.shape, np.uint8)
@@ -118,37 +109,27 @@ def _rod(canvas: Canvas, points: Array, wide: float, colour: Array) -> None:
     inside = cv2.distanceTransform(mask, cv2.DIST_L2, cv2.DIST_MASK_3) / np.float32(thick / 2)
     cover = step(inside, 0.0, 2.0 / thick)
     shine = np.float32(0.15) + 1.3 * np.exp(-(((inside - 0.85) / 0.35) ** 2))
-    _mix(canvas, colour * shine[..., None], cover)
+    canvas.blend(colour * shine[..., None], cover)
     canvas.height += 2.0 * cover * np.sqrt(np.clip(inside, 0.0, 1.0))
 
 
 def _lay_retractor(canvas: Canvas, rng: np.random.Generator, middle: Sequence[float], limbus: float) -> None:
-    """Lay the wires of a speculum that hold both lids, most of the time."""
+    """Lay the wires of a speculum on both lids, in most videos."""
     if rng.random() < 0.25:
         return
     turn, wide, gap = rng.uniform(-0.4, 0.4), rng.uniform(0.006, 0.016), limbus * rng.uniform(1.2, 1.8)
     half, deep = limbus * rng.uniform(0.3, 0.7), limbus * rng.uniform(0.2, 0.6)
     metal = linear((205, 208, 214)) * np.float32(rng.uniform(0.6, 1.2))
     for side in (-1.0, 1.0):
-        loop = np.array(
-            [
-                (-half, 3.0),
-                (-half, 1.0),
-                (-half, 0.2),
-                (-0.6 * half, 0.0),
-                (0.6 * half, 0.0),
-                (half, 0.2),
-                (half, 1.0),
-                (half, 3.0),
-            ]
-        )
+        left = [(-half, 3.0), (-half, 1.0), (-half, 0.2), (-0.6 * half, 0.0)]
+        loop = np.array([*left, *((-x, y) for x, y in left[::-1])])
         x, y = loop[:, 0], side * (gap + loop[:, 1] * deep)
         points = np.stack([x * np.cos(turn) - y * np.sin(turn), x * np.sin(turn) + y * np.cos(turn)], 1)
         _rod(canvas, points + np.asarray(middle), wide, metal)
 
 
 def _lay_reflexes(canvas: Canvas, rng: np.random.Generator, middle: Sequence[float], limbus: float) -> None:
-    """Lay the images of the microscope's lamps in the cornea: a few bright discs or rings, straight on."""
+    """Lay the reflexes of the microscope's lamps in the cornea: a few bright discs or rings."""
     for _ in range(int(rng.integers(1, 5))):
         place = np.asarray(middle) + rng.normal(0, 0.3 * limbus, 2)
         radius, angle = _polar(canvas, place)
@@ -156,11 +137,11 @@ def _lay_reflexes(canvas: Canvas, rng: np.random.Generator, middle: Sequence[flo
         shape = radius * (1.0 + _around(angle, rng, 0.15)) / np.float32(size)
         spot = step(-np.abs(shape - 1.0), -0.35, -0.15) if rng.random() < 0.3 else step(-shape, -1.0, -0.8)
         halo = 0.15 * np.exp(-((shape / 2.5) ** 2))
-        _mix(canvas, np.full(3, _LIT), np.maximum(spot, halo))
+        canvas.blend(np.full(3, _REFLEX), np.maximum(spot, halo))
 
 
 def lay_lumen(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
-    """Lay the wall of a hollow organ seen along its length: folds, a dark depth, debris, bubbles; see `Ground`."""
+    """Lay the wall of a hollow organ along its axis: folds, a dark depth, debris and bubbles."""
     H, W = canvas.shape
     canvas.height *= 0.4
     (colour, kind), *growths = look.organs
@@ -168,10 +149,10 @@ def lay_lumen(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
     draw_vessels(canvas, look, rng)
     centre = 0.5 + rng.uniform(-0.32, 0.32), (0.5 + rng.uniform(-0.32, 0.32)) * H / W
     radius, angle = _polar(canvas, centre)
-    corners = int(rng.integers(2, 5))  # of the lumen: round, or three-sided as in the transverse colon
+    corners = int(rng.integers(2, 5))  # 3: as in the transverse colon
     radius = radius * (1.0 + rng.uniform(0.0, 0.2) * np.cos(corners * angle + np.float32(rng.uniform(0, 6.3))))
-    radius = radius * (1.0 + _around(angle, rng, 0.12)) + 0.02 * fractal(rng, H, W, 6)
-    along = np.log(np.maximum(radius, 0.004))  # an equal step is an equal share of the distance
+    radius = radius * (1.0 + _around(angle, rng, 0.12)) + 0.02 * canvas.fractal(rng, 6)
+    along = np.log(np.maximum(radius, 0.004))  # equal steps are equal ratios of the distance
     _lay_folds(canvas, rng, along, angle)
     for colour, kind in growths:
         if rng.random() < 0.5:
@@ -180,27 +161,27 @@ def lay_lumen(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
     spill_blood(canvas, look, rng)
     _lay_debris(canvas, rng)
     deep = rng.uniform(0.05, 0.2)
-    canvas.scale((0.04 + 0.96 * step(radius, 0.1 * deep, 1.6 * deep)).astype(np.float32))
-    dry = step(fractal(rng, H, W, 4), rng.uniform(-1.0, 0.5), 0.8)
+    canvas.scale(0.04 + 0.96 * step(radius, 0.1 * deep, 1.6 * deep))
+    dry = step(canvas.fractal(rng, 4), rng.uniform(-1.0, 0.5), 0.8)
     canvas.dull = np.maximum(dry, 1.0 - step(radius, 0.8 * deep, 2.0 * deep))  # nothing glints in the dark
-    canvas.scale(np.clip(0.55 + 0.9 * radius, 0.0, 1.2).astype(np.float32))
+    canvas.scale(np.clip(0.55 + 0.9 * radius, 0.0, 1.2))
     return np.zeros(canvas.shape, np.float32)
 
 
 def _lay_folds(canvas: Canvas, rng: np.random.Generator, along: Array, angle: Array) -> None:
-    """Raise folds across the tube, each over a part of its round, or along it as a stomach's; dark behind each."""
-    H, W = canvas.shape
+    """Raise folds with dark sides, across part of the tube, or along it as in a stomach."""
+    W = canvas.shape[1]
     lengthwise = rng.random() < 0.25
     if lengthwise:
-        wave = np.float32(rng.integers(5, 12)) * angle / np.float32(2 * np.pi) + 0.6 * fractal(rng, H, W, 3)
+        wave = np.float32(rng.integers(5, 12)) * angle / np.float32(2 * np.pi) + 0.6 * canvas.fractal(rng, 3)
     else:
-        wave = along * np.float32(rng.uniform(0.9, 1.9)) + _around(angle, rng, 0.35) + 0.12 * fractal(rng, H, W, 5)
+        wave = along * np.float32(rng.uniform(0.9, 1.9)) + _around(angle, rng, 0.35) + 0.12 * canvas.fractal(rng, 5)
     place = wave - np.floor(wave)
     part = np.ones_like(wave) if lengthwise else np.clip(0.7 + 0.5 * np.sin(3 * angle + 2.0 * np.floor(wave)), 0.3, 1.0)
     sharp = rng.uniform(0.1, 0.3)
     crest = np.exp(-((np.minimum(place, 1.0 - place) / np.float32(sharp)) ** 2)) * part
     shade = step(place, 0.65, 0.97) * (1.0 - step(place, 0.97, 1.0)) * part
-    canvas.scale((1.0 + 0.4 * crest - rng.uniform(0.45, 0.85) * shade).astype(np.float32))
+    canvas.scale(1.0 + 0.4 * crest - rng.uniform(0.45, 0.85) * shade)
     canvas.height += np.float32(rng.uniform(0.8, 2.5)) * cv2.GaussianBlur(crest, (0, 0), 0.012 * W)
 
 
@@ -208,26 +189,26 @@ _DEBRIS: tuple[RGB, ...] = ((122, 84, 30), (176, 140, 50), (104, 112, 44), (214,
 
 
 def _lay_debris(canvas: Canvas, rng: np.random.Generator) -> None:
-    """Lay flecks of stool or food, a pool of turbid fluid, and bubbles, each in some videos."""
+    """Lay flecks of stool or food, a pool of turbid fluid and bubbles, each in some videos."""
     H, W = canvas.shape
     colour = linear(_DEBRIS[int(rng.integers(len(_DEBRIS)))])
     if rng.random() < 0.5:
-        level = fractal(rng, H, W, rng.uniform(12, 40))
+        level = canvas.fractal(rng, rng.uniform(12, 40))
         cover = step(level, edge := float(rng.uniform(1.5, 2.6)), edge + 0.3)
-        _mix(canvas, colour * (0.8 + 0.2 * smooth(rng, H, W, 30))[..., None], 0.9 * cover)
+        canvas.blend(colour * (0.8 + 0.2 * smooth(rng, H, W, 30))[..., None], 0.9 * cover)
         canvas.height += 0.8 * cover
     if rng.random() < 0.4:
-        level = fractal(rng, H, W, 3) - 0.1 * (canvas.height - canvas.height.mean())
+        level = canvas.fractal(rng, 3) - 0.1 * (canvas.height - canvas.height.mean())
         edge = float(np.quantile(level[::4, ::4], rng.uniform(0.7, 0.92)))
         cover = step(level, edge, edge + 0.1)
-        _mix(canvas, colour, rng.uniform(0.4, 0.9) * cover)
+        canvas.blend(colour, rng.uniform(0.4, 0.9) * cover)
         canvas.height -= cover * (canvas.height - cv2.blur(canvas.height, (W // 20, W // 20)))
     if rng.random() < 0.5:
         _lay_bubbles(canvas, rng)
 
 
 def _lay_bubbles(canvas: Canvas, rng: np.random.Generator) -> None:
-    """Lay foam: clear discs with a dark rim and a small highlight, in clusters."""
+    """Lay clusters of bubbles: clear discs with a rim and a small highlight."""
     W = canvas.shape[1]
     ring, spot = np.zeros(canvas.shape, np.uint8), np.zeros(canvas.shape, np.uint8)
     for centre in rng.uniform((0.1, 0.1), (0.9, 0.7), (int(rng.integers(1, 5)), 2)):
@@ -237,8 +218,8 @@ def _lay_bubbles(canvas: Canvas, rng: np.random.Generator) -> None:
             light = [round(16 * (value - 0.3 * size) * W) for value in place]
             cv2.circle(ring, pixel, round(16 * size * W), 255, max(1, round(0.2 * size * W)), cv2.LINE_AA, 4)
             cv2.circle(spot, light, round(16 * 0.25 * size * W), 255, -1, cv2.LINE_AA, 4)
-    _mix(canvas, np.array([0.75, 0.7, 0.6]), ring.astype(np.float32) / 255 * 0.45)
-    _mix(canvas, np.full(3, 1.3), spot.astype(np.float32) / 255)
+    canvas.blend(np.array([0.75, 0.7, 0.6]), ring.astype(np.float32) / 255 * 0.45)
+    canvas.blend(np.full(3, 1.3), spot.astype(np.float32) / 255)
 
 
 GROUNDS: dict[str, Ground] = {"organs": lay_organs, "eye": lay_eye, "lumen": lay_lumen}

@@ -1,68 +1,59 @@
-"""Parts of robotic instruments as height maps: shaft, wrist and jaws of four tools; straight ones are next door.
+"""Robotic instruments as height maps: shaft, wrist and jaws of four tools.
 
-Each part is a plate seen face-on with its own relief, drawn once in millimetres; `raster.py` places the plates
-in space. x runs along the part from its joint to the tip, y across, the relief towards the viewer.
+Each part is a plate with relief, drawn once in millimetres; `raster.py` places the plates in space. x runs along the
+part from its joint to the tip, y across, the relief towards the viewer.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
-from shared_components.scenes.carving import ACCENT, DARK, METAL, Carver, Plate
+from shared_components.scenes.carving import ACCENT, DARK, METAL, Carver, Plate, Point
 from shared_components.scenes.noise import stream
 
 BACKGROUND, SHAFT, WRIST, CLASPER = range(4)
-RADIUS = 4.0  # of the shaft, mm
-EARS, EAR = 3.2, 3.5  # mm from the axis of a shaft to an ear of its clevis; an ear's half breadth
+RADIUS = 4.0  # shaft radius in mm
+EARS, EAR = 3.2, 3.5  # distance of a clevis ear from the shaft's axis and half its breadth, mm
 
-MODELS = 4  # of each kind: they differ in wear and in how their screws are turned
+MODELS = 4  # models per kind, which differ in wear and in the turn of their screws
 KINDS = ("Large_Needle_Driver", "Prograsp_Forceps", "Monopolar_Curved_Scissors", "Maryland_Bipolar_Forceps")
 
 
 @dataclass(frozen=True)
 class Tool:
-    """The plates of one tool and the distances between its joints (mm).
-
-    Attributes:
-        wrist: None where the tip sits on the shaft itself.
-        jaws: two that open, or one tip.
-        ear: of a clevis on both sides of the wrist, part of the shaft; None: the shaft holds the wrist by itself.
-        solid: whether wrist and jaws keep most of their breadth however they are rolled.
-    """
+    """Plates of a tool."""
 
     shaft: Plate
-    wrist: Plate | None
-    jaws: tuple[Plate, ...]
-    wrist_length: float
-    ear: Plate | None = None
-    solid: bool = False
+    wrist: Plate | None  # None if the tip is attached to the shaft
+    jaws: tuple[Plate, ...]  # two plates that open, or one tip
+    wrist_length: float  # distance between the two joints in mm
+    ear: Plate | None = None  # ear of a clevis on both sides of the wrist, part of the shaft; None without a clevis
+    solid: bool = False  # whether wrist and jaws keep most of their breadth when they roll
+
+    def _changed(self, change: Callable[[Plate], Plate]) -> "Tool":
+        """Return the tool with each plate changed, in the order wrist, shaft, jaws, ear."""
+        wrist = self.wrist and change(self.wrist)
+        shaft, jaws = change(self.shaft), tuple(map(change, self.jaws))
+        return replace(self, wrist=wrist, shaft=shaft, jaws=jaws, ear=self.ear and change(self.ear))
 
     def stained(self, rng: np.random.Generator, share: float) -> "Tool":
         """Return the tool with blood on about `share` of its metal."""
-        if share <= 0.0:
-            return self
-        wrist = None if self.wrist is None else self.wrist.stained(rng, share)
-        shaft = self.shaft.stained(rng, share)
-        jaws = tuple(jaw.stained(rng, share) for jaw in self.jaws)
-        ear = None if self.ear is None else self.ear.stained(rng, share)
-        return replace(self, shaft=shaft, wrist=wrist, jaws=jaws, ear=ear)
+        return self._changed(lambda plate: plate.stained(rng, share)) if share > 0.0 else self
 
     def shrunk(self, factor: float) -> "Tool":
-        """Return the tool with all its lengths times `factor`."""
-        jaws = tuple(jaw.shrunk(factor) for jaw in self.jaws)
-        wrist, ear = (None if plate is None else plate.shrunk(factor) for plate in (self.wrist, self.ear))
-        shaft, length = self.shaft.shrunk(factor), factor * self.wrist_length
-        return replace(self, shaft=shaft, wrist=wrist, jaws=jaws, wrist_length=length, ear=ear)
+        """Return the tool with all lengths multiplied by `factor`."""
+        return replace(self._changed(lambda plate: plate.shrunk(factor)), wrist_length=factor * self.wrist_length)
 
     def dressed(self, *, shaft: int = DARK, tip: int = METAL) -> "Tool":
-        """Return the tool with its shaft and its jaws of other materials."""
+        """Return the tool with a shaft and jaws of other materials."""
         jaws = tuple(jaw.remade(METAL, tip) for jaw in self.jaws)
         return replace(self, shaft=self.shaft.remade(DARK, shaft), jaws=jaws)
 
 
 def _shaft(scale: float, rng: np.random.Generator, sleeve: float) -> Plate:
-    """A dark tube with a metal sleeve of `sleeve` mm that ends in a fork around the wrist."""
+    """Build a dark tube with a metal sleeve of `sleeve` mm that ends in a fork around the wrist."""
     carver = Carver(-75.0, 4.0, RADIUS, scale)
     carver.tube(RADIUS, 80.0)
     carver.band(-sleeve, 0.0, METAL)
@@ -80,7 +71,7 @@ def _shaft(scale: float, rng: np.random.Generator, sleeve: float) -> Plate:
 
 
 def _wrist(scale: float, rng: np.random.Generator, kind: str) -> Plate:
-    """A waisted link between two pulleys; the scissors wear an insulating sleeve over it."""
+    """Build a waisted link between two pulleys; on scissors it has an insulating sleeve."""
     carver = Carver(-2.0, 12.5, 4.2, scale)
     link = [(-1.5, -2.6), (2.0, -3.3), (6.0, -3.0), (10.0, -2.4), (10.0, 2.4), (6.0, 3.0), (2.0, 3.3), (-1.5, 2.6)]
     carver.body(link, thick=2.6, round_=1.4)
@@ -94,22 +85,19 @@ def _wrist(scale: float, rng: np.random.Generator, kind: str) -> Plate:
         for x in (2.0, 3.2, 4.4):
             carver.groove((x, -3.6), (x, 3.6), 0.35, dark=0.7)
         return carver.plate(0.03, rng)
-    carver.sink([(3.0, -2.0), (6.5, -1.7), (6.5, -0.8), (3.0, -1.0)], deep=1.0, dark=0.3)
-    carver.sink([(3.0, 2.0), (6.5, 1.7), (6.5, 0.8), (3.0, 1.0)], deep=1.0, dark=0.3)
-    carver.pin((9.0, 0.0), 1.7, turn=rng.uniform(0, np.pi))
-    carver.pin((4.8, 0.0), 0.7, turn=rng.uniform(0, np.pi))
+    for y in (-1.0, 1.0):
+        carver.sink([(3.0, 2.0 * y), (6.5, 1.7 * y), (6.5, 0.8 * y), (3.0, y)], deep=1.0, dark=0.3)
+    for x, radius in ((9.0, 1.7), (4.8, 0.7)):
+        carver.pin((x, 0.0), radius, turn=rng.uniform(0, np.pi))
     if kind == "Maryland_Bipolar_Forceps":
-        carver.disc((11.0, -1.2), 1.3, thick=3.0, round_=0.8, material=ACCENT)
-        carver.disc((11.0, 1.2), 1.3, thick=3.0, round_=0.8, material=ACCENT)
+        for y in (-1.2, 1.2):
+            carver.disc((11.0, y), 1.3, thick=3.0, round_=0.8, material=ACCENT)
     return carver.plate(0.10, rng)
 
 
 def _needle_driver_jaw(carver: Carver) -> None:
-    carver.body(
-        [(-1.5, -0.6), (-0.5, 2.2), (2.5, 2.6), (6.0, 2.1), (9.6, 1.3), (10.2, 0.7), (10.2, 0.0), (1.0, -0.2)],
-        thick=2.0,
-        round_=1.1,
-    )
+    outline = [(-1.5, -0.6), (-0.5, 2.2), (2.5, 2.6), (6.0, 2.1), (9.6, 1.3), (10.2, 0.7), (10.2, 0.0), (1.0, -0.2)]
+    carver.body(outline, thick=2.0, round_=1.1)
     carver.body([(3.0, 0.0), (10.0, 0.0), (10.0, 0.6), (3.0, 0.9)], thick=2.1, round_=0.2)
     for x in np.arange(3.4, 10.0, 0.7):
         carver.groove((x, 0.0), (x + 0.5, 0.8), 0.26)
@@ -127,11 +115,15 @@ def _prograsp_jaw(carver: Carver) -> None:
         carver.groove((x, 0.0), (x, 0.5), 0.32)
 
 
+def jaw_outline(x: np.ndarray, bow: np.ndarray, width: np.ndarray) -> list[Point]:
+    """Return the outline between a closing edge `bow` and the back of a jaw, sampled at `x`; all in mm."""
+    return [*zip(x, bow, strict=True), *zip(x[::-1], (bow + width)[::-1], strict=True)]
+
+
 def _scissor_jaw(carver: Carver) -> None:
     x = np.linspace(0, 13.5, 14)
     bow = 0.022 * (x - 1.0) ** 2 - 0.1
-    width = np.interp(x, [0, 2, 9, 13.5], [2.1, 2.3, 1.5, 0.25])
-    edge = list(zip(x, bow, strict=True)) + list(zip(x[::-1], (bow + width)[::-1], strict=True))
+    edge = jaw_outline(x, bow, np.interp(x, [0, 2, 9, 13.5], [2.1, 2.3, 1.5, 0.25]))
     carver.body([(-1.2, 0.0), *edge, (-1.2, 1.8)], thick=1.5, round_=0.9)
     for i in range(2, 13):
         carver.groove((x[i], bow[i] + 0.1), (x[i + 1], bow[i + 1] + 0.1), 0.22, dark=1.5)
@@ -140,8 +132,7 @@ def _scissor_jaw(carver: Carver) -> None:
 def _maryland_jaw(carver: Carver) -> None:
     x = np.linspace(0, 15.0, 14)
     bow = 1.3 * np.sin(np.pi * np.clip((x - 2) / 13.5, 0, 1)) * 0.6
-    width = np.interp(x, [0, 3, 10, 15], [2.0, 1.8, 1.25, 0.7])
-    edge = list(zip(x, bow, strict=True)) + list(zip(x[::-1], (bow + width)[::-1], strict=True))
+    edge = jaw_outline(x, bow, np.interp(x, [0, 3, 10, 15], [2.0, 1.8, 1.25, 0.7]))
     carver.body([(-1.2, -0.3), *edge, (-1.2, 1.8)], thick=1.7, round_=0.8)
     for i in range(5, 13):
         carver.groove((x[i], bow[i]), (x[i] + 0.05, bow[i] + 0.7), 0.3)
@@ -156,14 +147,9 @@ SHAPES = {
 }
 
 
-def widest(kind: str) -> float:
-    """Return the largest opening of a kind's jaws in radians."""
-    return SHAPES[kind][3]
-
-
 @lru_cache(maxsize=32)
 def robotic_tool(kind: str, scale: float, model: int) -> Tool:
-    """Carve the plates of one kind at `scale` pixels per mm; every model has the same outlines and distances."""
+    """Build one model of a kind at `scale` pixels per mm; all models have the same outlines and lengths."""
     jaw, wrist_length, jaw_length, _, sleeve = SHAPES[kind]
     rng = stream(KINDS.index(kind), model)
     carver = Carver(-2.0, jaw_length + 0.5, 4.5, scale)

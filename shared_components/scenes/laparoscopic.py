@@ -1,7 +1,7 @@
-"""Straight laparoscopic instruments, as every hospital has them: a rigid tube, a short joint, and jaws or a tip.
+"""Straight laparoscopic instruments: a rigid tube, a short joint, and jaws or a tip.
 
-Each kind comes in several models that differ in length, width, curve, windows and teeth, as makers' catalogues do.
-Parts are labelled as a robot's: the tube is shaft, the joint is wrist, and what touches tissue is clasper.
+Models of a kind differ in length, width, curve, windows and teeth, as in makers' catalogues. Labels are as for a robot:
+the tube is shaft, the joint is wrist, and jaws or tip are clasper.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from shared_components.scenes.carving import ACCENT, DARK, METAL, PALE, Carver, Plate, Point
-from shared_components.scenes.instruments import Tool
+from shared_components.scenes.carving import ACCENT, DARK, METAL, PALE, Carver, Plate, circle
+from shared_components.scenes.instruments import Tool, jaw_outline
 from shared_components.scenes.noise import stream
 
 Array = np.ndarray
@@ -21,51 +21,40 @@ Array = np.ndarray
 KINDS = ("Grasper", "Scissors", "Hook", "Clip_Applier", "Stapler", "Suction")
 MODELS = 8
 """Models of each kind."""
-_LENGTH = 130.0  # of the tube, mm: it leaves the picture at the trocar
-_WIDEST = {"Grasper": 1.0, "Scissors": 0.8, "Hook": 0.0, "Clip_Applier": 0.5, "Stapler": 0.45, "Suction": 0.0}
+_LENGTH = 130.0  # tube in mm, so that it leaves the picture at the trocar
+WIDEST = {"Grasper": 1.0, "Scissors": 0.8, "Clip_Applier": 0.5, "Stapler": 0.45}
+"""Largest opening of a kind's jaws in radians; other kinds have one tip."""
 FLEX = {"Stapler": 0.5}
-"""How far a kind's joint bends, 1 as a robot's wrist; the others do not."""
-
-
-def widest(kind: str) -> float:
-    """Return the largest opening of a kind's jaws in radians, whatever the model."""
-    return _WIDEST[kind]
+"""Bending of a kind's joint, relative to a robot's wrist; other joints are stiff."""
 
 
 @dataclass(frozen=True)
 class Build:
-    """Proportions of straight instruments.
+    """Proportions of straight instruments."""
 
-    Attributes:
-        joint: breadth of a joint, (least, most) in breadths of the tube.
-        longer: factor on a joint's length; collar: on that of the tube's metal end, which is shaft.
-        thin: least factor on all sizes of every third model; 1: all are as thick as makers' usual ones.
-        solid: as of `Tool`; seed: of the models' random streams, beside the kind and the model.
-    """
-
-    joint: tuple[float, float] = (0.6, 0.9)
-    longer: float = 1.0
-    collar: float = 1.0
-    thin: float = 1.0
-    solid: bool = False
-    seed: tuple[int, ...] = ()
+    joint: tuple[float, float] = (0.6, 0.9)  # breadth of the joint, (minimum, maximum) in breadths of the tube
+    longer: float = 1.0  # factor of the joint's length
+    collar: float = 1.0  # factor of the length of the tube's metal end, which is shaft
+    thin: float = 1.0  # minimum factor of all sizes of every third model; 1: all models have the usual size
+    solid: bool = False  # see `Tool`
+    seed: tuple[int, ...] = ()  # start of the models' random seed, before kind and model
 
 
 SLIM = Build()
 FULL = Build(joint=(0.85, 1.04), longer=1.5, collar=0.3, thin=0.4, solid=True, seed=(78,))
-"""Joints as wide as the tube, as most real ones are, and 3 mm instruments."""
+"""Real proportions: joints as wide as the tube, and 3 mm instruments."""
 
 
 @lru_cache(maxsize=128)
 def straight_tool(kind: str, scale: float, model: int, build: Build = SLIM) -> Tool:
-    """Carve the plates of one model of a kind at `scale` pixels per mm."""
+    """Build one model of a kind at `scale` pixels per mm."""
     rng = stream(*build.seed, KINDS.index(kind), model)
     made = replace(_BUILD[kind](scale, rng, build), solid=build.solid)
     return made.shrunk(rng.uniform(build.thin, 0.8)) if build.thin < 1.0 and model % 3 == 0 else made
 
 
 def _tube(scale: float, rng: np.random.Generator, radius: float, collar: float) -> Plate:
-    """A tube with a metal collar of `collar` mm at its end, and now and then rings or a printed word."""
+    """Build a tube with a metal collar of `collar` mm at its end, sometimes with rings or a printed word."""
     carver = Carver(-_LENGTH, 1.5, radius, scale)
     carver.tube(radius, _LENGTH + 5.0, end=1.0)
     if collar > 0:
@@ -82,23 +71,21 @@ def _tube(scale: float, rng: np.random.Generator, radius: float, collar: float) 
 
 
 def _joint(scale: float, rng: np.random.Generator, length: float, half: float, material: int = METAL) -> Plate:
-    """A forked joint with a rivet."""
+    """Build a forked joint with a rivet."""
     carver = Carver(-1.5, length + 1.5, half + 0.6, scale)
     narrow = half * rng.uniform(0.65, 0.95)
     below = [(-1.5, -half), (length * 0.5, -half), (length + 1.0, -narrow)]
-    above = [(x, -y) for x, y in below[::-1]]
-    carver.body([*below, *above], thick=half, round_=half * 0.9, material=material)
+    carver.body([*below, *((x, -y) for x, y in below[::-1])], thick=half, round_=half * 0.9, material=material)
     if rng.random() < 0.6:
         carver.groove((length * 0.2, 0.0), (length, 0.0), half * 0.4, dark=0.3)
     carver.pin((length, 0.0), half * rng.uniform(0.3, 0.5), turn=rng.uniform(0, np.pi), slot=False)
     return carver.plate(0.06, rng)
 
 
-def _blade(carver: Carver, length: float, bow: Array, width: Array, thick: float, material: int = METAL) -> None:
-    """Raise a jaw whose closing edge follows `bow` (mm) of breadth `width` (mm), both sampled from 0 to `length`."""
-    x = np.linspace(0, length, len(bow))
-    edge: list[Point] = [*zip(x, bow, strict=True), *zip(x[::-1], (bow + width)[::-1], strict=True)]
-    carver.body([(-1.0, -0.2), *edge, (-1.0, 1.4)], thick=thick, round_=0.8 * thick, material=material)
+def _blade(carver: Carver, length: float, bow: Array, width: Array, thick: float) -> None:
+    """Raise a jaw with closing edge `bow` and breadth `width`, both in mm and sampled from 0 to `length`."""
+    edge = jaw_outline(np.linspace(0, length, len(bow)), bow, width)
+    carver.body([(-1.0, -0.2), *edge, (-1.0, 1.4)], thick=thick, round_=0.8 * thick)
 
 
 def _pair(plate: Plate, shaft: Plate, wrist: Plate, joint: float) -> Tool:
@@ -149,13 +136,9 @@ def _hook(scale: float, rng: np.random.Generator, build: Build) -> Tool:
     sheath = rng.uniform(2.0, 8.0)
     cover = Carver(-1.5, sheath + 1.0, radius + 0.4, scale)
     end = 0.55 * radius
-    cone = [(-1.5, -radius), (0.7 * sheath, -0.9 * radius), (sheath, -end)]
-    cover.body(
-        [*cone, (sheath, end), (0.7 * sheath, 0.9 * radius), (-1.5, radius)],
-        thick=radius,
-        round_=radius,
-        material=(PALE, ACCENT, DARK)[int(rng.integers(3))],
-    )
+    below = [(-1.5, -radius), (0.7 * sheath, -0.9 * radius), (sheath, -end)]
+    outline = [*below, *((x, -y) for x, y in below[::-1])]
+    cover.body(outline, thick=radius, round_=radius, material=(PALE, ACCENT, DARK)[int(rng.integers(3))])
     shaft = _tube(scale, rng, radius, 0.0)
     return Tool(shaft, cover.plate(0.03, rng), (carver.plate(0.06, rng),), sheath)
 
@@ -199,9 +182,7 @@ def _suction(scale: float, rng: np.random.Generator, build: Build) -> Tool:
     carver.tube(radius * 0.98, 1.0, end=length, material=METAL)
     for x in np.arange(2.0, length - 1.0, rng.uniform(1.8, 3.0)):
         y = rng.uniform(-0.5, 0.5) * radius
-        turn = np.linspace(0, 2 * np.pi, 16, endpoint=False)
-        hole = rng.uniform(0.35, 0.6)
-        carver.sink([(x + hole * np.cos(t), y + hole * np.sin(t)) for t in turn], deep=1.0, dark=0.1)
+        carver.sink(circle((x, y), rng.uniform(0.35, 0.6), 16), deep=1.0, dark=0.1)
     return Tool(_tube(scale, rng, radius, 0.0), None, (carver.plate(0.05, rng),), 0.0)
 
 

@@ -1,6 +1,6 @@
-"""Appearance of a synthetic site's videos: everything that differs between hospitals except instrument geometry.
+"""Appearance of a synthetic site's videos: all differences between hospitals except the instruments' geometry.
 
-Colours are sRGB triples (0..255) as a person would pick them from a picture.
+Colours are sRGB triples (0 to 255), as picked from a picture.
 """
 
 from __future__ import annotations
@@ -16,90 +16,61 @@ Organs = tuple[tuple[RGB, Texture], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """Describe how one site's videos appear.
-
-    Attributes:
-        organs: (colour, texture) of the background and then of the organs laid over it.
-        vessels, vessel: how many vessel trees (1 = usual) and their colour.
-        blood: share of the tissue that is bloody (0..1).
-        gauze, thread: the chance that a video shows a swab or a suture thread, which are as white, grey or
-            thin as instruments and are not instruments.
-        light: colour of the light source; exposure: overall gain; vignette: darkening of the corners (0..1).
-        cavity: how dark the depths are that the light does not reach (0..1).
-        gloss, glint: strength of tissue highlights, and their size (small is wet and sharp).
-        haze: constant veil (0..1); smoke: additional smoke while tissue is coagulated (0..1).
-        noise: sensor noise in grey levels; blur: sigma of the optics in thousandths of the width.
-        aperture: shape of the visible field; field: radius of a round one in longer sides of the picture, (least,
-            most), or the aperture's own.
-        shaft, metal, accent, pale: instrument materials; shine: how the shafts' reflects (0 dull, 1 as metal);
-            steel, painted, coat: the chance that a tool's shaft is of bare metal, that it is pale or coloured
-            instead, that its jaws are coated like its shaft; tarnish: share of metal stained by blood (0..1).
-        fine: strength of the tissue's finest texture (1 = usual).
-        compression: JPEG quality of the recording; 0: none.
-        tint: how strongly the camera shows everything in one hue (0..1); hue: that one.
-        fibres: how many optical fibres carry the picture across its width, each seen as a dot; 0: none.
-        custom: who operates and with what, one of `toolbox.CUSTOMS`.
-        real: whether instruments have the proportions of real ones, see `toolbox.tool`.
-        ground: what lies behind the instruments, one of `grounds.GROUNDS`; for an eye the organs are lids or drape,
-            sclera, iris and pupil, for a hollow organ its wall.
-        bands: how many smooth, long organs lie over the others.
-        empty: the chance that a phase of the operation shows no instrument.
-        lamp: how far the light is from the camera, (least, most): 0 shines straight on.
-        barrel: wide-angle distortion, k of `recording.distortion`; 0: none.
-        recorder: what the recorder draws over the picture, of `recording.RECORDED`.
-        flat: computer-graphics shading without texture, wetness or noise.
-        things: what lies on the tissue where nothing else is asked for, of `anatomy.THINGS`.
-        operation: what is operated where nothing else is asked for, of `operations.OPERATIONS`.
-    """
+    """Appearance of a site's videos; shares, strengths and chances are 0 to 1 unless noted."""
 
     name: str
-    text: str
-    organs: Organs
+    text: str  # description
+    # background and tissue
+    ground: str = "organs"  # key of `grounds.GROUNDS`
+    organs: Organs  # background, then the organs over it; eye: lids or drape, sclera, iris, pupil; hollow organ: wall
+    bands: int = 0  # number of smooth, long organs over the others
     vessel: RGB = (120, 18, 22)
-    vessels: float = 1.0
-    blood: float = 0.15
-    gauze: float = 0.0
-    thread: float = 0.3
+    vessels: float = 1.0  # number of vessel trees, 1 = usual
+    blood: float = 0.15  # share of bloody tissue
+    fine: float = 1.0  # strength of the finest texture, 1 = usual
+    # swab and thread: as white, grey or thin as instruments
+    gauze: float = 0.0  # chance that a video shows a swab
+    thread: float = 0.3  # chance that a video shows a suture thread
+    things: tuple[str, ...] = ()  # default objects on the tissue, from `anatomy.THINGS`
+    # light
     light: RGB = (255, 250, 245)
-    exposure: float = 1.0
+    exposure: float = 1.0  # overall gain
     contrast: float = 1.0
-    vignette: float = 0.5
-    cavity: float = 0.0
-    gloss: float = 1.0
-    glint: float = 0.10
-    haze: float = 0.0
-    smoke: float = 0.35
-    noise: float = 2.5
-    blur: float = 1.6
+    vignette: float = 0.5  # darkening of the corners
+    cavity: float = 0.0  # darkness of depths that the light does not reach
+    lamp: tuple[float, float] = (0.15, 0.4)  # minimum and maximum distance of light and camera; 0: straight ahead
+    gloss: float = 1.0  # strength of tissue highlights
+    glint: float = 0.10  # size of tissue highlights; small is wet and sharp
+    haze: float = 0.0  # constant veil
+    smoke: float = 0.35  # additional smoke during coagulation
+    flat: bool = False  # computer-graphics shading without texture, wetness or noise
+    # camera and recorder
+    noise: float = 2.5  # sensor noise in grey levels
+    blur: float = 1.6  # sigma of the optics in thousandths of the width
+    compression: int = 0  # JPEG quality of the recording; 0: none
+    tint: float = 0.0  # share of one hue in the picture
+    hue: RGB = (255, 255, 255)
+    fibres: int = 0  # number of optical fibres across the width; 0: none
     aperture: Literal["full", "circle", "corners", "octagon"] = "full"
+    field: tuple[float, float] | None = None  # minimum and maximum radius of a round aperture in longer sides
+    barrel: float = 0.0  # wide-angle distortion k, see `recording.distortion`; 0: none
+    recorder: tuple[str, ...] = ()  # overlays from `recording.OVERLAYS`
+    # instruments
+    technique: str = "fixed"  # key of `toolbox.TECHNIQUES`
+    operation: str = ""  # default operation, from `operations.OPERATIONS`
+    empty: float = 0.0  # chance that a phase of the operation shows no instrument
+    real: bool = False  # whether instruments have real proportions, see `toolbox.tool`
     shaft: RGB = (52, 52, 54)
     metal: RGB = (196, 198, 204)
     accent: RGB = (205, 185, 140)
     pale: RGB = (226, 226, 222)
-    shine: float = 0.16
-    steel: float = 0.0
-    coat: float = 0.0
-    painted: float = 0.0
-    tarnish: float = 0.15
-    fine: float = 1.0
-    compression: int = 0
-    tint: float = 0.0
-    hue: RGB = (255, 255, 255)
-    fibres: int = 0
-    field: tuple[float, float] | None = None
-    custom: str = "fixed"
-    real: bool = False
-    ground: str = "organs"
-    bands: int = 0
-    empty: float = 0.0
-    lamp: tuple[float, float] = (0.15, 0.4)
-    barrel: float = 0.0
-    recorder: tuple[str, ...] = ()
-    flat: bool = False
-    things: tuple[str, ...] = ()
-    operation: str = ""
+    shine: float = 0.16  # reflection of the shafts; 0: dull, 1: metal
+    steel: float = 0.0  # chance that a shaft is bare metal
+    painted: float = 0.0  # chance that a shaft is pale or coloured
+    coat: float = 0.0  # chance that jaws are coated like the shaft
+    tarnish: float = 0.15  # share of metal stained by blood
 
     @property
     def stream(self) -> int:
-        """Number of the look's random stream: stable when looks are added or reordered."""
+        """Number of the look's random stream, which does not depend on other looks."""
         return zlib.crc32(self.name.encode())

@@ -1,4 +1,4 @@
-"""Smooth random fields, the raw material of tissue, smoke and stains."""
+"""Smooth random fields for tissue, smoke and stains, and their random streams."""
 
 import cv2
 import numpy as np
@@ -7,7 +7,7 @@ Array = np.ndarray
 
 
 def stream(*key: int) -> np.random.Generator:
-    """Return the random generator of one key: the same numbers in every process."""
+    """Return the random generator of a key, with the same numbers in every process."""
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
 
 
@@ -42,5 +42,5 @@ def step(field: Array, low: float, high: float) -> Array:
 
 
 def linear(colour: tuple[int, int, int]) -> Array:
-    """Return an sRGB colour (0..255) as linear light (3,) float32 in [0, 1]."""
+    """Convert an sRGB colour (0 to 255) to linear light, float32 (3,) in [0, 1]."""
     return (np.asarray(colour, np.float32) / 255.0) ** np.float32(2.2)

@@ -1,6 +1,6 @@
 """Operations with labels of frames and videos: a cholecystectomy's phases and triplets, an appendicitis' grade.
 
-What is laid on the tissue follows from streams of an operation's own, so that all other rendering keeps its bits.
+Their tissue has a separate random stream, so that other renderings keep their bits.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from shared_components.data.triplets import INSTRUMENTS, TARGETS, TRIPLETS, VERB
 from shared_components.scenes import toolbox
 from shared_components.scenes.look import RGB, Look, Texture
 from shared_components.scenes.motion import Pose
-from shared_components.scenes.noise import fractal, linear, step
-from shared_components.scenes.tissue import Array, Canvas, lay_organ
+from shared_components.scenes.noise import linear, step
+from shared_components.scenes.tissue import Array, Canvas, lay_organ, rod_profile
 
 PHASES = (
     "preparation", "calot-triangle-dissection", "clipping-and-cutting", "gallbladder-dissection",
     "gallbladder-packaging", "cleaning-and-coagulation", "gallbladder-extraction",
 )  # fmt: skip
 GRADES = ("normal", "oedema", "fibrin", "necrosis", "abscess", "diffuse-peritonitis")
-"""Of an appendicitis, 0 to 5, as FedSurg grades it."""
+"""Grades 0 to 5 of an appendicitis, as in FedSurg."""
 _TARGETS = ("liver", "gallbladder", "omentum", "gut", "cystic_duct", "cystic_artery", "fluid")
-_FAST = 4.0  # mm a second from which on an instrument is said to move
-_OPEN = 0.7  # of a grip, from which on jaws do nothing
-_SOME = 0.12  # share of a tip's pixels from which on it is over a thin thing
+_MOVING = 4.0  # minimum speed in mm per second of a moving instrument
+_OPEN = 0.7  # open jaws above this grip do nothing
+_OVER = 0.12  # minimum share of a tip's pixels over its target
 _KINDS = {
     toolbox.GRASPER: "grasper", toolbox.MARYLAND: "bipolar", toolbox.HOOK: "hook", toolbox.SCISSORS: "scissors",
     toolbox.CLIPS: "clipper", toolbox.SUCTION: "irrigator",
 }  # fmt: skip
-# what an instrument does while it is still, and while it moves; the first that the data set has on a target
-_DOES = {
+# verbs of a still and of a moving instrument; the first verb that the data set has for the target counts
+_VERBS = {
     "grasper": (("grasp", "retract"), ("retract", "grasp")),
     "bipolar": (("coagulate",), ("dissect", "coagulate")),
     "hook": (("coagulate", "dissect"), ("dissect", "coagulate")),
@@ -41,50 +41,46 @@ _DOES = {
     "clipper": (("clip",), ("clip",)),
     "irrigator": (("aspirate", "retract", "irrigate"), ("irrigate", "dissect", "aspirate")),
 }
-Place = Sequence[float] | Array
-"""x and y in canvas widths."""
+Place = Sequence[float] | Array  # x and y in canvas widths
 _IDS = {triplet: number for number, triplet in enumerate(TRIPLETS)}
-
-Lay = Callable[[Canvas, np.random.Generator, Look, int], Array]
-"""(canvas, stream, look, grade) -> uint8 (H, W): 0, or 1 + place of what lies there among the operation's targets."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What is operated and how: by which of `toolbox.CUSTOMS`, in which phases, on what."""
+    """Technique (key of `toolbox.TECHNIQUES`), phases, tissue and labels of an operation."""
 
-    custom: str
+    technique: str
     phases: tuple[str, ...]
-    lay: Lay
+    # (random stream, look, grade, canvas, cover of a thread) -> uint8 (H, W): 0, or 1 + index into the targets
+    lay: Callable[[np.random.Generator, Look, int, Canvas, Array], Array]
     targets: tuple[str, ...] = ()  # from the widest to the thinnest
     grades: tuple[str, ...] = ()
 
 
 def triplet_of(pose: Pose, under: str) -> int:
-    """Return the triplet of an instrument whose tip is over `under`, a target's name, "" where the tip is not seen.
+    """Return the triplet of an instrument whose tip is over the target `under`; "" if the tip is not visible.
 
-    The instrument is the tool, the verb its motion, the target what lies under its tip; what the data set does not have
-    is nothing done.
+    The verb follows from the instrument's motion. Triplets that the data set lacks become "null".
     """
     name = _KINDS[pose.kind]
     instrument = INSTRUMENTS.index(name)
     null = _IDS[instrument, VERBS.index("null_verb"), TARGETS.index("null_target")]
     if not under or (pose.grip > _OPEN and toolbox.widest(pose.kind) > 0):
         return null
-    verbs = _DOES[name][pose.speed >= _FAST]
+    verbs = _VERBS[name][pose.speed >= _MOVING]
     wanted = ((instrument, VERBS.index(verb), TARGETS.index(under)) for verb in verbs)
     return next((_IDS[triplet] for triplet in wanted if triplet in _IDS), null)
 
 
-def under_tip(doing: Operation, ids: Array) -> str:
-    """Return the target below a tip of these ids (N,), see `Lay`: the thinnest that some of it is over; else ""."""
-    counts = np.bincount(ids, minlength=len(doing.targets) + 1)[1:]
-    over = np.flatnonzero(counts > _SOME * len(ids))
-    return doing.targets[over[-1]] if over.size else ""
+def under_tip(operation: Operation, ids: Array) -> str:
+    """Return the thinnest target that part of a tip is over, from the ids (N,) below the tip, or ""."""
+    counts = np.bincount(ids, minlength=len(operation.targets) + 1)[1:]
+    over = np.flatnonzero(counts > _OVER * len(ids))
+    return operation.targets[over[-1]] if over.size else ""
 
 
 def _ellipse(canvas: Canvas, centre: Place, radii: Sequence[float], degrees: float) -> Array:
-    """Return (H, W): 0 in the middle of an ellipse, 1 at its outline; all in canvas widths."""
+    """Return the distance (H, W) from an ellipse's middle: 1 at its outline; arguments in canvas widths."""
     angle = np.deg2rad(degrees)
     cos, sin = np.float32(np.cos(angle)), np.float32(np.sin(angle))
     x, y = canvas.x - np.float32(centre[0]), canvas.y - np.float32(centre[1])
@@ -92,12 +88,12 @@ def _ellipse(canvas: Canvas, centre: Place, radii: Sequence[float], degrees: flo
 
 
 def _toned(colour: RGB, look: Look, share: float = 0.25) -> Array:
-    """Return a tissue's colour (3,) in linear light, with something of the look's own palette."""
-    return ((1 - share) * linear(colour) + share * linear(look.organs[0][0])).astype(np.float32)
+    """Return a tissue's colour (3,) in linear light, mixed with `share` of the look's palette."""
+    return (1 - share) * linear(colour) + share * linear(look.organs[0][0])
 
 
-def _lay_gallbladder(canvas: Canvas, rng: np.random.Generator, look: Look, grade: int) -> Array:
-    """Lay liver, fat, gut, gallbladder, its duct and artery, and now and then a pool of fluid."""
+def _lay_gallbladder(rng: np.random.Generator, look: Look, grade: int, canvas: Canvas, thread: Array) -> Array:
+    """Lay liver, fat, gut, gallbladder, its duct and artery, and sometimes a pool of fluid."""
     H, W = canvas.shape
     ratio = H / W
     there = np.ones((H, W), np.uint8)
@@ -109,7 +105,6 @@ def _lay_gallbladder(canvas: Canvas, rng: np.random.Generator, look: Look, grade
         there[cover > 0.5] = 1 + _TARGETS.index(name)
 
     lay("liver", (128, 58, 46), "plain", (0.5, 0.3 * ratio), (0.9, 0.9), 0.0)
-    there[:] = 1
     lay("omentum", (232, 178, 92), "lobular", (rng.uniform(0.2, 0.45), 1.0 * ratio), (0.5, 0.26), rng.uniform(-15, 15))
     lay("gut", (224, 138, 126), "tubular", (rng.uniform(0.75, 0.95), 0.92 * ratio), (0.3, 0.2), rng.uniform(-30, 30))
     lay("gallbladder", (172, 156, 168), "membrane", middle, (0.23, 0.125), angle)
@@ -122,59 +117,47 @@ def _lay_gallbladder(canvas: Canvas, rng: np.random.Generator, look: Look, grade
         path = np.stack([neck, (neck + end) / 2 + rng.uniform(-0.03, 0.03, 2), end]) + aside
         there[_lay_tube(canvas, path, linear(colour), wide, 2.5) > 0.5] = 1 + _TARGETS.index(name)
     if rng.random() < 0.6:
-        pool = _ellipse(
-            canvas, rng.uniform((0.25, 0.6 * ratio), (0.75, 0.8 * ratio)), (0.12, 0.05), rng.uniform(-20, 20)
-        )
-        there[_cover(canvas, (104, 8, 10), step(1.0 - pool + 0.2 * fractal(rng, H, W, 7), 0.0, 0.2)) > 0.5] = 7
+        centre = rng.uniform((0.25, 0.6 * ratio), (0.75, 0.8 * ratio))
+        pool = _ellipse(canvas, centre, (0.12, 0.05), rng.uniform(-20, 20))
+        there[_cover(canvas, (104, 8, 10), step(1.0 - pool + 0.2 * canvas.fractal(rng, 7), 0.0, 0.2)) > 0.5] = 7
     return there
 
 
-def _lay_tube(canvas: Canvas, points: Array, colour: Array, wide: float, raised: float) -> Array:
-    """Lay a rounded tube along points (N, 2) in canvas widths, `raised` mm; return its cover (H, W)."""
-    H, W = canvas.shape
-    count = np.linspace(0, 1, 40)[:, None]
-    smooth = (
-        points
-        if len(points) > 3
-        else (1 - count) ** 2 * points[0] + 2 * count * (1 - count) * points[1] + count**2 * points[2]
-    )
-    mask = np.zeros((H, W), np.uint8)
-    thick = max(2, round(wide * W))
-    cv2.polylines(mask, [np.round(smooth * W * 16).astype(np.int32)], False, 255, thick, cv2.LINE_8, 4)
-    inside = cv2.distanceTransform(mask, cv2.DIST_L2, cv2.DIST_MASK_PRECISE) / np.float32(thick / 2)
-    cover = step(inside, 0.0, 2.0 / thick).astype(np.float32)
-    dome = np.sqrt(np.clip(1.0 - (1.0 - inside.clip(0, 1)) ** 2, 0.0, 1.0))
-    canvas.blend((colour * (0.6 + 0.4 * dome)[..., None]).astype(np.float32), cover)
-    canvas.height += cover * (raised * dome)
+def _lay_tube(canvas: Canvas, points: Array, colour: Array, width: float, height: float) -> Array:
+    """Lay a tube of `height` mm along the curve of three points (3, 2) in canvas widths; return its cover (H, W)."""
+    t = np.linspace(0, 1, 40)[:, None]
+    curve = (1 - t) ** 2 * points[0] + 2 * t * (1 - t) * points[1] + t**2 * points[2]
+    cover, dome = rod_profile(canvas, curve, width)
+    canvas.blend(colour * (0.6 + 0.4 * dome)[..., None], cover)
+    canvas.height += cover * (height * dome)
     return cover
 
 
 def _cover(canvas: Canvas, colour: RGB, cover: Array, share: float = 1.0) -> Array:
-    """Blend a colour in; return the cover (H, W) that was given."""
-    canvas.blend(linear(colour), (share * cover).astype(np.float32))
+    """Blend a colour in, and return the cover (H, W)."""
+    canvas.blend(linear(colour), share * cover)
     return cover
 
 
-_SWOLLEN = (0.11, 0.165, 0.175, 0.185, 0.195, 0.195)  # of the appendix, in canvas widths, by grade
-_RED = (0.0, 0.5, 0.6, 0.55, 0.7, 0.75)  # of it, by grade
-_AROUND = (0.0, 0.12, 0.3, 0.35, 0.5, 0.7)  # redness of the tissue about it
-_FIBRIN = (0.0, 0.0, 0.6, 0.35, 0.45, 0.65)  # share of it that is coated
+# by grade
+_WIDTH = (0.11, 0.165, 0.175, 0.185, 0.195, 0.195)  # of the appendix, in canvas widths
+_RED = (0.0, 0.5, 0.6, 0.55, 0.7, 0.75)  # redness of the appendix
+_RED_AROUND = (0.0, 0.12, 0.3, 0.35, 0.5, 0.7)  # redness of the tissue around it
+_FIBRIN = (0.0, 0.0, 0.6, 0.35, 0.45, 0.65)  # share of the appendix with a coat of fibrin
 
 
-def _lay_appendix(canvas: Canvas, rng: np.random.Generator, look: Look, grade: int) -> Array:
-    """Lay bowel and an appendix of a grade: swelling, redness, fibrin, necrosis, an abscess, pus everywhere."""
+def _lay_appendix(rng: np.random.Generator, look: Look, grade: int, canvas: Canvas, thread: Array) -> Array:
+    """Lay bowel and an appendix of a grade: swelling, redness, fibrin, necrosis, an abscess or pus."""
     H, W = canvas.shape
     ratio = H / W
-    lay_organ(
-        canvas, rng, _toned((226, 158, 142), look), "tubular", _ellipse(canvas, (0.15, 0.75 * ratio), (0.4, 0.3), 20)
-    )
-    lay_organ(
-        canvas, rng, _toned((228, 184, 112), look), "lobular", _ellipse(canvas, (0.9, 0.25 * ratio), (0.35, 0.3), 40)
-    )
+    bowel = _ellipse(canvas, (0.15, 0.75 * ratio), (0.4, 0.3), 20)
+    lay_organ(canvas, rng, _toned((226, 158, 142), look), "tubular", bowel)
+    fat = _ellipse(canvas, (0.9, 0.25 * ratio), (0.35, 0.3), 40)
+    lay_organ(canvas, rng, _toned((228, 184, 112), look), "lobular", fat)
     middle = np.array([0.5, 0.5 * ratio]) + rng.uniform(-0.06, 0.06, 2)
     near = np.exp(-2.0 * _ellipse(canvas, middle, (0.5, 0.4), 0.0) ** 2)
-    noise = fractal(rng, H, W, 6)
-    _cover(canvas, (190, 44, 44), near * np.clip(0.8 + 0.35 * noise, 0, 1), _AROUND[grade])
+    noise = canvas.fractal(rng, 6)
+    _cover(canvas, (190, 44, 44), near * np.clip(0.8 + 0.35 * noise, 0, 1), _RED_AROUND[grade])
     if grade == 5:
         _cover(canvas, (196, 64, 56), np.clip(0.55 + 0.4 * noise, 0, 1), 0.55)
     if grade == 4:
@@ -183,29 +166,29 @@ def _lay_appendix(canvas: Canvas, rng: np.random.Generator, look: Look, grade: i
     along, side = np.array([np.cos(angle), np.sin(angle)]), np.array([-np.sin(angle), np.cos(angle)])
     ends = [middle - 0.32 * along, middle + rng.uniform(-0.2, 0.2) * side, middle + 0.32 * along]
     pale, red = _toned((232, 178, 166), look, 0.15), linear((186, 42, 44))
-    cover = _lay_tube(canvas, np.stack(ends), (1 - _RED[grade]) * pale + _RED[grade] * red, _SWOLLEN[grade], 7.0)
+    cover = _lay_tube(canvas, np.stack(ends), (1 - _RED[grade]) * pale + _RED[grade] * red, _WIDTH[grade], 7.0)
     _spoil(canvas, rng, cover, grade)
     return (cover > 0.5).astype(np.uint8)
 
 
 def _spoil(canvas: Canvas, rng: np.random.Generator, cover: Array, grade: int) -> None:
-    """Lay vessels, fibrin, necrosis and pus on the appendix of `cover` (H, W) and about it."""
-    H, W = canvas.shape
+    """Lay vessels, fibrin, necrosis and pus on the appendix of `cover` (H, W) and around it."""
+    W = canvas.shape[1]
     if grade >= 1:
-        ridge = np.exp(-((fractal(rng, H, W, 16) / np.float32(0.1)) ** 2))
+        ridge = np.exp(-((canvas.fractal(rng, 16) / np.float32(0.1)) ** 2))
         _cover(canvas, (120, 10, 22), ridge * cover, 0.7)
     if grade >= 3:
-        patches = fractal(rng, H, W, 9)
+        patches = canvas.fractal(rng, 9)
         edge = np.quantile(patches[cover > 0.5], 0.45 if grade == 3 else 0.8)
         _cover(canvas, (44, 40, 30), step(patches, edge - 0.1, edge + 0.25) * cover, 0.94)
     if _FIBRIN[grade]:
-        coat, about = fractal(rng, H, W, 11), cv2.GaussianBlur(cover, (0, 0), 0.035 * W).clip(0, 1) ** 0.5
+        coat, about = canvas.fractal(rng, 11), cv2.GaussianBlur(cover, (0, 0), 0.035 * W).clip(0, 1) ** 0.5
         edge = np.quantile(coat, 1 - _FIBRIN[grade])
         patch = step(coat, edge - 0.15, edge + 0.25) * np.maximum(cover, 0.8 * about * (grade != 3))
         _cover(canvas, (240, 226, 184), patch, 0.92)
         canvas.height += 0.8 * patch
     if grade == 5:
-        hollows = fractal(rng, H, W, 4) - 0.08 * (canvas.height - canvas.height.mean())
+        hollows = canvas.fractal(rng, 4) - 0.08 * (canvas.height - canvas.height.mean())
         edge = np.quantile(hollows[::4, ::4], 0.6)
         pus = step(hollows, edge - 0.1, edge + 0.3) * (1 - 0.8 * cover)
         _cover(canvas, (234, 216, 164), pus, 0.88)
@@ -213,10 +196,9 @@ def _spoil(canvas: Canvas, rng: np.random.Generator, cover: Array, grade: int) -
 
 def _lay_abscess(canvas: Canvas, rng: np.random.Generator, middle: Array) -> None:
     """Lay a walled-off pool of pus beside the appendix: creamy, with a thick red rim."""
-    H, W = canvas.shape
     turn = rng.uniform(0, 2 * np.pi)
     centre = middle + 0.17 * np.array([np.cos(turn), 0.8 * np.sin(turn)])
-    inside = 1.0 - _ellipse(canvas, centre, (0.28, 0.22), np.rad2deg(turn)) + 0.1 * fractal(rng, H, W, 6)
+    inside = 1.0 - _ellipse(canvas, centre, (0.28, 0.22), np.rad2deg(turn)) + 0.1 * canvas.fractal(rng, 6)
     rim = step(inside, -0.12, 0.02)
     _cover(canvas, (150, 26, 30), rim, 0.9)
     pus = step(inside, 0.1, 0.26)

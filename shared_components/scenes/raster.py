@@ -1,4 +1,4 @@
-"""Project instrument plates into the image: perspective, occlusion, and metal shading under a headlight."""
+"""Project instrument plates into the image: perspective, occlusion, and shading of metal under a headlight."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,38 +16,29 @@ from shared_components.scenes.tissue import NEAREST
 Array = np.ndarray
 
 FOCAL = 0.85  # focal length in image widths: about 61 degrees across
-_CLEARNESS = np.float32(0.7)  # share of the light behind clear plastic that is seen
+_CLEARNESS = np.float32(0.7)  # transmission of clear plastic
 _BINS = 64  # resolution of the table of normals
 
 
 @dataclass
 class Buffers:
-    """One frame's instruments, before they are shaded.
+    """One frame's instruments before shading."""
 
-    Attributes:
-        depth: (H, W) float32 mm, infinite where there is no instrument.
-        parts: (H, W) uint8 part ids.
-        instances: (H, W) uint8, 1 + position of the instrument in the frame.
-        finish: (H, W) int32: row of the shader's table in the low 16 bits, albedo above.
-    """
-
-    depth: Array
-    parts: Array
-    instances: Array
-    finish: Array
+    depth: Array  # float32 (H, W) in mm, infinite without an instrument
+    parts: Array  # uint8 (H, W), part ids
+    instances: Array  # uint8 (H, W), 1 + index of the instrument in the frame
+    finish: Array  # int32 (H, W): row of the shader's table in the low 16 bits, albedo above
 
     @classmethod
     def empty(cls, height: int, width: int) -> "Buffers":
-        return cls(
-            np.full((height, width), np.inf, np.float32),
-            np.zeros((height, width), np.uint8),
-            np.zeros((height, width), np.uint8),
-            np.zeros((height, width), np.int32),
-        )
+        """Return buffers without instruments."""
+        shape = (height, width)
+        parts, instances = np.zeros(shape, np.uint8), np.zeros(shape, np.uint8)
+        return cls(np.full(shape, np.inf, np.float32), parts, instances, np.zeros(shape, np.int32))
 
 
 class Shader:
-    """How a look's materials reflect the headlight, as a table over normals (a "matcap")."""
+    """Reflection of the headlight by a look's materials, as a table over normals (a "matcap")."""
 
     def __init__(self, look: Look) -> None:
         axis = (np.arange(_BINS, dtype=np.float32) * 4 + 2 - 128) / 127.0
@@ -57,15 +48,15 @@ class Shader:
         self.table = np.stack([_reflect(look, m, x, y) for m in range(6)]).reshape(-1, 3)
 
     def lookup(self, basis: Array) -> Array:
-        """Return the row of `table` (of material 0) for each local normal of a plate in `basis` (3, 3)."""
+        """Return the row of `table` for material 0 and each local normal of a plate in `basis` (3, 3)."""
         normal = self.grid @ basis[:, :2].astype(np.float32)  # (bins^2, 3) local -> (bins^2, 2) camera x, y
         bins = np.clip((normal * 127.0 + 128.0) * 0.25, 0, _BINS - 1).astype(np.int32)
         return bins[:, 0] * _BINS + bins[:, 1]
 
     def colours(self, finish: Array, depth: Array, behind: Array, places: Array) -> Array:
-        """Return the (n, 3) linear light of n pixels; near metal is bright.
+        """Return the linear light (n, 3) of n pixels; near metal is bright.
 
-        `places` (n,) are theirs among all pixels of the light `behind` (N, 3), which is seen through clear plastic.
+        `places` (n,) are the pixels' indices into the light `behind` (N, 3), which shines through clear plastic.
         """
         row = finish & 0xFFFF
         strength = (finish >> 16) * (48.0**2 / ALBEDO_SCALE) / np.maximum(depth * depth, 960.0)
@@ -76,7 +67,7 @@ class Shader:
 
 
 def _reflect(look: Look, material: int, x: Array, y: Array) -> Array:
-    """Return the (bins, bins, 3) linear light that a material returns for camera-space normals (x, y)."""
+    """Return the linear light (bins, bins, 3) that a material reflects, by camera-space normal (x, y)."""
     base = linear((look.shaft, look.metal, look.metal, look.accent, look.pale, look.pale)[material])
     if material == STAINED:
         base = 0.35 * base + 0.65 * linear((120, 24, 18))
@@ -88,10 +79,10 @@ def _reflect(look: Look, material: int, x: Array, y: Array) -> Array:
     shine = (look.shine, 1.0, 0.6, 0.3, 0.25, 1.0)[material]
     bounce = 0.6 * linear(look.organs[0][0])
     lamp = np.exp(-((x + 0.10) ** 2 + (y + 0.14) ** 2) / (0.045 if material != DARK else 0.12))
-    core = np.exp(-((x + 0.16) ** 2 + (y + 0.20) ** 2) / 0.008)  # the lamp itself: a bright line along a tube
+    core = np.exp(-((x + 0.16) ** 2 + (y + 0.20) ** 2) / 0.008)  # reflex of the lamp: a bright line along a tube
     second = np.exp(-((x - 0.36) ** 2 + (y - 0.10) ** 2) / 0.02)
     rim = np.exp(-(((slope - 0.80) / 0.13) ** 2))
-    # bare metal is dark where it faces nothing bright; plastic returns light from its whole face
+    # bare metal mirrors its dark surroundings; plastic reflects light from its whole face
     if material == CLEAR:
         base = base * 0.2
     diffuse = base * (0.06 + 0.42 * facing**2 if bare else 0.05 + 0.75 * facing**1.6)[..., None]
@@ -103,37 +94,37 @@ def _reflect(look: Look, material: int, x: Array, y: Array) -> Array:
 def draw(buffers: Buffers, poses: tuple[Pose, ...], tools: Mapping[str, Tool], shader: Shader) -> None:
     """Draw the instruments of `poses` with the plates of `tools` (by kind); nearer parts hide farther ones."""
     for number, pose in enumerate(poses, start=1):
-        kit, size, hinge, plates = tools[pose.kind], pose.size, pose.hinge, tools[pose.kind].jaws
-        elbow = pose.joint + pose.wrist * kit.wrist_length * size
-        side = pose.hinge * 0.6 * size
-        if kit.solid and hinge.dot(pose.joint) > 0.0:  # seen from its other side
+        painter = _Painter(buffers, shader, pose.size, number)
+        kit, hinge, plates = tools[pose.kind], pose.hinge, tools[pose.kind].jaws
+        elbow = pose.joint + pose.wrist * kit.wrist_length * pose.size
+        side = pose.hinge * 0.6 * pose.size
+        if kit.solid and hinge.dot(pose.joint) > 0.0:  # the camera sees the other side
             hinge, plates = -hinge, plates[::-1]
-        _place(buffers, kit.shaft, pose.joint, pose.shaft, None, size, shader, SHAFT, number)
+        painter.place(SHAFT, kit.shaft, pose.joint, pose.shaft)
         if kit.ear is not None:
-            _place_ears(buffers, kit.ear, pose, shader, number)
+            _place_ears(painter, kit.ear, pose)
         if kit.wrist is not None:
-            _place(buffers, kit.wrist, pose.joint, pose.wrist, hinge, size, shader, WRIST, number)
+            painter.place(WRIST, kit.wrist, pose.joint, pose.wrist, hinge)
         for plate, jaw, lift in zip(plates, pose.jaws, (1.0, -1.0), strict=False):  # a tip is one jaw
-            _place(buffers, plate, elbow + lift * side, jaw, hinge, size, shader, CLASPER, number)
+            painter.place(CLASPER, plate, elbow + lift * side, jaw, hinge)
 
 
-def _place_ears(buffers: Buffers, plate: Plate, pose: Pose, shader: Shader, number: int) -> None:
-    """Draw a clevis' ears on both sides of the wrist, within the shaft's outline; seen from its edge one is a prong."""
-    axis = cross(pose.hinge, pose.wrist)  # the wrist turns about it
+def _place_ears(painter: "_Painter", plate: Plate, pose: Pose) -> None:
+    """Draw a clevis' ears on both sides of the wrist, within the shaft's outline; from its edge, an ear is a prong."""
+    axis = cross(pose.hinge, pose.wrist)  # axis of the wrist
     view = pose.joint / np.sqrt(pose.joint.dot(pose.joint))
     deep = float(axis.dot(view))
     aside = axis - deep * view
     breadth = min(1.0, (RADIUS - EARS * float(np.sqrt(aside.dot(aside)))) / EAR)
     for side in (-1.0, 1.0):
         place = side * (EARS * aside + 2.0 * deep * view) - 2.0 * (1.0 - abs(deep)) * view
-        origin = pose.joint + pose.size * place
-        _place(buffers, plate, origin, pose.shaft, None, pose.size, shader, SHAFT, number, breadth)
+        painter.place(SHAFT, plate, pose.joint + pose.size * place, pose.shaft, squeeze=breadth)
 
 
 def _basis(origin: Array, along: Array, hinge: Array | None) -> Array:
-    """Return rows U (along), V (across), N (towards the viewer) of a plate.
+    """Return a plate's unit vectors along, across and towards the viewer as rows (3, 3).
 
-    The plate turns only half-way with its hinge: parts are solid, and never vanish when seen from the side.
+    The plate turns only half-way with its hinge, because parts are solid and do not vanish from the side.
     """
     face = origin.dot(along) * along - origin
     face = face / np.sqrt(face.dot(face))
@@ -143,53 +134,53 @@ def _basis(origin: Array, along: Array, hinge: Array | None) -> Array:
     return np.stack([along, cross(face, along), face])
 
 
-def _place(
-    buffers: Buffers,
-    plate: Plate,
-    origin: Array,
-    along: Array,
-    hinge: Array | None,
-    size: float,
-    shader: Shader,
-    part: int,
-    number: int,
-    squeeze: float = 1.0,
-) -> None:
-    """Draw one plate whose joint is at `origin` (mm) and whose x axis points `along`, its breadth times `squeeze`."""
-    height, width = buffers.parts.shape
-    basis = _basis(origin, along, hinge)
-    forward = _projection(plate, origin, basis * ((1.0,), (squeeze,), (1.0,)), size, width, height)
-    window = _window(forward, plate.cover.shape, width, height)
-    if window is None:
-        return
-    x0, y0, x1, y1 = window
-    forward = np.array([[1.0, 0.0, -x0], [0.0, 1.0, -y0], [0.0, 0.0, 1.0]]) @ forward
-    shape = (x1 - x0, y1 - y0)
-    cover = cv2.warpPerspective(plate.cover, forward, shape, flags=cv2.INTER_NEAREST)
-    surface = cv2.warpPerspective(plate.surface, forward, shape, borderMode=cv2.BORDER_REPLICATE)
-    region = (slice(y0, y1), slice(x0, x1))
-    # the plate's plane n.p = n.origin meets the ray (x, y, 1) z at z = n.origin / n.(x, y, 1)
-    slant = basis[2] / (FOCAL * width)
-    across = (slant[0] * (np.arange(x0, x1) - width / 2)).astype(np.float32)
-    down = (slant[1] * (np.arange(y0, y1) - height / 2) + basis[2, 2]).astype(np.float32)
-    with np.errstate(divide="ignore"):  # a ray along the plate meets it at infinity, which is clipped below
-        depth = np.float32(basis[2].dot(origin)) / (across + down[:, None])
-    depth += surface[..., 2] * np.float32(basis[2, 2] * size / HEIGHT_SCALE)
-    np.clip(depth, 8.0, NEAREST - 1.0, out=depth)
-    front = (cover > 0) & (depth < buffers.depth[region])
-    inside = np.flatnonzero(front)
-    # little endian: normal x and y, height, albedo
-    pixel = surface.view(np.dtype("<u4")).ravel()[inside].astype(np.int32)
-    normal = ((pixel & 0xFC) << 4) | ((pixel >> 10) & 0x3F)
-    row = shader.lookup(basis)[normal] + (cover.ravel()[inside].astype(np.int32) - 1) * _BINS**2
-    buffers.finish[region][front] = row | (((pixel >> 24) & 0xFF) << 16)
-    np.copyto(buffers.depth[region], depth, where=front)
-    np.copyto(buffers.parts[region], np.uint8(part), where=front)
-    np.copyto(buffers.instances[region], np.uint8(number), where=front)
+@dataclass(frozen=True)
+class _Painter:
+    """Painter of one instrument's plates."""
+
+    buffers: Buffers
+    shader: Shader
+    size: float  # factor of all lengths
+    number: int  # 1 + index of the instrument
+
+    def place(
+        self, part: int, plate: Plate, origin: Array, along: Array, hinge: Array | None = None, squeeze: float = 1.0
+    ) -> None:
+        """Draw a plate with its joint at `origin` (mm), its x axis `along`, and its breadth times `squeeze`."""
+        height, width = self.buffers.parts.shape
+        basis = _basis(origin, along, hinge)
+        forward = _projection(plate, origin, basis * ((1.0,), (squeeze,), (1.0,)), self.size, width, height)
+        window = _window(forward, plate.cover.shape, width, height)
+        if window is None:
+            return
+        x0, y0, x1, y1 = window
+        forward = np.array([[1.0, 0.0, -x0], [0.0, 1.0, -y0], [0.0, 0.0, 1.0]]) @ forward
+        shape = (x1 - x0, y1 - y0)
+        cover = cv2.warpPerspective(plate.cover, forward, shape, flags=cv2.INTER_NEAREST)
+        surface = cv2.warpPerspective(plate.surface, forward, shape, borderMode=cv2.BORDER_REPLICATE)
+        region = (slice(y0, y1), slice(x0, x1))
+        # the plate's plane n.p = n.origin meets the ray (x, y, 1) z at z = n.origin / n.(x, y, 1)
+        slant = basis[2] / (FOCAL * width)
+        across = (slant[0] * (np.arange(x0, x1) - width / 2)).astype(np.float32)
+        down = (slant[1] * (np.arange(y0, y1) - height / 2) + basis[2, 2]).astype(np.float32)
+        with np.errstate(divide="ignore"):  # a ray along the plate meets it at infinity, which is clipped below
+            depth = np.float32(basis[2].dot(origin)) / (across + down[:, None])
+        depth += surface[..., 2] * np.float32(basis[2, 2] * self.size / HEIGHT_SCALE)
+        np.clip(depth, 8.0, NEAREST - 1.0, out=depth)
+        front = (cover > 0) & (depth < self.buffers.depth[region])
+        inside = np.flatnonzero(front)
+        # little endian: normal x and y, height, albedo
+        pixel = surface.view(np.dtype("<u4")).ravel()[inside].astype(np.int32)
+        normal = ((pixel & 0xFC) << 4) | ((pixel >> 10) & 0x3F)
+        row = self.shader.lookup(basis)[normal] + (cover.ravel()[inside].astype(np.int32) - 1) * _BINS**2
+        self.buffers.finish[region][front] = row | (((pixel >> 24) & 0xFF) << 16)
+        np.copyto(self.buffers.depth[region], depth, where=front)
+        np.copyto(self.buffers.parts[region], np.uint8(part), where=front)
+        np.copyto(self.buffers.instances[region], np.uint8(self.number), where=front)
 
 
 def _projection(plate: Plate, origin: Array, basis: Array, size: float, width: int, height: int) -> Array:
-    """Return the (3, 3) homography from plate pixels to image pixels; its third row gives depth in mm."""
+    """Return the homography (3, 3) from plate pixels to image pixels; its third row gives depth in mm."""
     focal = FOCAL * width
     camera = np.array([[focal, 0.0, width / 2], [0.0, focal, height / 2], [0.0, 0.0, 1.0]])
     step = size / plate.scale
@@ -198,7 +189,7 @@ def _projection(plate: Plate, origin: Array, basis: Array, size: float, width: i
 
 
 def _window(forward: Array, shape: tuple[int, int], width: int, height: int) -> tuple[int, int, int, int] | None:
-    """Return the rectangle (x0, y0, x1, y1) of the image that a plate may touch; None if it is out of sight."""
+    """Return the image rectangle (x0, y0, x1, y1) of a plate, or None if it is out of sight."""
     h, w = shape
     corners = _clip_near(forward @ np.array([[0.0, w, w, 0.0], [0.0, 0.0, h, h], [1.0, 1.0, 1.0, 1.0]]))
     if corners.shape[1] == 0:
@@ -211,11 +202,11 @@ def _window(forward: Array, shape: tuple[int, int], width: int, height: int) -> 
 
 def _clip_near(corners: Array, near: float = 6.0) -> Array:
     """Cut a quadrilateral (3, 4) of homogeneous points at depth `near` mm."""
-    kept = []
+    points = []
     for i in range(4):
         a, b = corners[:, i], corners[:, (i + 1) % 4]
         if a[2] >= near:
-            kept.append(a)
+            points.append(a)
         if (a[2] >= near) != (b[2] >= near):
-            kept.append(a + (b - a) * ((near - a[2]) / (b[2] - a[2])))
-    return np.stack(kept, 1) if kept else np.zeros((3, 0))
+            points.append(a + (b - a) * ((near - a[2]) / (b[2] - a[2])))
+    return np.stack(points, 1) if points else np.zeros((3, 0))

@@ -1,7 +1,7 @@
 """Effects between optics and file: aperture, distortion, fibres, compression, and the recorder's overlays.
 
-Wide-angle distortion moves image and labels alike. Text covers the image and leaves the labels as they are. Borders and
-inset pictures remove the labels that they cover.
+Wide-angle distortion moves image and labels. Text covers the image, but not the labels. Borders and inset pictures also
+remove labels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Maps = tuple[Array, Array]
 
 
 def mesh(look: Look, height: int, width: int) -> Array | None:
-    """Return the (H, W, 3) uint8 gain of a bundle of fibres, bright dots in a honeycomb; None without fibres."""
+    """Return the gain, uint8 (H, W, 3), of a honeycomb of bright fibres; None without fibres."""
     if look.fibres <= 0:
         return None
     x, y = np.meshgrid(np.arange(width), np.arange(height))
@@ -29,15 +29,15 @@ def mesh(look: Look, height: int, width: int) -> Array | None:
 
 
 def compressed(picture: Array, quality: int) -> Array:
-    """Return an RGB picture as JPEG of this quality leaves it."""
+    """Compress an RGB picture as JPEG of this quality, and decode it."""
     code = cv2.imencode(".jpg", picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, quality])[1]
     decoded = cv2.imdecode(code, cv2.IMREAD_COLOR)
-    assert decoded is not None  # of our own making
+    assert decoded is not None
     return np.ascontiguousarray(decoded[..., ::-1])
 
 
 def aperture(look: Look, rng: np.random.Generator, height: int, width: int) -> Array | None:
-    """Return the (H, W) uint8 mask of what the optics shows; None if that is everything."""
+    """Return the visible field, uint8 (H, W); None if the whole frame is visible."""
     if look.aperture == "full":
         return None
     field = np.zeros((height, width), np.uint8)
@@ -52,7 +52,7 @@ def aperture(look: Look, rng: np.random.Generator, height: int, width: int) -> A
 
 
 def _octagon(rng: np.random.Generator, height: int, width: int) -> Array:
-    """Return the corners (8, 2) of a rectangle with cut corners, as a flexible endoscope's processor shows it."""
+    """Return the corners (8, 2) of a rectangle with cut corners, as on a flexible endoscope's processor."""
     half = np.array([min(0.5 * width, rng.uniform(0.52, 0.66) * height), rng.uniform(0.46, 0.5) * height])
     middle = np.array([rng.uniform(half[0], width - half[0]), 0.5 * height])
     cut = rng.uniform(0.08, 0.3) * height
@@ -64,7 +64,7 @@ def _octagon(rng: np.random.Generator, height: int, width: int) -> Array:
 
 
 def distortion(look: Look, height: int, width: int) -> Maps | None:
-    """Return where each pixel of a barrel-distorted picture comes from: maps of x and y (H, W); None without any.
+    """Return the source x and y (H, W) of each pixel for barrel distortion; None without distortion.
 
     A pixel at radius r (1: a corner) comes from r (1 + k r^2) / (1 + k), so that corners stay.
     """
@@ -78,22 +78,22 @@ def distortion(look: Look, height: int, width: int) -> Maps | None:
 
 
 def distorted(picture: Array, maps: Maps, *, exact: bool = False) -> Array:
-    """Return a picture (H, W, ...) through the maps of `distortion`; `exact` mixes no two values."""
-    how = cv2.INTER_NEAREST if exact else cv2.INTER_LINEAR
-    return cv2.remap(picture, maps[0], maps[1], how, borderMode=cv2.BORDER_REPLICATE)
+    """Distort a picture (H, W, ...) by the maps of `distortion`; `exact` keeps the values, for labels."""
+    interpolation = cv2.INTER_NEAREST if exact else cv2.INTER_LINEAR
+    return cv2.remap(picture, *maps, interpolation, borderMode=cv2.BORDER_REPLICATE)
 
 
 class Overlay:
-    """What a recorder draws over every frame of a video: `ink` (H, W, 3) where `cover` (H, W) is 1 or 2.
+    """A recorder's drawing over every frame of a video.
 
-    Where it is 2 nothing of the scene is left.
+    `cover` (H, W) is 0 outside the drawing, 1 for writing, and 2 for panels, which also remove labels.
     """
 
     def __init__(self, look: Look, rng: np.random.Generator, height: int, width: int) -> None:
         self.ink = np.zeros((height, width, 3), np.uint8)
         self.cover = np.zeros((height, width), np.uint8)
         for name in look.recorder:
-            _DRAWN[name](self, rng)
+            _DRAW[name](self, rng)
         self.places = np.flatnonzero(self.cover)
         self.colours = self.ink.reshape(-1, 3)[self.places]
         self.bare = (self.cover < 2).astype(np.uint8)
@@ -127,7 +127,7 @@ def _ink(rng: np.random.Generator) -> tuple[int, ...]:
 
 
 def _line(rng: np.random.Generator) -> str:
-    """Return a line as recorders write them: a date, a time, a setting, or letters."""
+    """Draw a recorder's line: a date, a time, a setting, or letters."""
     n = rng.integers(0, 60, 6)
     lines = (
         f"{n[0] % 28 + 1:02d}/{n[1] % 12 + 1:02d}/20{n[2] % 30:02d}", f"{n[3] % 24:02d}:{n[4]:02d}:{n[5]:02d}",
@@ -137,7 +137,7 @@ def _line(rng: np.random.Generator) -> str:
 
 
 def _text(overlay: Overlay, rng: np.random.Generator) -> None:
-    """Some lines in one or two corners."""
+    """Write lines in one or two corners."""
     for _ in range(int(rng.integers(1, 3))):
         high, colour = rng.uniform(0.018, 0.045), _ink(rng)
         x, top = rng.choice((0.015, 0.72)), rng.choice((0.05, 0.78))
@@ -146,7 +146,7 @@ def _text(overlay: Overlay, rng: np.random.Generator) -> None:
 
 
 def _border(overlay: Overlay, rng: np.random.Generator) -> None:
-    """Bars at the sides, above and below, or all around; black, grey or bluish."""
+    """Draw black, grey or bluish bars at the sides, above and below, or all around."""
     colour = ((0, 0, 0), (0, 0, 0), (28, 28, 30), (30, 40, 60))[int(rng.integers(4))]
     wide, high = rng.uniform(0.01, 0.14, 2) * ((1, 0), (0, 1), (0.4, 0.4))[int(rng.integers(3))]
     left, above = rng.uniform(0.3, 0.7) * wide, rng.uniform(0.3, 0.7) * high
@@ -159,7 +159,7 @@ def _border(overlay: Overlay, rng: np.random.Generator) -> None:
 
 
 def _inset(overlay: Overlay, rng: np.random.Generator) -> None:
-    """A small picture in a corner, with a frame: another camera, a scan, or the shape of the endoscope."""
+    """Draw a small framed picture in a corner, such as a scan or the shape of the endoscope."""
     wide = rng.uniform(0.14, 0.3)
     high, edge = wide * rng.uniform(0.7, 1.2), 0.006
     x, y = rng.choice((0.01, 0.99 - wide)), rng.choice((0.01, 0.99 - high))
@@ -168,27 +168,26 @@ def _inset(overlay: Overlay, rng: np.random.Generator) -> None:
     H, W = overlay.cover.shape
     points = rng.uniform((x + 0.1 * wide, y + 0.1 * high), (x + 0.9 * wide, y + 0.9 * high), (6, 2)) * (W, H)
     colour = tuple(rng.integers(90, 255, 3).tolist())
-    cv2.polylines(
-        overlay.ink, [np.round(points).astype(np.int32)], False, colour, max(1, round(0.006 * W)), cv2.LINE_AA
-    )
+    thickness = max(1, round(0.006 * W))
+    cv2.polylines(overlay.ink, [np.round(points).astype(np.int32)], False, colour, thickness, cv2.LINE_AA)
 
 
 def _column(overlay: Overlay, rng: np.random.Generator) -> None:
-    """The left column of a flexible endoscope's processor: lines of settings on black."""
+    """Write the left column of a flexible endoscope's processor: lines of settings on black."""
     high = rng.uniform(0.018, 0.035)
     for number in range(int(rng.integers(3, 9))):
         overlay.write(_line(rng), 0.01, 0.1 + 0.09 * number + rng.uniform(0, 0.03), high, _ink(rng))
 
 
 def _mark(overlay: Overlay, rng: np.random.Generator) -> None:
-    """A maker's or recorder's sign in a corner: a filled box or a dot, and a word."""
+    """Draw a maker's sign in a corner: a filled box and a word."""
     x, y = rng.choice((0.02, 0.8)), rng.choice((0.02, 0.9))
     size = rng.uniform(0.02, 0.06)
     overlay.panel(x, y, size, size, tuple(rng.integers(0, 255, 3).tolist()))
     overlay.write(_line(rng), x + 1.3 * size, y + size, size, _ink(rng))
 
 
-_DRAWN: dict[str, Callable[[Overlay, np.random.Generator], None]] = {
+_DRAW: dict[str, Callable[[Overlay, np.random.Generator], None]] = {
     "border": _border, "text": _text, "inset": _inset, "column": _column, "mark": _mark,
 }  # fmt: skip
-RECORDED = tuple(_DRAWN)
+OVERLAYS = tuple(_DRAW)

@@ -1,4 +1,4 @@
-"""Endoscopic video with exact labels: tissue, instruments, light, smoke, optics and sensor of every moment."""
+"""Render endoscopic videos with exact labels: tissue, instruments, light, smoke, optics and sensor."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,25 +23,21 @@ from shared_components.scenes.toolbox import Tool, tool
 Array = np.ndarray
 
 
-class Endoscope:
-    """Everything of one video that is computed once: tissue, light, noise, aperture, and its tools (by kind).
+_GEOMETRY, _APPEARANCE, _DETAIL, _THINGS, _OPERATION = 0, 1, 3, 4, 5
+"""Random streams. Appearance and detail depend on the look, and the detail changes no labels."""
 
-    What is drawn from `detail` is seen and moves no label.
+
+class Endoscope:
+    """Renderer of a video's frames; tissue, light, noise, aperture and tools are computed once.
+
+    The random stream `detail` changes only the picture, no labels.
     """
 
-    def __init__(
-        self,
-        look: Look,
-        rng: np.random.Generator,
-        detail: np.random.Generator,
-        height: int,
-        width: int,
-        kinds: Sequence[str],
-        lay: Lay | None = None,
-    ) -> None:
+    def __init__(self, look: Look, seed: int, size: tuple[int, int], kinds: Sequence[str], lay: Lay | None) -> None:
+        rng, detail = (stream(seed, number, look.stream) for number in (_APPEARANCE, _DETAIL))
         self.look, self.rng = look, rng
-        self.height, self.width = height, width
-        self.tissue = paint(look, rng, detail, height, width, lay, GROUNDS[look.ground])
+        self.height, self.width = height, width = size
+        self.tissue = paint(look, rng, detail, size, lay, GROUNDS[look.ground])
         self.shader = Shader(look)
         scale = max(10.0, 0.03 * width)
         self.tools = {kind: _dressed(look, detail, kind, scale).stained(rng, look.tarnish) for kind in kinds}
@@ -66,7 +62,7 @@ class Endoscope:
         self.masks = [mask for mask in (self.field, hidden) if mask is not None]
 
     def _light(self) -> Array:
-        """Return the (H, W, 3) gain of light source and vignette."""
+        """Return the gain (H, W, 3) of light source and vignette."""
         centre = self.rng.uniform(-0.06, 0.06, 2) * self.width
         distance = ((self.x - centre[0]) ** 2 + (self.y - centre[1]) ** 2) / np.float32(0.40 * self.width**2)
         gain = self.look.exposure * (1.0 - self.look.vignette * np.minimum(distance, 1.0))
@@ -79,15 +75,16 @@ class Endoscope:
         return np.round(self.look.noise * (grey + 1.5 * colour)).astype(np.int16)
 
     def _curve(self) -> Array:
-        """Return the (256,) uint8 tone curve: an S of the look's contrast."""
+        """Return the tone curve, uint8 (256,): an S for the look's contrast."""
         level = np.linspace(0.0, 1.0, 256)
         bent = level + 0.5 * (self.look.contrast - 1.0) * np.sin(2 * np.pi * (level - 0.5)) / np.pi * 1.5
         return np.clip(255.0 * bent + 0.5, 0, 255).astype(np.uint8)
 
     def shoot(self, moment: Moment) -> tuple[Array, Array, Array, Array, Buffers]:
-        """Return one frame's image (H, W, 3) uint8, depth (H, W) in mm, things (H, W), and the instruments' labels.
+        """Render a frame.
 
-        Things come as they are seen, and as they lie, below instruments, too.
+        Returns:
+            Image uint8 (H, W, 3), depth (H, W) in mm, visible objects (H, W), all objects (H, W), instruments' labels.
         """
         light, relief, things = self._view_tissue(moment)
         buffers = Buffers.empty(self.height, self.width)
@@ -106,8 +103,8 @@ class Endoscope:
         if self.barrel is not None:
             light = recording.distorted(light, self.barrel)
             depth, things, buffers.parts, buffers.instances = (
-                recording.distorted(one, self.barrel, exact=True)
-                for one in (depth, things, buffers.parts, buffers.instances)
+                recording.distorted(array, self.barrel, exact=True)
+                for array in (depth, things, buffers.parts, buffers.instances)
             )
             solid = buffers.parts > 0
         image = self._expose(light)
@@ -117,15 +114,13 @@ class Endoscope:
             image *= self.field[..., None]
         if self.overlay is not None:
             self.overlay.draw(image)
-        for seen in self.masks:
-            depth *= seen
-            buffers.parts *= seen
-            buffers.instances *= seen
-            things *= seen
+        for mask in self.masks:
+            for array in (depth, buffers.parts, buffers.instances, things):
+                array *= mask
         return image, depth, things, below, buffers
 
     def _view_tissue(self, moment: Moment) -> tuple[Array, Array, Array]:
-        """Return the tissue's light (H, W, 3), relief (H, W, 3) and things (H, W) as the moving camera sees it."""
+        """Return the tissue's light (H, W, 3), relief (H, W, 3) and objects (H, W) from the camera's position."""
         zoom = 1.0 - 0.06 * float(moment.shift[2])
         cos, sin = np.float32(zoom * np.cos(moment.turn)), np.float32(zoom * np.sin(moment.turn))
         pan = 0.07 * self.width * moment.shift[:2]
@@ -142,7 +137,7 @@ class Endoscope:
         return lit, relief, things
 
     def _shadow(self, solid: Array) -> Array:
-        """Return the (H, W, 3) gain of tissue light: instruments throw soft shadows beside themselves."""
+        """Return the gain (H, W, 3) of tissue light from the soft shadows beside instruments."""
         H, W = self.height // 4, self.width // 4
         small = cv2.resize(solid.astype(np.float32), (W, H), interpolation=cv2.INTER_AREA)
         shift = np.array([[1, 0, 0.010 * self.width], [0, 1, 0.012 * self.width]], np.float32)
@@ -151,16 +146,16 @@ class Endoscope:
         return cv2.resize(cv2.merge([small, small, small]), (self.width, self.height))
 
     def _glints(self, relief: Array) -> Array:
-        """Return (H, W) mirror light of wet tissue: bright where the surface faces lamp and camera."""
+        """Return the highlights (H, W) of wet tissue, which are bright if the surface faces lamp and camera."""
         slope = relief + self.half
         fall = -1.0 / self.look.glint**2
         exponent = cv2.transform(cv2.multiply(slope, slope), np.array([[fall, fall, 0.0]]))
         sharp = cv2.exp(exponent)
-        halo = cv2.blur(sharp, (self.halo, self.halo))  # light strays in wet tissue and in the optics
+        halo = cv2.blur(sharp, (self.halo, self.halo))  # light scatters in wet tissue and in the optics
         return cv2.addWeighted(sharp, 0.8 * self.look.gloss, halo, 0.5 * self.look.gloss, 0.0)
 
     def _fill_smoke(self, light: Array, moment: Moment) -> None:
-        amount = self.look.smoke * moment.fume
+        amount = self.look.smoke * moment.smoke
         if amount + self.look.haze <= 0.0:
             return
         H, W = self.height // 8, self.width // 8
@@ -174,7 +169,7 @@ class Endoscope:
         light += cv2.resize(veil[..., None] * white, size)
 
     def _expose(self, light: Array) -> Array:
-        """Turn linear light into an 8-bit picture: shoulder, gamma, contrast, optics, sensor noise."""
+        """Convert linear light to an 8-bit picture: shoulder, gamma, contrast, optics, sensor noise, recorder."""
         light *= np.float32(-1.9)
         cv2.exp(light, light)
         np.subtract(np.float32(1.0), light, out=light)
@@ -185,10 +180,6 @@ class Endoscope:
         if self.look.noise > 0.0:
             y, x = self.rng.integers(0, 32, 2)
             picture = cv2.add(picture, self.grain[y : y + self.height, x : x + self.width], dtype=cv2.CV_8U)
-        return self._record(picture)
-
-    def _record(self, picture: Array) -> Array:
-        """Return the picture as the recorder kept it: in one hue, if the camera works so, and compressed."""
         if self.look.tint > 0.0:
             grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
             one_hue = cv2.merge([cv2.LUT(grey, table) for table in self.hues])
@@ -201,49 +192,30 @@ class Endoscope:
 
 
 def _dressed(look: Look, rng: np.random.Generator, kind: str, scale: float) -> Tool:
-    """Take one model of a kind out of the box, of the look's materials."""
-    chosen = tool(kind, scale, int(rng.integers(1000)), real=look.real)
+    """Draw a model of a kind in the look's materials."""
+    model = tool(kind, scale, int(rng.integers(1000)), real=look.real)
     shaft = METAL if rng.random() < look.steel else DARK
     if look.painted > 0.0 and rng.random() < look.painted:
         shaft = PALE if rng.random() < 0.7 else ACCENT
     tip = DARK if rng.random() < look.coat else METAL
-    return chosen.dressed(shaft=shaft, tip=tip)
-
-
-_GEOMETRY, _APPEARANCE, _DETAIL, _THINGS, _OPERATION = 0, 1, 3, 4, 5
-"""Random streams: of geometry, of things on the tissue and of an operation, shared by all looks; of a look's own, where
-the detail moves no label."""
+    return model.dressed(shaft=shaft, tip=tip)
 
 
 @dataclass(frozen=True)
 class SceneFrame:
-    """One frame with its labels.
+    """One frame with its labels."""
 
-    Attributes:
-        image: (H, W, 3) uint8 RGB.
-        parts: (H, W) uint8: 0 background, 1 shaft, 2 wrist, 3 clasper.
-        instances: (H, W) uint8: 0, or 1 + position of the instrument in `tools`.
-        depth: (H, W) float32, distance from the camera in mm; 0 outside the aperture.
-        phase: index into `motion.PHASES`.
-        tools: names of the visible instruments, e.g. "Left_Prograsp_Forceps".
-        actions: (instrument, verb, target) of each visible instrument.
-        gesture: SAR-RARP50 action 0..7 (0 outside suturing).
-        things: (H, W) uint8: 0, or 1 + place of the thing among those that were asked for; 0 below instruments.
-        triplets: of a cholecystectomy, the triplet of each visible instrument, by its number in `data.triplets`.
-        grade: of an appendicitis, index into `operations.GRADES`.
-    """
-
-    image: Array
-    parts: Array
-    instances: Array
-    depth: Array
-    phase: int
-    tools: tuple[str, ...]
-    actions: tuple[tuple[str, str, str], ...]
-    gesture: int
-    things: Array
-    triplets: tuple[int, ...] = ()
-    grade: int = 0
+    image: Array  # uint8 RGB (H, W, 3)
+    parts: Array  # uint8 (H, W): 0 background, 1 shaft, 2 wrist, 3 clasper
+    instances: Array  # uint8 (H, W): 0, or 1 + index into `tools`
+    depth: Array  # float32 (H, W): distance from the camera in mm; 0 outside the aperture
+    phase: int  # index into the phases of the operation, or of `motion.PHASES`
+    tools: tuple[str, ...]  # names of visible instruments, for example "Left_Prograsp_Forceps"
+    actions: tuple[tuple[str, str, str], ...]  # (instrument, verb, target) of each visible instrument
+    gesture: int  # SAR-RARP50 action 0 to 7, 0 outside suturing
+    things: Array  # uint8 (H, W): 0, or 1 + index into the requested objects; 0 below instruments
+    triplets: tuple[int, ...] = ()  # cholecystectomy: number of each visible instrument's triplet in `data.triplets`
+    grade: int = 0  # appendicitis: index into `operations.GRADES`
 
 
 def render_video(
@@ -258,25 +230,24 @@ def render_video(
     operation: str = "",
     grade: int = 0,
 ) -> Iterator[SceneFrame]:
-    """Render `frames` consecutive frames of one video.
+    """Render `frames` consecutive frames of a video; equal arguments give equal bits.
 
-    The instruments' labels in `looks.LOOKS` depend on the seed, the size, the number of frames and the rate, not on the
-    look (things move with its tissue); a look with an aperture hides what lies outside it, and there parts and depth
-    are 0. A random look has instruments of its own. Equal arguments give equal bits.
+    The instruments' labels of looks in `looks.LOOKS` do not depend on the look, except that parts and depth are 0
+    outside an aperture. Objects move with the look's tissue. Looks drawn from numbers have their own instruments.
 
     Args:
-        look: one of `looks.LOOKS`, or "random-<number>", drawn from that number.
-        seed: non-negative number of the video.
-        frames: length of the video; the surgery's phases are spread over it.
-        height, width: at least 64 pixels each.
-        rate: frames per second (2 as in EndoVis; more for smooth motion).
-        things: what lies on the tissue, of `anatomy.THINGS`; it changes image and depth, and no label of instruments.
-        operation: one of `operations.OPERATIONS`, which then says who operates on what; empty: the look does.
-        grade: how severe its disease is, a number of its grades; 0 where it has none.
+        look: Name from `looks.LOOKS`, or "<family>-<number>", see `looks.look_named`.
+        seed: Non-negative number of the video.
+        frames: Length of the video; the operation's phases are spread over it.
+        height, width: At least 64 pixels each.
+        rate: Frames per second (2 in EndoVis; more for smooth motion).
+        things: Objects on the tissue, from `anatomy.THINGS`; they change image and depth, but no instruments' labels.
+        operation: Name from `operations.OPERATIONS`; empty: the look's operation.
+        grade: Severity of the operation's disease; 0 without grades.
 
     Raises:
-        ValueError: on an unknown look, thing, operation or grade, things beside an operation's, a negative seed or
-            sizes that are too small.
+        ValueError: A look, object, operation or grade is unknown, an operation with its own objects gets `things`,
+            the seed is negative, or a size is too small.
     """
     chosen = look_named(look)
     if seed < 0 or frames < 1 or rate <= 0:
@@ -288,67 +259,54 @@ def render_video(
     things = things or (() if operation else chosen.things)
     operation = operation or ("" if things else chosen.operation)
     if operation:
-        _refuse_operation(operation, grade, things)
-    return _frames(chosen, seed, frames, height, width, rate, things, operation, grade)
+        _check_operation(operation, grade, things)
+
+    def shoot() -> Iterator[SceneFrame]:
+        performed = OPERATIONS.get(operation)
+        technique = performed.technique if performed else chosen.technique
+        script = Script(stream(seed, _GEOMETRY), frames=frames, rate=rate, technique=technique, empty=chosen.empty)
+        # all of a robot's tools are drawn, because the depths of old looks depend on the position in the stream
+        kinds = instruments.KINDS if technique == "fixed" else script.kinds
+        lay: Lay | None = partial(lay_things, stream(seed, _THINGS), tuple(things)) if things else None
+        if performed:
+            lay = partial(performed.lay, stream(seed, _OPERATION), chosen, grade)
+        camera = Endoscope(chosen, seed, (height, width), kinds, lay)
+        for index in range(frames):
+            moment = script.moment(index)
+            image, depth, visible, below, buffers = camera.shoot(moment)
+            frame = _label(image, depth, visible, buffers, moment)
+            if performed:
+                triplets = _triplets(performed, below, buffers, moment)
+                frame = replace(frame, triplets=triplets, grade=grade, gesture=0)
+            yield frame
+
+    return shoot()
 
 
-def _refuse_operation(operation: str, grade: int, things: Sequence[str]) -> None:
+def _check_operation(operation: str, grade: int, things: Sequence[str]) -> None:
     if operation not in OPERATIONS:
         raise ValueError(f"operation {operation!r} is unknown; known operations: {', '.join(OPERATIONS)}")
     if not 0 <= grade < max(len(OPERATIONS[operation].grades), 1):
-        raise ValueError(f"grade {grade} of {operation} is none of its {len(OPERATIONS[operation].grades)} grades")
+        known = ", ".join(map(str, range(len(OPERATIONS[operation].grades)))) or "none"
+        raise ValueError(f"{operation} has no grade {grade}; its grades: {known}")
     if things:
-        raise ValueError(f"{operation} has its own things on the tissue; leave {', '.join(things)} out")
+        raise ValueError(f"{operation} has its own objects on the tissue; leave {', '.join(things)} out")
 
 
-def _frames(
-    look: Look,
-    seed: int,
-    frames: int,
-    height: int,
-    width: int,
-    rate: float,
-    things: Sequence[str],
-    operation: str,
-    grade: int,
-) -> Iterator[SceneFrame]:
-    doing = OPERATIONS[operation] if operation else None
-    custom = doing.custom if doing else look.custom
-    script = Script(stream(seed, _GEOMETRY), frames=frames, rate=rate, custom=custom, empty=look.empty)
-    # its own stream goes on after all of a robot's tools, held or not, and its depths follow from that
-    kinds = instruments.KINDS if custom == "fixed" else script.kinds
-    rng, detail = (stream(seed, number, look.stream) for number in (_APPEARANCE, _DETAIL))
-    lay: Lay | None = partial(lay_things, stream(seed, _THINGS), tuple(things)) if things else None
-    if doing is not None:
-        chance = stream(seed, _OPERATION)
-        lay = lambda canvas, thread: doing.lay(canvas, chance, look, grade)  # noqa: E731 (its type is declared)
-    camera = Endoscope(look, rng, detail, height, width, kinds, lay)
-    for index in range(frames):
-        moment = script.moment(index)
-        image, depth, seen, below, buffers = camera.shoot(moment)
-        frame = _label(image, depth, seen, buffers, moment)
-        yield (
-            frame
-            if doing is None
-            else replace(frame, triplets=_triplets(doing, below, buffers, moment), grade=grade, gesture=0)
-        )
-
-
-def _triplets(doing: Operation, below: Array, buffers: Buffers, moment: Moment) -> tuple[int, ...]:
-    """Return the triplet of each visible instrument, by what lies (H, W) under its claspers."""
-    if not doing.targets:
+def _triplets(operation: Operation, below: Array, buffers: Buffers, moment: Moment) -> tuple[int, ...]:
+    """Return the triplet of each visible instrument, from the objects (H, W) under its claspers."""
+    if not operation.targets:
         return ()
-    found = []
-    for number, pose in enumerate(moment.poses, start=1):
-        own = buffers.instances == number
-        if not own.any():
-            continue
-        found.append(triplet_of(pose, under_tip(doing, below[own & (buffers.parts == 3)])))
-    return tuple(found)
+    masks = [buffers.instances == number for number in range(1, len(moment.poses) + 1)]
+    return tuple(
+        triplet_of(pose, under_tip(operation, below[mask & (buffers.parts == 3)]))
+        for pose, mask in zip(moment.poses, masks, strict=True)
+        if mask.any()
+    )
 
 
 def _label(image: Array, depth: Array, things: Array, buffers: Buffers, moment: Moment) -> SceneFrame:
-    """Name what is visible; instruments that are hidden or outside the frame drop out of the labels."""
+    """Build a frame with its labels, without instruments that are hidden or outside the picture."""
     count = np.bincount(buffers.instances.ravel(), minlength=len(moment.poses) + 1)
     visible = [i for i in range(len(moment.poses)) if count[i + 1] > 0]
     renumber = np.zeros(256, np.uint8)

@@ -1,6 +1,6 @@
-"""Tissue behind the instruments: organs (domes with noisy outlines), and the vessels, blood, gauze and thread on them.
+"""Tissue behind the instruments: organs (domes with noisy outlines), vessels, blood, gauze and thread.
 
-A video's tissue is painted once on a canvas larger than the frame; each frame is then only a warp of it.
+A video's tissue is painted once on a canvas larger than the frame; each frame is a warp of the canvas.
 """
 
 from collections.abc import Callable
@@ -16,10 +16,10 @@ Array = np.ndarray
 
 
 class Canvas:
-    """Albedo (H, W, 3), height in mm (H, W) and dullness (H, W: 1 where nothing glints), all float32.
+    """Albedo (H, W, 3), height in mm (H, W) and dullness (H, W; 1 means no highlights), all float32.
 
-    `x` and `y` are pixel coordinates in canvas widths. `mottle` (a gain about 1) and `bump` (mm) are fine detail
-    that all tissue shares; without detail they are flat.
+    `x` and `y` are pixel coordinates in canvas widths. With `detail`, `mottle` (a gain around 1) and `bump` (mm) are
+    the fine texture of all tissue.
     """
 
     def __init__(self, rng: np.random.Generator, height: int, width: int, *, detail: bool) -> None:
@@ -29,7 +29,7 @@ class Canvas:
         self.albedo = np.ones((height, width, 3), np.float32)
         self.height = 4.0 * fractal(rng, height, width, 3)
         self.dull = np.zeros(self.shape, np.float32)
-        self._scratch = (np.empty_like(self.albedo), np.empty_like(self.albedo))  # fresh pages are slow
+        self._scratch = (np.empty_like(self.albedo), np.empty_like(self.albedo))  # new memory is slow
         self.detail = detail
         if detail:
             self.mottle = 1.0 + 0.14 * fractal(rng, height, width, 8, octaves=4)
@@ -38,17 +38,21 @@ class Canvas:
     def blend(self, colour: Array, cover: Array) -> None:
         """Mix a colour, (3,) or (H, W, 3) linear light, into the albedo by `cover` (H, W) in [0, 1]."""
         change, share = self._scratch
-        np.subtract(colour, self.albedo, out=change)
-        cv2.merge([cover] * 3, share)
+        np.subtract(colour.astype(np.float32, copy=False), self.albedo, out=change)
+        cv2.merge([cover.astype(np.float32, copy=False)] * 3, share)
         change *= share
         self.albedo += change
 
+    def fractal(self, rng: np.random.Generator, cells: float, *, octaves: int = 3) -> Array:
+        """Return a random field (H, W); see `noise.fractal`."""
+        return fractal(rng, *self.shape, cells, octaves=octaves)
+
     def scale(self, gain: Array) -> None:
         """Multiply the albedo by `gain` (H, W)."""
-        self.albedo *= cv2.merge([gain] * 3)
+        self.albedo *= cv2.merge([gain.astype(np.float32, copy=False)] * 3)
 
     def turned(self, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Return coordinates (H, W) around a random centre, along and across a random direction."""
+        """Return coordinates (H, W) along and across a random direction, from a random centre."""
         H, W = self.shape
         x, y = self.x - rng.uniform(0.0, 1.0), self.y - rng.uniform(0.0, H / W)
         angle = rng.uniform(0.0, np.pi)
@@ -56,8 +60,18 @@ class Canvas:
         return x * cos + y * sin, y * cos - x * sin
 
 
+def rod_profile(canvas: Canvas, points: Array, width: float) -> tuple[Array, Array]:
+    """Return cover and height profile (H, W) in [0, 1] of a rod along points (N, 2); lengths in canvas widths."""
+    W = canvas.shape[1]
+    thickness = max(2, round(width * W))
+    mask = np.zeros(canvas.shape, np.uint8)
+    cv2.polylines(mask, [np.round(points * W * 16).astype(np.int32)], False, 255, thickness, cv2.LINE_8, 4)
+    inside = cv2.distanceTransform(mask, cv2.DIST_L2, cv2.DIST_MASK_PRECISE) / np.float32(thickness / 2)
+    return step(inside, 0.0, 2.0 / thickness), np.sqrt(np.clip(1.0 - (1.0 - inside.clip(0, 1)) ** 2, 0.0, 1.0))
+
+
 def lay_background(canvas: Canvas, rng: np.random.Generator, colour: Array, kind: Texture) -> None:
-    """Cover the whole canvas with one kind of tissue of `colour` (3,)."""
+    """Cover the whole canvas with a tissue of `colour` (3,)."""
     canvas.albedo *= colour
     _pattern(canvas, rng, kind, np.ones(canvas.shape, np.float32), colour)
 
@@ -71,18 +85,16 @@ def lay_organ(
     *,
     rough: float = 0.16,
 ) -> Array:
-    """Lay a dome of `colour` (3,) with a noisy outline over a part of the canvas; return its cover (H, W).
+    """Lay a dome of `colour` (3,) with an outline of noise `rough`, and return its cover (H, W).
 
-    `radius` (H, W) is 0 in its middle and 1 at its outline, by default an ellipse anywhere; `rough` is the noise of the
-    outline.
+    `radius` (H, W) is 0 in its middle and 1 at its outline; by default it is a random ellipse.
     """
-    H, W = canvas.shape
     if radius is None:
         along, across = canvas.turned(rng)
         radius = cv2.magnitude(along / rng.uniform(0.3, 0.6), across / rng.uniform(0.12, 0.3))
     inside = 1.0 - radius
     if canvas.detail:
-        inside += rough * fractal(rng, H, W, 6)
+        inside += rough * canvas.fractal(rng, 6)
     cover = step(inside, 0.0, 0.03)
     dome = np.sqrt(np.clip(inside, 0.0, 1.0))
     canvas.height += cover * (2.0 + rng.uniform(6.0, 12.0) * dome - 0.6 * canvas.height)
@@ -92,7 +104,7 @@ def lay_organ(
 
 
 def _pattern(canvas: Canvas, rng: np.random.Generator, kind: Texture, cover: Array, colour: Array) -> None:
-    """Add the pattern of one kind of tissue where `cover` (H, W) is 1."""
+    """Add the texture of a tissue to the pixels that `cover` (H, W) covers."""
     if not canvas.detail:
         return
     H, W = canvas.shape
@@ -111,9 +123,9 @@ def _pattern(canvas: Canvas, rng: np.random.Generator, kind: Texture, cover: Arr
         bump = bump + 0.7 * fibre
         gain = gain * (1.0 + 0.16 * fibre)
     elif kind == "membrane":
-        veil = step(fractal(rng, H, W, 4), 0.1, 1.6)
+        veil = step(canvas.fractal(rng, 4), 0.1, 1.6)
         canvas.blend(np.sqrt(colour) * np.float32(0.8), 0.45 * veil * cover)
-        ridge = 1.0 - np.abs(fractal(rng, H, W, 5, octaves=2))
+        ridge = 1.0 - np.abs(canvas.fractal(rng, 5, octaves=2))
         bump = bump + 1.5 * np.clip(ridge, -0.5, 1.0)
     canvas.scale(1.0 + cover * (np.clip(gain, 0.3, 1.7) - 1.0))
     canvas.height += cover * bump
@@ -125,20 +137,13 @@ def _lobules(canvas: Canvas, rng: np.random.Generator) -> tuple[Array, Array]:
     seeds = np.full((H, W), 255, np.uint8)
     count = int(rng.integers(140, 320))
     seeds[rng.integers(0, H, count), rng.integers(0, W, count)] = 0
-    distance, label = cv2.distanceTransformWithLabels(
-        seeds, cv2.DIST_L2, cv2.DIST_MASK_5, labelType=cv2.DIST_LABEL_PIXEL
-    )
+    per_seed = cv2.DIST_LABEL_PIXEL
+    distance, label = cv2.distanceTransformWithLabels(seeds, cv2.DIST_L2, cv2.DIST_MASK_5, labelType=per_seed)
     value = rng.uniform(0.86, 1.1, int(label.max()) + 1).astype(np.float32)[label]
     radius = 0.75 * np.sqrt(H * W / count)
     lobule = np.sqrt(np.clip(1.0 - (distance / np.float32(radius)) ** 2, 0.0, 1.0))
-    wander = [np.float32(W * 0.012) * fractal(rng, H, W, 9, octaves=2) for _ in range(2)]
-    both = cv2.remap(
-        cv2.merge([lobule, value]),
-        canvas.x * W + wander[0],
-        canvas.y * W + wander[1],
-        cv2.INTER_LINEAR,
-        borderMode=cv2.BORDER_REFLECT,
-    )
+    x, y = (xy * W + np.float32(W * 0.012) * canvas.fractal(rng, 9, octaves=2) for xy in (canvas.x, canvas.y))
+    both = cv2.remap(cv2.merge([lobule, value]), x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
     both = cv2.GaussianBlur(both, (0, 0), W * 0.003)
     return both[..., 0], both[..., 1]
 
@@ -156,7 +161,7 @@ _THREADS = ((120, 90, 190), (220, 220, 215), (40, 60, 150))
 
 
 def draw_vessels(canvas: Canvas, look: Look, rng: np.random.Generator) -> None:
-    """Draw branching vessels that shine through and raise the surface a little."""
+    """Draw branching vessels that shine through and slightly raise the surface."""
     H, W = canvas.shape
     mask = np.zeros((H, W), np.uint8)
     for _ in range(round(look.vessels * rng.integers(6, 12))):
@@ -188,33 +193,31 @@ def _grow(
 
 def spill_blood(canvas: Canvas, look: Look, rng: np.random.Generator) -> None:
     """Pool blood in the hollows: dark and smooth."""
-    H, W = canvas.shape
     if look.blood <= 0.0:
         return
-    level = fractal(rng, H, W, 4) - 0.12 * (canvas.height - canvas.height.mean())
+    level = canvas.fractal(rng, 4) - 0.12 * (canvas.height - canvas.height.mean())
     edge = float(np.quantile(level[::4, ::4], 1.0 - 0.7 * look.blood))
     cover = 0.85 * step(level, edge - 0.1, edge + 0.35)
     canvas.blend(linear((128, 10, 12)), cover)
-    canvas.height += cover * (cv2.blur(canvas.height, (W // 30, W // 30)) - canvas.height)
+    canvas.height += cover * (cv2.blur(canvas.height, (canvas.shape[1] // 30,) * 2) - canvas.height)
 
 
-def lay_gauze(canvas: Canvas, rng: np.random.Generator) -> None:
-    """Lay a woven white-grey swab, partly soaked, that never glints: as bright and as grey as an instrument."""
-    H, W = canvas.shape
+def _lay_gauze(canvas: Canvas, rng: np.random.Generator) -> None:
+    """Lay a woven swab without highlights, partly soaked, as bright and as grey as an instrument."""
     along, across = canvas.turned(rng)
-    bend = 0.02 * fractal(rng, H, W, 5)
+    bend = 0.02 * canvas.fractal(rng, 5)
     along, across = along + bend, across - bend
     inside = np.minimum(rng.uniform(0.12, 0.24) - np.abs(along), rng.uniform(0.04, 0.1) - np.abs(across))
     cover = step(inside, 0.0, 0.008)
-    weave = 0.84 + 0.1 * np.sin(along * 420) * np.sin(across * 420) + 0.06 * fractal(rng, H, W, 20)
-    soak = 0.8 * step(fractal(rng, H, W, 5), 0.2, 1.2)
+    weave = 0.84 + 0.1 * np.sin(along * 420) * np.sin(across * 420) + 0.06 * canvas.fractal(rng, 20)
+    soak = 0.8 * step(canvas.fractal(rng, 5), 0.2, 1.2)
     dry, wet = linear((206, 204, 200)), linear((190, 60, 56)) - 1.0
     canvas.blend(dry * weave[..., None] * (1.0 + wet * soak[..., None]), cover)
-    canvas.height += cover * (2.0 + 0.6 * fractal(rng, H, W, 10))
+    canvas.height += cover * (2.0 + 0.6 * canvas.fractal(rng, 10))
     canvas.dull = np.maximum(canvas.dull, cover)
 
 
-def draw_thread(canvas: Canvas, rng: np.random.Generator) -> Array:
+def _draw_thread(canvas: Canvas, rng: np.random.Generator) -> Array:
     """Lay a suture thread in a smooth curve; return its cover (H, W)."""
     H, W = canvas.shape
     time = np.linspace(0, 1, 40)
@@ -230,28 +233,21 @@ def draw_thread(canvas: Canvas, rng: np.random.Generator) -> Array:
 
 
 Lay = Callable[[Canvas, Array], Array]
-"""(canvas, cover of a thread) -> uint8 (H, W): 0, or the number of a thing."""
-
+"""Function that lays objects: (canvas, cover of a thread) -> uint8 (H, W): 0, or the number of an object."""
 Ground = Callable[[Canvas, Look, np.random.Generator], Array]
-"""(canvas, look, stream) -> cover of a thread (H, W); covers all of the canvas."""
+"""Function that covers a canvas: (canvas, look, random stream) -> cover of a thread (H, W)."""
 
 CANVAS = 1.3  # canvas size in frames: room for camera motion
-NEAREST, FARTHEST = 64.0, 110.0  # range of tissue depth, mm; instruments stay in front of NEAREST
+NEAREST, FARTHEST = 64.0, 110.0  # range of tissue depth in mm; instruments are nearer
 
 
 @dataclass(frozen=True)
 class Tissue:
-    """A painted canvas.
+    """A painted canvas."""
 
-    Attributes:
-        lit: (H, W, 3) float32 linear light reflected under a headlight of brightness 1.
-        relief: (H, W, 3) float32: surface slope in x and y (far off where nothing glints), depth in mm.
-        things: (H, W) uint8: what `lay` returned; None: nothing was laid.
-    """
-
-    lit: Array
-    relief: Array
-    things: Array | None = None
+    lit: Array  # float32 (H, W, 3): linear light reflected under a headlight of brightness 1
+    relief: Array  # float32 (H, W, 3): slopes in x and y (far off without glints), depth in mm
+    things: Array | None = None  # uint8 (H, W) from `lay`; None without it
 
 
 def lay_organs(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
@@ -265,16 +261,13 @@ def lay_organs(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
         _lay_band(canvas, look, rng)
     draw_vessels(canvas, look, rng)
     spill_blood(canvas, look, rng)
-    thread = np.zeros(canvas.shape, np.float32)
     if rng.random() < look.gauze:
-        lay_gauze(canvas, rng)
-    if rng.random() < look.thread:
-        thread = draw_thread(canvas, rng)
-    return thread
+        _lay_gauze(canvas, rng)
+    return _draw_thread(canvas, rng) if rng.random() < look.thread else np.zeros(canvas.shape, np.float32)
 
 
 def _lay_band(canvas: Canvas, look: Look, rng: np.random.Generator) -> None:
-    """Lay a smooth, long and rounded organ, such as a loop of bowel or a ligament: as straight as a shaft, or bent."""
+    """Lay a smooth, long and rounded organ, such as a loop of bowel or a ligament."""
     along, across = canvas.turned(rng)
     bend = np.float32(rng.uniform(0.0, 0.09)) * smooth(rng, *canvas.shape, 2.5)
     across = (across + bend) / np.float32(rng.uniform(0.02, 0.11))
@@ -287,17 +280,15 @@ def paint(
     look: Look,
     rng: np.random.Generator,
     detail: np.random.Generator,
-    height: int,
-    width: int,
-    lay: Lay | None = None,
-    ground: Ground = lay_organs,
+    size: tuple[int, int],
+    lay: Lay | None,
+    ground: Ground,
 ) -> Tissue:
-    """Paint one video's tissue for frames of (height, width); its finest texture is drawn from `detail`.
+    """Paint a video's tissue for frames of `size` (height, width): ground, then objects by `lay`.
 
-    `ground` covers the canvas. `lay` puts things on top of it, and says where; it is told what the look's own thread
-    covers (H, W).
+    The finest texture has its own random stream `detail`.
     """
-    canvas = Canvas(rng, round(height * CANVAS), round(width * CANVAS), detail=not look.flat)
+    canvas = Canvas(rng, *(round(pixels * CANVAS) for pixels in size), detail=not look.flat)
     thread = ground(canvas, look, rng)
     things = None if lay is None else lay(canvas, thread)
     return replace(_light(canvas, look, rng, detail), things=things)
@@ -318,24 +309,23 @@ def _light(canvas: Canvas, look: Look, rng: np.random.Generator, detail: np.rand
     if canvas.detail:
         slope_x, slope_y = _wet(canvas, rng)
         canvas.scale(_finest(canvas, look, detail))
-    canvas.scale(shade.astype(np.float32))
+    canvas.scale(shade)
     if look.cavity > 0.0:
-        canvas.scale(1.0 - np.float32(look.cavity) * step(fractal(detail, H, W, 2.5), -0.3, 0.9))
+        canvas.scale(1.0 - np.float32(look.cavity) * step(canvas.fractal(detail, 2.5), -0.3, 0.9))
     return Tissue(np.clip(canvas.albedo, 0.0, 1.3), cv2.merge([slope_x + 8.0 * canvas.dull, slope_y, depth]))
 
 
 def _wet(canvas: Canvas, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return the slopes of the film of liquid, whose ripples are round: a highlight has no corners."""
-    H, W = canvas.shape
-    film = canvas.height + 0.1 * fractal(rng, H, W, 60, octaves=2)
+    """Return the slopes of the film of liquid; its round ripples give highlights without corners."""
+    W, film = canvas.shape[1], canvas.height + 0.1 * canvas.fractal(rng, 60, octaves=2)
     return _slopes(cv2.GaussianBlur(film, (0, 0), max(0.7, 0.0028 * W)), W)
 
 
 def _finest(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
-    """Return the gain (H, W) of the finest texture: pores, and capillaries that are dark, thin and winding."""
+    """Return the gain (H, W) of the finest texture: pores, and dark, thin, winding capillaries."""
     H, W = canvas.shape
-    pores = fractal(rng, H, W, 90, octaves=3)
-    ridge = np.abs(fractal(rng, H, W, 22, octaves=3))
+    pores = canvas.fractal(rng, 90, octaves=3)
+    ridge = np.abs(canvas.fractal(rng, 22, octaves=3))
     patchy = np.clip(0.5 + 0.6 * smooth(rng, H, W, 4), 0.0, 1.0)
     capillaries = np.exp(-((ridge / np.float32(0.11)) ** 2)) * patchy
     return np.clip(1.0 + np.float32(look.fine) * (0.05 * pores - 0.16 * capillaries), 0.5, 1.4)
@@ -343,7 +333,5 @@ def _finest(canvas: Canvas, look: Look, rng: np.random.Generator) -> Array:
 
 def _slopes(height: Array, W: int) -> tuple[Array, Array]:
     """Return the slope (mm per mm) of a height map along x and y."""
-    pixels_per_mm = 0.85 * W / CANVAS / 80.0
-    slope_x = cv2.Sobel(height, cv2.CV_32F, 1, 0, scale=pixels_per_mm / 8)
-    slope_y = cv2.Sobel(height, cv2.CV_32F, 0, 1, scale=pixels_per_mm / 8)
-    return slope_x, slope_y
+    scale = 0.85 * W / CANVAS / 80.0 / 8  # pixels per mm, divided by the sum of Sobel's weights
+    return cv2.Sobel(height, cv2.CV_32F, 1, 0, scale=scale), cv2.Sobel(height, cv2.CV_32F, 0, 1, scale=scale)

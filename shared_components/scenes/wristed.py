@@ -1,8 +1,8 @@
-"""Robotic instruments in the proportions of real ones: compact wrists nearly as wide as the shaft, held by a clevis.
+"""Robotic instruments in real proportions: compact wrists nearly as wide as the shaft, held by a clevis.
 
-Seen beside frames of EndoVis 2017, where the clevis (the shaft's two ears) is shaft and the body that turns between
-them is wrist: a rounded metal shell with drums of cable, or an open frame about one large screw. Outlines differ by
-model, unlike those of `instruments.py`; the kinds are the same.
+As in EndoVis 2017, the clevis (the shaft's two ears) is shaft, and the body between the ears is wrist: a rounded metal
+shell with drums of cable, or an open frame around one large screw. The kinds are the same as in `instruments.py`, but
+outlines differ by model.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from shared_components.scenes.noise import stream
 
 MODELS = 16
 """Models of each kind."""
-_SEED = 77  # beside the streams of the other instruments
+_SEED = 77
 
 
 @lru_cache(maxsize=96)
 def wristed_tool(kind: str, scale: float, model: int) -> Tool:
-    """Carve the plates of one model of a kind at `scale` pixels per mm."""
+    """Build one model of a kind at `scale` pixels per mm."""
     jaw, _, jaw_length, _, _ = SHAPES[kind]
     rng = stream(_SEED, KINDS.index(kind), model)
     carver = Carver(-2.0, jaw_length + 0.5, 4.5, scale)
@@ -30,22 +30,16 @@ def wristed_tool(kind: str, scale: float, model: int) -> Tool:
     carver.disc((0.0, 0.4), 1.9, thick=2.0, round_=0.8)
     plate = carver.plate(0.10, rng)
     length = rng.uniform(8.0, 11.5)
-    metal = rng.uniform(0.7, 1.45)  # how bright this one's is
+    metal = rng.uniform(0.7, 1.45)  # brightness
     sleeved = kind == "Monopolar_Curved_Scissors" and rng.random() < 0.7
     wrist = _sleeve(scale, rng, length) if sleeved else _body(kind, scale, rng, length, metal)
     coated = (METAL, METAL, METAL, DARK)[int(rng.integers(4))]
-    return Tool(
-        _shaft(scale, rng, metal, coated),
-        wrist,
-        (plate, plate.mirrored()),
-        length,
-        ear=_ear(scale, rng, metal, coated),
-        solid=True,
-    )
+    shaft, ear = _shaft(scale, rng, metal, coated), _ear(scale, rng, metal, coated)
+    return Tool(shaft, wrist, (plate, plate.mirrored()), length, ear=ear, solid=True)
 
 
 def _shaft(scale: float, rng: np.random.Generator, metal: float, material: int) -> Plate:
-    """A tube of brushed carbon that ends in a metal sleeve, cut short of the wrist's axis."""
+    """Build a tube of brushed carbon with a metal sleeve that ends before the wrist's axis."""
     sleeve, end = rng.uniform(6.0, 13.0), rng.uniform(-3.2, -2.0)
     carver = Carver(-75.0, 1.0, RADIUS, scale)
     carver.tube(RADIUS, 80.0, end=end)
@@ -62,17 +56,13 @@ def _shaft(scale: float, rng: np.random.Generator, metal: float, material: int) 
 
 
 def _ear(scale: float, rng: np.random.Generator, metal: float, material: int) -> Plate:
-    """One of the clevis' two ears: a tongue with the pin of the wrist's axis."""
+    """Build one of the clevis' two ears: a tongue with the pin of the wrist's axis."""
     half, tip = rng.uniform(0.85, 1.0) * EAR, rng.uniform(2.4, 3.8)
     turn = np.linspace(-np.pi / 2, np.pi / 2, 14)
     nose: list[Point] = [(tip * float(np.cos(t)), half * float(np.sin(t))) for t in turn]
     carver = Carver(-5.0, 4.2, 4.0, scale)
-    carver.body(
-        [(-4.5, -half), *nose, (-4.5, half)],
-        thick=rng.uniform(1.6, 2.4),
-        round_=rng.uniform(2.0, 3.2),
-        material=material,
-    )
+    outline = [(-4.5, -half), *nose, (-4.5, half)]
+    carver.body(outline, thick=rng.uniform(1.6, 2.4), round_=rng.uniform(2.0, 3.2), material=material)
     carver.albedo *= np.float32(metal)
     if rng.random() < 0.7:
         carver.pin((0.2, 0.0), rng.uniform(0.9, 1.6), turn=rng.uniform(0, np.pi), slot=rng.random() < 0.4)
@@ -80,7 +70,7 @@ def _ear(scale: float, rng: np.random.Generator, metal: float, material: int) ->
 
 
 def _profile(rng: np.random.Generator, length: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return places along a wrist and its half width there: an egg, thickest at a third to a half of the length."""
+    """Return positions along a wrist and its half widths: an egg, thickest at a third to a half of the length."""
     x = np.linspace(-3.0, length + 2.2, 24)
     share = (x + 3.0) / (length + 5.2)
     top, blunt = rng.uniform(0.3, 0.55), rng.uniform(0.35, 0.6)
@@ -89,7 +79,7 @@ def _profile(rng: np.random.Generator, length: float) -> tuple[np.ndarray, np.nd
 
 
 def _body(kind: str, scale: float, rng: np.random.Generator, length: float, metal: float) -> Plate:
-    """A rounded body of bright metal, nearly as wide as the shaft: a closed shell or an open frame."""
+    """Build a rounded body of bright metal, nearly as wide as the shaft: a closed shell or an open frame."""
     carver = Carver(-3.5, length + 3.0, 5.0, scale)
     x, half = _profile(rng, length)
     lower, upper = half * rng.uniform(0.82, 1.0), half * rng.uniform(0.82, 1.0)
@@ -110,7 +100,7 @@ def _body(kind: str, scale: float, rng: np.random.Generator, length: float, meta
 
 
 def _drum(carver: Carver, centre: Point, radius: float, *, thick: float) -> None:
-    """A drum of cable: rings about a pin."""
+    """Add a drum of cable: rings around a pin."""
     carver.disc(centre, radius, thick=thick, round_=0.6)
     for share in (0.85, 0.6):
         carver.ring(centre, share * radius, 0.16, deep=0.5, dark=0.45)
@@ -118,7 +108,7 @@ def _drum(carver: Carver, centre: Point, radius: float, *, thick: float) -> None
 
 
 def _emboss(carver: Carver, rng: np.random.Generator, length: float) -> None:
-    """Dimples, a ridge and a drum of cable on a closed shell."""
+    """Add dimples, a ridge and sometimes a drum of cable to a closed shell."""
     for place in rng.uniform(0.25, 0.75, int(rng.integers(1, 4))):
         carver.ring((place * length, rng.uniform(-1.2, 1.2)), rng.uniform(0.35, 0.7), 0.2, deep=0.4, dark=0.6)
     side = rng.choice((-1.0, 1.0))
@@ -128,26 +118,22 @@ def _emboss(carver: Carver, rng: np.random.Generator, length: float) -> None:
 
 
 def _open(carver: Carver, rng: np.random.Generator, length: float) -> None:
-    """Slots through which cables run, about one large drum."""
+    """Add slots for cables around one large drum."""
     middle = rng.uniform(0.35, 0.6) * length
     for side in (-1.0, 1.0):
         low, high = side * rng.uniform(0.7, 1.1), side * rng.uniform(1.8, 2.5)
-        carver.sink(
-            [(0.5, low), (length - 0.5, 0.7 * low), (length - 1.5, 0.8 * high), (1.5, high)], deep=1.4, dark=0.2
-        )
+        slot = [(0.5, low), (length - 0.5, 0.7 * low), (length - 1.5, 0.8 * high), (1.5, high)]
+        carver.sink(slot, deep=1.4, dark=0.2)
         for share in (0.3, 0.7):
             y = low + share * (high - low)
-            carver.body(
-                [(0.0, y - 0.2), (length, 0.8 * y - 0.2), (length, 0.8 * y + 0.2), (0.0, y + 0.2)],
-                thick=2.6,
-                round_=0.3,
-            )
+            cable = [(0.0, y - 0.2), (length, 0.8 * y - 0.2), (length, 0.8 * y + 0.2), (0.0, y + 0.2)]
+            carver.body(cable, thick=2.6, round_=0.3)
     _drum(carver, (middle, rng.uniform(-0.6, 0.6)), rng.uniform(1.6, 2.4), thick=3.6)
     carver.pin((length, 0.0), rng.uniform(1.1, 1.7), turn=rng.uniform(0, np.pi))
 
 
 def _sleeve(scale: float, rng: np.random.Generator, length: float) -> Plate:
-    """An insulating cover over the scissors' wrist: a soft cone."""
+    """Build the insulating cover of the scissors' wrist: a soft cone."""
     carver = Carver(-3.5, length + 3.0, 5.0, scale)
     end = rng.uniform(1.4, 2.2)
     cone = [(-3.0, 3.3), (0.0, 3.9), (0.55 * length, 3.6), (length, 0.5 * (3.4 + end)), (length + 2.0, end)]

@@ -18,7 +18,7 @@ from shared_components.core.evaluation import write_picture
 from shared_components.networks import checkpoints
 from shared_components.networks.checkpoints import save_weights
 from shared_components.reporting.tensorboard import write_scalars
-from shared_components.scenes.shots import write_png
+from shared_components.scenes.writers import write_image
 
 NOISE = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
 
@@ -37,7 +37,7 @@ def full_disk(room):
 WRITERS = {
     "a.png": lambda path: write_picture(path, NOISE),
     "mask.png": lambda path: write_picture(path, NOISE[..., 0]),
-    "scene.png": lambda path: write_png(path, NOISE),
+    "scene.png": lambda path: write_image(path, NOISE),
     "a.txt": lambda path: write_text(path, "x" * 5000),
     "a.json": lambda path: write_json(path, list(range(2000))),
     "a.safetensors": lambda path: save_weights(path, {"w": torch.zeros(5000)}),

@@ -19,12 +19,9 @@ from shared_components.reporting.overlays import depth_sheet, segmentation_sheet
 CLASSES = ("shaft", "wrist", "clasper")
 SEGMENTATION = Card("segmentation", ("background", *CLASSES))
 DEPTH = Card("depth", ("mm",))
-SAID = {
-    method: {"label": label, "idea": idea, "paper": paper}
-    for method, label, idea, paper in (
-        ("pfedsis", "PFedSIS", "Every site gets a model of its own.", "Xu et al., IEEE TBME 2025"),
-        ("fedavg", "FedAvg", "The server averages the models.", "McMahan et al., AISTATS 2017"),
-    )
+ABOUT = {
+    "pfedsis": ("PFedSIS", "Every site gets a model of its own.", "Xu et al., IEEE TBME 2025"),
+    "fedavg": ("FedAvg", "The server averages the models.", "McMahan et al., AISTATS 2017"),
 }
 METRICS = {
     "segmentation": (
@@ -43,8 +40,6 @@ METRICS = {
 }
 DECODER = [f"decoder_personal.{part}.{i}" for part in ("lateral", "segmentation") for i in range(4)]
 LAYERS = (*(f"encoder.block{i}" for i in range(1, 5)), *DECODER, "head_personal", "head_appearance")
-
-
 SITES = ("site-1", "site-2", "site-3")
 
 
@@ -57,10 +52,8 @@ def write_run(folder, *, sites=SITES, rounds=8, done=None, mixing=True, overlays
     finished = rounds if done is None else done
     lines: list[dict[str, Any]] = []
     for r in range(finished + (done is None)):
-        lines += [
-            site_line(generator, r, i, site, last=r == rounds, mixed=mixing, depth=site in depth)
-            for i, site in enumerate(sites)
-        ]
+        for i, site in enumerate(sites):
+            lines.append(site_line(generator, r, i, site, last=r == rounds, mixed=mixing, depth=site in depth))
         if r < rounds:
             lines.append(aggregation_line(generator, r, sites, mixing=mixing))
     (folder / "server").mkdir(parents=True)
@@ -74,10 +67,11 @@ def write_run(folder, *, sites=SITES, rounds=8, done=None, mixing=True, overlays
 
 
 def run_info(sites: tuple[str, ...], rounds: int, method: str, depth: tuple[str, ...] = ()) -> dict[str, Any]:
+    said = dict(zip(("label", "idea", "paper"), ABOUT[method], strict=True))
     return {
         "cards": {site: (DEPTH if site in depth else SEGMENTATION).to_json() for site in sites},
         "metrics": {kind: [metric.to_json() for metric in rows] for kind, rows in METRICS.items()},
-        "job": method, "method": method, "said": SAID[method], "sites": list(sites), "rounds": rounds, "seed": 7,
+        "job": method, "method": method, "said": said, "sites": list(sites), "rounds": rounds, "seed": 7,
         "arguments": {"mode": "corrected", "appearance_weight": 1.0}, "commit": "10cd611",
         "start": {"start": "rendered", "sha256": "1f0c22ab" + "0" * 56},
         "hardware": "2 x Intel Xeon 2.1 GHz, 8 GiB, no GPU", "started": "2025-11-03T09:12:44+00:00",
@@ -103,11 +97,9 @@ def site_line(generator, r, i, site, *, last: bool, mixed: bool, depth: bool) ->
 
 def scores(generator: np.random.Generator, r: int, i: int, *, distances: bool = False) -> dict[str, Any]:
     """Give metrics that rise with the round; the third class of the third site is never seen."""
-    ceiling = (0.86, 0.68, 0.6)
-    dice: dict[str, float] = {}
-    for name, top in zip(CLASSES, ceiling, strict=True):
-        rise = 1 - math.exp(-(r + 0.4) / 2.5)
-        dice[name] = float(np.clip((top - 0.06 * (i % 6)) * rise + generator.normal(0, 0.015), 0, 1))
+    rise, tops = 1 - math.exp(-(r + 0.4) / 2.5), [top - 0.06 * (i % 6) for top in (0.86, 0.68, 0.6)]
+    noisy = [float(np.clip(top * rise + generator.normal(0, 0.015), 0, 1)) for top in tops]
+    dice = dict(zip(CLASSES, noisy, strict=True))
     if i == 2:
         dice["clasper"] = math.nan
     table = {"dice": dice, "iou": {name: value / (2 - value) for name, value in dice.items()}}
@@ -116,8 +108,8 @@ def scores(generator: np.random.Generator, r: int, i: int, *, distances: bool = 
             table[metric] = {name: farthest * (1 - value) for name, value in dice.items()}
     for values in table.values():
         values["mean"] = float(np.nanmean(list(values.values())))
-    both = {"shaft": 0, "wrist": 1, "clasper": 10 if i == 2 else 2}
-    empty = {name: {"prediction": 1, "truth": 0, "both": n} for name, n in both.items()}
+    both = zip(CLASSES, (0, 1, 10 if i == 2 else 2), strict=True)
+    empty = {name: {"prediction": 1, "truth": 0, "both": n} for name, n in both}
     return {**table, "empty": empty, "frames": 10, "policy": "diagonal"}
 
 
@@ -141,8 +133,7 @@ def aggregation_line(generator: np.random.Generator, r: int, sites: tuple[str, .
 def softmax(generator: np.random.Generator, r: int, own: int, sites: tuple[str, ...]) -> dict[str, float]:
     logits = generator.normal(0, 0.1 + 0.04 * r, len(sites))
     logits[own] += 0.25 * r
-    weights = np.exp(logits) / np.exp(logits).sum()
-    return dict(zip(sites, weights.tolist(), strict=True))
+    return dict(zip(sites, (np.exp(logits) / np.exp(logits).sum()).tolist(), strict=True))
 
 
 def write_site(folder: Path, generator, final: dict[str, Any], *, overlays: bool, depth: bool) -> None:
@@ -151,23 +142,18 @@ def write_site(folder: Path, generator, final: dict[str, Any], *, overlays: bool
     for number, rank in enumerate(("best", "typical", "worst") if overlays else ()):
         image, truth, prediction = scene(generator, off=2 + 6 * number)
         if depth:
-            shape = truth.shape
-            far = np.linspace(40, 90, shape[1], dtype=np.float32)[None].repeat(shape[0], 0)
+            far = np.linspace(40, 90, truth.shape[1], dtype=np.float32)[None].repeat(truth.shape[0], 0)
             sheet = depth_sheet(image, np.where(truth, 0, far), far + 3 * number)
-            marks = {"rmse": {"mean": 3.0 * number}}
+            marks: dict[str, Any] = {"rmse": {"mean": 3.0 * number}}
         else:
             sheet = segmentation_sheet(image, truth, prediction, SEGMENTATION.outputs)
-            marks = frame_marks(truth, prediction)
+            task = make_task("segmentation", classes=SEGMENTATION.outputs)
+            item = Item(np.zeros((1, *truth.shape, 3), np.uint8), {"label": truth}, "")
+            marks = plain(task.summarise([task.score(prediction, item, quick=True)]))
         name = f"validation-{number:04d}-video_1-{5 * number}"
         cv2.imwrite(str(folder / "overlays" / f"{name}.png"), sheet.image()[..., ::-1])
         about = {"split": "validation", "rank": rank, "of": 12, "video": "video_1", "frame": 5 * number}
         (folder / "overlays" / f"{name}.json").write_text(json.dumps({**about, "scores": marks, **sheet.to_json()}))
-
-
-def frame_marks(truth: np.ndarray, prediction: np.ndarray) -> dict[str, Any]:
-    task = make_task("segmentation", classes=SEGMENTATION.outputs)
-    item = Item(np.zeros((1, *truth.shape, 3), np.uint8), {"label": truth}, "")
-    return plain(task.summarise([task.score(prediction, item, quick=True)]))
 
 
 def scene(generator: np.random.Generator, *, off: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

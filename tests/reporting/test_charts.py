@@ -46,17 +46,22 @@ def test_nan_and_a_missing_round_break_the_line_and_have_no_dot() -> None:
     assert len(marks(svg, "circle")) == 6 and "nan" not in svg
 
 
-def test_without_numbers_the_chart_says_so() -> None:
+def test_without_numbers_the_chart_says_so_and_names_are_escaped() -> None:
     assert "no numbers yet" in texts(charts.line_chart([], title="Dice", y_label="Dice"))
     assert "no numbers yet" in texts(curve({0: math.nan}))
+    svg = curve({0: 0.1}, name="<script>&\"'")
+    assert "<script>" not in svg and marks(svg, "title")[0].text == "<script>&\"', round 1: 0.1000"
 
 
 @pytest.mark.parametrize("values", [[0.0], [5.0, 5.0], [1e-7, 3e-7], [1e9, 2e9], [-1.0, 1.0]])
-def test_any_range_gets_ticks_that_cover_it(values: list[float]) -> None:
+def test_any_range_gets_ticks_that_cover_it_and_its_reference(values: list[float]) -> None:
     svg = charts.line_chart([Series("a", dict(enumerate(values)), 0)], title="t", y_label="y")
     dots = [float(dot.get("cy", "nan")) for dot in marks(svg, "circle")]
     assert all(59 < y < 305 - 48 for y in dots)
     assert len(set(texts(svg))) >= 4
+    svg = charts.line_chart([Series("a", {0: 0.5, 1: 0.6}, 0)], title="t", y_label="y", reference=0.1)
+    rule = next(line for line in marks(svg, "line") if line.get("stroke-dasharray"))
+    assert 60 <= float(rule.get("y1", "nan")) <= 304 - 48
 
 
 @pytest.mark.parametrize(
@@ -73,18 +78,6 @@ def test_an_axis_fits_its_values_and_says_where_it_leaves_out_zero(values, axis)
     assert said in texts(charts.line_chart([Series("a", dict(enumerate(values)), 0)], title="t", y_label="Dice"))
 
 
-def test_a_reference_lies_on_the_axis() -> None:
-    svg = charts.line_chart([Series("a", {0: 0.5, 1: 0.6}, 0)], title="t", y_label="y", reference=0.1)
-    rule = next(line for line in marks(svg, "line") if line.get("stroke-dasharray"))
-    assert 60 <= float(rule.get("y1", "nan")) <= 304 - 48
-
-
-def test_names_are_escaped() -> None:
-    svg = curve({0: 0.1}, name="<script>&\"'")
-    assert "<script>" not in svg
-    assert marks(svg, "title")[0].text == "<script>&\"', round 1: 0.1000"
-
-
 def test_bars_stack_without_overlap() -> None:
     svg = stacked_bars({0: {"a": 1.0, "b": 3.0}}, ["a", "b"], title="t", y_label="s")
     low, high = marks(svg, "rect")
@@ -98,12 +91,9 @@ def test_heat_map_writes_every_weight_and_colours_by_distance_from_equal_shares(
     cells = marks(svg, "rect")
     assert [cell.get("fill") for cell in cells[:2]] == ["var(--more)", "var(--less)"]
     assert [float(cell.get("fill-opacity", "nan")) for cell in cells] == [0.8, 0.8, 0.0, 0.0]
+    assert len({charts.swatch(i) for i in range(20)}) == 20  # twenty series look different
     absent = heat_map([[math.nan] * 2, [0.5, 0.5]], labels=["1", "2"], title="t", names=["a", "b"], spread=0.1)
     assert texts(absent).count("–") == 2
-
-
-def test_twenty_series_look_different() -> None:
-    assert len({charts.swatch(i) for i in range(20)}) == 20
 
 
 def scattered(*points: Point, size: tuple[int, int] = (530, 330)) -> str:
@@ -111,23 +101,21 @@ def scattered(*points: Point, size: tuple[int, int] = (530, 330)) -> str:
 
 
 def full_dots(svg: str) -> list[tuple[float, float]]:
-    """Give the places of the full dots, in the order drawn: from the highest value to the lowest."""
+    """Return the positions of the full dots, from the highest value to the lowest."""
     return [(float(x), float(y)) for x, y in re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="4.5"', svg)]
 
 
 def names_beside(svg: str) -> dict[str, float]:
-    found = re.findall(r'<text x="[\d.]+" y="([\d.]+)" text-anchor="start" class="cell">([^<]*)', svg)
-    return {name: float(y) for y, name in found}
+    pairs = re.findall(r'<text x="[\d.]+" y="([\d.]+)" text-anchor="start" class="cell">([^<]*)', svg)
+    return {name: float(y) for y, name in pairs}
 
 
-def test_more_cost_is_further_right_from_zero_and_more_score_is_higher() -> None:
+def test_more_cost_is_further_right_more_score_is_higher_and_the_worst_site_is_below() -> None:
     svg = scattered(Point("a", 0, 0.8), Point("b", 10, 0.6), Point("c", 20, 0.4))
     (first, second, third) = full_dots(svg)
     assert first[0] == 54 and second[0] - first[0] == pytest.approx(third[0] - second[0], abs=0.11)
     assert second[1] - first[1] == pytest.approx(third[1] - second[1], abs=0.11) and first[1] < second[1]
 
-
-def test_the_worst_site_is_drawn_on_the_same_line() -> None:
     svg = scattered(Point("a", 5, 0.8, 0.2))
     [(x, y)] = full_dots(svg)
     [(other, low)] = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="3.5"', svg)
@@ -142,9 +130,6 @@ def test_names_of_equal_points_do_not_overlap_and_stay_inside(size: tuple[int, i
     height = float(re.search(r'viewBox="0 0 \d+ (\d+)"', svg).group(1))
     assert len(places) == 30 and places[0] > 40 and places[-1] < height - 20
     assert min(b - a for a, b in pairwise(places)) >= 14.9
-
-
-def test_spread_moves_only_what_is_too_near() -> None:
     assert (charts._apart([20, 100, 104], 10, 200), charts._apart([190, 195], 10, 200)) == ([20, 100, 115], [185, 200])
 
 

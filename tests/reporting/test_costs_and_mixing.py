@@ -96,9 +96,7 @@ def test_the_sites_wait_for_a_server_that_trains() -> None:
     page = TEMPLATES.get_template("report.html.j2").render(**contents(taught()))
     assert "Waiting for the server" in page and ">33</td>" in page
     assert "Waiting for the server" not in TEMPLATES.get_template("report.html.j2").render(**contents(waited()))
-
-
-def test_a_server_that_does_not_train_has_no_table() -> None:
+    # a server that does not train has no table
     assert costs.server_table(waited()) is None and costs.server_seconds(waited()) == {}
     lines = {0: {"seconds_training": 2.0}, 1: {"seconds": 0.5}}  # of an older version, and a round without
     table = costs.server_table(replace(waited(), aggregations=lines))
@@ -110,7 +108,7 @@ NOISE = {"clip": 0.5, "noise_multiplier": 1.25, "delta": 1e-5, "unit": "all data
 
 @pytest.fixture
 def noisy(tmp_path):
-    """Return a run of which the first site's folder says what it has spent, and those of the others are elsewhere."""
+    """Return a run with the privacy record of the first site; the other sites' folders are elsewhere."""
     folder = write_run(tmp_path / "run", rounds=2)
     change_info(folder, privacy=NOISE)
     records = folder / "server" / "rounds.jsonl"
@@ -128,7 +126,7 @@ def noisy(tmp_path):
     return folder
 
 
-def test_a_row_per_site_says_what_was_promised_and_spent(noisy):
+def test_the_privacy_table_has_the_settings_and_the_loss_of_every_site(noisy):
     first, second, third = costs.privacy_table(load_run(noisy)).rows
     said = ("all data of a site", "0.5", "1.25", "1e-05")
     assert first == ("site-1", *said, "31.42", "4", "75 %", "99")
@@ -137,7 +135,7 @@ def test_a_row_per_site_says_what_was_promised_and_spent(noisy):
     assert costs.privacy_table(load_run(noisy)).rows[1][5:] == ("–", "–", "–", "–")
 
 
-def test_the_page_has_the_section_and_one_without_noise_has_not(noisy, tmp_path):
+def test_only_the_page_of_a_noisy_run_has_the_section_on_privacy(noisy, tmp_path):
     page = build_report(noisy, tmp_path / "report.html").read_text()
     assert 'href="#privacy"' in page and "31.42" in page and "Privacy by site" in page
     assert "Dice stays at the sites" in page and "reported a first" not in page
@@ -159,6 +157,8 @@ def test_matrix_rows_are_receiving_sites_of_the_newest_round_with_weights_and_ab
     older = {"mixing": {"a": {"head": {"a": 1.0, "b": 0.0}}}}
     first, second = matrices(run_with(older, MIXED, {"entropy": {}}))["head"]
     assert first == [0.75, 0.25] and all(map(math.isnan, second))
+    assert spread({"head": [[0.9, 0.1]]}, 2) == pytest.approx(0.4)
+    assert spread({"head": [[0.5001, 0.4999]]}, 2) == 0.125  # nearly equal weights keep a pale colour
 
 
 def test_own_weight_is_the_mean_over_layers_and_stands_beside_the_equal_share() -> None:
@@ -166,24 +166,14 @@ def test_own_weight_is_the_mean_over_layers_and_stands_beside_the_equal_share() 
     assert "weights its own parameters with 0.50 on average; an equal share is 0.50" in verdicts(run_with(MIXED))[0]
 
 
-def test_nearly_equal_weights_keep_a_pale_colour_scale() -> None:
-    assert spread({"head": [[0.5001, 0.4999]]}, 2) == 0.125
-    assert spread({"head": [[0.9, 0.1]]}, 2) == pytest.approx(0.4)
-
-
-def test_entropy_by_site_is_averaged_and_null_left_out() -> None:
+def test_entropy_by_site_is_averaged_and_decides_how_near_to_plain_averaging_a_mixing_is_called() -> None:
     assert entropies(run_with({"entropy": {"hypernetwork": {"a": 1.0, "b": 0.5}}}))["hypernetwork"] == {0: 0.75}
     assert math.isnan(entropies(run_with({"entropy": {"sensitivity": None}}))["sensitivity"][0])
-
-
-def test_the_entropy_decides_how_near_to_plain_averaging_a_mixing_is_called() -> None:
     entropy = {"sensitivity_raw": 0.9995, "sensitivity": 0.9, "hypernetwork": 0.997}
     plain, other, near = verdicts(run_with({"entropy": entropy}))
     assert "is practically plain averaging (normalised entropy 0.99950" in plain
     assert "differs from plain averaging (normalised entropy 0.900" in other
     assert "is close to plain averaging" in near
-
-
-def test_fedavg_has_nothing_to_say_and_one_site_nothing_to_mix() -> None:
+    # FedAvg records no entropy, and a single site has nothing to mix
     assert verdicts(run_with({"entropy": {}})) == []
     assert "nothing was mixed" in verdicts(run_with({"entropy": {"hypernetwork": 1.0}}, sites=("a",)))[0]

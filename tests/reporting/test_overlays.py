@@ -31,11 +31,8 @@ def test_a_segmentation_has_four_panels_of_one_width_for_any_frame(size: tuple[i
     mask = np.ones(size, np.uint8)
     sheet = segmentation_sheet(frame(*size), mask, mask, CLASSES)
     assert [panel.name for panel in sheet.panels] == ["frame", "truth", "prediction", "errors"]
-    drawn = sheet.image()
-    assert drawn.dtype == np.uint8 and drawn.shape[:2] == (
-        round(400 * size[0] / size[1]) + 26 + LEGEND,
-        4 * 400 + 3 * 6,
-    )
+    drawn, height = sheet.image(), round(400 * size[0] / size[1]) + 26 + LEGEND
+    assert drawn.dtype == np.uint8 and drawn.shape[:2] == (height, 4 * 400 + 3 * 6)
 
 
 def test_panels_are_the_frame_both_masks_and_what_differs() -> None:

@@ -23,15 +23,19 @@ def page(make_run, *, tested=False, **options):
     folder = make_run(**options)
     run = load_run(folder)
     own = {site: run.last_metrics(site) for site in run.sites} if tested else {}
-    beside = {"as received": own, "local": own, "federated": own} if tested else {}
-    return build_report(load_run(folder, evaluations=own, compared=beside), folder / "index.html")
+    compared = dict.fromkeys(("as received", "local", "federated"), own) if tested else {}
+    return build_report(load_run(folder, evaluations=own, compared=compared), folder / "index.html")
+
+
+def unfold(view):
+    view.page.evaluate("document.querySelectorAll('details').forEach(e => { e.open = true })")
+    return view
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_page_fits_its_window_is_legible_and_accessible(make_run, open_page, name):
     """Wide and narrow, and in the dark, whose colours are the same at every width."""
-    view = open_page(page(make_run, tested=name == "pfedsis", **RUNS[name]))
-    view.page.evaluate("document.querySelectorAll('details').forEach(e => { e.open = true })")
+    view = unfold(open_page(page(make_run, tested=name == "pfedsis", **RUNS[name])))
     for width in (WIDE, NARROW):
         view.resize(width)
         assert (view.sideways(), view.violations(), view.problems, view.requests) == (0, [], [], [])
@@ -64,18 +68,15 @@ def test_contents_lead_to_their_sections_and_stay_in_sight(make_run, open_page):
 
 
 def test_a_wide_table_scrolls_in_itself_by_keyboard_and_says_so(make_run, open_page):
-    file = page(make_run, rounds=1)
-    view = open_page(file, NARROW)
-    view.page.evaluate("document.querySelectorAll('details').forEach(e => { e.open = true })")
-    table = view.page.get_by_role("region", name="By site and class, on validation")
+    file, name = page(make_run, rounds=1), "By site and class, on validation"
+    view = unfold(open_page(file, NARROW))
+    table = view.page.get_by_role("region", name=name)
     hint = "e => parseFloat(getComputedStyle(e, '::before').height)"
     assert table.evaluate("e => e.scrollWidth > e.clientWidth") and table.evaluate(hint) == 20
     table.focus()
     view.page.keyboard.press("ArrowRight")
     view.page.wait_for_function("e => e.scrollLeft > 0", arg=table.element_handle())
-    view = open_page(file, WIDE)
-    view.page.evaluate("document.querySelectorAll('details').forEach(e => { e.open = true })")
-    table = view.page.get_by_role("region", name="By site and class, on validation")
+    table = unfold(open_page(file, WIDE)).page.get_by_role("region", name=name)
     assert table.evaluate("e => e.scrollWidth == e.clientWidth") and table.evaluate(hint) == 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared_components.core.card import Card
-from shared_components.reporting.evaluated import evaluation_of
+from shared_components.reporting.evaluation_summary import evaluation_of
 from shared_components.reporting.figures import followed, score_panels
 from shared_components.reporting.records import Group, RecordError, Run, load_run, output_names, worst
 from shared_components.reporting.report import build_report
@@ -26,9 +26,10 @@ MakeRun = Callable[..., Path]
 def run_of(card: Card, values: dict[str, tuple[float, ...]], *, rounds: int = 1, **info: Any) -> Run:
     """Make a run of sites of one task, by the values of its first metric in every round."""
     metric = METRICS[card.kind][0].name
+    outputs = ("mean", *card.outputs[1:])
     rows = {
-        site: {r: {"round": r, "metrics": {metric: dict.fromkeys(("mean", *card.outputs[1:]), v)}} for r, v in found}
-        for site, found in ((site, list(enumerate(numbers))) for site, numbers in values.items())
+        site: {r: {"round": r, "metrics": {metric: dict.fromkeys(outputs, v)}} for r, v in enumerate(numbers)}
+        for site, numbers in values.items()
     }
     aggregations = {r: {"round": r} for r in range(max(map(len, values.values())) - 1)}
     info |= {"rounds": rounds, "cards": dict.fromkeys(values, card.to_json())}
@@ -74,20 +75,19 @@ def test_bytes_are_written_in_a_unit_that_suits_them() -> None:
     assert [amount(n) for n in (8, 1500, 27_160_000, 13.04e9)] == ["8 bytes", "1.5 kB", "27.2 MB", "13.0 GB"]
 
 
-def test_sites_are_grouped_by_card_in_the_runs_order(make_run: MakeRun) -> None:
+def test_sites_are_grouped_by_card_in_the_runs_order_and_keep_their_colours(make_run: MakeRun) -> None:
     run = load_run(make_run(depth=("site-2",)))
     one, other = (group.title for group in run.groups)
     assert (one, other) == ("Segmentation: shaft, wrist, clasper (site-1, site-3)", "Depth (site-2)")
     assert run.cards == {"site-1": SEGMENTATION, "site-2": DEPTH, "site-3": SEGMENTATION}
+    assert "var(--s2)" in score_panels(run, run.groups[1])[0].legend[0][0]
+    assert "var(--s3)" in score_panels(run, run.groups[0])[0].legend[1][0]
 
 
-def test_a_title_counts_many_names_and_tells_clips_and_further_inputs() -> None:
+def test_a_title_counts_many_names_and_outputs_have_the_cards_order_in_any_file() -> None:
     card = Card("triplets", (), ("image", "prompt"), frames=4)
     group = Group(card, METRICS["depth"], tuple("abcdefghi"), tuple(map(str, range(100))))
     assert group.title == "Triplets: 100 outputs, 4 frames, with prompt (9 sites)"
-
-
-def test_outputs_stand_in_the_cards_order_whatever_a_file_sorts() -> None:
     record = {"dice": dict.fromkeys(("clasper", "mean", "other", "shaft", "wrist"), 0.5)}
     assert output_names([record], METRICS["segmentation"][0], SEGMENTATION) == ("shaft", "wrist", "clasper", "other")
 
@@ -128,10 +128,8 @@ def test_falling_errors_are_told_as_improvement() -> None:
     assert sentences(many)[0].endswith("from 2.0–15.0 mm to 3.0–4.0 mm; not at late.")
     run = rmse_run({"a": (9.0, 3.0), "b": (8.0, 6.0)})
     run.evaluations.update({"a": {"rmse": {"mean": 2.0}}, "b": {"rmse": {"mean": 7.0}}})
-    found = evaluation_of(run, run.groups[0])
-    assert found
     text = "Mean RMSE (lower is better) over 2 sites on the test frames: 4.50 mm. Worst site: 7.00 mm (b)."
-    assert text in found.sentence()
+    assert text in evaluation_of(run, run.groups[0]).sentence()
 
 
 def test_several_tasks_are_told_apart_and_never_averaged(make_run: MakeRun) -> None:
@@ -147,9 +145,11 @@ def test_several_tasks_are_told_apart_and_never_averaged(make_run: MakeRun) -> N
     assert score_tiles(run, run.groups[1]) == [("RMSE, validation", "6.37 mm")]
 
 
-def test_the_terminal_shows_a_table_for_every_task(make_run: MakeRun) -> None:
-    evaluations = {"site-1": {"dice": {"shaft": 0.5}}, "site-3": {"rmse": {}}}
-    text = demo_text(make_run(depth=("site-3",)), evaluations=evaluations)
+def test_the_terminal_shows_a_table_for_every_task_and_none_for_an_unknown_site(make_run: MakeRun) -> None:
+    evaluations, folder = {"site-1": {"dice": {"shaft": 0.5}}, "site-3": {"rmse": {}}}, make_run(depth=("site-3",))
+    with pytest.raises(RecordError, match="unknown site elsewhere; evaluate only site-1, site-2, site-3"):
+        load_run(folder, evaluations={"elsewhere": {}})
+    text = demo_text(folder, evaluations=evaluations)
     segmentation, depth = "Segmentation: shaft, wrist, clasper (site-1, site-2)", "Depth (site-3)"
     tested = "Scores on the test split, evaluated after training"
     assert [line for line in text.splitlines() if "split" in line] == [
@@ -157,11 +157,6 @@ def test_the_terminal_shows_a_table_for_every_task(make_run: MakeRun) -> None:
         f"{depth}: RMSE mm on the validation split", f"{depth}: {tested}",
     ]  # fmt: skip
     assert "Dice" not in text.split("Depth (site-3)")[1] and "RMSE" not in text.split("Depth (site-3)")[0]
-
-
-def test_an_evaluation_of_an_unknown_site_has_no_table_among_several_tasks(make_run: MakeRun) -> None:
-    with pytest.raises(RecordError, match="unknown site elsewhere; evaluate only site-1, site-2, site-3"):
-        load_run(make_run(depth=("site-3",)), evaluations={"elsewhere": {}})
 
 
 def test_a_task_without_outputs_has_one_row_a_site_and_nothing_empty() -> None:
@@ -188,12 +183,6 @@ def test_charts_show_what_every_round_scores_and_say_the_direction(make_run: Mak
     assert [name for _, name in panels[0].legend] == ["site-2", "site-3", "worst site (highest in each round)"]
 
 
-def test_a_site_keeps_its_colour_in_every_chart(make_run: MakeRun) -> None:
-    run = load_run(make_run(depth=("site-2",)))
-    assert "var(--s2)" in score_panels(run, run.groups[1])[0].legend[0][0]
-    assert "var(--s3)" in score_panels(run, run.groups[0])[0].legend[1][0]
-
-
 def test_the_page_has_a_part_for_every_task_and_none_of_the_others_numbers(make_run: MakeRun) -> None:
     folder = make_run(depth=("site-3",))
     page = build_report(folder, folder / "index.html", evaluations={"site-3": {"rmse": {"mean": 7.77}}})
@@ -204,11 +193,8 @@ def test_the_page_has_a_part_for_every_task_and_none_of_the_others_numbers(make_
     assert "RMSE" not in segmentation and "site-3" not in segmentation and "shaft" in segmentation
     assert "Dice" not in depth and "site-1" not in depth and "class" not in re.sub("<[^>]*>", "", depth)
     assert "7.77" in text.split('<section id="result">')[1].split("</section>")[0]
-
-
-def test_a_single_task_has_no_headings_of_its_own(make_run: MakeRun) -> None:
-    folder = make_run()
-    text = build_report(folder, folder / "index.html").read_text(encoding="utf-8")
+    single = make_run("single")
+    text = build_report(single, single / "index.html").read_text(encoding="utf-8")
     assert 'class="task"' not in text and "The whole run" not in text and text.count('<div class="tiles">') == 1
 
 

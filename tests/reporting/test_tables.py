@@ -42,15 +42,12 @@ def test_a_table_says_the_spread_over_videos_where_a_record_has_one():
     assert spread_remark({"b": {"f1": {"mean": 0.4}}}, metric) == ""
 
 
-def test_text_columns_are_aligned_and_wide_characters_take_two() -> None:
+def test_text_columns_are_aligned_wide_characters_take_two_and_markdown_escapes_the_column_mark() -> None:
     table = Table("title", ("site", "Dice"), (("a", "0.1"), ("a long site", "0.25")))
     lines = ["site         Dice", "-----------  ----", "a             0.1", "a long site  0.25"]
     assert as_text(table).splitlines()[2:] == lines
     wide = as_text(Table("t", ("s", "x"), (("病院", "1"), ("ab", "2"))))
     assert wide.splitlines()[4:] == ["病院  1", "ab    2"]
-
-
-def test_markdown_escapes_the_column_mark() -> None:
     lines = as_markdown(Table("t", ("site", "Dice"), (("a|b", "1"),))).splitlines()
     assert lines[2:] == ["| site | Dice |", "| --- | ---: |", "| a\\|b | 1 |"]
 
@@ -87,9 +84,8 @@ def test_a_run_without_a_finished_round_has_a_table_and_the_test_split_one_of_it
 def test_models_stand_beside_each_other_by_site_with_their_mean(make_run) -> None:
     before = {"site-1": {"dice": {"mean": 0.25}}, "site-2": {"dice": {"mean": 0.5}}}
     after = {"site-1": {"dice": {"mean": 0.75}}, "site-2": {"dice": {"mean": None}}}
-    run = load_run(
-        make_run(sites=("site-1", "site-2")), evaluations=after, compared={"alone": before, "together": after}
-    )
+    folder, compared = make_run(sites=("site-1", "site-2")), {"alone": before, "together": after}
+    run = load_run(folder, evaluations=after, compared=compared)
     table = comparison_table(run, run.groups[0])
     assert table.head == ("site", "alone", "together")
     sites = ("site-1", "0.250", "0.750"), ("site-2", "0.500", "–")
@@ -117,23 +113,23 @@ def test_the_command_names_the_folders_that_it_puts_side_by_side(make_run, tmp_p
     assert said in capsys.readouterr().err
 
 
-def test_the_document_has_the_table_that_the_code_gives():
+def documented():
+    return DOCUMENT.read_text().partition(MARKS[0])[2].partition(MARKS[1])[0].strip()
+
+
+def test_the_document_has_the_generated_table_with_every_methods_card_and_paper():
     """If this fails: surgfl methods --write docs/reference/methods.md."""
-    block = DOCUMENT.read_text().partition(MARKS[0])[2].partition(MARKS[1])[0].strip()
-    assert block == methods_markdown()
-
-
-def test_every_method_has_a_row_that_names_its_card_and_paper():
+    assert documented() == methods_markdown()
     for name, row in zip(method_names(), methods_markdown().splitlines()[2:], strict=True):
         assert f"](../../nvflare_jobs/{name}/README.md)" in row and load_method(name).about.paper in row
         assert len(row.split(" | ")) == 7
 
 
 def test_without_the_package_of_a_methods_network_the_others_are_listed_whole(monkeypatch):
-    whole = DOCUMENT.read_text().partition(MARKS[0])[2].partition(MARKS[1])[0].strip().splitlines()
     monkeypatch.setitem(sys.modules, "transformers", None)
-    ((found, row),) = [pair for pair in zip(methods_markdown().splitlines(), whole, strict=True) if len(set(pair)) > 1]
-    assert "/surgfed/" in row and " | not known: " in found and "pip install 'surgfl[sam2]' | " in found
+    pairs = zip(methods_markdown().splitlines(), documented().splitlines(), strict=True)
+    ((without, row),) = [pair for pair in pairs if len(set(pair)) > 1]
+    assert "/surgfed/" in row and " | not known: " in without and "pip install 'surgfl[sam2]' | " in without
 
 
 def test_what_leaves_is_counted_in_bytes_of_four_classes():

@@ -25,21 +25,16 @@ def test_colours_follow_significance_and_direction():
 
 
 def test_a_drawing_has_two_halves_a_name_its_p_and_the_least_possible_one():
-    drawn = violins(
-        {"fold <1>": (HIGH, LOW), "few": (HIGH[:4], LOW[:4])}, title="AP", y_label="mAP", models=("FL", "CEN")
-    )
+    pairs = {"fold <1>": (HIGH, LOW), "few": (HIGH[:4], LOW[:4])}
+    drawn = violins(pairs, title="AP", y_label="mAP", models=("FL", "CEN"))
     assert drawn.count("<path") == 4 and drawn.count("<circle") == 2 * (9 + 4)
     assert "fold &lt;1&gt;" in drawn and "<1>" not in drawn
     assert "min p 0.125" in drawn and "cannot be below 0.01" in drawn and "FL better" in drawn
 
 
-def test_the_test_may_be_of_other_pairs_than_those_drawn():
-    drawn = violins(
-        {"a": (HIGH, LOW)}, tested={"a": paired_test(HIGH[:4], LOW[:4])}, title="t", y_label="y", models=("a", "b")
-    )
+def test_the_test_may_use_other_pairs_and_equal_values_have_no_outline():
+    labels, few = {"title": "t", "y_label": "y", "models": ("a", "b")}, paired_test(HIGH[:4], LOW[:4])
+    drawn = violins({"a": (HIGH, LOW)}, tested={"a": few}, **labels)
     assert "p 0.125, n 4" in drawn and drawn.count("<circle") == 18
-
-
-def test_equal_values_have_no_outline():
-    drawn = violins({"a": ([0.5] * 3, [0.5] * 3)}, title="t", y_label="y", models=("a", "b"))
+    drawn = violins({"a": ([0.5] * 3, [0.5] * 3)}, **labels)
     assert "<path" not in drawn and drawn.count("<circle") == 6

@@ -97,12 +97,18 @@ def test_endovis2017_masks_lie_per_instrument_and_add_up(rendered):
         assert np.array_equal(np.max(masks, 0), 10 * frame.parts)
 
 
-def test_endovis2018_colours_are_those_of_labels_json(rendered):
-    root = rendered("endovis2018").parent / "endovis2018"
-    classes = {tuple(c["color"]): c["classid"] for c in json.loads((root / "labels.json").read_text())}
+def test_endovis2018_has_the_colours_of_labels_json_and_side_files_with_depth_in_256ths_of_a_millimetre(rendered):
+    site, frame = rendered("endovis2018").parent, scene_of("endovis2018")[0]
+    classes = {tuple(c["color"]): c["classid"] for c in json.loads((site / "endovis2018/labels.json").read_text())}
     assert classes[(0, 255, 255)] == 2 and classes[(125, 255, 12)] == 3 and len(classes) == 12
-    label = pixels(root / "seq_1/labels/frame000.png")[..., ::-1]
+    label = pixels(site / "endovis2018/seq_1/labels/frame000.png")[..., ::-1]
     assert {classes[tuple(map(int, colour))] for colour in np.unique(label.reshape(-1, 3), axis=0)} <= {0, 1, 2, 3}
+    depth = pixels(site / "side/seq_1/depth/frame000.png")
+    assert depth.dtype == np.uint16
+    np.testing.assert_allclose(depth / 256.0, frame.depth, atol=1 / 256)
+    header, first, *_ = (site / "side/seq_1/frames.csv").read_text().splitlines()
+    assert header == "frame,phase,phase_name,tools,actions,gesture"
+    assert first.startswith(f"frame000,{frame.phase},{PHASES[frame.phase]},{';'.join(frame.tools)},")
 
 
 def test_sar_rarp50_numbers_are_multiples_of_60_and_actions_are_at_10_hz(rendered):
@@ -128,33 +134,20 @@ def test_grasp_masks_tell_the_kinds_of_instruments_and_cover_their_parts(rendere
     assert len(seen) > 1
 
 
-def test_sisvse_sets_hold_parts_as_heads_wrists_and_bodies_of_one_kind(rendered):
+def test_sisvse_has_parts_as_heads_wrists_and_bodies_of_one_kind(rendered):
     path = rendered("sisvse")
     assert yaml.safe_load(path.read_text())["history"] is False
     mask = pixels(path.parent / "sisvse/semantic_masks/manual_syn_1/scene_000000.png")
-    for part, value in {0: 0, 1: 8, 2: 7, 3: 6}.items():
-        assert np.array_equal(mask == value, scene_of("sisvse")[0].parts == part)
-
-
-def test_side_files_hold_depth_in_256ths_of_a_millimetre_and_the_labels(rendered):
-    side = rendered("endovis2018").parent / "side/seq_1"
-    frame = scene_of("endovis2018")[0]
-    depth = pixels(side / "depth/frame000.png")
-    assert depth.dtype == np.uint16
-    np.testing.assert_allclose(depth / 256.0, frame.depth, atol=1 / 256)
-    header, first, *_ = (side / "frames.csv").read_text().splitlines()
-    assert header == "frame,phase,phase_name,tools,actions,gesture"
-    assert first.startswith(f"frame000,{frame.phase},{PHASES[frame.phase]},{';'.join(frame.tools)},")
+    assert np.array_equal(mask, np.array([0, 8, 7, 6])[scene_of("sisvse")[0].parts])
 
 
 @pytest.mark.parametrize("layout", PICTURES)
 def test_a_reconstruction_site_has_no_label_files_in_any_layout(layout, tmp_path):
-    site = load_site(site_of(tmp_path / "site", layout, "reconstruction"))
+    site, spec = load_site(site_of(tmp_path / "site", layout, "reconstruction")), SampleSpec(())
+    listed = [sample for split in VIDEOS for sample in samples(site, split, spec)]
     files = {path for path in site.root.rglob("*") if path.is_file()}
-    listed = [sample for split in VIDEOS for sample in samples(site, split, SampleSpec(()))]
     assert files == {path for sample in listed for path in sample.images}
-    assert len(listed) == 12
-    assert check_site(site, SampleSpec(())) == []
+    assert len(listed) == 12 and check_site(site, spec) == []
 
 
 @pytest.mark.parametrize(
@@ -219,15 +212,13 @@ def test_tasks_cycle_over_the_sites_and_take_their_layouts(tmp_path):
 FIVE = ("endovis2017", "endovis2018_scene", "autolaparo", "scared", "stereomis")
 
 
-def test_sites_of_named_layouts_have_the_tasks_of_these(tmp_path):
+def test_sites_of_named_layouts_have_the_layouts_tasks(tmp_path):
     plans = plan_sites(tmp_path, sites=6, layouts=FIVE)
     assert [plan.layout for plan in plans] == [*FIVE, FIVE[0]]
     assert [plan.task for plan in plans] == ["segmentation"] * 3 + ["depth"] * 2 + ["segmentation"]
-    assert [plan.task for plan in plan_sites(tmp_path, sites=2, layouts=["scared", "auto"])] == [
-        "depth",
-        "segmentation",
-    ]
-    with pytest.raises(ValueError, match="layout 'scared' cannot hold segmentation"):
+    one, other = plan_sites(tmp_path, sites=2, layouts=["scared", "auto"])
+    assert (one.task, other.task) == ("depth", "segmentation")
+    with pytest.raises(ValueError, match="layout 'scared' has no labels for segmentation"):
         plan_sites(tmp_path, sites=2, layouts=FIVE[3:], tasks=("segmentation", "depth"))
 
 
@@ -243,8 +234,9 @@ def test_five_sites_of_five_kinds_are_rendered_with_labels_on_every_frame_of_a_c
     assert [len(site.classes) for site in sites] == [4, 12, 10, 0, 0]
     for site in sites:
         spec = SampleSpec(TARGETS[site.task or "segmentation"], frames=3, interval=0.2, targets_of="all")
-        (found,) = read_sample(samples(site, "train", spec)[1]).targets.values()
-        assert found.shape == (3, 64, 96) and len(set(samples(site, "train", spec)[1].images)) == 2
+        sample = samples(site, "train", spec)[1]
+        (labels,) = read_sample(sample).targets.values()
+        assert labels.shape == (3, 64, 96) and len(set(sample.images)) == 2
     assert pixels(tmp_path / "five.png").shape[1] == 4 * 96 + 3 * 6
 
 
@@ -260,17 +252,9 @@ def test_things_on_the_tissue_are_seen_and_move_no_label_of_instruments():
             assert change[there].mean() > 20
 
 
-def test_every_thing_comes_up_in_some_video():
-    seen = {
-        int(thing)
-        for seed in range(6)
-        for thing in np.unique(
-            next(render_video("simulated", seed, frames=1, things=THINGS, height=64, width=96)).things
-        )
-    }
-    assert seen == set(range(len(THINGS) + 1))
-    with pytest.raises(ValueError, match="thing 'liver' is unknown; known things: kidney parenchyma"):
-        render_video("rose", 0, frames=1, things=("liver",))
+def test_every_object_appears_in_some_video():
+    frames = (next(render_video("simulated", seed, frames=1, things=THINGS, **SIZE)) for seed in range(6))
+    assert set(np.unique([frame.things for frame in frames])) == set(range(len(THINGS) + 1))
 
 
 @pytest.mark.parametrize(
@@ -280,15 +264,15 @@ def test_every_thing_comes_up_in_some_video():
         ({"videos": {"val": 1}}, "split 'val' is unknown; a site's splits are train, validation, test"),
         ({"videos": {"train": 0}}, "would be empty"),
         ({"videos": {"train": -1}}, "cannot have -1 videos"),
-        ({"clip": 0}, "clips of 0 frames 0.0 s apart cannot be"),
-        ({"clip": 4}, "clips of 4 frames 0.0 s apart cannot be"),
-        ({"clip": 4, "interval": float("nan")}, "clips of 4 frames nan s apart cannot be"),
-        ({"clip": 4, "interval": 0.17}, "0.17 s apart are no whole number of sar_rarp50's frames"),
-        ({"task": "depth"}, "layout 'sar_rarp50' cannot hold depth; layouts for it: scared"),
+        ({"clip": 0}, "clips of 0 frames 0.0 s apart are impossible"),
+        ({"clip": 4}, "clips of 4 frames 0.0 s apart are impossible"),
+        ({"clip": 4, "interval": float("nan")}, "clips of 4 frames nan s apart are impossible"),
+        ({"clip": 4, "interval": 0.17}, "0.17 s is not a whole number of sar_rarp50's frames"),
+        ({"task": "depth"}, "layout 'sar_rarp50' has no labels for depth; layouts that have: scared"),
         ({"task": "dept"}, "task 'dept' is unknown; sites are rendered for segmentation, depth"),
     ],
 )
-def test_a_site_that_cannot_be_is_refused_before_rendering(changes, message, tmp_path):
+def test_an_impossible_site_is_refused_before_rendering(changes, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         site_of(tmp_path / "site", **({"layout": "sar_rarp50"} | changes))
     assert list(tmp_path.iterdir()) == []
@@ -297,11 +281,10 @@ def test_a_site_that_cannot_be_is_refused_before_rendering(changes, message, tmp
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--looks", "pink"), "look 'pink' is unknown"),
-        (("--videos", "4"), "--videos '4' must be three numbers"),
+        (("--looks", "pink"), "look 'pink' is unknown"), (("--videos", "4"), "--videos '4' must be three numbers"),
         (("--sites", "0"), "0 sites must be at least 1"),
     ],
-)
+)  # fmt: skip
 def test_the_command_explains_wrong_arguments(words, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         run_command(render, "--out", tmp_path / "sites", *words)
@@ -317,8 +300,8 @@ def test_the_command_renders_a_set_of_sites(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("layout", ["sisvse", "grasp"])
 def test_the_command_renders_a_layout_that_is_asked_for_and_check_data_finds_it_ready(layout, tmp_path, capsys):
-    clips = ("--clip", "4", "--interval", "0.2")
-    assert run("--out", tmp_path, "--sites", "1", "--layout", layout, "--looks", "simulated", *clips) == 0
+    words = ("--sites", "1", "--layout", layout, "--looks", "simulated", "--clip", "4", "--interval", "0.2")
+    assert run("--out", tmp_path, *words) == 0
     assert run_command(check_data, tmp_path, "--frames", "4", "--interval", "0.2") == 0
     assert "1 of 1 site ready" in capsys.readouterr().out
 
@@ -328,11 +311,11 @@ def test_the_command_renders_a_site_per_task_that_check_data_finds_ready(tmp_pat
     tasks = "segmentation,reconstruction,depth"
     assert run("--out", out, "--tasks", tasks, "--preview", sheet, "--looks", "rose") == 0
 
-    described = [yaml.safe_load((out / f"site-{i}/site.yaml").read_text()) for i in (1, 2, 3)]
-    assert [site.get("task") for site in described] == [None, "reconstruction", "depth"]
-    assert "test" not in described[0]["split"]
-    made = [json.loads((out / f"site-{i}/render.json").read_text())["task"] for i in (1, 2, 3)]
-    assert made == tasks.split(",")
+    sites = [yaml.safe_load((out / f"site-{i}/site.yaml").read_text()) for i in (1, 2, 3)]
+    assert [site.get("task") for site in sites] == [None, "reconstruction", "depth"]
+    assert "test" not in sites[0]["split"]
+    recipes = [json.loads((out / f"site-{i}/render.json").read_text()) for i in (1, 2, 3)]
+    assert [recipe["task"] for recipe in recipes] == tasks.split(",")
     assert run_command(check_data, out) == 0
     assert "3 of 3 sites ready" in capsys.readouterr().out
     picture = pixels(sheet)[..., ::-1]
@@ -340,8 +323,8 @@ def test_the_command_renders_a_site_per_task_that_check_data_finds_ready(tmp_pat
     assert (picture[2 * 26 + 64 : 2 * (26 + 64), 96 + 6 : 2 * 96 + 6] == 255).all()  # no labels, nothing beside
 
 
-def test_a_site_is_rendered_again_but_a_foreign_folder_is_left_alone(tmp_path):
-    ours, foreign = tmp_path / "ours", tmp_path / "foreign"
+def test_a_site_is_rendered_again_a_foreign_folder_stays_and_an_interruption_leaves_nothing(tmp_path, monkeypatch):
+    ours, foreign, empty = tmp_path / "ours", tmp_path / "foreign", tmp_path / "empty"
     for layout in ("endovis2018", "endovis2017"):
         site_of(ours, layout, frames_per_video=1)
     assert not (ours / "endovis2018").exists()
@@ -350,13 +333,10 @@ def test_a_site_is_rendered_again_but_a_foreign_folder_is_left_alone(tmp_path):
     with pytest.raises(FileExistsError, match=r"foreign exists and was not rendered by surgfl"):
         site_of(foreign, "endovis2017")
     assert [p.name for p in foreign.iterdir()] == ["thesis.txt"]
-
-
-def test_an_interrupted_rendering_leaves_nothing_behind(tmp_path, monkeypatch):
-    monkeypatch.setattr("shared_components.scenes.site._describe", Mock(side_effect=OSError("disk full")))
+    monkeypatch.setattr("shared_components.scenes.site._write_site_file", Mock(side_effect=OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
-        site_of(tmp_path / "site", "endovis2018", frames_per_video=1)
-    assert list(tmp_path.iterdir()) == []
+        site_of(empty / "site", "endovis2018", frames_per_video=1)
+    assert list(empty.iterdir()) == []
 
 
 def test_depth_beside_a_frame_is_brighter_the_nearer_and_hatched_grey_where_it_is_unknown():
@@ -367,36 +347,27 @@ def test_depth_beside_a_frame_is_brighter_the_nearer_and_hatched_grey_where_it_i
     assert np.ptp(unknown) == 0
 
 
-def test_a_smaller_rendering_leaves_no_site_of_a_larger_one(tmp_path, capsys):
-    assert run("--out", str(tmp_path), "--sites", "3") == 0
+def test_a_foreign_site_is_never_removed(tmp_path, capsys):
+    out, ours = tmp_path / "sites", tmp_path / "elsewhere"
+    run("--out", out, "--sites", "1")
+    (out / "site-1").rename(ours)
+    for name, file in (("site-4", "site.yaml"), ("hospital-a", "render.json")):  # a name that no command gives
+        (out / name).mkdir()
+        (out / name / file).write_text("{}")
+    (out / "site-5").symlink_to(ours)
     capsys.readouterr()
-    assert run("--out", str(tmp_path), "--sites", "2") == 0
+    run("--out", out, "--sites", "1")
+    assert (out / "site-4/site.yaml").read_text() == "{}" and (out / "hospital-a").is_dir()
+    assert (out / "site-5").is_symlink() and (ours / "render.json").is_file()
+    assert f"{out / 'site-4'}: left in place, it was not rendered by surgfl" in capsys.readouterr().out
+
+
+def test_a_smaller_rendering_removes_each_site_of_a_larger_one_in_one_step(tmp_path, monkeypatch, capsys):
+    assert run("--out", tmp_path, "--sites", "3") == 0
+    capsys.readouterr()
+    assert run("--out", tmp_path, "--sites", "2") == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["site-1", "site-2"]
     assert f"{tmp_path / 'site-3'}: removed, an earlier rendering's" in capsys.readouterr().out
-
-
-def test_a_strangers_site_is_never_removed(tmp_path, capsys):
-    run("--out", str(tmp_path / "sites"), "--sites", "1")
-    ours = tmp_path / "elsewhere"
-    (tmp_path / "sites/site-1").rename(ours)
-    stranger, link = tmp_path / "sites/site-4", tmp_path / "sites/site-5"
-    stranger.mkdir()
-    (stranger / "site.yaml").write_text("mine")
-    link.symlink_to(ours)
-    (tmp_path / "sites/hospital-a").mkdir()
-    (tmp_path / "sites/hospital-a/render.json").write_text("{}")  # not a name that this command gives
-    capsys.readouterr()
-
-    run("--out", str(tmp_path / "sites"), "--sites", "1")
-
-    assert (stranger / "site.yaml").read_text() == "mine"
-    assert link.is_symlink() and (ours / "render.json").is_file()
-    assert (tmp_path / "sites/hospital-a").is_dir()
-    assert f"{stranger}: left in place, it was not rendered by surgfl" in capsys.readouterr().out
-
-
-def test_a_site_that_is_not_wanted_any_more_vanishes_whole(tmp_path, monkeypatch):
-    run("--out", str(tmp_path), "--sites", "2")
     monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)  # killed before its files were removed
     removed, foreign = remove_sites(tmp_path, keep=["site-1"])
     assert (removed, foreign) == ([tmp_path / "site-2"], [])

@@ -9,7 +9,7 @@ from shared_components.cli import main
 from shared_components.commands import job, watch
 from shared_components.federation.runs import run_cleanup
 from shared_components.reporting.records import load_run
-from shared_components.reporting.watched import frame, time_left
+from shared_components.reporting.watch_view import frame, time_left
 from tests.reporting.conftest import add_line, change_info
 
 
@@ -83,7 +83,7 @@ def test_a_stopped_run_is_said_to_be_stopped_with_the_exit_status_of_job_watch(s
     assert "stopped: an administrator stopped it" in out and "failed" not in out
 
 
-def test_a_sites_own_folder_of_an_ended_run_waits_for_no_round():
-    shown = frame("fedavg/x", "unfinished", None, {}, since=1.0)
-    assert shown.startswith("fedavg/x: unfinished") and "waiting" not in shown
+def test_only_a_running_site_waits_for_its_first_round():
+    ended = frame("fedavg/x", "unfinished", None, {}, since=1.0)
+    assert ended.startswith("fedavg/x: unfinished") and "waiting" not in ended
     assert "waiting for its first round" in frame("fedavg/x", "running", None, {}, since=1.0)

@@ -6,23 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 
 from shared_components.core.card import Metric
-from shared_components.reporting.axes import SMALL_WIDTH, Axes, colour, fitting, numbered, short, svg, text_at, ticks
+from shared_components.reporting import uncertainty
+from shared_components.reporting.axes import SMALL_WIDTH, Axes, colour, dot, fitting, line, short, svg, text_at
 from shared_components.reporting.charts import swatch
 from shared_components.reporting.figures import Panel
-from shared_components.reporting.records import Group, Run, mean, score
-from shared_components.reporting.uncertainty import (
-    FEWEST_VIDEOS,
-    LEVEL,
-    RESAMPLES,
-    Measured,
-    Spread,
-    measured,
-    of_mean,
-    of_site,
-)
+from shared_components.reporting.records import Group, Run, mean, score, worst_site
+from shared_components.reporting.uncertainty import Measured, Spread, measured, of_mean, of_site
 
 _NAMED = 6  # maximum sites in the sentence; more sites are given as a range
 _WIDE, _NARROW = 1088, 338
@@ -42,12 +33,9 @@ class Model:
         """Mean score over the sites."""
         return mean(list(self.scores.values()))
 
-    def spread(self, site: str = "") -> Spread:
-        """Return the interval of a site's score, or of the mean score without a site."""
-        return self._spreads[site]
-
-    @cached_property  # sentence and chart show the same
-    def _spreads(self) -> dict[str, Spread]:
+    @cached_property
+    def spreads(self) -> dict[str, Spread]:
+        """Intervals of the sites' scores, and with the key "" of the mean score."""
         of_sites = {site: of_site(videos, place) for place, (site, videos) in enumerate(self.measured.items())}
         return {"": of_mean(list(self.measured.values())), **of_sites}
 
@@ -71,13 +59,15 @@ class Evaluation:
         metric, sites, own = self.metric, self.sites, self.models[-1]
         label = metric.label + ("" if metric.higher_is_better else " (lower is better)")
         if len(sites) == 1:
-            scores = ", ".join(self._score(m.name, m.scores[sites[0]], m.spread(sites[0])) for m in self.models)
+            scores = ", ".join(self._score(m.name, m.scores[sites[0]], m.spreads[sites[0]]) for m in self.models)
             return f"{label} on the {self.split} frames of {sites[0]}: {scores}."
-        means = ", ".join(self._score(m.name, m.mean, m.spread()) for m in self.models)
-        worst = [(m, metric.worst(m.scores.values())) for m in self.models]
-        lows = ", ".join(f"{m.name} {metric.with_unit(value)} ({_site_of(m, value)})".strip() for m, value in worst)
+        means = ", ".join(self._score(m.name, m.mean, m.spreads[""]) for m in self.models)
+        lows = []
+        for model in self.models:
+            site, value = worst_site(model.scores, metric)
+            lows.append(f"{model.name} {metric.with_unit(value)} ({site})".strip())
         return (
-            f"Mean {label} over {len(sites)} sites on the {self.split} frames: {means}. Worst site: {lows}. "
+            f"Mean {label} over {len(sites)} sites on the {self.split} frames: {means}. Worst site: {', '.join(lows)}. "
             f"By site{f', {own.name}' if own.name else ''}: {self._by_site(own)}."
         )
 
@@ -103,20 +93,21 @@ class Evaluation:
             return f"No intervals, because every site has only one {self.split} video.{missing}"
         of = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
         videos = f"each site's {of} {self.split} video{'s' if counts[-1] > 1 else ''}"
-        if counts[-1] < FEWEST_VIDEOS:
+        if counts[-1] < uncertainty.FEWEST_VIDEOS:
             return f"In brackets: lowest and highest score of {videos}; a single video has no range.{missing}"
-        few = " A site with two videos shows both scores." if counts[0] < FEWEST_VIDEOS else ""
+        few = " A site with two videos shows both scores." if counts[0] < uncertainty.FEWEST_VIDEOS else ""
         return (
-            f"In brackets: {100 * LEVEL:.0f} % bootstrap intervals from {RESAMPLES:,} draws of {videos}, each with all "
-            f"its frames. With so few videos, the intervals are rather too narrow.{few} They apply to these sites and "
-            f"this training; they are not confidence intervals over hospitals or seeds.{missing}"
+            f"In brackets: {100 * uncertainty.LEVEL:.0f} % bootstrap intervals from {uncertainty.RESAMPLES:,} draws of "
+            f"{videos}, each with all its frames. With so few videos, the intervals are rather too narrow.{few} They "
+            "apply to these sites and this training; they are not confidence intervals over hospitals or seeds."
+            f"{missing}"
         )
 
     def panel(self) -> Panel:
         """Draw a dot and an interval per model for the mean and for each site."""
         several = len(self.sites) > 1
-        rows = {f"mean over {len(self.sites)} sites": [(m.mean, m.spread()) for m in self.models]} if several else {}
-        rows |= {site: [(m.scores[site], m.spread(site)) for m in self.models] for site in self.sites}
+        rows = {f"mean over {len(self.sites)} sites": [(m.mean, m.spreads[""]) for m in self.models]} if several else {}
+        rows |= {site: [(m.scores[site], m.spreads[site]) for m in self.models] for site in self.sites}
         title = f"{self.metric.plain_heading} on the {self.split} frames"
         names = [model.name for model in self.models]
         wide, narrow = (interval_plot(rows, names, self.metric, title=title, width=width) for width in (_WIDE, _NARROW))
@@ -138,7 +129,7 @@ class Evaluation:
         if len(model.scores) > _NAMED:
             values = model.scores.values()
             return f"{self.metric.plain_text(min(values))} to {self.metric.with_unit(max(values))}"
-        return ", ".join(self._score(site, value, model.spread(site)) for site, value in model.scores.items())
+        return ", ".join(self._score(site, value, model.spreads[site]) for site, value in model.scores.items())
 
 
 def evaluation_of(run: Run, group: Group) -> Evaluation | None:
@@ -146,27 +137,17 @@ def evaluation_of(run: Run, group: Group) -> Evaluation | None:
     metric = group.first
     own = run.evaluations_of(group)
     named = {**run.compared, list(run.compared)[-1]: own} if run.compared else {"": own}
-    known = [site for site in own if all(_known(records, site, metric) for records in named.values())]
+    scores = {site: [score(records.get(site, {}), metric.name) for records in named.values()] for site in own}
+    known = [site for site, values in scores.items() if not any(map(math.isnan, values))]
     if not known:
         return None
-    models = [
-        Model(
-            name if len(named) > 1 else "",
-            {site: score(records[site], metric.name) for site in known},
-            {site: measured(records[site], metric.name) for site in known},
-        )
-        for name, records in named.items()
-    ]
+    models = []
+    for name, records in named.items():
+        videos = {site: measured(records[site], metric.name) for site in known}
+        values = {site: score(records[site], metric.name) for site in known}
+        models.append(Model(name if len(named) > 1 else "", values, videos))
     splits = sorted({str(record.get("split", "test")) for record in own.values()})
     return Evaluation(metric, models, " and ".join(splits), [site for site in own if site not in known])
-
-
-def _known(records: Mapping[str, Mapping], site: str, metric: Metric) -> bool:
-    return not math.isnan(score(records.get(site, {}), metric.name))
-
-
-def _site_of(model: Model, value: float) -> str:
-    return next(site for site, own in model.scores.items() if own == value)
 
 
 def interval_plot(
@@ -183,27 +164,20 @@ def interval_plot(
     body, y = [], float(top)
     for number, (label, row) in enumerate(rows.items()):
         if number:
-            body.append(f'<line x1="0" x2="{width}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--grid)"/>')
+            body.append(line((0, y), (width, y), 'stroke="var(--grid)"'))
         y += _GAP / 2 + name
         middle = y - 5 if narrow else y + _STEP * len(row) / 2 + 4
         body.append(text_at(2 if narrow else 178, middle, label, anchor="start" if narrow else "end", name="cell"))
         for index, (value, spread) in enumerate(row):
-            what = ", ".join(filter(None, [label, models[index]]))
-            at = y + _STEP * (index + 0.5)
-            body.append(_interval(axes, at, value, spread, index, what))
+            at, tip = y + _STEP * (index + 0.5), ", ".join(filter(None, [label, models[index]]))
+            tip = f"{tip}: {short(value)}"
+            drawn = ""
+            if spread.known:
+                tip += f", {short(spread.low)} to {short(spread.high)}"
+                style = f'stroke="{colour(index)}" stroke-width="3" stroke-opacity="0.55"'
+                drawn = line((axes.x(spread.low), at), (axes.x(spread.high), at), style)
+            drawn += dot(axes.x(value), at, 5, f'fill="{colour(index)}"', tip)
+            body.append(f"<g>{drawn}</g>")
             body.append(text_at(width - 4, at + 4, metric.plain_text(value), anchor="end", name="cell"))
         y += _STEP * len(row) + _GAP / 2
-    lines = [
-        f'<line x1="{axes.x(t):.1f}" x2="{axes.x(t):.1f}" y1="{top - 8}" y2="{y:.0f}" stroke="var(--grid)"/>'
-        + text_at(axes.x(t), y + 16, text, anchor="middle")
-        for t, text in numbered(ticks(*axes.x_range))
-    ]
-    return svg(width, y + 26, title, [*lines, *body])
-
-
-def _interval(axes: Axes, y: float, value: float, spread: Spread, index: int, what: str) -> str:
-    ends = f", {short(spread.low)} to {short(spread.high)}" if spread.known else ""
-    line = f'x1="{axes.x(spread.low):.1f}" x2="{axes.x(spread.high):.1f}" y1="{y:.1f}" y2="{y:.1f}"'
-    drawn = f'<line {line} stroke="{colour(index)}" stroke-width="3" stroke-opacity="0.55"/>' if spread.known else ""
-    dot = f'<circle cx="{axes.x(value):.1f}" cy="{y:.1f}" r="5" fill="{colour(index)}">'
-    return f"<g>{drawn}{dot}<title>{escape(what)}: {short(value)}{ends}</title></circle></g>"
+    return svg(width, y + 26, title, [*axes.x_ticks(top - 8, y, y + 16), *body])

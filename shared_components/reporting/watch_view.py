@@ -18,18 +18,13 @@ _RECENT = 5  # number of last rounds for estimating the remaining time
 def frame(name: str, status: str, run: Run | None, steps: Mapping[str, str], *, since: float) -> str:
     """Draw the state of a run; without records, during enrolment or in a site's folder, only the sites' steps.
 
-    Args:
-        name: Name of the run.
-        status: A word such as ``running``.
-        run: Records of the run, if there are any.
-        steps: Current step of each site on this machine.
-        since: Seconds since the last record.
+    `status` is a word such as ``running``, `steps` are the current steps of the sites on this machine, and `since` are
+    the seconds since the last record.
     """
     if run is None:
         rows = tuple(steps.items()) or ((DASH, "waiting for its first round" if status == "running" else DASH),)
-        return (
-            f"{name}: {status}\n\n{as_text(Table('No rounds recorded yet', ('site', 'current step'), rows, labels=2))}"
-        )
+        table = Table("No rounds recorded yet", ("site", "current step"), rows, labels=2)
+        return f"{name}: {status}\n\n{as_text(table)}"
     done, parts = len(run.aggregations), [f"{run.about['label']}, {name}: {status}"]
     parts += [f"{how}: {run.info[key]}" for key, how in EARLY.items() if run.info.get(key)]
     full = _BAR * done // max(run.rounds, 1)
@@ -62,9 +57,8 @@ def _sites(run: Run, group: Group, steps: Mapping[str, str]) -> Table:
         scores = (metric.plain_text(score(one, metric.name)) for one in (first, run.last_metrics(site)))
         rows.append((site, f"{answered} of {counted(len(asked), 'round')}", steps.get(site, DASH), *scores))
     title = f"{group.title}, validation split" if len(run.groups) > 1 else "Validation split"
-    return Table(
-        title, ("site", "answered", "current step", f"{metric.plain_heading} first", "last"), tuple(rows), labels=3
-    )
+    head = ("site", "answered", "current step", f"{metric.plain_heading} first", "last")
+    return Table(title, head, tuple(rows), labels=3)
 
 
 def _missing(run: Run) -> list[str]:
