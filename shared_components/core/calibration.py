@@ -21,6 +21,7 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 import torch
 from msgspec import Meta
+from msgspec.structs import asdict
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -38,13 +39,10 @@ from shared_components.networks.protocols import provides
 
 logger = logging.getLogger(__name__)
 FILE = "calibration.safetensors"
-SIZE = (96, 128)
-"""(height, width) of the frames for the score: a quarter of the size of the shipped weights."""
-FRAMES = 4
-"""Minimum number of frames for `limit`; shorter videos use `limit_of_few`, because their scores vary more."""
+SIZE = (96, 128)  # (height, width) of the frames for the score: a quarter of the size of the shipped weights
+FRAMES = 4  # minimum number of frames for `limit`; shorter videos use `limit_of_few`, because their scores vary more
 GRID, MIDDLE = (3, 4), [5, 6]  # grid of a frame (rows, columns), and the numbers of the middle cells
-ALLOWED = 0.01
-"""Fraction of the known videos that may be above the limit."""
+ALLOWED = 0.01  # fraction of the known videos that may be above the limit
 COLDEST, HOTTEST = 0.05, 20.0  # range of the temperature
 
 Limit = Annotated[float, Meta(gt=0, le=1e9)]
@@ -69,28 +67,18 @@ class Facts(Schema, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Calibration of a model; both scores are divided by their 99th percentile over known videos.
+    """Calibration of a model; both scores are divided by their 99th percentile over known videos."""
 
-    Attributes:
-        facts: Header of the file.
-        centre: Mean features of the known videos, (D,).
-        axes: Matrix (K, D); the Mahalanobis distance is the norm of ``axes @ (mean - centre)``.
-        direction: Vector (D,); ``direction @ contrast + offset`` is the position between known and other videos.
-    """
-
-    facts: Facts
-    centre: Tensor
-    axes: Tensor
-    direction: Tensor
+    facts: Facts  # header of the file
+    centre: Tensor  # mean features of the known videos, (D,)
+    axes: Tensor  # (K, D); the Mahalanobis distance is the norm of ``axes @ (mean - centre)``
+    direction: Tensor  # (D,); ``direction @ contrast + offset`` is the position between known and other videos
 
     def score(self, described: Tensor) -> float:
-        """Return the out-of-distribution score of a video; usually below 1.
+        """Return a video's out-of-distribution score, usually below 1, from its frames' features (N, 2, D)
+        (`described`).
 
-        Args:
-            described: Features (N, 2, D) of N frames from `described`.
-
-        Raises:
-            CheckpointError: The features are from another network.
+        Raises CheckpointError if the features are from another network.
         """
         if described.shape[2:] != self.centre.shape:
             raise CheckpointError(
@@ -114,8 +102,7 @@ def seen(frame: np.ndarray) -> Tensor:
 def described(network: nn.Module, images: Tensor) -> Tensor:
     """Return pooled encoder features, float32 (N, 2, D) on the CPU, of images (N, 3, H, W) from `seen`.
 
-    Raises:
-        ValueError: The network has no encoder.
+    Raises ValueError if the network has no encoder.
     """
     if not provides(network, Encoding):
         raise ValueError(f"{type(network).__name__} has no encoder, which the score needs; use another network")
@@ -129,7 +116,7 @@ def pooled(maps: Sequence[Tensor]) -> Tensor:
 
     The middle is two of three by four cells: eyes and hollow organs have a round structure there.
     """
-    cells = torch.cat([F.adaptive_avg_pool2d(one.float(), GRID).flatten(2) for one in maps], 1).cpu()  # (N, D, 12)
+    cells = torch.cat([F.adaptive_avg_pool2d(each.float(), GRID).flatten(2) for each in maps], 1).cpu()  # (N, D, 12)
     middle = cells[..., MIDDLE].mean(2)
     border = (cells.sum(2) - len(MIDDLE) * middle) / (cells.shape[2] - len(MIDDLE))
     return torch.stack([cells.mean(2), middle - border], 1)
@@ -137,20 +124,14 @@ def pooled(maps: Sequence[Tensor]) -> Tensor:
 
 def write_calibration(path: Path, made: Calibration) -> None:
     """Write a calibration, see `checkpoints.write_tensors`."""
-    facts = made.facts
-    header = {name: getattr(facts, name) for name in facts.__struct_fields__}
-    write_tensors(
-        path,
-        {"centre": made.centre, "axes": made.axes.contiguous(), "direction": made.direction},
-        {"calibration": json.dumps(header)},
-    )
+    tensors = {"centre": made.centre, "axes": made.axes.contiguous(), "direction": made.direction}
+    write_tensors(path, tensors, {"calibration": json.dumps(asdict(made.facts))})
 
 
 def calibration_of(weights: Path) -> Calibration | None:
     """Return the calibration next to a weights file, or None with a warning if it is for other weights.
 
-    Raises:
-        CheckpointError: The calibration is damaged or not a calibration.
+    Raises CheckpointError if the calibration is damaged.
     """
     path = weights.with_name(FILE)
     if not path.is_file():

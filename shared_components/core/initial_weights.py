@@ -69,13 +69,18 @@ def unused(start: str, file: Path | None) -> str:
 def source_of(start: str, bundle: str, file: Path | None = None) -> tuple[Path, str] | None:
     """Return the file of a start and its SHA-256, or None for ``random``.
 
-    Raises:
-        CheckpointError: The weights are not shipped or do not match their card, or no file is given.
+    Raises CheckpointError if the weights are not shipped or do not match their card, or no file is given.
     """
     if start == RANDOM:
         return None
     if start == RENDERED:
-        return _shipped(bundle)
+        owner = weights_of(bundle)
+        try:
+            return verified_weights(owner)
+        except CheckpointError as error:
+            if owner == bundle:
+                raise
+            raise CheckpointError(f"bundle {bundle!r} begins from the weights of {owner!r}: {error}") from None
     if file is None:
         raise CheckpointError(
             f"training: start is 'file', but no file is given; set the environment variable {START_VARIABLE} or "
@@ -93,18 +98,8 @@ def _hash(file: Path, size: int, changed: int) -> str:
     return sha256_of(file)
 
 
-def _shipped(bundle: str) -> tuple[Path, str]:
-    whose = weights_of(bundle)
-    try:
-        return verified_weights(whose)
-    except CheckpointError as error:
-        if whose == bundle:
-            raise
-        raise CheckpointError(f"bundle {bundle!r} begins from the weights of {whose!r}: {error}") from None
-
-
 def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path | None = None) -> dict[str, Any]:
-    """Load initial weights into a newly built network, in place.
+    """Load initial weights into a newly built network, in place; tensors that the file lacks keep the seed's values.
 
     A checkpoint of the same network must cover all tensors, except
 
@@ -117,21 +112,10 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
     of another bundle covers tensors with equal names and shapes, and output layers as above. If the network's class has
     ``fresh_elsewhere`` (paths of modules and tensors), only these and output layers may keep the seed's values.
 
-    Args:
-        network: Network with the seed's values.
-        start: ``random``, ``rendered`` or ``file``.
-        card: Card of the task to learn.
-        bundle: Bundle with the shipped weights for ``rendered``, see `bundle_config.weights_of`.
-        file: Checkpoint for ``file``: of the same network, official ImageNet weights of its encoder, published SAM2
-            weights for a SAM2 network, or for a ViT any file for `load_vit`.
-
-    Returns:
-        ``start``; ``sha256`` of the file; ``from``: its name; ``fresh``: names of uncovered tensors, additions and
-        whole modules; ``seen``: videos in its header, if it has them (see `data.splits`).
-
-    Raises:
-        CheckpointError: The file is missing, covers only a part of the network, or, for another bundle, nothing of it.
-            The network keeps its weights.
+    ``start`` is ``random``, ``rendered`` (the weights of ``bundle``, see `bundle_config.weights_of`) or ``file``.
+    ``card`` is the task to learn. Returns ``start``; ``sha256`` and name (``from``) of the file; ``fresh``: names of
+    uncovered tensors, additions and whole modules; ``seen``: videos in its header, if it has them (see `data.splits`).
+    Raises CheckpointError, with the network unchanged, if the file is missing or covers too little.
     """
     source = source_of(start, bundle, file)
     if source is None:
@@ -150,7 +134,7 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
         state = in_timm_layout(state, path)
     if isinstance(network, Vit) and is_another(network, state):
         fresh = load_vit(network, path)
-    elif _is_of_encoder(network, state):
+    elif "encoder" in (own := dict(network.named_children())) and set(state) & set(own["encoder"].state_dict()):
         load_encoder(network, path)
         outside = [name for name in network.state_dict() if not name.startswith("encoder.")]
         fresh = list(dict.fromkeys(name.partition(".")[0] for name in outside))
@@ -164,13 +148,6 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
     return {"start": start, "sha256": sha256, "from": path.name, "fresh": fresh, **seen}
 
 
-def _is_of_encoder(network: nn.Module, state: Mapping[str, Tensor]) -> bool:
-    """Return whether the names in a state are names inside the encoder."""
-    children = dict(network.named_children())
-    own = children["encoder"].state_dict() if "encoder" in children else {}
-    return any(name in own for name in state)
-
-
 def _paste(network: nn.Module, state: Mapping[str, Tensor], path: Path, card: Card) -> list[str]:
     """Load a checkpoint of the same network; return the names of uncovered tensors and layers."""
     own, needed, covered, unlike = _compared(network, state, path)
@@ -182,8 +159,7 @@ def _paste(network: nn.Module, state: Mapping[str, Tensor], path: Path, card: Ca
 def _compared(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> tuple[State, State, State, list[str]]:
     """Return the network's tensors, the tensors to cover, the checkpoint's tensors to load, and differing additions.
 
-    Raises:
-        CheckpointError: The checkpoint covers only a part of the network.
+    Raises CheckpointError if the checkpoint covers only a part of the network.
     """
     own, heads = network.state_dict(), parts_of(network).get("head", ())
     helpers = tuple(f"{module}." for module in getattr(type(network), "training_only", ()))
@@ -200,9 +176,15 @@ def _load(network: nn.Module, covered: State, path: Path, card: Card) -> list[st
     own, heads, notes = network.state_dict(), parts_of(network).get("head", ()), load_metadata(path)
     fresh: list[str] = []
     for name in [name for name in own if name in covered and own[name].dim() and inside(name, heads)]:
-        sources = _sources(notes, card, given=len(covered[name]), needed=len(own[name]))
-        covered[name] = _rows(own[name], covered[name], sources)
-        fresh += _uncovered(name, card.outputs, sources)
+        stored, seeded = covered[name], own[name]
+        sources = _sources(notes, card, given=len(stored), needed=len(seeded))
+        rows = [stored[numbers].mean(0) if numbers else seeded[place] for place, numbers in enumerate(sources)]
+        covered[name] = torch.stack([row.to(seeded) for row in rows])  # outputs times (...) -> (outputs, ...)
+        missing = [place for place, numbers in enumerate(sources) if not numbers]
+        if len(missing) == len(sources):
+            fresh.append(name)
+        elif missing:
+            fresh.append(f"{name} of {', '.join(card.outputs[place] for place in missing)}")
     network.load_state_dict(own | covered)
     return fresh
 
@@ -216,15 +198,10 @@ def _fits(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> bool:
 
 
 def _take_common(network: nn.Module, state: Mapping[str, Tensor], path: Path, card: Card) -> list[str]:
-    """Load the tensors that a checkpoint of another bundle shares with the network; return the uncovered names.
-
-    Raises:
-        CheckpointError: Only output layers are shared, or less than the network's class needs.
-    """
+    """Load the tensors that a checkpoint of another bundle shares with the network; return the uncovered names."""
     own, heads, kind = network.state_dict(), parts_of(network).get("head", ()), type(network).__name__
-    alike = _one_row(own, heads)
-    given = _one_row(state, heads)
-    common = {name: state[name] for name in own if name in state and given[name].shape == alike[name].shape}
+    wanted, stored = _one_row(own, heads), _one_row(state, heads)
+    common = {name: state[name] for name in own if name in state and stored[name].shape == wanted[name].shape}
     missing = [name for name in own if name not in common]
     whose = f"checkpoint {path} is of bundle {load_metadata(path)['bundle']!r}"
     if all(inside(name, heads) for name in common):
@@ -236,13 +213,9 @@ def _take_common(network: nn.Module, state: Mapping[str, Tensor], path: Path, ca
             f"{whose} and lacks {needed[0]}{more} with the shape in {kind}; give weights of its size and architecture"
         )
     require_finite(common, path)
-    return [*_whole_modules(missing, own), *_load(network, common, path, card)]
-
-
-def _whole_modules(missing: Sequence[str], own: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of missing tensors, or the name of a module if all its tensors are missing."""
-    present = {name.partition(".")[0] for name in own if name not in missing}
-    return list(dict.fromkeys(n if (top := n.partition(".")[0]) in present else top for n in missing))
+    present = {name.partition(".")[0] for name in common}  # of other modules, only the module's name is returned
+    fresh = dict.fromkeys(n if (top := n.partition(".")[0]) in present else top for n in missing)
+    return [*fresh, *_load(network, common, path, card)]
 
 
 def _unlike_additions(own: Mapping[str, Tensor], state: Mapping[str, Tensor], additions: Sequence[str]) -> list[str]:
@@ -262,10 +235,7 @@ def _one_row(state: Mapping[str, Tensor], heads: Sequence[str]) -> dict[str, Ten
 
 
 def _sources(notes: Mapping[str, str], card: Card, *, given: int, needed: int) -> list[list[int]]:
-    """Return for each of the ``needed`` outputs the numbers of the checkpoint's ``given`` outputs to average.
-
-    An output without numbers keeps the seed's values. ``notes`` is the checkpoint's header.
-    """
+    """Return for each output the checkpoint's outputs to average, by number; none keeps the seed's values."""
     if notes.get("task", card.kind) != card.kind:
         return [[] for _ in range(needed)]
     learnt = [name for name in (notes.get("outputs") or notes.get("classes") or "").split(",") if name]
@@ -274,17 +244,3 @@ def _sources(notes: Mapping[str, str], card: Card, *, given: int, needed: int) -
     ids = coarser_ids(learnt, card.outputs) or ()
     merged = [[old for old, new in enumerate(ids) if new == place] for place in range(needed)]
     return [[learnt.index(name)] if name in learnt else merged[place] for place, name in enumerate(card.outputs)]
-
-
-def _rows(own: Tensor, given: Tensor, sources: Sequence[Sequence[int]]) -> Tensor:
-    """Return an output layer's tensor (outputs, ...): means of the given rows, or its own row without sources."""
-    rows = [given[list(of)].mean(0) if of else own[place] for place, of in enumerate(sources)]
-    return torch.stack([row.to(own) for row in rows])  # outputs times (...) -> (outputs, ...)
-
-
-def _uncovered(name: str, outputs: Sequence[str], sources: Sequence[Sequence[int]]) -> list[str]:
-    """Return the outputs of an output layer's tensor that keep the seed's values."""
-    missing = [place for place, of in enumerate(sources) if not of]
-    if len(missing) == len(sources):
-        return [name]
-    return [f"{name} of {', '.join(outputs[place] for place in missing)}"] if missing else []

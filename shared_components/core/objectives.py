@@ -41,10 +41,8 @@ def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partit
     Slices with the same terms share one backward pass: one pass for FedAvg, two for PFedSIS (Algorithm 1). Each pass
     computes weight gradients only for its own parameters. A tensor with slices of two roles takes part in both passes
     and gets the rows of each. Gradients at a cut that two roles share are computed once, so that PFedSIS's second pass
-    runs only through the personal decoder and the encoder. FIXED parameters have no gradient.
-
-    Raises:
-        ValueError: A term names a part that the network lacks.
+    runs only through the personal decoder and the encoder. FIXED parameters have no gradient. Raises ValueError if a
+    term names a part that the network lacks.
     """
     parameters = trained_parameters(network)
     for parameter in parameters.values():
@@ -132,18 +130,12 @@ class SharpnessAware:
 
     Both passes use the same batch and the same random state, including dropout masks, so that they differ only by the
     weights.
-
-    Attributes:
-        rho: Radius; 0 is the plain gradient.
-        adaptive: Whether to use ASAM instead of SAM.
-        eta: Constant added to |w| in ASAM.
-        scaling: Choice of the tensors that ASAM scales, see `ascent`.
     """
 
-    rho: float
-    adaptive: bool = False
-    eta: float = 0.01
-    scaling: str = "paper"
+    rho: float  # radius; 0 is the plain gradient
+    adaptive: bool = False  # ASAM instead of SAM
+    eta: float = 0.01  # constant added to |w| in ASAM
+    scaling: str = "paper"  # tensors that ASAM scales, see `ascent`
 
     def __call__(self, network: nn.Module, backward: Callable[[], Losses], context: Context) -> Losses:
         """Set the gradient of every parameter and return the losses at theta."""
@@ -213,7 +205,6 @@ class RandomState:
         self._cuda = [torch.cuda.get_rng_state(device) for device in self._devices]
 
     def restore(self) -> None:
-        """Restore the saved state."""
         self._generator.set_state(self._drawn)
         torch.set_rng_state(self._cpu)
         for device, state in zip(self._devices, self._cuda, strict=True):

@@ -32,15 +32,12 @@ class Role(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Slice:
-    """Rows ``start:stop`` along the first axis (``None``: the whole tensor), with role and layer.
-
-    ``layer`` groups pieces with the same mixing weight, e.g. all pieces of a decoder block; it may be empty.
-    """
+    """Rows ``start:stop`` along the first axis, with role and layer."""
 
     role: Role
-    start: int | None = None
+    start: int | None = None  # None: the whole tensor
     stop: int | None = None
-    layer: str = ""
+    layer: str = ""  # groups pieces with the same mixing weight, e.g. a decoder block; may be empty
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,6 @@ class Piece:
         return self.tensor if self.start is None else f"{self.tensor}[{self.start}:{self.stop}]"
 
     def view(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Return the rows of this piece as a view of the state's tensor."""
         tensor = state[self.tensor]
         return tensor if self.start is None else tensor[self.start : self.stop]
 
@@ -86,7 +82,6 @@ class Partition:
 
     @property
     def roles(self) -> set[Role]:
-        """Roles of the pieces."""
         return {piece.role for piece in self.pieces}
 
     @property
@@ -117,17 +112,10 @@ def everything(role: Role) -> Rule:
 
 
 def partition_network(network: nn.Module, rule: Rule) -> Partition:
-    """Apply a rule to every tensor of a network's state, buffers included.
+    """Apply a rule to every tensor of a network's state; untrained tensors (`parts.fixed_tensors`) are always FIXED.
 
-    Untrained tensors (`parts.fixed_tensors`) are always FIXED.
-
-    Args:
-        network: Network to partition, with its untrained parts already frozen.
-        rule: Partition rule of the method.
-
-    Raises:
-        ValueError: The rule names a part that the network lacks; the slices of a tensor overlap, leave rows out or
-            exceed the tensor; or all tensors of a role are FIXED, which would change the method.
+    Raises ValueError if the rule names a part that the network lacks; the slices of a tensor overlap, leave rows out or
+    exceed the tensor; or all tensors of a role are FIXED, which would change the method.
     """
     modules = dict(network.named_modules(remove_duplicate=False))
     slices_of, fixed = rule(network), fixed_tensors(network)
@@ -168,12 +156,7 @@ def cut(state: Mapping[str, Tensor], partition: Partition, *roles: Role) -> Piec
 
 
 def paste(pieces: Mapping[str, Tensor], partition: Partition, state: Mapping[str, Tensor]) -> None:
-    """Write pieces into a state, in place; the rest of the state is unchanged.
-
-    Raises:
-        KeyError: A name is not in the partition.
-        ValueError: A piece has the wrong shape.
-    """
+    """Write pieces into a state, in place; KeyError for an unknown name, ValueError for a wrong shape."""
     by_name = {piece.name: piece for piece in partition}
     for name, value in pieces.items():
         if name not in by_name:
@@ -185,10 +168,7 @@ def paste(pieces: Mapping[str, Tensor], partition: Partition, state: Mapping[str
 
 
 def train_mode(network: nn.Module, partition: Partition) -> None:
-    """Set a network to training mode, except modules that are entirely FIXED.
-
-    In these modules, dropout stays off and running statistics do not change.
-    """
+    """Set a network to training mode, except modules that are entirely FIXED: no dropout, no new running statistics."""
     network.train()
     fixed = {place for name in partition.with_roles(Role.FIXED) for place in upwards(name)}
     if not fixed:
@@ -200,11 +180,7 @@ def train_mode(network: nn.Module, partition: Partition) -> None:
 
 
 def fixed_hash(state: Mapping[str, Tensor], partition: Partition) -> str:
-    """Return the SHA-256 of the FIXED tensors' names, dtypes, shapes and bytes, in the order of the state.
-
-    Returns:
-        64 hexadecimal digits, or an empty string if nothing is FIXED.
-    """
+    """Return the SHA-256 of the FIXED tensors' names, dtypes, shapes and bytes, or "" if nothing is FIXED."""
     pieces = partition.with_roles(Role.FIXED)
     if not pieces:
         return ""
@@ -240,27 +216,17 @@ Shapes = Callable[[Pieces, Pieces], Mapping[str, tuple[int, ...]]]  # (the share
 
 @dataclass(frozen=True)
 class Extra:
-    """Declaration of a group of extra tensors.
+    """Declaration of a group of extra tensors."""
 
-    Attributes:
-        check: Function of (group, shared pieces) that raises ValueError for a wrong group.
-        shapes: Function of (shared pieces, state) that returns the shapes of the group, before it is measured.
-    """
-
-    check: CheckExtra
-    shapes: Shapes
+    check: CheckExtra  # raises ValueError for a wrong group
+    shapes: Shapes  # returns the group's shapes before it is measured
 
     def __call__(self, group: Pieces, shared: Pieces) -> None:
-        """Raise ValueError if the group has wrong tensors."""
         self.check(group, shared)
 
 
 def like_shared(group: Pieces, shared: Pieces) -> None:
-    """Check that a group has one tensor of the same shape for every shared piece.
-
-    Raises:
-        ValueError: A name is missing or unknown, or a shape differs; the message contains the first such name.
-    """
+    """Raise ValueError unless a group has one tensor of the same shape for every shared piece."""
     if odd := sorted(set(group) ^ set(shared)):
         raise ValueError(f"{odd[0]} is {'missing' if odd[0] in shared else 'not a shared piece'}")
     for name, value in group.items():
@@ -274,7 +240,6 @@ def shapes_of_shared(shared: Pieces, state: Pieces) -> dict[str, tuple[int, ...]
 
 
 def _one_number(group: Pieces, shared: Pieces) -> None:
-    """Raise ValueError unless a group is one number, ``{"value": ()}``, finite and not negative."""
     if set(group) != {"value"} or group["value"].shape != ():
         raise ValueError(
             f"it contains {sorted(group)}; it should be one number named 'value', a tensor without dimensions"

@@ -14,8 +14,7 @@ FLOOR = 1e-6  # added to a patch's variance (He et al., CVPR 2022)
 def sees_visible(network: nn.Module, patch: int) -> bool:
     """Return whether a network receives the mask and processes only visible patches, see `protocols.SeesVisible`.
 
-    Raises:
-        ValueError: The network's patch size is not ``patch``.
+    Raises ValueError if the network's patch size is not ``patch``.
     """
     if not provides(network, SeesVisible):
         return False
@@ -68,7 +67,6 @@ class MeanColour(nn.Module):
     """Baseline that predicts the mean colour of the whole image for every patch."""
 
     def forward(self, image: Tensor) -> Tensor:
-        """(B, 3, H, W) -> (B, 3, H, W)."""
         return image.mean((2, 3), keepdim=True).expand_as(image)
 
 

@@ -56,6 +56,5 @@ def _within(training: Training, round: int, rounds: int, fraction: float) -> flo
 
 
 def set_rates(optimizer: torch.optim.Optimizer, times: float) -> None:
-    """Set the learning rate of every group to a multiple of its rate without a schedule."""
     for group in optimizer.param_groups:
         group["lr"] = times * group.setdefault(UNSCHEDULED, group["lr"])

@@ -69,13 +69,9 @@ class Quantification:
         descriptor_weight: Weight lambda_1; 0 drops the term and keeps D at zero. Until D reaches its optimum, the term
             shifts all features and reduces their variance: by a fifth at 300, not at all at 30.
         representation_weight: Weight lambda_2; 0 drops the term. Distances are means over elements.
-        rate: Learning rate at the server, as a factor of the job's.
-        pretraining_rate: Learning rate of pre-training, as a factor of the job's.
+        rate, pretraining_rate: Learning rates at the server and of pre-training, as factors of the job's.
         descriptor_rate: Fraction of the distance to its optimum that D moves with each batch; 0 keeps D at zero.
         who: Name of the method for error messages.
-
-    Raises:
-        ValueError: An argument is out of range.
     """
 
     batches: int = 100
@@ -101,15 +97,14 @@ class Quantification:
     def __call__(self, work: LocalWork, aggregation: Aggregation) -> tuple[Aggregation, Losses]:
         """Train both models.
 
-        Returns:
-            The aggregation with the trained GLOBAL pieces and the report "serq" (and "seconds_pretraining" in the
-            first round), and the weighted losses.
-
-        Raises:
-            ValueError: The network has no `encoder` and `decode`, or the memory is for frames of another size.
+        Returns the aggregation with the trained GLOBAL pieces and the report "serq" (and "seconds_pretraining" in the
+        first round), and the weighted losses. Raises ValueError if the network has no `encoder` and `decode`, or the
+        memory is for frames of another size.
         """
-        memory = work.context.memory
-        pretrained, partition = _pretrained(work)
+        memory, pretrained = work.context.memory, copy.deepcopy(work.network)
+        if stored := below(PRETRAINED, memory):
+            pretrained.load_state_dict(stored)
+        partition = partition_network(pretrained, everything(Role.GLOBAL))
         began = time.perf_counter()
         losses, report = ({}, {}) if AVERAGE in memory else self._pretrain(work, pretrained, partition)
         seconds = {"seconds_pretraining": time.perf_counter() - began} if report else {}
@@ -163,20 +158,11 @@ class Quantification:
 
 @dataclass(frozen=True)
 class FineTuning:
-    """Alternative in the paper's Fig. 5: fine-tune the averaged model on the synthetic frames.
+    """Alternative in the paper's Fig. 5: fine-tune the averaged model on the synthetic frames."""
 
-    Attributes:
-        batches: Number of batches per round; 100 as for SERQ.
-        rate: Learning rate at the server, as a factor of the job's.
-        who: Name of the method for error messages.
-
-    Raises:
-        ValueError: There is less than one batch, or the rate is not above 0.
-    """
-
-    batches: int = 100
-    rate: float = RATE
-    who: str = "fine-tuning at the server"
+    batches: int = 100  # number of batches per round, as for SERQ
+    rate: float = RATE  # learning rate at the server, as a factor of the job's
+    who: str = "fine-tuning at the server"  # name of the method for error messages
 
     def __post_init__(self) -> None:
         between(self.who, "batches", self.batches, 1, whole=True)
@@ -194,9 +180,8 @@ class FineTuning:
 def check_beforehand(network: nn.Module, batch: Batch, context: Context) -> None:
     """Check before the first round that both updates can train; a `Server.check`.
 
-    Raises:
-        ValueError: The network has no `encoder` and `decode`, does not take frames of this size, or is completely
-            fixed; or the memory is for frames of another size.
+    Raises ValueError if the network has no `encoder` and `decode`, does not take frames of this size, or is completely
+    fixed; or if the memory is for frames of another size.
     """
     _, features = Segmentation("segmentation").with_features(network.eval(), batch, context)
     _refuse_other_size(context.memory, features.shape[1:])
@@ -210,23 +195,15 @@ def train_shared(work: LocalWork, objective: Objective, iterations: int, *, rate
     every forward pass.
     """
     state = work.network.state_dict()
-    held = cut(state, work.partition, Role.MIXED, Role.LOCAL)
+    other_slices = cut(state, work.partition, Role.MIXED, Role.LOCAL)
 
-    def of_shared(network: nn.Module, batch: Batch, context: Context) -> list[Term]:
-        paste(held, work.partition, state)
+    def shared_terms(network: nn.Module, batch: Batch, context: Context) -> list[Term]:
+        paste(other_slices, work.partition, state)
         return [replace(term, role=Role.GLOBAL) for term in objective(network, batch, context)]
 
-    losses = work.train(of_shared, iterations=iterations, rate=rate)
-    paste(held, work.partition, state)
+    losses = work.train(shared_terms, iterations=iterations, rate=rate)
+    paste(other_slices, work.partition, state)
     return losses
-
-
-def _pretrained(work: LocalWork) -> tuple[nn.Module, Partition]:
-    """Return the pre-trained network from the memory, or a copy of the shared network, and a partition to train it."""
-    network = copy.deepcopy(work.network)
-    if stored := below(PRETRAINED, work.context.memory):
-        network.load_state_dict(stored)
-    return network, partition_network(network, everything(Role.GLOBAL))
 
 
 def _warn(report: dict[str, float], *, round: int) -> None:
@@ -245,9 +222,7 @@ def _warn(report: dict[str, float], *, round: int) -> None:
 
 
 def _refuse_other_size(memory: State, shape: torch.Size) -> None:
-    if not below(PRETRAINED, memory):
-        return
-    if memory[DESCRIPTOR].shape != shape:
+    if below(PRETRAINED, memory) and memory[DESCRIPTOR].shape != shape:
         raise ValueError(
             f"serq: the descriptor in the server's memory is {tuple(memory[DESCRIPTOR].shape)}, but the frames now "
             f"give maps of {tuple(shape)}; set training's height and width as in earlier rounds, or start a new run"
@@ -255,7 +230,5 @@ def _refuse_other_size(memory: State, shape: torch.Size) -> None:
 
 
 def _returned(work: LocalWork, aggregation: Aggregation, report: dict[str, Any]) -> Aggregation:
-    """Return the aggregation with the network's current GLOBAL pieces and an extended report."""
-    shared = cut(work.network.state_dict(), work.partition, Role.GLOBAL)
-    models = replace(aggregation.models, shared=shared)
+    models = replace(aggregation.models, shared=cut(work.network.state_dict(), work.partition, Role.GLOBAL))
     return replace(aggregation, models=models, report=aggregation.report | report)

@@ -21,14 +21,10 @@ WINDOW = 0.1  # weight of a batch in the running mean of F_pre for Eq. 11 (ours)
 
 
 def moving_average(average: Tensor | None, current: Tensor, *, share: float) -> Tensor:
-    """Return the running mean map, Eq. 10: alpha Fbar_(r-1) + (1 - alpha) F_r.
+    """Return the running mean map (C, h, w), Eq. 10: alpha Fbar_(r-1) + (1 - alpha) F_r.
 
-    F_r is the mean over the round's frames (our choice).
-
-    Args:
-        average: Fbar_(r-1), (C, h, w); None in the first round.
-        current: F_r, the mean of the global model's representations over the round's frames, (C, h, w).
-        share: Weight alpha.
+    ``average`` is Fbar_(r-1), None in the first round. ``current`` is F_r, the mean of the global model's
+    representations over the round's frames (our choice). ``share`` is alpha.
     """
     return current if average is None else share * average.to(current) + (1 - share) * current
 
@@ -37,13 +33,9 @@ def descriptor_distance(mean: Tensor, drawn: Tensor, descriptor: Tensor, average
     """Return the distance in Eq. 11, ||E F_pre - D - Fbar||^2 / N, with the value of a mean and a batch's gradient.
 
     With a batch mean in place of E F_pre, as the equation can also be read, the distance would contain the features'
-    variance divided by B, and minimising it would flatten the features.
-
-    Args:
-        mean: E F_pre over frames of other batches, (C, h, w).
-        drawn: F_pre of a batch, (B, C, h, w); the gradient passes through its mean.
-        descriptor: D, (C, h, w), with N elements.
-        average: Fbar, (C, h, w).
+    variance divided by B, and minimising it would flatten the features. ``mean`` is E F_pre over frames of other
+    batches, ``descriptor`` is D with N elements, and ``average`` is Fbar, each (C, h, w). The gradient passes through
+    the mean of ``drawn``, F_pre of a batch (B, C, h, w).
     """
     of_batch = drawn.mean(0)  # (B, C, h, w) -> (C, h, w)
     expected = mean + (of_batch - of_batch.detach())  # value of E F_pre, gradient of the batch mean
@@ -53,10 +45,7 @@ def descriptor_distance(mean: Tensor, drawn: Tensor, descriptor: Tensor, average
 def representation_distance(features: Tensor, pretrained: Tensor, descriptor: Tensor) -> Tensor:
     """Return the distance in Eq. 12, the mean over frames of ||F_g(x_b) - (F_pre(x_b) - D)||^2 / N.
 
-    Args:
-        features: F_g of a batch, (B, C, h, w).
-        pretrained: F_pre of the same frames, (B, C, h, w).
-        descriptor: D, (C, h, w), with N elements.
+    F_g and F_pre of the same frames are (B, C, h, w); D is (C, h, w) with N elements.
     """
     return (features - (pretrained - descriptor)).square().mean()
 
@@ -97,20 +86,13 @@ class Explicit:
 
     With each batch, D takes a step of gradient descent with the learning rate `rate` N / 2. For fixed F_pre and Fbar,
     this moves D by the fraction `rate` towards its optimum, mean F_pre - Fbar.
-
-    Attributes:
-        average: Fbar, (C, h, w).
-        weight: Weight lambda_1.
-        rate: Step of D, 0 to 1.
-        mean: Running mean of F_pre, (C, h, w).
-        descriptor: D, (C, h, w).
     """
 
-    average: Tensor
-    weight: float
-    rate: float
-    mean: Tensor
-    descriptor: Tensor
+    average: Tensor  # Fbar, (C, h, w)
+    weight: float  # lambda_1
+    rate: float  # step of D, 0 to 1
+    mean: Tensor  # running mean of F_pre, (C, h, w)
+    descriptor: Tensor  # D, (C, h, w)
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
         terms, features = Segmentation("pretrained segmentation").with_features(network, batch, context)
@@ -163,7 +145,6 @@ class FramesAlone(nn.Module):
         self.network = network
 
     def forward(self, image: Tensor) -> Tensor:
-        """Return the outputs for frames (B, 3, H, W), or for the last frames of clips (B, T, 3, H, W)."""
         network = encodes(self.network, "serq")
         return network.decode(network.encoder(last_frame({"image": image})))
 
@@ -184,9 +165,8 @@ def compared(
 ) -> dict[str, float]:
     """Return distances between the models' features with and without the descriptor, in evaluation mode.
 
-    Returns:
-        Means over frames and elements: `descriptor_square`, ||D||^2 / N; `difference_square`, ||F_g - F_pre||^2 / N;
-        `distance_square`, ||F_g - (F_pre - D)||^2 / N as in Eq. 12.
+    Means over frames and elements: `descriptor_square`, ||D||^2 / N; `difference_square`, ||F_g - F_pre||^2 / N;
+    `distance_square`, ||F_g - (F_pre - D)||^2 / N as in Eq. 12.
     """
     difference, distance, frames = 0.0, 0.0, 0
     for batch in batches:

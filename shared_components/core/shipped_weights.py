@@ -40,14 +40,9 @@ def sha256_of(path: Path) -> str:
 
 
 def shipped_facts(bundle: str, folder: Path | None = None) -> dict[str, Any] | None:
-    """Return the card of a bundle's weights, or None if it ships no weights.
+    """Return the card of a bundle's weights, or None if it ships none; ``folder`` contains the bundles.
 
-    Args:
-        bundle: Name of the bundle.
-        folder: Folder of bundles; by default the folder next to the package.
-
-    Raises:
-        CheckpointError: The card is not valid JSON, or lacks the hash of the weights and the bundle with the weights.
+    Raises CheckpointError if the card is damaged.
     """
     return _held(bundle, folder)[1]
 
@@ -84,12 +79,7 @@ def verified_weights(
 ) -> tuple[Path, str]:
     """Return the file of a bundle's shipped weights and its hash, after comparison with `model.json`.
 
-    Args:
-        bundle, folder: As in `shipped_facts`.
-        instead: Remedy for the error message.
-
-    Raises:
-        CheckpointError: The bundle ships no weights, or the hash differs from the card.
+    Raises CheckpointError, with the remedy ``instead``, if there are no weights or the hash differs.
     """
     root, facts = _held(bundle, folder)
     path = root / MODEL
@@ -113,10 +103,7 @@ def exported_state(weights: Path, network: nn.Module) -> dict[str, Tensor]:
 
     MONAI's exporters and MONAI Label need complete state dicts. Tensors that only training needs (`training_only`) and
     that the weights lack come from the given network, in half precision if the weights have half precision. The network
-    (the bundle's `network_def`) is changed in place.
-
-    Raises:
-        CheckpointError: The weights are for another network.
+    (the bundle's `network_def`) is changed in place. Raises CheckpointError if the weights are for another network.
     """
     stored = stored_weights(weights)
     load_into(network, weights)
@@ -128,11 +115,7 @@ def exported_state(weights: Path, network: nn.Module) -> dict[str, Tensor]:
 
 
 def is_export(exported: Path, weights: Path) -> bool:
-    """Return whether a `model.pt` contains the same tensors, bit for bit, and the same header as the weights.
-
-    Raises:
-        CheckpointError: A file is damaged.
-    """
+    """Return whether a `model.pt` has the weights' tensors, bit for bit, and header; CheckpointError if damaged."""
     if not (exported.is_file() and weights.is_file()) or load_metadata(exported) != load_metadata(weights):
         return False
     state, expected = stored_weights(exported), stored_weights(weights)
@@ -206,9 +189,9 @@ def score_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def track_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return table rows of tracking from a box: looks, network, and mean IoU by frame.
+    """Return table rows of tracking from a box: looks, network, and mean IoU by frame; none without tracking.
 
-    There are no rows for networks without tracking. The last row of each kind of look contains the number of objects.
+    The last row of each kind of look contains the number of objects.
     """
     rows = []
     for looks, checks in facts.get("checks", {}).items():
@@ -224,9 +207,9 @@ def control_head(facts: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def control_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return table rows of the trained network and its baselines (`patches.controls`) for every metric.
+    """Return table rows of the trained network and its baselines (`patches.controls`), if any, for every metric.
 
-    Rendered looks have the mean of each kind; real sites have separate rows. Weights without baselines have no rows.
+    Rendered looks have the mean of each kind; real sites have separate rows.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for record in facts["scores"] if "metrics" in facts else ():

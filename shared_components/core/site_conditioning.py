@@ -47,12 +47,9 @@ def condition_on_site(
     count: int,
     again: bool = False,
 ) -> str:
-    """Call a method's ``condition_on_site``, if it has one, on a network with loaded weights.
+    """Call a method's ``condition_on_site``, if it has one, on a site's network with loaded weights.
 
     Args:
-        method: Method of the federation.
-        network, partition: Network of the site, changed in place, and its partition.
-        site: Site with text, vectors and encoder.
         name: Name of the site in the federation, for error messages.
         number, count: Index of the site, from 0, and number of sites.
         again: Whether the LOCAL pieces are from an earlier round and already conditioned on the site.
@@ -110,12 +107,9 @@ def conditioned_header(encoder: str) -> dict[str, str]:
 
 
 def unconditioned_header(method: Method, arguments: Mapping[str, Any], sites: int) -> dict[str, str]:
-    """Return the header's entries for a model for held-out sites, which are needed to condition it later.
+    """Return the header's entries for conditioning a model for held-out sites later; none for most methods.
 
-    Args:
-        method: Method of the federation; most methods have no entries.
-        arguments: Arguments of the method in the job.
-        sites: Number of training sites.
+    ``arguments`` are the method's in the job, and ``sites`` is the number of training sites.
     """
     if method.local.condition_on_site is None:
         return {}
@@ -130,11 +124,8 @@ def needs_site(notes: Mapping[str, str]) -> bool:
 def describe_site(network: nn.Module, path: Path, site: Site) -> str:
     """Condition a model for held-out sites on a site, by method, arguments and number of sites in its header.
 
-    Returns the name of the encoder, or an empty text if the network needs no site and is unchanged.
-
-    Raises:
-        SiteError: The site's text, vectors or encoder cannot be used.
-        CheckpointError: The header is incomplete or names an unknown method.
+    Returns the name of the encoder, or "" if the network needs no site. Raises SiteError if the site's text, vectors or
+    encoder cannot be used, and CheckpointError if the header is incomplete or names an unknown method.
     """
     notes = header_of(path)
     if not needs_site(notes):

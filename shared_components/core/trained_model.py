@@ -40,9 +40,7 @@ MOST_CONSTANTS = 2**26  # maximum number of constants that a checkpoint lacks, s
 class Rebuildable(Protocol):
     """A network that can be rebuilt with another number of output channels."""
 
-    def with_classes(self, out_channels: int) -> nn.Module:
-        """Return a new network that differs only in its number of output channels."""
-        ...
+    def with_classes(self, out_channels: int) -> nn.Module: ...
 
 
 @dataclass(frozen=True)
@@ -56,18 +54,10 @@ class Trained:
 
 
 def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Trained:
-    """Load a model as described in a checkpoint's header.
+    """Load a model as described in a checkpoint's header; ``bundle`` has the defaults for values that the header lacks.
 
-    Args:
-        path: Checkpoint.
-        bundle: Bundle with the defaults for values that the header lacks.
-        site: Site where the model is used, see `condition_on_given_site`.
-
-    Raises:
-        CheckpointError: The checkpoint is missing, damaged, for another network or an unknown task; or the calibration
-            is damaged.
-        SiteError: The site's text cannot be used.
-        ValueError: The bundle does not exist.
+    Raises CheckpointError if the checkpoint or its calibration is missing, damaged or for another network, SiteError if
+    the ``site``'s text cannot be used (`condition_on_given_site`), and ValueError for an unknown bundle.
     """
     notes = header_of(path)
     known = load_bundle(_own_bundle(notes, bundle))
@@ -81,13 +71,9 @@ def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Traine
 def open_trained(
     model: Path | None, *, bundle: str, site: Path | None = None, instead: str = "name a checkpoint"
 ) -> tuple[Path, Trained]:
-    """Return the path and the model of a checkpoint, or of the weights that a bundle ships; errors as `load_trained`.
+    """Return path and model of a checkpoint, or of the weights that a bundle ships; errors as `load_trained`.
 
-    Args:
-        model: Checkpoint; None: the bundle's shipped weights.
-        bundle: Bundle, see `load_trained`.
-        site: site.yaml of the site where the model is used.
-        instead: Remedy for the error message if the bundle ships no weights.
+    ``site`` is a site.yaml. ``instead`` is the remedy in the error message if the bundle ships no weights.
     """
     load_bundle(bundle)  # raises for an unknown name
     path = model or shipped_weights(bundle, instead=instead)
@@ -97,8 +83,7 @@ def open_trained(
 def input_size(notes: Mapping[str, str], height: int, width: int) -> tuple[int, int]:
     """Return the (height, width) of a model's training; the given values if the header lacks them.
 
-    Raises:
-        CheckpointError: A value in the header is not a whole number from 1 to `MOST_SIDE`.
+    Raises CheckpointError if a value in the header is not a whole number from 1 to `MOST_SIDE`.
     """
     sizes = []
     for name, given in (("height", height), ("width", width)):
@@ -106,9 +91,7 @@ def input_size(notes: Mapping[str, str], height: int, width: int) -> tuple[int, 
         if text is not None and not (
             text.isascii() and text.isdecimal() and 1 <= int(text[:9]) and int(text[:99]) <= MOST_SIDE
         ):
-            raise CheckpointError(
-                f"checkpoint: its header's {name} is {text!r:.80}, not a number of pixels; save it again"
-            )
+            raise CheckpointError(f"checkpoint: its header's {name} is {text!r:.80}, not a size in pixels; save again")
         sizes.append(given if text is None else int(text))
     return sizes[0], sizes[1]
 
@@ -116,23 +99,17 @@ def input_size(notes: Mapping[str, str], height: int, width: int) -> tuple[int, 
 def network_of(definition: Rebuildable, path: Path, *, bundle: str, channels: int | None = None) -> nn.Module:
     """Return the network of a checkpoint, with its weights.
 
-    Args:
-        definition: Network of `bundle`, used unless the header names another bundle or other arguments.
-        path: Checkpoint.
-        bundle: Bundle of the definition.
-        channels: Number of output channels; None: the number in the checkpoint, or of outputs in its header.
-
-    Raises:
-        CheckpointError: The checkpoint is missing, damaged, for another network or another number of channels.
+    ``definition`` is the network of ``bundle``, used unless the header names another bundle or other arguments. By
+    default, the number of output ``channels`` is from the checkpoint. Raises CheckpointError if the file is missing,
+    damaged or for another network.
     """
     named, state = header_of(path).get("bundle", bundle), load_weights(path)
     try:
         build = _builder(definition, path, bundle)
         with without_memory():  # a file's header may name a network of any size
             network = build(None)
-            if channels is None and (stored := channels_of(network, state)) != channels_of(
-                network, network.state_dict()
-            ):
+            stored, built = (channels_of(network, tensors) for tensors in (state, network.state_dict()))
+            if channels is None and stored != built:
                 channels = stored
             channels = channels or len(_outputs_of(header_of(path))) or None
             network = build(channels)
@@ -160,16 +137,14 @@ def _check_size(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> 
 def chosen_for(path: Path | None) -> Mapping[str, Any]:
     """Return the arguments of a checkpoint's network that differ from its bundle; usually empty.
 
-    Raises:
-        CheckpointError: The arguments in the header are not JSON; `bundle.load_bundle` checks their values.
+    `bundle.load_bundle` checks their values. Raises CheckpointError if the header's arguments are not JSON.
     """
     arguments = header_of(path).get("network", "{}")
     try:
         return json.loads(arguments)
     except (ValueError, RecursionError):
-        raise CheckpointError(
-            f"checkpoint {path}: its header's network is {arguments!r:.80}, not JSON; save it again"
-        ) from None
+        message = f"checkpoint {path}: its header's network is {arguments!r:.80}, not JSON; save it again"
+        raise CheckpointError(message) from None
 
 
 def _builder(definition: Rebuildable, path: Path, bundle: str) -> Callable[[int | None], nn.Module]:
@@ -188,11 +163,8 @@ def _builder(definition: Rebuildable, path: Path, bundle: str) -> Callable[[int 
 def condition_on_given_site(network: nn.Module, path: Path, site: Site | None) -> nn.Module:
     """Condition a network for held-out sites on the given site, and return it (`describe_site`).
 
-    Without a site, such a model uses the mean of its training sites' inputs, and a warning is logged.
-
-    Raises:
-        SiteError: The site's text, vectors or encoder cannot be used.
-        CheckpointError: The model takes no site, or the header names an unknown method.
+    Without a site, such a model uses the mean of its training sites' inputs, with a warning. Raises SiteError if the
+    site's text, vectors or encoder cannot be used, and CheckpointError if the model takes no site.
     """
     unconditioned = needs_site(header_of(path))
     if site is not None and not unconditioned:
@@ -211,12 +183,9 @@ def condition_on_given_site(network: nn.Module, path: Path, site: Site | None) -
 
 
 def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Task:
-    """Build the task in a checkpoint's header; the default is segmentation.
+    """Build the task in a checkpoint's header, by default segmentation, with default settings ``tasks`` by kind.
 
-    ``tasks`` contains default settings by kind. Without class names, classes are the numbers of the network's outputs.
-
-    Raises:
-        CheckpointError: The kind of task does not exist.
+    Without class names, classes are numbers. Raises CheckpointError if the kind of task does not exist.
     """
     notes = header_of(path)
     kind = notes.get("task", "segmentation")
@@ -230,11 +199,7 @@ def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Tas
 
 
 def with_learnt_numbers(own: Mapping[str, Any] | None, notes: Mapping[str, str], kind: str) -> dict[str, Any]:
-    """Return a task's settings, updated with the settings in a checkpoint's header.
-
-    Raises:
-        CheckpointError: The settings in the header are not a JSON object.
-    """
+    """Return a task's settings, updated from a checkpoint's header; CheckpointError if these are not a JSON object."""
     numbers = dict(own or {})
     if kind != notes.get("task"):
         return numbers
@@ -268,26 +233,17 @@ def _own_bundle(notes: Mapping[str, str], otherwise: str) -> str:
 
 
 def merged_logits(logits: Tensor, ids: Sequence[int]) -> Tensor:
-    """Merge classes so that their softmax probabilities add up.
+    """Merge logits (B, C, H, W) to (B, K, H, W) so that softmax probabilities add up: log-sum-exp of merged classes.
 
-    Args:
-        logits: (B, C, H, W).
-        ids: New id of each of the C classes; every id from 0 to K - 1 occurs.
-
-    Returns:
-        (B, K, H, W): log-sum-exp of the merged classes.
+    ``ids`` are the new ids of the C classes; every id from 0 to K - 1 occurs.
     """
-    members = [[old for old, new in enumerate(ids) if new == one] for one in range(max(ids) + 1)]
+    members = [[old for old, new in enumerate(ids) if new == merged] for merged in range(max(ids) + 1)]
     # (B, C, H, W) -> K times (B, group, H, W) -> K times (B, H, W) -> (B, K, H, W)
     return torch.stack([logits[:, group].logsumexp(1) for group in members], 1)
 
 
 class MergedClasses(nn.Module):
-    """Segmentation network with logits (B, C, H, W), converted to coarser classes.
-
-    Raises:
-        ValueError: The learnt classes cannot be merged to the wanted classes.
-    """
+    """Segmentation network with logits (B, C, H, W), converted to coarser classes; ValueError if that is impossible."""
 
     def __init__(self, network: nn.Module, learnt: Sequence[str], wanted: Sequence[str]) -> None:
         super().__init__()
@@ -304,7 +260,6 @@ class MergedClasses(nn.Module):
         }
 
     def forward(self, image: Tensor) -> Tensor:
-        """Return logits (B, K, H, W) of the coarser classes."""
         return merged_logits(self.network(image), self.ids)
 
 

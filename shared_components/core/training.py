@@ -36,11 +36,7 @@ REMEDY = "lower learning_rate, or check the labels and, where the start is rando
 
 
 def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimizer:
-    """Return AdamW (PFedSIS, Section IV-B) or SGD over all trained parameters.
-
-    Raises:
-        ValueError: See `parameter_groups.parameter_groups`.
-    """
+    """Return AdamW (PFedSIS, Section IV-B) or SGD over all trained parameters; ValueError as `parameter_groups`."""
     groups, rate, decay = parameter_groups(network, training), training.learning_rate, training.weight_decay
     if training.optimizer == "sgd":
         return SGD(groups, rate, momentum=training.momentum, weight_decay=decay)
@@ -88,16 +84,11 @@ def train_step(
     partition: Partition,
     objective: Objective | None = None,
 ) -> Losses:
-    """Take one optimizer step on one batch, by default with the method's objective.
+    """Take one optimizer step on one batch, by default with the method's objective; return the loss terms by name.
 
     The forward pass and the losses have the context's precision; gradients and weights are float32. With gradient
-    accumulation, only every n-th batch ends with a step, with the mean gradient of n batches.
-
-    Returns:
-        The loss terms by name.
-
-    Raises:
-        FloatingPointError: A loss term is not finite; the step is not taken.
+    accumulation, only every n-th batch ends with a step, with the mean gradient of n batches. If a loss term is not
+    finite, FloatingPointError is raised before the step.
     """
     minimised = objective or method.local.objective
     where, mixed = next(network.parameters()).device.type, context.precision == "bf16"
@@ -121,10 +112,7 @@ def train_step(
 
 
 def _gathered(network: nn.Module, context: Context) -> bool:
-    """Accumulate gradients; at every n-th batch, set the mean gradients and return True.
-
-    Gradients left over at the end of a round are dropped with its context.
-    """
+    """Accumulate gradients; at every n-th batch, set the mean gradients and return True."""
     trained, sums = trained_parameters(network), context.gathered
     for name, parameter in trained.items():
         if parameter.grad is not None:

@@ -15,14 +15,9 @@ Array = np.ndarray
 
 
 def average_precision(scores: Array, truth: Array) -> float:
-    """Return the average precision of one class: the sum of (R_n - R_(n-1)) P_n.
+    """Return the average precision of one class, the sum of (R_n - R_(n-1)) P_n; NaN if no truth is positive.
 
-    Args:
-        scores: (N,) finite numbers; equal scores are one threshold.
-        truth: (N,) bool.
-
-    Returns:
-        A number in [0, 1], or NaN if no truth is positive.
+    ``scores`` (N,) are finite, and equal scores are one threshold; ``truth`` is (N,) bool.
     """
     if not truth.any():
         return float("nan")
@@ -34,15 +29,7 @@ def average_precision(scores: Array, truth: Array) -> float:
 
 
 def average_precisions(scores: Array, truth: Array) -> Array:
-    """Return the average precision of each class in one video, NaN for absent classes.
-
-    Args:
-        scores: (N, C) for N frames.
-        truth: (N, C) bool.
-
-    Returns:
-        (C,) float64.
-    """
+    """Return the average precision (C,) of each class for scores and bool truth (N, C); NaN for absent classes."""
     return np.array([average_precision(scores[:, c], truth[:, c]) for c in range(truth.shape[1])])
 
 
@@ -67,10 +54,7 @@ def recalls(counts: Array) -> Array:
 
 
 def precisions(counts: Array) -> Array:
-    """Return the precision of each class, (C,) in [0, 1].
-
-    It is 0 for a present class that is never predicted, and NaN for an absent class.
-    """
+    """Return the precision of each class, (C,); 0 for a present class that is never predicted, NaN if absent."""
     correct, predicted, true = np.diagonal(counts), counts.sum(0), counts.sum(1)
     return np.where(true > 0, correct / np.maximum(predicted, 1), np.nan)
 
@@ -89,8 +73,7 @@ def harmonic(precision: float, recall: float) -> float:
 def phase_scores(prediction: Array, truth: Array, classes: int) -> dict[str, float]:
     """Score the frames of one video, ids (N,) in 0..classes-1.
 
-    Returns:
-        "accuracy", "precision" and "recall" (means over the video's phases), and "f1", the harmonic mean of both.
+    Returns "accuracy", "precision" and "recall" (means over the video's phases), and "f1", their harmonic mean.
     """
     counts = confusion(prediction, truth, classes)
     precision, recall = mean_known(precisions(counts)), mean_known(recalls(counts))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from shared_components.common.arguments import between, check_mode, one_of, require_list, true_or_false
 from shared_components.core.aggregators import hypernetwork as hn
 from shared_components.core.aggregators.mean import in_site_order, mean_pieces
-from shared_components.core.aggregators.site_weights import SCALES, similarity_entropy, similarity_mean
+from shared_components.core.aggregators.site_weights import SCALES, similarity_mean
 from shared_components.core.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
 from shared_components.core.method import (
     About,
@@ -322,8 +322,7 @@ class PersonalisedAggregator:
             # Eqs. (14), (15): the weight of every element is a softmax of sensitivities over sites
             shared, entropy = similarity_mean(updates, names, scale=self.scale, temperature=temperature)
             other = "relative" if self.scale == "raw" else "raw"  # only reported
-            unused = similarity_entropy(updates, names, scale=other, temperature=temperature)
-            report["entropy"] |= {"sensitivity": entropy, f"sensitivity_{other}": unused}
+            report["entropy"] |= {"sensitivity": entropy[self.scale], f"sensitivity_{other}": entropy[other]}
         else:
             shared = mean_pieces(updates, models.shared)
         return Aggregation(state, Models(shared, mixed), report)

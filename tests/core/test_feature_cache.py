@@ -161,9 +161,7 @@ def test_a_disk_that_takes_nothing_is_one_warning_and_no_failure(tmp_path, monke
     ],
 )
 def test_frames_that_change_at_random_and_a_cache_exclude_each_other(values, write):
-    with pytest.raises(
-        ValueError, match=rf"^training: feature_cache_gb is 2, and .*; write {write} beside it, or feat"
-    ):
+    with pytest.raises(ValueError, match=rf"^training: feature_cache_gb is 2, but .*; write {write}, or feat"):
         training_from({"feature_cache_gb": 2, **values})
     assert training_from({"feature_cache_gb": 2, **STILL}).feature_cache_gb == 2
 

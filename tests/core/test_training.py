@@ -80,7 +80,7 @@ def test_the_optimizer_holds_nothing_that_is_fixed():
         ({"fixed": "encoder"}, r"fixed is the text 'encoder'; write a list: \['encoder'\]"),
         ({"fixed": 3}, "fixed is 3; write a list"),
         ({"fixed": [3]}, r"fixed is \[3\]; write a list"),
-        ({"learning_rates": 0.1}, "learning_rates is 0.1; it is a rate by part"),
+        ({"learning_rates": 0.1}, "learning_rates is 0.1; write a rate per part"),
         ({"learning_rates": {"head": float("nan")}}, "learning_rates.head is nan"),
         ({"learning_rates": {"head": float("inf")}}, "learning_rates.head is inf"),
         ({"learning_rates": {"head": -1}}, "learning_rates.head is -1"),

@@ -71,33 +71,15 @@ def average_linkage(distances: Tensor, clusters: int) -> list[int]:
     return [next(k for k, own in enumerate(members) if i in own) for i in range(len(table))]
 
 
-def soft_weights(similarity: Tensor, threshold: float) -> Tensor:
-    """Return (K, K) rows of max(cos + threshold, 0), divided by their sums."""
-    # the cosine of a site with itself is 1, so no row is zero for a threshold above -1
-    raised = (similarity + threshold).clamp_min(0)
-    return raised / raised.sum(1, keepdim=True)
-
-
-def hard_weights(clusters: Sequence[int]) -> Tensor:
-    """Return (K, K) rows with equal weights for the sites of the same cluster."""
-    own = torch.tensor(clusters)  # (K,)
-    together = (own[:, None] == own[None, :]).to(torch.float64)  # (K, K)
-    return together / together.sum(1, keepdim=True)
-
-
 @dataclass(frozen=True)
 class Clustering(StatelessStart):
-    """Mean of the MIXED pieces over similar sites; without state.
-
-    Every site counts once. An absent site keeps its model.
-    """
+    """Mean of the MIXED pieces over similar sites, unweighted; without state. An absent site keeps its model."""
 
     clusters: int = 2
     soft: bool = False
     threshold: float = 0.0
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Average the models of the sites with updates inside clusters, or weighted by similarity."""
         updates = in_site_order(updates)
         names, sites = list(updates[0].pieces), [update.site for update in updates]
         weights, report = self._weights(updates, names)
@@ -114,16 +96,19 @@ class Clustering(StatelessStart):
         similarity = cosines(*from_the_soup([update.pieces for update in updates], names))
         if similarity is None:  # no direction to compare: plain mean
             clusters = [0] * len(updates)
-        elif self.soft:
-            return soft_weights(similarity, self.threshold), {}
+        elif self.soft:  # the cosine of a site with itself is 1, so no row is zero for a threshold above -1
+            raised = (similarity + self.threshold).clamp_min(0)
+            return raised / raised.sum(1, keepdim=True), {}
         else:
             clusters = average_linkage(1 - similarity, self.clusters)
-        return hard_weights(clusters), {"groups": {u.site: c for u, c in zip(updates, clusters, strict=True)}}
+        own = torch.tensor(clusters)  # (K,)
+        together = (own[:, None] == own[None, :]).to(torch.float64)  # (K, K)
+        groups = {update.site: cluster for update, cluster in zip(updates, clusters, strict=True)}
+        return together / together.sum(1, keepdim=True), {"groups": groups}
 
 
-PREFIX = "group/"
+# properties that define groups of sites
 GROUPS: dict[str, Callable[[Card], Hashable]] = {"task": lambda card: card, "kind": lambda card: card.kind}
-"""Properties that define groups of sites, by name."""
 
 
 def first_groups(profiles: Sequence[Profile], group: str = "task") -> State:
@@ -132,12 +117,12 @@ def first_groups(profiles: Sequence[Profile], group: str = "task") -> State:
     numbers: dict[Hashable, int] = {}
     for site in site_order(cards):
         numbers.setdefault(cards[site], len(numbers))
-    return prefixed(PREFIX, {site: torch.tensor(numbers[cards[site]]) for site in site_order(cards)})
+    return prefixed("group/", {site: torch.tensor(numbers[cards[site]]) for site in site_order(cards)})
 
 
 def groups_of(state: State) -> dict[str, int]:
     """Return the group of each site, in site order."""
-    groups = below(PREFIX, state)
+    groups = below("group/", state)
     return {site: int(groups[site]) for site in site_order(groups)}
 
 
@@ -145,11 +130,10 @@ def groups_of(state: State) -> dict[str, int]:
 class GroupMean:
     """Mean of the MIXED pieces inside each group, weighted by samples; the state contains the group of each site.
 
-    A group without updates keeps its models. An absent site receives the mean of its group. ``group`` is one of
-    `GROUPS`.
+    A group without updates keeps its models. An absent site receives the mean of its group.
     """
 
-    group: str = "task"
+    group: str = "task"  # one of `GROUPS`
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
         """Return the groups; raise ValueError if the models of a group differ in shape."""
@@ -165,7 +149,6 @@ class GroupMean:
         return state
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Return the mean of each group for its sites."""
         groups, mixed = groups_of(state), dict(models.mixed)
         for group in sorted(set(groups.values())):
             present = [update for update in updates if groups[update.site] == group]

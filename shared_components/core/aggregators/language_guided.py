@@ -62,7 +62,6 @@ class LanguageGuided:
     released: bool = False
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the text vectors, a new hypernetwork and the initial psi."""
         vectors = site_vectors(profiles, self.texts)
         weights = prefixed("gate/", first_gate(len(next(iter(vectors.values()))), self.seed))
         count = len(_common_names(partition, models))
@@ -218,19 +217,12 @@ def adam_step(state: State, name: str, gradient: Tensor, *, rate: float, decay: 
 
 @dataclass(frozen=True)
 class Round:
-    """Changes of a round.
+    """Changes of a round."""
 
-    Attributes:
-        facts: Inputs of attention and gate for the sites with updates.
-        both: Sites that also took part in the last round, if it had attention.
-        crossed: (L, B, K) products of their changes with all changes of the last round.
-        kept: Part of the state for the next round, see `LanguageGuided`.
-    """
-
-    facts: Facts
-    both: list[str]
-    crossed: Tensor
-    kept: State
+    facts: Facts  # for the sites with updates
+    both: list[str]  # sites that also took part in the last round, if it had attention
+    crossed: Tensor  # (L, B, K) products of their changes with all changes of the last round
+    kept: State  # part of the state for the next round, see `LanguageGuided`
 
 
 def _measure(state: State, models: Models, updates: Sequence[Update], names: Sequence[str]) -> Round:

@@ -36,10 +36,7 @@ from shared_components.core.partition import Partition, Pieces
 
 
 def update_norm(pieces: Mapping[str, Tensor], shared: Pieces) -> float:
-    """Return the Euclidean distance between a site's shared pieces and the start of the round, in float64.
-
-    Integer pieces (step counters) do not count.
-    """
+    """Return the Euclidean distance from the start of the round to a site's shared pieces (floats only), in float64."""
     return math.sqrt(sum(squared_distance(pieces[name], shared[name]) for name in parameter_names(shared)))
 
 
@@ -54,14 +51,9 @@ def shortened(pieces: Mapping[str, Tensor], shared: Pieces, factor: float) -> Pi
 
 @dataclass(frozen=True)
 class BoundedMean(StatelessStart):
-    """Mean weighted by samples, after updates that exceed the norm bound are shortened; without state.
+    """Mean weighted by samples, after updates that exceed the norm bound are shortened; without state."""
 
-    Attributes:
-        times: Bound as a multiple of the (lower) median norm of the round's updates; None: no bound, which gives the
-            weighted mean bit for bit.
-    """
-
-    times: float | None = 1.0
+    times: float | None = 1.0  # bound as a multiple of the (lower) median norm of the updates; None: no bound
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return the bounded mean; the report contains the bound, the norm of each site, and the factors below 1."""
@@ -84,13 +76,9 @@ NEIGHBOURS = {"n-f-2": 2, "n-f-1": 1}  # subtracted from n - f
 
 
 def trimmed_mean(tensors: Sequence[Tensor], trim: int) -> Tensor:
-    """Return the coordinate-wise mean without the ``trim`` smallest and the ``trim`` largest values.
+    """Return the coordinate-wise mean of K tensors without the ``trim`` smallest and the ``trim`` largest values.
 
     Means are computed in float64 and cast back. For integer tensors (step counters), the maximum is returned.
-
-    Args:
-        tensors: K tensors of the same shape, K > 2 * trim.
-        trim: Number of values left out at each end.
     """
     if not tensors[0].is_floating_point():
         return weighted_sum(tensors, [1 / len(tensors)] * len(tensors))
@@ -147,11 +135,6 @@ def squared_distances(sites: Sequence[Mapping[str, Tensor]], names: Sequence[str
     return (total + total.T).tolist()
 
 
-def krum_scores(distances: Sequence[Sequence[float]], nearest: int) -> list[float]:
-    """Return each site's sum of squared distances to its ``nearest`` nearest neighbours; lower is better."""
-    return [sum(sorted(row[:i] + row[i + 1 :])[:nearest]) for i, row in enumerate(map(list, distances))]
-
-
 @dataclass(frozen=True)
 class TrimmedMean(StatelessStart):
     """Coordinate-wise trimmed mean of the GLOBAL pieces, or median without ``trim``; without state."""
@@ -164,11 +147,7 @@ class TrimmedMean(StatelessStart):
         return 3 if self.trim is None else 2 * self.trim + 1
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Return the median or trimmed mean as the next shared model.
-
-        Raises:
-            ValueError: There are too few updates.
-        """
+        """Return the median or trimmed mean as the next shared model; ValueError for too few updates."""
         if len(updates) < self.min_sites:
             rule = "a median" if self.trim is None else f"a mean trimmed by {self.trim} at each end"
             raise ValueError(f"{rule} needs {self.min_sites} sites or more; this round has {len(updates)}")
@@ -180,21 +159,14 @@ class TrimmedMean(StatelessStart):
 
 @dataclass(frozen=True)
 class Krum(StatelessStart):
-    """Model of the site closest to its neighbours, or the mean of several such models; without state.
+    """Model of the site closest to its neighbours, or the mean of several such models; without state."""
 
-    Attributes:
-        faults: Number f of faulty or malicious sites to tolerate; needs 2f + 3 sites.
-        keep: Number of best sites to average; 1 is Krum, None is n - f, and a number below 1 is a share of n.
-        neighbours: Number of neighbours: ``n-f-2`` as in the paper, or ``n-f-1``.
-    """
-
-    faults: int
-    keep: float | None = 1
-    neighbours: str = "n-f-2"
+    faults: int  # number f of faulty or malicious sites to tolerate; needs 2f + 3 sites
+    keep: float | None = 1  # number of best sites to average; 1 is Krum, None is n - f, below 1 a share of n
+    neighbours: str = "n-f-2"  # number of neighbours: ``n-f-2`` as in the paper, or ``n-f-1``
 
     @property
     def min_sites(self) -> int:
-        """Minimum number of sites."""
         return max(2 * self.faults + 3, math.ceil(self.keep or 1) + self.faults)
 
     def kept(self, count: int) -> int:
@@ -205,22 +177,15 @@ class Krum(StatelessStart):
         return min(honest, max(1, math.floor(self.keep * count + 0.5)))
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Combine the chosen updates; the report contains the chosen sites and the score of each site.
-
-        Raises:
-            ValueError: There are too few updates.
-        """
+        """Combine the chosen updates; the report has the chosen sites and all scores; ValueError for too few."""
         if len(updates) < self.min_sites:
-            kept = f" and keep {self.keep}" if (self.keep or 1) > 1 else ""
-            raise ValueError(
-                f"Krum with {self.faults} faulty sites{kept} needs {self.min_sites} sites or more; "
-                f"this round has {len(updates)}"
-            )
+            rule = f"Krum with {self.faults} faulty sites" + f" and keep {self.keep}" * ((self.keep or 1) > 1)
+            raise ValueError(f"{rule} needs {self.min_sites} sites or more; this round has {len(updates)}")
         updates = in_site_order(updates)
-        honest = len(updates) - self.faults
+        nearest = len(updates) - self.faults - NEIGHBOURS[self.neighbours]
         distances = squared_distances([update.pieces for update in updates], parameter_names(models.shared))
-        # s(i): sum over the n - f - 2 (or n - f - 1) nearest neighbours
-        scores = krum_scores(distances, honest - NEIGHBOURS[self.neighbours])
+        # s(i): sum of squared distances to the n - f - 2 (or n - f - 1) nearest neighbours
+        scores = [sum(sorted(row[:i] + row[i + 1 :])[:nearest]) for i, row in enumerate(distances)]
         best = sorted(range(len(updates)), key=scores.__getitem__)  # stable: the first site wins a tie
         chosen = [updates[i] for i in sorted(best[: self.kept(len(updates))])]
         shared = weighted_pieces(chosen, [1 / len(chosen)] * len(chosen), models.shared)

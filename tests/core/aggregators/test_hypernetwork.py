@@ -69,7 +69,7 @@ def test_equal_sensitivities_are_plain_averaging_with_entropy_one():
     given = [update(str(k), [float(k)], [0.3]) for k in range(3)]
     pieces, entropy = similarity_mean(given, ["w"], scale="raw", temperature=1.0)
     assert pieces["w"].item() == pytest.approx(1.0)
-    assert entropy == pytest.approx(1.0)
+    assert entropy["raw"] == pytest.approx(1.0)
 
 
 def test_relative_scale_does_not_depend_on_units_and_raw_does():
