@@ -74,18 +74,17 @@ class Calibration:
     axes: Tensor  # (K, D); the Mahalanobis distance is the norm of ``axes @ (mean - centre)``
     direction: Tensor  # (D,); ``direction @ contrast + offset`` is the position between known and other videos
 
-    def score(self, described: Tensor) -> float:
-        """Return a video's out-of-distribution score, usually below 1, from its frames' features (N, 2, D)
-        (`described`).
+    def score(self, features: Tensor) -> float:
+        """Return a video's out-of-distribution score, usually below 1, from its frames' `encoder_features` (N, 2, D).
 
         Raises CheckpointError if the features are from another network.
         """
-        if described.shape[2:] != self.centre.shape:
+        if features.shape[2:] != self.centre.shape:
             raise CheckpointError(
                 f"{FILE} is for a network with {len(self.centre)} feature channels, but this network has "
-                f"{described.shape[2]}; run `surgfl calibrate` again"
+                f"{features.shape[2]}; run `surgfl calibrate` again"
             )
-        mean, contrast = described.mean(0)
+        mean, contrast = features.mean(0)
         distance = torch.linalg.vector_norm(self.axes @ (mean - self.centre))
         return max(float(distance), float(self.direction @ contrast) + self.facts.offset)
 
@@ -94,13 +93,13 @@ class Calibration:
         return self.facts.limit if frames >= FRAMES else self.facts.limit_of_few
 
 
-def seen(frame: np.ndarray) -> Tensor:
+def resized_frame(frame: np.ndarray) -> Tensor:
     """Return a frame, uint8 RGB (H, W, 3), resized for the score: (1, 3, *SIZE) in [0, 1]."""
     return network_input(frame[None], *SIZE)
 
 
-def described(network: nn.Module, images: Tensor) -> Tensor:
-    """Return pooled encoder features, float32 (N, 2, D) on the CPU, of images (N, 3, H, W) from `seen`.
+def encoder_features(network: nn.Module, images: Tensor) -> Tensor:
+    """Return pooled encoder features, float32 (N, 2, D) on the CPU, of images (N, 3, H, W) from `resized_frame`.
 
     Raises ValueError if the network has no encoder.
     """

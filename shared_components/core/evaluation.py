@@ -96,23 +96,23 @@ def with_randomness(task: Task, batch: Batch, number: int) -> Batch:
     return task.add_randomness(batch, torch.Generator().manual_seed(number))
 
 
-def quick(network: nn.Module, task: Task, dataset: SampleDataset) -> Scores:
+def score_quickly(network: nn.Module, task: Task, dataset: SampleDataset) -> Scores:
     """Score at the network's input size, without slow metrics; a value is None if nothing could be scored.
 
     Returns ``{metric: {output: value, "mean": value}, ..., "frames": n}``.
     """
     batches = small_batches(dataset, task)
-    return quick_scores(network, task, follow(batches, "validating", batch_count(dataset, task)))
+    return score_batches(network, task, follow(batches, "validating", batch_count(dataset, task)))
 
 
-def quick_scores(network: nn.Module, task: Task, batches: Iterable[tuple[Batch, list[Item]]]) -> Scores:
-    """Score batches like `quick`; each batch comes with its samples at the size for scoring."""
+def score_batches(network: nn.Module, task: Task, batches: Iterable[tuple[Batch, list[Item]]]) -> Scores:
+    """Score batches like `score_quickly`; each batch comes with its samples at the size for scoring."""
     scorer = Scorer(task, quick=True)
     _run(network, scorer, batches)
     return scorer.summary()
 
 
-def thorough(
+def score_fully(
     network: nn.Module,
     task: Task,
     chosen: Sequence[Sample],

@@ -39,8 +39,7 @@ def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: in
         about=About(
             label="CD2-pFed",
             paper="Shen et al., CVPR 2022, arXiv 2204.03880",
-            idea="Half of each layer's channels stay at the hospital, the other half is averaged, and both "
-            "halves distil each other in training.",
+            idea="Half of each layer's channels stay at the hospital, and both halves distil each other in training.",
             partition="last half of each layer's output channels LOCAL, rest and classifiers GLOBAL",
             objective="segmentation loss; mutual distillation of LOCAL and GLOBAL channels",
             aggregator="sample-weighted mean",
@@ -120,10 +119,7 @@ def ramp(round: int, rounds: int) -> float:
 
 
 def mutual_divergence(one: Tensor, other: Tensor) -> Tensor:
-    """Return the mean over pixels of both Kullback-Leibler divergences between two logits (B, C, H, W).
-
-    In each divergence the teacher's logits are detached.
-    """
+    """Return the mean over pixels of both Kullback-Leibler divergences of logits (B, C, H, W); teachers are fixed."""
     logs = [value.float().log_softmax(1) for value in (one, other)]
     first, second = (
         F.kl_div(student, teacher.detach(), log_target=True, reduction="none").sum(1).mean()

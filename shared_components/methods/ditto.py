@@ -44,8 +44,7 @@ def build(*, strength: float = 0.1) -> Method:
         about=About(
             label="Ditto",
             paper="Li et al., ICML 2021, arXiv 2012.04221",
-            idea="Hospitals share one averaged model, and each trains a second, personal model that stays "
-            "close to the shared model.",
+            idea="Each hospital also trains a personal model, which stays close to the shared averaged model.",
             partition="all GLOBAL; a second model never leaves the site",
             objective="task loss; second model: + lambda/2 squared distance to the received weights",
             aggregator="sample-weighted mean",

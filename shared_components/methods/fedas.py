@@ -59,8 +59,7 @@ def build(*, personal: Sequence[str] = HEAD, alignment_rate: float = 0.01, large
         about=About(
             label="FedAS",
             paper="Yang et al., CVPR 2024",
-            idea="The last decoder stays at the hospital, shared weights are first aligned with the "
-            "site's earlier features, and sites with more Fisher information count more.",
+            idea="Hospitals keep the last decoder and align shared weights with it; more informative sites count more.",
             partition="last decoder and classifiers LOCAL, rest GLOBAL",
             objective="segmentation loss, after aligning the received base with the site's last base",
             aggregator="mean weighted by Fisher information",
@@ -157,7 +156,7 @@ def alignment_loss(feature_map: Tensor, label: Tensor, prototypes: Mapping[int, 
 
 
 def by_class(feature_map: Tensor, label: Tensor) -> dict[int, Tensor]:
-    """Group feature vectors by class: features (B, F, h, w) and ids (B, H, W) -> (pixels, F) per class that occurs.
+    """Group features (B, F, h, w) by class ids (B, H, W): (pixels, F) per class that occurs.
 
     The label is resized to (h, w) by nearest neighbour; unlabelled pixels are excluded.
     """

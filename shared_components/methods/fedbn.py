@@ -38,8 +38,7 @@ def build(*, norms: Sequence[str] | None = None) -> Method:
         about=About(
             label="FedBN (FedLN)",
             paper="Li et al., ICLR 2021, arXiv 2102.07623",
-            idea="Hospitals share one averaged model, but each keeps its own normalisation layers, which fit "
-            "its images.",
+            idea="Hospitals share one model, but each keeps its own normalisation layers, which fit its images.",
             partition="normalisation layers LOCAL, rest GLOBAL",
             aggregator="sample-weighted mean",
             secure_sums="yes: the server needs only the weighted sum",

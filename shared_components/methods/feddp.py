@@ -59,10 +59,7 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
         partition=queries(Role.MIXED, Role.MIXED) if two_stages else queries(Role.LOCAL, Role.GLOBAL),
         server=Server(aggregator=TwoStages(weighting, fine_tune_from)),
         local=Local(objective=Disagreement(strength) if two_stages else task_objective),
-        requires=Requires(
-            kinds=("segmentation",) if two_stages else None,
-            min_rounds=1 if fine_tune_from is None else fine_tune_from + 1,
-        ),
+        requires=Requires(kinds=("segmentation",) if two_stages else None, min_rounds=(fine_tune_from or 0) + 1),
         about=About(
             label="FedDP",
             paper="Wang et al., IEEE TMI 2023",
@@ -76,7 +73,7 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
 
 
 def queries(private: Role, rest: Role) -> Rule:
-    """Return the rule that assigns one role to the query projections of the encoder and another role to the rest."""
+    """Return the rule that assigns one role to the encoder's query projections and another role to the rest."""
 
     def rule(network: nn.Module) -> TensorRule:
         if not any(map(is_query, network.state_dict())):
@@ -167,7 +164,7 @@ def teachers(network: nn.Module, pieces: Pieces) -> list[nn.Module]:
 
 
 def disagreement(logits: Sequence[Tensor]) -> Tensor:
-    """Return the standard deviation of the softmax over models, averaged over classes, relative to the image's maximum.
+    """Return the softmax's standard deviation over models, averaged over classes, relative to the image's maximum.
 
     K logits (B, C, H, W) -> (B, H, W) in [0, 1]; 0 everywhere if all models agree. The mean over classes generalises
     the paper, which has one foreground class.

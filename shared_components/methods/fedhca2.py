@@ -76,8 +76,7 @@ def build(
         about=About(
             label="FedHCA2",
             paper="Lu et al., CVPR 2024, arXiv 2311.13250",
-            idea="Hospitals with different tasks share changes that harm none of them, and the server learns "
-            "how much each hospital receives.",
+            idea="Hospitals with different tasks share changes that harm none; the server learns how much each gets.",
             partition="encoder and decoders MIXED, classifiers LOCAL",
             aggregator="learned weights: conflict-averse direction (encoder), cross-attention between changes "
             "(decoders)",
@@ -126,7 +125,6 @@ class HyperWeights:
     decay: float
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the initial alpha per site, and beta per site and decoder layer."""
         state = first_groups(profiles)
         count = len(_layers(partition)[1])
         for site in site_order(profile.site for profile in profiles):
@@ -155,7 +153,7 @@ class HyperWeights:
         report: dict[str, Any] = {
             "groups": groups_of(after),
             "alpha": {site: float(after[f"alpha/{site}"].clamp(0, 1)) for site in changes},
-            "beta": {site: _mean(after[f"beta/{site}"].clamp(0, 1)) for site in changes},
+            "beta": {site: float(after[f"beta/{site}"].clamp(0, 1).mean()) if layers else 0.0 for site in changes},
             "conflict": dict(zip(changes, coefficients.tolist(), strict=True)),
         }
         if layers:
@@ -253,7 +251,3 @@ def _dot(a: Pieces, b: Pieces, names: Sequence[str] | Mapping[str, Tensor]) -> T
     for name in sorted(names):  # a loaded state has another order
         total += (a[name].to(torch.float64) * b[name]).sum()
     return total
-
-
-def _mean(values: Tensor) -> float:
-    return float(values.mean()) if len(values) else 0.0

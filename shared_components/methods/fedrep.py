@@ -43,8 +43,7 @@ def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
         about=About(
             label="FedRep",
             paper="Collins et al., ICML 2021, arXiv 2102.07078",
-            idea="The last decoder stays at the hospital and is trained first in each round, then the shared "
-            "weights, which are averaged.",
+            idea="Each round trains the last decoder, which stays at the hospital, and then the shared weights.",
             partition="last decoder and classifiers LOCAL, rest GLOBAL",
             objective="task loss; first steps train LOCAL, later steps GLOBAL",
             aggregator="sample-weighted mean",

@@ -70,10 +70,7 @@ def by_layer(network: nn.Module) -> TensorRule:
 
 @dataclass(frozen=True)
 class LayerMixtures:
-    """Train the hypernetworks and mix every layer for every site.
-
-    The state contains the hypernetworks and every site's last weights.
-    """
+    """Train the hypernetworks and mix every layer; the state has the hypernetworks and every site's last weights."""
 
     rate: float
     released: bool

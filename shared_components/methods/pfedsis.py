@@ -56,13 +56,12 @@ PLACES = {  # personal part: (prefix, infix) of its tensor names
     "k": ("encoder.", ".attn.kv."),
     "v": ("encoder.", ".attn.kv."),
 }
-PERSONAL_PARTS = tuple(PLACES)
 
 
 def build(
     *,
     mode: str = "corrected",
-    personal: Sequence[str] = PERSONAL_PARTS,
+    personal: Sequence[str] = tuple(PLACES),
     head_aligned: bool = False,
     ape: bool = True,
     sge: bool = True,
@@ -102,13 +101,7 @@ def build(
         partition=Disentanglement(tuple(personal), head_aligned=head_aligned, role=own),
         server=Server(
             aggregator=PersonalisedAggregator(
-                ape=ape,
-                sge=sge,
-                released=released,
-                scale=sensitivity_scale,
-                temperature=sensitivity_temperature,
-                rate=hypernetwork_rate,
-                seed=seed,
+                ape, sge, released, sensitivity_scale, sensitivity_temperature, rate=hypernetwork_rate, seed=seed
             ),
             trained=("hypernetwork/",) if ape else (),
         ),
@@ -122,8 +115,7 @@ def build(
         about=About(
             label="PFedSIS",
             paper="Xu et al., IEEE TBME 2025, doi 10.1109/TBME.2025.3526667",
-            idea="Each hospital gets a personal mixture of part of the attention and one of two decoders, and "
-            "all hospitals share the other weights.",
+            idea="Each hospital gets its own mixture of attention weights and of one decoder; the rest is shared.",
             partition="half of the q, k, v rows, one of two decoders and its heads MIXED, rest GLOBAL",
             objective="segmentation loss; appearance regulation (MIXED); cross-style consistency (GLOBAL)",
             aggregator="MIXED: one hypernetwork per site; GLOBAL: softmax of sensitivities",
@@ -136,8 +128,8 @@ def _check_parts(personal: Sequence[str], *, head_aligned: bool, ape: bool, sge:
     for name, switch in (("head_aligned", head_aligned), ("ape", ape), ("sge", sge)):
         true_or_false("pfedsis", name, switch)
     require_list(personal, "pfedsis: personal", "decoder", least=0)
-    if unknown := set(personal) - set(PERSONAL_PARTS):
-        raise ValueError(f"pfedsis: personal contains {sorted(unknown)}; use {', '.join(PERSONAL_PARTS)}")
+    if unknown := set(personal) - set(PLACES):
+        raise ValueError(f"pfedsis: personal contains {sorted(unknown)}; use {', '.join(PLACES)}")
     if ape and "decoder" not in personal:
         raise ValueError("pfedsis: ape needs a personal decoder for its appearance head; add 'decoder' to 'personal'")
 
@@ -180,7 +172,9 @@ class Disentanglement:
     def _rows(self, tensor: Tensor, parts: tuple[str, ...], rest: str) -> list[Slice]:
         stage = rest.partition(".")[0]  # block1 ... block4
         width = tensor.shape[0] // len(parts)  # rows are [Q], or [K, V], of `width` each
-        shared = self._global_rows(width, int(stage.removeprefix("block")))
+        shared, heads = width // 2, HEADS[int(stage.removeprefix("block")) - 1]
+        if self.head_aligned:
+            shared = (heads - heads // 2) * (width // heads)
         slices: list[Slice] = []
         for number, part in enumerate(parts):
             start, stop = number * width, (number + 1) * width
@@ -189,12 +183,6 @@ class Disentanglement:
             if middle < stop:
                 slices.append(Slice(self.role, middle, stop, layer=f"encoder.{stage}"))
         return slices
-
-    def _global_rows(self, width: int, stage: int) -> int:
-        if not self.head_aligned:
-            return width // 2
-        heads = HEADS[stage - 1]
-        return (heads - heads // 2) * (width // heads)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ def build(*, trim: int = 1) -> Method:
         about=About(
             label="Trimmed mean",
             paper="Yin et al., ICML 2018, arXiv 1803.01498",
-            idea="For each weight the server averages without the highest and lowest values, so that faulty "
-            "hospitals cannot spoil the model.",
+            idea="The server averages without extreme values, so that faulty hospitals cannot spoil the model.",
             aggregator="unweighted coordinate-wise mean without extreme values",
             secure_sums="no: the server sorts sites' values",
         ),

@@ -63,7 +63,7 @@ def scored(checkpoint, site_config, indicator):
     network.load_state_dict(load_file(checkpoint))
     network.set_indicator(indicator)
     site, task = load_site(site_config), make_task("segmentation", classes=load_site(site_config).classes)
-    found = evaluation.thorough(network.eval(), task, samples(site, "test", LABELLED), size=SIZE, split="test")
+    found = evaluation.score_fully(network.eval(), task, samples(site, "test", LABELLED), size=SIZE, split="test")
     return json.loads(json.dumps({metric.name: found[metric.name] for metric in task.metrics}))
 
 

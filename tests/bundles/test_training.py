@@ -19,7 +19,7 @@ from shared_components.bundle_engines import (
     readable_dataset,
 )
 from shared_components.core.bundle import load_bundle
-from shared_components.core.evaluation import quick
+from shared_components.core.evaluation import score_quickly
 from shared_components.core.initial_weights import START_VARIABLE
 from shared_components.core.method import SiteFacts, load_method
 from shared_components.core.task import make_task
@@ -131,7 +131,7 @@ def test_validation_in_a_bundle_scores_as_in_a_federation(site_config, small):
     for number, batch in enumerate(ValidationBatches(dataset, task, batch_size=1), start=1):
         state = SimpleNamespace(iteration=number, device="cpu")
         step(SimpleNamespace(state=state, network=network), batch)
-    scores = quick(network, task, dataset)
+    scores = score_quickly(network, task, dataset)
     assert FirstMetric(step).compute() == scores["dice"]["mean"] and step.scorer.summary() == scores
 
 

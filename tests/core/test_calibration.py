@@ -13,10 +13,10 @@ from shared_components.core.calibration import (
     Calibration,
     Facts,
     calibration_of,
-    described,
+    encoder_features,
     pooled,
     read_calibration,
-    seen,
+    resized_frame,
     write_calibration,
 )
 from shared_components.core.shipped_weights import sha256_of
@@ -138,9 +138,9 @@ def test_a_frame_is_described_by_its_maps_at_one_size_whatever_its_own_is():
         expected = pooled([network.encoder(torch.tensor(frame / 255).float().permute(2, 0, 1)[None])])
     large = frame.repeat(2, 0).repeat(2, 1)
     for one in (frame, large):
-        assert torch.allclose(described(network, seen(one)), expected, atol=1e-5)
+        assert torch.allclose(encoder_features(network, resized_frame(one)), expected, atol=1e-5)
     with pytest.raises(ValueError, match="Conv2d has no encoder"):
-        described(nn.Conv2d(3, 4, 1), seen(frame))
+        encoder_features(nn.Conv2d(3, 4, 1), resized_frame(frame))
 
 
 @pytest.fixture

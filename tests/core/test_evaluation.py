@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from shared_components.core.card import Metric
-from shared_components.core.evaluation import exemplars, thorough, with_randomness
+from shared_components.core.evaluation import exemplars, score_fully, with_randomness
 from shared_components.core.metrics import frame_scores
 from shared_components.core.task import make_task
 from shared_components.data.samples import read_sample, samples
@@ -50,7 +50,7 @@ def site(tmp_path_factory: pytest.TempPathFactory):
 def score(network: nn.Module, kind: str, site, folder: Path, **numbers):
     task = make_task(kind, numbers, classes=("background", "shaft", "wrist", "clasper"))
     chosen = samples(site, "validation", task.spec)
-    scores = thorough(network, task, chosen, size=(32, 64), split="validation", pictures=folder)
+    scores = score_fully(network, task, chosen, size=(32, 64), split="validation", pictures=folder)
     records = {r["rank"]: r for r in map(json.loads, (f.read_text() for f in folder.glob("*.json")))}
     return task, chosen, scores, records
 
@@ -71,7 +71,7 @@ def test_each_sample_has_its_numbers_beside_its_video(site) -> None:
     task = make_task("segmentation", {}, classes=("background", "shaft", "wrist", "clasper"))
     chosen = samples(site, "validation", task.spec)
     torch.manual_seed(0)
-    found = thorough(Tiny(out_channels=4), task, chosen, size=(32, 64), split="validation", by_sample=True)
+    found = score_fully(Tiny(out_channels=4), task, chosen, size=(32, 64), split="validation", by_sample=True)
     assert [one["video"] for one in found["samples"]] == [sample.video for sample in chosen]
     known = [one["values"]["dice"] for one in found["samples"] if one["values"]["dice"] is not None]
     assert len({one["sample"] for one in found["samples"]}) == len(chosen) and all(0 <= v <= 1 for v in known)

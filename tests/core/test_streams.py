@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shared_components.core.evaluation import predicted, quick, thorough
+from shared_components.core.evaluation import predicted, score_fully, score_quickly
 from shared_components.core.streams import streams_of, stride_of, unseen_at_first
 from shared_components.core.task import make_task
 from shared_components.core.training import check_frames
@@ -105,7 +105,7 @@ def test_every_labelled_frame_of_a_video_is_scored_with_the_boxes_of_the_first_a
     task = make_task("segmentation", CLIPS, classes=PARTS)
     data = SampleDataset(samples(site, "validation", task.spec), height=SIZE[0], width=SIZE[1], site=site)
     network = Boxes()
-    found = quick(network, task, data)
+    found = score_quickly(network, task, data)
     labels = [data.arrays(number)[1]["label"][-1] for number in range(len(data))]
     streams = streams_of(data.samples)
     assert [n for s in streams for n in s] == list(range(len(data))) and len(streams[0]) > 1
@@ -143,7 +143,7 @@ def test_boxes_on_every_second_frame_are_given_to_the_stream(site):
     task = make_task("segmentation", CLIPS | {"evaluation_prompts": "every_second"}, classes=PARTS)
     chosen = samples(site, "validation", task.spec)
     network = Boxes()
-    thorough(network, task, chosen, size=SIZE, split="validation")
+    score_fully(network, task, chosen, size=SIZE, split="validation")
     length = len(streams_of(chosen)[0])
     assert network.calls[1 : 1 + length] == ["boxes" if place % 2 == 0 else "frame" for place in range(length)]
     assert "every second frame" in task.definitions["prompts"]
@@ -152,7 +152,7 @@ def test_boxes_on_every_second_frame_are_given_to_the_stream(site):
 def test_a_sample_is_predicted_again_as_it_was_scored(site, tmp_path: Path):
     task = make_task("segmentation", CLIPS, classes=PARTS)
     chosen = samples(site, "validation", task.spec)
-    scores = thorough(Boxes(), task, chosen, size=SIZE, split="validation", pictures=tmp_path)
+    scores = score_fully(Boxes(), task, chosen, size=SIZE, split="validation", pictures=tmp_path)
     assert scores["frames"] == len(chosen) and list(tmp_path.glob("*.png"))
     [(number, answer, shown)] = predicted(Boxes(), task, chosen, [len(chosen) - 1], size=SIZE)
     whole = read_sample(chosen[number].current)

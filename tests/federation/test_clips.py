@@ -123,7 +123,7 @@ def test_both_evaluations_show_the_network_clips_and_score_the_last_frame(federa
     federation = federate()
     bench = set_up_site(federation.server.job, federation.sites["a"]._find_site(federation.server.job, 0))
     chosen = samples(bench.site, "validation", bench.task.spec)
-    quick = evaluation.quick(bench.network, bench.task, bench.dataset(chosen))
-    whole = evaluation.thorough(bench.network, bench.task, chosen, size=bench.size, split="validation")
+    quick = evaluation.score_quickly(bench.network, bench.task, bench.dataset(chosen))
+    whole = evaluation.score_fully(bench.network, bench.task, chosen, size=bench.size, split="validation")
     assert seen == [(3, 4, 3, 32, 64)] + 3 * [(1, 4, 3, 32, 64)]
     assert quick["frames"] == whole["frames"] == 3 and "hd95" in whole and "hd95" not in quick

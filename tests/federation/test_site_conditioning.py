@@ -118,7 +118,7 @@ def test_the_network_knows_its_site_when_it_validates_trains_and_measures(play, 
 
         return note
 
-    monkeypatch.setattr(evaluation, "quick", noting("validating", evaluation.quick))
+    monkeypatch.setattr(evaluation, "score_quickly", noting("validating", evaluation.score_quickly))
     train, measure = noting("training", load_method("fedavg").local.objective), noting("measuring", lambda *_: {})
     play(local_objective=train, local_measure=measure, local_measure_images=1)
     federate(job(), names=["site-1"]).run().finish()

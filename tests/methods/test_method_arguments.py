@@ -50,7 +50,7 @@ REFUSED = {  # by kinds of argument
     ("str",): ["nonsense", None, 1],
     ("Sequence[str]",): ["encoder", None, [1]],
     ("Sequence[str] | None",): ["encoder", [1]],
-    ("Mapping[str, Any] | None",): [3, "mean", [1]],
+    ("SwaSettings",): [3, "mean", [1]],
 }
 
 

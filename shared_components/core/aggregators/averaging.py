@@ -23,6 +23,8 @@ from shared_components.core.training_settings import MOST_ROUNDS
 
 MEAN, ROUNDS, COUNT = "average/", "rounds", "averaged"
 
+SwaSettings = Mapping[str, Any] | None  # argument ``swa`` of a method; None: no averaging
+
 
 class Averaging(Schema, frozen=True):
     """Settings of a method's argument `swa`.
@@ -113,7 +115,7 @@ def delivered(state: State, models: Models) -> Models:
     return replace(models, shared=models.shared | averaged)
 
 
-def averaged(method: Method, swa: Mapping[str, Any] | None) -> Method:
+def averaged(method: Method, swa: SwaSettings) -> Method:
     """Return a method with averaging over rounds, or unchanged without ``swa``; ValueError for a wrong setting."""
     if swa is None:
         return method
