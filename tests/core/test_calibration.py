@@ -78,12 +78,9 @@ def test_the_distance_is_scipys_with_a_covariance_that_loops_shrink():
         assert found == pytest.approx(mahalanobis(one, videos.mean(0), inverse), rel=1e-4)
 
 
-def test_there_are_no_more_axes_than_videos_less_one_and_equal_videos_are_one_point():
+def test_a_score_is_the_larger_of_distance_and_position_on_at_most_as_many_axes_as_videos():
     _, axes = reference(torch.randn(4, 20, generator=torch.Generator().manual_seed(0)), axes=16)
     assert axes.shape == (3, 20) and torch.isfinite(axes).all()
-
-
-def test_the_score_is_the_larger_of_distance_and_place_along_the_way():
     found = made([0.0, 0.0], [[1.0, 0.0]], [2.0, -1.0], offset=-3.0)
     assert found.score(frames([4.0, 9.0], contrast=[4.0, 3.0])) == 4  # and 8 - 3 - 3 = 2
     assert found.score(frames([4.0, 9.0], contrast=[6.0, 3.0])) == 6

@@ -55,7 +55,7 @@ def score(network: nn.Module, kind: str, site, folder: Path, **numbers):
     return task, chosen, scores, records
 
 
-def test_records_hold_the_samples_own_scores_and_where_its_panels_lie(site, tmp_path: Path) -> None:
+def test_records_have_the_samples_own_scores_and_leave_the_network_in_training(site, tmp_path):
     network = Tiny(out_channels=4)
     _, chosen, scores, records = score(network, "segmentation", site, tmp_path)
     assert set(records) == {"best", "typical", "worst"} and len(list(tmp_path.glob("*.png"))) == 3
@@ -65,6 +65,9 @@ def test_records_hold_the_samples_own_scores_and_where_its_panels_lie(site, tmp_
     numbers = {(sample.video, sample.index) for sample in chosen}
     assert {(r["video"], r["frame"]) for r in records.values()} <= numbers
     assert dice["worst"] <= scores["dice"]["mean"] <= dice["best"]
+    network = Tiny(out_channels=4).train()
+    score(network, "segmentation", site, tmp_path)
+    assert network.training and all(p.requires_grad for p in network.parameters())
 
 
 def test_each_sample_has_its_numbers_beside_its_video(site) -> None:
@@ -123,9 +126,3 @@ def test_pictures_of_an_older_model_go_and_those_of_another_split_stay(site, tmp
     score(Tiny(out_channels=4), "segmentation", site, tmp_path)
     left = {file.name for file in tmp_path.iterdir()}
     assert "test-0001-x.png" in left and not any("old" in name for name in left) and len(left) == 7
-
-
-def test_a_network_in_training_stays_in_training(site, tmp_path: Path) -> None:
-    network = Tiny(out_channels=4).train()
-    score(network, "segmentation", site, tmp_path)
-    assert network.training and all(p.requires_grad for p in network.parameters())

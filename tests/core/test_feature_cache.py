@@ -59,7 +59,7 @@ def files(folder):
     return sorted(folder.rglob("*.safetensors"))
 
 
-def test_features_are_the_networks_own_rounded_to_float16_from_the_disk_as_from_the_network(tmp_path):
+def test_features_are_the_networks_rounded_to_float16_and_shared_by_clips(tmp_path):
     network, clip = Maps(), frames(3)
     first, again = opened(tmp_path, network)(clip), opened(tmp_path, network)(clip)
     direct = network.encode(torch.from_numpy(clip).permute(0, 3, 1, 2)[None].float() / 255)
@@ -67,14 +67,11 @@ def test_features_are_the_networks_own_rounded_to_float16_from_the_disk_as_from_
     for found, kept, due in zip(first.values(), again.values(), direct, strict=True):
         assert torch.equal(found, kept) and found.shape == due.shape[1:]
         torch.testing.assert_close(found, due[0].half())
-
-
-def test_clips_share_their_frames_and_a_batch_changes_no_bit(tmp_path):
-    network, clip = Maps(), frames(3)
-    cache = opened(tmp_path, network)
-    both, alone = cache(clip[:2]), FeatureCache(tmp_path / "other", network, limit=10**6)(clip[1:])
+    network, folder = Maps(), tmp_path / "clips"
+    cache = opened(folder, network)
+    both, alone = cache(clip[:2]), FeatureCache(folder / "other", network, limit=10**6)(clip[1:])
     assert network.encoded == 4 and len(cache(clip[1:])["features/0"]) == 2 and network.encoded == 5
-    assert torch.equal(both["features/0"][1], alone["features/0"][0]) and len(files(tmp_path)) == 3 + 2
+    assert torch.equal(both["features/0"][1], alone["features/0"][0]) and len(files(folder)) == 3 + 2
 
 
 def test_a_network_is_given_a_batchs_features_as_numbers_of_32_bits(tmp_path):

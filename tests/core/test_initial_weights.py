@@ -67,12 +67,16 @@ def from_file(network, path, card):
 # ---- random
 
 
-def test_random_changes_no_weight_and_draws_no_number():
+def test_random_draws_no_number_and_a_file_must_be_given_and_exist(tmp_path):
     network, drawn = built(), torch.get_rng_state()
     before = state_of(network)
     facts = begin(network, "random", card=segmentation(), bundle="toy")
     assert facts == {"start": "random", "sha256": "", "from": "", "fresh": []} and describe_start(facts) == "random"
     assert same(before, network.state_dict()) and torch.equal(drawn, torch.get_rng_state())
+    with pytest.raises(CheckpointError, match=f"start is 'file', but no file is given; .* variable {START_VARIABLE}"):
+        source_of("file", "toy")
+    with pytest.raises(CheckpointError, match=r"nowhere\.pth does not exist"):
+        source_of("file", "toy", tmp_path / "nowhere.pth")
 
 
 # ---- a checkpoint of the same network
@@ -87,7 +91,7 @@ def test_a_checkpoint_of_the_same_outputs_is_taken_whole(trained, card):
     assert facts == {"start": "file", "sha256": sha256_of(path), "from": "model.safetensors", "fresh": []}
 
 
-def test_a_class_that_was_told_apart_further_gets_the_mean_of_its_rows(trained):
+def test_classes_are_matched_by_name_and_divided_classes_get_the_mean_of_their_rows(trained):
     path, weights = trained(segmentation(PARTS))
     network = built(3)
     facts = from_file(network, path, segmentation(MANIPULATOR))
@@ -97,6 +101,10 @@ def test_a_class_that_was_told_apart_further_gets_the_mean_of_its_rows(trained):
     torch.testing.assert_close(network.head.bias[2], weights["head.bias"][2:].mean())
     rest, due = ({n: v for n, v in s.items() if n[:4] != "head"} for s in (network.state_dict(), weights))
     assert same(rest, due)
+    path, weights = trained(segmentation(("background", "clasper", "wrist", "shaft")))
+    network = built(4)
+    from_file(network, path, segmentation(PARTS))
+    assert torch.equal(network.head.weight, weights["head.weight"][[0, 3, 2, 1]])
 
 
 def test_classes_that_the_checkpoint_cannot_tell_apart_stay_fresh(trained):
@@ -106,13 +114,6 @@ def test_classes_that_the_checkpoint_cannot_tell_apart_stay_fresh(trained):
     assert torch.equal(network.head.weight[:2], weights["head.weight"][:2])
     assert torch.equal(network.head.weight[2:], fresh["head.weight"][2:])
     assert facts["fresh"] == ["head.weight of wrist, clasper", "head.bias of wrist, clasper"]
-
-
-def test_names_count_and_not_places(trained):
-    path, weights = trained(segmentation(("background", "clasper", "wrist", "shaft")))
-    network = built(4)
-    from_file(network, path, segmentation(PARTS))
-    assert torch.equal(network.head.weight, weights["head.weight"][[0, 3, 2, 1]])
 
 
 @pytest.mark.parametrize(
@@ -231,7 +232,7 @@ def test_all_else_must_be_there_and_be_equal(tmp_path, name):
 # ---- the encoder alone
 
 
-def test_an_official_encoder_leaves_the_rest_to_the_seed(tmp_path):
+def test_an_official_encoder_leaves_the_rest_to_the_seed_and_must_be_complete(tmp_path):
     torch.manual_seed(3)
     encoder = PvtFpn().encoder.state_dict()
     torch.save({**encoder, "head.weight": torch.ones(1000, 256), "head.bias": torch.ones(1000)}, tmp_path / "b0.pth")
@@ -243,9 +244,6 @@ def test_an_official_encoder_leaves_the_rest_to_the_seed(tmp_path):
     assert same(network.encoder.state_dict(), encoder)
     outside = {n: v for n, v in network.state_dict().items() if not n.startswith("encoder.")}
     assert all(torch.equal(value, fresh[name]) for name, value in outside.items())
-
-
-def test_half_an_encoder_is_refused(tmp_path):
     encoder = dict(list(PvtFpn().encoder.state_dict().items())[:10])
     torch.save(encoder, tmp_path / "b0.pth")
     with pytest.raises(CheckpointError, match="another network than PVTv2-b0 encoder: it lacks"):
@@ -276,13 +274,6 @@ def test_what_fits_in_part_is_refused_and_changes_nothing(trained, tmp_path, cha
     assert same(before, network.state_dict())
 
 
-def test_a_file_must_be_given_and_be_there(tmp_path):
-    with pytest.raises(CheckpointError, match=f"start is 'file', but no file is given; .* variable {START_VARIABLE}"):
-        source_of("file", "toy")
-    with pytest.raises(CheckpointError, match=r"nowhere\.pth does not exist"):
-        source_of("file", "toy", tmp_path / "nowhere.pth")
-
-
 # ---- what a bundle ships
 
 
@@ -295,11 +286,17 @@ def toy(trained, tmp_path, monkeypatch):
     return tmp_path / "bundles" / "toy"
 
 
-def test_rendered_is_what_the_bundle_ships(toy, tmp_path):
+def test_rendered_weights_are_those_of_the_bundle_and_match_their_card(toy, tmp_path):
     network = built()
     facts = begin(network, "rendered", card=segmentation(), bundle="toy", file=tmp_path / "not-looked-at")
     assert same(network.state_dict(), load_weights(toy / MODEL))
     assert describe_start(facts) == f"rendered ({sha256_of(toy / MODEL)[:8]})"
+    card = sha256_of(toy / MODEL)
+    assert shipped_weights("toy") == toy / MODEL and shipped_facts("toy") == {"sha256": card}
+    save_weights(toy / MODEL, {"a": torch.zeros(2)})
+    with pytest.raises(CheckpointError, match="weights with the hash") as error:
+        shipped_weights("toy")
+    assert card[:8] in str(error.value) and sha256_of(toy / MODEL)[:8] in str(error.value)
 
 
 @pytest.fixture
@@ -337,7 +334,7 @@ def test_what_the_start_has_seen_is_told(trained, tmp_path):
 # ---- what a command line says
 
 
-def test_a_command_line_says_a_kind_or_a_path(monkeypatch, tmp_path):
+def test_a_command_line_names_a_kind_or_a_path_and_an_unused_file_is_warned_of(monkeypatch, tmp_path):
     monkeypatch.delenv(START_VARIABLE, raising=False)
     assert chosen_start("random") == ("random", None) and chosen_start("rendered") == ("rendered", None)
     assert chosen_start("file") == ("file", None)
@@ -345,20 +342,8 @@ def test_a_command_line_says_a_kind_or_a_path(monkeypatch, tmp_path):
     assert (kind, path) == ("file", tmp_path / "b0.pth")
     monkeypatch.setenv(START_VARIABLE, str(tmp_path / "a.pth"))
     assert chosen_start("file") == ("file", tmp_path / "a.pth")
-
-
-def test_a_file_named_in_vain_is_warned_of(tmp_path):
     assert "is not used because training: start is 'random'" in unused("random", tmp_path / "b0.pth")
     assert unused("file", tmp_path / "b0.pth") == unused("rendered", None) == ""
-
-
-def test_weights_and_card_belong_together(toy):
-    card = sha256_of(toy / MODEL)
-    assert shipped_weights("toy") == toy / MODEL and shipped_facts("toy") == {"sha256": card}
-    save_weights(toy / MODEL, {"a": torch.zeros(2)})
-    with pytest.raises(CheckpointError, match="weights with the hash") as error:
-        shipped_weights("toy")
-    assert card[:8] in str(error.value) and sha256_of(toy / MODEL)[:8] in str(error.value)
 
 
 @pytest.mark.parametrize("gone", [MODEL, FACTS])
@@ -396,7 +381,7 @@ def test_published_weights_of_sam2_leave_depth_head_and_selection_as_the_seed_ha
     assert facts["fresh"] == [name for name in before if name not in published]
 
 
-def test_a_network_of_sam2_with_a_prompt_begins_as_one_without_text(tmp_path):
+def test_weights_of_sam2_load_with_another_prompt_but_not_for_another_size(tmp_path):
     selecting, prompted, plain = (Sam2Clips(size=64, text=text) for text in ("selection", "prompt", "none"))
     save_weights(tmp_path / "selecting.safetensors", state_of(selecting))
     facts = from_file(prompted, tmp_path / "selecting.safetensors", segmentation())
@@ -404,9 +389,6 @@ def test_a_network_of_sam2_with_a_prompt_begins_as_one_without_text(tmp_path):
     from_file(plain, tmp_path / "selecting.safetensors", segmentation())
     assert same(state_of(plain), {name: state_of(prompted)[name] for name in state_of(plain)})
     assert not state_of(prompted)["selection.embedding.weight"].any()
-
-
-def test_weights_of_our_own_for_another_size_of_sam2_are_named_by_it(tmp_path):
     save_weights(tmp_path / "large.safetensors", Sam2Clips(size=64, architecture="cpu_large").state_dict())
     with pytest.raises(CheckpointError, match=r"is SAM2 cpu_large, but the network is cpu; choose architecture: cpu_"):
         from_file(Sam2Clips(size=64), tmp_path / "large.safetensors", segmentation())

@@ -96,12 +96,22 @@ def test_classes_scored_together_equal_classes_scored_alone():
                 np.testing.assert_array_equal(getattr(together, name)[column], getattr(alone, name)[0])
 
 
-def test_single_pixels_three_and_four_apart_are_five_apart():
+def test_perfect_predictions_and_single_pixels_have_the_distances_worked_by_hand():
     prediction, truth = np.zeros((2, 6, 8), np.uint8)
     prediction[1, 1], truth[4, 5] = 1, 1
     scores = frame_scores(prediction, truth, classes=[1])
     assert (scores.dice[0], scores.iou[0]) == (0.0, 0.0)
     assert (scores.assd[0], scores.hd95[0], scores.hd95_monai[0]) == (5.0, 5.0, 5.0)
+    _, truth = random_pair(1)
+    scores = frame_scores(truth.copy(), truth, classes=CLASSES)
+    assert scores.dice.tolist() == scores.iou.tolist() == [1.0] * 3
+    assert scores.assd.tolist() == scores.hd95.tolist() == scores.hd95_monai.tolist() == [0.0] * 3
+    # A full frame has surface all round; the truth's 3 x 3 square has 8 surface pixels, its centre is inside.
+    prediction, truth = np.ones((5, 5), np.uint8), np.zeros((5, 5), np.uint8)
+    truth[1:4, 1:4] = 1
+    scores = frame_scores(prediction, truth, classes=[1])
+    outward = [1.0] * 12 + [math.sqrt(2)] * 4
+    assert scores.assd[0] == pytest.approx((sum(outward) + 8 * 1.0) / 24)
 
 
 def test_the_two_hd95_definitions_differ_as_worked_by_hand():
@@ -113,22 +123,6 @@ def test_the_two_hd95_definitions_differ_as_worked_by_hand():
     assert scores.assd[0] == pytest.approx(10 / 3)
     assert scores.hd95[0] == pytest.approx(9.0)  # pooled 0, 0, 10 at position 0.95 * 2
     assert scores.hd95_monai[0] == pytest.approx(9.5)  # 0, 10 at position 0.95; the other direction is 0
-
-
-def test_pixels_on_the_image_border_are_surface():
-    # A full frame has surface all round; the truth's 3 x 3 square has 8 surface pixels, its centre is inside.
-    prediction, truth = np.ones((5, 5), np.uint8), np.zeros((5, 5), np.uint8)
-    truth[1:4, 1:4] = 1
-    scores = frame_scores(prediction, truth, classes=[1])
-    outward = [1.0] * 12 + [math.sqrt(2)] * 4
-    assert scores.assd[0] == pytest.approx((sum(outward) + 8 * 1.0) / 24)
-
-
-def test_a_perfect_prediction_scores_one_and_no_distance():
-    _, truth = random_pair(1)
-    scores = frame_scores(truth.copy(), truth, classes=CLASSES)
-    assert scores.dice.tolist() == scores.iou.tolist() == [1.0] * 3
-    assert scores.assd.tolist() == scores.hd95.tolist() == scores.hd95_monai.tolist() == [0.0] * 3
 
 
 @pytest.fixture(params=[1, 2])
@@ -212,18 +206,12 @@ def test_a_model_that_misses_everything_does_not_score_better_than_one_that_find
 # The released evaluation, worked by hand.
 
 
-def test_paper_policy_calls_empty_in_both_perfect():
+def test_paper_policy_fills_empty_masks_with_the_first_pixel():
     scores = frame_scores(frame(), frame(), classes=[1], policy="paper")
     assert (scores.dice[0], scores.iou[0], *distances_of(scores)) == (1.0, 1.0, 0.0, 0.0, 0.0)
     assert scores.empty_prediction[0] and scores.empty_truth[0] and scores.policy == "paper"
-
-
-def test_paper_policy_puts_an_empty_prediction_at_the_first_pixel():
     scores = frame_scores(frame(), frame((0, 3)), classes=[1], policy="paper")
     assert (scores.dice[0], *distances_of(scores)) == (0.0, 3.0, 3.0, 3.0)
-
-
-def test_paper_policy_adds_the_first_pixel_to_prediction_and_empty_truth():
     # Prediction {[0, 0], [0, 3]}, truth {[0, 0]}: Dice 2/3; distances 0, 3 and 0.
     scores = frame_scores(frame((0, 3)), frame(), classes=[1], policy="paper")
     assert scores.dice[0] == pytest.approx(2 / 3) and scores.iou[0] == pytest.approx(1 / 2)
@@ -240,22 +228,16 @@ def test_paper_policy_leaves_masks_that_are_not_empty_and_its_inputs_alone():
     assert (prediction == copies[0]).all() and (truth == copies[1]).all()
 
 
-def test_an_unknown_policy_is_refused_with_the_known_ones():
+def test_wrong_policies_shapes_and_types_are_refused():
     with pytest.raises(ValueError, match=r"'skip'.*diagonal, paper"):
         frame_scores(frame(), frame(), classes=[1], policy="skip")
+    with pytest.raises(ValueError, match=r"\(3, 4\).*\(4, 3\)"):
+        frame_scores(np.zeros((3, 4), np.uint8), np.zeros((4, 3), np.uint8), classes=[1])
+    with pytest.raises(ValueError, match="prediction is of type float32"):
+        frame_scores(np.zeros((3, 4), np.float32), frame(), classes=[1])
 
 
 # Inputs.
-
-
-def test_shapes_that_differ_are_refused_naming_both():
-    with pytest.raises(ValueError, match=r"\(3, 4\).*\(4, 3\)"):
-        frame_scores(np.zeros((3, 4), np.uint8), np.zeros((4, 3), np.uint8), classes=[1])
-
-
-def test_probabilities_are_refused_as_class_ids():
-    with pytest.raises(ValueError, match="prediction is of type float32"):
-        frame_scores(np.zeros((3, 4), np.float32), frame(), classes=[1])
 
 
 def test_tensors_wider_integers_and_arrays_in_another_memory_order_score_alike():
@@ -290,13 +272,10 @@ def test_summary_averages_counted_frames_per_class_then_classes():
     assert (summary["frames"], summary["policy"]) == (3, "diagonal")
 
 
-def test_summary_is_plain_json_without_nan():
+def test_summary_is_plain_json_without_nan_and_without_distances_that_were_not_measured():
     prediction, truth = random_pair(0)
     summary = summarise([frame_scores(prediction, truth, classes=[1, 9])], ["shaft", "never"])
     assert json.loads(json.dumps(summary, allow_nan=False)) == summary
-
-
-def test_summary_of_regions_has_no_distances():
     prediction, truth = random_pair(0)
     summary = summarise([frame_scores(prediction, truth, classes=[1], distances=False)], ["shaft"])
     assert sorted(summary) == ["dice", "empty", "frames", "iou", "policy"]

@@ -54,24 +54,21 @@ def test_errors_and_statistics_of_patches_are_loops_over_their_pixels(pictures):
             assert deviation[b, 0, :, columns].numpy() == pytest.approx(np.std(values, ddof=1), rel=1e-4)
 
 
-def test_the_mean_colour_is_of_each_frame(pictures):
+def test_baselines_are_the_mean_colour_of_each_frame_and_a_new_network(pictures):
     found = MeanColour()(pictures[0])
     assert found.shape == (2, 3, 4, 8)
     assert float(found[1, 2].std()) < 1e-6 and float(found[1, 2, 0, 0]) == pytest.approx(
         float(pictures[0][1, 2].mean())
     )
-
-
-def test_the_mask_is_for_autoencoders_of_the_tasks_patch():
-    assert not sees_visible(Tiny(), 16) and sees_visible(MaeVit(), 8)
-    with pytest.raises(ValueError, match="patch is 16, but MaeVit has patches of 8; write patch: 8"):
-        sees_visible(MaeVit(), 16)
-
-
-def test_controls_are_the_mean_colour_and_a_network_made_anew():
     network = MaeVit(size=32)
     found = controls(network)
     assert isinstance(found["mean colour"], MeanColour)
     anew = found["untrained"]
     assert type(anew) is MaeVit and anew.side == 4 and not torch.equal(anew.mask_token, network.mask_token)
     assert list(controls(nn.Identity())) == ["mean colour"]
+
+
+def test_the_mask_is_for_autoencoders_of_the_tasks_patch():
+    assert not sees_visible(Tiny(), 16) and sees_visible(MaeVit(), 8)
+    with pytest.raises(ValueError, match="patch is 16, but MaeVit has patches of 8; write patch: 8"):
+        sees_visible(MaeVit(), 16)

@@ -15,12 +15,15 @@ from tests.core.serq_rounds import Set, seeded
 # ---- the equations
 
 
-def test_the_running_mean_begins_with_the_first_rounds_and_then_keeps_alpha_of_it():
+def test_the_running_mean_and_the_descriptors_movement_are_those_worked_by_hand():
     first = moving_average(None, torch.tensor([[[2.0, -4.0]]]), share=0.9)
     assert first.tolist() == [[[2.0, -4.0]]]
     second = moving_average(first, torch.tensor([[[12.0, 6.0]]]), share=0.9)
     torch.testing.assert_close(second, torch.tensor([[[3.0, -3.0]]]))  # 0.9*2 + 0.1*12, 0.9*-4 + 0.1*6
     assert moving_average(first, second, share=0.0).equal(second)
+    assert moved(torch.tensor([3.0, 0.0]), torch.tensor([3.0, 4.0])) == pytest.approx(0.8)
+    assert moved(torch.zeros(2), torch.zeros(2)) == 0 and moved(torch.zeros(2), torch.ones(2)) == 1
+    assert moved(torch.ones(2), torch.zeros(2)) == 1
 
 
 def test_eq_11_by_a_scalar_loop():
@@ -127,20 +130,7 @@ def test_the_reports_distances_are_means_over_frames_with_dropout_off():
     assert found["distance_square"] == pytest.approx(0.0625, rel=1e-4)
 
 
-def test_how_far_the_descriptor_moved_is_a_share_of_its_length():
-    assert moved(torch.tensor([3.0, 0.0]), torch.tensor([3.0, 4.0])) == pytest.approx(0.8)
-    assert moved(torch.zeros(2), torch.zeros(2)) == 0 and moved(torch.zeros(2), torch.ones(2)) == 1
-    assert moved(torch.ones(2), torch.zeros(2)) == 1
-
-
-def test_frames_alone_pass_encoder_and_decoder():
-    network, clips = seeded().eval(), torch.rand(2, 3, 3, 8, 16)
-    expected = network.decode(network.encoder(clips[:, -1]))
-    assert torch.equal(FramesAlone(network)(clips), expected)
-    assert torch.equal(FramesAlone(network)(clips[:, -1]), expected)
-
-
-def test_the_mean_is_over_frames_and_leaves_the_network_as_it_was():
+def test_features_are_means_over_frames_without_dropout_that_pass_only_encoder_and_decoder():
     network, data = seeded(dropout=0.5), Set((8, 16))
     state = copy.deepcopy(network.state_dict())
     found, same = equations.mean_features(
@@ -151,3 +141,7 @@ def test_the_mean_is_over_frames_and_leaves_the_network_as_it_was():
     torch.testing.assert_close(found, (maps[0] + maps[1] + maps[2]) / 3)
     assert torch.equal(found, same)
     assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
+    network, clips = seeded().eval(), torch.rand(2, 3, 3, 8, 16)
+    expected = network.decode(network.encoder(clips[:, -1]))
+    assert torch.equal(FramesAlone(network)(clips), expected)
+    assert torch.equal(FramesAlone(network)(clips[:, -1]), expected)

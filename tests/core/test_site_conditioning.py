@@ -50,12 +50,9 @@ def saying(values, name="an encoder"):
     return tell
 
 
-def test_a_method_without_a_hook_does_nothing():
+def test_the_method_receives_the_facts_of_the_site_and_returns_the_encoder():
     network = Told()
     assert run(None, network=network) == "" and not network.indicator.any()
-
-
-def test_the_method_hears_of_the_site_and_its_answer_is_the_encoder():
     heard = []
     network = Told()
 
@@ -67,14 +64,11 @@ def test_the_method_hears_of_the_site_and_its_answer_is_the_encoder():
     assert heard == [(network, SiteFacts("porcine", 2, 4, Path("/v"), None, **KNOWN))]
 
 
-def test_what_cannot_be_told_is_refused_by_site_and_file():
+def test_only_refusals_of_a_site_become_site_errors():
     def tell(network, facts):
         raise ValueError("has no vector of 'porcine'")
 
     refused("has no vector of 'porcine'$", tell)
-
-
-def test_an_error_of_the_program_is_no_refusal():
     with pytest.raises(ZeroDivisionError):
         run(lambda network, facts: 1 / 0)
 

@@ -70,16 +70,13 @@ def frame(number: int, video: str = "a", *, clip: tuple[int, ...] = ()) -> Sampl
     return Sample("site", video, number, images, {}, Source("endovis2017"), PARTS)
 
 
-def test_a_stream_begins_with_a_video_and_with_a_stretch_of_it_and_at_every_frame_of_a_site_without_history():
+def test_streams_begin_with_videos_and_stretches_and_have_the_stride_of_their_clips():
     videos = [frame(0), frame(1), frame(0, "b"), frame(1, "b")]
     assert streams_of(videos) == [range(0, 2), range(2, 4)]
     stretches = [frame(3, clip=(3,)), frame(4, clip=(3,)), frame(9, clip=(9,)), frame(10, clip=(9,))]
     assert streams_of(stretches) == [range(0, 2), range(2, 4)]
     assert streams_of([frame(n, clip=(n,)) for n in range(3)]) == [range(n, n + 1) for n in range(3)]
     assert streams_of([]) == []
-
-
-def test_a_streams_stride_is_that_of_its_clips():
     assert stride_of([frame(n) for n in range(3)]) == 1
     assert stride_of([frame(n, clip=(max(0, n - 10),)) for n in range(0, 60, 10)]) == 1
     assert stride_of([frame(n, clip=(max(0, n - 6), max(0, n - 3))) for n in range(8)]) == 3

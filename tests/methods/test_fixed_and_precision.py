@@ -64,14 +64,11 @@ def test_a_step_moves_all_but_the_fixed_encoder(name):
             check(extras[group], shared)
 
 
-def test_fedas_aligns_no_base_that_is_fixed():
+def test_a_fixed_base_is_not_aligned_and_teachers_have_the_networks_fixed_part():
     network = fixed_network("fedas")
     freeze(network, ["decoder_global"])
     work = SimpleNamespace(network=network)  # no frames are asked for
     assert Alignment(0.1)._align(work, {"encoder.norm1.weight": torch.ones(32)}) == {}
-
-
-def test_feddps_teachers_have_the_networks_own_fixed_part():
     network = fixed_network("feddp")
     partition = partition_network(network, load_method("feddp", fine_tune_from=2).partition)
     pieces = cut(network.state_dict(), partition, Role.MIXED)

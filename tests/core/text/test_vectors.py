@@ -33,14 +33,11 @@ def refused(words, path, text="one"):
     return str(error.value)
 
 
-def test_what_is_put_in_comes_out(file):
+def test_vectors_are_stored_added_and_replaced(file):
     found = read_vectors(file).encode("two")
     assert torch.equal(found.values, torch.tensor([0.1, -3.0]))
     assert (found.kind, found.model, found.sha256, found.text) == ("clip", "tiny", "ab" * 32, "two")
     assert read_vectors(str(file)).encode(" two\n").text == "two"
-
-
-def test_vectors_are_added_and_replaced(file):
     add_vectors(file, [vector("drei süß", 5.0, 6.0), vector("one", 7.0, 8.0)])
     found = read_vectors(file)
     assert found.texts == ("one", "two", "drei süß")
