@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,75 +10,20 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from shared_components.core.card import Card
-from shared_components.core.partition import Extra, Partition, Pieces, Role, Rule
+from shared_components.core.exchange import (  # noqa: F401  methods import these names from here
+    Aggregation,
+    Aggregator,
+    Extra,
+    Extras,
+    Models,
+    Profile,
+    State,
+    StatelessStart,
+    Update,
+    site_order,
+)
+from shared_components.core.partition import Partition, Pieces, Role, Rule
 from shared_components.core.task import Batch, Task, build_by_name, module_names
-
-State = dict[str, Tensor]
-Extras = dict[str, Pieces]
-
-
-@dataclass(frozen=True)
-class Profile:
-    """Description of a site, sent once at enrolment."""
-
-    site: str
-    samples: int  # number of training samples
-    card: Card
-    items: Mapping[str, Any] = field(default_factory=dict)  # published items, by name
-    fixed: str = ""  # hash of the untrained weights
-    prepared: str = ""  # encoder of the network's untrained inputs, see `Local.condition_on_site`
-    start: Mapping[str, str] = field(default_factory=lambda: {"start": "random", "sha256": ""})
-
-
-@dataclass(frozen=True)
-class Update:
-    """Reply of a site after its local iterations of one round."""
-
-    site: str
-    round: int
-    pieces: Mapping[str, Tensor]  # GLOBAL and MIXED
-    extras: Extras = field(default_factory=dict)  # e.g. {"sensitivity": {piece name: tensor}}
-    samples: int = 1
-
-
-@dataclass(frozen=True)
-class Models:
-    """Weights at the start of a round: GLOBAL pieces for all sites, MIXED pieces per site."""
-
-    shared: Pieces
-    mixed: Mapping[str, Pieces]
-    broadcast: Mapping[str, Pieces] = field(default_factory=dict)  # more tensors by group
-
-    def of(self, site: str) -> Pieces:
-        return {**self.shared, **self.mixed.get(site, {})}
-
-
-@dataclass(frozen=True)
-class Aggregation:
-    """Result of one server step: next state, models to send, numbers for the record."""
-
-    state: State
-    models: Models
-    report: dict[str, Any] = field(default_factory=dict)
-
-
-class Aggregator(Protocol):
-    """Server side of a method: two pure functions; sums run in sorted site order, never in arrival order."""
-
-    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the state before the first round."""
-
-    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Combine the updates of a round that started from ``models``: one or more sites, in any order."""
-
-
-class StatelessStart:
-    """Mixin with the ``init`` of an aggregator without initial state."""
-
-    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return an empty state."""
-        return {}
 
 
 @dataclass
@@ -306,9 +250,3 @@ def load_method(name: str, **arguments: Any) -> Method:
     Raises ValueError if the method or an argument does not exist.
     """
     return build_by_name("methods", name, **arguments)
-
-
-def site_order(names: Iterable[str]) -> list[str]:
-    """Sort site names in natural order (``site-2`` before ``site-10``): the order of all sums and seeds."""
-    # text and digits alternate, so that keys of two names are comparable
-    return sorted(names, key=lambda n: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", n)])

@@ -1,8 +1,7 @@
 """Assign one of four roles to every slice of every tensor in a network's state.
 
 Roles belong to slices, because "half of the query rows" (PFedSIS, Section III-B) is a slice of rows. Code that
-averages pieces by name therefore supports head-wise and channel-wise personalisation without changes. Extras are
-groups of tensors that a site sends in addition to its pieces.
+averages pieces by name therefore supports head-wise and channel-wise personalisation without changes.
 """
 
 from __future__ import annotations
@@ -60,11 +59,13 @@ class Piece:
         return tensor if self.start is None else tensor[self.start : self.stop]
 
 
+# returns the slices of a tensor, by its name, the tensor and its module
 TensorRule = Callable[[str, Tensor, nn.Module], Sequence[Slice]]
-"""Function of a tensor's name, the tensor and its module that returns the slices."""
 
+CheckExtra = Callable[[Pieces, Pieces], None]  # raises ValueError for a wrong (group of extra tensors, shared pieces)
+
+# returns a rule for a network's tensors; raises ValueError for names that match nothing
 Rule = Callable[[nn.Module], TensorRule]
-"""Function of the network that returns a `TensorRule`; it raises ValueError for names that match nothing."""
 
 
 @dataclass(frozen=True)
@@ -205,50 +206,3 @@ def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Pieces:
 def below(prefix: str, tensors: Mapping[str, Tensor]) -> Pieces:
     """Return the tensors with names that begin with ``prefix``, without the prefix; undoes :func:`prefixed`."""
     return {name.removeprefix(prefix): v for name, v in tensors.items() if name.startswith(prefix)}
-
-
-# ---- extras: groups of tensors that a site sends in addition to its pieces
-
-
-CheckExtra = Callable[[Pieces, Pieces], None]  # (the group's tensors, the shared pieces); raises ValueError
-Shapes = Callable[[Pieces, Pieces], Mapping[str, tuple[int, ...]]]  # (the shared pieces, the network's state)
-
-
-@dataclass(frozen=True)
-class Extra:
-    """Declaration of a group of extra tensors."""
-
-    check: CheckExtra  # raises ValueError for a wrong group
-    shapes: Shapes  # returns the group's shapes before it is measured
-
-    def __call__(self, group: Pieces, shared: Pieces) -> None:
-        self.check(group, shared)
-
-
-def like_shared(group: Pieces, shared: Pieces) -> None:
-    """Raise ValueError unless a group has one tensor of the same shape for every shared piece."""
-    if odd := sorted(set(group) ^ set(shared)):
-        raise ValueError(f"{odd[0]} is {'missing' if odd[0] in shared else 'not a shared piece'}")
-    for name, value in group.items():
-        if value.shape != shared[name].shape:
-            raise ValueError(f"{name} has shape {tuple(value.shape)}; its piece has shape {tuple(shared[name].shape)}")
-
-
-def shapes_of_shared(shared: Pieces, state: Pieces) -> dict[str, tuple[int, ...]]:
-    """Return the shapes that `like_shared` accepts."""
-    return {name: tuple(value.shape) for name, value in shared.items()}
-
-
-def _one_number(group: Pieces, shared: Pieces) -> None:
-    if set(group) != {"value"} or group["value"].shape != ():
-        raise ValueError(
-            f"it contains {sorted(group)}; it should be one number named 'value', a tensor without dimensions"
-        )
-    if group["value"].is_meta:
-        return
-    if not bool(torch.isfinite(group["value"])) or bool(group["value"] < 0):
-        raise ValueError(f"its value is {float(group['value'])}; it should be finite and not negative")
-
-
-scalar = Extra(_one_number, lambda shared, state: {"value": ()})
-"""One number, finite and not negative."""

@@ -174,9 +174,6 @@ class FineTuning:
         return _returned(work, aggregation, {}), losses
 
 
-# ---- parts of an update
-
-
 def check_beforehand(network: nn.Module, batch: Batch, context: Context) -> None:
     """Check before the first round that both updates can train; a `Server.check`.
 

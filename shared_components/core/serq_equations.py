@@ -17,9 +17,6 @@ from shared_components.networks.protocols import encodes
 WINDOW = 0.1  # weight of a batch in the running mean of F_pre for Eq. 11 (ours): about twenty batches count
 
 
-# ---- the equations
-
-
 def moving_average(average: Tensor | None, current: Tensor, *, share: float) -> Tensor:
     """Return the running mean map (C, h, w), Eq. 10: alpha Fbar_(r-1) + (1 - alpha) F_r.
 
@@ -54,9 +51,6 @@ def moved(before: Tensor, after: Tensor) -> float:
     """Return ||after - before|| / ||after||, or 0 if both are zero."""
     length = float(after.norm())
     return float((after - before).norm()) / length if length else float(before.norm() > 0)
-
-
-# ---- the objectives
 
 
 @dataclass(frozen=True)
@@ -120,9 +114,6 @@ class Representation:
         target = representations(self.pretrained, batch)
         distance = representation_distance(features, target, self.descriptor)
         return [*terms, Term("representation", self.weight * distance)]
-
-
-# ---- the networks
 
 
 def last_frame(batch: Batch) -> Tensor:

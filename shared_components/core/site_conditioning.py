@@ -98,9 +98,6 @@ def _changed(before: Pieces, now: Pieces, same: partial[bool]) -> str:
     return next((name for name, value in before.items() if not same(value, now[name])), "")
 
 
-# ---- models of training sites and of held-out sites
-
-
 def conditioned_header(encoder: str) -> dict[str, str]:
     """Return the header's entry for a site's own model, from the result of `condition_on_site`."""
     return {TOLD: encoder} if encoder else {}

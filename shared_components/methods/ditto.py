@@ -9,6 +9,7 @@ from torch import nn
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean
+from shared_components.core.exchange import State
 from shared_components.core.method import (
     About,
     Batch,
@@ -18,7 +19,6 @@ from shared_components.core.method import (
     Losses,
     Method,
     Server,
-    State,
     Term,
     task_objective,
 )

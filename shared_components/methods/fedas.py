@@ -15,21 +15,11 @@ from torch import Tensor, nn
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.site_weights import GROUP, FisherMean, fisher_trace
+from shared_components.core.exchange import scalar
 from shared_components.core.losses import IGNORED, shrink_label
 from shared_components.core.method import About, Batch, Context, Local, LocalWork, Losses, Method, Requires, Server
 from shared_components.core.optimizers import SGD
-from shared_components.core.partition import (
-    Partition,
-    Pieces,
-    Role,
-    Rule,
-    TensorRule,
-    below,
-    cut,
-    paste,
-    prefixed,
-    scalar,
-)
+from shared_components.core.partition import Partition, Pieces, Role, Rule, TensorRule, below, cut, paste, prefixed
 from shared_components.core.rules import HEAD, modules
 from shared_components.networks.parts import inside, resolve, shared_paths, trained_parameters
 from shared_components.networks.protocols import SplitFeatures, split_features

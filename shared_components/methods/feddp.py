@@ -16,24 +16,9 @@ from torch import Tensor, nn
 
 from shared_components.common.arguments import between, one_of
 from shared_components.core.aggregators.mean import in_site_order, mean_pieces, weighted_sum
+from shared_components.core.exchange import Aggregation, Models, Profile, State, Update, site_order
 from shared_components.core.losses import IGNORED, labelled_mean
-from shared_components.core.method import (
-    About,
-    Aggregation,
-    Batch,
-    Context,
-    Local,
-    Method,
-    Models,
-    Profile,
-    Requires,
-    Server,
-    State,
-    Term,
-    Update,
-    site_order,
-    task_objective,
-)
+from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term, task_objective
 from shared_components.core.partition import Partition, Pieces, Role, Rule, Slice, TensorRule, below
 from shared_components.networks.parts import fixed_tensors
 

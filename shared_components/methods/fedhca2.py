@@ -17,18 +17,8 @@ from shared_components.common.arguments import between, require_list
 from shared_components.core.aggregators.clustering import first_groups, groups_of
 from shared_components.core.aggregators.conflict import attention, conflict_averse, hyper_step, inner_products
 from shared_components.core.aggregators.mean import in_site_order, normalised_entropy, weight_names
-from shared_components.core.method import (
-    About,
-    Aggregation,
-    Method,
-    Models,
-    Profile,
-    Requires,
-    Server,
-    State,
-    Update,
-    site_order,
-)
+from shared_components.core.exchange import Aggregation, Models, Profile, State, Update, site_order
+from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, below
 from shared_components.networks.parts import inside, resolve, shared_paths
 

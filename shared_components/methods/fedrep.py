@@ -9,18 +9,7 @@ from torch import nn
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import (
-    About,
-    Batch,
-    Context,
-    Local,
-    Method,
-    Requires,
-    Server,
-    Term,
-    task_objective,
-    task_term,
-)
+from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term, task_term
 from shared_components.core.partition import Role
 from shared_components.core.rules import HEAD, modules
 
@@ -60,7 +49,7 @@ class TwoPhases:
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
         if (steps := context.iterations // context.accumulate) <= 1:
-            return task_objective(network, batch, context)
+            return [task_term(network, batch, context)]
         # the other parameters get no gradient, so momentum and weight decay do not move them either
         head = context.iteration // context.accumulate < head_steps(self.head_share, steps)
         term = task_term(network, batch, context, Role.LOCAL if head else Role.GLOBAL)

@@ -15,25 +15,11 @@ from torch import Tensor, nn
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean, in_site_order
+from shared_components.core.exchange import Aggregation, Extra, Models, State, StatelessStart, Update
 from shared_components.core.losses import IGNORED, shrink_label
-from shared_components.core.method import (
-    About,
-    Aggregation,
-    Batch,
-    Context,
-    Extras,
-    Local,
-    Method,
-    Models,
-    Requires,
-    Server,
-    State,
-    StatelessStart,
-    Term,
-    Update,
-)
+from shared_components.core.method import About, Batch, Context, Extras, Local, Method, Requires, Server, Term
 from shared_components.core.objectives import as_received
-from shared_components.core.partition import Extra, Partition, Pieces, Role, everything
+from shared_components.core.partition import Partition, Pieces, Role, everything
 from shared_components.networks.protocols import TwoPaths, two_paths
 
 PROTOTYPES = "prototypes"

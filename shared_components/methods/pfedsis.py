@@ -17,36 +17,31 @@ from shared_components.common.arguments import between, check_mode, one_of, requ
 from shared_components.core.aggregators import hypernetwork as hn
 from shared_components.core.aggregators.mean import in_site_order, mean_pieces
 from shared_components.core.aggregators.site_weights import SCALES, similarity_mean
+from shared_components.core.exchange import (
+    Aggregation,
+    Extra,
+    Models,
+    Profile,
+    State,
+    Update,
+    like_shared,
+    shapes_of_shared,
+)
 from shared_components.core.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
 from shared_components.core.method import (
     About,
-    Aggregation,
     Batch,
     Context,
     Extras,
     GraphCut,
     Local,
     Method,
-    Models,
-    Profile,
     Requires,
     Server,
-    State,
     Term,
-    Update,
     task_objective,
 )
-from shared_components.core.partition import (
-    Extra,
-    Partition,
-    Pieces,
-    Role,
-    Slice,
-    TensorRule,
-    cut,
-    like_shared,
-    shapes_of_shared,
-)
+from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, cut
 from shared_components.networks.protocols import TwoPaths, two_paths
 from shared_components.networks.pvt_v2 import HEADS
 

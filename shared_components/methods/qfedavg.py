@@ -10,9 +10,10 @@ from torch import nn
 from shared_components.common.arguments import between, check_mode
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.site_weights import FairMean
+from shared_components.core.exchange import scalar
 from shared_components.core.method import About, Batch, Context, Extras, Local, Method, Server
 from shared_components.core.objectives import as_received
-from shared_components.core.partition import Partition, Role, everything, scalar
+from shared_components.core.partition import Partition, Role, everything
 
 
 def build(

@@ -174,9 +174,6 @@ def test_features_of_an_encoder_that_trains_or_is_none_are_refused():
     check_cache(plain, parted(plain), Training())
 
 
-# ---- federations
-
-
 class Frozen(tiny.Tiny):
     """`Tiny` whose encoder has the name of one that can be run by itself."""
 

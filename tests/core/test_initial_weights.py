@@ -64,9 +64,6 @@ def from_file(network, path, card):
     return begin(network, "file", card=card, bundle="toy", file=path)
 
 
-# ---- random
-
-
 def test_random_draws_no_number_and_a_file_must_be_given_and_exist(tmp_path):
     network, drawn = built(), torch.get_rng_state()
     before = state_of(network)
@@ -77,9 +74,6 @@ def test_random_draws_no_number_and_a_file_must_be_given_and_exist(tmp_path):
         source_of("file", "toy")
     with pytest.raises(CheckpointError, match=r"nowhere\.pth does not exist"):
         source_of("file", "toy", tmp_path / "nowhere.pth")
-
-
-# ---- a checkpoint of the same network
 
 
 @pytest.mark.parametrize("card", [segmentation(), DEPTH])
@@ -149,9 +143,6 @@ def test_what_only_training_needs_may_be_missing_on_either_side(tmp_path):
     assert torch.equal(network.head_appearance.weight, fresh)
     assert from_file(other, tmp_path / "restoring.safetensors", segmentation())["fresh"] == []
     assert torch.equal(other.head_global.weight, restoring.head_global.weight)
-
-
-# ---- additions: FedST's temporal layer and text
 
 
 ADDITIONS = ("temporal.", "selection.", "indicator")
@@ -229,9 +220,6 @@ def test_all_else_must_be_there_and_be_equal(tmp_path, name):
     assert same(before, network.state_dict())
 
 
-# ---- the encoder alone
-
-
 def test_an_official_encoder_leaves_the_rest_to_the_seed_and_must_be_complete(tmp_path):
     torch.manual_seed(3)
     encoder = PvtFpn().encoder.state_dict()
@@ -248,9 +236,6 @@ def test_an_official_encoder_leaves_the_rest_to_the_seed_and_must_be_complete(tm
     torch.save(encoder, tmp_path / "b0.pth")
     with pytest.raises(CheckpointError, match="another network than PVTv2-b0 encoder: it lacks"):
         from_file(PvtFpn(), tmp_path / "b0.pth", segmentation())
-
-
-# ---- what is refused
 
 
 @pytest.mark.parametrize(
@@ -272,9 +257,6 @@ def test_what_fits_in_part_is_refused_and_changes_nothing(trained, tmp_path, cha
     with pytest.raises(CheckpointError, match=sentence):
         from_file(network, tmp_path / "wrong.safetensors", segmentation())
     assert same(before, network.state_dict())
-
-
-# ---- what a bundle ships
 
 
 @pytest.fixture
@@ -331,9 +313,6 @@ def test_what_the_start_has_seen_is_told(trained, tmp_path):
     assert from_file(built(), path, segmentation())["seen"] == note[SEEN]
 
 
-# ---- what a command line says
-
-
 def test_a_command_line_names_a_kind_or_a_path_and_an_unused_file_is_warned_of(monkeypatch, tmp_path):
     monkeypatch.delenv(START_VARIABLE, raising=False)
     assert chosen_start("random") == ("random", None) and chosen_start("rendered") == ("rendered", None)
@@ -366,9 +345,6 @@ def test_a_damaged_card_is_named(toy, text):
 def test_what_the_bundles_here_ship_is_what_their_cards_say(bundle):
     if shipped_facts(bundle) is not None:
         assert shipped_weights(bundle).stat().st_size < 14e6
-
-
-# ---- published weights of SAM2
 
 
 def test_published_weights_of_sam2_leave_depth_head_and_selection_as_the_seed_has_them(tmp_path):

@@ -62,9 +62,6 @@ def test_roles_without_terms_share_one_pass_and_gradients_of_an_earlier_step_do_
     assert torch.equal(network.weight.grad, torch.tensor([[1.0, 2.0], [1.0, 2.0]])) and passes.call_count == 1
 
 
-# ---- what is fixed
-
-
 def scales(*values):
     """Layers that multiply by one number each: y = x a b c."""
     network = nn.Sequential(*(nn.Linear(1, 1, bias=False) for _ in values))
@@ -96,9 +93,6 @@ def test_a_seam_behind_which_nothing_trains_is_where_the_way_ends():
         terms = [Term("a", network[2](network[1](seam.twin)).sum(), cuts=(seam,))]
         route_gradients(terms, network, partition_network(network, everything(Role.GLOBAL)))
         assert gradients(network) == expected
-
-
-# ---- parts of terms
 
 
 def test_a_term_reaches_its_role_and_parts_and_an_unknown_part_is_refused(passes):

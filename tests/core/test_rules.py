@@ -124,9 +124,6 @@ def test_key_rows_come_before_value_rows():
         assert not torch.allclose(attention(image), before, atol=1e-1)
 
 
-# ---- what travels, of the network at its full size
-
-
 ENCODER, PAST, DECODER = 3_409_760, 248_740 + 619_168, 1_755_904 + 128 * 4 + 4  # see test_pvt_fpn_clips
 
 
@@ -151,9 +148,6 @@ def test_the_megabytes_that_travel_are_near_those_of_the_paper():
     assert megabytes(plain, "queries", "decoder") == pytest.approx(12.27, abs=0.005)
 
 
-# ---- refusals
-
-
 @pytest.mark.parametrize("name", ["temporal", "decoder_queries"])
 def test_a_part_that_this_network_lacks_is_refused_by_its_name(name):
     words = rf"^fedst: personal names '{name}', but PvtFpnClips has no part 'temporal.*; its parts are encoder, "
@@ -175,9 +169,6 @@ def test_a_name_that_matches_nothing_is_refused_with_what_there_is(network):
         of(network, "querys")
     with pytest.raises(ValueError, match=r"^other: kept names ''"):
         partition_network(network, representation([""], what="other: kept"))
-
-
-# ---- by parts and modules
 
 
 def test_a_part_or_the_path_of_a_module_at_any_depth_will_do():

@@ -19,8 +19,6 @@ from shared_components.networks.tiny import Tiny
 from tests.core.serq_rounds import CLASSES, Round, Set, before_of, seeded, server_round
 from tests.federation.conftest import same
 
-# ---- arguments
-
 
 @pytest.mark.parametrize("name, wrong", [("batches", [0, -1, 2.0]), ("rate", [0, -1])])
 def test_fine_tuning_refuses_what_is_no_number_of_its_range(name, wrong):
@@ -41,9 +39,6 @@ def test_a_network_that_does_not_predict_from_its_encoders_maps_is_refused(other
             ValueError, match=f"serq needs a network that predicts .* {other.__name__} does not qualify"
         ):
             update(work, before_of(work))
-
-
-# ---- a server's round
 
 
 def by_hand(network, data, *, rounds, pretraining, batches, alpha, first_weight, second_weight, rate):
@@ -118,9 +113,6 @@ def test_two_rounds_are_those_of_a_loop_by_hand():
         work = server_round(work.network, kept=tensors, memory=below("memory/", tensors), round=1)
 
 
-# ---- what is logged
-
-
 def said_of(caplog, work=None, **arguments):
     work = work or server_round(seeded())
     serq = Quantification(batches=2, pretraining=2, pretraining_rate=5.0, **arguments)
@@ -143,9 +135,6 @@ def test_a_descriptor_that_stands_still_or_adds_to_the_distance_is_warned_of(cap
     memory = {**first.context.memory, "descriptor": torch.full((4, 2, 4), 5.0)}
     (said,) = said_of(caplog, server_round(seeded(), memory=memory), descriptor_rate=0.01)
     assert "the domain descriptor explains nothing: the mean squared distance of " in said
-
-
-# ---- pre-training
 
 
 class Scored(Round):

@@ -12,8 +12,6 @@ from shared_components.core import serq_equations as equations
 from shared_components.core.serq_equations import Explicit, FramesAlone, descriptor_distance, moved, moving_average
 from tests.core.serq_rounds import Set, seeded
 
-# ---- the equations
-
 
 def test_the_running_mean_and_the_descriptors_movement_are_those_worked_by_hand():
     first = moving_average(None, torch.tensor([[[2.0, -4.0]]]), share=0.9)
@@ -52,9 +50,6 @@ def test_eq_12_by_a_scalar_loop():
         frames.append(sum(squares) / 8)
     found = float(equations.representation_distance(features, pretrained, descriptor))
     assert found == pytest.approx(sum(frames) / 3, rel=1e-5)
-
-
-# ---- the descriptor learns, and features keep their variance
 
 
 def explicit(rate, *, steps, size=64):
@@ -114,9 +109,6 @@ def test_eq_11_leaves_the_variance_of_features_whose_mean_is_right():
 
     assert shrunk(lambda features: features.mean(0).square().mean()) < 0.05
     assert shrunk(of_the_window) == pytest.approx(1.0, abs=0.1)
-
-
-# ---- the report
 
 
 def test_the_reports_distances_are_means_over_frames_with_dropout_off():

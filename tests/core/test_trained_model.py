@@ -67,9 +67,6 @@ def test_a_task_that_cannot_be_is_refused(saved):
         load_trained(path, bundle="pvt_fpn")
 
 
-# ---- a network of other arguments than its bundle's
-
-
 @pytest.mark.full_width
 @pytest.mark.parametrize("bundle", ["fedst", "pvt_fpn"])
 def test_the_header_says_what_of_the_network_is_not_its_bundles(saved, bundle):

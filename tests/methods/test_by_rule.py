@@ -28,9 +28,6 @@ def network():
     return build_network(load_bundle("pvt_fpn").network)
 
 
-# ---- references
-
-
 def test_local_training_sends_no_weights_and_ends_where_each_site_would_alone(federate, tmp_path, job_on_toy):
     together = federate(job_on_toy("local"), folder=tmp_path / "a").enrol()
     assert all(empty(reply) for reply in together.replies().values())
@@ -70,9 +67,6 @@ def test_the_budget_is_one_sites_steps_or_all_sites(federate, budget, steps, job
     assert float(federation.files("site-1").load()[1]["optimizer:/0/step"]) == steps
 
 
-# ---- FedProx
-
-
 RECEIVED = {"bias": torch.tensor([0.0, 2.0]), "more": torch.tensor([0.5])}
 
 
@@ -104,9 +98,6 @@ def test_without_radius_or_mu_it_is_fedavg_bit_by_bit_and_mu_holds_sites_back(fe
     assert any(not torch.equal(plain[name], sharp[name]) for name in plain)
     moved = [sum(float((end[n] - start[n]).square().sum()) for n in start) for end in (plain, held)]
     assert moved[1] < moved[0]
-
-
-# ---- Ditto
 
 
 def test_the_distance_term_is_half_lambda_times_the_square_and_a_site_uses_its_own_model():
@@ -173,9 +164,6 @@ def test_the_own_model_survives_between_rounds(federate, tmp_path, job_on_toy):
         files = [federation.files(name).load()[1] for federation in (straight, again)]
         kept = [{n: v for n, v in tensors.items() if n.startswith("memory/")} for tensors in files]
         assert kept[0] and all(torch.equal(value, kept[1][n]) for n, value in kept[0].items())
-
-
-# ---- heads and norms
 
 
 @pytest.mark.parametrize("phase", ["head", "body"])

@@ -100,9 +100,6 @@ def test_equal_sites_have_no_direction_and_an_absent_site_keeps_its_encoder():
     assert result.models.mixed["site-3"]["w"].tolist() == [7.0, 7.0]
 
 
-# ---- FedAvg+Cluster
-
-
 MAPS = {"parts": ("background", "shaft", "wrist"), "whole": ("background", "tool")}
 
 

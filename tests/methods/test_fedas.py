@@ -25,9 +25,6 @@ def batch(number=0, size=2):
     return frames(count=size, classes=3, seed=number)
 
 
-# ---- the server
-
-
 def test_the_mean_weighted_by_fisher_information_equals_plain_loops_and_ignores_samples():
     sent = updates(SITES[:3], extras={"fisher": [2, 6, 2]})
     found, capped = (step(b.server.aggregator, shared(), sent) for b in (build(), build(largest_weight=0.5)))
@@ -56,9 +53,6 @@ def test_the_mean_weighted_by_fisher_information_equals_plain_loops_and_ignores_
 )
 def test_a_cap_gives_the_rest_to_the_others(traces, largest, expected):
     assert fisher_weights(traces, largest) == pytest.approx(expected, abs=1e-12)
-
-
-# ---- the site
 
 
 def test_the_trace_equals_a_loop_over_batches_and_parameters(network):
@@ -123,9 +117,6 @@ def test_prototypes_and_alignment_loss_equal_plain_loops():
     assert float(found.detach()) == pytest.approx(expected, rel=1e-5)
     nothing = fedas.alignment_loss(fedas.features(network, given["image"]), given["label"], {})
     assert float(nothing.detach()) == 0 and nothing.requires_grad
-
-
-# ---- both, in a federation
 
 
 def test_two_rounds_align_keep_the_base_and_leave_heads_at_home(federate, monkeypatch):

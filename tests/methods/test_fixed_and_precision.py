@@ -77,9 +77,6 @@ def test_a_fixed_base_is_not_aligned_and_teachers_have_the_networks_fixed_part()
         assert torch.equal(value, network.state_dict()[name] + (0 if name.startswith("encoder.") else 1))
 
 
-# ---- precision
-
-
 def in_context(precision):
     return context_of(Training(precision=precision), SEGMENTATION, round=0, rounds=1, site=0).precision
 

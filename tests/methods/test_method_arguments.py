@@ -143,9 +143,6 @@ def test_ranges_end_where_they_should(method, name, inside, outside):
         refuses(method, name, value)
 
 
-# ---- names of parts and modules
-
-
 @pytest.fixture(scope="module")
 def network():
     with torch.device("meta"):

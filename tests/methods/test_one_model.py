@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from shared_components.core.aggregators.conflict import LayerwiseDecomposition, decomposed
+from shared_components.core.exchange import scalar
 from shared_components.core.method import Context, Models, Update, load_method, method_names
-from shared_components.core.partition import Partition, Role, cut, partition_network, scalar
+from shared_components.core.partition import Partition, Role, cut, partition_network
 from shared_components.methods.fedld import squared_probability
 from tests.methods.toys import SITES, Plain, context, frames, names, partition, shared, step, tensor, updates
 
@@ -42,9 +43,6 @@ def test_robust_rules_need_three_sites_and_more_for_more_faults():
     assert load_method("trimmed_mean", trim=2).requires.min_sites == 5
 
 
-# ---- q-FedAvg
-
-
 def batches(count=5, size=2):
     torch.manual_seed(0)
     image, label = torch.randn(count, 1, 2, 2), torch.randint(0, 2, (count, 2, 2))
@@ -70,9 +68,6 @@ def test_the_loss_is_that_of_the_received_weights_averaged_over_frames():
     assert float(found["loss"]["value"]) == pytest.approx(float(sum(losses)) / 5, rel=1e-5)
     assert network.training and all(torch.equal(after[n], v) for n, v in network.state_dict().items())
     scalar(found["loss"], {})
-
-
-# ---- FedLD
 
 
 def by_svd(changes, keep=0.8):

@@ -98,9 +98,6 @@ def test_a_text_is_asked_for_only_where_the_gate_reads_it_and_by_an_encoder_of_i
     assert load_method("surgfed", text_encoder="random").local.items["text_vector"].__self__.kind == "random"
 
 
-# ---- federations
-
-
 @pytest.fixture
 def surgfed(toy_bundle, monkeypatch, tmp_path, scenes):  # noqa: F811
     """Return a function that makes a federation of three sites in which `Tiny` without its head is MIXED."""
@@ -179,9 +176,6 @@ def test_a_resumed_federation_ends_with_the_same_bits(surgfed, tmp_path):
     resumed = Federation(job, tmp_path / "again", sites, SITES, resume=True).run()
     assert resumed.resumed and same(straight.server.state.aggregator, resumed.server.state.aggregator)
     assert same(straight.weights(), resumed.weights())
-
-
-# ---- its own network, at a site of parts and a site of depth
 
 
 @pytest.fixture

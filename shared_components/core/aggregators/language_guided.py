@@ -127,9 +127,6 @@ class LanguageGuided:
         return report
 
 
-# ---- the hypernetwork
-
-
 @dataclass(frozen=True)
 class Facts:
     """Inputs of attention and gate in one round, for L tensors of K sites."""
@@ -210,9 +207,6 @@ def adam_step(state: State, name: str, gradient: Tensor, *, rate: float, decay: 
     return {
         name: moved, f"adam/first/{name}": first, f"adam/second/{name}": second, f"adam/steps/{name}": steps
     }  # fmt: skip
-
-
-# ---- the changes of a round
 
 
 @dataclass(frozen=True)

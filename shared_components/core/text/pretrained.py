@@ -150,9 +150,6 @@ def _packaged() -> Path:
     return folder
 
 
-# ---- files of a folder; each function raises TextError if they cannot be used
-
-
 def _transformers() -> ModuleType:
     """Import the library only when an encoder is opened, because the import takes seconds."""
     try:

@@ -44,9 +44,6 @@ def moved(models, seed=10, sites=None, changes=None):
     return [u for u in found if sites is None or u.site in sites]
 
 
-# ---- the equations in plain loops
-
-
 def sigmoid(x):
     return 1 / (1 + math.exp(-x))
 
@@ -181,9 +178,6 @@ def test_a_step_is_that_of_torchs_adam_and_the_hypernetwork_has_the_released_siz
     assert same(first_gate(5, 1), first_gate(5, 1)) and not same(first_gate(5, 1), first_gate(5, 2))
 
 
-# ---- what the equations are for
-
-
 def constructed(**arguments):
     """Two rounds: after the first, tensor ``a.weight`` goes on along what it was given, ``b.weight`` back."""
     aggregator, models, state = begin(**arguments)
@@ -258,9 +252,6 @@ def test_a_state_that_was_saved_and_read_gives_the_same_bits_whatever_the_order(
     straight, resumed = (aggregator.apply(s, TOY, first.models, u) for s, u in ((first.state, again), (read, turned)))
     assert same(straight.state, resumed.state)
     assert all(same(straight.models.mixed[site], resumed.models.mixed[site]) for site in names(3))
-
-
-# ---- texts
 
 
 def test_texts_are_the_sites_own_each_others_or_none_and_a_site_without_text_is_named():

@@ -54,9 +54,6 @@ def test_an_empty_text_is_refused_before_anything_is_read(kind, text, tmp_path):
     refused("the site's text is .*; describe the site", kind, text, **settings)
 
 
-# ---- by the site's number: Table 7
-
-
 def values_of(kind, **numbers):
     return Numbered(kind, **numbers).encode("any").values
 

@@ -46,9 +46,6 @@ def change_weights(folder, **changes):
     save_file({name: value for name, value in state.items() if value is not None}, folder / "model.safetensors")
 
 
-# ---- CLIP: numbers
-
-
 def test_clips_tokens_and_vector_are_those_of_loops(clip_folder):
     encoder = open_clip(clip_folder)
     assert encoder.tokens("site a") == encoder.tokens("Site  A") == CLIP_IDS
@@ -91,9 +88,6 @@ def test_the_callers_random_stream_does_not_move(clip_folder):
     before = torch.get_rng_state()
     open_clip(clip_folder).encode("site a")
     assert torch.equal(torch.get_rng_state(), before)
-
-
-# ---- CLIP: refusals
 
 
 def test_a_text_that_is_too_long_is_refused_by_its_tokens(clip_folder):
@@ -207,9 +201,6 @@ def test_a_missing_or_old_library_is_refused_with_what_to_install(clip_folder, m
         refused(r"transformers 4\.57\.1 is too old", clip_folder)
     monkeypatch.setitem(sys.modules, "transformers", None)
     refused(r"need the package transformers, .* pip install 'transformers>=5', or use precomputed", clip_folder)
-
-
-# ---- sentences
 
 
 def test_a_sentences_vector_is_what_loops_compute(sentence_folder):

@@ -57,9 +57,6 @@ def refused(words, facts, width=384, **settings):
     assert "\n" not in str(error.value)
 
 
-# ---- which text
-
-
 @pytest.mark.parametrize("look", [*LOOKS, "random-7"])
 def test_every_rendered_site_has_a_vector_in_the_sentence_and_plain(look):
     text = f"synthetic: {look_named(look).text}"
@@ -135,9 +132,6 @@ def test_a_site_without_a_text_is_refused_unless_its_number_is_what_counts(text)
     assert indicator_of(SiteFacts(text), kind="one_hot")[0].sum() == 1
 
 
-# ---- which encoder
-
-
 def test_the_sites_own_file_counts_unless_the_job_does_not_ask_for_it(tmp_path):
     own = tmp_path / "own.safetensors"
     add_vectors(own, [Vector(torch.tensor([0.6, 0.8]), "mine", "by hand", "", site_text("liver resection"))])
@@ -172,9 +166,6 @@ def test_numbered_kinds_follow_the_sites_number_and_the_seed():
     assert torch.equal(draws[0], indicator_of(SiteFacts("", sites=4), 6, kind="random")[0])
 
 
-# ---- which network
-
-
 def test_the_network_of_fedst_is_conditioned_if_the_widths_are_equal():
     network = PvtFpnClips(levels=[32], text="prompt")
     SiteText()(network, SiteFacts(RENDERED))
@@ -188,9 +179,6 @@ def test_a_network_that_cannot_be_told_is_refused(network):
         SiteText()(network, SiteFacts(RENDERED))
 
 
-# ---- settings
-
-
 @pytest.mark.parametrize(
     "settings, words",
     [
@@ -202,9 +190,6 @@ def test_a_network_that_cannot_be_told_is_refused(network):
 def test_a_wrong_setting_is_refused_when_the_method_is_built(settings, words):
     with pytest.raises(ValueError, match=words):
         SiteText(**settings)
-
-
-# ---- the texts that the project ships
 
 
 def likeness(first, second):
