@@ -119,16 +119,13 @@ def test_the_error_of_four_pixels_is_that_worked_by_hand():
     assert BINS == 15
 
 
-def test_maps_are_pooled_to_their_mean_and_the_middle_against_the_border():
+def test_maps_are_pooled_at_one_size_to_their_mean_and_the_middle_against_the_border():
     image = torch.zeros(1, 2, 6, 8)
     image[0, 0, 2:4, 2:6] = 12.0  # the middle two of three by four cells
     image[0, 1] = 5.0
     assert torch.allclose(pooled([image[:, :1], image[:, 1:]]), torch.tensor([[[2.0, 5.0], [12.0, 0.0]]]))
     image[0, 0, 0, 0] = 40.0  # 10 in one of ten cells of the border
     assert torch.allclose(pooled([image])[0, :, 0], torch.tensor([2.0 + 10 / 12, 11.0]))
-
-
-def test_a_frame_is_described_by_its_maps_at_one_size_whatever_its_own_is():
     network = Tiny().eval()
     frame = np.random.default_rng(0).integers(0, 255, (96, 128, 3), dtype=np.uint8)
     with torch.no_grad():

@@ -347,7 +347,7 @@ def test_what_the_bundles_here_ship_is_what_their_cards_say(bundle):
         assert shipped_weights(bundle).stat().st_size < 14e6
 
 
-def test_published_weights_of_sam2_leave_depth_head_and_selection_as_the_seed_has_them(tmp_path):
+def test_published_weights_of_sam2_leave_additions_as_the_seed_has_them_and_must_have_the_size(tmp_path):
     network, other = Sam2Clips(size=64), Sam2Clips(size=64, text="none")
     published = {name: value for name, value in state_of(other).items() if not name.startswith("depth_head")}
     path, before = tmp_path / "sam2.safetensors", state_of(network)
@@ -355,9 +355,6 @@ def test_published_weights_of_sam2_leave_depth_head_and_selection_as_the_seed_ha
     facts = from_file(network, path, segmentation())
     assert same(network.state_dict(), before | published)
     assert facts["fresh"] == [name for name in before if name not in published]
-
-
-def test_weights_of_sam2_load_with_another_prompt_but_not_for_another_size(tmp_path):
     selecting, prompted, plain = (Sam2Clips(size=64, text=text) for text in ("selection", "prompt", "none"))
     save_weights(tmp_path / "selecting.safetensors", state_of(selecting))
     facts = from_file(prompted, tmp_path / "selecting.safetensors", segmentation())

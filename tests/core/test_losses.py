@@ -215,7 +215,7 @@ def test_unlabelled_pixels_add_nothing_to_consistency_means_and_gradients():
     assert losses.pixel_cross_entropy(logits, label).item() == pytest.approx(math.log(2))
 
 
-def test_the_loss_of_objects_is_a_binary_cross_entropy_each_whose_own_pixels_count_twice():
+def test_surgfeds_losses_equal_scalar_loops():
     logits, label = random_case(4)
     label[0, 0, 0] = IGNORED
     terms = []
@@ -229,9 +229,6 @@ def test_the_loss_of_objects_is_a_binary_cross_entropy_each_whose_own_pixels_cou
     assert losses.objects_loss(logits, label).item() == pytest.approx(sum(terms) / len(terms), rel=1e-5)
     logits[:, 0] += 5  # the background is no object
     assert losses.objects_loss(logits, label).item() == pytest.approx(sum(terms) / len(terms), rel=1e-5)
-
-
-def test_cross_entropy_with_a_zero_background_is_surgfeds_loss():
     logits, label = random_case(5)
     logits[:, 0] = 0
     found = segmentation_loss(logits, label, cross_entropy=1.0, log_iou=0.0).item()

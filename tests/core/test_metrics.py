@@ -96,7 +96,7 @@ def test_classes_scored_together_equal_classes_scored_alone():
                 np.testing.assert_array_equal(getattr(together, name)[column], getattr(alone, name)[0])
 
 
-def test_perfect_predictions_and_single_pixels_have_the_distances_worked_by_hand():
+def test_distances_of_pixels_surfaces_and_both_hd95_definitions_are_those_worked_by_hand():
     prediction, truth = np.zeros((2, 6, 8), np.uint8)
     prediction[1, 1], truth[4, 5] = 1, 1
     scores = frame_scores(prediction, truth, classes=[1])
@@ -112,9 +112,6 @@ def test_perfect_predictions_and_single_pixels_have_the_distances_worked_by_hand
     scores = frame_scores(prediction, truth, classes=[1])
     outward = [1.0] * 12 + [math.sqrt(2)] * 4
     assert scores.assd[0] == pytest.approx((sum(outward) + 8 * 1.0) / 24)
-
-
-def test_the_two_hd95_definitions_differ_as_worked_by_hand():
     # One pixel is right, one lies 10 away. Prediction to truth: 0, 10; truth to prediction: 0.
     prediction, truth = np.zeros((2, 1, 11), np.uint8)
     prediction[0, [0, 10]], truth[0, 0] = 1, 1
@@ -256,7 +253,7 @@ def test_tensors_wider_integers_and_arrays_in_another_memory_order_score_alike()
 # Summaries.
 
 
-def test_summary_averages_counted_frames_per_class_then_classes():
+def test_summary_averages_counted_frames_per_class_and_refuses_mixed_scores():
     truth, half, both = frame((0, 0)), frame((0, 0), (0, 3)), frame()
     frames = [frame_scores(truth, truth, classes=[1, 2]), frame_scores(half, truth, classes=[1, 2])]
     frames.append(frame_scores(both, both, classes=[1, 2]))
@@ -270,6 +267,13 @@ def test_summary_averages_counted_frames_per_class_then_classes():
         "wrist": {"prediction": 0, "truth": 0, "both": 3},
     }
     assert (summary["frames"], summary["policy"]) == (3, "diagonal")
+    scores = [frame_scores(frame(), frame(), classes=[1], policy=policy) for policy in ("diagonal", "paper")]
+    with pytest.raises(ValueError, match="no frames"):
+        summarise([], ["shaft"])
+    with pytest.raises(ValueError, match="policy 'diagonal'"):
+        summarise(scores, ["shaft"])
+    with pytest.raises(ValueError, match=r"\('background', 'shaft'\) do not fit"):
+        summarise(scores[:1], ["background", "shaft"])
 
 
 def test_summary_is_plain_json_without_nan_and_without_distances_that_were_not_measured():
@@ -279,16 +283,6 @@ def test_summary_is_plain_json_without_nan_and_without_distances_that_were_not_m
     prediction, truth = random_pair(0)
     summary = summarise([frame_scores(prediction, truth, classes=[1], distances=False)], ["shaft"])
     assert sorted(summary) == ["dice", "empty", "frames", "iou", "policy"]
-
-
-def test_summary_refuses_no_frames_mixed_policies_and_wrong_names():
-    scores = [frame_scores(frame(), frame(), classes=[1], policy=policy) for policy in ("diagonal", "paper")]
-    with pytest.raises(ValueError, match="no frames"):
-        summarise([], ["shaft"])
-    with pytest.raises(ValueError, match="policy 'diagonal'"):
-        summarise(scores, ["shaft"])
-    with pytest.raises(ValueError, match=r"\('background', 'shaft'\) do not fit"):
-        summarise(scores[:1], ["background", "shaft"])
 
 
 @pytest.mark.slow
@@ -308,7 +302,7 @@ def test_a_full_size_frame_is_measured_fifteen_times_faster_than_with_medpy():
     assert min(repeat(with_medpy, number=1, repeat=2)) > 15 * ours
 
 
-def test_what_nobody_labelled_counts_nowhere():
+def test_unlabelled_pixels_count_nowhere_and_the_image_iou_is_over_present_classes():
     prediction, truth = random_labels(0), random_labels(0)[::-1].copy()
     H, W = truth.shape
     truth[:, W // 2 :] = 255
@@ -319,10 +313,6 @@ def test_what_nobody_labelled_counts_nowhere():
 
     nothing = frame_scores(prediction, np.full((H, W), 255, np.uint8), classes=CLASSES)
     assert np.isnan(nothing.dice).all() and np.isnan(nothing.hd95).all()
-
-
-def test_the_iou_of_an_image_is_the_mean_over_the_classes_that_it_or_its_mask_has():
-    """Background 1 of 2 pixels, class 1 one of 3, class 2 none of 1; class 3 nowhere; the last pixel is unlabelled."""
     prediction, truth = np.array([[0, 0, 1, 1, 3]], np.uint8), np.array([[0, 1, 1, 2, 255]], np.uint8)
     assert image_iou(prediction, truth, classes=4) == pytest.approx((1 / 2 + 1 / 3 + 0) / 3)
     assert image_iou(truth[:, :4], truth[:, :4], classes=4) == 1

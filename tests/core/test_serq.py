@@ -157,7 +157,7 @@ def scored(*scores):
     return work
 
 
-def test_the_pretraining_ends_at_its_budget_or_when_validation_stops_rising():
+def test_the_pretraining_ends_at_its_budget_or_when_validation_stops_rising(caplog):
     work = scored(0.1, 0.3, 0.2, 0.2, 0.2, 0.3)
     after, losses = Quantification(batches=1, rate=0.5, pretraining_rate=2.0)(work, before_of(work))
     assert work.rates == [(25, 2.0)] * 5 + [(1, 0.5)] * 2
@@ -167,9 +167,6 @@ def test_the_pretraining_ends_at_its_budget_or_when_validation_stops_rising():
     work = scored(*(n / 10 for n in range(9)))
     Quantification(batches=1, pretraining=60)(work, before_of(work))
     assert [count for count, _ in work.rates] == [25, 25, 10, 1, 1]
-
-
-def test_a_server_without_validation_frames_is_told_so(caplog):
     work = server_round(seeded())
     after, _ = Quantification(batches=1, pretraining=30)(work, before_of(work))
     (said,) = [record.getMessage() for record in caplog.records if "validation" in record.getMessage()]

@@ -47,15 +47,12 @@ def test_the_header_defines_network_task_and_size_and_the_bundle_what_it_lacks(s
     assert model.task.card.outputs == ("0", "1", "2", "3") and model.size == (512, 640)
 
 
-def test_weights_of_half_precision_are_used_in_float32(saved):
+def test_models_of_half_precision_or_another_bundle_are_built_as_trained(saved):
     path, network = saved(dtype=torch.float16)
     model = load_trained(path, bundle="pvt_fpn")
     for name, tensor in model.network.state_dict().items():
         assert tensor.dtype == network.state_dict()[name].dtype
         torch.testing.assert_close(tensor, network.state_dict()[name], rtol=1e-3, atol=1e-6)
-
-
-def test_a_model_of_another_bundle_is_built_as_that_bundle_is(saved):
     path, network = saved(bundle="pfedsis")
     model = load_trained(path, bundle="pvt_fpn")
     assert type(model.network) is type(network) and model.task.card.outputs == PARTS

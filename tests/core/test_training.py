@@ -48,7 +48,7 @@ def test_without_parts_it_is_adamw_over_all_parameters_to_the_bit_and_parts_have
     assert moved == pytest.approx([0.0, 0.0, 0.1, 0.1, 0.001, 0.001], rel=1e-3)
 
 
-def test_an_optimizer_with_groups_goes_on_where_it_was():
+def test_an_optimizer_goes_on_where_it_was_and_has_nothing_that_is_fixed():
     settings = Training(learning_rate=0.1, learning_rates={"head": 0.01})
     straight, resumed = network(), network()
     optimizer = make_optimizer(straight, settings)
@@ -59,9 +59,6 @@ def test_an_optimizer_with_groups_goes_on_where_it_was():
     assert [group["lr"] for group in other.param_groups] == [0.1, 0.01]
     pairs = zip(steps(straight, optimizer), steps(resumed, other), strict=True)
     assert all(torch.equal(*pair) for pair in pairs)
-
-
-def test_the_optimizer_holds_nothing_that_is_fixed():
     ours = network()
     freeze(ours, ["body"])
     before = [p.detach().clone() for p in ours.parameters()]
@@ -148,15 +145,12 @@ def trained(*scores, budget=1000, metric=DICE, **options):
     return found, int(network.weight)
 
 
-def test_the_best_weights_are_kept_and_not_the_last_unless_no_training_betters_the_first():
+def test_the_best_weights_are_kept_by_the_metrics_direction():
     found, steps = trained(0.1, 0.2, 0.5, 0.4, 0.5, 0.3, 0.2)
     assert (steps, found.steps) == (2 * EVERY, (2 + PATIENCE) * EVERY)
     assert (found.before, found.best) == (0.1, 0.5)
     found, steps = trained(0.9, 0.2, 0.5, 0.4, 0.5)
     assert (steps, found.steps, found.best) == (0, PATIENCE * EVERY, 0.9)
-
-
-def test_a_lower_error_or_any_number_instead_of_none_is_better():
     _, steps = trained(5.0, 4.0, 6.0, 4.5, 7.0, 4.0, metric=RMSE)
     assert steps == EVERY
     _, steps = trained(math.nan, 0.1, math.nan, math.nan, math.nan, math.nan)
@@ -169,7 +163,7 @@ def test_no_batch_of_a_step_is_left_over_at_a_validation(accumulate, stretch):
     assert steps == stretch and stretch % accumulate == 0
 
 
-def test_the_budget_ends_training_also_without_validation_frames_and_losses_are_means_over_steps():
+def test_budget_patience_or_somebody_end_training():
     found, steps = trained(0.1, 0.2, 0.3, budget=EVERY + 5)
     assert steps == found.steps == EVERY + 5
     total = EVERY * EVERY + 5 * (EVERY + 5)
@@ -178,9 +172,6 @@ def test_the_budget_ends_training_also_without_validation_frames_and_losses_are_
     assert (steps, found.steps, found.before, found.best) == (7 * EVERY, 7 * EVERY, None, None)
     found, steps = trained(0.4, budget=0)
     assert (steps, found.steps, found.losses) == (0, 0, {})
-
-
-def test_stretches_and_patience_may_be_others_and_somebody_may_stop_it():
     found, steps = trained(0.1, 0.3, 0.2, 0.3, 0.9, every=10, patience=2)
     assert (found.steps, found.best, steps) == (30, 0.3, 10)
     asked = iter([False, True])

@@ -27,11 +27,8 @@ def scalar_scores(sites, nearest):
     return [sum(squares[:nearest]) for squares in others]
 
 
-def test_golden_vector_of_the_median_of_five_sites():
+def test_golden_values_of_median_and_krum_whose_ties_go_to_the_first_site():
     assert step(TrimmedMean(), shared(), updates()).models.shared["w"].tolist() == [2.0, 2.0]
-
-
-def test_golden_scores_choose_the_nearest_site_and_ties_the_first():
     result = step(Krum(1), shared(), updates())
     assert result.report["krum"]["chosen"] == ["site-4"] and result.models.shared["w"].tolist() == SITES[3]
     assert list(result.report["krum"]["scores"].values()) == [4.5, 7.5, 10.5, 3.0, 388.0]
@@ -83,16 +80,13 @@ def test_krum_equals_a_scalar_loop(count, faults, neighbours, less):
     assert report["chosen"] == [f"site-{scores.index(min(scores)) + 1}"]
 
 
-def test_distances_run_over_all_blocks_and_tensors():
+def test_krum_compares_all_blocks_and_returns_the_chosen_sites_model_bit_for_bit():
     torch.manual_seed(2)
     sites = [{"a": torch.randn(BLOCK + 7), "b": torch.randn(2, 3), "left_out": torch.randn(2)} for _ in range(4)]
     found = robust.squared_distances(sites, ["a", "b"])
     for i, j in product(range(4), repeat=2):
         expected = sum(float((sites[i][n].double() - sites[j][n].double()).square().sum()) for n in "ab")
         assert found[i][j] == pytest.approx(expected, rel=1e-12) and found[i][j] == found[j][i]
-
-
-def test_krum_returns_the_chosen_sites_model_bit_for_bit():
     torch.manual_seed(1)
     given = [Update(f"site-{i}", 0, {"w": torch.randn(100), "n": torch.tensor(i)}) for i in range(5)]
     models = Models({"w": torch.zeros(100), "n": torch.tensor(0)}, {})

@@ -58,18 +58,23 @@ def values_of(kind, **numbers):
     return Numbered(kind, **numbers).encode("any").values
 
 
-def test_one_hot_is_one_at_the_sites_place():
+def test_one_hot_is_one_at_the_sites_place_and_needs_a_number_per_site():
     assert values_of("one_hot", site=2, sites=3, width=5).tolist() == [0, 0, 1, 0, 0]
     rows = torch.stack([values_of("one_hot", site=site, sites=4, width=4) for site in range(4)])
     assert torch.equal(rows, torch.eye(4)) and rows.dtype == torch.float32
+    for kind in ("gaussian", "one_hot"):
+        with pytest.raises(ValueError, match="width is 2; it is a whole number, at least 3"):
+            Numbered(kind, site=0, sites=3, width=2)
+    assert len(values_of("random", site=0, sites=3, width=2)) == 2
 
 
 @pytest.mark.parametrize("kind", NUMBERED)
-def test_every_vector_is_as_long_as_a_texts(kind):
-    """The project's own texts have length 1, so that Table 7's rows differ in direction alone."""
+def test_every_vector_has_length_one_its_kind_and_no_model(kind):
     text = encode("precomputed", "This is the Local site model and the surgery type is prostatectomy").values
     vector = values_of(kind, site=1, sites=4, width=len(text))
     assert float(vector.norm()) == pytest.approx(float(text.norm()), abs=1e-4) == pytest.approx(1, abs=1e-4)
+    vector = Numbered(kind, site=0, sites=2, width=3).encode("nephrectomy")
+    assert (vector.kind, vector.model, vector.sha256, vector.text) == (kind, "", "", "nephrectomy")
 
 
 def test_gaussian_and_random_numbers_have_their_deviations_and_are_independent():
@@ -99,12 +104,6 @@ def test_random_numbers_follow_from_seed_and_site_alone(kind):
 
 
 @pytest.mark.parametrize("kind", NUMBERED)
-def test_a_vector_names_its_kind_and_no_model(kind):
-    vector = Numbered(kind, site=0, sites=2, width=3).encode("nephrectomy")
-    assert (vector.kind, vector.model, vector.sha256, vector.text) == (kind, "", "", "nephrectomy")
-
-
-@pytest.mark.parametrize("kind", NUMBERED)
 @pytest.mark.parametrize(
     "change, words",
     [
@@ -121,10 +120,3 @@ def test_a_vector_names_its_kind_and_no_model(kind):
 def test_numbers_out_of_range_are_refused(kind, change, words):
     with pytest.raises(ValueError, match=f"^{kind}: {words}"):
         Numbered(kind, **{"site": 0, "sites": 3, "width": 4, **change})
-
-
-def test_fewer_numbers_than_sites_are_refused_where_each_site_has_its_own():
-    for kind in ("gaussian", "one_hot"):
-        with pytest.raises(ValueError, match="width is 2; it is a whole number, at least 3"):
-            Numbered(kind, site=0, sites=3, width=2)
-    assert len(values_of("random", site=0, sites=3, width=2)) == 2

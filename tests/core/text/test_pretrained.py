@@ -156,7 +156,12 @@ def test_weights_that_are_cut_short_are_named(clip_folder, keep):
     refused(r"model\.safetensors is damaged", clip_folder)
 
 
-def test_a_file_of_weights_that_would_run_code_is_refused(clip_folder):
+def test_weights_with_nan_or_code_are_refused(clip_folder):
+    projection = clip_state()["text_projection.weight"]
+    projection[2, 3] = float("nan")
+    change_weights(clip_folder, **{"text_projection.weight": projection})
+    refused("tiny-clip: the vector of 'site a' has numbers that are NaN or infinite", clip_folder)
+
     class Trap:
         def __reduce__(self):
             return (print, ("run",))
@@ -164,13 +169,6 @@ def test_a_file_of_weights_that_would_run_code_is_refused(clip_folder):
     (clip_folder / "model.safetensors").unlink()
     torch.save({"state_dict": Trap()}, clip_folder / "pytorch_model.bin")
     refused(r"pytorch_model\.bin contains other objects than tensors .*print", clip_folder)
-
-
-def test_weights_that_are_nan_are_refused(clip_folder):
-    projection = clip_state()["text_projection.weight"]
-    projection[2, 3] = float("nan")
-    change_weights(clip_folder, **{"text_projection.weight": projection})
-    refused("tiny-clip: the vector of 'site a' has numbers that are NaN or infinite", clip_folder)
 
 
 @pytest.mark.parametrize("file", ["vocab.json", "merges.txt"])
@@ -203,13 +201,20 @@ def test_a_missing_or_old_library_is_refused_with_what_to_install(clip_folder, m
     refused(r"need the package transformers, .* pip install 'transformers>=5', or use precomputed", clip_folder)
 
 
-def test_a_sentences_vector_is_what_loops_compute(sentence_folder):
+def test_a_sentences_vector_is_what_loops_compute_and_the_lesser_of_two_limits_counts(sentence_folder):
     encoder = open_sentence(sentence_folder)
     assert encoder.tokens("Site A: robotic") == BERT_IDS
     vector = encoder.encode("Site A: robotic")
     assert vector.values.shape == (WIDTH,) and vector.values.dtype == torch.float32
     np.testing.assert_allclose(vector.values, sentence_vector(sentence_state(), BERT_IDS, heads=HEADS), atol=1e-5)
     assert (vector.kind, vector.model) == ("sentence", "tiny-sentences")
+    text = "a a a a a a"
+    assert len(open_sentence(sentence_folder).tokens(text)) == POSITIONS - 4
+    too_long = "has 9 tokens, but tiny-sentences takes at most 8"
+    refused(too_long, sentence_folder, f"{text} a", opening=open_sentence)
+    changed(sentence_folder / "sentence_bert_config.json", max_seq_length=512)
+    too_long = "has 13 tokens, but tiny-sentences takes at most 12"
+    refused(too_long, sentence_folder, "a " * 11, opening=open_sentence)
 
 
 def test_a_tokenizer_that_shortens_and_fills_up_does_neither_here(sentence_folder):
@@ -222,16 +227,6 @@ def test_a_tokenizer_that_shortens_and_fills_up_does_neither_here(sentence_folde
     backend.save(str(sentence_folder / "tokenizer.json"))
     assert torch.equal(open_sentence(sentence_folder).encode("site a: robotic").values, first)
     assert open_sentence(sentence_folder).tokens("a") == [2, 6, 3]
-
-
-def test_the_lesser_of_two_limits_counts(sentence_folder):
-    text = "a a a a a a"
-    assert len(open_sentence(sentence_folder).tokens(text)) == POSITIONS - 4
-    too_long = "has 9 tokens, but tiny-sentences takes at most 8"
-    refused(too_long, sentence_folder, f"{text} a", opening=open_sentence)
-    changed(sentence_folder / "sentence_bert_config.json", max_seq_length=512)
-    too_long = "has 13 tokens, but tiny-sentences takes at most 12"
-    refused(too_long, sentence_folder, "a " * 11, opening=open_sentence)
 
 
 def test_sentences_need_the_mean_over_tokens_and_a_whole_vocabulary(sentence_folder):

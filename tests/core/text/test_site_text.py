@@ -210,12 +210,18 @@ def test_by_default_the_papers_sentence_is_looked_up_with_or_without_a_letter():
         assert torch.equal(indicator_of(facts, wording="letter")[0], shipped(due))
 
 
-def test_the_shipped_file_has_the_known_texts_of_the_installable_encoder():
+def test_the_shipped_file_is_small_and_has_the_known_texts_of_the_installable_encoder():
     assert read_vectors().texts == known_texts()
     vectors = read_vectors()
     assert (vectors.kind, vectors.model, vectors.sha256) == ("sentence", MINILM, MINILM_SHA256)
     assert vectors.values.shape == (len(known_texts()), 384) and vectors.values.dtype == torch.float32
     torch.testing.assert_close(vectors.values.norm(dim=1), torch.ones(len(known_texts())))
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    patterns = [item.strip() for item in setup["options.package_data"]["*"].split(",")]
+    assert any(fnmatch.fnmatch(SHIPPED.name, pattern) for pattern in patterns)
+    assert (SHIPPED.parent / "__init__.py").is_file() and SHIPPED.stat().st_size < 350_000
+    assert f"!/{SHIPPED.relative_to(ROOT)}" in (ROOT / ".gitignore").read_text().splitlines()
 
 
 @pytest.mark.parametrize("look", ["violet", "random-12"])
@@ -234,12 +240,3 @@ def test_vectors_differ_between_texts_and_are_near_where_surgeries_are():
     looks = [text for text in known_texts() if text.startswith("synthetic: ")]
     assert len(looks) == len(LOOKS) + 1
     assert max(likeness(surgery, look) for surgery in SURGERIES for look in looks) < 0.35
-
-
-def test_the_file_is_small_and_installed_with_the_package():
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    patterns = [item.strip() for item in setup["options.package_data"]["*"].split(",")]
-    assert any(fnmatch.fnmatch(SHIPPED.name, pattern) for pattern in patterns)
-    assert (SHIPPED.parent / "__init__.py").is_file() and SHIPPED.stat().st_size < 350_000
-    assert f"!/{SHIPPED.relative_to(ROOT)}" in (ROOT / ".gitignore").read_text().splitlines()
