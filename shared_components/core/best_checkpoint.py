@@ -47,16 +47,11 @@ def train_to_best(
 ) -> TrainedToBest:
     """Train with early stopping and load the best weights into the network.
 
-    The initial weights can also be the best weights. Without validation frames, training uses the whole budget and
-    keeps the last weights.
-
-    Args:
-        train: Function that trains a number of steps and returns the mean of each loss term.
-        validate: Function that returns the validation score; NaN if nothing could be scored, None without frames.
-        budget: Maximum number of steps.
-        every: Steps between two validations, rounded to a multiple of `accumulate`, the batches per optimizer step.
-        patience: Number of validations without improvement before training stops.
-        stop: Function called before each `every` steps; True stops the training.
+    The initial weights can also be the best weights. Without validation frames, training uses the whole ``budget`` of
+    steps and keeps the last weights. ``train`` trains a number of steps and returns the mean of each loss term.
+    ``validate`` returns the score; NaN if nothing could be scored, None without frames. Validations are ``every``
+    steps, rounded to a multiple of ``accumulate``, the batches per optimizer step. Training stops after ``patience``
+    validations without improvement, or if ``stop`` returns True.
     """
 
     def weights() -> dict[str, Tensor]:

@@ -41,16 +41,11 @@ def load_bundle(
 ) -> Bundle:
     """Read the plain sections of a bundle.
 
-    Args:
-        name: A folder of `bundles/`. Never a path: a job must not choose files on a hospital's disk.
-        overrides: Settings that replace settings of `training`; `iterations` without `epochs` replaces its epochs.
-        tasks: Settings that replace settings of a task, by kind.
-        network: Arguments that replace arguments of the network, or the whole network with ``class``, see
-            `network_arguments`.
-
-    Raises:
-        ValueError: The bundle does not exist, a plain section has a `$` expression, or a key, kind of task or argument
-            is unknown.
+    ``name`` is a folder of `bundles/`, never a path: a job must not choose files on a hospital's disk. ``overrides``
+    replace settings of `training`; `iterations` without `epochs` replaces its epochs. ``tasks`` replace settings of
+    tasks by kind. ``network`` replaces arguments of the network, or the whole network with ``class``, see
+    `network_arguments`. Raises ValueError if the bundle does not exist, a plain section has a `$` expression, or a key,
+    kind of task or argument is unknown.
     """
     if name not in bundle_config.bundle_names():
         raise ValueError(f"bundle {name!r} does not exist; there are {', '.join(bundle_config.bundle_names())}")
@@ -66,10 +61,7 @@ def load_bundle(
             raise ValueError(f"training: it is {given!r}; write its settings as 'name: value'")
     steps = [(overrides or {}).get(key) for key in ("iterations", "epochs")]
     if all(steps):
-        raise ValueError(
-            f"training: iterations {steps[0]} would change nothing, since epochs is {steps[1]}; write epochs: 0, or "
-            "leave iterations out"
-        )
+        raise ValueError(f"training: iterations {steps[0]} has no effect, since epochs is {steps[1]}; write epochs: 0")
     training = training_from(with_settings({**sections["training"], **(of_paper or {})}, overrides or {}))
     definition: Mapping[str, Any] = sections["network_def"]
     chosen: Mapping[str, Any] = {}
@@ -80,14 +72,14 @@ def load_bundle(
 
 def tasks_from(section: Mapping[str, Any], overrides: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the settings of each kind of task, by default only segmentation; ValueError for wrong overrides."""
-    found = {kind: dict(numbers or {}) for kind, numbers in (section or {"segmentation": {}}).items()}
+    settings = {kind: dict(numbers or {}) for kind, numbers in (section or {"segmentation": {}}).items()}
     for kind, numbers in overrides.items():
-        if kind not in found:
-            raise ValueError(f"tasks: the bundle does not learn {kind!r}; it learns {', '.join(found)}")
+        if kind not in settings:
+            raise ValueError(f"tasks: the bundle does not learn {kind!r}; it learns {', '.join(settings)}")
         if not isinstance(numbers, Mapping):
             raise ValueError(f"tasks: {kind} is {numbers!r}; write its numbers as 'name: value'")
-        found[kind] |= numbers
-    return found
+        settings[kind] |= numbers
+    return settings
 
 
 def takes_squares(name: str) -> bool:

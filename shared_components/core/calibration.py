@@ -157,10 +157,7 @@ def read_calibration(path: Path) -> Calibration:
     shapes = {name: list(value.shape) for name, value in tensors.items()}
     axes, size = shapes.get("axes", []), shapes.get("centre", [])
     if len(size) != 1 or shapes.get("direction") != size or len(axes) != 2 or axes[1:] != size or not axes[0]:
-        raise CheckpointError(
-            f"{path}: contains tensors of shapes {shapes}, but a calibration has centre and direction [D] and axes "
-            "[K, D]; run `surgfl calibrate` again"
-        )
+        raise CheckpointError(f"{path}: contains tensors of shapes {shapes}; run `surgfl calibrate` again")
     return Calibration(facts, *(tensors[name].float() for name in ("centre", "axes", "direction")))
 
 

@@ -1,11 +1,9 @@
 """Cache the features of a frozen image encoder on disk, so that training computes the features of a frame only once.
 
-- Each frame has a file named by the hash of its pixels at the network's input size, so that clips share frames.
-- The files are in a folder named by the hash of the untrained weights; folders of other weights are removed.
-- Features are always rounded to float16, so that training gives the same bits with a full disk, with a smaller limit,
-  or after a kill.
-- A full cache adds nothing. Training uses every frame once before it repeats any, so the least recently used frame
-  would be the next one to be needed.
+- Each frame has a file named by the hash of its pixels, so that clips share frames, in a folder named by the hash of
+  the untrained weights. Folders of other weights are removed.
+- Features are always rounded to float16, so that training gives the same bits with any cache.
+- A full cache adds nothing: training uses every frame once before it repeats any.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Load the initial weights of a network: random, the weights shipped with its bundle, or a file.
 
-A network is first built from the seed, then weights are loaded over it. Tensors that the checkpoint lacks keep the
-seed's values, and `start: random` is reproducible.
+A network is first built from the seed; tensors that the checkpoint lacks keep the seed's values.
 """
 
 from __future__ import annotations
@@ -82,10 +81,7 @@ def source_of(start: str, bundle: str, file: Path | None = None) -> tuple[Path, 
                 raise
             raise CheckpointError(f"bundle {bundle!r} begins from the weights of {owner!r}: {error}") from None
     if file is None:
-        raise CheckpointError(
-            f"training: start is 'file', but no file is given; set the environment variable {START_VARIABLE} or "
-            "--start, or write start: random or rendered"
-        )
+        raise CheckpointError(f"training: start is 'file', but no file is given; set {START_VARIABLE} or --start")
     if not file.is_file():
         raise CheckpointError(f"checkpoint {file} does not exist; give another file, or use start: random")
     about = file.stat()
@@ -203,15 +199,13 @@ def _take_common(network: nn.Module, state: Mapping[str, Tensor], path: Path, ca
     wanted, stored = _one_row(own, heads), _one_row(state, heads)
     common = {name: state[name] for name in own if name in state and stored[name].shape == wanted[name].shape}
     missing = [name for name in own if name not in common]
-    whose = f"checkpoint {path} is of bundle {load_metadata(path)['bundle']!r}"
+    source = f"checkpoint {path} is of bundle {load_metadata(path)['bundle']!r}"
     if all(inside(name, heads) for name in common):
-        raise CheckpointError(f"{whose} and shares no tensor with {kind}; give weights of a similar network")
+        raise CheckpointError(f"{source} and shares no tensor with {kind}; give weights of a similar network")
     allowed = getattr(type(network), "fresh_elsewhere", None)
     if allowed is not None and (needed := [name for name in missing if not inside(name, [*allowed, *heads])]):
         more = f" and {len(needed) - 1} more" if len(needed) > 1 else ""
-        raise CheckpointError(
-            f"{whose} and lacks {needed[0]}{more} with the shape in {kind}; give weights of its size and architecture"
-        )
+        raise CheckpointError(f"{source} and lacks {needed[0]}{more} with the shape in {kind}; give other weights")
     require_finite(common, path)
     present = {name.partition(".")[0] for name in common}  # of other modules, only the module's name is returned
     fresh = dict.fromkeys(n if (top := n.partition(".")[0]) in present else top for n in missing)

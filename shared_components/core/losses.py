@@ -31,17 +31,10 @@ def segmentation_loss(
     """Return `cross_entropy * CE - log_iou * log(mean soft IoU) + dice * (1 - mean soft Dice)`, a scalar.
 
     Both means are over classes and images; cross-entropy is in nats per pixel. Cross-entropy and Dice are Eq. (9) of
-    FedST (IEEE TMI 2026).
-
-    Args:
-        logits: (B, C, H, W), any float type.
-        label: (B, H, W) int64 class ids in 0..C-1, or `IGNORED`; the background counts as a class.
-        cross_entropy, log_iou, dice: Weights of the terms.
-        balance: Exponent of class balancing: the cross-entropy of a pixel has the weight (share of its class in the
-            batch)^-balance. 0 weights all pixels equally, as released; 1 weights all classes equally.
-
-    Raises:
-        ValueError: The shapes do not match.
+    FedST (IEEE TMI 2026). Logits are (B, C, H, W) of any float type; labels are (B, H, W) int64 class ids in 0..C-1, or
+    `IGNORED`. The background counts as a class. With ``balance``, the cross-entropy of a pixel has the weight (share of
+    its class in the batch)^-balance: 0 weights all pixels equally, as released; 1 weights all classes equally. Raises
+    ValueError if the shapes do not match.
     """
     _check_shapes(logits, label)
     logits = logits.float()
@@ -126,10 +119,7 @@ def appearance_loss(restored: Tensor, image: Tensor) -> Tensor:
     Both images are (B, 3, H, W), `image` in [0, 1]; raises ValueError if the shapes differ.
     """
     if restored.shape != image.shape:
-        raise ValueError(
-            f"restored image is {tuple(restored.shape)}, but the image is {tuple(image.shape)}; "
-            "the appearance loss needs equal shapes"
-        )
+        raise ValueError(f"restored image is {tuple(restored.shape)}, but the image is {tuple(image.shape)}")
     return F.mse_loss(restored.float(), image.float())
 
 
@@ -151,17 +141,11 @@ def consistency_loss(global_logits: Tensor, label: Tensor) -> Tensor:
 def mix_style(image: Tensor, mean: Tensor, std: Tensor, own: int, weights: Tensor) -> Tensor:
     """Apply a convex mixture of the sites' styles to each image, Eqs (10) and (11).
 
-    The denominator is at least `STYLE_EPSILON`, so that the result is finite for constant channels. Values may leave
-    [0, 1], as in the paper. If `own` has all the weight, the image is unchanged.
-
-    Args:
-        image: (B, 3, H, W) in [0, 1], from site `own`.
-        mean, std: (K, 3), channel means and standard deviations of each site.
-        own: Row of this site in `mean` and `std`, 0..K-1.
-        weights: (B, K), rows not negative with sum 1, as from `sample_style_weights`.
-
-    Raises:
-        ValueError: The shapes do not match, or `own` is not a row.
+    Images are (B, 3, H, W) in [0, 1]. ``mean`` and ``std`` are (K, 3), the channel means and standard deviations of
+    each site, and ``own`` is this site's row. ``weights`` are (B, K), rows not negative with sum 1, as from
+    `sample_style_weights`. The denominator is at least `STYLE_EPSILON`, so that the result is finite for constant
+    channels. Values may leave [0, 1], as in the paper. If `own` has all the weight, the image is unchanged. Raises
+    ValueError if the shapes do not match, or `own` is not a row.
     """
     B, C, _, _ = image.shape
     K = mean.shape[0]
@@ -223,7 +207,4 @@ def _one_hot(label: Tensor, classes: int) -> Tensor:
 def _check_shapes(logits: Tensor, label: Tensor) -> None:
     B, _, H, W = logits.shape
     if label.shape != (B, H, W):
-        raise ValueError(
-            f"logits are {tuple(logits.shape)}, but the label is {tuple(label.shape)}; "
-            f"expected a label of shape {(B, H, W)}"
-        )
+        raise ValueError(f"logits {tuple(logits.shape)} do not fit label {tuple(label.shape)}; expected {(B, H, W)}")

@@ -68,15 +68,10 @@ def frame_scores(
 ) -> FrameScores:
     """Score the predicted class ids (H, W) of one frame against the true ones.
 
-    Args:
-        prediction, truth: Class ids, numpy or torch on any device, of an integer type; uint8 is fastest. Pixels that
-            are `IGNORED` in the truth count as background in both.
-        classes: Class ids to score; other ids count as background.
-        distances: Whether to measure surface distances, which takes nearly all of the time.
-        policy: Policy for empty classes, one of `POLICIES` (see the module).
-
-    Raises:
-        ValueError: The shapes differ or are not (H, W), a type is not integer, or the policy is unknown.
+    Ids are numpy or torch on any device, of an integer type; uint8 is fastest. Ids that are not in ``classes`` count as
+    background, and `IGNORED` pixels of the truth as background in both. ``distances`` take nearly all of the time.
+    ``policy`` is for empty classes, one of `POLICIES` (see the module). Raises ValueError if the shapes differ or are
+    not (H, W), a type is not integer, or the policy is unknown.
     """
     if policy not in POLICIES:
         raise ValueError(f"unknown policy {policy!r} for empty masks; known policies: {', '.join(POLICIES)}")
@@ -111,15 +106,11 @@ def image_iou(prediction: np.ndarray | torch.Tensor, truth: np.ndarray | torch.T
 def summarise(scores: Sequence[FrameScores], class_names: Sequence[str]) -> dict[str, Any]:
     """Return the means over frames per class, and their mean over classes, as plain numbers for a record.
 
-    Returns:
-        {"dice": {"shaft": 0.9, ..., "mean": 0.8}, "iou": ..., "assd": ..., "hd95": ..., "hd95_monai": ..., "empty":
-            {"shaft": {"prediction": 1, "truth": 0, "both": 2}, ...}, "frames": 9, "policy": "diagonal"}. A class that
-            counts in no frame is None and left out of "mean". "empty" counts frames in which only the prediction, only
-            the truth, or both are empty. Distances are included if every frame has them; likewise "image_iou": {"mean":
-            0.7} and its "std" over frames.
-
-    Raises:
-        ValueError: There are no frames, their classes or policies differ, or a name is missing.
+    {"dice": {"shaft": 0.9, ..., "mean": 0.8}, "iou": ..., "assd": ..., "hd95": ..., "hd95_monai": ..., "empty":
+    {"shaft": {"prediction": 1, "truth": 0, "both": 2}, ...}, "frames": 9, "policy": "diagonal"}. A class that counts in
+    no frame is None and left out of "mean". "empty" counts frames in which only the prediction, only the truth, or both
+    are empty. Distances are included if every frame has them; likewise "image_iou": {"mean": 0.7} and its "std" over
+    frames. Raises ValueError if there are no frames, their classes or policies differ, or a name is missing.
     """
     if not scores:
         raise ValueError("no frames to summarise; the split has no labelled frames")

@@ -1,7 +1,6 @@
 """Assign one of four roles to every slice of every tensor in a network's state.
 
-Roles belong to slices, because "half of the query rows" (PFedSIS, Section III-B) is a slice of rows. Code that
-averages pieces by name therefore supports head-wise and channel-wise personalisation without changes.
+Roles belong to slices, because "half of the query rows" (PFedSIS, Section III-B) is a slice of rows.
 """
 
 from __future__ import annotations
@@ -121,18 +120,18 @@ def partition_network(network: nn.Module, rule: Rule) -> Partition:
     modules = dict(network.named_modules(remove_duplicate=False))
     slices_of, fixed = rule(network), fixed_tensors(network)
     pieces: list[Piece] = []
-    meant: dict[Role, str] = {}  # first tensor of each role
+    first: dict[Role, str] = {}  # first tensor of each role
     for name, tensor in network.state_dict().items():
         slices = slices_of(name, tensor, modules[name.rpartition(".")[0]])
         _check_cover(name, tensor, slices)
         for role in (s.role for s in slices):
-            meant.setdefault(role, name)
+            first.setdefault(role, name)
         whole = (Slice(Role.FIXED),) if name in fixed else slices
         pieces += [Piece(name, s.role, s.start, s.stop, s.layer) for s in whole]
     partition = Partition(tuple(pieces))
-    if lost := [role for role in meant if role not in partition.roles]:
+    if lost := [role for role in first if role not in partition.roles]:
         raise ValueError(
-            f"all {lost[0].upper()} tensors of the method are fixed, such as {meant[lost[0]]}, which would change the "
+            f"all {lost[0].upper()} tensors of the method are fixed, such as {first[lost[0]]}, which would change the "
             "method; name fewer parts in training.fixed"
         )
     return partition

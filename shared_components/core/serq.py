@@ -2,13 +2,11 @@
 
 Fang et al., "Spatio-temporal representation decoupling and enhancement for federated instrument segmentation in
 surgical videos", IEEE TMI 2026 (arXiv 2506.23759), Section 3.3. The available text lacks the formulas of Eqs. 10 to 12
-and their constants. This implementation follows the description, and all defaults except the 100 batches per round
-(Section 4.1) are ours.
+and their constants. All defaults except the 100 batches per round (Section 4.1) are ours.
 
 The representation F (C, h, w) of a frame is the encoder's last feature map (our choice). The pre-trained model's
-representation contains instruments and synthetic domain: F_pre = F_ins + D, with the learnable domain descriptor
-D (C, h, w). Frames pass only through encoder and decoder; the temporal layer and the site's text ("the RSC module") are
-not used. All frames are the server's synthetic frames.
+representation contains instruments and synthetic domain: F_pre = F_ins + D, with the learnable domain descriptor D (C,
+h, w). Frames pass only through encoder and decoder, without the temporal layer and the text ("the RSC module").
 """
 
 from __future__ import annotations
@@ -52,37 +50,26 @@ class Quantification:
 
     After the aggregation of a round, Eq. 10, Eq. 11 and Eq. 12 follow, each over `batches` augmented batches.
 
-    - The pre-trained model is a copy of the network in the first round: the first average in GLOBAL slices, the initial
-      weights elsewhere. It is trained on the synthetic frames with early stopping on the server's validation split
-      (`train_to_best`), in slices of all roles. (The paper pre-trains before the first round, and the sites start from
-      this model; here a job's `start` sets the initial weights.)
+    - The pre-trained model is a copy of the network in the first round. It is trained on the synthetic frames with
+      early stopping on the server's validation split (`train_to_best`), in slices of all roles. (The paper pre-trains
+      before the first round, and the sites start from this model; here a job's `start` sets the initial weights.)
     - Both models are trained with the job's AdamW and weight decay. The paper uses Adam with an unknown learning rate.
     - D starts at zero and takes a step of gradient descent on Eq. 11 with each batch (`Explicit`).
 
     The memory contains the pre-trained network, D and the running mean. Both optimizers continue from round to round.
-
-    Attributes:
-        batches: Number of batches for each equation in a round; 100 as published.
-        pretraining: Maximum number of batches of pre-training with only the segmentation loss; all are used if the
-            server's site.yaml has no validation split.
-        average: Weight alpha of earlier rounds in the running mean.
-        descriptor_weight: Weight lambda_1; 0 drops the term and keeps D at zero. Until D reaches its optimum, the term
-            shifts all features and reduces their variance: by a fifth at 300, not at all at 30.
-        representation_weight: Weight lambda_2; 0 drops the term. Distances are means over elements.
-        rate, pretraining_rate: Learning rates at the server and of pre-training, as factors of the job's.
-        descriptor_rate: Fraction of the distance to its optimum that D moves with each batch; 0 keeps D at zero.
-        who: Name of the method for error messages.
+    Until D reaches its optimum, the term of `descriptor_weight` shifts all features and reduces their variance: by a
+    fifth at 300, not at all at 30.
     """
 
-    batches: int = 100
-    pretraining: int = 1000
-    average: float = 0.9
-    descriptor_weight: float = 30.0
-    representation_weight: float = 300.0
-    rate: float = RATE
-    pretraining_rate: float = 1.0
-    descriptor_rate: float = 0.2
-    who: str = "serq"
+    batches: int = 100  # number of batches for each equation in a round, as published
+    pretraining: int = 1000  # maximum number of batches; all are used without a validation split
+    average: float = 0.9  # weight alpha of earlier rounds in the running mean
+    descriptor_weight: float = 30.0  # lambda_1; 0 drops the term and keeps D at zero
+    representation_weight: float = 300.0  # lambda_2; 0 drops the term; distances are means over elements
+    rate: float = RATE  # learning rate at the server, as a factor of the job's
+    pretraining_rate: float = 1.0  # the same for pre-training
+    descriptor_rate: float = 0.2  # fraction of the distance to its optimum that D moves with each batch
+    who: str = "serq"  # name of the method for error messages
 
     def __post_init__(self) -> None:
         between(self.who, "batches", self.batches, 1, whole=True)

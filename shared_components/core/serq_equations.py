@@ -67,10 +67,7 @@ class Segmentation:
         maps = encodes(network, "serq").encoder(last_frame(batch))
         loss = context.task.loss(encodes(network, "serq").decode(maps), batch)
         if not loss.requires_grad:
-            raise ValueError(
-                "serq: training.fixed contains all parts that predict from single frames, so the server has nothing to "
-                "train; name fewer parts"
-            )
+            raise ValueError("serq: training.fixed has all parts that predict from single frames; name fewer parts")
         return [Term(self.name, loss)], maps[-1].float()
 
 

@@ -1,9 +1,8 @@
 """Read the weights that a bundle ships: `models/model.safetensors`, and their card, `models/model.json`.
 
-`surgfl ship` writes both files. The hash in the card is checked whenever the weights are used, so that a file from
-another release or an incomplete copy is never used. If two bundles share weights, one bundle contains them, and the
-other bundle's `model.json` names it: `{"same_as": "pvt_fpn"}`. `surgfl bundles --zoo` and `surgfl publish` add
-`models/model.pt`, which contains the same numbers for MONAI's tools.
+`surgfl ship` writes both files. The hash in the card is checked whenever the weights are used. If two bundles share
+weights, one bundle contains them, and the other bundle's `model.json` names it: `{"same_as": "pvt_fpn"}`. `surgfl
+bundles --zoo` and `surgfl publish` add `models/model.pt`, which contains the same numbers for MONAI's tools.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +43,14 @@ def shipped_facts(bundle: str, folder: Path | None = None) -> dict[str, Any] | N
 
     Raises CheckpointError if the card is damaged.
     """
-    return _held(bundle, folder)[1]
+    return _folder_and_card(bundle, folder)[1]
 
 
-def _held(bundle: str, folder: Path | None) -> tuple[Path, dict[str, Any] | None]:
-    """Return the folder of the bundle that contains a bundle's weights, and their card."""
+def _folder_and_card(bundle: str, folder: Path | None) -> tuple[Path, dict[str, Any] | None]:
     root = (folder or bundle_config.bundles_folder()) / bundle
     facts = _card(root / FACTS)
-    if facts is not None and isinstance(whose := facts.get(SAME_AS), str) and Path(whose).name == whose:
-        root = root.with_name(whose)
+    if facts is not None and isinstance(owner := facts.get(SAME_AS), str) and Path(owner).name == owner:
+        root = root.with_name(owner)
         facts = _card(root / FACTS)
     if facts is not None and not isinstance(facts.get("sha256"), str):
         raise CheckpointError(f"{root / FACTS}: has no 'sha256' of the weights; run `surgfl ship` again")
@@ -81,7 +79,7 @@ def verified_weights(
 
     Raises CheckpointError, with the remedy ``instead``, if there are no weights or the hash differs.
     """
-    root, facts = _held(bundle, folder)
+    root, facts = _folder_and_card(bundle, folder)
     path = root / MODEL
     if facts is None or not path.is_file():
         shares = f"uses the weights of {root.name!r}" if root.name != bundle else "ships no weights"
@@ -132,11 +130,15 @@ def metric_of(facts: Mapping[str, Any]) -> Metric:
 
 def mean_scores(facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the mean of a card's scores by kind of rendered look: "named look" and "unseen look"."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for record in facts["scores"]:
-        if record["where"] != "real":
-            groups.setdefault(record["where"], []).append(record)
+    groups = _grouped((record["where"], record) for record in facts["scores"] if record["where"] != "real")
     return {where: _mean(records, where, metric_of(facts).name) for where, records in groups.items()}
+
+
+def _grouped(pairs: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, list[Mapping[str, Any]]]:
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for name, record in pairs:
+        groups.setdefault(name, []).append(record)
+    return groups
 
 
 def mean_of_real(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -144,15 +146,13 @@ def mean_of_real(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
 
     Each name contains the number of sites that were used for model selection.
     """
-    chosen = chosen_by(facts)
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for record in facts["scores"]:
-        if record["where"] == "real":
-            groups.setdefault(record["classes"] or DASH, []).append(record)
-    means = {classes: _mean(records, "real site", metric_of(facts).name) for classes, records in groups.items()}
-    many = {classes: sum(record["name"] in chosen for record in records) for classes, records in groups.items()}
-    texts = {classes: f" of which {count} chose the weights," * bool(count) for classes, count in many.items()}
-    return [mean | {"name": f"{mean['name']},{texts[classes]} {classes}"} for classes, mean in means.items()]
+    means, chosen = [], chosen_by(facts)
+    real = ((record["classes"] or DASH, record) for record in facts["scores"] if record["where"] == "real")
+    for classes, records in _grouped(real).items():
+        mean, count = _mean(records, "real site", metric_of(facts).name), sum(r["name"] in chosen for r in records)
+        text = f" of which {count} chose the weights," if count else ""
+        means.append(mean | {"name": f"{mean['name']},{text} {classes}"})
+    return means
 
 
 def steps_text(facts: Mapping[str, Any]) -> str:
@@ -193,12 +193,11 @@ def track_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
     The last row of each kind of look contains the number of objects.
     """
-    rows = []
-    for looks, checks in facts.get("checks", {}).items():
-        for who, values in checks.items() if "objects" in checks else ():
-            texts = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in values]
-            rows.append((looks, who, *texts))
-    return rows
+    return [
+        (looks, who, *(f"{value:.2f}" if isinstance(value, float) else str(value) for value in values))
+        for looks, checks in facts.get("checks", {}).items()
+        for who, values in (checks.items() if "objects" in checks else ())
+    ]
 
 
 def control_head(facts: Mapping[str, Any]) -> tuple[str, ...]:
@@ -211,11 +210,11 @@ def control_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
     Rendered looks have the mean of each kind; real sites have separate rows.
     """
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for record in facts["scores"] if "metrics" in facts else ():
-        if "controls" in record:
-            name = record["name"] if record["where"] == "real" else f"{record['where']}s"
-            groups.setdefault(name, []).append(record)
+    groups = _grouped(
+        (record["name"] if record["where"] == "real" else f"{record['where']}s", record)
+        for record in (facts["scores"] if "metrics" in facts else ())
+        if "controls" in record
+    )
     rows = []
     for name, records in groups.items():
         for who in ("trained", *records[0]["controls"]):

@@ -19,7 +19,7 @@ from shared_components.common.arguments import between
 from shared_components.common.schema import fits
 from shared_components.core.method import Method, SiteFacts, load_method
 from shared_components.core.partition import Partition, Pieces, Role, cut, partition_network
-from shared_components.data.profile_items import LONGEST_NAME, EncoderName
+from shared_components.data.profile_items import EncoderName
 from shared_components.data.site import Site, SiteError
 from shared_components.networks.checkpoints import CheckpointError, header_of
 
@@ -49,17 +49,10 @@ def condition_on_site(
 ) -> str:
     """Call a method's ``condition_on_site``, if it has one, on a site's network with loaded weights.
 
-    Args:
-        name: Name of the site in the federation, for error messages.
-        number, count: Index of the site, from 0, and number of sites.
-        again: Whether the LOCAL pieces are from an earlier round and already conditioned on the site.
-
-    Returns:
-        Name of the encoder of the inputs; empty if it must not be compared.
-
-    Raises:
-        SiteError: The site's text, vectors or encoder cannot be used or have changed since an earlier round, or the
-            method changes pieces that are not LOCAL.
+    ``name`` is the site's name in the federation, ``number`` its index out of ``count`` sites. With ``again``, the
+    LOCAL pieces are from an earlier round and already conditioned on the site. Returns the name of the inputs' encoder;
+    empty if it must not be compared. Raises SiteError if the site's text, vectors or encoder cannot be used or have
+    changed since an earlier round, or the method changes pieces that are not LOCAL.
     """
     if method.local.condition_on_site is None:
         return ""
@@ -73,19 +66,11 @@ def condition_on_site(
     except ValueError as error:
         raise SiteError(f"{who}: {error}") from error
     if not is_name(made_by):
-        raise SiteError(
-            f"{who}: {method.name} names the encoder {made_by!r:.120}; use at most {LONGEST_NAME} printable ASCII "
-            "characters"
-        )
+        raise SiteError(f"{who}: {method.name} names the encoder {made_by!r:.120}; use a short text in ASCII")
     if changed := _changed(others, cut(state, partition, *rest), _EQUAL):
-        raise SiteError(
-            f"{who}: {method.name} writes the site's text into {changed}, which is not LOCAL and would leave the site"
-        )
+        raise SiteError(f"{who}: {method.name} writes the site's text into {changed}, which is not LOCAL")
     if _changed(own, cut(state, partition, Role.LOCAL), _NEARLY):
-        raise SiteError(
-            f"{who}: text, text_vectors or text_encoder have changed since earlier rounds; restore them or start "
-            "a new run"
-        )
+        raise SiteError(f"{who}: text, text_vectors or text_encoder have changed since earlier rounds; restore them")
     return made_by
 
 

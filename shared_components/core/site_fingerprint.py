@@ -33,9 +33,8 @@ def _fingerprint(path: str, bundle: str, tasks: str, changed: int) -> str:
     spec = _spec_of(site, bundle, json.loads(tasks))
     for split in sorted(site.split):
         for sample in _samples(site, split, spec):
-            targets = [path for _, found in sample.labelled for paths in found.values() for path in paths]
-            paths = [*sample.images, *targets]
-            files = [(path.name, _size(path)) for path in paths]
+            targets = [path for _, labels in sample.labelled for paths in labels.values() for path in paths]
+            files = [(path.name, _size(path)) for path in (*sample.images, *targets)]
             digest.update(json.dumps([split, sample.video, sample.index, files]).encode())
     if site.added is not None:
         digest.update(site.added.path.read_bytes())

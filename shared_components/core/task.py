@@ -229,16 +229,11 @@ def checkpoint_notes(
     """
     card = task.card
     notes = {
-        "bundle": bundle,
-        "method": method,
-        "task": card.kind,
-        "outputs": ",".join(card.outputs),
-        "height": str(size[0]),
-        "width": str(size[1]),
-        "frames": str(card.frames),
-        "numbers": json.dumps(dict(numbers)),
-        **({"network": json.dumps(dict(network))} if network else {}),
-    }
+        "bundle": bundle, "method": method, "task": card.kind, "outputs": ",".join(card.outputs),
+        "height": str(size[0]), "width": str(size[1]), "frames": str(card.frames), "numbers": json.dumps(dict(numbers)),
+    }  # fmt: skip
+    if network:
+        notes["network"] = json.dumps(dict(network))
     return notes | ({"classes": notes["outputs"]} if card.kind == "segmentation" else {})
 
 

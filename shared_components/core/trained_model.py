@@ -114,7 +114,10 @@ def network_of(definition: Rebuildable, path: Path, *, bundle: str, channels: in
             channels = channels or len(_outputs_of(header_of(path))) or None
             network = build(channels)
         tensors_of(network, state, path)
-        _check_size(network, state, path)
+        stored_numbers, numbers = sum(value.numel() for value in state.values()), numbers_in(network)
+        if numbers > stored_numbers + MOST_CONSTANTS:  # such as constants computed when it is built
+            sizes = f"has {stored_numbers} numbers, but its header describes a network of {numbers}"
+            raise CheckpointError(f"checkpoint {path} {sizes}; save it again")
         network = build(channels)
         load_into(network, path)
     except ValueError as error:
@@ -123,15 +126,6 @@ def network_of(definition: Rebuildable, path: Path, *, bundle: str, channels: in
             text += f"; its bundle {named!r:.80} is not installed, only {', '.join(bundle_names())}"
         raise CheckpointError(text) from None
     return network
-
-
-def _check_size(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
-    """Refuse a network with many more numbers than its file, such as constants computed when it is built."""
-    given, built = sum(value.numel() for value in state.values()), numbers_in(network)
-    if built > given + MOST_CONSTANTS:
-        raise CheckpointError(
-            f"checkpoint {path} has {given} numbers, but its header describes a network of {built}; save it again"
-        )
 
 
 def chosen_for(path: Path | None) -> Mapping[str, Any]:
@@ -168,17 +162,14 @@ def condition_on_given_site(network: nn.Module, path: Path, site: Site | None) -
     """
     unconditioned = needs_site(header_of(path))
     if site is not None and not unconditioned:
-        raise CheckpointError(
-            f"checkpoint {path} needs no site, or already contains its own site; leave {site.path} out"
-        )
+        raise CheckpointError(f"checkpoint {path} needs no site, or contains its own site; leave {site.path} out")
     if site is not None:
         describe_site(network, path, site)
     elif unconditioned:
         logger.warning(
             "checkpoint %s is a model for held-out hospitals and uses the mean of its training sites' texts; give the "
-            "site.yaml of the hospital where it is used",
-            path,
-        )
+            "site.yaml of the hospital where it is used", path,
+        )  # fmt: skip
     return network
 
 
@@ -206,10 +197,7 @@ def with_learnt_numbers(own: Mapping[str, Any] | None, notes: Mapping[str, str],
     try:
         learnt = dict(json.loads(notes.get("numbers", "{}")))
     except (TypeError, ValueError, RecursionError):
-        raise CheckpointError(
-            f"the checkpoint's header has the task settings {notes['numbers']!r:.80}, which are not a JSON object; "
-            "save it again"
-        ) from None
+        raise CheckpointError("the checkpoint's task settings are not a JSON object; save it again") from None
     if changed := {name: value for name, value in learnt.items() if numbers.get(name) != value}:
         logger.info("tasks: %s: uses the checkpoint's settings %s", kind, changed)
     return numbers | learnt
@@ -253,11 +241,9 @@ class MergedClasses(nn.Module):
                 f"a model of the classes {', '.join(learnt)} cannot predict {', '.join(wanted)}; classes can be "
                 "merged but not divided; use another model or classes"
             )
-        self.network = network
-        self.ids = ids
-        self.merges = {
-            name: [old for old, new in zip(learnt, ids, strict=True) if wanted[new] == name] for name in wanted
-        }
+        self.network, self.ids = network, ids
+        pairs = list(zip(learnt, ids, strict=True))
+        self.merges = {name: [old for old, new in pairs if wanted[new] == name] for name in wanted}
 
     def forward(self, image: Tensor) -> Tensor:
         return merged_logits(self.network(image), self.ids)

@@ -1,9 +1,7 @@
 """Train a network at one site: the training step of bundles and federations, and a round of steps.
 
-A bundle runs `train_step` inside MONAI's SupervisedTrainer. A federation runs it in `local_iterations`, which imports
-only torch, because a simulator starts a process per task and importing MONAI takes five seconds. A test proves that
-both give equal bits. `check_network` and `check_answers` refuse networks that do not
-fit the task and the method.
+A bundle runs `train_step` inside MONAI's SupervisedTrainer. A federation runs it in `local_iterations` without MONAI,
+which takes five seconds to import; a test proves that both give equal bits.
 """
 
 from __future__ import annotations

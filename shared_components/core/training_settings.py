@@ -105,10 +105,7 @@ class Training:
         require_list(self.fixed, "training: fixed", "encoder", least=0)
         check_values(kinds_of(Training), vars(self), "training")
         if self.least_learning_rate > self.learning_rate:
-            raise ValueError(
-                f"training: least_learning_rate is {self.least_learning_rate}, which is more than learning_rate, "
-                f"{self.learning_rate}; lower it"
-            )
+            raise ValueError(f"training: least_learning_rate {self.least_learning_rate} is above {self.learning_rate}")
         random = [f"{name}: {'false' if on is True else 0}" for name, on in self.augmentation.items() if on]
         if self.feature_cache_gb and random:
             raise ValueError(
@@ -150,9 +147,7 @@ def training_from(values: Mapping[str, Any]) -> Training:
     fixed, rates = given.get("fixed") or (), given.get("learning_rates") or {}
     require_list(fixed, "training: fixed", "encoder", least=0)
     if not isinstance(rates, Mapping):
-        raise ValueError(
-            f"training: learning_rates is {short_repr(rates)}; write a rate per part, such as encoder: 0.0001"
-        )
+        raise ValueError(f"training: learning_rates is {short_repr(rates)}; write rates such as encoder: 0.0001")
     lists = {"betas": tuple(given["betas"])} if isinstance(given.get("betas"), list) else {}
     return Training(**{**given, **lists, "fixed": tuple(fixed), "learning_rates": dict(rates)})
 

@@ -62,10 +62,7 @@ def queries(private: Role, rest: Role) -> Rule:
 
     def rule(network: nn.Module) -> TensorRule:
         if not any(map(is_query, network.state_dict())):
-            raise ValueError(
-                f"feddp: {type(network).__name__} has no query projections (encoder.<block>.attn.q); "
-                "use a network whose encoder has attention"
-            )
+            raise ValueError(f"feddp: {type(network).__name__} has no query projections (encoder.<block>.attn.q)")
         return lambda name, tensor, module: (Slice(private if is_query(name) else rest),)
 
     return rule

@@ -179,9 +179,7 @@ def check_prototypes(group: Pieces, shared: Pieces) -> None:
     mean, present = group["mean"], group["present"]
     shape = tuple(shared["head_global.weight"].shape[:2]) if "head_global.weight" in shared else tuple(mean.shape)
     if mean.dim() != 2 or not len(mean) or mean.shape[1] > WIDEST or mean.shape != shape or present.shape != shape[:1]:
-        raise ValueError(
-            f"mean is {tuple(mean.shape)} and present {tuple(present.shape)}; expected {shape} and {shape[:1]}"
-        )
+        raise ValueError(f"mean is {tuple(mean.shape)}, present {tuple(present.shape)}; expected {shape}, {shape[:1]}")
     if not bool((longest := torch.linalg.vector_norm(mean, dim=1).max()) <= LONGEST):
         raise ValueError(f"it has a prototype of length {longest:.4g}; the length must be 1 or 0")
 

@@ -159,7 +159,7 @@ def test_rounds_differ_repeat_in_another_process_and_are_drawn_apart_where_proce
         ({"start": "/nowhere/b0.pth"}, "checkpoint /nowhere/b0.pth does not exist"),
         ({"start": "rendered", "training#start": "pretrained"}, "training: start is 'pretrained'; use one of random"),
         ({"training#batch_size": 99, "training#few_samples": "refuse"}, "site "),
-        ({"training#start": "file"}, "training: start is 'file', but no file is given; set the environment"),
+        ({"training#start": "file"}, "training: start is 'file', but no file is given; set SURGFL_START"),
     ],
 )
 def test_a_wrong_command_line_is_refused_in_one_sentence(

@@ -270,7 +270,7 @@ def test_a_network_without_anything_to_train_or_frames_of_another_size_are_refus
     network = seeded()
     freeze(network, ["encoder", "head"])
     work = server_round(network)
-    with pytest.raises(ValueError, match=r"serq: training\.fixed contains all parts that predict .*name fewer parts"):
+    with pytest.raises(ValueError, match=r"serq: training\.fixed has all parts that predict .*name fewer parts"):
         FineTuning(1)(work, before_of(work))
     work = server_round(seeded())
     Quantification(batches=1, pretraining=0)(work, before_of(work))

@@ -74,7 +74,7 @@ def test_an_optimizer_goes_on_where_it_was_and_has_nothing_that_is_fixed():
         ({"fixed": "encoder"}, r"fixed is the text 'encoder'; write a list: \['encoder'\]"),
         ({"fixed": 3}, "fixed is 3; write a list"),
         ({"fixed": [3]}, r"fixed is \[3\]; write a list"),
-        ({"learning_rates": 0.1}, "learning_rates is 0.1; write a rate per part"),
+        ({"learning_rates": 0.1}, "learning_rates is 0.1; write rates such as"),
         ({"learning_rates": {"head": float("nan")}}, "learning_rates.head is nan"),
         ({"learning_rates": {"head": float("inf")}}, "learning_rates.head is inf"),
         ({"learning_rates": {"head": -1}}, "learning_rates.head is -1"),
@@ -202,6 +202,6 @@ def test_iterations_of_a_job_replace_its_bundles_epochs_unless_it_names_both():
     assert load_bundle("surgfed").training.epochs == 3
     assert load_bundle("surgfed", {"iterations": 5}).training.for_samples(100).iterations == 5
     assert load_bundle("surgfed", {"epochs": 1, "batch_size": 1}).training.for_samples(100).iterations == 100
-    with pytest.raises(ValueError, match="iterations 20 would change nothing, since epochs is 1; write epochs: 0, or"):
+    with pytest.raises(ValueError, match="iterations 20 has no effect, since epochs is 1; write epochs: 0"):
         load_bundle("pvt_fpn", {"epochs": 1, "iterations": 20})
     assert load_bundle("pvt_fpn", {"epochs": 0, "iterations": 20}).training.iterations == 20

@@ -29,20 +29,15 @@ SwaSettings = Mapping[str, Any] | None  # argument ``swa`` of a method; None: no
 class Averaging(Schema, frozen=True):
     """Settings of a method's argument `swa`.
 
-    Attributes:
-        start: First round that may be averaged, from 0; the papers start at three quarters of the rounds.
-        cycle: Number c of rounds between averaged models.
-        reading: Rule of averaging. ``mean``: equal weights for rounds start, start + c, and so on. ``as_released``:
-            equal weights for the ends of cycles, start + c - 1, and so on. ``paper``: Algorithm 1 literally: a running
-            mean over rounds t that c divides, with t / c earlier models, initialised with theta^(start - 1).
-        rate: From ``start`` on, learning rates cycle between the job's rate and this factor of it (`cycled`) in place
-            of the schedule; null keeps the schedule.
+    Averaging by ``mean`` gives equal weights to rounds start, start + c, and so on. ``as_released`` gives equal weights
+    to the ends of cycles, start + c - 1, and so on. ``paper`` is Algorithm 1 literally: a running mean over rounds t
+    that c divides, with t / c earlier models, initialised with theta^(start - 1).
     """
 
-    start: Annotated[int, Meta(ge=0, le=MOST_ROUNDS)]
-    cycle: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 1
+    start: Annotated[int, Meta(ge=0, le=MOST_ROUNDS)]  # first round to average, from 0
+    cycle: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 1  # number c of rounds between averaged models
     reading: Literal["mean", "paper", "as_released"] = "mean"
-    rate: Annotated[float, Meta(ge=0, le=1)] | None = None
+    rate: Annotated[float, Meta(ge=0, le=1)] | None = None  # see `cycled`; None: the job's schedule
 
     def averages(self, round: int) -> bool:
         first = {"mean": self.start, "paper": 0, "as_released": self.start - 1}[self.reading]

@@ -143,8 +143,7 @@ class GroupMean:
             for name, value in models.mixed[site].items():
                 if value.shape != models.mixed[other][name].shape:
                     raise ValueError(
-                        f"{other} and {site} are in the same group ({self.group}), but their {name} differ in shape; "
-                        "keep its part at the sites (personal)"
+                        f"{other} and {site} share a group, but their {name} differ in shape; make it personal"
                     )
         return state
 

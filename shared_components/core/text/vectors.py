@@ -76,9 +76,7 @@ def one_line(text: object) -> str:
 def require_finite(values: Tensor, what: str) -> None:
     """Raise TextError, starting with ``what``, if a number in vectors (..., D) is not finite."""
     if not torch.isfinite(values).all():
-        raise TextError(
-            f"{what} has numbers that are NaN or infinite, so its weights or its file are damaged; copy them again"
-        )
+        raise TextError(f"{what} has numbers that are NaN or infinite; copy weights or file again")
 
 
 def read_vectors(file: Path = SHIPPED) -> Vectors:

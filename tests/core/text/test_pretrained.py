@@ -97,7 +97,7 @@ def test_a_text_that_is_too_long_is_refused_by_its_tokens(clip_folder):
 
 
 def test_a_folder_without_files_or_weights_is_refused(tmp_path, clip_folder):
-    refused("nowhere is not a folder; give a folder with config.json, model.safetensors or", tmp_path / "nowhere")
+    refused("nowhere is not a folder; give a folder with config.json, weights", tmp_path / "nowhere")
     refused(r"config\.json does not exist; give the whole folder", tmp_path)
     (clip_folder / "model.safetensors").unlink()
     refused(r"tiny-clip: contains no weights; copy model\.safetensors or pytorch_model\.bin there", clip_folder)
@@ -106,9 +106,9 @@ def test_a_folder_without_files_or_weights_is_refused(tmp_path, clip_folder):
 @pytest.mark.parametrize(
     "value, words",
     [
-        ({"model_type": "bert"}, r"config.json has the model type 'bert'; give a folder of clip or clip_text_"),
+        ({"model_type": "bert"}, r"model_type is 'bert'; give a folder of clip or clip_text_"),
         # the library would look for the end in vain, and give every text the vector of its start
-        ({"eos_token_id": 7}, r"the end token is 516 in the vocabulary but 7 in config\.json"),
+        ({"eos_token_id": 7}, r"end token 516 of the vocabulary differs from 7 in config\.json"),
     ],
 )
 def test_a_config_of_another_model_is_refused(clip_folder, value, words):
@@ -182,12 +182,12 @@ def test_a_vocabulary_of_two_tokens_is_refused(clip_folder):
     """What the library makes of no vocabulary at all, saved as if it were one."""
     (clip_folder / "vocab.json").write_text(json.dumps({"<|startoftext|>": 0, END: 1}))
     (clip_folder / "merges.txt").write_text("#version: 0.2\n")
-    refused("its vocabulary has 2 tokens, but the encoder 517; the files are truncated", clip_folder)
+    refused("its vocabulary has 2 tokens, but the encoder 517; copy it again", clip_folder)
 
 
 def test_vocabularies_and_merges_that_are_cut_short_are_refused(clip_folder):
     (clip_folder / "merges.txt").write_text("#version: 0.2\ns i\n")
-    refused("2 tokens of its vocabulary, such as 'sit', have no merge", clip_folder)
+    refused("2 tokens, such as 'sit', have no merge", clip_folder)
     path = clip_folder / "vocab.json"
     path.write_text(path.read_text()[:-20])
     refused("tiny-clip: its vocabulary cannot be read", clip_folder)
@@ -248,7 +248,7 @@ def test_the_sentence_package_must_be_installed_with_its_own_weights(monkeypatch
     spec = ModuleSpec("any", None, is_package=True)
     spec.submodule_search_locations = [str(sentence_folder.rename(sentence_folder.with_name("model")).parent)]
     monkeypatch.setattr(pretrained, "find_spec", lambda name: spec)
-    refused("its weights are not all-MiniLM-L6-v2: .* instead of 53aa5117", opening=open_sentence)
+    refused("its weights are not all-MiniLM-L6-v2; install", opening=open_sentence)
 
 
 @pytest.mark.skipif(find_spec(pretrained.MODULE) is None, reason="the package of 83 MB is not installed")
