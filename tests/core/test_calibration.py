@@ -64,8 +64,7 @@ def test_the_distance_of_four_points_is_that_worked_by_hand():
     found = made(centre, axes)
     assert found.score(frames([4.0, 1.0])) == pytest.approx(3 / long**0.5)
     assert found.score(frames([3.0, 6.0], [-1.0, 4.0])) == pytest.approx(4 / short**0.5)  # of the mean
-    assert found.score(frames([1.0, 1.0])) == 0
-    assert (found.limit(3), found.limit(4)) == (4.0, 3.0)
+    assert found.score(frames([1.0, 1.0])) == 0 and (found.limit(3), found.limit(4)) == (4.0, 3.0)
 
 
 def test_the_distance_is_scipys_with_a_covariance_that_loops_shrink():
@@ -107,8 +106,7 @@ def test_the_temperature_of_logits_that_were_multiplied_is_found_and_lowers_the_
     true = torch.randn(20_000, 4, generator=generator) * 2
     labels = torch.multinomial(true.softmax(1), 1, generator=generator)[:, 0]  # so `true` is calibrated
     found = fitted_temperature(true * times, labels)
-    assert found == pytest.approx(times, rel=0.05)
-    assert calibration_error(true * times, labels, found) < 0.01
+    assert found == pytest.approx(times, rel=0.05) and calibration_error(true * times, labels, found) < 0.01
     assert times == 1 or calibration_error(true * times, labels) > 0.03
 
 

@@ -158,8 +158,7 @@ def test_mixed_styles_of_constant_channels_are_finite_and_wrong_shapes_or_sites_
 def test_style_weights_are_convex_follow_the_generator_and_treat_sites_alike():
     for sites in (1, 2, 3, 7):
         weights = losses.sample_style_weights(500, sites, torch.Generator().manual_seed(sites))
-        assert weights.shape == (500, sites) and weights.dtype == torch.float32
-        assert (weights >= 0).all()
+        assert weights.shape == (500, sites) and weights.dtype == torch.float32 and (weights >= 0).all()
         torch.testing.assert_close(weights.sum(dim=1), torch.ones(500))
     first = losses.sample_style_weights(8, 3, torch.Generator().manual_seed(5))
     torch.rand(17)  # the global stream has no say

@@ -176,8 +176,7 @@ def test_a_class_empty_in_both_is_not_counted():
 def test_a_class_empty_in_one_scores_zero_and_the_diagonal(missed):
     pair = (frame(), frame((1, 1))) if missed else (frame((1, 1)), frame())
     scores = frame_scores(*pair, classes=[1])
-    assert (scores.dice[0], scores.iou[0]) == (0.0, 0.0)
-    assert distances_of(scores) == [5.0, 5.0, 5.0]
+    assert (scores.dice[0], scores.iou[0]) == (0.0, 0.0) and distances_of(scores) == [5.0, 5.0, 5.0]
     assert (scores.empty_prediction[0], scores.empty_truth[0]) == (missed, not missed)
 
 
@@ -258,8 +257,7 @@ def test_summary_averages_counted_frames_per_class_and_refuses_mixed_scores():
     frames = [frame_scores(truth, truth, classes=[1, 2]), frame_scores(half, truth, classes=[1, 2])]
     frames.append(frame_scores(both, both, classes=[1, 2]))
     summary = summarise(frames, ["shaft", "wrist"])
-    assert summary["dice"]["shaft"] == pytest.approx((1 + 2 / 3) / 2)
-    assert summary["dice"]["wrist"] is None
+    assert summary["dice"]["shaft"] == pytest.approx((1 + 2 / 3) / 2) and summary["dice"]["wrist"] is None
     assert summary["dice"]["mean"] == summary["dice"]["shaft"]
     assert summary["assd"]["shaft"] == pytest.approx((0 + 1.0) / 2)
     assert summary["empty"] == {

@@ -29,8 +29,7 @@ def test_the_least_p_is_that_of_differences_of_one_sign(pairs, least):
 
 def test_equal_and_unknown_pairs_are_left_out_and_too_few_pairs_are_called_insignificant():
     found = paired_test([1.0, 2.0, np.nan, 4.0], [1.0, 1.0, 5.0, 2.0])
-    assert (found.pairs, found.equal, found.median) == (2, 1, 1.0)
-    assert paired_test([1.0], [1.0]).p == 1.0
+    assert (found.pairs, found.equal, found.median) == (2, 1, 1.0) and paired_test([1.0], [1.0]).p == 1.0
     found = paired_test([0.9, 0.8, 0.7, 0.6], [0.5, 0.3, 0.4, 0.2])
     assert found.text(0.01) == "p 0.125 (minimum 0.125, 4 pairs: cannot be below 0.01)"
     assert paired_test(np.arange(1.0, 10), np.zeros(9)).text(0.01) == "p 0.0039 (minimum 0.0039, 9 pairs)"

@@ -76,8 +76,7 @@ def test_streams_begin_with_videos_and_stretches_and_have_the_stride_of_their_cl
     stretches = [frame(3, clip=(3,)), frame(4, clip=(3,)), frame(9, clip=(9,)), frame(10, clip=(9,))]
     assert streams_of(stretches) == [range(0, 2), range(2, 4)]
     assert streams_of([frame(n, clip=(n,)) for n in range(3)]) == [range(n, n + 1) for n in range(3)]
-    assert streams_of([]) == []
-    assert stride_of([frame(n) for n in range(3)]) == 1
+    assert streams_of([]) == [] and stride_of([frame(n) for n in range(3)]) == 1
     assert stride_of([frame(n, clip=(max(0, n - 10),)) for n in range(0, 60, 10)]) == 1
     assert stride_of([frame(n, clip=(max(0, n - 6), max(0, n - 3))) for n in range(8)]) == 3
     assert stride_of([frame(n, clip=(max(0, n - 1),)) for n in range(0, 9, 3)]) == 1  # frames between are not shown

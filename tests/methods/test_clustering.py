@@ -131,9 +131,7 @@ def test_sites_of_one_group_have_one_shape_and_other_groups_may_differ():
     result = grouped(["parts", "whole"], sent, models)
     assert [result.models.mixed[site]["w"].tolist() for site in names(2)] == [[1, 2, 3], [4, 5]]
     models = Models({}, {"site-1": {"w": tensor([0.0] * 3)}, "site-2": {"w": tensor([0.0] * 2)}})
-    with pytest.raises(
-        ValueError, match=r"site-1 and site-2 share a group, but their w differ in shape"
-    ):
+    with pytest.raises(ValueError, match=r"site-1 and site-2 share a group, but their w differ in shape"):
         grouped(["parts", "parts"], [], models)
 
 

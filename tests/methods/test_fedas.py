@@ -67,8 +67,7 @@ def test_the_trace_equals_a_loop_over_batches_and_parameters(network):
         (-sum(row[number] for row, number in rows) / len(logarithms)).backward()
         total += sum(float((p.grad.double() ** 2).sum()) for p in network.parameters() if p.grad is not None)
     network.train()
-    assert fisher_trace(network, [batch(1), batch(2)]) == pytest.approx(total, rel=1e-4)
-    assert network.training
+    assert fisher_trace(network, [batch(1), batch(2)]) == pytest.approx(total, rel=1e-4) and network.training
 
 
 class TwoChannels(torch.nn.Module):

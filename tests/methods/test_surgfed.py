@@ -84,8 +84,7 @@ def test_a_network_needs_a_memory_and_arguments_reach_the_aggregator():
     assert of(mode="as_released") == LanguageGuided(decay=0.99, released=True)
     assert of(mode="as_released", weight_decay=0).decay == 0 and of(weight_decay=0.5).decay == 0.5
     chosen = of(attention="cosine", texts="shuffled", psi=0, hyper_rate=0.1, seed=7)
-    assert chosen == LanguageGuided("cosine", "shuffled", 0, 0.1, 0, 7)
-    assert of(lha=False) == WeightedMean()
+    assert chosen == LanguageGuided("cosine", "shuffled", 0, 0.1, 0, 7) and of(lha=False) == WeightedMean()
 
 
 def test_a_text_is_asked_for_only_where_the_gate_reads_it_and_by_an_encoder_of_its_own():

@@ -40,12 +40,10 @@ def test_step_equals_automatic_differentiation_through_the_mixed_weights():
 
 def test_entropy_is_one_for_plain_averaging_or_one_site_and_zero_for_one_weight():
     assert hn.mixing_entropy(torch.full((4, 3), 1 / 3)) == pytest.approx(1.0)
-    assert hn.mixing_entropy(torch.eye(3)) == pytest.approx(0.0)
-    assert normalised_entropy(0.0, 1) == 1.0
+    assert hn.mixing_entropy(torch.eye(3)) == pytest.approx(0.0) and normalised_entropy(0.0, 1) == 1.0
     given = [update(str(k), [float(k)], [0.3]) for k in range(3)]
     pieces, entropy = similarity_mean(given, ["w"], scale="raw", temperature=1.0)
-    assert pieces["w"].item() == pytest.approx(1.0)
-    assert entropy["raw"] == pytest.approx(1.0)
+    assert pieces["w"].item() == pytest.approx(1.0) and entropy["raw"] == pytest.approx(1.0)
 
 
 def update(site, value, sensitivity):

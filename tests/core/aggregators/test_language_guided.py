@@ -134,24 +134,17 @@ def test_psi_and_hypernetwork_learn_as_automatic_differentiation_through_the_wei
     words = torch.relu(tensor(TEXTS) @ leaves["mlp.0.weight"].T + leaves["mlp.0.bias"])
     words = words @ leaves["mlp.1.weight"] + leaves["mlp.1.bias"]
     outputs, grads = [], []
+
+    def gated(values):
+        factors = torch.stack([values.mean(1), words], 1) @ leaves["fc.weight"] + leaves["fc.bias"]
+        return values * (1 + factors.sigmoid())[:, None]
+
     for number, name in enumerate(SIZES):
         V = torch.stack([tensor(flat(u, models, name)) for u in updates])  # (K, D)
-        if released:
-            V = (
-                V
-                * (1 + torch.sigmoid(torch.stack([V.mean(1), words], 1) @ leaves["fc.weight"] + leaves["fc.bias"]))[
-                    :, None
-                ]
-            )
+        V = gated(V) if released else V
         unit = V / V.norm(dim=1, keepdim=True) if attention == "cosine" else V / V.shape[1] ** 0.25
         A = torch.softmax(unit @ unit.T, 1) @ V
-        if not released:
-            A = (
-                A
-                * (1 + torch.sigmoid(torch.stack([A.mean(1), words], 1) @ leaves["fc.weight"] + leaves["fc.bias"]))[
-                    :, None
-                ]
-            )
+        A = A if released else gated(A)
         outputs.append(psi[:, number].clamp(0, 1)[:, None] * A)
         now = torch.stack([tensor(flat(u, first.models, name)) for u in again])
         grads.append(now if released else -now)
@@ -258,8 +251,7 @@ def test_texts_are_the_sites_own_each_others_or_none_and_a_site_without_text_is_
     def of(texts, given=TEXTS):
         return [v.tolist() for v in site_vectors(profiles(texts=given), texts).values()]
 
-    assert of("own") == TEXTS
-    assert of("shuffled") == [TEXTS[1], TEXTS[2], TEXTS[0]]
+    assert of("own") == TEXTS and of("shuffled") == [TEXTS[1], TEXTS[2], TEXTS[0]]
     assert of("shuffled", [TEXTS[0], None, TEXTS[2]]) == [TEXTS[2], [0.0] * 3, TEXTS[0]]
     assert of("none") == [[0.0]] * 3
     aggregator, models, state = begin(texts=[TEXTS[0], None, TEXTS[2]])

@@ -33,8 +33,7 @@ def test_golden_values_of_median_and_krum_whose_ties_go_to_the_first_site():
     assert result.report["krum"]["chosen"] == ["site-4"] and result.models.shared["w"].tolist() == SITES[3]
     assert list(result.report["krum"]["scores"].values()) == [4.5, 7.5, 10.5, 3.0, 388.0]
     report = chosen(Krum(1, neighbours="n-f-1"), updates())
-    assert list(report["scores"].values()) == [9.5, 20.5, 23.5, 9.5, 616.5]
-    assert report["chosen"] == ["site-1"]
+    assert list(report["scores"].values()) == [9.5, 20.5, 23.5, 9.5, 616.5] and report["chosen"] == ["site-1"]
     given = [Update(site, 0, {"w": torch.ones(2)}) for site in ("site-10", "site-9", "site-11")]
     assert all(chosen(Krum(0), list(order))["chosen"] == ["site-9"] for order in permutations(given))
 
@@ -123,8 +122,7 @@ def test_sample_counts_do_not_matter_and_a_wild_site_cannot_pull(aggregator):
         step(aggregator, shared(), updates(given, samples)).models.shared["w"]
         for samples in ([1, 1, 1, 1, 1000], [1] * 5)
     )
-    assert torch.equal(heavy, light)
-    assert heavy.tolist() == pytest.approx([1.0, 2.0], abs=0.11)
+    assert torch.equal(heavy, light) and heavy.tolist() == pytest.approx([1.0, 2.0], abs=0.11)
 
 
 @pytest.mark.parametrize("aggregator", [TrimmedMean(), Krum(0)])
@@ -194,8 +192,7 @@ def test_norm_bounds_follow_the_lower_median_over_all_float_pieces():
     report = step(BoundedMean(1.0), shared(), updates([[2.0, 2.0], [1.0, 1e6]])).report["norm_bound"]
     assert report["bound"] == 1.0 and list(report["factors"]) == ["site-2"]
     result = step(BoundedMean(1.0), shared(), updates([THETA] * 3))
-    assert result.models.shared["w"].tolist() == THETA
-    assert result.report["norm_bound"]["bound"] == 0.0
+    assert result.models.shared["w"].tolist() == THETA and result.report["norm_bound"]["bound"] == 0.0
     start = {"a": tensor([0.0, 0.0]), "b": tensor([[1.0]]), "steps": torch.tensor(0)}
     there = {"a": tensor([2.0, 3.0]), "b": tensor([[7.0]]), "steps": torch.tensor(1000)}
     assert robust.update_norm(there, start) == 7.0  # sqrt(4 + 9 + 36)
