@@ -257,7 +257,7 @@ def test_the_outsiders_model_is_told_of_the_site_that_it_is_tested_on(play, scen
     mean = sum(w * v for w, v in zip(weights, own, strict=False)) / sum(weights)
     torch.testing.assert_close(model["indicator"], mean)
     seen = []
-    monkeypatch.setattr(comparing.evaluation, "thorough", lambda network, *a, **k: seen.append(network) or {})
+    monkeypatch.setattr(comparing.evaluation, "score_fully", lambda network, *a, **k: seen.append(network) or {})
     outside = load_site(scenes[2], name="held-out")
     comparing._test(federation.server, outside, federation.server.folder / "server", "model")
     assert torch.equal(seen[0].indicator, own[2])
