@@ -1,7 +1,4 @@
-"""Best checkpoint: compare validation scores, and train with early stopping.
-
-Federated sites, bundles and `train_to_best` all use `is_best`.
-"""
+"""Best checkpoint of sites, bundles and `train_to_best`: compare validation scores, and stop early."""
 
 from __future__ import annotations
 

@@ -75,10 +75,7 @@ class Calibration:
     direction: Tensor  # (D,); ``direction @ contrast + offset`` is the position between known and other videos
 
     def score(self, features: Tensor) -> float:
-        """Return a video's out-of-distribution score, usually below 1, from its frames' `encoder_features` (N, 2, D).
-
-        Raises CheckpointError if the features are from another network.
-        """
+        """Return a video's out-of-distribution score, usually below 1, from its `encoder_features` (N, 2, D)."""
         if features.shape[2:] != self.centre.shape:
             raise CheckpointError(
                 f"{FILE} is for a network with {len(self.centre)} feature channels, but this network has "
@@ -99,10 +96,7 @@ def resized_frame(frame: np.ndarray) -> Tensor:
 
 
 def encoder_features(network: nn.Module, images: Tensor) -> Tensor:
-    """Return pooled encoder features, float32 (N, 2, D) on the CPU, of images (N, 3, H, W) from `resized_frame`.
-
-    Raises ValueError if the network has no encoder.
-    """
+    """Return pooled features, float32 (N, 2, D) on the CPU, of images (N, 3, H, W); ValueError without an encoder."""
     if not provides(network, Encoding):
         raise ValueError(f"{type(network).__name__} has no encoder, which the score needs; use another network")
     with torch.no_grad():
@@ -128,10 +122,7 @@ def write_calibration(path: Path, made: Calibration) -> None:
 
 
 def calibration_of(weights: Path) -> Calibration | None:
-    """Return the calibration next to a weights file, or None with a warning if it is for other weights.
-
-    Raises CheckpointError if the calibration is damaged.
-    """
+    """Return the calibration next to a weights file, or None with a warning if it is for other weights."""
     path = weights.with_name(FILE)
     if not path.is_file():
         return None

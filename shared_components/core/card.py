@@ -13,11 +13,7 @@ _PLAIN_DIGITS = 3
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: name, label, direction and number format.
-
-    Tables for papers contain scaled numbers: times ``factor``, with ``digits`` and ``unit`` (Dice 40.23 %). Reports and
-    progress lines contain plain numbers as recorded: if there is a factor, with three digits and no unit (Dice 0.402).
-    """
+    """One metric. Tables for papers have scaled numbers (Dice 40.23 %), reports plain numbers (Dice 0.402)."""
 
     name: str  # key in the records, such as ``dice``
     label: str  # name for people

@@ -97,10 +97,7 @@ def with_randomness(task: Task, batch: Batch, number: int) -> Batch:
 
 
 def score_quickly(network: nn.Module, task: Task, dataset: SampleDataset) -> Scores:
-    """Score at the network's input size, without slow metrics; a value is None if nothing could be scored.
-
-    Returns ``{metric: {output: value, "mean": value}, ..., "frames": n}``.
-    """
+    """Score at input size without slow metrics: ``{metric: {output: value or None, "mean": ...}, "frames": n}``."""
     batches = small_batches(dataset, task)
     return score_batches(network, task, follow(batches, "validating", batch_count(dataset, task)))
 
@@ -152,14 +149,9 @@ def draw_pictures(
         sample, name, rank = chosen[number], scorer.items[number], ranks[number]
         sheet = task.sheet(answer, item)
         record = {
-            "split": split,
-            "rank": rank,
-            "of": len(chosen),
-            "video": sample.video,
-            "frame": sample.index,
-            "scores": plain(task.summarise([scorer.scores[number]])),
-            **sheet.to_json(),
-        }
+            "split": split, "rank": rank, "of": len(chosen), "video": sample.video, "frame": sample.index,
+            "scores": plain(task.summarise([scorer.scores[number]])), **sheet.to_json(),
+        }  # fmt: skip
         files = folder / f"{name}.png", folder / f"{name}.json"
         write_picture(files[0], sheet.image())
         write_json(files[1], record)
@@ -213,10 +205,7 @@ def _up_to(
 def native_batches(
     chosen: Sequence[Sample], size: tuple[int, int], task: Task, *, prefix: str = "", first: int = 0
 ) -> Iterator[tuple[Batch, list[Item]]]:
-    """Yield each sample as a batch of one at the network's input size, with the sample at its original size.
-
-    Names consist of ``prefix``, a number from ``first`` on and the sample's name.
-    """
+    """Yield samples as batches of one with the sample at its original size, named ``prefix``, number, sample's name."""
 
     def read(number: int) -> Item:
         sample = chosen[number] if task.prompting is None else chosen[number].current

@@ -43,10 +43,7 @@ class Encodes(Protocol):
 
 
 class FeatureCache:
-    """Features of frames, from disk or from the network.
-
-    The files in ``folder`` may have ``limit`` bytes. Only the first process that shares a folder ``adds`` frames.
-    """
+    """Features of frames, from disk (up to ``limit`` bytes) or the network; only one process per folder ``adds``."""
 
     def __init__(self, folder: Path, network: Encodes, *, limit: int, adds: bool = True) -> None:
         self._folder, self._network, self._adds = folder, network, adds
@@ -125,10 +122,7 @@ def check_cache(network: nn.Module, partition: Partition, settings: Training) ->
 def open_cache(
     network: nn.Module, partition: Partition, settings: Training, folder: Path, *, adds: bool = True
 ) -> FeatureCache | None:
-    """Return the feature cache of a network, or None without a limit; caches of other weights are deleted.
-
-    Raises ValueError as `check_cache`.
-    """
+    """Return a network's feature cache, or None without a limit; ValueError as `check_cache`. Deletes other caches."""
     if not settings.feature_cache_gb:
         return None
     check_cache(network, partition, settings)

@@ -66,10 +66,7 @@ def unused(start: str, file: Path | None) -> str:
 
 
 def source_of(start: str, bundle: str, file: Path | None = None) -> tuple[Path, str] | None:
-    """Return the file of a start and its SHA-256, or None for ``random``.
-
-    Raises CheckpointError if the weights are not shipped or do not match their card, or no file is given.
-    """
+    """Return a start's file and its SHA-256, or None for ``random``; CheckpointError if the file cannot be used."""
     if start == RANDOM:
         return None
     if start == RENDERED:

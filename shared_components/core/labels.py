@@ -86,10 +86,7 @@ def check_classes(task: str, classes: Sequence[str]) -> None:
 
 
 def check_weights(task: str, weights: Mapping[str, float] | None, classes: Sequence[str]) -> dict[str, float]:
-    """Return the weight of each class in the loss, by default 1; ValueError unless all weights are numbers above 0.
-
-    Unknown names are ignored, so that sites with different classes can share the weights.
-    """
+    """Return each class's loss weight, by default 1, without unknown names; ValueError unless all are above 0."""
     if weights is not None and not isinstance(weights, Mapping):
         raise ValueError(f"{task}: weights is {weights!r}; write a table of class names and numbers")
     for name, weight in (weights or {}).items():

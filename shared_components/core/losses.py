@@ -88,10 +88,7 @@ def without_unprompted(label: Tensor, boxes: Tensor) -> Tensor:
 
 
 def pixel_cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Return the mean cross-entropy of the labelled pixels (B, H, W), or 0 without labelled pixels.
-
-    Logits are (B, C, H, W) float32, and the classes' weights (C,).
-    """
+    """Return the mean cross-entropy of logits (B, C, H, W) over labelled pixels (B, H, W), or 0 without them."""
     if not _any(label == IGNORED):
         return F.cross_entropy(logits, label, weight)
     if not _any(label != IGNORED):
@@ -114,10 +111,7 @@ def _class_weights(true: Tensor, balance: float) -> Tensor:
 
 
 def appearance_loss(restored: Tensor, image: Tensor) -> Tensor:
-    """Return Eq. (5): the mean squared error of the restored image over pixels and channels.
-
-    Both images are (B, 3, H, W), `image` in [0, 1]; raises ValueError if the shapes differ.
-    """
+    """Return Eq. (5): the mean squared error of the restored image (B, 3, H, W); ValueError if shapes differ."""
     if restored.shape != image.shape:
         raise ValueError(f"restored image is {tuple(restored.shape)}, but the image is {tuple(image.shape)}")
     return F.mse_loss(restored.float(), image.float())

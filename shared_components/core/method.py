@@ -104,8 +104,8 @@ class LocalWork(Protocol):
         """Run the plain training loop and return the mean of each loss term.
 
         By default, train the site's network with the method's objective for the round's iterations. The optimizer with
-        this ``key`` keeps its state from round to round. Another network needs its own ``partition`` if its
-        architecture or its roles differ. ``rate`` is a factor of the job's learning rates.
+        this ``key`` keeps its state. Another network needs its own ``partition`` if its architecture or roles differ.
+        ``rate`` is a factor of the job's learning rates.
         """
 
     def batches(self, iterations: int) -> Iterator[Batch]:
@@ -245,8 +245,5 @@ def method_names() -> list[str]:
 
 
 def load_method(name: str, **arguments: Any) -> Method:
-    """Build a method, named by its file in ``shared_components/methods``, with keyword arguments for its ``build``.
-
-    Raises ValueError if the method or an argument does not exist.
-    """
+    """Build a method of ``shared_components/methods``; ValueError if the name or an argument does not exist."""
     return build_by_name("methods", name, **arguments)

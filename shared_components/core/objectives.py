@@ -74,13 +74,8 @@ def _gradients(
     known.update({key: gradient for (key, _), gradient in zip(missing, reached, strict=True)})
     if not cuts:
         return list(direct)
-    behind = torch.autograd.grad(
-        [cut.upstream for cut in cuts],
-        inputs,
-        grad_outputs=[known[key] for key in keys],
-        retain_graph=keep,
-        allow_unused=True,
-    )
+    upstream, at_cuts = [cut.upstream for cut in cuts], [known[key] for key in keys]
+    behind = torch.autograd.grad(upstream, inputs, grad_outputs=at_cuts, retain_graph=keep, allow_unused=True)
     # a parameter may be reached directly, through a cut, both ways or not at all
     return [a if b is None else b if a is None else a + b for a, b in zip(direct, behind, strict=True)]
 
@@ -126,11 +121,7 @@ SCALINGS = ("paper", "as_released")  # which tensors ASAM scales, see `ascent`
 
 @dataclass(frozen=True)
 class SharpnessAware:
-    """`Local.gradients` that computes gradients at theta + epsilon instead of theta.
-
-    Both passes use the same batch and the same random state, including dropout masks, so that they differ only by the
-    weights.
-    """
+    """`Local.gradients` at theta + epsilon instead of theta, with the same batch and the same random state."""
 
     rho: float  # radius; 0 is the plain gradient
     adaptive: bool = False  # ASAM instead of SAM
@@ -145,13 +136,9 @@ class SharpnessAware:
         losses = backward()
         trained = {n: p for n, p in network.named_parameters() if p.grad is not None}
         before = {name: parameter.detach().clone() for name, parameter in trained.items()}
-        moves = ascent(
-            before,
-            {name: parameter.grad for name, parameter in trained.items() if parameter.grad is not None},
-            rho=self.rho,
-            eta=self.eta if self.adaptive else None,
-            scaling=self.scaling,
-        )
+        gradients = {name: parameter.grad for name, parameter in trained.items() if parameter.grad is not None}
+        eta = self.eta if self.adaptive else None
+        moves = ascent(before, gradients, rho=self.rho, eta=eta, scaling=self.scaling)
         with torch.no_grad():
             for name, parameter in trained.items():
                 parameter.add_(moves[name])  # theta + epsilon

@@ -1,7 +1,4 @@
-"""Assign one of four roles to every slice of every tensor in a network's state.
-
-Roles belong to slices, because "half of the query rows" (PFedSIS, Section III-B) is a slice of rows.
-"""
+"""Assign one of four roles to every slice of every tensor in a network's state, such as half of the query rows."""
 
 from __future__ import annotations
 

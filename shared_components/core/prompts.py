@@ -50,10 +50,7 @@ def of_clips(target: Tensor) -> Tensor:
 
 
 def class_boxes(label: Tensor, classes: int) -> Tensor:
-    """Return each class's bounding box in every frame, float32 (..., T, N, 4) with N = classes - 1; NaN if absent.
-
-    ``label`` contains class ids (..., T, H, W); the background 0 has no box.
-    """
+    """Return each class's bounding box for ids (..., T, H, W): float32 (..., T, classes - 1, 4), NaN if absent."""
     ids = torch.arange(1, classes, device=label.device)
     columns = _present(label, ids, -2)  # (..., T, N, W)
     rows = _present(label, ids, -1)  # (..., T, N, H)

@@ -40,10 +40,7 @@ def multiple(training: Training, place: float, rounds: int) -> float:
 
 
 def pace_of(training: Training, *, round: int, rounds: int, rate: float | None = None) -> Pace | None:
-    """Return the factors within one round (counted from 0), or None if the learning rates never change.
-
-    ``rate`` replaces them by a constant factor for the whole round.
-    """
+    """Return the factors within a round (from 0), constant with ``rate``, or None if learning rates never change."""
     if rate is not None:
         return lambda fraction: rate
     if training.schedule == "constant" and not training.warmup_rounds:

@@ -1,7 +1,4 @@
-"""Implement the equations and objectives of SERQ (Fang et al., Section 3.3).
-
-:mod:`shared_components.core.serq` uses them and lists the choices that are ours.
-"""
+"""Implement the equations and objectives of SERQ (Fang et al., Section 3.3); `core.serq` lists our choices."""
 
 from __future__ import annotations
 
@@ -40,10 +37,7 @@ def descriptor_distance(mean: Tensor, drawn: Tensor, descriptor: Tensor, average
 
 
 def representation_distance(features: Tensor, pretrained: Tensor, descriptor: Tensor) -> Tensor:
-    """Return the distance in Eq. 12, the mean over frames of ||F_g(x_b) - (F_pre(x_b) - D)||^2 / N.
-
-    F_g and F_pre of the same frames are (B, C, h, w); D is (C, h, w) with N elements.
-    """
+    """Return the distance in Eq. 12, mean over frames of ||F_g(x_b) - (F_pre(x_b) - D)||^2 / N, for (B, C, h, w)."""
     return (features - (pretrained - descriptor)).square().mean()
 
 

@@ -39,10 +39,7 @@ def sha256_of(path: Path) -> str:
 
 
 def shipped_facts(bundle: str, folder: Path | None = None) -> dict[str, Any] | None:
-    """Return the card of a bundle's weights, or None if it ships none; ``folder`` contains the bundles.
-
-    Raises CheckpointError if the card is damaged.
-    """
+    """Return the card of a bundle's weights in ``folder``, or None without weights; CheckpointError if damaged."""
     return _folder_and_card(bundle, folder)[1]
 
 
@@ -75,10 +72,7 @@ def shipped_weights(bundle: str, folder: Path | None = None, *, instead: str = "
 def verified_weights(
     bundle: str, folder: Path | None = None, *, instead: str = "use start: random"
 ) -> tuple[Path, str]:
-    """Return the file of a bundle's shipped weights and its hash, after comparison with `model.json`.
-
-    Raises CheckpointError, with the remedy ``instead``, if there are no weights or the hash differs.
-    """
+    """Return file and hash of a bundle's weights; CheckpointError, with the remedy ``instead``, if they are wrong."""
     root, facts = _folder_and_card(bundle, folder)
     path = root / MODEL
     if facts is None or not path.is_file():
@@ -142,10 +136,7 @@ def _grouped(pairs: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, list[M
 
 
 def mean_of_real(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the means of a card's scores over all real sites, one for each set of classes.
-
-    Each name contains the number of sites that were used for model selection.
-    """
+    """Return the mean scores over all real sites, by set of classes, named with the sites used for model selection."""
     means, chosen = [], chosen_by(facts)
     real = ((record["classes"] or DASH, record) for record in facts["scores"] if record["where"] == "real")
     for classes, records in _grouped(real).items():
@@ -189,10 +180,7 @@ def score_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def track_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return table rows of tracking from a box: looks, network, and mean IoU by frame; none without tracking.
-
-    The last row of each kind of look contains the number of objects.
-    """
+    """Return table rows of tracking from a box, if any: looks, network, mean IoU by frame, and number of objects."""
     return [
         (looks, who, *(f"{value:.2f}" if isinstance(value, float) else str(value) for value in values))
         for looks, checks in facts.get("checks", {}).items()
@@ -206,10 +194,7 @@ def control_head(facts: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def control_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return table rows of the trained network and its baselines (`patches.controls`), if any, for every metric.
-
-    Rendered looks have the mean of each kind; real sites have separate rows.
-    """
+    """Return table rows of the network and its baselines (`patches.controls`), by kind of look or real site."""
     groups = _grouped(
         (record["name"] if record["where"] == "real" else f"{record['where']}s", record)
         for record in (facts["scores"] if "metrics" in facts else ())

@@ -89,10 +89,7 @@ def conditioned_header(encoder: str) -> dict[str, str]:
 
 
 def unconditioned_header(method: Method, arguments: Mapping[str, Any], sites: int) -> dict[str, str]:
-    """Return the header's entries for conditioning a model for held-out sites later; none for most methods.
-
-    ``arguments`` are the method's in the job, and ``sites`` is the number of training sites.
-    """
+    """Return the header's entries for conditioning a model for held-out sites later; none for most methods."""
     if method.local.condition_on_site is None:
         return {}
     return {TOLD: "", ARGUMENTS: json.dumps(dict(arguments)), SITES: str(sites)}

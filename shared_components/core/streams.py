@@ -81,10 +81,7 @@ def unseen_at_first(task: Task, chosen: Sequence[Sample]) -> list[Sample]:
 
 
 def stride_of(stream: Sequence[Sample]) -> int:
-    """Return the number of stream frames from one frame of a clip to the next.
-
-    It is 1 if clips contain frames between the stream's frames, as with `frame_interval` in site.yaml.
-    """
+    """Return a stream's frames from one frame of a clip to the next; 1 if clips have frames between the stream's."""
     places = {sample.images[-1]: place for place, sample in enumerate(stream)}
     steps = [place - places.get(s.images[-2], place) for place, s in enumerate(stream) if len(s.images) > 1]
     return max(steps, default=0) or 1
@@ -93,10 +90,7 @@ def stride_of(stream: Sequence[Sample]) -> int:
 def stream_batches(
     task: Task, chosen: Sequence[Sample], read: Callable[[int], Item], prepare: Callable[[Item], Tensor], stream: range
 ) -> Iterator[tuple[Batch, list[Item]]]:
-    """Yield the frames of a stream, each as a batch of one; the first batch has "boxes" and "stride".
-
-    ``read`` reads a sample by its number, and ``prepare`` returns the network's input (1, 3, H, W) for it.
-    """
+    """Yield a stream's frames as batches of one; the first has "boxes" and "stride"; ``prepare`` makes the input."""
     assert task.prompting is not None
     stride = stride_of([chosen[number] for number in stream])
     prompted_frames = set(task.prompting.evaluation.frames(len(stream)))

@@ -118,10 +118,7 @@ def task_kinds() -> list[str]:
 
 
 def make_task(kind: str, numbers: Mapping[str, Any] | None = None, *, classes: Sequence[str] = ()) -> Task:
-    """Build a task from its file in ``shared_components/tasks``; ``classes`` are the site's, background first.
-
-    Raises ValueError if the kind does not exist, or a setting in ``numbers`` is wrong or unknown.
-    """
+    """Build a task by kind; ``classes`` are the site's, background first; ValueError for a wrong kind or setting."""
     return build_by_name("tasks", kind, classes=tuple(classes), **(numbers or {}))
 
 
@@ -132,10 +129,7 @@ def check_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def choose_task(tasks: Mapping[str, Mapping[str, Any]], wanted: str, *, classes: Sequence[str], who: str) -> Task:
-    """Build the task that a site wants, by default the bundle's first task; ``who`` names the site in errors.
-
-    Raises ValueError if the bundle's ``tasks`` (settings by kind) lack the kind.
-    """
+    """Build the task that a site (``who``) wants, by default the bundle's first; ValueError if the bundle lacks it."""
     kind = wanted or next(iter(tasks))
     if kind not in tasks:
         raise ValueError(

@@ -71,10 +71,7 @@ def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Traine
 def open_trained(
     model: Path | None, *, bundle: str, site: Path | None = None, instead: str = "name a checkpoint"
 ) -> tuple[Path, Trained]:
-    """Return path and model of a checkpoint, or of the weights that a bundle ships; errors as `load_trained`.
-
-    ``site`` is a site.yaml. ``instead`` is the remedy in the error message if the bundle ships no weights.
-    """
+    """Return path and model of a checkpoint, or of a bundle's shipped weights; ``instead`` is the remedy if none."""
     load_bundle(bundle)  # raises for an unknown name
     path = model or shipped_weights(bundle, instead=instead)
     return path, load_trained(path, bundle=bundle, site=load_site(site) if site else None)
@@ -129,10 +126,7 @@ def network_of(definition: Rebuildable, path: Path, *, bundle: str, channels: in
 
 
 def chosen_for(path: Path | None) -> Mapping[str, Any]:
-    """Return the arguments of a checkpoint's network that differ from its bundle; usually empty.
-
-    `bundle.load_bundle` checks their values. Raises CheckpointError if the header's arguments are not JSON.
-    """
+    """Return the network arguments in a checkpoint's header, unchecked; CheckpointError if they are not JSON."""
     arguments = header_of(path).get("network", "{}")
     try:
         return json.loads(arguments)
@@ -174,10 +168,7 @@ def condition_on_given_site(network: nn.Module, path: Path, site: Site | None) -
 
 
 def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Task:
-    """Build the task in a checkpoint's header, by default segmentation, with default settings ``tasks`` by kind.
-
-    Without class names, classes are numbers. Raises CheckpointError if the kind of task does not exist.
-    """
+    """Build the task in a checkpoint's header, by default segmentation; CheckpointError if the kind does not exist."""
     notes = header_of(path)
     kind = notes.get("task", "segmentation")
     classes = _outputs_of(notes)
@@ -250,9 +241,6 @@ class MergedClasses(nn.Module):
 
 
 def read_as(network: nn.Module, learnt: Sequence[str], wanted: Sequence[str]) -> nn.Module:
-    """Return a network with the wanted classes; errors as in `MergedClasses`.
-
-    The network is returned unchanged if it has these classes, or if it takes boxes: boxes define its classes.
-    """
+    """Return a network with the wanted classes, or unchanged with these classes or boxes; errors as `MergedClasses`."""
     same = tuple(learnt) == tuple(wanted) or provides(network, Prompted)
     return network if same else MergedClasses(network, learnt, wanted)

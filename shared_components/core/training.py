@@ -52,17 +52,10 @@ def make_context(
     """
     seed = round_seed(training.seed, site, round)
     torch.manual_seed(seed)
-    return Context(
-        round=round,
-        site=site,
-        iterations=training.iterations,
-        precision=machine.fast_precision() if training.precision == "auto" else training.precision,
-        pace=pace_of(training, round=round, rounds=rounds, rate=rate),
-        accumulate=training.accumulate,
-        task=task,
-        generator=torch.Generator().manual_seed(seed),
-        **known,
-    )
+    precision = machine.fast_precision() if training.precision == "auto" else training.precision
+    pace, generator = pace_of(training, round=round, rounds=rounds, rate=rate), torch.Generator().manual_seed(seed)
+    settings: Any = {"iterations": training.iterations, "accumulate": training.accumulate, **known}
+    return Context(round, task, generator, site, precision=precision, pace=pace, **settings)
 
 
 def round_seed(seed: int, site: int, round: int) -> int:
@@ -131,10 +124,7 @@ def local_iterations(
     partition: Partition,
     objective: Objective | None = None,
 ) -> Losses:
-    """Train on each batch, count the steps in the context, and return the mean of each loss term.
-
-    A term that occurs only in some steps (FedRep trains its head first) is averaged over these steps.
-    """
+    """Train on each batch, and return the mean of each loss term over the steps in which it occurs."""
     train_mode(network, partition)
     context.gathered.clear()
     where = next(network.parameters()).device

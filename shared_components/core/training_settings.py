@@ -114,10 +114,7 @@ class Training:
             )
 
     def for_samples(self, samples: int) -> Training:
-        """Return the settings of a site with this many training samples: its epochs as iterations, its batch size.
-
-        Raises ValueError if there are fewer samples than a batch and `few_samples` is ``refuse``.
-        """
+        """Return a site's settings: epochs as iterations, its batch size; ValueError if `few_samples` refuses."""
         few = samples < self.batch_size
         if few and self.few_samples == "refuse":
             raise ValueError(

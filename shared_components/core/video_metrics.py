@@ -15,10 +15,7 @@ Array = np.ndarray
 
 
 def average_precision(scores: Array, truth: Array) -> float:
-    """Return the average precision of one class, the sum of (R_n - R_(n-1)) P_n; NaN if no truth is positive.
-
-    ``scores`` (N,) are finite, and equal scores are one threshold; ``truth`` is (N,) bool.
-    """
+    """Return one class's average precision, sum of (R_n - R_(n-1)) P_n, for scores, truth (N,); NaN if absent."""
     if not truth.any():
         return float("nan")
     order = np.argsort(-scores, kind="stable")
@@ -34,10 +31,7 @@ def average_precisions(scores: Array, truth: Array) -> Array:
 
 
 def component_scores(values: Array, of_each: Sequence[int]) -> Array:
-    """Return scores or truth (N, K) of components: the maximum over the triplets (N, C) with each component.
-
-    `of_each` contains the component of each triplet, 0..K-1, see `triplets.component_of`.
-    """
+    """Return (N, K) maxima of values (N, C) over the triplets of each component; `of_each` has their components."""
     ids = np.asarray(of_each)
     return np.stack([values[:, ids == k].max(1) for k in range(ids.max() + 1)], 1)
 
@@ -71,10 +65,7 @@ def harmonic(precision: float, recall: float) -> float:
 
 
 def phase_scores(prediction: Array, truth: Array, classes: int) -> dict[str, float]:
-    """Score the frames of one video, ids (N,) in 0..classes-1.
-
-    Returns "accuracy", "precision" and "recall" (means over the video's phases), and "f1", their harmonic mean.
-    """
+    """Return a video's "accuracy", mean "precision" and "recall" over phases, and "f1", for ids (N,)."""
     counts = confusion(prediction, truth, classes)
     precision, recall = mean_known(precisions(counts)), mean_known(recalls(counts))
     accuracy = float(np.trace(counts) / counts.sum())
@@ -82,10 +73,7 @@ def phase_scores(prediction: Array, truth: Array, classes: int) -> dict[str, flo
 
 
 def expected_cost(prediction: Array, truth: Array, classes: int) -> float:
-    """Return the mean of |i - j| / (classes - 1) over samples (N,) of ordered classes, in [0, 1].
-
-    For grades 0 to 5 this is |i - j| / 5. FedSurg's cost matrix is not published, so this cost is ours.
-    """
+    """Return the mean of |i - j| / (classes - 1) over samples (N,) of ordered classes, in [0, 1] (our cost)."""
     return float(np.mean(np.abs(prediction.astype(np.int64) - truth.astype(np.int64)))) / max(classes - 1, 1)
 
 

@@ -95,10 +95,7 @@ class CyclicDistillation:
         return [*terms, Term("distillation", weight * mutual_divergence(common, private))]
 
     def _part(self, network: nn.Module, image: Tensor, *, private: bool) -> Tensor:
-        """Predict with only the shared or only the private output channels; all other weights are zero.
-
-        BatchNorm layers update copies of their statistics, so that the network's own describe the whole network.
-        """
+        """Predict with only the shared or private output channels; BatchNorm updates copies of its statistics."""
         weights = {name: buffer.clone() for name, buffer in network.named_buffers()}
         heads = resolve(network, HEADS, "cd2_pfed")
         for name, parameter in network.named_parameters():

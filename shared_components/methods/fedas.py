@@ -146,10 +146,7 @@ def alignment_loss(feature_map: Tensor, label: Tensor, prototypes: Mapping[int, 
 
 
 def by_class(feature_map: Tensor, label: Tensor) -> dict[int, Tensor]:
-    """Group features (B, F, h, w) by class ids (B, H, W): (pixels, F) per class that occurs.
-
-    The label is resized to (h, w) by nearest neighbour; unlabelled pixels are excluded.
-    """
+    """Group features (B, F, h, w) by resized class ids (B, H, W): (labelled pixels, F) per class."""
     small = shrink_label(label, feature_map.shape[2:])  # (B, H, W) -> (B, h, w)
     vectors = feature_map.movedim(1, -1)  # (B, F, h, w) -> (B, h, w, F)
     return {int(number): vectors[small == number] for number in small.unique() if number != IGNORED}

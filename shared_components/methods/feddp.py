@@ -76,10 +76,7 @@ def is_query(name: str) -> bool:
 
 @dataclass(frozen=True)
 class TwoStages:
-    """Average all tensors except the queries in stage 1; in stage 2 every site keeps its own model.
-
-    The state contains the number of completed rounds and, in stage 2, every site's model after the last average.
-    """
+    """Average all tensors except queries in stage 1; in stage 2 every site keeps its model. The state counts rounds."""
 
     weighting: str
     fine_tune_from: int | None

@@ -158,13 +158,12 @@ class HyperWeights:
             if f"moved/{site}" not in state:
                 continue
             attended = below(f"attended/{site}/", state)
+            gains = [_dot(attended, change, [n for n in names if n in attended]) for names in layers.values()]
+            beta = -torch.stack(gains or [torch.zeros(0, dtype=torch.float64)]).reshape(-1)
             slopes = {
-                "alpha": -_dot(direction, change, direction),  # d/d alpha of <alpha U, last - current>
-                "beta": -torch.stack(
-                    [_dot(attended, change, [n for n in names if n in attended]) for names in layers.values()]
-                    or [torch.zeros(0, dtype=torch.float64)]
-                ).reshape(-1),
-            }
+                "alpha": -_dot(direction, change, direction),
+                "beta": beta,
+            }  # d/d alpha of <alpha U, last - current>
             for kind, slope in slopes.items():
                 weight, inertia = f"{kind}/{site}", f"momentum/{kind}/{site}"
                 state[weight], state[inertia] = hyper_step(
@@ -193,14 +192,9 @@ class HyperWeights:
         return new, coefficients
 
     def _attend(
-        self,
-        after: State,
-        number: int,
-        name: str,
-        models: Models,
-        changes: Mapping[str, Pieces],
+        self, after: State, number: int, name: str, models: Models, changes: Mapping[str, Pieces],
         new: Mapping[str, Pieces],
-    ) -> float:
+    ) -> float:  # fmt: skip
         """Set theta_i = last + change_i + clamp(beta_i, 0, 1) sum_j a_ij change_j, over sites with the same shape.
 
         Returns the entropy of a_i divided by the log of the number of these sites, averaged over sites.

@@ -9,11 +9,7 @@ from shared_components.core.partition import Role, everything
 
 
 def build(*, swa: SwaSettings = None) -> Method:
-    """Return FedMedian: the coordinate-wise median of the sites' weights instead of their mean.
-
-    Args:
-        swa: Stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
-    """
+    """Return FedMedian, the coordinate-wise median of sites' weights; ``swa`` as in `averaging.Averaging`."""
     aggregator = TrimmedMean()
     method = Method(
         name="fedmedian",

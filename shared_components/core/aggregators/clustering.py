@@ -25,10 +25,7 @@ SAME = 1e-12  # a site has no direction below this squared length, relative to t
 
 
 def from_the_soup(all_pieces: Sequence[Mapping[str, Tensor]], names: Sequence[str]) -> tuple[Tensor, float]:
-    """Return (K, K) inner products of theta_i - soup in float64, and the squared length of the soup.
-
-    The soup is the plain mean; only floating-point pieces count.
-    """
+    """Return (K, K) inner products of theta_i - soup (the plain mean of float pieces) in float64, and |soup|^2."""
     products = torch.zeros(len(all_pieces), len(all_pieces), dtype=torch.float64)
     length = 0.0
     floats = parameter_names(all_pieces[0])
@@ -42,10 +39,7 @@ def from_the_soup(all_pieces: Sequence[Mapping[str, Tensor]], names: Sequence[st
 
 
 def cosines(products: Tensor, length: float) -> Tensor | None:
-    """Return (K, K) cosines from (K, K) inner products, or None if a site equals the soup and has no direction.
-
-    ``length`` is the squared length of the soup, which sets the threshold for zero.
-    """
+    """Return (K, K) cosines from (K, K) inner products, or None if a site equals the soup, of squared ``length``."""
     squares = products.diagonal()
     if bool((squares <= SAME * length).any()) or bool((squares <= 0).any()):
         return None
@@ -54,10 +48,7 @@ def cosines(products: Tensor, length: float) -> Tensor | None:
 
 
 def average_linkage(distances: Tensor, clusters: int) -> list[int]:
-    """Return the cluster of each site by average linkage with symmetric distances (K, K).
-
-    Clusters are numbered in the order of their first sites. The first pair wins a tie.
-    """
+    """Return each site's cluster by average linkage of distances (K, K), numbered by first site."""
     table = distances.tolist()
     members = [[i] for i in range(len(table))]
 
@@ -128,10 +119,7 @@ def groups_of(state: State) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class GroupMean:
-    """Mean of the MIXED pieces inside each group, weighted by samples; the state contains the group of each site.
-
-    A group without updates keeps its models. An absent site receives the mean of its group.
-    """
+    """Mean of the MIXED pieces inside each group, weighted by samples, also for absent sites."""
 
     group: str = "task"  # one of `GROUPS`
 

@@ -102,10 +102,7 @@ def attention(changes: Sequence[Tensor]) -> Tensor:
 def hyper_step(
     weights: Tensor, gradient: Tensor, momentum: Tensor, *, rate: float, decay: float, inertia: float
 ) -> tuple[Tensor, Tensor]:
-    """Take a step of SGD with momentum and weight decay; return the new weights and the new momentum.
-
-    ``gradient`` is for weights clamped to [0, 1]; weights outside move only by the decay.
-    """
+    """Return weights and momentum after SGD with decay; the gradient is for weights clamped to [0, 1]."""
     inside = (weights >= 0) & (weights <= 1)
     # the gradient of a clamp is zero outside its bounds
     moved = inertia * momentum + torch.where(inside, gradient, 0.0) + decay * weights
@@ -143,10 +140,7 @@ def decomposed(changes: Tensor, *, keep: float = 0.8) -> Tensor:
 
 @dataclass(frozen=True)
 class LayerwiseDecomposition(StatelessStart):
-    """Mean in the first round; later, every tensor moves by its decomposed change.
-
-    The state is the history of changes with the decay ``decay``. A tensor without changes so far is averaged.
-    """
+    """Mean in the first round; later, tensors move by their decomposed change; the state is the history of changes."""
 
     keep: float = 0.8
     decay: float = 0.99

@@ -79,10 +79,7 @@ def personal_step(
 
 
 def init_hypernetwork(layers: int, sites: int, generator: torch.Generator) -> dict[str, Tensor]:
-    """Initialise the weights of one site's hypernetwork.
-
-    Output weights are uniform in (0, 1) with zero bias, as released, so that all mixing weights start positive.
-    """
+    """Initialise one site's hypernetwork; outputs are uniform in (0, 1), so that weights start positive."""
     bound = WIDTH**-0.5
     weights = {"embedding": torch.randn(WIDTH, generator=generator)}
     for i in range(HIDDEN):
@@ -94,10 +91,7 @@ def init_hypernetwork(layers: int, sites: int, generator: torch.Generator) -> di
 
 
 def mixing_weights(weights: Mapping[str, Tensor]) -> Tensor:
-    """Return the aggregation matrix of one site, Eq. (6): (layers, K), not negative, with row sums 1.
-
-    A row of zeros (dead ReLUs) becomes uniform.
-    """
+    """Return one site's aggregation matrix, Eq. (6): (layers, K), not negative, row sums 1; uniform for dead ReLUs."""
     hidden = weights["embedding"]
     for i in range(HIDDEN):
         hidden = torch.relu(weights[f"hidden.{i}.weight"] @ hidden + weights[f"hidden.{i}.bias"])

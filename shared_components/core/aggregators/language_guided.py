@@ -125,10 +125,7 @@ class Facts:
 
 
 def site_vectors(profiles: Sequence[Profile], texts: str) -> dict[str, Tensor]:
-    """Return the text vector (D,) of each site in float64, in site order; zeros for sites without one.
-
-    ``shuffled`` assigns the vector of the next site with a text.
-    """
+    """Return each site's text vector (D,) in float64; zeros without text; ``shuffled``: the next site's with a text."""
     given = {p.site: p.items.get(TEXT_VECTOR) for p in profiles} if texts != "none" else {}
     vectors = {site: item["values"] for site in site_order(given) if (item := given[site])}
     if texts == "shuffled":
@@ -154,10 +151,7 @@ def first_gate(width: int, seed: int) -> Pieces:
 def mixing(
     gate: Mapping[str, Tensor], texts: Tensor, facts: Facts, *, attention: str, released: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return the coefficients m (L, K, K) of A~_i = sum_j m_ij change_j, and the attention (L, K, K).
-
-    ``texts`` are (K, D).
-    """
+    """Return m (L, K, K) of A~_i = sum_j m_ij change_j, and the attention (L, K, K), for texts (K, D)."""
     hidden = torch.relu(texts @ gate["mlp.0.weight"].T + gate["mlp.0.bias"])  # (K, D) -> (K, 256)
     words = hidden @ gate["mlp.1.weight"] + gate["mlp.1.bias"]  # u_k: (K, 256) -> (K,)
 

@@ -27,10 +27,7 @@ def in_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def stacked_blocks(tensors: Sequence[Tensor], dtype: torch.dtype = torch.float64) -> Iterator[Tensor]:
-    """Yield the same range of K tensors as rows of a (K, n) buffer, block after block.
-
-    The buffer is reused: its rows may be changed and are valid until the next block.
-    """
+    """Yield the same range of K tensors as rows of a (K, n) buffer, which may be changed and is reused."""
     size = min(BLOCK, tensors[0].numel())
     buffer = torch.empty(len(tensors), size, dtype=dtype, device=tensors[0].device)
     for stretch in in_blocks(*tensors):

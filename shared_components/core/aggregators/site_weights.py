@@ -36,11 +36,7 @@ FLOOR = 1e-10  # minimum loss, so that F^(q-1) is finite; the released code adds
 
 
 def fair_weights(losses: Sequence[float], squares: Sequence[float], *, q: float, lipschitz: float) -> list[float]:
-    """Return the weights a_k of the sites.
-
-    ``losses`` are F_k, positive; ``squares`` are |theta - theta_k|^2. A larger exponent ``q`` favours sites with large
-    losses more. ``lipschitz`` is L, the inverse of the step size.
-    """
+    """Return the weights a_k of sites with losses F_k > 0 and ``squares`` |theta - theta_k|^2; ``lipschitz`` is L."""
     gains = [lipschitz * loss**q for loss in losses]  # L F_k^q
     bounds = [
         q * loss ** (q - 1) * lipschitz**2 * square + gain

@@ -213,11 +213,7 @@ class SiteText:
         between("site text", "seed", self.seed, 0, whole=True)
 
     def __call__(self, network: nn.Module, facts: SiteFacts) -> str:
-        """Set the network's indicator and return the name of the encoder: its kind and the SHA-256 of its weights.
-
-        Raises ValueError if the network has no indicator, the text, encoder or file cannot be used, or the vector and
-        the indicator differ in length.
-        """
+        """Set the indicator; return the encoder's kind and SHA-256; ValueError as `encode`, or without indicator."""
         if not provides(network, TakesIndicator):
             raise TextError(
                 f"{type(network).__name__} cannot use a site's text; choose a network with an indicator, such as "

@@ -109,10 +109,7 @@ def _parse_header(path: Path, header: dict[str, str]) -> dict[str, Any]:
 
 
 def add_vectors(path: Path, added: Sequence[Vector]) -> Vectors:
-    """Add vectors of one encoder to a file, or create it; return all vectors in the file, old texts first.
-
-    The old vector of a text is replaced. Raises TextError if the file cannot be used, or is for another encoder.
-    """
+    """Add or replace vectors of one encoder in a file and return all; TextError if the file cannot be used."""
     path = Path(path)
     if path.suffix != ".safetensors":
         raise TextError(f"{path}: text vectors need a .safetensors file; give another name")
