@@ -28,13 +28,8 @@ from torch.nn import functional as F
 from shared_components.common.schema import Schema, parse
 from shared_components.core.evaluation import network_input
 from shared_components.core.shipped_weights import sha256_of
-from shared_components.networks.checkpoints import (
-    CheckpointError,
-    load_metadata,
-    require_finite,
-    stored_weights,
-    write_tensors,
-)
+from shared_components.networks import checkpoints
+from shared_components.networks.checkpoints import CheckpointError
 from shared_components.networks.protocols import provides
 
 logger = logging.getLogger(__name__)
@@ -118,7 +113,7 @@ def pooled(maps: Sequence[Tensor]) -> Tensor:
 def write_calibration(path: Path, made: Calibration) -> None:
     """Write a calibration, see `checkpoints.write_tensors`."""
     tensors = {"centre": made.centre, "axes": made.axes.contiguous(), "direction": made.direction}
-    write_tensors(path, tensors, {"calibration": json.dumps(asdict(made.facts))})
+    checkpoints.write_tensors(path, tensors, {"calibration": json.dumps(asdict(made.facts))})
 
 
 def calibration_of(weights: Path) -> Calibration | None:
@@ -139,12 +134,12 @@ def calibration_of(weights: Path) -> Calibration | None:
 
 def read_calibration(path: Path) -> Calibration:
     """Read a calibration for any weights; errors as in `calibration_of`."""
-    tensors, header = stored_weights(path), load_metadata(path).get("calibration", "")
+    tensors, header = checkpoints.stored_weights(path), checkpoints.load_metadata(path).get("calibration", "")
     try:
         facts = parse(Facts, json.loads(header), str(path), error=CheckpointError)
     except (json.JSONDecodeError, RecursionError):
         raise CheckpointError(f"{path}: its header is not a calibration; run `surgfl calibrate` again") from None
-    require_finite(tensors, path)
+    checkpoints.require_finite(tensors, path)
     shapes = {name: list(value.shape) for name, value in tensors.items()}
     axes, size = shapes.get("axes", []), shapes.get("centre", [])
     if len(size) != 1 or shapes.get("direction") != size or len(axes) != 2 or axes[1:] != size or not axes[0]:

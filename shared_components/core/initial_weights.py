@@ -20,16 +20,10 @@ from shared_components.core.method import State
 from shared_components.core.shipped_weights import sha256_of, verified_weights
 from shared_components.data.classes import coarser_ids
 from shared_components.data.splits import SEEN
+from shared_components.networks import checkpoints
 from shared_components.networks.adapter import definition_of
 from shared_components.networks.bundle_config import weights_of
-from shared_components.networks.checkpoints import (
-    CheckpointError,
-    load_encoder,
-    load_metadata,
-    load_weights,
-    require_equal,
-    require_finite,
-)
+from shared_components.networks.checkpoints import CheckpointError
 from shared_components.networks.parts import inside, parts_of
 from shared_components.networks.sam2_checkpoint import is_published, load_sam2, refuse_other_size
 from shared_components.networks.sam2_video import Sam2Clips
@@ -114,13 +108,13 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
     if source is None:
         return {"start": start, "sha256": "", "from": "", "fresh": []}
     path, sha256 = source
-    notes = load_metadata(path)
+    notes = checkpoints.load_metadata(path)
     if start == RENDERED and json.loads(notes.get("network", "{}")).get("class") != definition_of(network).get("class"):
         raise CheckpointError(
             f"training: start is 'rendered', but {bundle!r} ships no weights for {type(network).__name__}; "
             "write start: random, or start: file with other weights"
         )
-    state = load_weights(path)
+    state = checkpoints.load_weights(path)
     if isinstance(network, Sam2Clips):
         refuse_other_size(network, state, path)
     if isinstance(network, Vit):
@@ -128,7 +122,7 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
     if isinstance(network, Vit) and is_another(network, state):
         fresh = load_vit(network, path)
     elif "encoder" in (own := dict(network.named_children())) and set(state) & set(own["encoder"].state_dict()):
-        load_encoder(network, path)
+        checkpoints.load_encoder(network, path)
         outside = [name for name in network.state_dict() if not name.startswith("encoder.")]
         fresh = list(dict.fromkeys(name.partition(".")[0] for name in outside))
     elif is_published(network, state):
@@ -160,13 +154,13 @@ def _compared(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> tu
     own_rest, state_rest = ({n: s[n] for n in s if not inside(n, unlike)} for s in (own, state))
     needed = {n: own[n] for n in own_rest if n in state or not n.startswith(helpers)}
     covered = {n: state[n] for n in state_rest if n in own or not n.startswith(helpers)}
-    require_equal(_one_row(needed, heads), _one_row(covered, heads), path, type(network).__name__)
+    checkpoints.require_equal(_one_row(needed, heads), _one_row(covered, heads), path, type(network).__name__)
     return own, needed, covered, unlike
 
 
 def _load(network: nn.Module, covered: State, path: Path, card: Card) -> list[str]:
     """Load tensors, with output layers by the names of their outputs; return the names of uncovered outputs."""
-    own, heads, notes = network.state_dict(), parts_of(network).get("head", ()), load_metadata(path)
+    own, heads, notes = network.state_dict(), parts_of(network).get("head", ()), checkpoints.load_metadata(path)
     fresh: list[str] = []
     for name in [name for name in own if name in covered and own[name].dim() and inside(name, heads)]:
         stored, seeded = covered[name], own[name]
@@ -196,14 +190,14 @@ def _take_common(network: nn.Module, state: Mapping[str, Tensor], path: Path, ca
     wanted, stored = _one_row(own, heads), _one_row(state, heads)
     common = {name: state[name] for name in own if name in state and stored[name].shape == wanted[name].shape}
     missing = [name for name in own if name not in common]
-    source = f"checkpoint {path} is of bundle {load_metadata(path)['bundle']!r}"
+    source = f"checkpoint {path} is of bundle {checkpoints.load_metadata(path)['bundle']!r}"
     if all(inside(name, heads) for name in common):
         raise CheckpointError(f"{source} and shares no tensor with {kind}; give weights of a similar network")
     allowed = getattr(type(network), "fresh_elsewhere", None)
     if allowed is not None and (needed := [name for name in missing if not inside(name, [*allowed, *heads])]):
         more = f" and {len(needed) - 1} more" if len(needed) > 1 else ""
         raise CheckpointError(f"{source} and lacks {needed[0]}{more} with the shape in {kind}; give other weights")
-    require_finite(common, path)
+    checkpoints.require_finite(common, path)
     present = {name.partition(".")[0] for name in common}  # of other modules, only the module's name is returned
     fresh = dict.fromkeys(n if (top := n.partition(".")[0]) in present else top for n in missing)
     return [*fresh, *_load(network, common, path, card)]

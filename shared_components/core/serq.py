@@ -22,19 +22,10 @@ import torch
 from torch import nn
 
 from shared_components.common.arguments import between
+from shared_components.core import serq_equations as equations
 from shared_components.core.best_checkpoint import train_to_best
 from shared_components.core.method import Aggregation, Batch, Context, LocalWork, Losses, Objective, State, Term
 from shared_components.core.partition import Partition, Role, below, cut, everything, partition_network, paste, prefixed
-from shared_components.core.serq_equations import (
-    Explicit,
-    FramesAlone,
-    Representation,
-    Segmentation,
-    compared,
-    mean_features,
-    moved,
-    moving_average,
-)
 
 PRETRAINED, AVERAGE, DESCRIPTOR = "pretrained/", "average", "descriptor"  # names in the server's memory
 RATE = 0.1  # factor of the job's learning rate (ours): at 1, synthetic frames undo the training on real frames
@@ -96,12 +87,12 @@ class Quantification:
         losses, report = ({}, {}) if AVERAGE in memory else self._pretrain(work, pretrained, partition)
         seconds = {"seconds_pretraining": time.perf_counter() - began} if report else {}
         # Eq. 10, on separate batches
-        seen, mean = mean_features([work.network, pretrained], work.batches(self.batches))
+        seen, mean = equations.mean_features([work.network, pretrained], work.batches(self.batches))
         _refuse_other_size(memory, seen.shape)
-        average = moving_average(memory.get(AVERAGE), seen, share=self.average)
+        average = equations.moving_average(memory.get(AVERAGE), seen, share=self.average)
         # Eq. 11: the pre-trained model and D
         before = memory[DESCRIPTOR].to(seen) if DESCRIPTOR in memory else torch.zeros_like(seen)
-        explicit = Explicit(average, self.descriptor_weight, self.descriptor_rate, mean, before.clone())
+        explicit = equations.Explicit(average, self.descriptor_weight, self.descriptor_rate, mean, before.clone())
         losses |= work.train(
             explicit,
             network=pretrained, partition=partition, iterations=self.batches, key=PRETRAINED[:-1],
@@ -109,19 +100,20 @@ class Quantification:
         )  # fmt: skip
         # Eq. 12: the shared model
         descriptor = explicit.descriptor
-        synchronised = Representation(pretrained, descriptor, self.representation_weight)
+        synchronised = equations.Representation(pretrained, descriptor, self.representation_weight)
         losses |= train_shared(work, synchronised, self.batches, rate=self.rate)
         memory |= prefixed(PRETRAINED, pretrained.state_dict()) | {AVERAGE: average, DESCRIPTOR: descriptor}
-        report |= compared(work.network, pretrained, descriptor, work.frames(COMPARED))
-        report |= {"average_square": float(average.square().mean()), "descriptor_moved": moved(before, descriptor)}
+        report |= equations.compared(work.network, pretrained, descriptor, work.frames(COMPARED))
+        report["average_square"] = float(average.square().mean())
+        report["descriptor_moved"] = equations.moved(before, descriptor)
         if self.descriptor_weight and self.descriptor_rate and report["difference_square"]:
             _warn(report, round=work.context.round)
         return _returned(work, aggregation, {"serq": report, **seconds}), losses
 
     def _pretrain(self, work: LocalWork, network: nn.Module, partition: Partition) -> tuple[Losses, dict[str, float]]:
         """Train a network on the server's frames with only the segmentation loss; return the losses and the report."""
-        frames_only = FramesAlone(network)
-        objective, metric = Segmentation("pretraining segmentation"), work.context.task.metrics[0]
+        frames_only = equations.FramesAlone(network)
+        objective, metric = equations.Segmentation("pretraining segmentation"), work.context.task.metrics[0]
 
         def train(steps: int) -> Losses:
             return work.train(
@@ -157,7 +149,7 @@ class FineTuning:
 
     def __call__(self, work: LocalWork, aggregation: Aggregation) -> tuple[Aggregation, Losses]:
         """Train the GLOBAL slices; results and errors as for :class:`Quantification`, without a report."""
-        losses = train_shared(work, Segmentation("global segmentation"), self.batches, rate=self.rate)
+        losses = train_shared(work, equations.Segmentation("global segmentation"), self.batches, rate=self.rate)
         return _returned(work, aggregation, {}), losses
 
 
@@ -167,7 +159,7 @@ def check_beforehand(network: nn.Module, batch: Batch, context: Context) -> None
     Raises ValueError if the network has no `encoder` and `decode`, does not take frames of this size, or is completely
     fixed; or if the memory is for frames of another size.
     """
-    _, features = Segmentation("segmentation").with_features(network.eval(), batch, context)
+    _, features = equations.Segmentation("segmentation").with_features(network.eval(), batch, context)
     _refuse_other_size(context.memory, features.shape[1:])
 
 

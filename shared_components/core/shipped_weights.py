@@ -18,14 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.card import DASH, Metric
-from shared_components.networks import bundle_config
-from shared_components.networks.checkpoints import (
-    CheckpointError,
-    load_into,
-    load_metadata,
-    refuse_pointer,
-    stored_weights,
-)
+from shared_components.networks import bundle_config, checkpoints
+from shared_components.networks.checkpoints import CheckpointError
 
 MODEL, FACTS = "models/model.safetensors", "models/model.json"
 EXPORTED = "models/model.pt"  # file for MONAI's model zoo and exporters
@@ -81,7 +75,7 @@ def verified_weights(
             f"bundle {bundle!r} {shares} ({path if facts else root / FACTS} does not exist); "
             f"{instead}, or make some with `surgfl pretrain` and `surgfl ship`"
         )
-    refuse_pointer(path)
+    checkpoints.refuse_pointer(path)
     if (sha256 := sha256_of(path)) != facts["sha256"]:
         raise CheckpointError(
             f"{path}: weights with the hash {sha256[:8]}, but model.json has {facts['sha256'][:8]}; take both files "
@@ -97,8 +91,8 @@ def exported_state(weights: Path, network: nn.Module) -> dict[str, Tensor]:
     that the weights lack come from the given network, in half precision if the weights have half precision. The network
     (the bundle's `network_def`) is changed in place. Raises CheckpointError if the weights are for another network.
     """
-    stored = stored_weights(weights)
-    load_into(network, weights)
+    stored = checkpoints.stored_weights(weights)
+    checkpoints.load_into(network, weights)
     half = any(value.dtype == torch.float16 for value in stored.values())
     return {
         name: stored.get(name, value.half() if half and value.is_floating_point() else value)
@@ -108,13 +102,12 @@ def exported_state(weights: Path, network: nn.Module) -> dict[str, Tensor]:
 
 def is_export(exported: Path, weights: Path) -> bool:
     """Return whether a `model.pt` has the weights' tensors, bit for bit, and header; CheckpointError if damaged."""
-    if not (exported.is_file() and weights.is_file()) or load_metadata(exported) != load_metadata(weights):
+    if not (exported.is_file() and weights.is_file()):
         return False
-    state, expected = stored_weights(exported), stored_weights(weights)
-    return all(
-        name in state and state[name].dtype == value.dtype and torch.equal(state[name], value)
-        for name, value in expected.items()
-    )
+    same_header = checkpoints.load_metadata(exported) == checkpoints.load_metadata(weights)
+    state, expected = checkpoints.stored_weights(exported), checkpoints.stored_weights(weights)
+    alike = (n in state and state[n].dtype == v.dtype and torch.equal(state[n], v) for n, v in expected.items())
+    return same_header and all(alike)
 
 
 def metric_of(facts: Mapping[str, Any]) -> Metric:

@@ -22,10 +22,8 @@ HEADS = ("head",)
 def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: int = 10) -> Method:
     """Return CD2-pFed: the first output channels of every layer are shared, the last channels are private.
 
-    Args:
-        personal_share: Share of each layer's output channels that never leaves the site.
-        strength: Weight of the cyclic distillation after the ramp; 0 disables the distillation.
-        ramp_rounds: Number of rounds in which the weight of the distillation grows, see `ramp`.
+    ``personal_share`` of each layer's output channels never leaves the site. ``strength`` is the weight of the cyclic
+    distillation after ``ramp_rounds``, in which it grows (`ramp`); 0 disables it.
     """
     between("cd2_pfed", "personal_share", personal_share, 0, 1, ends="[)")
     between("cd2_pfed", "strength", strength, 0)

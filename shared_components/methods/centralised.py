@@ -14,10 +14,8 @@ BUDGETS = ("steps", "epochs")
 def build(*, budget: str = "steps", swa: SwaSettings = None) -> Method:
     """Return centralised training, for simulations only.
 
-    Args:
-        budget: Number of optimizer steps. ``steps``: as many as one site takes in a federation. ``epochs``: as many as
-            all sites take together, so that every frame is seen as often as in a federation.
-        swa: Stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
+    The ``budget`` of optimizer steps is as in one site (``steps``), or in all sites together (``epochs``), so that
+    every frame is seen as often as in a federation.
     """
     one_of("centralised", "budget", budget, BUDGETS)
     method = Method(

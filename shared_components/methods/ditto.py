@@ -31,9 +31,7 @@ PERSONAL = "personal/"
 def build(*, strength: float = 0.1) -> Method:
     """Return Ditto: FedAvg's shared model, and a personal model at each site that stays close to it.
 
-    Args:
-        strength: Weight lambda of the distance to the shared model. 0 trains the personal model without it; large
-            values make it FedAvg's.
+    ``strength`` is lambda, the weight of the distance to the shared model; 0 trains the personal model without it.
     """
     between("ditto", "strength", strength, 0)
     return Method(

@@ -25,7 +25,6 @@ def build(
         learning_rate: Server learning rate eta; about the distance that each weight moves in a round.
         beta_1, beta_2: Decay rates of the first and second moments.
         tau: Number added to the root of the second moment; larger values are less adaptive.
-        swa: Stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
     """
     check_mode("fedadam", mode)
     between("fedadam", "learning_rate", learning_rate, 0, ends="(]")

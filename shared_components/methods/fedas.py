@@ -29,12 +29,9 @@ ALIGNED = ("encoder", "decoder_global")  # parts that compute the features
 
 
 def build(*, personal: Sequence[str] = HEAD, alignment_rate: float = 0.01, largest_weight: float = 1.0) -> Method:
-    """Return FedAS: a shared base that is aligned with the personal head, and a mean weighted by Fisher information.
+    """Return FedAS: a shared base aligned with the ``personal`` head, and a mean weighted by Fisher information.
 
-    Args:
-        personal: Parts or modules of the head, which stay at the site.
-        alignment_rate: Learning rate of the alignment by plain SGD; 0 disables the alignment.
-        largest_weight: Maximum aggregation weight of a site; 1 as published.
+    ``alignment_rate`` is for the alignment by plain SGD; 0 disables it. ``largest_weight`` caps a site's weight.
     """
     between("fedas", "alignment_rate", alignment_rate, 0)
     between("fedas", "largest_weight", largest_weight, 0, 1, ends="(]")

@@ -13,9 +13,7 @@ from shared_components.core.rules import all_but
 def build(*, personal: Sequence[str] = (), swa: SwaSettings = None) -> Method:
     """Return FedAvg: one model for all sites, trained on each site's own loss.
 
-    Args:
-        personal: Parts or modules that never leave the site, such as heads if the sites learn different tasks.
-        swa: Stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
+    ``personal`` parts or modules never leave the site, such as heads if the sites learn different tasks.
     """
     method = Method(
         name="fedavg",

@@ -10,13 +10,7 @@ from shared_components.core.partition import Role, everything
 
 
 def build(*, momentum: float = 0.9, learning_rate: float = 1.0, swa: SwaSettings = None) -> Method:
-    """Return FedAvgM: FedAvg whose server steps with momentum.
-
-    Args:
-        momentum: Server momentum beta; 0 with a learning rate of 1 is bit-equal to FedAvg.
-        learning_rate: Server learning rate.
-        swa: Stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
-    """
+    """Return FedAvgM: FedAvg whose server steps with momentum; 0 with a learning rate of 1 is FedAvg, bit by bit."""
     between("fedavgm", "momentum", momentum, 0, 1, ends="[)")
     between("fedavgm", "learning_rate", learning_rate, 0, ends="(]")
     method = Method(

@@ -19,13 +19,10 @@ NORMS: dict[str, type[nn.Module]] = {
 
 
 def build(*, norms: Sequence[str] | None = None) -> Method:
-    """Return FedBN: normalisation layers stay at each site.
+    """Return FedBN: normalisation layers stay at each site; FedBN on layer norms is also called FedLN.
 
-    `pvt_fpn` has only layer and group norms; some papers call FedBN on layer norms FedLN.
-
-    Args:
-        norms: Kinds of LOCAL normalisation layers, including their running statistics; the network must contain each.
-            None: all kinds in the network.
+    ``norms`` are the kinds of LOCAL layers, with their running statistics; the network must contain each. None: all
+    kinds.
     """
     if norms is not None:
         require_list(norms, "fedbn: norms", "layer")

@@ -160,10 +160,8 @@ class HyperWeights:
             attended = below(f"attended/{site}/", state)
             gains = [_dot(attended, change, [n for n in names if n in attended]) for names in layers.values()]
             beta = -torch.stack(gains or [torch.zeros(0, dtype=torch.float64)]).reshape(-1)
-            slopes = {
-                "alpha": -_dot(direction, change, direction),
-                "beta": beta,
-            }  # d/d alpha of <alpha U, last - current>
+            # d/d alpha of <alpha U, last - current>
+            slopes = {"alpha": -_dot(direction, change, direction), "beta": beta}
             for kind, slope in slopes.items():
                 weight, inertia = f"{kind}/{site}", f"momentum/{kind}/{site}"
                 state[weight], state[inertia] = hyper_step(

@@ -15,12 +15,10 @@ from shared_components.core.rules import HEAD, modules
 
 
 def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
-    """Return FedRep: in each round a site first trains its head, then the received body.
+    """Return FedRep: in each round a site first trains its head (``personal``), then the received body.
 
-    Args:
-        personal: Parts or modules of the network that form the head.
-        head_share: Share of a round's steps that train the head; each phase has at least one step. The released code
-            uses 10 of 11 epochs. A round with a single step trains both together, as FedPer does.
+    ``head_share`` of a round's steps train the head; each phase has at least one step. The released code uses 10 of 11
+    epochs. A round with a single step trains both together, as FedPer does.
     """
     between("fedrep", "head_share", head_share, 0, 1, ends="()")
     return Method(

@@ -23,7 +23,6 @@ def build(
         eta: Number added to |w| in ASAM.
         scaling: Tensors that ASAM scales: ``paper`` means tensors with two or more dimensions, ``as_released`` means
             tensors with "weight" in their name, including normalisation layers.
-        swa: Stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
     """
     between("fedsam", "rho", rho, 0)
     true_or_false("fedsam", "adaptive", adaptive)

@@ -12,10 +12,8 @@ from shared_components.core.partition import Role, everything
 def build(*, faults: int = 0, neighbours: str = "n-f-2", swa: SwaSettings = None) -> Method:
     """Return Krum: all sites continue from the model that is nearest to its neighbours.
 
-    Args:
-        faults: Number f of faulty or hostile sites to tolerate; n >= 2f + 3 sites are needed.
-        neighbours: Number of neighbours in the score: ``n-f-2`` as in the paper, or ``n-f-1`` as in ByzFL.
-        swa: Stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
+    ``faults`` is the number f of faulty or hostile sites to tolerate; n >= 2f + 3 sites are needed. ``neighbours`` in
+    the score are ``n-f-2`` as in the paper, or ``n-f-1`` as in ByzFL.
     """
     between("krum", "faults", faults, 0, whole=True)
     one_of("krum", "neighbours", neighbours, NEIGHBOURS)

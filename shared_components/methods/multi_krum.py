@@ -17,7 +17,6 @@ def build(*, faults: int = 0, keep: float | None = None, neighbours: str = "n-f-
         keep: Number m of averaged sites, at most n - f; 1 is Krum, None is n - f. A number below 1 is a share of the
             sites: two thirds keep 6 of 9.
         neighbours: Number of neighbours in the score: ``n-f-2`` as in the paper, or ``n-f-1`` as in ByzFL.
-        swa: Stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
     """
     between("multi_krum", "faults", faults, 0, whole=True)
     if not (isinstance(keep, float) and 0 < keep < 1):

@@ -31,7 +31,6 @@ def build(
         q: Exponent of the losses. 0 weighs all sites equally; a larger q gives sites with a large loss more weight.
         learning_rate: 1 / L; a larger value shortens the step less.
         loss_images: Number of training frames in F_k, the loss of the received model; None: all frames.
-        swa: Stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
     """
     check_mode("qfedavg", mode)
     between("qfedavg", "q", q, 0)

@@ -9,11 +9,7 @@ from shared_components.core.partition import Role, everything
 
 
 def build(*, trim: int = 1) -> Method:
-    """Return the trimmed mean: for each weight, the mean of the sites' values without the highest and the lowest.
-
-    Args:
-        trim: Number of values removed at each end; 0 is the mean with equal weights.
-    """
+    """Return the trimmed mean: for each weight, the sites' mean without ``trim`` values at each end."""
     between("trimmed_mean", "trim", trim, 0, whole=True)
     aggregator = TrimmedMean(trim)
     return Method(

@@ -27,7 +27,7 @@ def test_the_queries_of_the_encoder_stay_and_nothing_else():
     assert not is_query("decoder.attn.q.weight") and not is_query("encoder.attn.query.weight")
 
 
-def test_the_mean_is_plain_or_by_samples_and_private_queries_stay():
+def test_the_mean_is_plain_or_by_samples():
     given = updates([[1], [2], [6]], samples=[1, 1, 2])
     models = Models({"w": tensor([0.0])}, {})
     for weighting, mean in (("equal", 3.0), ("samples", 15 / 4)):

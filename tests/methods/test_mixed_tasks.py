@@ -45,7 +45,7 @@ def test_without_a_word_about_heads_tasks_must_agree(mixture, method, arguments)
         mixture(method, arguments=arguments).enrol()
 
 
-def test_heads_that_are_shared_do_not_fit_each_other_and_groups_keep_them_apart(mixture):
+def test_heads_that_are_shared_do_not_fit_each_other(mixture):
     with pytest.raises(FederationError, match=r"differ in their shared pieces \(head.bias"):
         mixture("fedrep", arguments={"personal": ["decoder"]}).enrol()
 

@@ -23,7 +23,7 @@ from shared_components.core.training_settings import MOST_ROUNDS
 
 MEAN, ROUNDS, COUNT = "average/", "rounds", "averaged"
 
-SwaSettings = Mapping[str, Any] | None  # argument ``swa`` of a method; None: no averaging
+SwaSettings = Mapping[str, Any] | None  # settings of `Averaging`, or None: no averaging
 
 
 class Averaging(Schema, frozen=True):

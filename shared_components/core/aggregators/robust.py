@@ -18,30 +18,21 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from shared_components.core.aggregators.mean import (
-    BLOCK,
-    in_blocks,
-    in_site_order,
-    mean_pieces,
-    parameter_names,
-    squared_distance,
-    stacked_blocks,
-    weighted_pieces,
-    weighted_sum,
-)
+from shared_components.core.aggregators import mean
+from shared_components.core.aggregators.mean import BLOCK
 from shared_components.core.method import Aggregation, Models, State, StatelessStart, Update
 from shared_components.core.partition import Partition, Pieces
 
 
 def update_norm(pieces: Mapping[str, Tensor], shared: Pieces) -> float:
     """Return the Euclidean distance from the start of the round to a site's shared pieces (floats only), in float64."""
-    return math.sqrt(sum(squared_distance(pieces[name], shared[name]) for name in parameter_names(shared)))
+    return math.sqrt(sum(mean.squared_distance(pieces[name], shared[name]) for name in mean.parameter_names(shared)))
 
 
 def shortened(pieces: Mapping[str, Tensor], shared: Pieces, factor: float) -> Pieces:
     """Return the pieces with their change multiplied by ``factor``; integer pieces are unchanged."""
     scaled = {name: pieces[name] for name in shared}
-    for name in parameter_names(scaled):
+    for name in mean.parameter_names(scaled):
         start, end = shared[name].to(torch.float64), scaled[name]
         scaled[name] = (start + (end.to(torch.float64) - start) * factor).to(end.dtype)
     return scaled
@@ -55,7 +46,7 @@ class BoundedMean(StatelessStart):
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return the bounded mean; the report contains the bound, the norm of each site, and the factors below 1."""
-        updates = in_site_order(updates)
+        updates = mean.in_site_order(updates)
         norms = {update.site: update_norm(update.pieces, models.shared) for update in updates}
         # the lower median: with two updates, the longer one must not raise the bound
         bound = math.inf if self.times is None else self.times * statistics.median_low(norms.values())
@@ -66,7 +57,7 @@ class BoundedMean(StatelessStart):
             for u in updates
         ]
         report = {"bound": bound if math.isfinite(bound) else None, "norms": norms, "factors": factors}
-        shared = mean_pieces(bounded, models.shared)
+        shared = mean.mean_pieces(bounded, models.shared)
         return Aggregation(state, Models(shared, models.mixed), {"norm_bound": report})
 
 
@@ -79,10 +70,11 @@ def trimmed_mean(tensors: Sequence[Tensor], trim: int) -> Tensor:
     Means are computed in float64 and cast back. For integer tensors (step counters), the maximum is returned.
     """
     if not tensors[0].is_floating_point():
-        return weighted_sum(tensors, [1 / len(tensors)] * len(tensors))
+        return mean.weighted_sum(tensors, [1 / len(tensors)] * len(tensors))
     result = torch.empty(tensors[0].shape, dtype=tensors[0].dtype, device=tensors[0].device)
     order = list(comparisons(len(tensors)))
-    for (out,), rows in zip(in_blocks(result), stacked_blocks(tensors, result.dtype), strict=True):  # (n,), (K, n)
+    blocks = mean.stacked_blocks(tensors, result.dtype)  # (K, n)
+    for (out,), rows in zip(mean.in_blocks(result), blocks, strict=True):  # (n,)
         kept = _sorted(rows, order)[trim : len(tensors) - trim]
         total = kept[0].to(torch.float64)
         for row in kept[1:]:
@@ -125,7 +117,7 @@ def squared_distances(sites: Sequence[Mapping[str, Tensor]], names: Sequence[str
     total = torch.zeros(len(sites), len(sites), dtype=torch.float64)
     differences = torch.empty(len(sites), BLOCK, dtype=torch.float64)
     for name in names:
-        for rows in stacked_blocks([site[name] for site in sites]):  # (K, n)
+        for rows in mean.stacked_blocks([site[name] for site in sites]):  # (K, n)
             for i in range(len(sites) - 1):
                 others = differences[i + 1 :, : rows.shape[1]]
                 torch.sub(rows[i + 1 :], rows[i], out=others)
@@ -149,7 +141,7 @@ class TrimmedMean(StatelessStart):
         if len(updates) < self.min_sites:
             rule = "a median" if self.trim is None else f"a mean trimmed by {self.trim} at each end"
             raise ValueError(f"{rule} needs {self.min_sites} sites or more; this round has {len(updates)}")
-        updates = in_site_order(updates)
+        updates = mean.in_site_order(updates)
         trim = (len(updates) - 1) // 2 if self.trim is None else self.trim
         shared = {name: trimmed_mean([u.pieces[name] for u in updates], trim) for name in models.shared}
         return Aggregation(state, Models(shared, models.mixed))
@@ -179,14 +171,14 @@ class Krum(StatelessStart):
         if len(updates) < self.min_sites:
             rule = f"Krum with {self.faults} faulty sites" + f" and keep {self.keep}" * ((self.keep or 1) > 1)
             raise ValueError(f"{rule} needs {self.min_sites} sites or more; this round has {len(updates)}")
-        updates = in_site_order(updates)
+        updates = mean.in_site_order(updates)
         nearest = len(updates) - self.faults - NEIGHBOURS[self.neighbours]
-        distances = squared_distances([update.pieces for update in updates], parameter_names(models.shared))
+        distances = squared_distances([update.pieces for update in updates], mean.parameter_names(models.shared))
         # s(i): sum of squared distances to the n - f - 2 (or n - f - 1) nearest neighbours
         scores = [sum(sorted(row[:i] + row[i + 1 :])[:nearest]) for i, row in enumerate(distances)]
         best = sorted(range(len(updates)), key=scores.__getitem__)  # stable: the first site wins a tie
         chosen = [updates[i] for i in sorted(best[: self.kept(len(updates))])]
-        shared = weighted_pieces(chosen, [1 / len(chosen)] * len(chosen), models.shared)
+        shared = mean.weighted_pieces(chosen, [1 / len(chosen)] * len(chosen), models.shared)
         report = {
             "chosen": [update.site for update in chosen],
             "scores": {update.site: score for update, score in zip(updates, scores, strict=True)},
