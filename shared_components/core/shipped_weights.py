@@ -104,10 +104,11 @@ def is_export(exported: Path, weights: Path) -> bool:
     """Return whether a `model.pt` has the weights' tensors, bit for bit, and header; CheckpointError if damaged."""
     if not (exported.is_file() and weights.is_file()):
         return False
-    same_header = checkpoints.load_metadata(exported) == checkpoints.load_metadata(weights)
+    if checkpoints.load_metadata(exported) != checkpoints.load_metadata(weights):
+        return False
     state, expected = checkpoints.stored_weights(exported), checkpoints.stored_weights(weights)
     alike = (n in state and state[n].dtype == v.dtype and torch.equal(state[n], v) for n, v in expected.items())
-    return same_header and all(alike)
+    return all(alike)
 
 
 def metric_of(facts: Mapping[str, Any]) -> Metric:

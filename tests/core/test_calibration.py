@@ -56,7 +56,7 @@ def ledoit_wolf(rows):
     return share * target + (1 - share) * covariance
 
 
-def test_the_distance_of_four_points_is_that_worked_by_hand():
+def test_distances_are_those_worked_by_hand_and_scipys_with_a_shrunk_covariance():
     centre, axes = reference(torch.tensor([[3.0, 1.0], [-1.0, 1.0], [1.0, 2.0], [1.0, 0.0]]), axes=2)
     # variances 2 and 0.5; error (4 * 4.25) / 16, apart 2 * 0.75 ** 2: a share of 17/18 of their mean 1.25
     long, short = 2 / 18 + 1.25 * 17 / 18, 0.5 / 18 + 1.25 * 17 / 18
@@ -65,9 +65,6 @@ def test_the_distance_of_four_points_is_that_worked_by_hand():
     assert found.score(frames([4.0, 1.0])) == pytest.approx(3 / long**0.5)
     assert found.score(frames([3.0, 6.0], [-1.0, 4.0])) == pytest.approx(4 / short**0.5)  # of the mean
     assert found.score(frames([1.0, 1.0])) == 0 and (found.limit(3), found.limit(4)) == (4.0, 3.0)
-
-
-def test_the_distance_is_scipys_with_a_covariance_that_loops_shrink():
     generator = np.random.default_rng(0)
     videos = generator.normal(size=(30, 5)) @ generator.normal(size=(5, 5))
     centre, axes = reference(torch.tensor(videos), axes=5)

@@ -68,12 +68,20 @@ def random_cases(seeds):
     assert count > len(seeds)
 
 
-def test_the_four_metrics_equal_medpy_on_random_masks():
+def test_the_four_metrics_equal_medpy_on_random_masks_and_a_noisy_frame():
     medpy = pytest.importorskip("medpy.metric.binary")
     for prediction, truth, ours, case in random_cases(range(CASES)):
         theirs = [f(prediction, truth) for f in (medpy.dc, medpy.jc, medpy.assd, medpy.hd95)]
         measured = [ours.dice[0], ours.iou[0], ours.assd[0], ours.hd95[0]]
         np.testing.assert_allclose(measured, theirs, rtol=1e-9, atol=1e-9, err_msg=case)
+    medpy = pytest.importorskip("medpy.metric.binary")
+    rng = np.random.default_rng(5)
+    prediction, truth = rng.integers(0, 4, size=(2, 400, 420), dtype=np.uint8)
+    truth[:, 200:] = 0
+    scores = frame_scores(prediction, truth, classes=[2])
+    masks = prediction == 2, truth == 2
+    assert scores.assd[0] == pytest.approx(medpy.assd(*masks), rel=1e-9)
+    assert scores.hd95[0] == pytest.approx(medpy.hd95(*masks), rel=1e-9)
 
 
 def test_hausdorff_and_surface_distance_equal_monai_on_random_masks():
@@ -84,16 +92,6 @@ def test_hausdorff_and_surface_distance_equal_monai_on_random_masks():
         assd = monai.compute_average_surface_distance(*masks, include_background=True, symmetric=True)
         measured = [ours.hd95_monai[0], ours.assd[0]]
         np.testing.assert_allclose(measured, [hd95.item(), assd.item()], rtol=1e-5, atol=1e-5, err_msg=case)
-
-
-def test_classes_scored_together_equal_classes_scored_alone():
-    for seed in range(24):
-        prediction, truth = random_pair(seed)
-        together = frame_scores(prediction, truth, classes=CLASSES)
-        for column, c in enumerate(CLASSES):
-            alone = frame_scores(prediction, truth, classes=[c])
-            for name in ("dice", "iou", "assd", "hd95", "hd95_monai", "empty_prediction", "empty_truth"):
-                np.testing.assert_array_equal(getattr(together, name)[column], getattr(alone, name)[0])
 
 
 def test_distances_of_pixels_surfaces_and_both_hd95_definitions_are_those_worked_by_hand():
@@ -139,17 +137,6 @@ def test_dense_surfaces_are_measured_exactly_also_across_a_long_frame(side, dens
     points = np.argwhere(np.ones((120, 480), bool)) * (9, 4)
     assert len(points) > 30_000
     np.testing.assert_array_equal(_nearest(points, targets), _query(points, targets))
-
-
-def test_a_noisy_frame_takes_the_dense_path_and_equals_medpy():
-    medpy = pytest.importorskip("medpy.metric.binary")
-    rng = np.random.default_rng(5)
-    prediction, truth = rng.integers(0, 4, size=(2, 400, 420), dtype=np.uint8)
-    truth[:, 200:] = 0
-    scores = frame_scores(prediction, truth, classes=[2])
-    masks = prediction == 2, truth == 2
-    assert scores.assd[0] == pytest.approx(medpy.assd(*masks), rel=1e-9)
-    assert scores.hd95[0] == pytest.approx(medpy.hd95(*masks), rel=1e-9)
 
 
 # Empty masks. The frame is 3 x 4, so the diagonal is 5.
@@ -236,7 +223,7 @@ def test_wrong_policies_shapes_and_types_are_refused():
 # Inputs.
 
 
-def test_tensors_wider_integers_and_arrays_in_another_memory_order_score_alike():
+def test_scores_do_not_depend_on_types_memory_order_or_other_classes():
     prediction, truth = random_pair(1)
     expected = frame_scores(prediction, truth, classes=CLASSES)
     tensors = [torch.from_numpy(labels).long() for labels in (prediction, truth)]
@@ -247,6 +234,13 @@ def test_tensors_wider_integers_and_arrays_in_another_memory_order_score_alike()
     np.testing.assert_array_equal(strided.assd, expected.assd)
     turned = frame_scores(prediction.T, truth.T, classes=CLASSES)
     np.testing.assert_allclose(turned.assd, expected.assd, rtol=1e-12)
+    for seed in range(24):
+        prediction, truth = random_pair(seed)
+        together = frame_scores(prediction, truth, classes=CLASSES)
+        for column, c in enumerate(CLASSES):
+            alone = frame_scores(prediction, truth, classes=[c])
+            for name in ("dice", "iou", "assd", "hd95", "hd95_monai", "empty_prediction", "empty_truth"):
+                np.testing.assert_array_equal(getattr(together, name)[column], getattr(alone, name)[0])
 
 
 # Summaries.

@@ -18,15 +18,12 @@ def pictures():
     return torch.rand(2, 3, 4, 8, generator=generator), torch.rand(2, 3, 4, 8, generator=generator)
 
 
-def test_normalised_pixels_are_endovits_and_are_undone(pictures):
+def test_normalised_pixels_errors_and_statistics_are_loops_over_pixels(pictures):
     image = pictures[0]
     found = patches.normalised(image)
     for c in range(3):
         torch.testing.assert_close(found[:, c], (image[:, c] - MEAN[c]) / DEVIATION[c])
     torch.testing.assert_close(patches.colours(found), image)
-
-
-def test_errors_and_statistics_of_patches_are_loops_over_their_pixels(pictures):
     outputs, image = pictures
     errors, (mean, deviation) = patches.patch_errors(outputs, image, 4), patches.patch_statistics(image, 4)
     assert errors.shape == (2, 2)

@@ -24,8 +24,7 @@ def test_the_running_mean_and_the_descriptors_movement_are_those_worked_by_hand(
     assert moved(torch.ones(2), torch.zeros(2)) == 1
 
 
-def test_eq_11_by_a_scalar_loop():
-    """The value is of the mean that is given; the gradient is that of the batch's mean in its place."""
+def test_eqs_11_and_12_by_scalar_loops():
     drawn = torch.randn(3, 2, 2, 2, requires_grad=True)
     mean, descriptor, average = torch.randn(3, 2, 2, 2)
     found = descriptor_distance(mean, drawn, descriptor, average)
@@ -37,9 +36,6 @@ def test_eq_11_by_a_scalar_loop():
         for b in range(3):
             assert float(drawn.grad[b, c, y, x]) == pytest.approx(2 * off / 3 / 8, rel=1e-5)
     assert float(found.detach()) == pytest.approx(total / 8, rel=1e-5)
-
-
-def test_eq_12_by_a_scalar_loop():
     features, pretrained, descriptor = (torch.randn(3, 2, 2, 2), torch.randn(3, 2, 2, 2), torch.randn(2, 2, 2))
     frames = []
     for b in range(3):
@@ -67,22 +63,17 @@ def explicit(rate, *, steps, size=64):
     return objective, expected - average
 
 
-def test_the_descriptor_reaches_the_difference_of_the_means_within_the_first_rounds_batches():
-    """Frames scatter by 1 about E F_pre, and 26 batches of two are what the job has in a round."""
-    objective, difference = explicit(0.2, steps=26)
-    left = float((objective.descriptor - difference).square().mean())
-    assert left < 0.1 * float(difference.square().mean())
-    still, _ = explicit(0.0, steps=26)
-    assert not still.descriptor.any()
-
-
-def test_a_step_of_the_descriptor_is_gradient_descent_on_eq_11():
-    """Of the rate `descriptor_rate` N / 2, as torch's SGD takes it on the gradient of autograd."""
+def test_the_descriptor_descends_eq_11_to_the_difference_of_the_means():
     objective, _ = explicit(0.2, steps=1)
     D = nn.Parameter(torch.zeros_like(objective.average))
     descriptor_distance(objective.mean, objective.mean[None], D, objective.average).backward()
     torch.optim.SGD([D], lr=0.2 * D.numel() / 2).step()
     torch.testing.assert_close(objective.descriptor, D.detach())
+    objective, difference = explicit(0.2, steps=26)
+    left = float((objective.descriptor - difference).square().mean())
+    assert left < 0.1 * float(difference.square().mean())
+    still, _ = explicit(0.0, steps=26)
+    assert not still.descriptor.any()
 
 
 def shrunk(distance):

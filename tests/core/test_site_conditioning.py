@@ -84,16 +84,13 @@ def test_short_printable_texts_are_names(name):
     assert is_name(name) and run(saying([1.0, 0.0], name)) == name
 
 
-def test_what_leaves_the_site_may_not_be_changed():
+def test_only_local_pieces_may_change_also_of_a_diverged_network():
     def tell(network, facts):
         with torch.no_grad():
             network.layer.weight[0, 1] += 1e-6
         return ""
 
     refused("fedavg writes the site's text into layer.weight, which is not LOCAL", tell)
-
-
-def test_a_diverged_network_is_told_all_the_same():
     network = Told()
     with torch.no_grad():
         network.layer.bias.fill_(float("nan"))

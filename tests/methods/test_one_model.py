@@ -99,14 +99,7 @@ def test_the_decomposition_is_the_rule_by_svd(sites, size):
     assert decomposed(changes).tolist() == pytest.approx(by_svd(changes.tolist()), rel=1e-9, abs=1e-12)
 
 
-def test_decomposition_of_identical_or_still_sites_is_their_common_change():
-    change = tensor([3.0, -4.0])
-    torch.testing.assert_close(decomposed(torch.stack([change] * 4)), change)
-    assert decomposed(torch.zeros(3, 4)).tolist() == [0.0] * 4
-    assert torch.isfinite(decomposed(tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]))).all()
-
-
-def test_decomposition_by_hand_drops_a_share_of_the_singular_values():
+def test_decomposition_by_hand_of_equal_still_and_orthogonal_changes():
     x, y = math.sqrt(5) - 2, 1.0  # of [[1, 1], [1, 5]]: eigenvalue 3 + sqrt 5, x / y = 1 / (2 + sqrt 5)
     w, length = [x + y, 2 * y], math.hypot(x + y, 2 * y)
     mean = (1 + math.sqrt(5)) / 2
@@ -116,6 +109,10 @@ def test_decomposition_by_hand_drops_a_share_of_the_singular_values():
     lengths = [math.sqrt(5), 2.0, math.sqrt(3)]
     expected = [5 / 12 * lengths[0] / 3, 4 / 12 * lengths[1] / 3, 0.0]
     assert decomposed(torch.diag(tensor(lengths))).tolist() == pytest.approx(expected)
+    change = tensor([3.0, -4.0])
+    torch.testing.assert_close(decomposed(torch.stack([change] * 4)), change)
+    assert decomposed(torch.zeros(3, 4)).tolist() == [0.0] * 4
+    assert torch.isfinite(decomposed(tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]))).all()
 
 
 def test_the_first_round_is_the_mean_and_later_ones_the_decomposition():

@@ -36,8 +36,7 @@ def test_of_15_or_20_rounds_each_reading_takes_its_own_models():
     assert {1: 1 / 3, 2: 1 / 3, 3: 1 / 3} == mean_of(3, start=0, reading="paper")
 
 
-def test_training_goes_on_from_the_model_that_is_not_averaged_and_the_mean_is_kept_in_float64():
-    """Models of rounds 0 to 4 are 1, 3, 5, 7, 9 in the first coordinate; from round 1 every second: 3 and 7."""
+def test_the_mean_is_kept_in_float64_with_the_bits_of_its_recursion_beside_the_training():
     aggregator = Averaged(WeightedMean(), Averaging(start=1, cycle=2))
     state = aggregator.init(partition(), shared(), profiles(1))
     models = shared()
@@ -48,9 +47,6 @@ def test_training_goes_on_from_the_model_that_is_not_averaged_and_the_mean_is_ke
     assert models.shared["w"].tolist() == [9.0, 0.0]
     assert delivered(state, models).shared["w"].tolist() == [5.0, 0.0]
     assert result.report == {"averaged_rounds": 2} and state["average/w"].dtype == torch.float64
-
-
-def test_the_running_mean_has_the_bits_of_its_recursion():
     torch.manual_seed(0)
     values, mean = torch.randn(5, 1000), torch.zeros(1000, dtype=torch.float64)
     aggregator, models = Averaged(WeightedMean(), Averaging(start=0)), Models({"w": torch.zeros(1000)}, {})
