@@ -119,10 +119,9 @@ def score_fully(
     pictures: Path | None = None,
     by_sample: bool = False,
 ) -> Scores:
-    """Score all metrics at the size of the labels, one sample at a time.
+    """Score all metrics at the size of the labels; the input has the ``size`` (height, width).
 
-    The network's input has the ``size`` (height, width). ``pictures`` is the folder for `draw_pictures`. ``by_sample``
-    adds `Scorer.by_sample` as ``samples``.
+    ``pictures`` is the folder for `draw_pictures`. ``by_sample`` adds `Scorer.by_sample` as ``samples``.
     """
     scorer = Scorer(task, quick=False)
     batches = native_batches(chosen, size, task, prefix=f"{split}-")
@@ -161,11 +160,7 @@ def draw_pictures(
 
 
 def exemplars(values: Sequence[float], metric: Metric) -> dict[int, str]:
-    """Choose example samples by number: "best", "typical" (the median) and "worst".
-
-    Two scored samples are "best" and "worst"; a single scored sample is "typical". Without scores, the first sample is
-    "not scored".
-    """
+    """Choose the "best", "typical" (median) and "worst" sample by number, or a single "typical" or "not scored" one."""
     known = [number for number, value in enumerate(values) if not math.isnan(value)]
     known.sort(key=lambda number: -values[number] if metric.higher_is_better else values[number])
     if len(known) < 2:

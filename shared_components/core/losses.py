@@ -72,10 +72,9 @@ def objects_loss(logits: Tensor, label: Tensor) -> Tensor:
 
 
 def without_unprompted(label: Tensor, boxes: Tensor) -> Tensor:
-    """Return the label in which classes without a box in their clip become background (0).
+    """Return the label (B, H, W) or (B, T, H, W) in which classes without a box in their clip become background (0).
 
-    Labels are (B, H, W) or (B, T, H, W) int64 class ids in 0..N, or `IGNORED`. Boxes are (B, T, N, 4) for the classes
-    1..N; NaN if there is no box.
+    Ids are int64 in 0..N, or `IGNORED`. Boxes are (B, T, N, 4) for the classes 1..N; NaN if there is no box.
     """
     B, _T, N, _ = boxes.shape
     prompted = ~boxes.isnan().any(3).all(1)  # (B, N)

@@ -92,8 +92,7 @@ def frame_scores(
 def image_iou(prediction: np.ndarray | torch.Tensor, truth: np.ndarray | torch.Tensor, *, classes: int) -> float:
     """Return the mean IoU of one frame (H, W) over the classes in its truth or prediction, including the background.
 
-    Ids are 0..classes-1; pixels that are `IGNORED` in the truth do not count. The result is in [0, 1], or NaN if no
-    pixel counts.
+    Pixels that are `IGNORED` in the truth do not count. The result is in [0, 1], or NaN if no pixel counts.
     """
     prediction, truth = _as_arrays(prediction, truth)
     known = truth != IGNORED

@@ -1,7 +1,6 @@
 """Route each loss term to its target parameters with few backward passes, and implement SAM and ASAM.
 
-Sharpness-aware minimisation takes gradients at a nearby point with a higher loss: Foret et al., ICLR 2021 (SAM); Kwon
-et al., ICML 2021 (ASAM). The defaults follow federated training by Caldarola et al., ECCV 2022.
+SAM: Foret et al., ICLR 2021. ASAM: Kwon et al., ICML 2021. Defaults as in Caldarola et al., ECCV 2022.
 """
 
 from __future__ import annotations

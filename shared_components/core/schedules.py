@@ -1,8 +1,7 @@
 """Compute learning-rate schedules over all rounds: warm-up, then constant, cosine or polynomial decay.
 
-The cosine follows Loshchilov and Hutter (ICLR 2017, without restarts), the polynomial follows GynSurg. The factor of a
-step is a pure function of its position in the whole federation (round and fraction of the round), so that a resumed run
-has the same learning rates.
+The cosine follows Loshchilov and Hutter (ICLR 2017, without restarts), the polynomial GynSurg. The factor of a step
+depends only on its position in the federation, so that a resumed run has the same learning rates.
 """
 
 from __future__ import annotations

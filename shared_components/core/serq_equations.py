@@ -145,10 +145,9 @@ def mean_features(networks: Sequence[nn.Module], batches: Iterable[Batch]) -> li
 def compared(
     network: nn.Module, pretrained: nn.Module, descriptor: Tensor, batches: Iterable[Batch]
 ) -> dict[str, float]:
-    """Return distances between the models' features with and without the descriptor, in evaluation mode.
+    """Return descriptor_square, ||D||^2 / N, and means over frames of the models' distances in evaluation mode.
 
-    Means over frames and elements: `descriptor_square`, ||D||^2 / N; `difference_square`, ||F_g - F_pre||^2 / N;
-    `distance_square`, ||F_g - (F_pre - D)||^2 / N as in Eq. 12.
+    `difference_square` is ||F_g - F_pre||^2 / N, and `distance_square` is ||F_g - (F_pre - D)||^2 / N as in Eq. 12.
     """
     difference, distance, frames = 0.0, 0.0, 0
     for batch in batches:

@@ -59,8 +59,7 @@ class Tracking(nn.Module):
 def streams_of(chosen: Sequence[Sample]) -> list[range]:
     """Divide samples into streams, as ranges of their numbers.
 
-    A stream begins with a new video, and with a clip that contains only its own frame: the first frame of a stretch of
-    a video, and every frame of a site without history.
+    A stream begins with a new video, and with a clip that contains only its own frame, after a gap or without history.
     """
     begins = [
         number

@@ -1,7 +1,6 @@
 """Define the interface of tasks: labels, loss, metrics and pictures.
 
-A bundle lists the kinds of task that its network can learn, with their settings (`tasks:` in train.yaml). A site names
-its task (`task:` in site.yaml). Each kind is one file in ``shared_components/tasks``.
+A bundle lists its kinds of task with their settings (`tasks:` in train.yaml); site.yaml names the site's task.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Load a trained model as described in its checkpoint's header: network, task and input size.
 
-Public data sets have different classes. A model of shaft, wrist and clasper can be scored at a site that labels shaft
-and manipulator, or only the instrument: the probabilities of merged classes are added.
+Sites with coarser classes than the model's can use it: the probabilities of merged classes are added.
 """
 
 from __future__ import annotations

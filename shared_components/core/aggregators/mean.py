@@ -63,8 +63,7 @@ def weight_names(pieces: Mapping[str, Tensor]) -> list[str]:
 def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float | Tensor]) -> Tensor:
     """Return sum_k w_k x_k, accumulated in float64 in the given order and cast to the dtype of the inputs.
 
-    For integer tensors (step counters), the maximum is returned. A weight is a number, or a tensor of the inputs' shape
-    for element-wise weights.
+    For integer tensors (step counters), the maximum is returned. Weights are numbers, or tensors of the inputs' shape.
     """
     if not tensors[0].is_floating_point():
         return torch.stack(list(tensors)).amax(0)  # (K, ...) -> (...)

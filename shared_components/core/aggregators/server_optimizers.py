@@ -19,11 +19,7 @@ from shared_components.core.partition import Partition, Pieces
 
 @dataclass(frozen=True)
 class ServerMomentum:
-    """FedAvgM: g = theta - mean, m = momentum * m + g, theta <- theta - learning_rate * m.
-
-    Hsu et al., Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification,
-    arXiv 1909.06335. In the first round m is g.
-    """
+    """FedAvgM (Hsu et al., arXiv 1909.06335): m = momentum * m + theta - mean, theta <- theta - learning_rate * m."""
 
     momentum: float
     learning_rate: float

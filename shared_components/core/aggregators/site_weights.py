@@ -81,8 +81,7 @@ GROUP = "fisher"  # extra with a site's trace
 def fisher_trace(network: nn.Module, batches: Iterable[Batch]) -> float:
     """Return the trace of the empirical Fisher matrix of all trained parameters, with batches as samples.
 
-    It is the sum over batches of |gradient of the batch's mean pixel cross-entropy|^2 in evaluation mode, and depends
-    on the batch size.
+    It sums |gradient of the batch's mean pixel cross-entropy|^2 in evaluation mode, and depends on the batch size.
     """
     parameters = list(trained_parameters(network).values())
     was_training, total = network.training, 0.0
@@ -149,10 +148,7 @@ def similarity_weights(sensitivities: Sequence[Tensor], *, scale: str = "raw", t
 def similarity_mean(
     updates: Sequence[Update], names: Sequence[str], *, scale: str, temperature: float
 ) -> tuple[Pieces, dict[str, float]]:
-    """Return the element-wise weighted sum of the sites' global pieces, Eq. (15), and the weights' entropy by scale.
-
-    The mean entropy is divided by log K; 1 is plain averaging.
-    """
+    """Return the element-wise weighted sum of the sites' pieces, Eq. (15), and normalised entropies by scale."""
     updates = in_site_order(updates)
     pieces, totals = {}, dict.fromkeys(SCALES, 0.0)
     for name in names:

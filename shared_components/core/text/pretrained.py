@@ -1,7 +1,6 @@
 """Load frozen text encoders from a local folder in the layout of Hugging Face, with complete checks.
 
-`transformers` loads a folder without weights or vocabulary with at most a warning: the weights are then random, and the
-vocabulary has two words. This file therefore reads and checks the files; the library provides networks and tokenizers.
+`transformers` replaces missing weights or vocabularies by random ones with at most a warning, so this file checks them.
 """
 
 from __future__ import annotations

@@ -169,7 +169,6 @@ def site_text(surgery: str, site: str = "") -> str:
 def task_text(facts: SiteFacts) -> str:
     """Return SurgFed's sentence about a site (Section III-B), with the site's text as the surgery.
 
-    "Dataset: EndoVis2017, Surgery: porcine nephrectomy, Task: Instrument Segmentation, Label: Shaft, Wrist, Clasper".
     Depth has no label. Segmentation with other classes than instruments is "Scene Segmentation".
     """
     classes = facts.classes[1:]
