@@ -10,20 +10,10 @@ from torch import nn
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.exchange import State
-from shared_components.core.method import (
-    About,
-    Batch,
-    Context,
-    Local,
-    LocalWork,
-    Losses,
-    Method,
-    Server,
-    Term,
-    task_objective,
-)
+from shared_components.core.method import About, Context, Local, LocalWork, Losses, Method, Server, Term, task_objective
 from shared_components.core.objectives import squared_distance
 from shared_components.core.partition import Role, below, everything, paste, prefixed
+from shared_components.core.task import Batch
 
 PERSONAL = "personal/"
 

@@ -14,34 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.common.arguments import between, check_mode, one_of, require_list, true_or_false
+from shared_components.core import exchange
 from shared_components.core.aggregators import hypernetwork as hn
 from shared_components.core.aggregators.mean import in_site_order, mean_pieces
 from shared_components.core.aggregators.site_weights import SCALES, similarity_mean
-from shared_components.core.exchange import (
-    Aggregation,
-    Extra,
-    Models,
-    Profile,
-    State,
-    Update,
-    like_shared,
-    shapes_of_shared,
-)
+from shared_components.core.exchange import Aggregation, Extras, Models, Profile, State, Update
 from shared_components.core.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
-from shared_components.core.method import (
-    About,
-    Batch,
-    Context,
-    Extras,
-    GraphCut,
-    Local,
-    Method,
-    Requires,
-    Server,
-    Term,
-    task_objective,
-)
+from shared_components.core.method import About, Context, GraphCut, Local, Method, Requires, Server, Term, task_term
 from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, cut
+from shared_components.core.task import Batch
 from shared_components.networks.protocols import TwoPaths, two_paths
 from shared_components.networks.pvt_v2 import HEADS
 
@@ -104,7 +85,7 @@ def build(
             objective=Objective(ape=ape, sge=sge, released=released, share=cross_style_share),
             measure=Sensitivity(released) if sge else None,
             measure_images=sensitivity_images,
-            extras={"sensitivity": Extra(_check_sensitivity, shapes_of_shared)} if sge else {},
+            extras={"sensitivity": exchange.Extra(_check_sensitivity, exchange.shapes_of_shared)} if sge else {},
         ),
         requires=Requires(kinds=("segmentation",), network=TwoPaths, items=frozenset({"style"} if sge else ())),
         about=About(
@@ -167,8 +148,9 @@ class Disentanglement:
     def _rows(self, tensor: Tensor, parts: tuple[str, ...], rest: str) -> list[Slice]:
         stage = rest.partition(".")[0]  # block1 ... block4
         width = tensor.shape[0] // len(parts)  # rows are [Q], or [K, V], of `width` each
-        shared, heads = width // 2, HEADS[int(stage.removeprefix("block")) - 1]
+        shared, number = width // 2, int(stage.removeprefix("block"))
         if self.head_aligned:
+            heads = HEADS[number - 1]
             shared = (heads - heads // 2) * (width // heads)
         slices: list[Slice] = []
         for number, part in enumerate(parts):
@@ -191,7 +173,7 @@ class Objective:
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
         if not (self.ape or self.sge):
-            return task_objective(network, batch, context)
+            return [task_term(network, batch, context)]
         paths = two_paths(network, "pfedsis")
         if self.released:
             return self._released(paths, batch, context)
@@ -270,7 +252,7 @@ class Sensitivity:
 
 
 def _check_sensitivity(group: Pieces, shared: Pieces) -> None:
-    like_shared(group, shared)
+    exchange.like_shared(group, shared)
     if any(value.device.type != "meta" and bool((value < 0).any()) for value in group.values()):
         raise ValueError("it has negative values; Eq. (13) is a mean of absolute gradients")
 

@@ -10,13 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared_components.core.aggregators.mean import (
-    in_site_order,
-    mean_pieces,
-    parameter_names,
-    stacked_blocks,
-    weighted_pieces,
-)
+from shared_components.core.aggregators import mean as sums
 from shared_components.core.card import Card
 from shared_components.core.method import Aggregation, Models, Profile, State, StatelessStart, Update, site_order
 from shared_components.core.partition import Partition, below, prefixed
@@ -28,9 +22,9 @@ def from_the_soup(all_pieces: Sequence[Mapping[str, Tensor]], names: Sequence[st
     """Return (K, K) inner products of theta_i - soup (the plain mean of float pieces) in float64, and |soup|^2."""
     products = torch.zeros(len(all_pieces), len(all_pieces), dtype=torch.float64)
     length = 0.0
-    floats = parameter_names(all_pieces[0])
+    floats = sums.parameter_names(all_pieces[0])
     for name in [name for name in names if name in floats]:
-        for rows in stacked_blocks([pieces[name] for pieces in all_pieces]):  # (K, n)
+        for rows in sums.stacked_blocks([pieces[name] for pieces in all_pieces]):  # (K, n)
             soup = rows.mean(0, keepdim=True)  # (1, n)
             length += float(soup.square().sum())
             rows -= soup
@@ -71,12 +65,12 @@ class Clustering(StatelessStart):
     threshold: float = 0.0
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        updates = in_site_order(updates)
+        updates = sums.in_site_order(updates)
         names, sites = list(updates[0].pieces), [update.site for update in updates]
         weights, report = self._weights(updates, names)
         mixed = dict(models.mixed)
         for update, row in zip(updates, weights.tolist(), strict=True):
-            mixed[update.site] = weighted_pieces(updates, row, names)
+            mixed[update.site] = sums.weighted_pieces(updates, row, names)
         report["mixing"] = {
             site: {"shared": dict(zip(sites, row, strict=True))}  # site -> layer -> source
             for site, row in zip(sites, weights.tolist(), strict=True)
@@ -141,6 +135,6 @@ class GroupMean:
             present = [update for update in updates if groups[update.site] == group]
             sites = [site for site in mixed if groups[site] == group]
             if present:
-                mean = mean_pieces(present, mixed[sites[0]])
+                mean = sums.mean_pieces(present, mixed[sites[0]])
                 mixed |= {site: dict(mean) for site in sites}
         return Aggregation(state, Models(models.shared, mixed), {"groups": groups})

@@ -18,14 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from shared_components.core.aggregators.mean import (
-    in_site_order,
-    normalised_entropy,
-    parameter_names,
-    squared_distance,
-    weighted_pieces,
-    weighted_sum,
-)
+from shared_components.core.aggregators import mean as sums
 from shared_components.core.losses import pixel_cross_entropy
 from shared_components.core.method import Aggregation, Batch, Models, State, StatelessStart, Update
 from shared_components.core.partition import Partition, Pieces
@@ -54,9 +47,9 @@ class FairMean(StatelessStart):
     released: bool = False
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        updates = in_site_order(updates)
-        shared, names = models.shared, parameter_names(models.shared)
-        squares = [sum(squared_distance(shared[name], u.pieces[name]) for name in names) for u in updates]
+        updates = sums.in_site_order(updates)
+        shared, names = models.shared, sums.parameter_names(models.shared)
+        squares = [sum(sums.squared_distance(shared[name], u.pieces[name]) for name in names) for u in updates]
         losses = [float(update.extras["loss"]["value"]) for update in updates]
         used = [max(loss, FLOOR) for loss in losses]
         if self.released:  # Flower evaluates one loss for all sites at the server; the mean over all frames replaces it
@@ -66,7 +59,7 @@ class FairMean(StatelessStart):
         weights = fair_weights(used, squares, q=self.q, lipschitz=self.lipschitz)
         shares = [1 - sum(weights), *weights]  # the rest is the weight of the old model
         stepped = {
-            name: weighted_sum([old, *(u.pieces[name] for u in updates)], shares) for name, old in shared.items()
+            name: sums.weighted_sum([old, *(u.pieces[name] for u in updates)], shares) for name, old in shared.items()
         }
         by_site = {
             name: {update.site: value for update, value in zip(updates, values, strict=True)}
@@ -121,10 +114,10 @@ class FisherMean(StatelessStart):
     largest: float = 1.0
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        updates = in_site_order(updates)
+        updates = sums.in_site_order(updates)
         traces = {update.site: float(update.extras[GROUP]["value"]) for update in updates}
         weights = fisher_weights(list(traces.values()), self.largest)
-        shared = weighted_pieces(updates, weights, models.shared)
+        shared = sums.weighted_pieces(updates, weights, models.shared)
         report = {"fisher": traces, "weights": dict(zip(traces, weights, strict=True))}
         return Aggregation(state, Models(shared, models.mixed), report)
 
@@ -149,7 +142,7 @@ def similarity_mean(
     updates: Sequence[Update], names: Sequence[str], *, scale: str, temperature: float
 ) -> tuple[Pieces, dict[str, float]]:
     """Return the element-wise weighted sum of the sites' pieces, Eq. (15), and normalised entropies by scale."""
-    updates = in_site_order(updates)
+    updates = sums.in_site_order(updates)
     pieces, totals = {}, dict.fromkeys(SCALES, 0.0)
     for name in names:
         sensitivities = [update.extras["sensitivity"][name] for update in updates]
@@ -157,6 +150,6 @@ def similarity_mean(
             weights = similarity_weights(sensitivities, scale=other, temperature=temperature)
             totals[other] += float(torch.special.entr(weights).sum())
             if other == scale:  # Eq. (15), with weights (K, ...) as K tensors
-                pieces[name] = weighted_sum([update.pieces[name] for update in updates], list(weights))
+                pieces[name] = sums.weighted_sum([update.pieces[name] for update in updates], list(weights))
     elements = max(sum(updates[0].pieces[name].numel() for name in names), 1)
-    return pieces, {other: normalised_entropy(total / elements, len(updates)) for other, total in totals.items()}
+    return pieces, {other: sums.normalised_entropy(total / elements, len(updates)) for other, total in totals.items()}
