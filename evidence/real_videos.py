@@ -223,7 +223,7 @@ def train_and_score(job: Job, sites: Mapping[str, Path], test: Site, file: Path)
 def _score(server: ServerRunner, site: Site) -> Scores:
     bench = set_up_site(server.job, site)
     bench.network.load_state_dict(load_weights(server.folder / "server" / "model.safetensors"))
-    return evaluation.thorough(
+    return evaluation.score_fully(
         bench.network, bench.task, samples(site, "test", bench.task.spec), size=bench.size, split="test"
     )
 

@@ -36,11 +36,9 @@ ROOMS: dict[str, set[str]] = {
 ONLY_IN: dict[str, set[str]] = {
     "nvflare": {"flare"}, "monai": {"bundle_engines"}, "ignite": {"bundle_engines"},
     "transformers": {"core", "networks"},
-    "cryptography": {"flare", "federation"}, f"{PACKAGE}.methods": {"core"}, f"{PACKAGE}.tasks": {"core"},
+    "cryptography": {"flare", "federation"}, f"{PACKAGE}.methods": set(), f"{PACKAGE}.tasks": set(),
     "evidence": set(), "surgfl": set(), "bundles": set(), "nvflare_jobs": set(), "tests": set(),
 }  # fmt: skip
-# Listed by `load_method` and `make_task`, whose folders they are.
-LISTED = {("core", "methods"), ("core", "tasks")}
 
 
 @cache
@@ -104,14 +102,14 @@ def test_every_room_says_in_one_sentence_what_it_is_and_imports_run_one_way(room
         for path in sources()
         if part_of(module_of(path)) == room
         for module, line in ours(path)
-        if module != PACKAGE and part_of(module) not in ROOMS[room] | {room} and (room, part_of(module)) not in LISTED
+        if module != PACKAGE and part_of(module) not in ROOMS[room] | {room}
     ]
     assert wrong == []
 
 
 @pytest.mark.parametrize("package", ONLY_IN)
 def test_heavy_libraries_and_named_parts_are_imported_where_they_belong(package):
-    """Methods do not import each other either: only `core.method` imports from their folder."""
+    """Methods and tasks are loaded by name, and do not import each other."""
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {module}"
         for path in sources()
@@ -122,8 +120,8 @@ def test_heavy_libraries_and_named_parts_are_imported_where_they_belong(package)
     assert wrong == []
 
 
-# `core` lists the files of the first two; `data` has readers and layouts below it that use its own files.
-KNOWN_PAIRS = {("core", "methods"), ("core", "tasks"), ("data", "data.custom"), ("data", "data.readers")}
+# `data` has readers and layouts below it that use its own files.
+KNOWN_PAIRS = {("data", "data.custom"), ("data", "data.readers")}
 
 
 def folder_of(path: Path) -> str:

@@ -1,7 +1,4 @@
-"""Best checkpoint: compare validation scores, and train with early stopping.
-
-Federated sites, bundles and `train_to_best` all use `is_best`.
-"""
+"""Best checkpoint of sites, bundles and `train_to_best`: compare validation scores, and stop early."""
 
 from __future__ import annotations
 
@@ -25,19 +22,12 @@ EVERY, PATIENCE = 25, 4  # steps between validations; validations without improv
 
 @dataclass(frozen=True)
 class TrainedToBest:
-    """Result of training with early stopping.
+    """Result of training with early stopping."""
 
-    Attributes:
-        losses: Mean losses over all steps.
-        steps: Number of steps, including steps after the best weights.
-        before: Validation score before training; None without validation frames.
-        best: Validation score of the final weights.
-    """
-
-    losses: Losses
-    steps: int
-    before: float | None
-    best: float | None
+    losses: Losses  # mean losses over all steps
+    steps: int  # number of steps, including steps after the best weights
+    before: float | None  # validation score before training; None without validation frames
+    best: float | None  # validation score of the final weights
 
 
 def train_to_best(
@@ -54,19 +44,11 @@ def train_to_best(
 ) -> TrainedToBest:
     """Train with early stopping and load the best weights into the network.
 
-    The initial weights can also be the best weights. Without validation frames, training uses the whole budget and
-    keeps the last weights.
-
-    Args:
-        network: Network that `train` trains.
-        train: Function that trains a number of steps and returns the mean of each loss term.
-        validate: Function that returns the validation score; NaN if nothing could be scored, None without frames.
-        metric: Metric of the score.
-        budget: Maximum number of steps.
-        every: Steps between two validations, rounded to a multiple of `accumulate`.
-        accumulate: Number of batches per optimizer step.
-        patience: Number of validations without improvement before training stops.
-        stop: Function called before each `every` steps; True stops the training.
+    The initial weights can also be the best weights. Without validation frames, training uses the whole ``budget`` of
+    steps and keeps the last weights. ``train`` trains a number of steps and returns the mean of each loss term.
+    ``validate`` returns the score; NaN if nothing could be scored, None without frames. Validations are ``every``
+    steps, rounded to a multiple of ``accumulate``, the batches per optimizer step. Training stops after ``patience``
+    validations without improvement, or if ``stop`` returns True.
     """
 
     def weights() -> dict[str, Tensor]:

@@ -1,9 +1,9 @@
-"""Read what a federation needs of a bundle, without evaluating anything.
+"""Read a bundle's plain settings for a federation, without evaluating anything.
 
 A MONAI bundle is code: its `$` expressions and `_target_` entries run Python. A federation reads three plain sections
-of `train.yaml`: `network_def`, `tasks` and `training`. `paper.yaml` replaces settings of `training`. Both are read
-with a safe YAML loader, and only networks of `network_class` are built. This also saves every simulator task MONAI's
-import of five seconds.
+of `train.yaml`: `network_def`, `tasks` and `training`. `paper.yaml` replaces settings of `training`. Both are read with
+a safe YAML loader, and only networks of `network_class` are built. Without MONAI, a simulator task starts five seconds
+earlier.
 """
 
 from __future__ import annotations
@@ -41,15 +41,11 @@ def load_bundle(
 ) -> Bundle:
     """Read the plain sections of a bundle.
 
-    Args:
-        name: A folder of `bundles/`. Never a path: a job must not choose files on a hospital's disk.
-        overrides: Values that replace entries of `training`; `iterations` without `epochs` replaces its epochs.
-        tasks: By kind of task, values that replace entries of its numbers.
-        network: Values that replace arguments of the network, or with ``class`` the whole of it, see
-            `network_arguments`.
-
-    Raises:
-        ValueError: No such bundle, a `$` expression in a plain section, or an unknown key, kind of task or argument.
+    ``name`` is a folder of `bundles/`, never a path: a job must not choose files on a hospital's disk. ``overrides``
+    replace settings of `training`; `iterations` without `epochs` replaces its epochs. ``tasks`` replace settings of
+    tasks by kind. ``network`` replaces arguments of the network, or the whole network with ``class``, see
+    `network_arguments`. Raises ValueError if the bundle does not exist, a plain section has a `$` expression, or a key,
+    kind of task or argument is unknown.
     """
     if name not in bundle_config.bundle_names():
         raise ValueError(f"bundle {name!r} does not exist; there are {', '.join(bundle_config.bundle_names())}")
@@ -65,10 +61,7 @@ def load_bundle(
             raise ValueError(f"training: it is {given!r}; write its settings as 'name: value'")
     steps = [(overrides or {}).get(key) for key in ("iterations", "epochs")]
     if all(steps):
-        raise ValueError(
-            f"training: iterations {steps[0]} would change nothing, since epochs is {steps[1]}; write epochs: 0, or "
-            "leave iterations out"
-        )
+        raise ValueError(f"training: iterations {steps[0]} has no effect, since epochs is {steps[1]}; write epochs: 0")
     training = training_from(with_settings({**sections["training"], **(of_paper or {})}, overrides or {}))
     definition: Mapping[str, Any] = sections["network_def"]
     chosen: Mapping[str, Any] = {}
@@ -78,22 +71,19 @@ def load_bundle(
 
 
 def tasks_from(section: Mapping[str, Any], overrides: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Read the section `tasks`, kinds and their numbers; without one a bundle learns segmentation.
-
-    Raises ValueError for an override that is of a kind that the bundle does not learn, or no mapping.
-    """
-    found = {kind: dict(numbers or {}) for kind, numbers in (section or {"segmentation": {}}).items()}
+    """Return the settings of each kind of task, by default only segmentation; ValueError for wrong overrides."""
+    settings = {kind: dict(numbers or {}) for kind, numbers in (section or {"segmentation": {}}).items()}
     for kind, numbers in overrides.items():
-        if kind not in found:
-            raise ValueError(f"tasks: the bundle does not learn {kind!r}; it learns {', '.join(found)}")
+        if kind not in settings:
+            raise ValueError(f"tasks: the bundle does not learn {kind!r}; it learns {', '.join(settings)}")
         if not isinstance(numbers, Mapping):
             raise ValueError(f"tasks: {kind} is {numbers!r}; write its numbers as 'name: value'")
-        found[kind] |= numbers
-    return found
+        settings[kind] |= numbers
+    return settings
 
 
 def takes_squares(name: str) -> bool:
-    """Whether a bundle's network takes square frames alone; it is not built."""
+    """Return whether a bundle's network takes only square frames, without building it."""
     return bool(getattr(network_class(load_bundle(name).network), "squares", False))
 
 

@@ -21,30 +21,23 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 import torch
 from msgspec import Meta
+from msgspec.structs import asdict
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shared_components.common.schema import Schema, parse
 from shared_components.core.evaluation import network_input
 from shared_components.core.shipped_weights import sha256_of
-from shared_components.networks.checkpoints import (
-    CheckpointError,
-    load_metadata,
-    require_finite,
-    stored_weights,
-    write_tensors,
-)
+from shared_components.networks import checkpoints
+from shared_components.networks.checkpoints import CheckpointError
 from shared_components.networks.protocols import provides
 
 logger = logging.getLogger(__name__)
 FILE = "calibration.safetensors"
-SIZE = (96, 128)
-"""(height, width) of the frames for the score: a quarter of the size of the shipped weights."""
-FRAMES = 4
-"""Minimum number of frames for `limit`; shorter videos use `limit_of_few`, because their scores vary more."""
+SIZE = (96, 128)  # (height, width) of the frames for the score: a quarter of the size of the shipped weights
+FRAMES = 4  # minimum number of frames for `limit`; shorter videos use `limit_of_few`, because their scores vary more
 GRID, MIDDLE = (3, 4), [5, 6]  # grid of a frame (rows, columns), and the numbers of the middle cells
-ALLOWED = 0.01
-"""Fraction of the known videos that may be above the limit."""
+ALLOWED = 0.01  # fraction of the known videos that may be above the limit
 COLDEST, HOTTEST = 0.05, 20.0  # range of the temperature
 
 Limit = Annotated[float, Meta(gt=0, le=1e9)]
@@ -69,35 +62,21 @@ class Facts(Schema, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Calibration of a model; both scores are divided by their 99th percentile over known videos.
+    """Calibration of a model; both scores are divided by their 99th percentile over known videos."""
 
-    Attributes:
-        facts: Header of the file.
-        centre: Mean features of the known videos, (D,).
-        axes: Matrix (K, D); the Mahalanobis distance is the norm of ``axes @ (mean - centre)``.
-        direction: Vector (D,); ``direction @ contrast + offset`` is the position between known and other videos.
-    """
+    facts: Facts  # header of the file
+    centre: Tensor  # mean features of the known videos, (D,)
+    axes: Tensor  # (K, D); the Mahalanobis distance is the norm of ``axes @ (mean - centre)``
+    direction: Tensor  # (D,); ``direction @ contrast + offset`` is the position between known and other videos
 
-    facts: Facts
-    centre: Tensor
-    axes: Tensor
-    direction: Tensor
-
-    def score(self, described: Tensor) -> float:
-        """Return the out-of-distribution score of a video; usually below 1.
-
-        Args:
-            described: Features (N, 2, D) of N frames from `described`.
-
-        Raises:
-            CheckpointError: The features are from another network.
-        """
-        if described.shape[2:] != self.centre.shape:
+    def score(self, features: Tensor) -> float:
+        """Return a video's out-of-distribution score, usually below 1, from its `encoder_features` (N, 2, D)."""
+        if features.shape[2:] != self.centre.shape:
             raise CheckpointError(
                 f"{FILE} is for a network with {len(self.centre)} feature channels, but this network has "
-                f"{described.shape[2]}; run `surgfl calibrate` again"
+                f"{features.shape[2]}; run `surgfl calibrate` again"
             )
-        mean, contrast = described.mean(0)
+        mean, contrast = features.mean(0)
         distance = torch.linalg.vector_norm(self.axes @ (mean - self.centre))
         return max(float(distance), float(self.direction @ contrast) + self.facts.offset)
 
@@ -106,17 +85,13 @@ class Calibration:
         return self.facts.limit if frames >= FRAMES else self.facts.limit_of_few
 
 
-def seen(frame: np.ndarray) -> Tensor:
+def resized_frame(frame: np.ndarray) -> Tensor:
     """Return a frame, uint8 RGB (H, W, 3), resized for the score: (1, 3, *SIZE) in [0, 1]."""
     return network_input(frame[None], *SIZE)
 
 
-def described(network: nn.Module, images: Tensor) -> Tensor:
-    """Return pooled encoder features, float32 (N, 2, D) on the CPU, of images (N, 3, H, W) from `seen`.
-
-    Raises:
-        ValueError: The network has no encoder.
-    """
+def encoder_features(network: nn.Module, images: Tensor) -> Tensor:
+    """Return pooled features, float32 (N, 2, D) on the CPU, of images (N, 3, H, W); ValueError without an encoder."""
     if not provides(network, Encoding):
         raise ValueError(f"{type(network).__name__} has no encoder, which the score needs; use another network")
     with torch.no_grad():
@@ -129,7 +104,7 @@ def pooled(maps: Sequence[Tensor]) -> Tensor:
 
     The middle is two of three by four cells: eyes and hollow organs have a round structure there.
     """
-    cells = torch.cat([F.adaptive_avg_pool2d(one.float(), GRID).flatten(2) for one in maps], 1).cpu()  # (N, D, 12)
+    cells = torch.cat([F.adaptive_avg_pool2d(each.float(), GRID).flatten(2) for each in maps], 1).cpu()  # (N, D, 12)
     middle = cells[..., MIDDLE].mean(2)
     border = (cells.sum(2) - len(MIDDLE) * middle) / (cells.shape[2] - len(MIDDLE))
     return torch.stack([cells.mean(2), middle - border], 1)
@@ -137,21 +112,12 @@ def pooled(maps: Sequence[Tensor]) -> Tensor:
 
 def write_calibration(path: Path, made: Calibration) -> None:
     """Write a calibration, see `checkpoints.write_tensors`."""
-    facts = made.facts
-    header = {name: getattr(facts, name) for name in facts.__struct_fields__}
-    write_tensors(
-        path,
-        {"centre": made.centre, "axes": made.axes.contiguous(), "direction": made.direction},
-        {"calibration": json.dumps(header)},
-    )
+    tensors = {"centre": made.centre, "axes": made.axes.contiguous(), "direction": made.direction}
+    checkpoints.write_tensors(path, tensors, {"calibration": json.dumps(asdict(made.facts))})
 
 
 def calibration_of(weights: Path) -> Calibration | None:
-    """Return the calibration next to a weights file, or None with a warning if it is for other weights.
-
-    Raises:
-        CheckpointError: The calibration is damaged or not a calibration.
-    """
+    """Return the calibration next to a weights file, or None with a warning if it is for other weights."""
     path = weights.with_name(FILE)
     if not path.is_file():
         return None
@@ -168,19 +134,16 @@ def calibration_of(weights: Path) -> Calibration | None:
 
 def read_calibration(path: Path) -> Calibration:
     """Read a calibration for any weights; errors as in `calibration_of`."""
-    tensors, header = stored_weights(path), load_metadata(path).get("calibration", "")
+    tensors, header = checkpoints.stored_weights(path), checkpoints.load_metadata(path).get("calibration", "")
     try:
         facts = parse(Facts, json.loads(header), str(path), error=CheckpointError)
     except (json.JSONDecodeError, RecursionError):
         raise CheckpointError(f"{path}: its header is not a calibration; run `surgfl calibrate` again") from None
-    require_finite(tensors, path)
+    checkpoints.require_finite(tensors, path)
     shapes = {name: list(value.shape) for name, value in tensors.items()}
     axes, size = shapes.get("axes", []), shapes.get("centre", [])
     if len(size) != 1 or shapes.get("direction") != size or len(axes) != 2 or axes[1:] != size or not axes[0]:
-        raise CheckpointError(
-            f"{path}: contains tensors of shapes {shapes}, but a calibration has centre and direction [D] and axes "
-            "[K, D]; run `surgfl calibrate` again"
-        )
+        raise CheckpointError(f"{path}: contains tensors of shapes {shapes}; run `surgfl calibrate` again")
     return Calibration(facts, *(tensors[name].float() for name in ("centre", "axes", "direction")))
 
 

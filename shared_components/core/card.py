@@ -13,28 +13,15 @@ _PLAIN_DIGITS = 3
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: name, label, direction and number format.
+    """One metric. Tables for papers have scaled numbers (Dice 40.23 %), reports plain numbers (Dice 0.402)."""
 
-    Tables for papers contain scaled numbers: times ``factor``, with ``digits`` and ``unit`` (Dice 40.23 %). Reports and
-    progress lines contain plain numbers as recorded: if there is a factor, with three digits and no unit (Dice 0.402).
-
-    Attributes:
-        name: Key in the records, such as ``dice``.
-        label: Name for people.
-        higher_is_better: Direction for model selection, marks, worst sites and wording.
-        unit: Unit of the scaled number: ``%``, ``px``, ``mm``.
-        factor: Factor from the recorded to the scaled number.
-        digits: Decimal places of the scaled number.
-        in_delta: Whether it enters SurgFed's improvement over local training, Eq. (9).
-    """
-
-    name: str
-    label: str
-    higher_is_better: bool
-    unit: str = ""
-    factor: float = 1.0
-    digits: int = 3
-    in_delta: bool = False
+    name: str  # key in the records, such as ``dice``
+    label: str  # name for people
+    higher_is_better: bool  # direction for model selection, marks, worst sites and wording
+    unit: str = ""  # unit of the scaled number: ``%``, ``px``, ``mm``
+    factor: float = 1.0  # factor from the recorded to the scaled number
+    digits: int = 3  # decimal places of the scaled number
+    in_delta: bool = False  # whether it enters SurgFed's improvement over local training, Eq. (9)
 
     def better(self, value: float, other: float) -> bool:
         """Return whether a value is better than another; a number is better than NaN."""
@@ -73,14 +60,9 @@ class Metric:
         """Label and unit of the plain number: ``Dice``, ``ASSD px``."""
         return f"{self.label} {self.plain_unit}".strip()
 
-    @property
-    def plain_digits(self) -> int:
-        """Decimal places of the plain number."""
-        return self.digits if self.factor == 1 else _PLAIN_DIGITS
-
     def plain_text(self, value: float, *, rounder: int = 0) -> str:
         """Format the plain number with ``rounder`` fewer digits, or a dash if it is not finite."""
-        return fixed(value, max(0, self.plain_digits - rounder))
+        return fixed(value, max(0, (self.digits if self.factor == 1 else _PLAIN_DIGITS) - rounder))
 
     def with_unit(self, value: float, *, rounder: int = 0) -> str:
         """Format the plain number with its unit: ``4.32 mm``."""
@@ -88,7 +70,6 @@ class Metric:
         return f"{text} {self.plain_unit}".strip() if math.isfinite(value) else text
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain values."""
         return asdict(self)
 
     @classmethod
@@ -99,35 +80,23 @@ class Metric:
 
 @dataclass(frozen=True)
 class Card:
-    """Identity of a site's task: compared at enrolment, saved in checkpoints, and used to group tables.
+    """Identity of a site's task: compared at enrolment, saved in checkpoints, and used to group tables."""
 
-    Attributes:
-        kind: File in ``shared_components/tasks``.
-        outputs: Class names for segmentation, ``("mm",)`` for depth; empty if the outputs have no names.
-        inputs: Inputs of the network.
-        frames: Number of frames in a sample; 1 is an image, more is a clip.
-    """
-
-    kind: str
-    outputs: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ("image",)
-    frames: int = 1
+    kind: str  # file in ``shared_components/tasks``
+    outputs: tuple[str, ...] = ()  # class names for segmentation, ``("mm",)`` for depth; may be empty
+    inputs: tuple[str, ...] = ("image",)  # inputs of the network
+    frames: int = 1  # number of frames in a sample; more than 1 is a clip
 
     def __str__(self) -> str:
         named = f" of {', '.join(self.outputs)}" if self.outputs else ""
         return f"{self.kind}{named}" + (f" on clips of {self.frames} frames" if self.frames > 1 else "")
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
         return {"kind": self.kind, "outputs": list(self.outputs), "inputs": list(self.inputs), "frames": self.frames}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Card:
-        """Undo :meth:`to_json`, with checks of untrusted values.
-
-        Raises:
-            ValueError: The values are not a card.
-        """
+        """Undo :meth:`to_json`; ValueError for untrusted values that are not a card."""
         values = {"inputs": ["image"], "frames": 1, **values}
         texts = [values.get(key) for key in ("outputs", "inputs")]
         lists = all(isinstance(part, list) and all(isinstance(t, str) for t in part) for part in texts)

@@ -53,8 +53,7 @@ class Scorer:
         if self.task.prompting is None:
             return self.task.predict(network, batch)
         if "stride" in batch:
-            self._tracking = Tracking(prompted(network), padding=self.task.spec.padding)
-            self._tracking.begin(batch["boxes"], int(batch["stride"]))
+            self._tracking = Tracking(prompted(network), batch["boxes"], int(batch["stride"]), self.task.spec.padding)
             self._streams.append(~batch["boxes"].isnan().any(-1)[0, 0].cpu().numpy())
         assert self._tracking is not None, "the first frame of a stream has its stride"
         return self.task.predict(self._tracking, batch)
@@ -75,24 +74,21 @@ class Scorer:
         if videos := self.task.per_video(self.scores):
             return [{"video": video, "sample": "", "values": plain(dict(values))} for video, values in videos.items()]
         rows = zip(self.videos, self.items, self.scores, strict=True)
-        return [{"video": video, "sample": name, "values": self._means(score)} for video, name, score in rows]
-
-    def _means(self, score: Any) -> dict[str, float | None]:
-        """Return one sample's metrics, each the mean over the outputs."""
-        values = plain(self.task.summarise([score]))
-        return {m.name: values[m.name].get("mean") for m in self.task.metrics if m.name in values}
+        names = [metric.name for metric in self.task.metrics]
+        summaries = [(video, name, plain(self.task.summarise([score]))) for video, name, score in rows]
+        return [
+            {"video": video, "sample": sample, "values": {n: values[n].get("mean") for n in names if n in values}}
+            for video, sample, values in summaries
+        ]
 
     def summary(self) -> Scores:
-        """Return the summary of all scores as JSON values."""
-        return plain(self.task.summarise(self.scores) | self._of_streams())
-
-    def _of_streams(self) -> dict[str, Any]:
-        """Return the number of streams, and the number of streams without a box by class."""
-        if not self._streams:
-            return {}
-        names = self.task.card.outputs[-len(self._streams[0]) :]
-        without = dict(zip(names, np.sum(~np.stack(self._streams), axis=0), strict=True))
-        return {"prompts": {"streams": len(self._streams), "without_box": without}}
+        """Return the summary of all scores as JSON values, with the number of streams without a box by class."""
+        summary = self.task.summarise(self.scores)
+        if self._streams:
+            names = self.task.card.outputs[-len(self._streams[0]) :]
+            without = dict(zip(names, np.sum(~np.stack(self._streams), axis=0), strict=True))
+            summary |= {"prompts": {"streams": len(self._streams), "without_box": without}}
+        return plain(summary)
 
 
 def with_randomness(task: Task, batch: Batch, number: int) -> Batch:
@@ -100,24 +96,20 @@ def with_randomness(task: Task, batch: Batch, number: int) -> Batch:
     return task.add_randomness(batch, torch.Generator().manual_seed(number))
 
 
-def quick(network: nn.Module, task: Task, dataset: SampleDataset) -> Scores:
-    """Score at the network's input size, without slow metrics.
-
-    Returns:
-        ``{metric: {output: value, "mean": value}, ..., "frames": n}``; a value is None if nothing could be scored.
-    """
+def score_quickly(network: nn.Module, task: Task, dataset: SampleDataset) -> Scores:
+    """Score at input size without slow metrics: ``{metric: {output: value or None, "mean": ...}, "frames": n}``."""
     batches = small_batches(dataset, task)
-    return quick_scores(network, task, follow(batches, "validating", batch_count(dataset, task)))
+    return score_batches(network, task, follow(batches, "validating", batch_count(dataset, task)))
 
 
-def quick_scores(network: nn.Module, task: Task, batches: Iterable[tuple[Batch, list[Item]]]) -> Scores:
-    """Score batches like `quick`; each batch comes with its samples at the size for scoring."""
+def score_batches(network: nn.Module, task: Task, batches: Iterable[tuple[Batch, list[Item]]]) -> Scores:
+    """Score batches like `score_quickly`; each batch comes with its samples at the size for scoring."""
     scorer = Scorer(task, quick=True)
     _run(network, scorer, batches)
     return scorer.summary()
 
 
-def thorough(
+def score_fully(
     network: nn.Module,
     task: Task,
     chosen: Sequence[Sample],
@@ -127,15 +119,9 @@ def thorough(
     pictures: Path | None = None,
     by_sample: bool = False,
 ) -> Scores:
-    """Score all metrics at the size of the labels, one sample at a time, and draw some samples.
+    """Score all metrics at the size of the labels; the input has the ``size`` (height, width).
 
-    Args:
-        network, task: Network to score and its task.
-        chosen: Samples of one split.
-        size: (height, width) of the network's input.
-        split: Name of the split.
-        pictures: Folder for the pictures, see `draw_pictures`.
-        by_sample: Whether to include `Scorer.by_sample` as ``samples``.
+    ``pictures`` is the folder for `draw_pictures`. ``by_sample`` adds `Scorer.by_sample` as ``samples``.
     """
     scorer = Scorer(task, quick=False)
     batches = native_batches(chosen, size, task, prefix=f"{split}-")
@@ -154,21 +140,17 @@ def draw_pictures(
     `<split>-<number>-<sample>.png` contains all panels side by side. The JSON file of the same name contains the
     sample, its rank, its scores and the boxes of the panels.
     """
-    task, old = scorer.task, set(folder.glob(f"{split}-*.png")) | set(folder.glob(f"{split}-*.json"))
+    task = scorer.task
+    old = {path for suffix in ("png", "json") for path in folder.glob(f"{split}-*.{suffix}")}
     values = [first_value(task, plain(task.summarise([score]))) for score in scorer.scores]
     ranks = exemplars(values, task.metrics[0])
     for number, answer, item in predicted(network, task, chosen, sorted(ranks), size=size):
         sample, name, rank = chosen[number], scorer.items[number], ranks[number]
         sheet = task.sheet(answer, item)
         record = {
-            "split": split,
-            "rank": rank,
-            "of": len(chosen),
-            "video": sample.video,
-            "frame": sample.index,
-            "scores": plain(task.summarise([scorer.scores[number]])),
-            **sheet.to_json(),
-        }
+            "split": split, "rank": rank, "of": len(chosen), "video": sample.video, "frame": sample.index,
+            "scores": plain(task.summarise([scorer.scores[number]])), **sheet.to_json(),
+        }  # fmt: skip
         files = folder / f"{name}.png", folder / f"{name}.json"
         write_picture(files[0], sheet.image())
         write_json(files[1], record)
@@ -178,11 +160,7 @@ def draw_pictures(
 
 
 def exemplars(values: Sequence[float], metric: Metric) -> dict[int, str]:
-    """Choose example samples by number: "best", "typical" (the median) and "worst".
-
-    Two scored samples are "best" and "worst"; a single scored sample is "typical". Without scores, the first sample is
-    "not scored".
-    """
+    """Choose the "best", "typical" (median) and "worst" sample by number, or a single "typical" or "not scored" one."""
     known = [number for number, value in enumerate(values) if not math.isnan(value)]
     known.sort(key=lambda number: -values[number] if metric.higher_is_better else values[number])
     if len(known) < 2:
@@ -195,10 +173,7 @@ def exemplars(values: Sequence[float], metric: Metric) -> dict[int, str]:
 def predicted(
     network: nn.Module, task: Task, chosen: Sequence[Sample], numbers: Sequence[int], *, size: tuple[int, int]
 ) -> Iterator[tuple[int, Answer, Item]]:
-    """Yield predictions of some samples of a split, by ascending number, identical to the scored predictions.
-
-    In a stream, the earlier frames are predicted again.
-    """
+    """Yield the predictions of some samples by ascending number, as scored; earlier frames of a stream are repeated."""
     with _evaluating(network) as where:
         scorer = Scorer(task, quick=True)
         for number, batch, items in _up_to(chosen, numbers, task, size):
@@ -225,11 +200,7 @@ def _up_to(
 def native_batches(
     chosen: Sequence[Sample], size: tuple[int, int], task: Task, *, prefix: str = "", first: int = 0
 ) -> Iterator[tuple[Batch, list[Item]]]:
-    """Yield each sample as a batch of one at the network's input size, with the sample at its original size.
-
-    Names consist of ``prefix``, a number from ``first`` on and the sample's name. In a prompted task, every sample is a
-    frame of a stream.
-    """
+    """Yield samples as batches of one with the sample at its original size, named ``prefix``, number, sample's name."""
 
     def read(number: int) -> Item:
         sample = chosen[number] if task.prompting is None else chosen[number].current
@@ -250,15 +221,7 @@ def native_batches(
 
 
 def network_input(images: np.ndarray, height: int, width: int) -> Tensor:
-    """Resize the uint8 RGB frames of one sample bilinearly to a batch of one in [0, 1].
-
-    Args:
-        images: (T, H, W, 3).
-        height, width: Size of the network's input.
-
-    Returns:
-        float32 (1, 3, height, width), or (1, T, 3, height, width) for T > 1.
-    """
+    """Resize uint8 RGB frames (T, H, W, 3) bilinearly to float32 (1, 3, height, width), or (1, T, ...), in [0, 1]."""
     small = torch.from_numpy(np.stack([resize_image(image, height, width) for image in images]))
     frames = small.permute(0, 3, 1, 2).float() / 255  # (T, H, W, 3) -> (T, 3, H, W)
     return frames if len(frames) == 1 else frames[None]  # a clip: (1, T, 3, H, W)
@@ -266,19 +229,13 @@ def network_input(images: np.ndarray, height: int, width: int) -> Tensor:
 
 def batch_count(dataset: SampleDataset, task: Task, *, batch_size: int = BATCH) -> int:
     """Return the number of batches of `small_batches`."""
-    return math.ceil(len(dataset) / _together(task, batch_size)) if task.prompting is None else len(dataset)
-
-
-def _together(task: Task, batch_size: int) -> int:
-    """Return the batch size: 1 for whole sequences, because their lengths differ."""
-    return 1 if task.spec.targets_of == "sequence" else batch_size
+    if task.spec.targets_of == "sequence":  # sequences differ in length, so that each is a batch
+        batch_size = 1
+    return math.ceil(len(dataset) / batch_size) if task.prompting is None else len(dataset)
 
 
 def small_batches(dataset: SampleDataset, task: Task, *, batch_size: int = BATCH) -> Iterator[tuple[Batch, list[Item]]]:
-    """Yield a dataset in order, in batches, with the samples at the network's input size.
-
-    In a prompted task, every batch is one frame of a stream.
-    """
+    """Yield a dataset in order, in batches, with the samples at the network's input size."""
 
     def read(number: int) -> Item:
         sample = dataset.samples[number]
@@ -291,7 +248,7 @@ def small_batches(dataset: SampleDataset, task: Task, *, batch_size: int = BATCH
         for stream in streams_of(dataset.samples):
             yield from stream_batches(task, dataset.samples, read, prepare, stream)
         return
-    size = _together(task, batch_size)
+    size = 1 if task.spec.targets_of == "sequence" else batch_size
     for start in range(0, len(dataset), size):
         numbers = range(start, min(start + size, len(dataset)))
         image = torch.stack([dataset[i]["image"] for i in numbers]).float() / 255  # B of (..., 3, H, W)
@@ -312,15 +269,14 @@ def _evaluating(network: nn.Module) -> Iterator[torch.device]:
     network.eval()
     try:
         with torch.no_grad():
-            yield next((one.device for one in network.parameters()), torch.device("cpu"))  # a baseline has none
+            yield next((p.device for p in network.parameters()), torch.device("cpu"))  # a baseline has no parameter
     finally:
         network.train(was_training)
 
 
 def _size_of(item: Item) -> tuple[int, int]:
     """Return the (height, width) of a sample's pixel-wise label, or of its frame without such a label."""
-    height, width = next((t.shape[-2:] for t in maps_of(item.targets).values()), item.images.shape[1:3])
-    return height, width
+    return next((t.shape[-2:] for t in maps_of(item.targets).values()), item.images.shape[1:3])
 
 
 def write_picture(path: Path, picture: np.ndarray) -> None:

@@ -1,11 +1,9 @@
 """Cache the features of a frozen image encoder on disk, so that training computes the features of a frame only once.
 
-- Each frame has a file named by the hash of its pixels at the network's input size, so that clips share frames.
-- The files are in a folder named by the hash of the untrained weights; folders of other weights are removed.
-- Features are always rounded to float16, so that training gives the same bits with a full disk, with a smaller limit,
-  or after a kill.
-- A full cache adds nothing. Training uses every frame once before it repeats any, so the least recently used frame
-  would be the next one to be needed.
+- Each frame has a file named by the hash of its pixels, so that clips share frames, in a folder named by the hash of
+  the untrained weights. Folders of other weights are removed.
+- Features are always rounded to float16, so that training gives the same bits with any cache.
+- A full cache adds nothing: training uses every frame once before it repeats any.
 """
 
 from __future__ import annotations
@@ -45,14 +43,7 @@ class Encodes(Protocol):
 
 
 class FeatureCache:
-    """Features of frames, from disk or from the network.
-
-    Args:
-        folder: Folder of the files.
-        network: Network that computes missing features.
-        limit: Maximum bytes of all files.
-        adds: Whether frames are added; only the first process that shares a folder adds frames.
-    """
+    """Features of frames, from disk (up to ``limit`` bytes) or the network; only one process per folder ``adds``."""
 
     def __init__(self, folder: Path, network: Encodes, *, limit: int, adds: bool = True) -> None:
         self._folder, self._network, self._adds = folder, network, adds
@@ -60,25 +51,20 @@ class FeatureCache:
 
     def __call__(self, frames: np.ndarray) -> dict[str, Tensor]:
         """Return the features of uint8 frames (T, H, W, 3): "features/0", ..., each float16 (T, C, h, w)."""
-        by_frame = [self._of_frame(frame) for frame in frames]
+        by_frame = [self._maps_of(frame) for frame in frames]
         return {f"{FEATURES}{i}": torch.stack(maps) for i, maps in enumerate(zip(*by_frame, strict=True))}
 
-    def _of_frame(self, pixels: np.ndarray) -> list[Tensor]:
-        """Return the features of a frame (H, W, 3), each (C, h, w)."""
+    def _maps_of(self, pixels: np.ndarray) -> list[Tensor]:
+        """Return the features of a frame; it is encoded by itself, so that they do not depend on a batch."""
         digest = hashlib.sha256(f"{pixels.shape}\n".encode() + pixels.tobytes())
         path = self._folder / f"{digest.hexdigest()}.safetensors"
-        maps = self._read(path)
-        if maps is None:
-            maps = self._encoded(pixels)
+        if (maps := self._read(path)) is None:
+            where = next(cast(nn.Module, self._network).parameters()).device
+            image = torch.from_numpy(pixels.transpose(2, 0, 1).copy()).to(where).float() / 255  # (H, W, 3) -> (3, H, W)
+            with torch.no_grad():
+                maps = [each[0, 0].half().cpu().contiguous() for each in self._network.encode(image[None, None])]
             self._add(path, maps)
         return maps
-
-    def _encoded(self, pixels: np.ndarray) -> list[Tensor]:
-        """Encode a single frame, so that its features do not depend on a batch."""
-        where = next(cast(nn.Module, self._network).parameters()).device
-        image = torch.from_numpy(pixels.transpose(2, 0, 1).copy()).to(where).float() / 255  # (H, W, 3) -> (3, H, W)
-        with torch.no_grad():
-            return [maps[0, 0].half().cpu().contiguous() for maps in self._network.encode(image[None, None])]
 
     def _read(self, path: Path) -> list[Tensor] | None:
         """Return the features in a file, or None if it is missing or damaged."""
@@ -96,7 +82,7 @@ class FeatureCache:
         """Write a frame's file if there is room; an error of the disk stops the caching, not the training."""
         if not self._adds:
             return
-        stored = save({str(i): one for i, one in enumerate(maps)})
+        stored = save({str(i): each for i, each in enumerate(maps)})
         size = len(stored) + _CHECKSUM
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,11 +122,7 @@ def check_cache(network: nn.Module, partition: Partition, settings: Training) ->
 def open_cache(
     network: nn.Module, partition: Partition, settings: Training, folder: Path, *, adds: bool = True
 ) -> FeatureCache | None:
-    """Return the feature cache of a network, or None without a limit; caches of other weights are deleted.
-
-    Raises:
-        ValueError: See `check_cache`.
-    """
+    """Return a network's feature cache, or None without a limit; ValueError as `check_cache`. Deletes other caches."""
     if not settings.feature_cache_gb:
         return None
     check_cache(network, partition, settings)

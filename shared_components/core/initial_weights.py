@@ -1,7 +1,6 @@
 """Load the initial weights of a network: random, the weights shipped with its bundle, or a file.
 
-A network is first built from the seed, then weights are loaded over it. Tensors that the checkpoint lacks keep the
-seed's values, and `start: random` is reproducible.
+A network is first built from the seed; tensors that the checkpoint lacks keep the seed's values.
 """
 
 from __future__ import annotations
@@ -21,16 +20,10 @@ from shared_components.core.method import State
 from shared_components.core.shipped_weights import sha256_of, verified_weights
 from shared_components.data.classes import coarser_ids
 from shared_components.data.splits import SEEN
+from shared_components.networks import checkpoints
 from shared_components.networks.adapter import definition_of
 from shared_components.networks.bundle_config import weights_of
-from shared_components.networks.checkpoints import (
-    CheckpointError,
-    load_encoder,
-    load_metadata,
-    load_weights,
-    require_equal,
-    require_finite,
-)
+from shared_components.networks.checkpoints import CheckpointError
 from shared_components.networks.parts import inside, parts_of
 from shared_components.networks.sam2_checkpoint import is_published, load_sam2, refuse_other_size
 from shared_components.networks.sam2_video import Sam2Clips
@@ -67,20 +60,19 @@ def unused(start: str, file: Path | None) -> str:
 
 
 def source_of(start: str, bundle: str, file: Path | None = None) -> tuple[Path, str] | None:
-    """Return the file of a start and its SHA-256, or None for ``random``.
-
-    Raises:
-        CheckpointError: The weights are not shipped or do not match their card, or no file is given.
-    """
+    """Return a start's file and its SHA-256, or None for ``random``; CheckpointError if the file cannot be used."""
     if start == RANDOM:
         return None
     if start == RENDERED:
-        return _shipped(bundle)
+        owner = weights_of(bundle)
+        try:
+            return verified_weights(owner)
+        except CheckpointError as error:
+            if owner == bundle:
+                raise
+            raise CheckpointError(f"bundle {bundle!r} begins from the weights of {owner!r}: {error}") from None
     if file is None:
-        raise CheckpointError(
-            f"training: start is 'file', but no file is given; set the environment variable {START_VARIABLE} or "
-            "--start, or write start: random or rendered"
-        )
+        raise CheckpointError(f"training: start is 'file', but no file is given; set {START_VARIABLE} or --start")
     if not file.is_file():
         raise CheckpointError(f"checkpoint {file} does not exist; give another file, or use start: random")
     about = file.stat()
@@ -93,18 +85,8 @@ def _hash(file: Path, size: int, changed: int) -> str:
     return sha256_of(file)
 
 
-def _shipped(bundle: str) -> tuple[Path, str]:
-    whose = weights_of(bundle)
-    try:
-        return verified_weights(whose)
-    except CheckpointError as error:
-        if whose == bundle:
-            raise
-        raise CheckpointError(f"bundle {bundle!r} begins from the weights of {whose!r}: {error}") from None
-
-
 def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path | None = None) -> dict[str, Any]:
-    """Load initial weights into a newly built network, in place.
+    """Load initial weights into a newly built network, in place; tensors that the file lacks keep the seed's values.
 
     A checkpoint of the same network must cover all tensors, except
 
@@ -117,41 +99,30 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
     of another bundle covers tensors with equal names and shapes, and output layers as above. If the network's class has
     ``fresh_elsewhere`` (paths of modules and tensors), only these and output layers may keep the seed's values.
 
-    Args:
-        network: Network with the seed's values.
-        start: ``random``, ``rendered`` or ``file``.
-        card: Card of the task to learn.
-        bundle: Bundle with the shipped weights for ``rendered``, see `bundle_config.weights_of`.
-        file: Checkpoint for ``file``: of the same network, official ImageNet weights of its encoder, published SAM2
-            weights for a SAM2 network, or for a ViT any file for `load_vit`.
-
-    Returns:
-        ``start``; ``sha256`` of the file; ``from``: its name; ``fresh``: names of uncovered tensors, additions and
-        whole modules; ``seen``: videos in its header, if it has them (see `data.splits`).
-
-    Raises:
-        CheckpointError: The file is missing, covers only a part of the network, or, for another bundle, nothing of it.
-            The network keeps its weights.
+    ``start`` is ``random``, ``rendered`` (the weights of ``bundle``, see `bundle_config.weights_of`) or ``file``.
+    ``card`` is the task to learn. Returns ``start``; ``sha256`` and name (``from``) of the file; ``fresh``: names of
+    uncovered tensors, additions and whole modules; ``seen``: videos in its header, if it has them (see `data.splits`).
+    Raises CheckpointError, with the network unchanged, if the file is missing or covers too little.
     """
     source = source_of(start, bundle, file)
     if source is None:
         return {"start": start, "sha256": "", "from": "", "fresh": []}
     path, sha256 = source
-    notes = load_metadata(path)
+    notes = checkpoints.load_metadata(path)
     if start == RENDERED and json.loads(notes.get("network", "{}")).get("class") != definition_of(network).get("class"):
         raise CheckpointError(
             f"training: start is 'rendered', but {bundle!r} ships no weights for {type(network).__name__}; "
             "write start: random, or start: file with other weights"
         )
-    state = load_weights(path)
+    state = checkpoints.load_weights(path)
     if isinstance(network, Sam2Clips):
         refuse_other_size(network, state, path)
     if isinstance(network, Vit):
         state = in_timm_layout(state, path)
     if isinstance(network, Vit) and is_another(network, state):
         fresh = load_vit(network, path)
-    elif _is_of_encoder(network, state):
-        load_encoder(network, path)
+    elif "encoder" in (own := dict(network.named_children())) and set(state) & set(own["encoder"].state_dict()):
+        checkpoints.load_encoder(network, path)
         outside = [name for name in network.state_dict() if not name.startswith("encoder.")]
         fresh = list(dict.fromkeys(name.partition(".")[0] for name in outside))
     elif is_published(network, state):
@@ -162,13 +133,6 @@ def begin(network: nn.Module, start: str, *, card: Card, bundle: str, file: Path
         fresh = _paste(network, state, path, card)
     seen = {"seen": notes[SEEN]} if SEEN in notes else {}
     return {"start": start, "sha256": sha256, "from": path.name, "fresh": fresh, **seen}
-
-
-def _is_of_encoder(network: nn.Module, state: Mapping[str, Tensor]) -> bool:
-    """Return whether the names in a state are names inside the encoder."""
-    children = dict(network.named_children())
-    own = children["encoder"].state_dict() if "encoder" in children else {}
-    return any(name in own for name in state)
 
 
 def _paste(network: nn.Module, state: Mapping[str, Tensor], path: Path, card: Card) -> list[str]:
@@ -182,8 +146,7 @@ def _paste(network: nn.Module, state: Mapping[str, Tensor], path: Path, card: Ca
 def _compared(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> tuple[State, State, State, list[str]]:
     """Return the network's tensors, the tensors to cover, the checkpoint's tensors to load, and differing additions.
 
-    Raises:
-        CheckpointError: The checkpoint covers only a part of the network.
+    Raises CheckpointError if the checkpoint covers only a part of the network.
     """
     own, heads = network.state_dict(), parts_of(network).get("head", ())
     helpers = tuple(f"{module}." for module in getattr(type(network), "training_only", ()))
@@ -191,18 +154,24 @@ def _compared(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> tu
     own_rest, state_rest = ({n: s[n] for n in s if not inside(n, unlike)} for s in (own, state))
     needed = {n: own[n] for n in own_rest if n in state or not n.startswith(helpers)}
     covered = {n: state[n] for n in state_rest if n in own or not n.startswith(helpers)}
-    require_equal(_one_row(needed, heads), _one_row(covered, heads), path, type(network).__name__)
+    checkpoints.require_equal(_one_row(needed, heads), _one_row(covered, heads), path, type(network).__name__)
     return own, needed, covered, unlike
 
 
 def _load(network: nn.Module, covered: State, path: Path, card: Card) -> list[str]:
     """Load tensors, with output layers by the names of their outputs; return the names of uncovered outputs."""
-    own, heads, notes = network.state_dict(), parts_of(network).get("head", ()), load_metadata(path)
+    own, heads, notes = network.state_dict(), parts_of(network).get("head", ()), checkpoints.load_metadata(path)
     fresh: list[str] = []
     for name in [name for name in own if name in covered and own[name].dim() and inside(name, heads)]:
-        sources = _sources(notes, card, given=len(covered[name]), needed=len(own[name]))
-        covered[name] = _rows(own[name], covered[name], sources)
-        fresh += _uncovered(name, card.outputs, sources)
+        stored, seeded = covered[name], own[name]
+        sources = _sources(notes, card, given=len(stored), needed=len(seeded))
+        rows = [stored[numbers].mean(0) if numbers else seeded[place] for place, numbers in enumerate(sources)]
+        covered[name] = torch.stack([row.to(seeded) for row in rows])  # outputs times (...) -> (outputs, ...)
+        missing = [place for place, numbers in enumerate(sources) if not numbers]
+        if len(missing) == len(sources):
+            fresh.append(name)
+        elif missing:
+            fresh.append(f"{name} of {', '.join(card.outputs[place] for place in missing)}")
     network.load_state_dict(own | covered)
     return fresh
 
@@ -216,33 +185,22 @@ def _fits(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> bool:
 
 
 def _take_common(network: nn.Module, state: Mapping[str, Tensor], path: Path, card: Card) -> list[str]:
-    """Load the tensors that a checkpoint of another bundle shares with the network; return the uncovered names.
-
-    Raises:
-        CheckpointError: Only output layers are shared, or less than the network's class needs.
-    """
+    """Load the tensors that a checkpoint of another bundle shares with the network; return the uncovered names."""
     own, heads, kind = network.state_dict(), parts_of(network).get("head", ()), type(network).__name__
-    alike = _one_row(own, heads)
-    given = _one_row(state, heads)
-    common = {name: state[name] for name in own if name in state and given[name].shape == alike[name].shape}
+    wanted, stored = _one_row(own, heads), _one_row(state, heads)
+    common = {name: state[name] for name in own if name in state and stored[name].shape == wanted[name].shape}
     missing = [name for name in own if name not in common]
-    whose = f"checkpoint {path} is of bundle {load_metadata(path)['bundle']!r}"
+    source = f"checkpoint {path} is of bundle {checkpoints.load_metadata(path)['bundle']!r}"
     if all(inside(name, heads) for name in common):
-        raise CheckpointError(f"{whose} and shares no tensor with {kind}; give weights of a similar network")
+        raise CheckpointError(f"{source} and shares no tensor with {kind}; give weights of a similar network")
     allowed = getattr(type(network), "fresh_elsewhere", None)
     if allowed is not None and (needed := [name for name in missing if not inside(name, [*allowed, *heads])]):
         more = f" and {len(needed) - 1} more" if len(needed) > 1 else ""
-        raise CheckpointError(
-            f"{whose} and lacks {needed[0]}{more} with the shape in {kind}; give weights of its size and architecture"
-        )
-    require_finite(common, path)
-    return [*_whole_modules(missing, own), *_load(network, common, path, card)]
-
-
-def _whole_modules(missing: Sequence[str], own: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of missing tensors, or the name of a module if all its tensors are missing."""
-    present = {name.partition(".")[0] for name in own if name not in missing}
-    return list(dict.fromkeys(n if (top := n.partition(".")[0]) in present else top for n in missing))
+        raise CheckpointError(f"{source} and lacks {needed[0]}{more} with the shape in {kind}; give other weights")
+    checkpoints.require_finite(common, path)
+    present = {name.partition(".")[0] for name in common}  # of other modules, only the module's name is returned
+    fresh = dict.fromkeys(n if (top := n.partition(".")[0]) in present else top for n in missing)
+    return [*fresh, *_load(network, common, path, card)]
 
 
 def _unlike_additions(own: Mapping[str, Tensor], state: Mapping[str, Tensor], additions: Sequence[str]) -> list[str]:
@@ -262,10 +220,7 @@ def _one_row(state: Mapping[str, Tensor], heads: Sequence[str]) -> dict[str, Ten
 
 
 def _sources(notes: Mapping[str, str], card: Card, *, given: int, needed: int) -> list[list[int]]:
-    """Return for each of the ``needed`` outputs the numbers of the checkpoint's ``given`` outputs to average.
-
-    An output without numbers keeps the seed's values. ``notes`` is the checkpoint's header.
-    """
+    """Return for each output the checkpoint's outputs to average, by number; none keeps the seed's values."""
     if notes.get("task", card.kind) != card.kind:
         return [[] for _ in range(needed)]
     learnt = [name for name in (notes.get("outputs") or notes.get("classes") or "").split(",") if name]
@@ -274,17 +229,3 @@ def _sources(notes: Mapping[str, str], card: Card, *, given: int, needed: int) -
     ids = coarser_ids(learnt, card.outputs) or ()
     merged = [[old for old, new in enumerate(ids) if new == place] for place in range(needed)]
     return [[learnt.index(name)] if name in learnt else merged[place] for place, name in enumerate(card.outputs)]
-
-
-def _rows(own: Tensor, given: Tensor, sources: Sequence[Sequence[int]]) -> Tensor:
-    """Return an output layer's tensor (outputs, ...): means of the given rows, or its own row without sources."""
-    rows = [given[list(of)].mean(0) if of else own[place] for place, of in enumerate(sources)]
-    return torch.stack([row.to(own) for row in rows])  # outputs times (...) -> (outputs, ...)
-
-
-def _uncovered(name: str, outputs: Sequence[str], sources: Sequence[Sequence[int]]) -> list[str]:
-    """Return the outputs of an output layer's tensor that keep the seed's values."""
-    missing = [place for place, of in enumerate(sources) if not of]
-    if len(missing) == len(sources):
-        return [name]
-    return [f"{name} of {', '.join(outputs[place] for place in missing)}"] if missing else []

@@ -12,81 +12,57 @@ from torch import Tensor, nn
 
 from shared_components.common.arguments import between
 from shared_components.core.card import Metric
-from shared_components.core.prompting import Prompting
-from shared_components.core.task import Answer, Array, Batch, Scores, outputs_of
+from shared_components.core.task import Array, Batch, Scores, WithoutBoxes, outputs_of
 from shared_components.core.video_metrics import mean_known, spread
 
-CHANCE = "chance"
-"""Key of the chance-level scores in a record: constant or random predictions."""
+CHANCE = "chance"  # key of the chance-level scores in a record: constant or random predictions
 
 
 @dataclass(frozen=True, eq=False)
 class LabelScore:
-    """Prediction and truth of a sample; metrics are computed after all samples.
+    """Prediction and truth of a sample; metrics are computed after all samples."""
 
-    Attributes:
-        video, number: Video and number of the sample, see `samples.Item`.
-        scores: float32 (T, C) in [0, 1] for T labels; T is 1 for a frame, a clip or a video.
-        truth: bool (T, C), or int64 (T,) class ids.
-    """
-
-    video: str
+    video: str  # video and number as in `samples.Item`
     number: int
-    scores: Array
-    truth: Array
+    scores: Array  # float32 (T, C) in [0, 1] for T labels; T is 1 for a frame, a clip or a video
+    truth: Array  # bool (T, C), or int64 (T,) class ids
 
 
-class Labels:
+class Labels(WithoutBoxes):
     """Base of classification tasks; ``classes`` are all classes, without a background."""
 
     classes: tuple[str, ...]
-    prompting: Prompting | None = None
 
     @property
     def channels(self) -> int:
-        """Number of output channels: one per class."""
         return len(self.classes)
 
-    def boxes(self, targets: Mapping[str, Tensor]) -> Tensor:
-        """Raise NotImplementedError: classification has no box prompts."""
-        raise NotImplementedError(f"{type(self).__name__} prompts no network")
-
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """Return the batch unchanged."""
         return batch
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
         """Return logits, with the classes in the last axis."""
         return outputs_of(network, batch)
 
-    def visible(self, answer: Answer) -> dict[str, float]:
-        """Return an empty mapping: labels have no area."""
-        return {}
-
 
 def by_video(scores: Sequence[LabelScore]) -> dict[str, tuple[Array, Array]]:
-    """Concatenate the scores (N, C) and the truth (N, ...) by video, in the order of first occurrence.
-
-    Raises:
-        ValueError: There are no samples.
-    """
+    """Concatenate the scores (N, C) and the truth (N, ...) by video; ValueError without samples."""
     if not scores:
         raise ValueError("no frames to summarise; the split has no labelled frames")
     samples: dict[str, list[LabelScore]] = {}
     for score in scores:
         samples.setdefault(score.video, []).append(score)
     return {
-        video: (np.concatenate([one.scores for one in of]), np.concatenate([one.truth for one in of]))
-        for video, of in samples.items()
+        video: (np.concatenate([score.scores for score in own]), np.concatenate([score.truth for score in own]))
+        for video, own in samples.items()
     }
 
 
 def over_videos(metrics: Sequence[Metric], videos: Mapping[str, Mapping[str, float]], frames: int) -> Scores:
     """Return a record of the means over videos, without NaN.
 
-    Returns:
-        ``{metric: {"mean": mean or None}, "std": {metric: population standard deviation or None}, "frames": frames,
-        "videos": {"count": count}}``.
+    ``{metric: {"mean": mean or None}, "std": {metric: population standard deviation or None}, "frames": frames,
+    "videos": {"count": count}}``.
     """
     record: Scores = {"std": {}}
     for metric in metrics:
@@ -105,18 +81,12 @@ def check_classes(task: str, classes: Sequence[str]) -> None:
     """Raise ValueError for fewer than two classes, and for a comma in a name, which separates names in checkpoints."""
     if len(classes) < 2:
         raise ValueError(f"{task} needs two classes; the site's data set has {len(classes)}")
-    if odd := next((name for name in classes if "," in name), ""):
-        raise ValueError(f"{task}: class {odd!r} contains a comma; write it with '/' instead")
+    if wrong := next((name for name in classes if "," in name), ""):
+        raise ValueError(f"{task}: class {wrong!r} contains a comma; write it with '/' instead")
 
 
 def check_weights(task: str, weights: Mapping[str, float] | None, classes: Sequence[str]) -> dict[str, float]:
-    """Return the weight of each class in the loss; the default weight is 1.
-
-    Unknown names are ignored, so that sites with different classes can share the weights.
-
-    Raises:
-        ValueError: The weights are not a table, or a weight is not a number above 0.
-    """
+    """Return each class's loss weight, by default 1, without unknown names; ValueError unless all are above 0."""
     if weights is not None and not isinstance(weights, Mapping):
         raise ValueError(f"{task}: weights is {weights!r}; write a table of class names and numbers")
     for name, weight in (weights or {}).items():

@@ -28,23 +28,13 @@ def segmentation_loss(
     dice: float = 0.0,
     balance: float = 0.0,
 ) -> Tensor:
-    """Return `cross_entropy * CE - log_iou * log(mean soft IoU) + dice * (1 - mean soft Dice)`.
+    """Return `cross_entropy * CE - log_iou * log(mean soft IoU) + dice * (1 - mean soft Dice)`, a scalar.
 
     Both means are over classes and images; cross-entropy is in nats per pixel. Cross-entropy and Dice are Eq. (9) of
-    FedST (IEEE TMI 2026).
-
-    Args:
-        logits: (B, C, H, W), any float type.
-        label: (B, H, W) int64 class ids in 0..C-1, or `IGNORED`; the background counts as a class.
-        cross_entropy, log_iou, dice: Weights of the terms.
-        balance: Exponent of class balancing: the cross-entropy of a pixel has the weight (share of its class in the
-            batch)^-balance. 0 weights all pixels equally, as released; 1 weights all classes equally.
-
-    Returns:
-        A scalar; not negative if the weights are not negative.
-
-    Raises:
-        ValueError: The shapes do not match.
+    FedST (IEEE TMI 2026). Logits are (B, C, H, W) of any float type; labels are (B, H, W) int64 class ids in 0..C-1, or
+    `IGNORED`. The background counts as a class. With ``balance``, the cross-entropy of a pixel has the weight (share of
+    its class in the batch)^-balance: 0 weights all pixels equally, as released; 1 weights all classes equally. Raises
+    ValueError if the shapes do not match.
     """
     _check_shapes(logits, label)
     logits = logits.float()
@@ -69,14 +59,9 @@ OBJECT_WEIGHT = 2.0  # weight of an object's pixels in the released binary cross
 def objects_loss(logits: Tensor, label: Tensor) -> Tensor:
     """Return the mean binary cross-entropy over the classes without the background, as released by SurgFed.
 
-    An object's pixels have the weight `OBJECT_WEIGHT`; an absent object is all background.
-
-    Args:
-        logits: (B, C, H, W); channel 0, the background, does not count.
-        label: (B, H, W) int64 class ids in 0..C-1, or `IGNORED`.
-
-    Raises:
-        ValueError: The shapes do not match.
+    Logits are (B, C, H, W); channel 0, the background, does not count. Labels are (B, H, W) int64 class ids in 0..C-1,
+    or `IGNORED`. An object's pixels have the weight `OBJECT_WEIGHT`; an absent object is all background. Raises
+    ValueError if the shapes do not match.
     """
     _check_shapes(logits, label)
     own = logits[:, 1:].float()
@@ -87,11 +72,9 @@ def objects_loss(logits: Tensor, label: Tensor) -> Tensor:
 
 
 def without_unprompted(label: Tensor, boxes: Tensor) -> Tensor:
-    """Return the label in which classes without a box in their clip become background (0).
+    """Return the label (B, H, W) or (B, T, H, W) in which classes without a box in their clip become background (0).
 
-    Args:
-        label: (B, H, W) or (B, T, H, W) int64 class ids in 0..N, or `IGNORED`.
-        boxes: (B, T, N, 4) for the classes 1..N; NaN if there is no box.
+    Ids are int64 in 0..N, or `IGNORED`. Boxes are (B, T, N, 4) for the classes 1..N; NaN if there is no box.
     """
     B, _T, N, _ = boxes.shape
     prompted = ~boxes.isnan().any(3).all(1)  # (B, N)
@@ -104,13 +87,7 @@ def without_unprompted(label: Tensor, boxes: Tensor) -> Tensor:
 
 
 def pixel_cross_entropy(logits: Tensor, label: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Return the mean cross-entropy of the labelled pixels, or 0 without labelled pixels.
-
-    Args:
-        logits: (B, C, H, W) float32.
-        label: (B, H, W) int64 class ids in 0..C-1, or `IGNORED`.
-        weight: Weights of the classes (C,).
-    """
+    """Return the mean cross-entropy of logits (B, C, H, W) over labelled pixels (B, H, W), or 0 without them."""
     if not _any(label == IGNORED):
         return F.cross_entropy(logits, label, weight)
     if not _any(label != IGNORED):
@@ -133,30 +110,18 @@ def _class_weights(true: Tensor, balance: float) -> Tensor:
 
 
 def appearance_loss(restored: Tensor, image: Tensor) -> Tensor:
-    """Return Eq. (5): the mean squared error of the restored image over pixels and channels.
-
-    Both images are (B, 3, H, W), `image` in [0, 1]; raises ValueError if the shapes differ.
-    """
+    """Return Eq. (5): the mean squared error of the restored image (B, 3, H, W); ValueError if shapes differ."""
     if restored.shape != image.shape:
-        raise ValueError(
-            f"restored image is {tuple(restored.shape)}, but the image is {tuple(image.shape)}; "
-            "the appearance loss needs equal shapes"
-        )
+        raise ValueError(f"restored image is {tuple(restored.shape)}, but the image is {tuple(image.shape)}")
     return F.mse_loss(restored.float(), image.float())
 
 
 def consistency_loss(global_logits: Tensor, label: Tensor) -> Tensor:
-    """Return Eq. (12): the mean squared error of the global path's probabilities over pixels and classes.
+    """Return Eq. (12): the mean squared error of the global path's probabilities over pixels and classes, in [0, 2 /
+    C].
 
-    Args:
-        global_logits: (B, C, H, W), for the style-distorted image.
-        label: (B, H, W) int64 class ids in 0..C-1, or `IGNORED`, of the undistorted image.
-
-    Returns:
-        A scalar in [0, 2 / C].
-
-    Raises:
-        ValueError: The shapes do not match.
+    Logits (B, C, H, W) are for the style-distorted image, the label (B, H, W) is for the undistorted image: int64 class
+    ids in 0..C-1, or `IGNORED`. Raises ValueError if the shapes do not match.
     """
     _check_shapes(global_logits, label)
     probability = global_logits.float().softmax(dim=1)
@@ -169,21 +134,11 @@ def consistency_loss(global_logits: Tensor, label: Tensor) -> Tensor:
 def mix_style(image: Tensor, mean: Tensor, std: Tensor, own: int, weights: Tensor) -> Tensor:
     """Apply a convex mixture of the sites' styles to each image, Eqs (10) and (11).
 
-    The denominator is at least `STYLE_EPSILON`, so that the result is finite for constant channels. Values may leave
-    [0, 1], as in the paper. If `own` has all the weight, the image is unchanged.
-
-    Args:
-        image: (B, 3, H, W) in [0, 1], from site `own`.
-        mean: (K, 3), channel means of each site.
-        std: (K, 3), channel standard deviations of each site.
-        own: Row of this site in `mean` and `std`, 0..K-1.
-        weights: (B, K), rows not negative with sum 1, as from `sample_style_weights`.
-
-    Returns:
-        (B, 3, H, W) with the type and device of `image`.
-
-    Raises:
-        ValueError: The shapes do not match, or `own` is not a row.
+    Images are (B, 3, H, W) in [0, 1]. ``mean`` and ``std`` are (K, 3), the channel means and standard deviations of
+    each site, and ``own`` is this site's row. ``weights`` are (B, K), rows not negative with sum 1, as from
+    `sample_style_weights`. The denominator is at least `STYLE_EPSILON`, so that the result is finite for constant
+    channels. Values may leave [0, 1], as in the paper. If `own` has all the weight, the image is unchanged. Raises
+    ValueError if the shapes do not match, or `own` is not a row.
     """
     B, C, _, _ = image.shape
     K = mean.shape[0]
@@ -205,15 +160,8 @@ def mix_style(image: Tensor, mean: Tensor, std: Tensor, own: int, weights: Tenso
 def sample_style_weights(batch: int, sites: int, generator: torch.Generator) -> Tensor:
     """Sample the lambdas of Eq. (10): one Beta(0.1, 0.1) value per image and site, divided by their sum.
 
-    The released code supports three sites; this is a generalisation to any number. A single site has weight 1.
-
-    Args:
-        batch: Number of images.
-        sites: Number of sites in the style memory.
-        generator: Only source of randomness.
-
-    Returns:
-        (batch, sites) float32 on the generator's device; rows sum to 1.
+    The released code supports three sites; this is a generalisation to any number. A single site has weight 1. Returns
+    (batch, sites) float32 on the generator's device; rows sum to 1.
     """
     draws = _sample_beta(batch * sites, generator).view(batch, sites)  # (B * K,) -> (B, K)
     return (draws / draws.sum(dim=1, keepdim=True)).float()
@@ -245,7 +193,6 @@ def _any(mask: Tensor) -> bool:
 
 
 def _one_hot(label: Tensor, classes: int) -> Tensor:
-    """Return (B, C, H, W) float32 for label (B, H, W); int64 would take more memory."""
     ids = torch.arange(classes, device=label.device)
     return (label[:, None] == ids[None, :, None, None]).float()  # (B, 1, H, W) with (1, C, 1, 1) -> (B, C, H, W)
 
@@ -253,7 +200,4 @@ def _one_hot(label: Tensor, classes: int) -> Tensor:
 def _check_shapes(logits: Tensor, label: Tensor) -> None:
     B, _, H, W = logits.shape
     if label.shape != (B, H, W):
-        raise ValueError(
-            f"logits are {tuple(logits.shape)}, but the label is {tuple(label.shape)}; "
-            f"expected a label of shape {(B, H, W)}"
-        )
+        raise ValueError(f"logits {tuple(logits.shape)} do not fit label {tuple(label.shape)}; expected {(B, H, W)}")

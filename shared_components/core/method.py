@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,81 +10,20 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from shared_components.core.card import Card
-from shared_components.core.partition import Extra, Partition, Pieces, Role, Rule
-from shared_components.core.task import Batch, Task
-
-State = dict[str, Tensor]
-Extras = dict[str, Pieces]
-
-
-@dataclass(frozen=True)
-class Profile:
-    """Description of a site, sent once at enrolment."""
-
-    site: str
-    samples: int  # number of training samples
-    card: Card
-    items: Mapping[str, Any] = field(default_factory=dict)  # published items, by name
-    fixed: str = ""  # hash of the untrained weights
-    prepared: str = ""  # encoder of the network's untrained inputs, see `Local.condition_on_site`
-    start: Mapping[str, str] = field(default_factory=lambda: {"start": "random", "sha256": ""})
-
-
-@dataclass(frozen=True)
-class Update:
-    """Reply of a site after its local iterations of one round."""
-
-    site: str
-    round: int
-    pieces: Mapping[str, Tensor]  # GLOBAL and MIXED
-    extras: Extras = field(default_factory=dict)  # e.g. {"sensitivity": {piece name: tensor}}
-    samples: int = 1
-
-
-@dataclass(frozen=True)
-class Models:
-    """Weights at the start of a round: GLOBAL pieces for all sites, MIXED pieces per site.
-
-    ``broadcast`` contains further groups of tensors for all sites, such as FedSeg's prototypes.
-    """
-
-    shared: Pieces
-    mixed: Mapping[str, Pieces]
-    broadcast: Mapping[str, Pieces] = field(default_factory=dict)
-
-    def of(self, site: str) -> Pieces:
-        """Return the pieces for one site."""
-        return {**self.shared, **self.mixed.get(site, {})}
-
-
-@dataclass(frozen=True)
-class Aggregation:
-    """Result of one server step: next state, models to send, numbers for the record."""
-
-    state: State
-    models: Models
-    report: dict[str, Any] = field(default_factory=dict)
-
-
-class Aggregator(Protocol):
-    """Server side of a method: two pure functions; sums run in sorted site order, never in arrival order."""
-
-    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the state before the first round."""
-        ...
-
-    def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Combine the updates of a round that started from ``models``: one or more sites, in any order."""
-        ...
-
-
-class StatelessStart:
-    """Mixin with the ``init`` of an aggregator without initial state."""
-
-    def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return an empty state."""
-        return {}
+from shared_components.core.exchange import (  # noqa: F401  methods import these names from here
+    Aggregation,
+    Aggregator,
+    Extra,
+    Extras,
+    Models,
+    Profile,
+    State,
+    StatelessStart,
+    Update,
+    site_order,
+)
+from shared_components.core.partition import Partition, Pieces, Role, Rule
+from shared_components.core.task import Batch, Task, build_by_name, module_names
 
 
 @dataclass
@@ -112,32 +49,25 @@ class Context:
 
 @dataclass(frozen=True, eq=False)  # compared by identity, because tensors do not compare
 class GraphCut:
-    """Cut of the autograd graph at a tensor, so that several terms share the backward pass upstream of it.
-
-    ``twin`` is the detached copy of ``upstream`` from which the terms are computed.
-    """
+    """Cut of the autograd graph at a tensor, so that several terms share the backward pass upstream of it."""
 
     upstream: Tensor
-    twin: Tensor
+    twin: Tensor  # detached copy of ``upstream``, from which the terms are computed
 
     @classmethod
     def cut(cls, tensor: Tensor) -> GraphCut:
-        """Cut the graph at a tensor."""
         return cls(tensor, tensor.detach().requires_grad_())
 
 
 @dataclass(frozen=True)
 class Term:
-    """One term of the local loss, with its target parameters and its graph cuts.
-
-    The term trains slices with `role` (``None``: any role) in `parts` (empty: the whole network).
-    """
+    """One term of the local loss, with its target parameters and its graph cuts."""
 
     name: str
     value: Tensor
-    role: Role | None = None
+    role: Role | None = None  # role of the trained slices; None: any role
     cuts: tuple[GraphCut, ...] = ()
-    parts: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()  # parts of the network that are trained; empty: all
 
 
 @dataclass(frozen=True)
@@ -173,27 +103,19 @@ class LocalWork(Protocol):
     ) -> Losses:
         """Run the plain training loop and return the mean of each loss term.
 
-        Args:
-            objective: Objective; the method's by default.
-            network: Network; the site's by default. Its architecture is the same unless it has its own partition.
-            iterations: Number of iterations; the round's by default.
-            key: Key of the optimizer, which keeps its state from round to round.
-            partition: Partition of the network if its parameters or roles differ from the site's network.
-            rate: Factor of the job's learning rates for this call.
+        By default, train the site's network with the method's objective for the round's iterations. The optimizer with
+        this ``key`` keeps its state. Another network needs its own ``partition`` if its architecture or roles differ.
+        ``rate`` is a factor of the job's learning rates.
         """
-        ...
 
     def batches(self, iterations: int) -> Iterator[Batch]:
         """Yield augmented training batches on the network's device."""
-        ...
 
     def frames(self, count: int | None = None) -> Iterator[Batch]:
         """Yield unaugmented training frames in batches, each frame once; all frames by default."""
-        ...
 
     def validate(self, network: nn.Module) -> float | None:
         """Return the task's first metric on validation; NaN if nothing could be scored, None without frames."""
-        ...
 
 
 Losses = dict[str, float]
@@ -210,10 +132,6 @@ DescribeSite = Callable[[SiteFacts], Any]  # returns plain values
 HeldOutModel = Callable[[Sequence[State], Sequence[int]], State]  # (whole models, samples) -> one model
 
 
-def scheduled_rates(round: int) -> None:
-    """Return None: the job's schedule sets the learning rates of a round."""
-
-
 def task_objective(network: nn.Module, batch: Batch, context: Context) -> list[Term]:
     """Return only the task's loss, named after the kind of task; it trains all parameters."""
     return [task_term(network, batch, context)]
@@ -227,24 +145,21 @@ def task_term(network: nn.Module, batch: Batch, context: Context, role: Role | N
 
 @dataclass(frozen=True)
 class Local:
-    """Site side of a method.
+    """Site side of a method. The functions' signatures are declared above.
 
     Attributes:
         objective: Objective of local training; the task's loss by default.
         update: Replacement for the plain loop of local iterations.
-        gradients: Function of (network, backward, context), called in every step; ``backward()`` sets ``.grad`` of all
-            parameters and returns the loss terms. None calls ``backward()`` once.
-        measure: Function that computes the extras after the local iterations.
+        gradients: Called in every step with ``backward``, which sets ``.grad`` of all parameters and returns the loss
+            terms. None calls it once.
+        measure: Computes the extras after the local iterations.
         measure_images: Number of unaugmented training frames for ``measure`` per round; None: each frame once.
         extras: Declarations of the groups that ``measure`` returns, checked by site and server.
         items: Functions that compute profile items from the facts about the site, by name.
-        condition_on_site: Function of (network, facts about the site), called after weights are loaded. It sets
-            untrained inputs of the network and may change only LOCAL pieces. It returns the name of the encoder of
-            these inputs, which must be the same at all sites; an empty name is not compared.
-        rates: Function of the round (from 0) that returns a factor of the job's learning rates in place of the job's
-            schedule, or None.
-        deploy: Function of (state of the network, memory) that returns the state to validate and save as the site's
-            model. None: the network's state.
+        condition_on_site: Sets untrained inputs of the network after weights are loaded; may change only LOCAL pieces.
+            Returns the name of the inputs' encoder, which must be the same at all sites unless it is empty.
+        rates: Returns a factor of the job's learning rates in a round (from 0) in place of the schedule, or None.
+        deploy: Returns the state to validate and save, given the network's state and the memory; None: the network's.
     """
 
     objective: Objective = task_objective
@@ -255,26 +170,24 @@ class Local:
     extras: Mapping[str, Extra] = field(default_factory=dict)
     items: Mapping[str, DescribeSite] = field(default_factory=dict)
     condition_on_site: ConditionOnSite | None = None
-    rates: Callable[[int], float | None] = scheduled_rates
+    rates: Callable[[int], float | None] = lambda round: None
     deploy: Deploy | None = None
 
 
 @dataclass(frozen=True)
 class Server:
-    """Server side of a method.
+    """Server side of a method. The functions' signatures are declared above.
 
     Attributes:
         aggregator: Aggregator of the updates of a round.
-        update: Function of (the server's local work, aggregation) for training at the server, called after every
-            aggregation; returns the changed aggregation and losses for the record. It may change GLOBAL pieces, and
-            keeps optimizers and memory from round to round like a site.
-        check: Function of (the server's network, a batch of the server's data, context), called at enrolment; raises
-            ValueError if ``update`` would fail after the first round.
-        finish: Function of (state of the aggregator, models), called before the final delivery.
-        held_out_model: Function that combines whole models of consenting sites with the same task into a model for
-            held-out sites. None: the mean weighted by samples.
-        weighted_sum_only: Whether the aggregator needs only the sum of GLOBAL pieces weighted by samples and the sum
-            of samples, so that secure sums work.
+        update: Trains at the server after every aggregation; returns the changed aggregation and losses for the record.
+            It may change GLOBAL pieces, and keeps optimizers and memory like a site.
+        check: Called at enrolment with a batch of the server's data; raises ValueError if ``update`` would fail later.
+        finish: Changes the models before the final delivery, given the aggregator's state.
+        held_out_model: Combines whole models of consenting sites with the same task into a model for held-out sites. None:
+            the mean weighted by samples.
+        weighted_sum_only: Whether the aggregator needs only the sum of GLOBAL pieces weighted by samples and the sum of
+            samples, so that secure sums work.
         trained: Prefixes of names in the aggregator's state that are the aggregator's own weights.
     """
 
@@ -289,27 +202,16 @@ class Server:
 
 @dataclass(frozen=True)
 class Requires:
-    """Requirements of a method.
+    """Requirements of a method."""
 
-    Attributes:
-        kinds: Supported kinds of task; None: any.
-        network: Protocol that the network must satisfy, such as `protocols.TwoPaths`; None: any network.
-        items: Required profile items of a site (`data.profile_items`).
-        optional_items: Profile items that a site may refuse.
-        min_sites: Minimum number of sites at enrolment.
-        min_rounds: Minimum number of rounds of a job, for methods with stages.
-        pooled: Whether the first site trains on the frames of all sites, which needs a simulation.
-        multi_task: Whether sites may differ in task and classes; each starts from its own MIXED pieces.
-    """
-
-    kinds: tuple[str, ...] | None = None
-    network: type | None = None
-    items: frozenset[str] = frozenset()
-    optional_items: frozenset[str] = frozenset()
-    min_sites: int = 1
-    min_rounds: int = 1
-    pooled: bool = False
-    multi_task: bool = False
+    kinds: tuple[str, ...] | None = None  # supported kinds of task; None: any
+    network: type | None = None  # protocol such as `protocols.TwoPaths`; None: any network
+    items: frozenset[str] = frozenset()  # required profile items (`data.profile_items`)
+    optional_items: frozenset[str] = frozenset()  # profile items that a site may refuse
+    min_sites: int = 1  # minimum number of sites at enrolment
+    min_rounds: int = 1  # minimum number of rounds of a job, for methods with stages
+    pooled: bool = False  # the first site trains on the frames of all sites, in a simulation
+    multi_task: bool = False  # sites may differ in task and classes; each starts from its own MIXED pieces
 
 
 @dataclass(frozen=True)
@@ -338,40 +240,10 @@ class Method:
 
 
 def method_names() -> list[str]:
-    """List the methods: one for each file of the folder."""
-    import shared_components.methods as folder
-
-    return sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
+    """List the methods."""
+    return module_names("methods")
 
 
 def load_method(name: str, **arguments: Any) -> Method:
-    """Build a method by name.
-
-    Args:
-        name: Name of a file in ``shared_components/methods``.
-        **arguments: Keyword arguments of the file's ``build``.
-
-    Raises:
-        ValueError: The method or an argument does not exist.
-    """
-    if name not in method_names():
-        raise ValueError(f"method {name!r} does not exist; use one of {', '.join(method_names())}")
-    build = importlib.import_module(f"shared_components.methods.{name}").build
-    try:
-        return build(**arguments)
-    except TypeError as error:
-        raise ValueError(f"method {name!r}: {error}") from error
-
-
-def site_order(names: Iterable[str]) -> list[str]:
-    """Sort site names in natural order (``site-2`` before ``site-10``): the order of all sums and seeds."""
-    return sorted(names, key=lambda n: [int(p) if p.isdigit() else p for p in _split_digits(n)])
-
-
-def _split_digits(name: str) -> list[str]:
-    parts: list[str] = [""]  # text and digits alternate, so that keys of two names are comparable
-    for character in name:
-        if character.isdigit() != (len(parts) % 2 == 0):
-            parts.append("")
-        parts[-1] += character
-    return parts
+    """Build a method of ``shared_components/methods``; ValueError if the name or an argument does not exist."""
+    return build_by_name("methods", name, **arguments)

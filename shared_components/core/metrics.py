@@ -44,27 +44,18 @@ _TRANSFORM_REACH = 512.0
 
 @dataclass(frozen=True, eq=False)
 class FrameScores:
-    """Scores of one frame, with one entry per class in the order of `classes`; NaN if a class does not count.
+    """Scores of one frame, with one entry per class in the order of `classes`; NaN if a class does not count."""
 
-    Attributes:
-        classes: Scored class ids (C of them).
-        policy: Policy for empty masks, one of `POLICIES`.
-        dice, iou: (C,) float64 in [0, 1], higher is better.
-        empty_prediction, empty_truth: (C,) bool, before the policy.
-        assd, hd95, hd95_monai: (C,) float64 in pixels, lower is better; None if not measured.
-        image_iou: See the function `image_iou`; None if not measured.
-    """
-
-    classes: tuple[int, ...]
-    policy: str
-    dice: np.ndarray
-    iou: np.ndarray
-    empty_prediction: np.ndarray
+    classes: tuple[int, ...]  # scored class ids (C of them)
+    policy: str  # one of `POLICIES`
+    dice: np.ndarray  # (C,) float64 in [0, 1], higher is better
+    iou: np.ndarray  # like dice
+    empty_prediction: np.ndarray  # (C,) bool, before the policy
     empty_truth: np.ndarray
-    assd: np.ndarray | None = None
+    assd: np.ndarray | None = None  # (C,) float64 in pixels, lower is better; None if not measured
     hd95: np.ndarray | None = None
     hd95_monai: np.ndarray | None = None
-    image_iou: float | None = None
+    image_iou: float | None = None  # see the function `image_iou`; None if not measured
 
 
 def frame_scores(
@@ -75,17 +66,12 @@ def frame_scores(
     distances: bool = True,
     policy: str = "diagonal",
 ) -> FrameScores:
-    """Score the predicted class ids of one frame against the true ones.
+    """Score the predicted class ids (H, W) of one frame against the true ones.
 
-    Args:
-        prediction: (H, W) class ids, numpy or torch on any device, of an integer type; uint8 is fastest.
-        truth: (H, W) class ids; `IGNORED` pixels count as background in truth and prediction.
-        classes: Class ids to score; other ids count as background.
-        distances: Whether to measure surface distances, which takes nearly all of the time.
-        policy: Policy for classes that are empty in the frame, one of `POLICIES` (see the module).
-
-    Raises:
-        ValueError: The shapes differ or are not (H, W), a type is not integer, or the policy is unknown.
+    Ids are numpy or torch on any device, of an integer type; uint8 is fastest. Ids that are not in ``classes`` count as
+    background, and `IGNORED` pixels of the truth as background in both. ``distances`` take nearly all of the time.
+    ``policy`` is for empty classes, one of `POLICIES` (see the module). Raises ValueError if the shapes differ or are
+    not (H, W), a type is not integer, or the policy is unknown.
     """
     if policy not in POLICIES:
         raise ValueError(f"unknown policy {policy!r} for empty masks; known policies: {', '.join(POLICIES)}")
@@ -100,18 +86,13 @@ def frame_scores(
         empty[:, column] = [not mask.any() for mask in masks]
         values[:, column] = _class_scores(*masks, policy=policy, distances=distances)
     by_metric: dict[str, Any] = dict(zip(metrics, values, strict=True))
-    return FrameScores(tuple(classes), policy=policy, empty_prediction=empty[0], empty_truth=empty[1], **by_metric)
+    return FrameScores(tuple(classes), policy, empty_prediction=empty[0], empty_truth=empty[1], **by_metric)
 
 
 def image_iou(prediction: np.ndarray | torch.Tensor, truth: np.ndarray | torch.Tensor, *, classes: int) -> float:
-    """Return the mean IoU of one frame over the classes in its truth or prediction, including the background.
+    """Return the mean IoU of one frame (H, W) over the classes in its truth or prediction, including the background.
 
-    Args:
-        prediction, truth: (H, W) ids in 0..classes-1; pixels that are `IGNORED` in the truth do not count.
-        classes: Number of classes.
-
-    Returns:
-        A number in [0, 1], or NaN if no pixel counts.
+    Pixels that are `IGNORED` in the truth do not count. The result is in [0, 1], or NaN if no pixel counts.
     """
     prediction, truth = _as_arrays(prediction, truth)
     known = truth != IGNORED
@@ -124,19 +105,11 @@ def image_iou(prediction: np.ndarray | torch.Tensor, truth: np.ndarray | torch.T
 def summarise(scores: Sequence[FrameScores], class_names: Sequence[str]) -> dict[str, Any]:
     """Return the means over frames per class, and their mean over classes, as plain numbers for a record.
 
-    Args:
-        scores: Scores of one site's frames, all with the same classes and policy.
-        class_names: Names of the scored classes, in the order of `FrameScores.classes`.
-
-    Returns:
-        {"dice": {"shaft": 0.9, ..., "mean": 0.8}, "iou": ..., "assd": ..., "hd95": ..., "hd95_monai": ...,
-        "empty": {"shaft": {"prediction": 1, "truth": 0, "both": 2}, ...}, "frames": 9, "policy": "diagonal"}.
-        A class that counts in no frame is None and left out of "mean". Under "empty", each frame counts once:
-        "prediction" if only the prediction is empty, "truth" if only the truth is empty. Distances are included
-        if every frame has them; likewise "image_iou": {"mean": 0.7} and its "std" over frames.
-
-    Raises:
-        ValueError: There are no frames, their classes or policies differ, or a name is missing.
+    {"dice": {"shaft": 0.9, ..., "mean": 0.8}, "iou": ..., "assd": ..., "hd95": ..., "hd95_monai": ..., "empty":
+    {"shaft": {"prediction": 1, "truth": 0, "both": 2}, ...}, "frames": 9, "policy": "diagonal"}. A class that counts in
+    no frame is None and left out of "mean". "empty" counts frames in which only the prediction, only the truth, or both
+    are empty. Distances are included if every frame has them; likewise "image_iou": {"mean": 0.7} and its "std" over
+    frames. Raises ValueError if there are no frames, their classes or policies differ, or a name is missing.
     """
     if not scores:
         raise ValueError("no frames to summarise; the split has no labelled frames")
@@ -159,7 +132,7 @@ def summarise(scores: Sequence[FrameScores], class_names: Sequence[str]) -> dict
 
 
 def _class_scores(prediction: np.ndarray, truth: np.ndarray, *, policy: str, distances: bool) -> list[float]:
-    """Return Dice, IoU and optionally the distances of two (H, W) bool masks under the policy."""
+    """Return Dice, IoU and optionally ASSD, pooled HD95 and MONAI's HD95 of two (H, W) bool masks under the policy."""
     if policy == "paper":
         prediction, truth = _with_first_pixel(prediction, truth)
     sizes = np.count_nonzero(prediction), np.count_nonzero(truth)
@@ -169,8 +142,14 @@ def _class_scores(prediction: np.ndarray, truth: np.ndarray, *, policy: str, dis
         # only one is empty: no overlap, and the largest distance
         return [0.0, 0.0] + [float(np.hypot(*truth.shape))] * (3 if distances else 0)
     intersection = np.count_nonzero(prediction & truth)
-    regions = [2 * intersection / sum(sizes), intersection / (sum(sizes) - intersection)]
-    return regions + (_surface_scores(prediction, truth) if distances else [])
+    regions: list[float] = [2 * intersection / sum(sizes), intersection / (sum(sizes) - intersection)]
+    if not distances:
+        return regions
+    surfaces = _surface(prediction), _surface(truth)
+    there, back = _nearest(surfaces[0], surfaces[1]), _nearest(surfaces[1], surfaces[0])
+    pooled = np.concatenate([there, back])  # (N,) and (M,) -> (N + M,)
+    larger = max(np.percentile(there, 95), np.percentile(back, 95))
+    return [*regions, float(pooled.mean()), float(np.percentile(pooled, 95)), float(larger)]
 
 
 def _with_first_pixel(prediction: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -181,15 +160,6 @@ def _with_first_pixel(prediction: np.ndarray, truth: np.ndarray) -> tuple[np.nda
     if not prediction.any():
         prediction[0, 0] = True
     return prediction, truth
-
-
-def _surface_scores(prediction: np.ndarray, truth: np.ndarray) -> list[float]:
-    """Return ASSD, pooled HD95 and MONAI's HD95 of two (H, W) bool masks, neither empty."""
-    surfaces = _surface(prediction), _surface(truth)
-    there, back = _nearest(surfaces[0], surfaces[1]), _nearest(surfaces[1], surfaces[0])
-    pooled = np.concatenate([there, back])  # (N,) and (M,) -> (N + M,)
-    larger = max(np.percentile(there, 95), np.percentile(back, 95))
-    return [float(pooled.mean()), float(np.percentile(pooled, 95)), float(larger)]
 
 
 def _surface(mask: np.ndarray) -> np.ndarray:
@@ -254,7 +224,6 @@ def _empty_counts(scores: Sequence[FrameScores], class_names: Sequence[str]) -> 
 
 
 def _as_arrays(*masks: np.ndarray | torch.Tensor) -> list[np.ndarray]:
-    """Return prediction and truth as numpy arrays, after checks."""
     arrays = [mask.cpu().numpy() if isinstance(mask, torch.Tensor) else np.asarray(mask) for mask in masks]
     first, second = (array.shape for array in arrays)
     if first != second or len(first) != 2:

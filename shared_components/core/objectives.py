@@ -1,7 +1,6 @@
 """Route each loss term to its target parameters with few backward passes, and implement SAM and ASAM.
 
-Sharpness-aware minimisation takes gradients at a nearby point with a higher loss: Foret et al., ICLR 2021 (SAM); Kwon
-et al., ICML 2021 (ASAM). The defaults follow federated training by Caldarola et al., ECCV 2022.
+SAM: Foret et al., ICLR 2021. ASAM: Kwon et al., ICML 2021. Defaults as in Caldarola et al., ECCV 2022.
 """
 
 from __future__ import annotations
@@ -41,10 +40,8 @@ def route_gradients(terms: Sequence[Term], network: nn.Module, partition: Partit
     Slices with the same terms share one backward pass: one pass for FedAvg, two for PFedSIS (Algorithm 1). Each pass
     computes weight gradients only for its own parameters. A tensor with slices of two roles takes part in both passes
     and gets the rows of each. Gradients at a cut that two roles share are computed once, so that PFedSIS's second pass
-    runs only through the personal decoder and the encoder. FIXED parameters have no gradient.
-
-    Raises:
-        ValueError: A term names a part that the network lacks.
+    runs only through the personal decoder and the encoder. FIXED parameters have no gradient. Raises ValueError if a
+    term names a part that the network lacks.
     """
     parameters = trained_parameters(network)
     for parameter in parameters.values():
@@ -76,13 +73,8 @@ def _gradients(
     known.update({key: gradient for (key, _), gradient in zip(missing, reached, strict=True)})
     if not cuts:
         return list(direct)
-    behind = torch.autograd.grad(
-        [cut.upstream for cut in cuts],
-        inputs,
-        grad_outputs=[known[key] for key in keys],
-        retain_graph=keep,
-        allow_unused=True,
-    )
+    upstream, at_cuts = [cut.upstream for cut in cuts], [known[key] for key in keys]
+    behind = torch.autograd.grad(upstream, inputs, grad_outputs=at_cuts, retain_graph=keep, allow_unused=True)
     # a parameter may be reached directly, through a cut, both ways or not at all
     return [a if b is None else b if a is None else a + b for a, b in zip(direct, behind, strict=True)]
 
@@ -128,22 +120,12 @@ SCALINGS = ("paper", "as_released")  # which tensors ASAM scales, see `ascent`
 
 @dataclass(frozen=True)
 class SharpnessAware:
-    """`Local.gradients` that computes gradients at theta + epsilon instead of theta.
+    """`Local.gradients` at theta + epsilon instead of theta, with the same batch and the same random state."""
 
-    Both passes use the same batch and the same random state, including dropout masks, so that they differ only by the
-    weights.
-
-    Attributes:
-        rho: Radius; 0 is the plain gradient.
-        adaptive: Whether to use ASAM instead of SAM.
-        eta: Constant added to |w| in ASAM.
-        scaling: Choice of the tensors that ASAM scales, see `ascent`.
-    """
-
-    rho: float
-    adaptive: bool = False
-    eta: float = 0.01
-    scaling: str = "paper"
+    rho: float  # radius; 0 is the plain gradient
+    adaptive: bool = False  # ASAM instead of SAM
+    eta: float = 0.01  # constant added to |w| in ASAM
+    scaling: str = "paper"  # tensors that ASAM scales, see `ascent`
 
     def __call__(self, network: nn.Module, backward: Callable[[], Losses], context: Context) -> Losses:
         """Set the gradient of every parameter and return the losses at theta."""
@@ -153,13 +135,9 @@ class SharpnessAware:
         losses = backward()
         trained = {n: p for n, p in network.named_parameters() if p.grad is not None}
         before = {name: parameter.detach().clone() for name, parameter in trained.items()}
-        moves = ascent(
-            before,
-            {name: parameter.grad for name, parameter in trained.items() if parameter.grad is not None},
-            rho=self.rho,
-            eta=self.eta if self.adaptive else None,
-            scaling=self.scaling,
-        )
+        gradients = {name: parameter.grad for name, parameter in trained.items() if parameter.grad is not None}
+        eta = self.eta if self.adaptive else None
+        moves = ascent(before, gradients, rho=self.rho, eta=eta, scaling=self.scaling)
         with torch.no_grad():
             for name, parameter in trained.items():
                 parameter.add_(moves[name])  # theta + epsilon
@@ -213,7 +191,6 @@ class RandomState:
         self._cuda = [torch.cuda.get_rng_state(device) for device in self._devices]
 
     def restore(self) -> None:
-        """Restore the saved state."""
         self._generator.set_state(self._drawn)
         torch.set_rng_state(self._cpu)
         for device, state in zip(self._devices, self._cuda, strict=True):

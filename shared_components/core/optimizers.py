@@ -1,12 +1,9 @@
-"""Provide torch's optimizers without importing torch._dynamo.
+"""Provide torch's optimizers without importing torch._dynamo, with the same numbers and states.
 
 torch wraps some functions of its optimizers for torch.compile. The wrappers import torch._dynamo, which takes 1.7 s per
-process, and a simulator without ``-t`` starts a process per task. This file uses the unwrapped functions; numbers and
-states are the same.
-
-AdamW is fused, which takes a quarter of the time of torch's loop over tensors on a CPU (43 and 11 ms for 6.8 million
-weights in 238 tensors). The fused kernel reads a gradient with the strides of its weight. Gradients from
-`torch.autograd.grad` may have other strides, so they are copied to the weight's layout first.
+process; this file uses the unwrapped functions. AdamW is fused, which takes a quarter of the time of torch's loop over
+tensors on a CPU. The fused kernel reads a gradient with the strides of its weight. Gradients from `torch.autograd.grad`
+may have other strides, so they are copied to the weight's layout first.
 """
 
 from __future__ import annotations

@@ -17,24 +17,15 @@ MOST_PAIRS = 2_000  # the time of the exact distribution grows with the cube of 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Result of a paired test.
+    """Result of a paired test."""
 
-    Attributes:
-        pairs: Number of pairs with a difference, which are tested.
-        equal: Number of pairs without a difference, which are left out.
-        p: Two-sided p value; 1 if no pair differs.
-        least: Smallest possible p value for this number of pairs.
-        median: Median of all differences, first minus second; NaN without pairs.
-    """
-
-    pairs: int
-    equal: int
-    p: float
-    least: float
-    median: float
+    pairs: int  # number of pairs with a difference, which are tested
+    equal: int  # number of pairs without a difference, which are left out
+    p: float  # two-sided; 1 if no pair differs
+    least: float  # smallest possible p for this number of pairs
+    median: float  # of all differences, first minus second; NaN without pairs
 
     def possible(self, level: float) -> bool:
-        """Return whether this number of pairs can be significant."""
         return self.least < level
 
     def text(self, level: float) -> str:
@@ -47,10 +38,8 @@ def paired_test(first: Sequence[float], second: Sequence[float]) -> PairedTest:
     """Test whether paired values (N,) differ, by Wilcoxon's signed-rank test (Biometrics Bulletin 1, 1945).
 
     Pairs with NaN and equal pairs are left out. Differences of equal size have the mean of their ranks. p is exact: the
-    fraction of all 2^N sign choices for which the rank sum is at least as far from the centre.
-
-    Raises:
-        ValueError: The lengths differ, or there are more than `MOST_PAIRS` pairs.
+    fraction of all 2^N sign choices for which the rank sum is at least as far from the centre. Raises ValueError if the
+    lengths differ, or there are more than `MOST_PAIRS` pairs.
     """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} values are not pairs; give values of both models per video")
@@ -66,7 +55,9 @@ def paired_test(first: Sequence[float], second: Sequence[float]) -> PairedTest:
 
 def _exact(differences: np.ndarray) -> float:
     """Return the two-sided p value of nonzero differences (N,)."""
-    doubled = _doubled_ranks(np.abs(differences))
+    # twice the rank of each size (first + last rank of equal sizes), so that mean ranks are whole numbers
+    _, group, counts = np.unique(np.abs(differences), return_inverse=True, return_counts=True)
+    doubled = (2 * np.cumsum(counts) - counts + 1)[group]
     chances = np.ones(1)  # probability of each sum of doubled ranks under random signs
     for rank in doubled:
         longer = np.zeros(len(chances) + rank)
@@ -76,13 +67,6 @@ def _exact(differences: np.ndarray) -> float:
     above = int(doubled[differences > 0].sum())
     far = min(above, int(doubled.sum()) - above)
     return min(1.0, 2 * float(chances[: far + 1].sum()))
-
-
-def _doubled_ranks(sizes: np.ndarray) -> np.ndarray:
-    """Return twice the rank of each size, so that mean ranks of equal sizes are whole numbers."""
-    _, of_each, counts = np.unique(sizes, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (2 * last - counts + 1)[of_each]  # first + last rank of each group
 
 
 def _short(p: float) -> str:

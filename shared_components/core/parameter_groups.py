@@ -21,10 +21,8 @@ Layers = Sequence[Sequence[str]]
 def parameter_groups(network: nn.Module, training: Training) -> list[dict[str, Any]]:
     """Return the optimizer's parameter groups, with ``lr`` and, if it differs from the setting, ``weight_decay``.
 
-    They are the groups of `by_learning_rate`, in order, divided by depth and weight decay.
-
-    Raises:
-        ValueError: See `by_learning_rate`; or ``layer_decay`` is below 1 and the network declares no layers.
+    They are the groups of `by_learning_rate`, in order, divided by depth and weight decay. Raises ValueError as
+    `by_learning_rate`, or if ``layer_decay`` is below 1 and the network declares no layers.
     """
     names = {id(value): name for name, value in trained_parameters(network).items()}
     layers = layers_of(network, training.layer_decay)
@@ -43,11 +41,7 @@ def parameter_groups(network: nn.Module, training: Training) -> list[dict[str, A
 
 
 def layers_of(network: nn.Module, decay: float = 0.5) -> Layers:
-    """Return the result of a network's method `layers`; empty if ``decay`` is 1.
-
-    Raises:
-        ValueError: The network declares no layers.
-    """
+    """Return the result of a network's method `layers`, or () if ``decay`` is 1; ValueError without the method."""
     if decay == 1:
         return ()
     declared = getattr(network, "layers", None)

@@ -1,9 +1,4 @@
-"""Assign one of four roles to every slice of every tensor in a network's state.
-
-Roles belong to slices, because "half of the query rows" (PFedSIS, Section III-B) is a slice of rows. Code that
-averages pieces by name therefore supports head-wise and channel-wise personalisation without changes. Extras are
-groups of tensors that a site sends in addition to its pieces.
-"""
+"""Assign one of four roles to every slice of every tensor in a network's state, such as half of the query rows."""
 
 from __future__ import annotations
 
@@ -32,15 +27,12 @@ class Role(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Slice:
-    """Rows ``start:stop`` along the first axis (``None``: the whole tensor), with role and layer.
-
-    ``layer`` groups pieces with the same mixing weight, e.g. all pieces of a decoder block; it may be empty.
-    """
+    """Rows ``start:stop`` along the first axis, with role and layer."""
 
     role: Role
-    start: int | None = None
+    start: int | None = None  # None: the whole tensor
     stop: int | None = None
-    layer: str = ""
+    layer: str = ""  # groups pieces with the same mixing weight, e.g. a decoder block; may be empty
 
 
 @dataclass(frozen=True)
@@ -59,16 +51,17 @@ class Piece:
         return self.tensor if self.start is None else f"{self.tensor}[{self.start}:{self.stop}]"
 
     def view(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Return the rows of this piece as a view of the state's tensor."""
         tensor = state[self.tensor]
         return tensor if self.start is None else tensor[self.start : self.stop]
 
 
+# returns the slices of a tensor, by its name, the tensor and its module
 TensorRule = Callable[[str, Tensor, nn.Module], Sequence[Slice]]
-"""Function of a tensor's name, the tensor and its module that returns the slices."""
 
+CheckExtra = Callable[[Pieces, Pieces], None]  # raises ValueError for a wrong (group of extra tensors, shared pieces)
+
+# returns a rule for a network's tensors; raises ValueError for names that match nothing
 Rule = Callable[[nn.Module], TensorRule]
-"""Function of the network that returns a `TensorRule`; it raises ValueError for names that match nothing."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +79,6 @@ class Partition:
 
     @property
     def roles(self) -> set[Role]:
-        """Roles of the pieces."""
         return {piece.role for piece in self.pieces}
 
     @property
@@ -117,33 +109,26 @@ def everything(role: Role) -> Rule:
 
 
 def partition_network(network: nn.Module, rule: Rule) -> Partition:
-    """Apply a rule to every tensor of a network's state, buffers included.
+    """Apply a rule to every tensor of a network's state; untrained tensors (`parts.fixed_tensors`) are always FIXED.
 
-    Untrained tensors (`parts.fixed_tensors`) are always FIXED.
-
-    Args:
-        network: Network to partition, with its untrained parts already frozen.
-        rule: Partition rule of the method.
-
-    Raises:
-        ValueError: The rule names a part that the network lacks; the slices of a tensor overlap, leave rows out or
-            exceed the tensor; or all tensors of a role are FIXED, which would change the method.
+    Raises ValueError if the rule names a part that the network lacks; the slices of a tensor overlap, leave rows out or
+    exceed the tensor; or all tensors of a role are FIXED, which would change the method.
     """
     modules = dict(network.named_modules(remove_duplicate=False))
     slices_of, fixed = rule(network), fixed_tensors(network)
     pieces: list[Piece] = []
-    meant: dict[Role, str] = {}  # first tensor of each role
+    first: dict[Role, str] = {}  # first tensor of each role
     for name, tensor in network.state_dict().items():
         slices = slices_of(name, tensor, modules[name.rpartition(".")[0]])
         _check_cover(name, tensor, slices)
         for role in (s.role for s in slices):
-            meant.setdefault(role, name)
+            first.setdefault(role, name)
         whole = (Slice(Role.FIXED),) if name in fixed else slices
         pieces += [Piece(name, s.role, s.start, s.stop, s.layer) for s in whole]
     partition = Partition(tuple(pieces))
-    if lost := [role for role in meant if role not in partition.roles]:
+    if lost := [role for role in first if role not in partition.roles]:
         raise ValueError(
-            f"all {lost[0].upper()} tensors of the method are fixed, such as {meant[lost[0]]}, which would change the "
+            f"all {lost[0].upper()} tensors of the method are fixed, such as {first[lost[0]]}, which would change the "
             "method; name fewer parts in training.fixed"
         )
     return partition
@@ -168,12 +153,7 @@ def cut(state: Mapping[str, Tensor], partition: Partition, *roles: Role) -> Piec
 
 
 def paste(pieces: Mapping[str, Tensor], partition: Partition, state: Mapping[str, Tensor]) -> None:
-    """Write pieces into a state, in place; the rest of the state is unchanged.
-
-    Raises:
-        KeyError: A name is not in the partition.
-        ValueError: A piece has the wrong shape.
-    """
+    """Write pieces into a state, in place; KeyError for an unknown name, ValueError for a wrong shape."""
     by_name = {piece.name: piece for piece in partition}
     for name, value in pieces.items():
         if name not in by_name:
@@ -185,10 +165,7 @@ def paste(pieces: Mapping[str, Tensor], partition: Partition, state: Mapping[str
 
 
 def train_mode(network: nn.Module, partition: Partition) -> None:
-    """Set a network to training mode, except modules that are entirely FIXED.
-
-    In these modules, dropout stays off and running statistics do not change.
-    """
+    """Set a network to training mode, except modules that are entirely FIXED: no dropout, no new running statistics."""
     network.train()
     fixed = {place for name in partition.with_roles(Role.FIXED) for place in upwards(name)}
     if not fixed:
@@ -200,11 +177,7 @@ def train_mode(network: nn.Module, partition: Partition) -> None:
 
 
 def fixed_hash(state: Mapping[str, Tensor], partition: Partition) -> str:
-    """Return the SHA-256 of the FIXED tensors' names, dtypes, shapes and bytes, in the order of the state.
-
-    Returns:
-        64 hexadecimal digits, or an empty string if nothing is FIXED.
-    """
+    """Return the SHA-256 of the FIXED tensors' names, dtypes, shapes and bytes, or "" if nothing is FIXED."""
     pieces = partition.with_roles(Role.FIXED)
     if not pieces:
         return ""
@@ -229,61 +202,3 @@ def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Pieces:
 def below(prefix: str, tensors: Mapping[str, Tensor]) -> Pieces:
     """Return the tensors with names that begin with ``prefix``, without the prefix; undoes :func:`prefixed`."""
     return {name.removeprefix(prefix): v for name, v in tensors.items() if name.startswith(prefix)}
-
-
-# ---- extras: groups of tensors that a site sends in addition to its pieces
-
-
-CheckExtra = Callable[[Pieces, Pieces], None]  # (the group's tensors, the shared pieces); raises ValueError
-Shapes = Callable[[Pieces, Pieces], Mapping[str, tuple[int, ...]]]  # (the shared pieces, the network's state)
-
-
-@dataclass(frozen=True)
-class Extra:
-    """Declaration of a group of extra tensors.
-
-    Attributes:
-        check: Function of (group, shared pieces) that raises ValueError for a wrong group.
-        shapes: Function of (shared pieces, state) that returns the shapes of the group, before it is measured.
-    """
-
-    check: CheckExtra
-    shapes: Shapes
-
-    def __call__(self, group: Pieces, shared: Pieces) -> None:
-        """Raise ValueError if the group has wrong tensors."""
-        self.check(group, shared)
-
-
-def like_shared(group: Pieces, shared: Pieces) -> None:
-    """Check that a group has one tensor of the same shape for every shared piece.
-
-    Raises:
-        ValueError: A name is missing or unknown, or a shape differs; the message contains the first such name.
-    """
-    if odd := sorted(set(group) ^ set(shared)):
-        raise ValueError(f"{odd[0]} is {'missing' if odd[0] in shared else 'not a shared piece'}")
-    for name, value in group.items():
-        if value.shape != shared[name].shape:
-            raise ValueError(f"{name} has shape {tuple(value.shape)}; its piece has shape {tuple(shared[name].shape)}")
-
-
-def shapes_of_shared(shared: Pieces, state: Pieces) -> dict[str, tuple[int, ...]]:
-    """Return the shapes that `like_shared` accepts."""
-    return {name: tuple(value.shape) for name, value in shared.items()}
-
-
-def _one_number(group: Pieces, shared: Pieces) -> None:
-    """Raise ValueError unless a group is one number, ``{"value": ()}``, finite and not negative."""
-    if set(group) != {"value"} or group["value"].shape != ():
-        raise ValueError(
-            f"it contains {sorted(group)}; it should be one number named 'value', a tensor without dimensions"
-        )
-    if group["value"].is_meta:
-        return
-    if not bool(torch.isfinite(group["value"])) or bool(group["value"] < 0):
-        raise ValueError(f"its value is {float(group['value'])}; it should be finite and not negative")
-
-
-scalar = Extra(_one_number, lambda shared, state: {"value": ()})
-"""One number, finite and not negative."""

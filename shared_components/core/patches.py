@@ -12,11 +12,7 @@ FLOOR = 1e-6  # added to a patch's variance (He et al., CVPR 2022)
 
 
 def sees_visible(network: nn.Module, patch: int) -> bool:
-    """Return whether a network receives the mask and processes only visible patches, see `protocols.SeesVisible`.
-
-    Raises:
-        ValueError: The network's patch size is not ``patch``.
-    """
+    """Return whether a network processes only visible patches; ValueError if its patch size is not ``patch``."""
     if not provides(network, SeesVisible):
         return False
     if network.patch != patch:
@@ -43,10 +39,7 @@ def colours(pixels: Tensor) -> Tensor:
 
 
 def patch_statistics(image: Tensor, patch: int) -> tuple[Tensor, Tensor]:
-    """Return mean and standard deviation of each patch's normalised pixels, both (B, 1, H, W), constant per patch.
-
-    As in MAE's ``norm_pix_loss``, both are over pixels and channels, and the variance divides by n - 1.
-    """
+    """Return mean and deviation (n - 1) of each patch's normalised pixels and channels, (B, 1, H, W), as MAE does."""
     B, C, H, W = image.shape
     p = patch
     grid = normalised(image).reshape(B, C, H // p, p, W // p, p)  # (B, C, H, W) -> (B, C, h, p, w, p)
@@ -68,7 +61,6 @@ class MeanColour(nn.Module):
     """Baseline that predicts the mean colour of the whole image for every patch."""
 
     def forward(self, image: Tensor) -> Tensor:
-        """(B, 3, H, W) -> (B, 3, H, W)."""
         return image.mean((2, 3), keepdim=True).expand_as(image)
 
 

@@ -75,8 +75,5 @@ def prompting_of(
     if prompts == "none":
         return None
     if spec.frames > 1 and (spec.targets_of, spec.padding) != ("all", "first"):
-        raise ValueError(
-            f"{kind}: prompts {prompts!r} need targets of a clip's first frame; write targets_of: all and "
-            "padding: first, or prompts: none"
-        )
+        raise ValueError(f"{kind}: for prompts {prompts!r}, write targets_of: all and padding: first, or prompts: none")
     return Prompting(Prompts(prompts, jitter), Prompts(evaluation_prompts, evaluation_jitter))  # type: ignore[arg-type]  # checked above

@@ -20,18 +20,10 @@ RULES = {"first": None, "every_second": 2}
 
 @dataclass(frozen=True)
 class Prompts:
-    """Choice of frames with boxes, and jitter of the boxes.
+    """Choice of frames with boxes, and jitter of the boxes; ValueError for an unknown rule or a jitter out of range."""
 
-    Attributes:
-        rule: One of `RULES`.
-        jitter: Maximum shift of each side of a box, as a fraction of the box's width or height; from 0 to below 0.5.
-
-    Raises:
-        ValueError: The rule is unknown or the jitter is out of range.
-    """
-
-    rule: str = "first"
-    jitter: float = 0.0
+    rule: str = "first"  # one of `RULES`
+    jitter: float = 0.0  # maximum shift of each side, as a fraction of the box's size; below 0.5
 
     def __post_init__(self) -> None:
         one_of("prompts", "rule", self.rule, RULES)
@@ -43,13 +35,7 @@ class Prompts:
         return list(range(0, 1 if step is None else count, step or 1))
 
     def __call__(self, boxes: Tensor, *, size: tuple[int, int], generator: torch.Generator | None = None) -> Tensor:
-        """Return the boxes (..., T, N, 4) of the chosen frames with jitter, and NaN for the other frames.
-
-        Args:
-            boxes: Boxes of all frames.
-            size: (height, width) of the frame in pixels.
-            generator: Generator of the jitter; None: no jitter.
-        """
+        """Return the boxes (..., T, N, 4) of the chosen frames, and NaN for the others; with a generator, jittered."""
         kept = torch.full_like(boxes, torch.nan)
         frames = self.frames(boxes.shape[-3])
         kept[..., frames, :, :] = boxes[..., frames, :, :]
@@ -64,15 +50,7 @@ def of_clips(target: Tensor) -> Tensor:
 
 
 def class_boxes(label: Tensor, classes: int) -> Tensor:
-    """Return the bounding box of each class in every frame, NaN if the class is absent.
-
-    Args:
-        label: Integer class ids (..., T, H, W).
-        classes: Number of classes, including the background 0, which has no box.
-
-    Returns:
-        float32 (..., T, N, 4), N = classes - 1.
-    """
+    """Return each class's bounding box for ids (..., T, H, W): float32 (..., T, classes - 1, 4), NaN if absent."""
     ids = torch.arange(1, classes, device=label.device)
     columns = _present(label, ids, -2)  # (..., T, N, W)
     rows = _present(label, ids, -1)  # (..., T, N, H)
@@ -82,10 +60,7 @@ def class_boxes(label: Tensor, classes: int) -> Tensor:
 
 
 def whole_frames(*shape: int, size: tuple[int, int], device: torch.device | None = None) -> Tensor:
-    """Return the box of the whole image, of `size` (height, width), for one object: float32 (*shape, 1, 4).
-
-    `shape` is (T,) or (B, T). Depth has no other prompt.
-    """
+    """Return the box of the whole image of `size` (height, width), depth's only prompt: float32 (*shape, 1, 4)."""
     height, width = size
     return torch.tensor([0.0, 0.0, width, height], device=device).expand(*shape, 1, 4).clone()
 

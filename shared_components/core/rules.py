@@ -29,16 +29,10 @@ HALVES = ("keys", "values")  # order of the rows of keys_values
 def modules(
     names: Sequence[str], *, what: str = "modules", inside: Role = Role.LOCAL, outside: Role = Role.GLOBAL
 ) -> Rule:
-    """Return a rule that assigns one role to some parts and another role to the rest of the network.
+    """Return a rule that assigns the role ``inside`` to some parts or modules, and ``outside`` to all other tensors.
 
-    Args:
-        names: Parts of the network, or paths of its modules.
-        what: Method and argument for error messages, such as ``fedper: personal``.
-        inside: Role of these parts.
-        outside: Role of all other tensors.
-
-    Raises:
-        ValueError: The names are not a list, or the list is empty. The rule itself raises it for unknown names.
+    ``what`` is method and argument for errors, such as ``fedper: personal``. Raises ValueError if the names are not a
+    list, or an empty list; the rule itself raises it for unknown names.
     """
     require_list(names, what)
 
@@ -76,15 +70,8 @@ def representation(
         all                            every tensor
         other names                    parts or modules of the network
 
-    Args:
-        personal: LOCAL parts of the representation; the rest is GLOBAL.
-        selection: Whether the network that selects channels by the text is LOCAL ("a personalized lightweight
-            network", Section 3.2.2); ignored if the network has no such part.
-        what: Method and argument for error messages.
-
-    Raises:
-        ValueError: ``personal`` is not a list, or ``selection`` is not a boolean. The rule itself raises it for unknown
-            names.
+    ``selection`` keeps the network that selects channels by the text LOCAL ("a personalized lightweight network",
+    Section 3.2.2), if there is one. Raises ValueError as `modules`.
     """
     require_list(personal, what, "queries", least=0)
     true_or_false(what.partition(":")[0], "selection", selection)
@@ -114,11 +101,6 @@ def representation(
 
 
 def _of_representation(network: nn.Module, name: str, what: str) -> frozenset[str]:
-    """Return the paths of the modules for a name in ``personal``.
-
-    Raises:
-        ValueError: The network has no such part or module.
-    """
     declared = parts_of(network)
     if name in REPRESENTATIONS:
         if missing := [part for part in REPRESENTATIONS[name] if part not in declared]:

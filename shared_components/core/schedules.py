@@ -1,8 +1,7 @@
 """Compute learning-rate schedules over all rounds: warm-up, then constant, cosine or polynomial decay.
 
-The cosine follows Loshchilov and Hutter (ICLR 2017, without restarts), the polynomial follows GynSurg. The factor of a
-step is a pure function of its position in the whole federation (round and fraction of the round), so that a resumed run
-has the same learning rates.
+The cosine follows Loshchilov and Hutter (ICLR 2017, without restarts), the polynomial GynSurg. The factor of a step
+depends only on its position in the federation, so that a resumed run has the same learning rates.
 """
 
 from __future__ import annotations
@@ -40,10 +39,7 @@ def multiple(training: Training, place: float, rounds: int) -> float:
 
 
 def pace_of(training: Training, *, round: int, rounds: int, rate: float | None = None) -> Pace | None:
-    """Return the factors within one round (counted from 0), or None if the learning rates never change.
-
-    ``rate`` replaces them by a constant factor for the whole round.
-    """
+    """Return the factors within a round (from 0), constant with ``rate``, or None if learning rates never change."""
     if rate is not None:
         return lambda fraction: rate
     if training.schedule == "constant" and not training.warmup_rounds:
@@ -56,6 +52,5 @@ def _within(training: Training, round: int, rounds: int, fraction: float) -> flo
 
 
 def set_rates(optimizer: torch.optim.Optimizer, times: float) -> None:
-    """Set the learning rate of every group to a multiple of its rate without a schedule."""
     for group in optimizer.param_groups:
         group["lr"] = times * group.setdefault(UNSCHEDULED, group["lr"])

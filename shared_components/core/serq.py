@@ -2,13 +2,11 @@
 
 Fang et al., "Spatio-temporal representation decoupling and enhancement for federated instrument segmentation in
 surgical videos", IEEE TMI 2026 (arXiv 2506.23759), Section 3.3. The available text lacks the formulas of Eqs. 10 to 12
-and their constants. This implementation follows the description, and all defaults except the 100 batches per round
-(Section 4.1) are ours.
+and their constants. All defaults except the 100 batches per round (Section 4.1) are ours.
 
 The representation F (C, h, w) of a frame is the encoder's last feature map (our choice). The pre-trained model's
-representation contains instruments and synthetic domain: F_pre = F_ins + D, with the learnable domain descriptor
-D (C, h, w). Frames pass only through encoder and decoder; the temporal layer and the site's text ("the RSC module") are
-not used. All frames are the server's synthetic frames.
+representation contains instruments and synthetic domain: F_pre = F_ins + D, with the learnable domain descriptor D (C,
+h, w). Frames pass only through encoder and decoder, without the temporal layer and the text ("the RSC module").
 """
 
 from __future__ import annotations
@@ -24,19 +22,10 @@ import torch
 from torch import nn
 
 from shared_components.common.arguments import between
+from shared_components.core import serq_equations as equations
 from shared_components.core.best_checkpoint import train_to_best
 from shared_components.core.method import Aggregation, Batch, Context, LocalWork, Losses, Objective, State, Term
 from shared_components.core.partition import Partition, Role, below, cut, everything, partition_network, paste, prefixed
-from shared_components.core.serq_equations import (
-    Explicit,
-    FramesAlone,
-    Representation,
-    Segmentation,
-    compared,
-    mean_features,
-    moved,
-    moving_average,
-)
 
 PRETRAINED, AVERAGE, DESCRIPTOR = "pretrained/", "average", "descriptor"  # names in the server's memory
 RATE = 0.1  # factor of the job's learning rate (ours): at 1, synthetic frames undo the training on real frames
@@ -52,41 +41,26 @@ class Quantification:
 
     After the aggregation of a round, Eq. 10, Eq. 11 and Eq. 12 follow, each over `batches` augmented batches.
 
-    - The pre-trained model is a copy of the network in the first round: the first average in GLOBAL slices, the initial
-      weights elsewhere. It is trained on the synthetic frames with early stopping on the server's validation split
-      (`train_to_best`), in slices of all roles. (The paper pre-trains before the first round, and the sites start from
-      this model; here a job's `start` sets the initial weights.)
+    - The pre-trained model is a copy of the network in the first round. It is trained on the synthetic frames with
+      early stopping on the server's validation split (`train_to_best`), in slices of all roles. (The paper pre-trains
+      before the first round, and the sites start from this model; here a job's `start` sets the initial weights.)
     - Both models are trained with the job's AdamW and weight decay. The paper uses Adam with an unknown learning rate.
     - D starts at zero and takes a step of gradient descent on Eq. 11 with each batch (`Explicit`).
 
     The memory contains the pre-trained network, D and the running mean. Both optimizers continue from round to round.
-
-    Attributes:
-        batches: Number of batches for each equation in a round; 100 as published.
-        pretraining: Maximum number of batches of pre-training with only the segmentation loss; all are used if the
-            server's site.yaml has no validation split.
-        average: Weight alpha of earlier rounds in the running mean.
-        descriptor_weight: Weight lambda_1; 0 drops the term and keeps D at zero. Until D reaches its optimum, the term
-            shifts all features and reduces their variance: by a fifth at 300, not at all at 30.
-        representation_weight: Weight lambda_2; 0 drops the term. Distances are means over elements.
-        rate: Learning rate at the server, as a factor of the job's.
-        pretraining_rate: Learning rate of pre-training, as a factor of the job's.
-        descriptor_rate: Fraction of the distance to its optimum that D moves with each batch; 0 keeps D at zero.
-        who: Name of the method for error messages.
-
-    Raises:
-        ValueError: An argument is out of range.
+    Until D reaches its optimum, the term of `descriptor_weight` shifts all features and reduces their variance: by a
+    fifth at 300, not at all at 30.
     """
 
-    batches: int = 100
-    pretraining: int = 1000
-    average: float = 0.9
-    descriptor_weight: float = 30.0
-    representation_weight: float = 300.0
-    rate: float = RATE
-    pretraining_rate: float = 1.0
-    descriptor_rate: float = 0.2
-    who: str = "serq"
+    batches: int = 100  # number of batches for each equation in a round, as published
+    pretraining: int = 1000  # maximum number of batches; all are used without a validation split
+    average: float = 0.9  # weight alpha of earlier rounds in the running mean
+    descriptor_weight: float = 30.0  # lambda_1; 0 drops the term and keeps D at zero
+    representation_weight: float = 300.0  # lambda_2; 0 drops the term; distances are means over elements
+    rate: float = RATE  # learning rate at the server, as a factor of the job's
+    pretraining_rate: float = 1.0  # the same for pre-training
+    descriptor_rate: float = 0.2  # fraction of the distance to its optimum that D moves with each batch
+    who: str = "serq"  # name of the method for error messages
 
     def __post_init__(self) -> None:
         between(self.who, "batches", self.batches, 1, whole=True)
@@ -101,25 +75,24 @@ class Quantification:
     def __call__(self, work: LocalWork, aggregation: Aggregation) -> tuple[Aggregation, Losses]:
         """Train both models.
 
-        Returns:
-            The aggregation with the trained GLOBAL pieces and the report "serq" (and "seconds_pretraining" in the
-            first round), and the weighted losses.
-
-        Raises:
-            ValueError: The network has no `encoder` and `decode`, or the memory is for frames of another size.
+        Returns the aggregation with the trained GLOBAL pieces and the report "serq" (and "seconds_pretraining" in the
+        first round), and the weighted losses. Raises ValueError if the network has no `encoder` and `decode`, or the
+        memory is for frames of another size.
         """
-        memory = work.context.memory
-        pretrained, partition = _pretrained(work)
+        memory, pretrained = work.context.memory, copy.deepcopy(work.network)
+        if stored := below(PRETRAINED, memory):
+            pretrained.load_state_dict(stored)
+        partition = partition_network(pretrained, everything(Role.GLOBAL))
         began = time.perf_counter()
         losses, report = ({}, {}) if AVERAGE in memory else self._pretrain(work, pretrained, partition)
         seconds = {"seconds_pretraining": time.perf_counter() - began} if report else {}
         # Eq. 10, on separate batches
-        seen, mean = mean_features([work.network, pretrained], work.batches(self.batches))
+        seen, mean = equations.mean_features([work.network, pretrained], work.batches(self.batches))
         _refuse_other_size(memory, seen.shape)
-        average = moving_average(memory.get(AVERAGE), seen, share=self.average)
+        average = equations.moving_average(memory.get(AVERAGE), seen, share=self.average)
         # Eq. 11: the pre-trained model and D
         before = memory[DESCRIPTOR].to(seen) if DESCRIPTOR in memory else torch.zeros_like(seen)
-        explicit = Explicit(average, self.descriptor_weight, self.descriptor_rate, mean, before.clone())
+        explicit = equations.Explicit(average, self.descriptor_weight, self.descriptor_rate, mean, before.clone())
         losses |= work.train(
             explicit,
             network=pretrained, partition=partition, iterations=self.batches, key=PRETRAINED[:-1],
@@ -127,19 +100,20 @@ class Quantification:
         )  # fmt: skip
         # Eq. 12: the shared model
         descriptor = explicit.descriptor
-        synchronised = Representation(pretrained, descriptor, self.representation_weight)
+        synchronised = equations.Representation(pretrained, descriptor, self.representation_weight)
         losses |= train_shared(work, synchronised, self.batches, rate=self.rate)
         memory |= prefixed(PRETRAINED, pretrained.state_dict()) | {AVERAGE: average, DESCRIPTOR: descriptor}
-        report |= compared(work.network, pretrained, descriptor, work.frames(COMPARED))
-        report |= {"average_square": float(average.square().mean()), "descriptor_moved": moved(before, descriptor)}
+        report |= equations.compared(work.network, pretrained, descriptor, work.frames(COMPARED))
+        report["average_square"] = float(average.square().mean())
+        report["descriptor_moved"] = equations.moved(before, descriptor)
         if self.descriptor_weight and self.descriptor_rate and report["difference_square"]:
             _warn(report, round=work.context.round)
         return _returned(work, aggregation, {"serq": report, **seconds}), losses
 
     def _pretrain(self, work: LocalWork, network: nn.Module, partition: Partition) -> tuple[Losses, dict[str, float]]:
         """Train a network on the server's frames with only the segmentation loss; return the losses and the report."""
-        frames_only = FramesAlone(network)
-        objective, metric = Segmentation("pretraining segmentation"), work.context.task.metrics[0]
+        frames_only = equations.FramesAlone(network)
+        objective, metric = equations.Segmentation("pretraining segmentation"), work.context.task.metrics[0]
 
         def train(steps: int) -> Losses:
             return work.train(
@@ -163,20 +137,11 @@ class Quantification:
 
 @dataclass(frozen=True)
 class FineTuning:
-    """Alternative in the paper's Fig. 5: fine-tune the averaged model on the synthetic frames.
+    """Alternative in the paper's Fig. 5: fine-tune the averaged model on the synthetic frames."""
 
-    Attributes:
-        batches: Number of batches per round; 100 as for SERQ.
-        rate: Learning rate at the server, as a factor of the job's.
-        who: Name of the method for error messages.
-
-    Raises:
-        ValueError: There is less than one batch, or the rate is not above 0.
-    """
-
-    batches: int = 100
-    rate: float = RATE
-    who: str = "fine-tuning at the server"
+    batches: int = 100  # number of batches per round, as for SERQ
+    rate: float = RATE  # learning rate at the server, as a factor of the job's
+    who: str = "fine-tuning at the server"  # name of the method for error messages
 
     def __post_init__(self) -> None:
         between(self.who, "batches", self.batches, 1, whole=True)
@@ -184,21 +149,17 @@ class FineTuning:
 
     def __call__(self, work: LocalWork, aggregation: Aggregation) -> tuple[Aggregation, Losses]:
         """Train the GLOBAL slices; results and errors as for :class:`Quantification`, without a report."""
-        losses = train_shared(work, Segmentation("global segmentation"), self.batches, rate=self.rate)
+        losses = train_shared(work, equations.Segmentation("global segmentation"), self.batches, rate=self.rate)
         return _returned(work, aggregation, {}), losses
-
-
-# ---- parts of an update
 
 
 def check_beforehand(network: nn.Module, batch: Batch, context: Context) -> None:
     """Check before the first round that both updates can train; a `Server.check`.
 
-    Raises:
-        ValueError: The network has no `encoder` and `decode`, does not take frames of this size, or is completely
-            fixed; or the memory is for frames of another size.
+    Raises ValueError if the network has no `encoder` and `decode`, does not take frames of this size, or is completely
+    fixed; or if the memory is for frames of another size.
     """
-    _, features = Segmentation("segmentation").with_features(network.eval(), batch, context)
+    _, features = equations.Segmentation("segmentation").with_features(network.eval(), batch, context)
     _refuse_other_size(context.memory, features.shape[1:])
 
 
@@ -210,23 +171,15 @@ def train_shared(work: LocalWork, objective: Objective, iterations: int, *, rate
     every forward pass.
     """
     state = work.network.state_dict()
-    held = cut(state, work.partition, Role.MIXED, Role.LOCAL)
+    other_slices = cut(state, work.partition, Role.MIXED, Role.LOCAL)
 
-    def of_shared(network: nn.Module, batch: Batch, context: Context) -> list[Term]:
-        paste(held, work.partition, state)
+    def shared_terms(network: nn.Module, batch: Batch, context: Context) -> list[Term]:
+        paste(other_slices, work.partition, state)
         return [replace(term, role=Role.GLOBAL) for term in objective(network, batch, context)]
 
-    losses = work.train(of_shared, iterations=iterations, rate=rate)
-    paste(held, work.partition, state)
+    losses = work.train(shared_terms, iterations=iterations, rate=rate)
+    paste(other_slices, work.partition, state)
     return losses
-
-
-def _pretrained(work: LocalWork) -> tuple[nn.Module, Partition]:
-    """Return the pre-trained network from the memory, or a copy of the shared network, and a partition to train it."""
-    network = copy.deepcopy(work.network)
-    if stored := below(PRETRAINED, work.context.memory):
-        network.load_state_dict(stored)
-    return network, partition_network(network, everything(Role.GLOBAL))
 
 
 def _warn(report: dict[str, float], *, round: int) -> None:
@@ -245,9 +198,7 @@ def _warn(report: dict[str, float], *, round: int) -> None:
 
 
 def _refuse_other_size(memory: State, shape: torch.Size) -> None:
-    if not below(PRETRAINED, memory):
-        return
-    if memory[DESCRIPTOR].shape != shape:
+    if below(PRETRAINED, memory) and memory[DESCRIPTOR].shape != shape:
         raise ValueError(
             f"serq: the descriptor in the server's memory is {tuple(memory[DESCRIPTOR].shape)}, but the frames now "
             f"give maps of {tuple(shape)}; set training's height and width as in earlier rounds, or start a new run"
@@ -255,7 +206,5 @@ def _refuse_other_size(memory: State, shape: torch.Size) -> None:
 
 
 def _returned(work: LocalWork, aggregation: Aggregation, report: dict[str, Any]) -> Aggregation:
-    """Return the aggregation with the network's current GLOBAL pieces and an extended report."""
-    shared = cut(work.network.state_dict(), work.partition, Role.GLOBAL)
-    models = replace(aggregation.models, shared=shared)
+    models = replace(aggregation.models, shared=cut(work.network.state_dict(), work.partition, Role.GLOBAL))
     return replace(aggregation, models=models, report=aggregation.report | report)

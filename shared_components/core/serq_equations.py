@@ -1,7 +1,4 @@
-"""Implement the equations and objectives of SERQ (Fang et al., Section 3.3).
-
-:mod:`shared_components.core.serq` uses them and lists the choices that are ours.
-"""
+"""Implement the equations and objectives of SERQ (Fang et al., Section 3.3); `core.serq` lists our choices."""
 
 from __future__ import annotations
 
@@ -17,18 +14,11 @@ from shared_components.networks.protocols import encodes
 WINDOW = 0.1  # weight of a batch in the running mean of F_pre for Eq. 11 (ours): about twenty batches count
 
 
-# ---- the equations
-
-
 def moving_average(average: Tensor | None, current: Tensor, *, share: float) -> Tensor:
-    """Return the running mean map, Eq. 10: alpha Fbar_(r-1) + (1 - alpha) F_r.
+    """Return the running mean map (C, h, w), Eq. 10: alpha Fbar_(r-1) + (1 - alpha) F_r.
 
-    F_r is the mean over the round's frames (our choice).
-
-    Args:
-        average: Fbar_(r-1), (C, h, w); None in the first round.
-        current: F_r, the mean of the global model's representations over the round's frames, (C, h, w).
-        share: Weight alpha.
+    ``average`` is Fbar_(r-1), None in the first round. ``current`` is F_r, the mean of the global model's
+    representations over the round's frames (our choice). ``share`` is alpha.
     """
     return current if average is None else share * average.to(current) + (1 - share) * current
 
@@ -37,13 +27,9 @@ def descriptor_distance(mean: Tensor, drawn: Tensor, descriptor: Tensor, average
     """Return the distance in Eq. 11, ||E F_pre - D - Fbar||^2 / N, with the value of a mean and a batch's gradient.
 
     With a batch mean in place of E F_pre, as the equation can also be read, the distance would contain the features'
-    variance divided by B, and minimising it would flatten the features.
-
-    Args:
-        mean: E F_pre over frames of other batches, (C, h, w).
-        drawn: F_pre of a batch, (B, C, h, w); the gradient passes through its mean.
-        descriptor: D, (C, h, w), with N elements.
-        average: Fbar, (C, h, w).
+    variance divided by B, and minimising it would flatten the features. ``mean`` is E F_pre over frames of other
+    batches, ``descriptor`` is D with N elements, and ``average`` is Fbar, each (C, h, w). The gradient passes through
+    the mean of ``drawn``, F_pre of a batch (B, C, h, w).
     """
     of_batch = drawn.mean(0)  # (B, C, h, w) -> (C, h, w)
     expected = mean + (of_batch - of_batch.detach())  # value of E F_pre, gradient of the batch mean
@@ -51,13 +37,7 @@ def descriptor_distance(mean: Tensor, drawn: Tensor, descriptor: Tensor, average
 
 
 def representation_distance(features: Tensor, pretrained: Tensor, descriptor: Tensor) -> Tensor:
-    """Return the distance in Eq. 12, the mean over frames of ||F_g(x_b) - (F_pre(x_b) - D)||^2 / N.
-
-    Args:
-        features: F_g of a batch, (B, C, h, w).
-        pretrained: F_pre of the same frames, (B, C, h, w).
-        descriptor: D, (C, h, w), with N elements.
-    """
+    """Return the distance in Eq. 12, mean over frames of ||F_g(x_b) - (F_pre(x_b) - D)||^2 / N, for (B, C, h, w)."""
     return (features - (pretrained - descriptor)).square().mean()
 
 
@@ -65,9 +45,6 @@ def moved(before: Tensor, after: Tensor) -> float:
     """Return ||after - before|| / ||after||, or 0 if both are zero."""
     length = float(after.norm())
     return float((after - before).norm()) / length if length else float(before.norm() > 0)
-
-
-# ---- the objectives
 
 
 @dataclass(frozen=True)
@@ -84,10 +61,7 @@ class Segmentation:
         maps = encodes(network, "serq").encoder(last_frame(batch))
         loss = context.task.loss(encodes(network, "serq").decode(maps), batch)
         if not loss.requires_grad:
-            raise ValueError(
-                "serq: training.fixed contains all parts that predict from single frames, so the server has nothing to "
-                "train; name fewer parts"
-            )
+            raise ValueError("serq: training.fixed has all parts that predict from single frames; name fewer parts")
         return [Term(self.name, loss)], maps[-1].float()
 
 
@@ -97,20 +71,13 @@ class Explicit:
 
     With each batch, D takes a step of gradient descent with the learning rate `rate` N / 2. For fixed F_pre and Fbar,
     this moves D by the fraction `rate` towards its optimum, mean F_pre - Fbar.
-
-    Attributes:
-        average: Fbar, (C, h, w).
-        weight: Weight lambda_1.
-        rate: Step of D, 0 to 1.
-        mean: Running mean of F_pre, (C, h, w).
-        descriptor: D, (C, h, w).
     """
 
-    average: Tensor
-    weight: float
-    rate: float
-    mean: Tensor
-    descriptor: Tensor
+    average: Tensor  # Fbar, (C, h, w)
+    weight: float  # lambda_1
+    rate: float  # step of D, 0 to 1
+    mean: Tensor  # running mean of F_pre, (C, h, w)
+    descriptor: Tensor  # D, (C, h, w)
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
         terms, features = Segmentation("pretrained segmentation").with_features(network, batch, context)
@@ -140,9 +107,6 @@ class Representation:
         return [*terms, Term("representation", self.weight * distance)]
 
 
-# ---- the networks
-
-
 def last_frame(batch: Batch) -> Tensor:
     """Return the labelled frames (B, 3, H, W): the images, or the last frames of clips (B, T, 3, H, W)."""
     image = batch["image"]
@@ -163,7 +127,6 @@ class FramesAlone(nn.Module):
         self.network = network
 
     def forward(self, image: Tensor) -> Tensor:
-        """Return the outputs for frames (B, 3, H, W), or for the last frames of clips (B, T, 3, H, W)."""
         network = encodes(self.network, "serq")
         return network.decode(network.encoder(last_frame({"image": image})))
 
@@ -182,11 +145,9 @@ def mean_features(networks: Sequence[nn.Module], batches: Iterable[Batch]) -> li
 def compared(
     network: nn.Module, pretrained: nn.Module, descriptor: Tensor, batches: Iterable[Batch]
 ) -> dict[str, float]:
-    """Return distances between the models' features with and without the descriptor, in evaluation mode.
+    """Return descriptor_square, ||D||^2 / N, and means over frames of the models' distances in evaluation mode.
 
-    Returns:
-        Means over frames and elements: `descriptor_square`, ||D||^2 / N; `difference_square`, ||F_g - F_pre||^2 / N;
-        `distance_square`, ||F_g - (F_pre - D)||^2 / N as in Eq. 12.
+    `difference_square` is ||F_g - F_pre||^2 / N, and `distance_square` is ||F_g - (F_pre - D)||^2 / N as in Eq. 12.
     """
     difference, distance, frames = 0.0, 0.0, 0
     for batch in batches:

@@ -1,9 +1,8 @@
 """Read the weights that a bundle ships: `models/model.safetensors`, and their card, `models/model.json`.
 
-`surgfl ship` writes both files. The hash in the card is checked whenever the weights are used, so that a file from
-another release or an incomplete copy is never used. If two bundles share weights, one bundle contains them, and the
-other bundle's `model.json` names it: `{"same_as": "pvt_fpn"}`. `surgfl bundles --zoo` and `surgfl publish` add
-`models/model.pt`, which contains the same numbers for MONAI's tools.
+`surgfl ship` writes both files. The hash in the card is checked whenever the weights are used. If two bundles share
+weights, one bundle contains them, and the other bundle's `model.json` names it: `{"same_as": "pvt_fpn"}`. `surgfl
+bundles --zoo` and `surgfl publish` add `models/model.pt`, which contains the same numbers for MONAI's tools.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.core.card import DASH, Metric
-from shared_components.networks import bundle_config
-from shared_components.networks.checkpoints import (
-    CheckpointError,
-    load_into,
-    load_metadata,
-    refuse_pointer,
-    stored_weights,
-)
+from shared_components.networks import bundle_config, checkpoints
+from shared_components.networks.checkpoints import CheckpointError
 
 MODEL, FACTS = "models/model.safetensors", "models/model.json"
 EXPORTED = "models/model.pt"  # file for MONAI's model zoo and exporters
@@ -40,24 +33,15 @@ def sha256_of(path: Path) -> str:
 
 
 def shipped_facts(bundle: str, folder: Path | None = None) -> dict[str, Any] | None:
-    """Return the card of a bundle's weights, or None if it ships no weights.
-
-    Args:
-        bundle: Name of the bundle.
-        folder: Folder of bundles; by default the folder next to the package.
-
-    Raises:
-        CheckpointError: The card is not valid JSON, or lacks the hash of the weights and the bundle with the weights.
-    """
-    return _held(bundle, folder)[1]
+    """Return the card of a bundle's weights in ``folder``, or None without weights; CheckpointError if damaged."""
+    return _folder_and_card(bundle, folder)[1]
 
 
-def _held(bundle: str, folder: Path | None) -> tuple[Path, dict[str, Any] | None]:
-    """Return the folder of the bundle that contains a bundle's weights, and their card."""
+def _folder_and_card(bundle: str, folder: Path | None) -> tuple[Path, dict[str, Any] | None]:
     root = (folder or bundle_config.bundles_folder()) / bundle
     facts = _card(root / FACTS)
-    if facts is not None and isinstance(whose := facts.get(SAME_AS), str) and Path(whose).name == whose:
-        root = root.with_name(whose)
+    if facts is not None and isinstance(owner := facts.get(SAME_AS), str) and Path(owner).name == owner:
+        root = root.with_name(owner)
         facts = _card(root / FACTS)
     if facts is not None and not isinstance(facts.get("sha256"), str):
         raise CheckpointError(f"{root / FACTS}: has no 'sha256' of the weights; run `surgfl ship` again")
@@ -82,16 +66,8 @@ def shipped_weights(bundle: str, folder: Path | None = None, *, instead: str = "
 def verified_weights(
     bundle: str, folder: Path | None = None, *, instead: str = "use start: random"
 ) -> tuple[Path, str]:
-    """Return the file of a bundle's shipped weights and its hash, after comparison with `model.json`.
-
-    Args:
-        bundle, folder: As in `shipped_facts`.
-        instead: Remedy for the error message.
-
-    Raises:
-        CheckpointError: The bundle ships no weights, or the hash differs from the card.
-    """
-    root, facts = _held(bundle, folder)
+    """Return file and hash of a bundle's weights; CheckpointError, with the remedy ``instead``, if they are wrong."""
+    root, facts = _folder_and_card(bundle, folder)
     path = root / MODEL
     if facts is None or not path.is_file():
         shares = f"uses the weights of {root.name!r}" if root.name != bundle else "ships no weights"
@@ -99,7 +75,7 @@ def verified_weights(
             f"bundle {bundle!r} {shares} ({path if facts else root / FACTS} does not exist); "
             f"{instead}, or make some with `surgfl pretrain` and `surgfl ship`"
         )
-    refuse_pointer(path)
+    checkpoints.refuse_pointer(path)
     if (sha256 := sha256_of(path)) != facts["sha256"]:
         raise CheckpointError(
             f"{path}: weights with the hash {sha256[:8]}, but model.json has {facts['sha256'][:8]}; take both files "
@@ -113,13 +89,10 @@ def exported_state(weights: Path, network: nn.Module) -> dict[str, Tensor]:
 
     MONAI's exporters and MONAI Label need complete state dicts. Tensors that only training needs (`training_only`) and
     that the weights lack come from the given network, in half precision if the weights have half precision. The network
-    (the bundle's `network_def`) is changed in place.
-
-    Raises:
-        CheckpointError: The weights are for another network.
+    (the bundle's `network_def`) is changed in place. Raises CheckpointError if the weights are for another network.
     """
-    stored = stored_weights(weights)
-    load_into(network, weights)
+    stored = checkpoints.stored_weights(weights)
+    checkpoints.load_into(network, weights)
     half = any(value.dtype == torch.float16 for value in stored.values())
     return {
         name: stored.get(name, value.half() if half and value.is_floating_point() else value)
@@ -128,18 +101,14 @@ def exported_state(weights: Path, network: nn.Module) -> dict[str, Tensor]:
 
 
 def is_export(exported: Path, weights: Path) -> bool:
-    """Return whether a `model.pt` contains the same tensors, bit for bit, and the same header as the weights.
-
-    Raises:
-        CheckpointError: A file is damaged.
-    """
-    if not (exported.is_file() and weights.is_file()) or load_metadata(exported) != load_metadata(weights):
+    """Return whether a `model.pt` has the weights' tensors, bit for bit, and header; CheckpointError if damaged."""
+    if not (exported.is_file() and weights.is_file()):
         return False
-    state, expected = stored_weights(exported), stored_weights(weights)
-    return all(
-        name in state and state[name].dtype == value.dtype and torch.equal(state[name], value)
-        for name, value in expected.items()
-    )
+    if checkpoints.load_metadata(exported) != checkpoints.load_metadata(weights):
+        return False
+    state, expected = checkpoints.stored_weights(exported), checkpoints.stored_weights(weights)
+    alike = (n in state and state[n].dtype == v.dtype and torch.equal(state[n], v) for n, v in expected.items())
+    return all(alike)
 
 
 def metric_of(facts: Mapping[str, Any]) -> Metric:
@@ -149,27 +118,26 @@ def metric_of(facts: Mapping[str, Any]) -> Metric:
 
 def mean_scores(facts: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the mean of a card's scores by kind of rendered look: "named look" and "unseen look"."""
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for record in facts["scores"]:
-        if record["where"] != "real":
-            groups.setdefault(record["where"], []).append(record)
+    groups = _grouped((record["where"], record) for record in facts["scores"] if record["where"] != "real")
     return {where: _mean(records, where, metric_of(facts).name) for where, records in groups.items()}
 
 
-def mean_of_real(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the means of a card's scores over all real sites, one for each set of classes.
-
-    Each name contains the number of sites that were used for model selection.
-    """
-    chosen = chosen_by(facts)
+def _grouped(pairs: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, list[Mapping[str, Any]]]:
     groups: dict[str, list[Mapping[str, Any]]] = {}
-    for record in facts["scores"]:
-        if record["where"] == "real":
-            groups.setdefault(record["classes"] or DASH, []).append(record)
-    means = {classes: _mean(records, "real site", metric_of(facts).name) for classes, records in groups.items()}
-    many = {classes: sum(record["name"] in chosen for record in records) for classes, records in groups.items()}
-    texts = {classes: f" of which {count} chose the weights," * bool(count) for classes, count in many.items()}
-    return [mean | {"name": f"{mean['name']},{texts[classes]} {classes}"} for classes, mean in means.items()]
+    for name, record in pairs:
+        groups.setdefault(name, []).append(record)
+    return groups
+
+
+def mean_of_real(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the mean scores over all real sites, by set of classes, named with the sites used for model selection."""
+    means, chosen = [], chosen_by(facts)
+    real = ((record["classes"] or DASH, record) for record in facts["scores"] if record["where"] == "real")
+    for classes, records in _grouped(real).items():
+        mean, count = _mean(records, "real site", metric_of(facts).name), sum(r["name"] in chosen for r in records)
+        text = f" of which {count} chose the weights," if count else ""
+        means.append(mean | {"name": f"{mean['name']},{text} {classes}"})
+    return means
 
 
 def steps_text(facts: Mapping[str, Any]) -> str:
@@ -206,16 +174,12 @@ def score_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 
 def track_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return table rows of tracking from a box: looks, network, and mean IoU by frame.
-
-    There are no rows for networks without tracking. The last row of each kind of look contains the number of objects.
-    """
-    rows = []
-    for looks, checks in facts.get("checks", {}).items():
-        for who, values in checks.items() if "objects" in checks else ():
-            texts = [f"{value:.2f}" if isinstance(value, float) else str(value) for value in values]
-            rows.append((looks, who, *texts))
-    return rows
+    """Return table rows of tracking from a box, if any: looks, network, mean IoU by frame, and number of objects."""
+    return [
+        (looks, who, *(f"{value:.2f}" if isinstance(value, float) else str(value) for value in values))
+        for looks, checks in facts.get("checks", {}).items()
+        for who, values in (checks.items() if "objects" in checks else ())
+    ]
 
 
 def control_head(facts: Mapping[str, Any]) -> tuple[str, ...]:
@@ -224,15 +188,12 @@ def control_head(facts: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def control_rows(facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """Return table rows of the trained network and its baselines (`patches.controls`) for every metric.
-
-    Rendered looks have the mean of each kind; real sites have separate rows. Weights without baselines have no rows.
-    """
-    groups: dict[str, list[Mapping[str, Any]]] = {}
-    for record in facts["scores"] if "metrics" in facts else ():
-        if "controls" in record:
-            name = record["name"] if record["where"] == "real" else f"{record['where']}s"
-            groups.setdefault(name, []).append(record)
+    """Return table rows of the network and its baselines (`patches.controls`), by kind of look or real site."""
+    groups = _grouped(
+        (record["name"] if record["where"] == "real" else f"{record['where']}s", record)
+        for record in (facts["scores"] if "metrics" in facts else ())
+        if "controls" in record
+    )
     rows = []
     for name, records in groups.items():
         for who in ("trained", *records[0]["controls"]):

@@ -19,7 +19,7 @@ from shared_components.common.arguments import between
 from shared_components.common.schema import fits
 from shared_components.core.method import Method, SiteFacts, load_method
 from shared_components.core.partition import Partition, Pieces, Role, cut, partition_network
-from shared_components.data.profile_items import LONGEST_NAME, EncoderName
+from shared_components.data.profile_items import EncoderName
 from shared_components.data.site import Site, SiteError
 from shared_components.networks.checkpoints import CheckpointError, header_of
 
@@ -47,22 +47,12 @@ def condition_on_site(
     count: int,
     again: bool = False,
 ) -> str:
-    """Call a method's ``condition_on_site``, if it has one, on a network with loaded weights.
+    """Call a method's ``condition_on_site``, if it has one, on a site's network with loaded weights.
 
-    Args:
-        method: Method of the federation.
-        network, partition: Network of the site, changed in place, and its partition.
-        site: Site with text, vectors and encoder.
-        name: Name of the site in the federation, for error messages.
-        number, count: Index of the site, from 0, and number of sites.
-        again: Whether the LOCAL pieces are from an earlier round and already conditioned on the site.
-
-    Returns:
-        Name of the encoder of the inputs; empty if it must not be compared.
-
-    Raises:
-        SiteError: The site's text, vectors or encoder cannot be used or have changed since an earlier round, or the
-            method changes pieces that are not LOCAL.
+    ``name`` is the site's name in the federation, ``number`` its index out of ``count`` sites. With ``again``, the
+    LOCAL pieces are from an earlier round and already conditioned on the site. Returns the name of the inputs' encoder;
+    empty if it must not be compared. Raises SiteError if the site's text, vectors or encoder cannot be used or have
+    changed since an earlier round, or the method changes pieces that are not LOCAL.
     """
     if method.local.condition_on_site is None:
         return ""
@@ -76,19 +66,11 @@ def condition_on_site(
     except ValueError as error:
         raise SiteError(f"{who}: {error}") from error
     if not is_name(made_by):
-        raise SiteError(
-            f"{who}: {method.name} names the encoder {made_by!r:.120}; use at most {LONGEST_NAME} printable ASCII "
-            "characters"
-        )
+        raise SiteError(f"{who}: {method.name} names the encoder {made_by!r:.120}; use a short text in ASCII")
     if changed := _changed(others, cut(state, partition, *rest), _EQUAL):
-        raise SiteError(
-            f"{who}: {method.name} writes the site's text into {changed}, which is not LOCAL and would leave the site"
-        )
+        raise SiteError(f"{who}: {method.name} writes the site's text into {changed}, which is not LOCAL")
     if _changed(own, cut(state, partition, Role.LOCAL), _NEARLY):
-        raise SiteError(
-            f"{who}: text, text_vectors or text_encoder have changed since earlier rounds; restore them or start "
-            "a new run"
-        )
+        raise SiteError(f"{who}: text, text_vectors or text_encoder have changed since earlier rounds; restore them")
     return made_by
 
 
@@ -101,22 +83,13 @@ def _changed(before: Pieces, now: Pieces, same: partial[bool]) -> str:
     return next((name for name, value in before.items() if not same(value, now[name])), "")
 
 
-# ---- models of training sites and of held-out sites
-
-
 def conditioned_header(encoder: str) -> dict[str, str]:
     """Return the header's entry for a site's own model, from the result of `condition_on_site`."""
     return {TOLD: encoder} if encoder else {}
 
 
 def unconditioned_header(method: Method, arguments: Mapping[str, Any], sites: int) -> dict[str, str]:
-    """Return the header's entries for a model for held-out sites, which are needed to condition it later.
-
-    Args:
-        method: Method of the federation; most methods have no entries.
-        arguments: Arguments of the method in the job.
-        sites: Number of training sites.
-    """
+    """Return the header's entries for conditioning a model for held-out sites later; none for most methods."""
     if method.local.condition_on_site is None:
         return {}
     return {TOLD: "", ARGUMENTS: json.dumps(dict(arguments)), SITES: str(sites)}
@@ -130,11 +103,8 @@ def needs_site(notes: Mapping[str, str]) -> bool:
 def describe_site(network: nn.Module, path: Path, site: Site) -> str:
     """Condition a model for held-out sites on a site, by method, arguments and number of sites in its header.
 
-    Returns the name of the encoder, or an empty text if the network needs no site and is unchanged.
-
-    Raises:
-        SiteError: The site's text, vectors or encoder cannot be used.
-        CheckpointError: The header is incomplete or names an unknown method.
+    Returns the name of the encoder, or "" if the network needs no site. Raises SiteError if the site's text, vectors or
+    encoder cannot be used, and CheckpointError if the header is incomplete or names an unknown method.
     """
     notes = header_of(path)
     if not needs_site(notes):

@@ -1,4 +1,4 @@
-"""A digest of a site's description and data, by which a run of a comparison knows its sites."""
+"""Compute a digest of a site's description and data, by which a comparison recognises finished runs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,10 @@ from shared_components.data.site_file import load_site
 
 
 def fingerprint(path: str, bundle: str, tasks: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-    """Return a digest of a site.yaml and of its files' names and sizes; their place does not count.
+    """Return a digest of a site.yaml, of its files' names and sizes, and of an added site's description.
 
-    The files of its own text vectors and text encoder count likewise, and the description of the site whose frames it
-    adds to its own. The bundle, with overrides of its numbers by kind of task, and the site's task decide which files
-    are read.
-
-    Raises:
-        SiteError: The description is wrong, or a video is missing.
+    Text vectors and text encoder count; folders do not. The bundle with ``tasks`` settings and the site's task decide
+    which files are read. Raises SiteError if the description is wrong, or a video is missing.
     """
     return _fingerprint(path, bundle, json.dumps(dict(tasks or {})), Path(path).stat().st_mtime_ns)
 
@@ -37,9 +33,8 @@ def _fingerprint(path: str, bundle: str, tasks: str, changed: int) -> str:
     spec = _spec_of(site, bundle, json.loads(tasks))
     for split in sorted(site.split):
         for sample in _samples(site, split, spec):
-            targets = [path for _, found in sample.labelled for paths in found.values() for path in paths]
-            paths = [*sample.images, *targets]
-            files = [(path.name, _size(path)) for path in paths]
+            targets = [path for _, labels in sample.labelled for paths in labels.values() for path in paths]
+            files = [(path.name, _size(path)) for path in (*sample.images, *targets)]
             digest.update(json.dumps([split, sample.video, sample.index, files]).encode())
     if site.added is not None:
         digest.update(site.added.path.read_bytes())
@@ -51,15 +46,12 @@ def _fingerprint(path: str, bundle: str, tasks: str, changed: int) -> str:
 
 
 def _size(path: Path) -> int:
-    """Return the bytes of a file, or of the one in which an address lies: grades.csv/017, video.mp4/000123."""
+    """Return the bytes of a file, or of the file that contains an address: grades.csv/017, video.mp4/000123."""
     return next(place for place in (path, *path.parents) if place.exists()).stat().st_size
 
 
 def _samples(site: Site, split: str, spec: SampleSpec) -> list[Sample]:
-    """List a split's samples; where the site cannot give the clips that are asked for, single frames.
-
-    Such a run has a name, so that the other rows are carried out: the federation refuses it with a sentence.
-    """
+    """List a split's samples; single frames if the site cannot give clips, so that the federation refuses the site."""
     try:
         return samples(site, split, spec)
     except SiteError:
@@ -69,7 +61,7 @@ def _samples(site: Site, split: str, spec: SampleSpec) -> list[Sample]:
 
 
 def _spec_of(site: Site, bundle: str, tasks: Mapping[str, Mapping[str, Any]]) -> SampleSpec:
-    """Return what the site's task needs of its data; where the bundle does not learn it, the pictures alone."""
+    """Return the site's task's needs; only images if the bundle does not learn the task."""
     try:
         return choose_task(
             load_bundle(bundle, tasks=tasks).tasks, site.task, classes=site.classes, who=str(site.path)

@@ -26,13 +26,10 @@ class Prompted(Protocol):
 
     takes_boxes: bool
 
-    def begin_stream(self, boxes: Tensor | None = None, *, stride: int = 1, padding: str = "first") -> Any:
-        """Return the memory before the first frame of a stream, with boxes (1, N, 4) or None."""
-        ...
+    def begin_stream(self, boxes: Tensor | None = None, *, stride: int = 1, padding: str = "first") -> Any: ...
 
     def remember(self, image: Tensor, memory: Any, boxes: Tensor | None = None) -> tuple[Tensor, Any]:
         """Predict the next frame (1, 3, H, W), with or without new boxes; return the outputs and the new memory."""
-        ...
 
 
 def prompted(network: nn.Module) -> Prompted:
@@ -46,29 +43,23 @@ def prompted(network: nn.Module) -> Prompted:
 
 
 class Tracking(nn.Module):
-    """Wrapper that turns a prompted network into a network of single frames with a memory of the stream."""
+    """Prompted network that takes single frames and remembers its stream, which begins with boxes (1, 1, N, 4)."""
 
-    def __init__(self, network: Prompted, *, padding: str) -> None:
+    def __init__(self, network: Prompted, boxes: Tensor, stride: int, padding: str) -> None:
         super().__init__()
-        self._network, self._padding = network, padding
-        self._memory: Any = None
-
-    def begin(self, boxes: Tensor, stride: int) -> None:
-        """Begin a stream with boxes (1, 1, N, 4) of its first frame; see `stride_of`."""
-        self._memory = self._network.begin_stream(boxes[:, 0], stride=stride, padding=self._padding)
+        self._network = network
+        self._memory = network.begin_stream(boxes[:, 0], stride=stride, padding=padding)
 
     def forward(self, image: Tensor, boxes: Tensor | None = None) -> Tensor:
         """Predict the stream's next frame (1, 3, H, W), which may have boxes (1, 1, N, 4)."""
-        given = None if boxes is None else boxes[:, 0]
-        outputs, self._memory = self._network.remember(image, self._memory, given)
+        outputs, self._memory = self._network.remember(image, self._memory, None if boxes is None else boxes[:, 0])
         return outputs
 
 
 def streams_of(chosen: Sequence[Sample]) -> list[range]:
     """Divide samples into streams, as ranges of their numbers.
 
-    A stream begins with a new video, and with a clip that contains only its own frame: the first frame of a stretch of
-    a video, and every frame of a site without history.
+    A stream begins with a new video, and with a clip that contains only its own frame, after a gap or without history.
     """
     begins = [
         number
@@ -89,10 +80,7 @@ def unseen_at_first(task: Task, chosen: Sequence[Sample]) -> list[Sample]:
 
 
 def stride_of(stream: Sequence[Sample]) -> int:
-    """Return the number of stream frames from one frame of a clip to the next.
-
-    It is 1 if clips contain frames between the stream's frames, as with `frame_interval` in site.yaml.
-    """
+    """Return a stream's frames from one frame of a clip to the next; 1 if clips have frames between the stream's."""
     places = {sample.images[-1]: place for place, sample in enumerate(stream)}
     steps = [place - places.get(s.images[-2], place) for place, s in enumerate(stream) if len(s.images) > 1]
     return max(steps, default=0) or 1
@@ -101,14 +89,7 @@ def stride_of(stream: Sequence[Sample]) -> int:
 def stream_batches(
     task: Task, chosen: Sequence[Sample], read: Callable[[int], Item], prepare: Callable[[Item], Tensor], stream: range
 ) -> Iterator[tuple[Batch, list[Item]]]:
-    """Yield the frames of a stream, each as a batch of one; the first batch has "boxes" and "stride".
-
-    Args:
-        task, chosen: Prompted task and all samples.
-        read: Function that reads a sample by its number.
-        prepare: Function that returns the network's input (1, 3, H, W) for a sample.
-        stream: Numbers of the stream's samples.
-    """
+    """Yield a stream's frames as batches of one; the first has "boxes" and "stride"; ``prepare`` makes the input."""
     assert task.prompting is not None
     stride = stride_of([chosen[number] for number in stream])
     prompted_frames = set(task.prompting.evaluation.frames(len(stream)))
@@ -117,7 +98,8 @@ def stream_batches(
         image = prepare(item)
         batch = {"image": image}
         if place in prompted_frames:
-            batch["boxes"] = task.prompting.in_stream(_boxes(task, item, _size(image)), image, number)
+            size = (image.shape[-2], image.shape[-1])
+            batch["boxes"] = task.prompting.in_stream(_boxes(task, item, size), image, number)
         if place == 0:
             batch["stride"] = torch.tensor(stride)
         yield batch, [item]
@@ -129,7 +111,3 @@ def _boxes(task: Task, item: Item, size: tuple[int, int] | None = None) -> Tenso
     if size is not None:
         targets = {name: resize_target(target, *size) for name, target in targets.items()}
     return task.boxes({name: torch.from_numpy(target)[None, None] for name, target in targets.items()})
-
-
-def _size(image: Tensor) -> tuple[int, int]:
-    return image.shape[-2], image.shape[-1]

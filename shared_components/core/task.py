@@ -1,7 +1,6 @@
 """Define the interface of tasks: labels, loss, metrics and pictures.
 
-A bundle lists the kinds of task that its network can learn, with their settings (`tasks:` in train.yaml). A site names
-its task (`task:` in site.yaml). Each kind is one file in ``shared_components/tasks``.
+A bundle lists its kinds of task with their settings (`tasks:` in train.yaml); site.yaml names the site's task.
 """
 
 from __future__ import annotations
@@ -36,13 +35,9 @@ Scores = dict[str, Any]  # {metric: {output: value or None, ..., "mean": value o
 class Task(Protocol):
     """Interface of the tasks in ``shared_components/tasks``, which have no state.
 
-    Attributes:
-        card: Identity of the task; ``make_task(card.kind, numbers, classes=card.outputs)`` rebuilds it.
-        metrics: Metrics of the task; the first is for model selection.
-        spec: Requirements for the samples.
-        channels: Number of output channels of the network.
-        definitions: Definition of each metric, saved with the scores.
-        prompting: Settings of box prompts, or None. With prompts, a network is scored on streams, see `streams`.
+    ``make_task(card.kind, numbers, classes=card.outputs)`` rebuilds a task. The first metric is for model selection.
+    ``channels`` is the network's number of output channels. ``definitions`` are the metrics' definitions, saved with
+    the scores. With ``prompting``, a network is scored on streams, see `streams`.
     """
 
     @property
@@ -60,82 +55,70 @@ class Task(Protocol):
 
     def add_randomness(self, batch: Batch, generator: torch.Generator) -> Batch:
         """Add random inputs to a batch, such as masked patches or training prompts; most tasks add nothing."""
-        ...
 
     def boxes(self, targets: Mapping[str, Tensor]) -> Tensor:
         """Return the boxes (B, T, N, 4) of the N objects in targets (B, T, H, W), see `prompts.class_boxes`."""
-        ...
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
         """Return the network's outputs for a batch in the task's unit (logits, millimetres, pixels)."""
-        ...
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the scalar training loss."""
-        ...
 
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Answer]:
         """Return one prediction per sample, at the given (height, width)."""
-        ...
 
     def score(self, answer: Answer, item: Item, *, quick: bool) -> Any:
         """Score one sample; ``quick`` leaves out slow metrics."""
-        ...
 
     def rows(self, score: Any) -> list[dict[str, Any]]:
         """Return the score of one sample as table rows; NaN marks values that do not count."""
-        ...
 
     def summarise(self, scores: Sequence[Any]) -> Scores:
         """Return the summary of all scores, without metrics that were not measured."""
-        ...
 
     def per_video(self, scores: Sequence[Any]) -> Mapping[str, Mapping[str, float]]:
         """Return the metrics by video if the task averages and compares videos, else an empty mapping."""
-        ...
 
     def charts(self, scores: Sequence[Any]) -> Mapping[str, Array]:
         """Return charts of all scores by name, such as timelines of videos; may be empty."""
-        ...
 
     def files(self, answer: Answer, image: Array) -> dict[str, Array]:
         """Return the images of a prediction by output folder; ``overlays`` is for viewing."""
-        ...
 
     def visible(self, answer: Answer) -> dict[str, float]:
         """Return the area of each class in percent of the image; empty for tasks without pixel-wise classes."""
-        ...
 
     def sheet(self, answer: Answer, item: Item) -> Sheet:
         """Draw frame, truth, prediction and errors, if the task has them."""
-        ...
+
+
+def module_names(folder: str) -> list[str]:
+    """List the files of a folder of plug-ins: ``tasks`` or ``methods``."""
+    package = importlib.import_module(f"shared_components.{folder}")
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+
+
+def build_by_name(folder: str, name: str, **arguments: Any) -> Any:
+    """Call ``build`` of a file in ``tasks`` or ``methods``; ValueError for an unknown name or argument."""
+    what = folder.removesuffix("s")
+    if name not in (known := module_names(folder)):
+        raise ValueError(f"{what} {name!r} does not exist; use one of {', '.join(known)}")
+    build = importlib.import_module(f"shared_components.{folder}.{name}").build
+    try:
+        return build(**arguments)
+    except TypeError as error:
+        raise ValueError(f"{what} {name!r}: {error}") from error
 
 
 def task_kinds() -> list[str]:
-    """List the kinds of task: one for each file of the folder."""
-    import shared_components.tasks as folder
-
-    return sorted(module.name for module in pkgutil.iter_modules(folder.__path__))
+    """List the kinds of task."""
+    return module_names("tasks")
 
 
 def make_task(kind: str, numbers: Mapping[str, Any] | None = None, *, classes: Sequence[str] = ()) -> Task:
-    """Build a task.
-
-    Args:
-        kind: Name of a file in ``shared_components/tasks``.
-        numbers: Keyword arguments of the file's ``build``.
-        classes: Class names of the site, background first; may be empty.
-
-    Raises:
-        ValueError: The kind does not exist, or a setting is wrong or unknown.
-    """
-    if kind not in task_kinds():
-        raise ValueError(f"task {kind!r} does not exist; use one of {', '.join(task_kinds())}")
-    build = importlib.import_module(f"shared_components.tasks.{kind}").build
-    try:
-        return build(classes=tuple(classes), **(numbers or {}))
-    except TypeError as error:
-        raise ValueError(f"task {kind!r}: {error}") from error
+    """Build a task by kind; ``classes`` are the site's, background first; ValueError for a wrong kind or setting."""
+    return build_by_name("tasks", kind, classes=tuple(classes), **(numbers or {}))
 
 
 def check_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> None:
@@ -145,17 +128,7 @@ def check_tasks(tasks: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def choose_task(tasks: Mapping[str, Mapping[str, Any]], wanted: str, *, classes: Sequence[str], who: str) -> Task:
-    """Build the task of a site, if the bundle can learn it.
-
-    Args:
-        tasks: Tasks of the bundle with their settings.
-        wanted: Kind of the site's task; empty: the bundle's first task.
-        classes: Class names of the site, background first.
-        who: Name of the site for error messages.
-
-    Raises:
-        ValueError: The bundle cannot learn this kind of task.
-    """
+    """Build the task that a site (``who``) wants, by default the bundle's first; ValueError if the bundle lacks it."""
     kind = wanted or next(iter(tasks))
     if kind not in tasks:
         raise ValueError(
@@ -202,7 +175,7 @@ def sample_spec(
 
 def outputs_of(network: nn.Module, batch: Batch) -> Tensor:
     """Run a network on the images of a batch, and on its boxes and features if there are any."""
-    inputs = [batch["image"], *([batch["boxes"]] if "boxes" in batch else [])]
+    inputs = [batch[name] for name in ("image", "boxes") if name in batch]
     maps = [value.float() for name, value in sorted(batch.items()) if name.startswith(FEATURES)]
     return network(*inputs, features=tuple(maps)) if maps else network(*inputs)
 
@@ -244,47 +217,41 @@ def checkpoint_notes(
 ) -> dict[str, str]:
     """Return the header of a checkpoint, which is required to use its weights.
 
-    Args:
-        bundle, method: Names of the bundle and the method.
-        task: Task of the site.
-        numbers: Settings of the task from bundle and job, such as units of the outputs and clip length.
-        size: (height, width) of the network's input.
-        network: Arguments of the network that differ from the bundle, see `bundle.Bundle.chosen`.
+    ``numbers`` are the task's settings from bundle and job, ``size`` is the (height, width) of the network's input, and
+    ``network`` contains the network's arguments that differ from the bundle, see `bundle.Bundle.chosen`.
     """
     card = task.card
     notes = {
-        "bundle": bundle,
-        "method": method,
-        "task": card.kind,
-        "outputs": ",".join(card.outputs),
-        "height": str(size[0]),
-        "width": str(size[1]),
-        "frames": str(card.frames),
-        "numbers": json.dumps(dict(numbers)),
-        **({"network": json.dumps(dict(network))} if network else {}),
-    }
+        "bundle": bundle, "method": method, "task": card.kind, "outputs": ",".join(card.outputs),
+        "height": str(size[0]), "width": str(size[1]), "frames": str(card.frames), "numbers": json.dumps(dict(numbers)),
+    }  # fmt: skip
+    if network:
+        notes["network"] = json.dumps(dict(network))
     return notes | ({"classes": notes["outputs"]} if card.kind == "segmentation" else {})
 
 
-class OneOutput:
-    """Base of tasks without named classes, whose score is one number per metric."""
+class WithoutBoxes:
+    """Base of tasks without box prompts and without pixel-wise classes."""
 
-    metrics: tuple[Metric, ...]
     prompting: Prompting | None = None
 
     def boxes(self, targets: Mapping[str, Tensor]) -> Tensor:
-        """Raise NotImplementedError: this task has no box prompts."""
-        raise NotImplementedError(f"{type(self).__name__} prompts no network")
+        raise NotImplementedError(f"{type(self).__name__} has no box prompts")
+
+    def visible(self, answer: Answer) -> dict[str, float]:
+        return {}
+
+
+class OneOutput(WithoutBoxes):
+    """Base of tasks without named classes, whose score is one number per metric."""
+
+    metrics: tuple[Metric, ...]
 
     def rows(self, score: dict[str, float]) -> list[dict[str, float]]:
         return [score]
 
     def summarise(self, scores: Sequence[dict[str, float]]) -> Scores:
-        """Return ``{metric: {"mean": mean or None}, ..., "frames": count}``, without NaN.
-
-        Raises:
-            ValueError: There are no frames.
-        """
+        """Return ``{metric: {"mean": mean or None}, ..., "frames": count}``, without NaN; ValueError without frames."""
         if not scores:
             raise ValueError("no frames to summarise; the split has no frames")
         means: Scores = {}
@@ -297,7 +264,4 @@ class OneOutput:
         return {}
 
     def charts(self, scores: Sequence[Any]) -> Mapping[str, Array]:
-        return {}
-
-    def visible(self, answer: Answer) -> dict[str, float]:
         return {}

@@ -1,7 +1,6 @@
 """Load a trained model as described in its checkpoint's header: network, task and input size.
 
-Public data sets have different classes. A model of shaft, wrist and clasper can be scored at a site that labels shaft
-and manipulator, or only the instrument: the probabilities of merged classes are added.
+Sites with coarser classes than the model's can use it: the probabilities of merged classes are added.
 """
 
 from __future__ import annotations
@@ -40,9 +39,7 @@ MOST_CONSTANTS = 2**26  # maximum number of constants that a checkpoint lacks, s
 class Rebuildable(Protocol):
     """A network that can be rebuilt with another number of output channels."""
 
-    def with_classes(self, out_channels: int) -> nn.Module:
-        """Return a new network that differs only in its number of output channels."""
-        ...
+    def with_classes(self, out_channels: int) -> nn.Module: ...
 
 
 @dataclass(frozen=True)
@@ -56,18 +53,10 @@ class Trained:
 
 
 def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Trained:
-    """Load a model as described in a checkpoint's header.
+    """Load a model as described in a checkpoint's header; ``bundle`` has the defaults for values that the header lacks.
 
-    Args:
-        path: Checkpoint.
-        bundle: Bundle with the defaults for values that the header lacks.
-        site: Site where the model is used, see `condition_on_given_site`.
-
-    Raises:
-        CheckpointError: The checkpoint is missing, damaged, for another network or an unknown task; or the calibration
-            is damaged.
-        SiteError: The site's text cannot be used.
-        ValueError: The bundle does not exist.
+    Raises CheckpointError if the checkpoint or its calibration is missing, damaged or for another network, SiteError if
+    the ``site``'s text cannot be used (`condition_on_given_site`), and ValueError for an unknown bundle.
     """
     notes = header_of(path)
     known = load_bundle(_own_bundle(notes, bundle))
@@ -81,14 +70,7 @@ def load_trained(path: Path, *, bundle: str, site: Site | None = None) -> Traine
 def open_trained(
     model: Path | None, *, bundle: str, site: Path | None = None, instead: str = "name a checkpoint"
 ) -> tuple[Path, Trained]:
-    """Return the path and the model of a checkpoint, or of the weights that a bundle ships; errors as `load_trained`.
-
-    Args:
-        model: Checkpoint; None: the bundle's shipped weights.
-        bundle: Bundle, see `load_trained`.
-        site: site.yaml of the site where the model is used.
-        instead: Remedy for the error message if the bundle ships no weights.
-    """
+    """Return path and model of a checkpoint, or of a bundle's shipped weights; ``instead`` is the remedy if none."""
     load_bundle(bundle)  # raises for an unknown name
     path = model or shipped_weights(bundle, instead=instead)
     return path, load_trained(path, bundle=bundle, site=load_site(site) if site else None)
@@ -97,8 +79,7 @@ def open_trained(
 def input_size(notes: Mapping[str, str], height: int, width: int) -> tuple[int, int]:
     """Return the (height, width) of a model's training; the given values if the header lacks them.
 
-    Raises:
-        CheckpointError: A value in the header is not a whole number from 1 to `MOST_SIDE`.
+    Raises CheckpointError if a value in the header is not a whole number from 1 to `MOST_SIDE`.
     """
     sizes = []
     for name, given in (("height", height), ("width", width)):
@@ -106,9 +87,7 @@ def input_size(notes: Mapping[str, str], height: int, width: int) -> tuple[int, 
         if text is not None and not (
             text.isascii() and text.isdecimal() and 1 <= int(text[:9]) and int(text[:99]) <= MOST_SIDE
         ):
-            raise CheckpointError(
-                f"checkpoint: its header's {name} is {text!r:.80}, not a number of pixels; save it again"
-            )
+            raise CheckpointError(f"checkpoint: its header's {name} is {text!r:.80}, not a size in pixels; save again")
         sizes.append(given if text is None else int(text))
     return sizes[0], sizes[1]
 
@@ -116,28 +95,25 @@ def input_size(notes: Mapping[str, str], height: int, width: int) -> tuple[int, 
 def network_of(definition: Rebuildable, path: Path, *, bundle: str, channels: int | None = None) -> nn.Module:
     """Return the network of a checkpoint, with its weights.
 
-    Args:
-        definition: Network of `bundle`, used unless the header names another bundle or other arguments.
-        path: Checkpoint.
-        bundle: Bundle of the definition.
-        channels: Number of output channels; None: the number in the checkpoint, or of outputs in its header.
-
-    Raises:
-        CheckpointError: The checkpoint is missing, damaged, for another network or another number of channels.
+    ``definition`` is the network of ``bundle``, used unless the header names another bundle or other arguments. By
+    default, the number of output ``channels`` is from the checkpoint. Raises CheckpointError if the file is missing,
+    damaged or for another network.
     """
     named, state = header_of(path).get("bundle", bundle), load_weights(path)
     try:
         build = _builder(definition, path, bundle)
         with without_memory():  # a file's header may name a network of any size
             network = build(None)
-            if channels is None and (stored := channels_of(network, state)) != channels_of(
-                network, network.state_dict()
-            ):
+            stored, built = (channels_of(network, tensors) for tensors in (state, network.state_dict()))
+            if channels is None and stored != built:
                 channels = stored
             channels = channels or len(_outputs_of(header_of(path))) or None
             network = build(channels)
         tensors_of(network, state, path)
-        _check_size(network, state, path)
+        stored_numbers, numbers = sum(value.numel() for value in state.values()), numbers_in(network)
+        if numbers > stored_numbers + MOST_CONSTANTS:  # such as constants computed when it is built
+            sizes = f"has {stored_numbers} numbers, but its header describes a network of {numbers}"
+            raise CheckpointError(f"checkpoint {path} {sizes}; save it again")
         network = build(channels)
         load_into(network, path)
     except ValueError as error:
@@ -148,28 +124,14 @@ def network_of(definition: Rebuildable, path: Path, *, bundle: str, channels: in
     return network
 
 
-def _check_size(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> None:
-    """Refuse a network with many more numbers than its file, such as constants computed when it is built."""
-    given, built = sum(value.numel() for value in state.values()), numbers_in(network)
-    if built > given + MOST_CONSTANTS:
-        raise CheckpointError(
-            f"checkpoint {path} has {given} numbers, but its header describes a network of {built}; save it again"
-        )
-
-
 def chosen_for(path: Path | None) -> Mapping[str, Any]:
-    """Return the arguments of a checkpoint's network that differ from its bundle; usually empty.
-
-    Raises:
-        CheckpointError: The arguments in the header are not JSON; `bundle.load_bundle` checks their values.
-    """
+    """Return the network arguments in a checkpoint's header, unchecked; CheckpointError if they are not JSON."""
     arguments = header_of(path).get("network", "{}")
     try:
         return json.loads(arguments)
     except (ValueError, RecursionError):
-        raise CheckpointError(
-            f"checkpoint {path}: its header's network is {arguments!r:.80}, not JSON; save it again"
-        ) from None
+        message = f"checkpoint {path}: its header's network is {arguments!r:.80}, not JSON; save it again"
+        raise CheckpointError(message) from None
 
 
 def _builder(definition: Rebuildable, path: Path, bundle: str) -> Callable[[int | None], nn.Module]:
@@ -188,36 +150,24 @@ def _builder(definition: Rebuildable, path: Path, bundle: str) -> Callable[[int 
 def condition_on_given_site(network: nn.Module, path: Path, site: Site | None) -> nn.Module:
     """Condition a network for held-out sites on the given site, and return it (`describe_site`).
 
-    Without a site, such a model uses the mean of its training sites' inputs, and a warning is logged.
-
-    Raises:
-        SiteError: The site's text, vectors or encoder cannot be used.
-        CheckpointError: The model takes no site, or the header names an unknown method.
+    Without a site, such a model uses the mean of its training sites' inputs, with a warning. Raises SiteError if the
+    site's text, vectors or encoder cannot be used, and CheckpointError if the model takes no site.
     """
     unconditioned = needs_site(header_of(path))
     if site is not None and not unconditioned:
-        raise CheckpointError(
-            f"checkpoint {path} needs no site, or already contains its own site; leave {site.path} out"
-        )
+        raise CheckpointError(f"checkpoint {path} needs no site, or contains its own site; leave {site.path} out")
     if site is not None:
         describe_site(network, path, site)
     elif unconditioned:
         logger.warning(
             "checkpoint %s is a model for held-out hospitals and uses the mean of its training sites' texts; give the "
-            "site.yaml of the hospital where it is used",
-            path,
-        )
+            "site.yaml of the hospital where it is used", path,
+        )  # fmt: skip
     return network
 
 
 def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Task:
-    """Build the task in a checkpoint's header; the default is segmentation.
-
-    ``tasks`` contains default settings by kind. Without class names, classes are the numbers of the network's outputs.
-
-    Raises:
-        CheckpointError: The kind of task does not exist.
-    """
+    """Build the task in a checkpoint's header, by default segmentation; CheckpointError if the kind does not exist."""
     notes = header_of(path)
     kind = notes.get("task", "segmentation")
     classes = _outputs_of(notes)
@@ -230,21 +180,14 @@ def task_learnt(tasks: Mapping[str, Any], path: Path, network: nn.Module) -> Tas
 
 
 def with_learnt_numbers(own: Mapping[str, Any] | None, notes: Mapping[str, str], kind: str) -> dict[str, Any]:
-    """Return a task's settings, updated with the settings in a checkpoint's header.
-
-    Raises:
-        CheckpointError: The settings in the header are not a JSON object.
-    """
+    """Return a task's settings, updated from a checkpoint's header; CheckpointError if these are not a JSON object."""
     numbers = dict(own or {})
     if kind != notes.get("task"):
         return numbers
     try:
         learnt = dict(json.loads(notes.get("numbers", "{}")))
     except (TypeError, ValueError, RecursionError):
-        raise CheckpointError(
-            f"the checkpoint's header has the task settings {notes['numbers']!r:.80}, which are not a JSON object; "
-            "save it again"
-        ) from None
+        raise CheckpointError("the checkpoint's task settings are not a JSON object; save it again") from None
     if changed := {name: value for name, value in learnt.items() if numbers.get(name) != value}:
         logger.info("tasks: %s: uses the checkpoint's settings %s", kind, changed)
     return numbers | learnt
@@ -268,26 +211,17 @@ def _own_bundle(notes: Mapping[str, str], otherwise: str) -> str:
 
 
 def merged_logits(logits: Tensor, ids: Sequence[int]) -> Tensor:
-    """Merge classes so that their softmax probabilities add up.
+    """Merge logits (B, C, H, W) to (B, K, H, W) so that softmax probabilities add up: log-sum-exp of merged classes.
 
-    Args:
-        logits: (B, C, H, W).
-        ids: New id of each of the C classes; every id from 0 to K - 1 occurs.
-
-    Returns:
-        (B, K, H, W): log-sum-exp of the merged classes.
+    ``ids`` are the new ids of the C classes; every id from 0 to K - 1 occurs.
     """
-    members = [[old for old, new in enumerate(ids) if new == one] for one in range(max(ids) + 1)]
+    members = [[old for old, new in enumerate(ids) if new == merged] for merged in range(max(ids) + 1)]
     # (B, C, H, W) -> K times (B, group, H, W) -> K times (B, H, W) -> (B, K, H, W)
     return torch.stack([logits[:, group].logsumexp(1) for group in members], 1)
 
 
 class MergedClasses(nn.Module):
-    """Segmentation network with logits (B, C, H, W), converted to coarser classes.
-
-    Raises:
-        ValueError: The learnt classes cannot be merged to the wanted classes.
-    """
+    """Segmentation network with logits (B, C, H, W), converted to coarser classes; ValueError if that is impossible."""
 
     def __init__(self, network: nn.Module, learnt: Sequence[str], wanted: Sequence[str]) -> None:
         super().__init__()
@@ -297,21 +231,15 @@ class MergedClasses(nn.Module):
                 f"a model of the classes {', '.join(learnt)} cannot predict {', '.join(wanted)}; classes can be "
                 "merged but not divided; use another model or classes"
             )
-        self.network = network
-        self.ids = ids
-        self.merges = {
-            name: [old for old, new in zip(learnt, ids, strict=True) if wanted[new] == name] for name in wanted
-        }
+        self.network, self.ids = network, ids
+        pairs = list(zip(learnt, ids, strict=True))
+        self.merges = {name: [old for old, new in pairs if wanted[new] == name] for name in wanted}
 
     def forward(self, image: Tensor) -> Tensor:
-        """Return logits (B, K, H, W) of the coarser classes."""
         return merged_logits(self.network(image), self.ids)
 
 
 def read_as(network: nn.Module, learnt: Sequence[str], wanted: Sequence[str]) -> nn.Module:
-    """Return a network with the wanted classes; errors as in `MergedClasses`.
-
-    The network is returned unchanged if it has these classes, or if it takes boxes: boxes define its classes.
-    """
+    """Return a network with the wanted classes, or unchanged with these classes or boxes; errors as `MergedClasses`."""
     same = tuple(learnt) == tuple(wanted) or provides(network, Prompted)
     return network if same else MergedClasses(network, learnt, wanted)

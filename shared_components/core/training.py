@@ -1,9 +1,7 @@
 """Train a network at one site: the training step of bundles and federations, and a round of steps.
 
-A bundle runs `train_step` inside MONAI's SupervisedTrainer. A federation runs it in `local_iterations`, which imports
-only torch, because a simulator starts a process per task and importing MONAI takes five seconds. A test proves that
-both give equal bits. `check_network` and `check_answers` refuse networks that do not
-fit the task and the method.
+A bundle runs `train_step` inside MONAI's SupervisedTrainer. A federation runs it in `local_iterations` without MONAI,
+which takes five seconds to import; a test proves that both give equal bits.
 """
 
 from __future__ import annotations
@@ -36,11 +34,7 @@ REMEDY = "lower learning_rate, or check the labels and, where the start is rando
 
 
 def make_optimizer(network: nn.Module, training: Training) -> torch.optim.Optimizer:
-    """Return AdamW (PFedSIS, Section IV-B) or SGD over all trained parameters.
-
-    Raises:
-        ValueError: See `parameter_groups.parameter_groups`.
-    """
+    """Return AdamW (PFedSIS, Section IV-B) or SGD over all trained parameters; ValueError as `parameter_groups`."""
     groups, rate, decay = parameter_groups(network, training), training.learning_rate, training.weight_decay
     if training.optimizer == "sgd":
         return SGD(groups, rate, momentum=training.momentum, weight_decay=decay)
@@ -58,17 +52,10 @@ def make_context(
     """
     seed = round_seed(training.seed, site, round)
     torch.manual_seed(seed)
-    return Context(
-        round=round,
-        site=site,
-        iterations=training.iterations,
-        precision=machine.fast_precision() if training.precision == "auto" else training.precision,
-        pace=pace_of(training, round=round, rounds=rounds, rate=rate),
-        accumulate=training.accumulate,
-        task=task,
-        generator=torch.Generator().manual_seed(seed),
-        **known,
-    )
+    precision = machine.fast_precision() if training.precision == "auto" else training.precision
+    pace, generator = pace_of(training, round=round, rounds=rounds, rate=rate), torch.Generator().manual_seed(seed)
+    settings: Any = {"iterations": training.iterations, "accumulate": training.accumulate, **known}
+    return Context(round, task, generator, site, precision=precision, pace=pace, **settings)
 
 
 def round_seed(seed: int, site: int, round: int) -> int:
@@ -88,16 +75,11 @@ def train_step(
     partition: Partition,
     objective: Objective | None = None,
 ) -> Losses:
-    """Take one optimizer step on one batch, by default with the method's objective.
+    """Take one optimizer step on one batch, by default with the method's objective; return the loss terms by name.
 
     The forward pass and the losses have the context's precision; gradients and weights are float32. With gradient
-    accumulation, only every n-th batch ends with a step, with the mean gradient of n batches.
-
-    Returns:
-        The loss terms by name.
-
-    Raises:
-        FloatingPointError: A loss term is not finite; the step is not taken.
+    accumulation, only every n-th batch ends with a step, with the mean gradient of n batches. If a loss term is not
+    finite, FloatingPointError is raised before the step.
     """
     minimised = objective or method.local.objective
     where, mixed = next(network.parameters()).device.type, context.precision == "bf16"
@@ -121,10 +103,7 @@ def train_step(
 
 
 def _gathered(network: nn.Module, context: Context) -> bool:
-    """Accumulate gradients; at every n-th batch, set the mean gradients and return True.
-
-    Gradients left over at the end of a round are dropped with its context.
-    """
+    """Accumulate gradients; at every n-th batch, set the mean gradients and return True."""
     trained, sums = trained_parameters(network), context.gathered
     for name, parameter in trained.items():
         if parameter.grad is not None:
@@ -145,10 +124,7 @@ def local_iterations(
     partition: Partition,
     objective: Objective | None = None,
 ) -> Losses:
-    """Train on each batch, count the steps in the context, and return the mean of each loss term.
-
-    A term that occurs only in some steps (FedRep trains its head first) is averaged over these steps.
-    """
+    """Train on each batch, and return the mean of each loss term over the steps in which it occurs."""
     train_mode(network, partition)
     context.gathered.clear()
     where = next(network.parameters()).device

@@ -30,16 +30,8 @@ _FILE = "a job carries no path: with file every site names its own in SURGFL_STA
 class Training:
     """The `training` section: sizes in pixels, rates per step; a hospital's `limits.yaml` may allow less.
 
-    `start` is what the network begins from: the seed alone (`random`), the weights that the bundle ships, which
-    have seen rendered scenes only (`rendered`), or a file that each site names itself (`file`).
-
-    With `precision: bf16` the forward pass and the losses of every local step run under bfloat16 autocast, on
-    a CPU and a GPU alike; with `auto` where the machine computes in it. Weights, gradients and the optimizer stay
-    float32, and with them all that is sent; validation, what a method measures or trains outside of local steps,
-    evaluation and inference stay float32, so that scores are those of the weights that are saved.
-
-    The learning rates of a step follow from its place in all rounds, see `core.schedules`, and weight decay and the
-    rates of layers from `parameter_groups`.
+    Everything that a method computes outside of local steps stays float32. `core.schedules` defines learning rates over
+    the rounds, and `parameter_groups` weight decay and learning rates by layer.
 
     Attributes:
         height: Height of the network's input, in pixels.
@@ -82,56 +74,47 @@ class Training:
     height: Annotated[int, Meta(ge=1, le=16_384)] = 512
     width: Annotated[int, Meta(ge=1, le=16_384)] = 640
     batch_size: Annotated[int, Meta(ge=1, le=65_536)] = 8
-    few_samples: Few = "repeat"  # where a site has fewer than a batch: some come twice; a smaller batch; a refusal
-    iterations: Annotated[int, Meta(ge=1, le=10_000_000)] = 100  # local steps per round, where epochs is 0
-    epochs: Annotated[int, Meta(ge=0, le=10_000)] = 0  # passes over the training samples per round; 0: iterations count
+    few_samples: Few = "repeat"
+    iterations: Annotated[int, Meta(ge=1, le=10_000_000)] = 100
+    epochs: Annotated[int, Meta(ge=0, le=10_000)] = 0
     learning_rate: Rate = 5e-4
     weight_decay: Rate = 0.01
     optimizer: Optimizer = "adamw"
-    momentum: Beta = 0.9  # SGD's
-    schedule: Schedule = "constant"  # of the learning rates over all rounds
-    warmup_rounds: Annotated[float, Meta(ge=0, le=MOST_ROUNDS)] = 0.0  # in which they rise from 0
-    least_learning_rate: Rate = 0.0  # at the end of the schedule, where a part has learning_rate
-    betas: tuple[Beta, Beta] = (0.9, 0.999)  # AdamW's
-    decay_free: bool = False  # weight decay leaves out vectors, biases and tokens
-    layer_decay: Annotated[float, Meta(gt=0, le=1)] = 1.0  # of the rate from each layer to the next deeper one
-    accumulate: Annotated[int, Meta(ge=1, le=10_000_000)] = 1  # batches whose mean gradient is one optimizer step
+    momentum: Beta = 0.9
+    schedule: Schedule = "constant"
+    warmup_rounds: Annotated[float, Meta(ge=0, le=MOST_ROUNDS)] = 0.0
+    least_learning_rate: Rate = 0.0
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    decay_free: bool = False
+    layer_decay: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    accumulate: Annotated[int, Meta(ge=1, le=10_000_000)] = 1
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 2022
-    rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 200  # of a bundle alone; a federation's job has its own
-    fixed: tuple[str, ...] = ()  # parts of the network that neither train nor leave the site
-    learning_rates: Mapping[str, Rate] = field(default_factory=dict)  # of parts, instead of learning_rate
+    rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 200
+    fixed: tuple[str, ...] = ()
+    learning_rates: Mapping[str, Rate] = field(default_factory=dict)
     precision: Literal[Precision, "auto"] = "float32"
     start: Annotated[Start, Meta(description=f"use one of {', '.join(STARTS)} ({_FILE})")] = "random"
-    colour: Annotated[float, Meta(ge=0, le=1)] = 0.0  # strength of changed colours, hue and light; 0: none
-    rotation: Annotated[float, Meta(ge=0, le=180)] = 0.0  # at most, of training frames, in degrees either way; 0: none
-    flips: bool = True  # training frames are mirrored, in each direction with probability 0.5
-    crops: bool = True  # training frames are scaled by 0.5 to 2 and cropped
-    crop_area: Annotated[float, Meta(ge=0, le=1)] = 0.0  # least share, see `data.native_crops`; 0: crops as above
-    feature_cache_gb: Annotated[float, Meta(ge=0, le=1e6)] = 0.0  # of 10^9 bytes, see `core.feature_cache`; 0: none
+    colour: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    rotation: Annotated[float, Meta(ge=0, le=180)] = 0.0
+    flips: bool = True
+    crops: bool = True
+    crop_area: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    feature_cache_gb: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
 
     def __post_init__(self) -> None:
         require_list(self.fixed, "training: fixed", "encoder", least=0)
         check_values(kinds_of(Training), vars(self), "training")
         if self.least_learning_rate > self.learning_rate:
+            raise ValueError(f"training: least_learning_rate {self.least_learning_rate} is above {self.learning_rate}")
+        random = [f"{name}: {'false' if on is True else 0}" for name, on in self.augmentation.items() if on]
+        if self.feature_cache_gb and random:
             raise ValueError(
-                f"training: least_learning_rate is {self.least_learning_rate}, and learning_rate {self.learning_rate}; "
-                "make it less: a schedule falls to it"
+                f"training: feature_cache_gb is {self.feature_cache_gb}, but the cache needs unchanged frames; write "
+                f"{', '.join(random)}, or feature_cache_gb: 0"
             )
-        if self.feature_cache_gb and (random := self._random_frames()):
-            raise ValueError(
-                f"training: feature_cache_gb is {self.feature_cache_gb}, and a cache keeps the features of frames that "
-                f"do not change; write {', '.join(random)} beside it, or feature_cache_gb: 0"
-            )
-
-    def _random_frames(self) -> list[str]:
-        """Return the settings, as they would be off, by which training frames change at random."""
-        return [f"{name}: {'false' if on is True else 0}" for name, on in self.augmentation.items() if on]
 
     def for_samples(self, samples: int) -> Training:
-        """Return the settings of a site with this many training samples: its epochs as iterations, its batch.
-
-        Raises ValueError for fewer samples than a batch where `few_samples` refuses them.
-        """
+        """Return a site's settings: epochs as iterations, its batch size; ValueError if `few_samples` refuses."""
         few = samples < self.batch_size
         if few and self.few_samples == "refuse":
             raise ValueError(
@@ -146,27 +129,22 @@ class Training:
 
     @property
     def augmentation(self) -> dict[str, Any]:
-        """How `dataset.batches` changes training frames at random."""
+        """Settings of `dataset.batches` for random changes of training frames."""
         return {name: getattr(self, name) for name in ("colour", "rotation", "flips", "crops", "crop_area")}
 
     @property
     def steps(self) -> int:
-        """Optimizer steps of a round, of settings that `for_samples` returned."""
+        """Optimizer steps of a round, for settings from `for_samples`."""
         return self.iterations // self.accumulate
 
 
 def training_from(values: Mapping[str, Any]) -> Training:
-    """Build the training settings; a misspelt key and a value out of its range are refused by name: ValueError.
-
-    Parts that the network does not have are refused where it is known.
-    """
+    """Build the training settings; ValueError for an unknown key or a value out of its range."""
     given = check_keys(sorted(kinds_of(Training)), values, "training")
     fixed, rates = given.get("fixed") or (), given.get("learning_rates") or {}
     require_list(fixed, "training: fixed", "encoder", least=0)
     if not isinstance(rates, Mapping):
-        raise ValueError(
-            f"training: learning_rates is {short_repr(rates)}; write a rate per part, such as encoder: 0.0001"
-        )
+        raise ValueError(f"training: learning_rates is {short_repr(rates)}; write rates such as encoder: 0.0001")
     lists = {"betas": tuple(given["betas"])} if isinstance(given.get("betas"), list) else {}
     return Training(**{**given, **lists, "fixed": tuple(fixed), "learning_rates": dict(rates)})
 

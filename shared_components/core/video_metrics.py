@@ -15,15 +15,7 @@ Array = np.ndarray
 
 
 def average_precision(scores: Array, truth: Array) -> float:
-    """Return the average precision of one class: the sum of (R_n - R_(n-1)) P_n.
-
-    Args:
-        scores: (N,) finite numbers; equal scores are one threshold.
-        truth: (N,) bool.
-
-    Returns:
-        A number in [0, 1], or NaN if no truth is positive.
-    """
+    """Return one class's average precision, sum of (R_n - R_(n-1)) P_n, for scores, truth (N,); NaN if absent."""
     if not truth.any():
         return float("nan")
     order = np.argsort(-scores, kind="stable")
@@ -34,23 +26,12 @@ def average_precision(scores: Array, truth: Array) -> float:
 
 
 def average_precisions(scores: Array, truth: Array) -> Array:
-    """Return the average precision of each class in one video, NaN for absent classes.
-
-    Args:
-        scores: (N, C) for N frames.
-        truth: (N, C) bool.
-
-    Returns:
-        (C,) float64.
-    """
+    """Return the average precision (C,) of each class for scores and bool truth (N, C); NaN for absent classes."""
     return np.array([average_precision(scores[:, c], truth[:, c]) for c in range(truth.shape[1])])
 
 
 def component_scores(values: Array, of_each: Sequence[int]) -> Array:
-    """Return scores or truth (N, K) of components: the maximum over the triplets (N, C) with each component.
-
-    `of_each` contains the component of each triplet, 0..K-1, see `triplets.component_of`.
-    """
+    """Return (N, K) maxima of values (N, C) over the triplets of each component; `of_each` has their components."""
     ids = np.asarray(of_each)
     return np.stack([values[:, ids == k].max(1) for k in range(ids.max() + 1)], 1)
 
@@ -67,10 +48,7 @@ def recalls(counts: Array) -> Array:
 
 
 def precisions(counts: Array) -> Array:
-    """Return the precision of each class, (C,) in [0, 1].
-
-    It is 0 for a present class that is never predicted, and NaN for an absent class.
-    """
+    """Return the precision of each class, (C,); 0 for a present class that is never predicted, NaN if absent."""
     correct, predicted, true = np.diagonal(counts), counts.sum(0), counts.sum(1)
     return np.where(true > 0, correct / np.maximum(predicted, 1), np.nan)
 
@@ -87,11 +65,7 @@ def harmonic(precision: float, recall: float) -> float:
 
 
 def phase_scores(prediction: Array, truth: Array, classes: int) -> dict[str, float]:
-    """Score the frames of one video, ids (N,) in 0..classes-1.
-
-    Returns:
-        "accuracy", "precision" and "recall" (means over the video's phases), and "f1", the harmonic mean of both.
-    """
+    """Return a video's "accuracy", mean "precision" and "recall" over phases, and "f1", for ids (N,)."""
     counts = confusion(prediction, truth, classes)
     precision, recall = mean_known(precisions(counts)), mean_known(recalls(counts))
     accuracy = float(np.trace(counts) / counts.sum())
@@ -99,10 +73,7 @@ def phase_scores(prediction: Array, truth: Array, classes: int) -> dict[str, flo
 
 
 def expected_cost(prediction: Array, truth: Array, classes: int) -> float:
-    """Return the mean of |i - j| / (classes - 1) over samples (N,) of ordered classes, in [0, 1].
-
-    For grades 0 to 5 this is |i - j| / 5. FedSurg's cost matrix is not published, so this cost is ours.
-    """
+    """Return the mean of |i - j| / (classes - 1) over samples (N,) of ordered classes, in [0, 1] (our cost)."""
     return float(np.mean(np.abs(prediction.astype(np.int64) - truth.astype(np.int64)))) / max(classes - 1, 1)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shared_components.core.calibration import FRAMES, described, seen
+from shared_components.core.calibration import FRAMES, encoder_features, resized_frame
 from shared_components.core.trained_model import Trained
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class Watch:
         calibration = self._model.calibration
         if calibration is None or not is_sampled:
             return
-        self._kept.append(described(self._model.network, seen(frame))[0])
+        self._kept.append(encoder_features(self._model.network, resized_frame(frame))[0])
         if len(self._kept) == MOST:
             self._kept, self._step = self._kept[::2], 2 * self._step
         frames = len(self._kept)

@@ -22,10 +22,8 @@ HEADS = ("head",)
 def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: int = 10) -> Method:
     """Return CD2-pFed: the first output channels of every layer are shared, the last channels are private.
 
-    Args:
-        personal_share: Share of each layer's output channels that never leaves the site.
-        strength: Weight of the cyclic distillation after the ramp; 0 disables the distillation.
-        ramp_rounds: Number of rounds in which the weight of the distillation grows, see `ramp`.
+    ``personal_share`` of each layer's output channels never leaves the site. ``strength`` is the weight of the cyclic
+    distillation after ``ramp_rounds``, in which it grows (`ramp`); 0 disables it.
     """
     between("cd2_pfed", "personal_share", personal_share, 0, 1, ends="[)")
     between("cd2_pfed", "strength", strength, 0)
@@ -39,8 +37,7 @@ def build(*, personal_share: float = 0.5, strength: float = 1.0, ramp_rounds: in
         about=About(
             label="CD2-pFed",
             paper="Shen et al., CVPR 2022, arXiv 2204.03880",
-            idea="Half of each layer's channels stay at the hospital, the other half is averaged, and both "
-            "halves distil each other in training.",
+            idea="Half of each layer's channels stay at the hospital, and both halves distil each other in training.",
             partition="last half of each layer's output channels LOCAL, rest and classifiers GLOBAL",
             objective="segmentation loss; mutual distillation of LOCAL and GLOBAL channels",
             aggregator="sample-weighted mean",
@@ -96,10 +93,7 @@ class CyclicDistillation:
         return [*terms, Term("distillation", weight * mutual_divergence(common, private))]
 
     def _part(self, network: nn.Module, image: Tensor, *, private: bool) -> Tensor:
-        """Predict with only the shared or only the private output channels; all other weights are zero.
-
-        BatchNorm layers update copies of their statistics, so that the network's own describe the whole network.
-        """
+        """Predict with only the shared or private output channels; BatchNorm updates copies of its statistics."""
         weights = {name: buffer.clone() for name, buffer in network.named_buffers()}
         heads = resolve(network, HEADS, "cd2_pfed")
         for name, parameter in network.named_parameters():
@@ -120,10 +114,7 @@ def ramp(round: int, rounds: int) -> float:
 
 
 def mutual_divergence(one: Tensor, other: Tensor) -> Tensor:
-    """Return the mean over pixels of both Kullback-Leibler divergences between two logits (B, C, H, W).
-
-    In each divergence the teacher's logits are detached.
-    """
+    """Return the mean over pixels of both Kullback-Leibler divergences of logits (B, C, H, W); teachers are fixed."""
     logs = [value.float().log_softmax(1) for value in (one, other)]
     first, second = (
         F.kl_div(student, teacher.detach(), log_target=True, reduction="none").sum(1).mean()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from shared_components.common.arguments import one_of
-from shared_components.core.aggregators.averaging import averaged
+from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.mean import FirstSite
 from shared_components.core.method import About, Local, LocalUpdate, LocalWork, Losses, Method, Requires, Server
 from shared_components.core.partition import Role, everything
@@ -14,13 +11,11 @@ from shared_components.core.partition import Role, everything
 BUDGETS = ("steps", "epochs")
 
 
-def build(*, budget: str = "steps", swa: Mapping[str, Any] | None = None) -> Method:
+def build(*, budget: str = "steps", swa: SwaSettings = None) -> Method:
     """Return centralised training, for simulations only.
 
-    Args:
-        budget: Number of optimizer steps. ``steps``: as many as one site takes in a federation. ``epochs``: as many as
-            all sites take together, so that every frame is seen as often as in a federation.
-        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
+    The ``budget`` of optimizer steps is as in one site (``steps``), or in all sites together (``epochs``), so that
+    every frame is seen as often as in a federation.
     """
     one_of("centralised", "budget", budget, BUDGETS)
     method = Method(
@@ -32,8 +27,7 @@ def build(*, budget: str = "steps", swa: Mapping[str, Any] | None = None) -> Met
         about=About(
             label="Centralised",
             paper="reference",
-            idea="One model is trained on the pooled frames of all hospitals, as a reference that real "
-            "hospitals cannot use.",
+            idea="One model is trained on the pooled frames of all hospitals, which real hospitals cannot do.",
             objective="task loss on all sites' frames",
             aggregator="the first site's model",
             secure_sums="no: frames are pooled, in simulations only",

@@ -9,21 +9,11 @@ from torch import nn
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import (
-    About,
-    Batch,
-    Context,
-    Local,
-    LocalWork,
-    Losses,
-    Method,
-    Server,
-    State,
-    Term,
-    task_objective,
-)
+from shared_components.core.exchange import State
+from shared_components.core.method import About, Context, Local, LocalWork, Losses, Method, Server, Term, task_objective
 from shared_components.core.objectives import squared_distance
 from shared_components.core.partition import Role, below, everything, paste, prefixed
+from shared_components.core.task import Batch
 
 PERSONAL = "personal/"
 
@@ -31,9 +21,7 @@ PERSONAL = "personal/"
 def build(*, strength: float = 0.1) -> Method:
     """Return Ditto: FedAvg's shared model, and a personal model at each site that stays close to it.
 
-    Args:
-        strength: Weight lambda of the distance to the shared model. 0 trains the personal model without it; large
-            values make it FedAvg's.
+    ``strength`` is lambda, the weight of the distance to the shared model; 0 trains the personal model without it.
     """
     between("ditto", "strength", strength, 0)
     return Method(
@@ -44,8 +32,7 @@ def build(*, strength: float = 0.1) -> Method:
         about=About(
             label="Ditto",
             paper="Li et al., ICML 2021, arXiv 2012.04221",
-            idea="Hospitals share one averaged model, and each trains a second, personal model that stays "
-            "close to the shared model.",
+            idea="Each hospital also trains a personal model, which stays close to the shared averaged model.",
             partition="all GLOBAL; a second model never leaves the site",
             objective="task loss; second model: + lambda/2 squared distance to the received weights",
             aggregator="sample-weighted mean",

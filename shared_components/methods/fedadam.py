@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from shared_components.common.arguments import between, check_mode
-from shared_components.core.aggregators.averaging import averaged
+from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.server_optimizers import ServerAdam
 from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
@@ -19,7 +16,7 @@ def build(
     beta_1: float = 0.9,
     beta_2: float = 0.99,
     tau: float = 1e-3,
-    swa: Mapping[str, Any] | None = None,
+    swa: SwaSettings = None,
 ) -> Method:
     """Return FedAdam: FedAvg whose server steps with Adam.
 
@@ -28,7 +25,6 @@ def build(
         learning_rate: Server learning rate eta; about the distance that each weight moves in a round.
         beta_1, beta_2: Decay rates of the first and second moments.
         tau: Number added to the root of the second moment; larger values are less adaptive.
-        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
     """
     check_mode("fedadam", mode)
     between("fedadam", "learning_rate", learning_rate, 0, ends="(]")
@@ -45,8 +41,7 @@ def build(
         about=About(
             label="FedAdam",
             paper="Reddi et al., ICLR 2021, arXiv 2003.00295",
-            idea="Hospitals train one shared model, and the server uses their mean change as a gradient for "
-            "a step of Adam.",
+            idea="Hospitals train one model, and the server uses their mean change as a gradient for Adam.",
             aggregator="sample-weighted mean, then an Adam step",
             secure_sums="yes: the server needs only the weighted sum",
         ),

@@ -15,21 +15,11 @@ from torch import Tensor, nn
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.site_weights import GROUP, FisherMean, fisher_trace
+from shared_components.core.exchange import scalar
 from shared_components.core.losses import IGNORED, shrink_label
 from shared_components.core.method import About, Batch, Context, Local, LocalWork, Losses, Method, Requires, Server
 from shared_components.core.optimizers import SGD
-from shared_components.core.partition import (
-    Partition,
-    Pieces,
-    Role,
-    Rule,
-    TensorRule,
-    below,
-    cut,
-    paste,
-    prefixed,
-    scalar,
-)
+from shared_components.core.partition import Partition, Pieces, Role, Rule, TensorRule, below, cut, paste, prefixed
 from shared_components.core.rules import HEAD, modules
 from shared_components.networks.parts import inside, resolve, shared_paths, trained_parameters
 from shared_components.networks.protocols import SplitFeatures, split_features
@@ -39,12 +29,9 @@ ALIGNED = ("encoder", "decoder_global")  # parts that compute the features
 
 
 def build(*, personal: Sequence[str] = HEAD, alignment_rate: float = 0.01, largest_weight: float = 1.0) -> Method:
-    """Return FedAS: a shared base that is aligned with the personal head, and a mean weighted by Fisher information.
+    """Return FedAS: a shared base aligned with the ``personal`` head, and a mean weighted by Fisher information.
 
-    Args:
-        personal: Parts or modules of the head, which stay at the site.
-        alignment_rate: Learning rate of the alignment by plain SGD; 0 disables the alignment.
-        largest_weight: Maximum aggregation weight of a site; 1 as published.
+    ``alignment_rate`` is for the alignment by plain SGD; 0 disables it. ``largest_weight`` caps a site's weight.
     """
     between("fedas", "alignment_rate", alignment_rate, 0)
     between("fedas", "largest_weight", largest_weight, 0, 1, ends="(]")
@@ -59,8 +46,7 @@ def build(*, personal: Sequence[str] = HEAD, alignment_rate: float = 0.01, large
         about=About(
             label="FedAS",
             paper="Yang et al., CVPR 2024",
-            idea="The last decoder stays at the hospital, shared weights are first aligned with the "
-            "site's earlier features, and sites with more Fisher information count more.",
+            idea="Hospitals keep the last decoder and align shared weights with it; more informative sites count more.",
             partition="last decoder and classifiers LOCAL, rest GLOBAL",
             objective="segmentation loss, after aligning the received base with the site's last base",
             aggregator="mean weighted by Fisher information",
@@ -157,10 +143,7 @@ def alignment_loss(feature_map: Tensor, label: Tensor, prototypes: Mapping[int, 
 
 
 def by_class(feature_map: Tensor, label: Tensor) -> dict[int, Tensor]:
-    """Group feature vectors by class: features (B, F, h, w) and ids (B, H, W) -> (pixels, F) per class that occurs.
-
-    The label is resized to (h, w) by nearest neighbour; unlabelled pixels are excluded.
-    """
+    """Group features (B, F, h, w) by resized class ids (B, H, W): (labelled pixels, F) per class."""
     small = shrink_label(label, feature_map.shape[2:])  # (B, H, W) -> (B, h, w)
     vectors = feature_map.movedim(1, -1)  # (B, F, h, w) -> (B, h, w, F)
     return {int(number): vectors[small == number] for number in small.unique() if number != IGNORED}

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from shared_components.core.aggregators.averaging import averaged
+from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.rules import all_but
 
 
-def build(*, personal: Sequence[str] = (), swa: Mapping[str, Any] | None = None) -> Method:
+def build(*, personal: Sequence[str] = (), swa: SwaSettings = None) -> Method:
     """Return FedAvg: one model for all sites, trained on each site's own loss.
 
-    Args:
-        personal: Parts or modules that never leave the site, such as heads if the sites learn different tasks.
-        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
+    ``personal`` parts or modules never leave the site, such as heads if the sites learn different tasks.
     """
     method = Method(
         name="fedavg",
@@ -26,8 +23,7 @@ def build(*, personal: Sequence[str] = (), swa: Mapping[str, Any] | None = None)
         about=About(
             label="FedAvg",
             paper="McMahan et al., AISTATS 2017",
-            idea="Each hospital trains the shared model on its own frames, and after each round the server "
-            "averages the models, weighted by the number of frames.",
+            idea="Hospitals train one model, and the server averages it, weighted by the number of frames.",
             aggregator="sample-weighted mean",
             secure_sums="yes: the server needs only the weighted sum",
         ),

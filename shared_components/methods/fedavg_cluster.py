@@ -17,9 +17,8 @@ from shared_components.core.rules import all_but
 def build(*, group: str = "task", personal: Sequence[str] = ()) -> Method:
     """Return FedAvg+Cluster: one averaged model for all sites with the same task.
 
-    Args:
-        group: Sites are grouped by ``task``, including the class names, or only by its ``kind`` (SurgFed, Table I).
-        personal: Parts or modules that never leave the site, such as heads if classes differ inside a group.
+    The ``group`` is the ``task``, including class names, or its ``kind`` (SurgFed, Table I). ``personal`` parts or
+    modules never leave the site, such as heads if classes differ inside a group.
     """
     one_of("fedavg_cluster", "group", group, GROUPS)
     return Method(

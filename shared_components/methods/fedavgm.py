@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from shared_components.common.arguments import between
-from shared_components.core.aggregators.averaging import averaged
+from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.server_optimizers import ServerMomentum
 from shared_components.core.method import About, Method, Server
 from shared_components.core.partition import Role, everything
 
 
-def build(*, momentum: float = 0.9, learning_rate: float = 1.0, swa: Mapping[str, Any] | None = None) -> Method:
-    """Return FedAvgM: FedAvg whose server steps with momentum.
-
-    Args:
-        momentum: Server momentum beta; 0 with a learning rate of 1 is bit-equal to FedAvg.
-        learning_rate: Server learning rate.
-        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
-    """
+def build(*, momentum: float = 0.9, learning_rate: float = 1.0, swa: SwaSettings = None) -> Method:
+    """Return FedAvgM: FedAvg whose server steps with momentum; 0 with a learning rate of 1 is FedAvg, bit by bit."""
     between("fedavgm", "momentum", momentum, 0, 1, ends="[)")
     between("fedavgm", "learning_rate", learning_rate, 0, ends="(]")
     method = Method(
@@ -29,8 +20,7 @@ def build(*, momentum: float = 0.9, learning_rate: float = 1.0, swa: Mapping[str
         about=About(
             label="FedAvgM",
             paper="Hsu et al., arXiv 1909.06335",
-            idea="Hospitals train one shared model, and the server averages their changes and adds momentum "
-            "from earlier rounds.",
+            idea="Hospitals train one model, and the server adds momentum from earlier rounds to their mean change.",
             aggregator="sample-weighted mean, then a momentum step",
             secure_sums="yes: the server needs only the weighted sum",
         ),

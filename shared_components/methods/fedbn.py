@@ -19,13 +19,10 @@ NORMS: dict[str, type[nn.Module]] = {
 
 
 def build(*, norms: Sequence[str] | None = None) -> Method:
-    """Return FedBN: normalisation layers stay at each site.
+    """Return FedBN: normalisation layers stay at each site; FedBN on layer norms is also called FedLN.
 
-    `pvt_fpn` has only layer and group norms; some papers call FedBN on layer norms FedLN.
-
-    Args:
-        norms: Kinds of LOCAL normalisation layers, including their running statistics; the network must contain each.
-            None: all kinds in the network.
+    ``norms`` are the kinds of LOCAL layers, with their running statistics; the network must contain each. None: all
+    kinds.
     """
     if norms is not None:
         require_list(norms, "fedbn: norms", "layer")
@@ -38,8 +35,7 @@ def build(*, norms: Sequence[str] | None = None) -> Method:
         about=About(
             label="FedBN (FedLN)",
             paper="Li et al., ICLR 2021, arXiv 2102.07623",
-            idea="Hospitals share one averaged model, but each keeps its own normalisation layers, which fit "
-            "its images.",
+            idea="Hospitals share one model, but each keeps its own normalisation layers, which fit its images.",
             partition="normalisation layers LOCAL, rest GLOBAL",
             aggregator="sample-weighted mean",
             secure_sums="yes: the server needs only the weighted sum",

@@ -16,24 +16,9 @@ from torch import Tensor, nn
 
 from shared_components.common.arguments import between, one_of
 from shared_components.core.aggregators.mean import in_site_order, mean_pieces, weighted_sum
+from shared_components.core.exchange import Aggregation, Models, Profile, State, Update, site_order
 from shared_components.core.losses import IGNORED, labelled_mean
-from shared_components.core.method import (
-    About,
-    Aggregation,
-    Batch,
-    Context,
-    Local,
-    Method,
-    Models,
-    Profile,
-    Requires,
-    Server,
-    State,
-    Term,
-    Update,
-    site_order,
-    task_objective,
-)
+from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term, task_objective
 from shared_components.core.partition import Partition, Pieces, Role, Rule, Slice, TensorRule, below
 from shared_components.networks.parts import fixed_tensors
 
@@ -59,10 +44,7 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
         partition=queries(Role.MIXED, Role.MIXED) if two_stages else queries(Role.LOCAL, Role.GLOBAL),
         server=Server(aggregator=TwoStages(weighting, fine_tune_from)),
         local=Local(objective=Disagreement(strength) if two_stages else task_objective),
-        requires=Requires(
-            kinds=("segmentation",) if two_stages else None,
-            min_rounds=1 if fine_tune_from is None else fine_tune_from + 1,
-        ),
+        requires=Requires(kinds=("segmentation",) if two_stages else None, min_rounds=(fine_tune_from or 0) + 1),
         about=About(
             label="FedDP",
             paper="Wang et al., IEEE TMI 2023",
@@ -76,14 +58,11 @@ def build(*, weighting: str = "equal", fine_tune_from: int | None = None, streng
 
 
 def queries(private: Role, rest: Role) -> Rule:
-    """Return the rule that assigns one role to the query projections of the encoder and another role to the rest."""
+    """Return the rule that assigns one role to the encoder's query projections and another role to the rest."""
 
     def rule(network: nn.Module) -> TensorRule:
         if not any(map(is_query, network.state_dict())):
-            raise ValueError(
-                f"feddp: {type(network).__name__} has no query projections (encoder.<block>.attn.q); "
-                "use a network whose encoder has attention"
-            )
+            raise ValueError(f"feddp: {type(network).__name__} has no query projections (encoder.<block>.attn.q)")
         return lambda name, tensor, module: (Slice(private if is_query(name) else rest),)
 
     return rule
@@ -97,10 +76,7 @@ def is_query(name: str) -> bool:
 
 @dataclass(frozen=True)
 class TwoStages:
-    """Average all tensors except the queries in stage 1; in stage 2 every site keeps its own model.
-
-    The state contains the number of completed rounds and, in stage 2, every site's model after the last average.
-    """
+    """Average all tensors except queries in stage 1; in stage 2 every site keeps its model. The state counts rounds."""
 
     weighting: str
     fine_tune_from: int | None
@@ -167,7 +143,7 @@ def teachers(network: nn.Module, pieces: Pieces) -> list[nn.Module]:
 
 
 def disagreement(logits: Sequence[Tensor]) -> Tensor:
-    """Return the standard deviation of the softmax over models, averaged over classes, relative to the image's maximum.
+    """Return the softmax's standard deviation over models, averaged over classes, relative to the image's maximum.
 
     K logits (B, C, H, W) -> (B, H, W) in [0, 1]; 0 everywhere if all models agree. The mean over classes generalises
     the paper, which has one foreground class.

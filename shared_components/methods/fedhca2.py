@@ -17,18 +17,8 @@ from shared_components.common.arguments import between, require_list
 from shared_components.core.aggregators.clustering import first_groups, groups_of
 from shared_components.core.aggregators.conflict import attention, conflict_averse, hyper_step, inner_products
 from shared_components.core.aggregators.mean import in_site_order, normalised_entropy, weight_names
-from shared_components.core.method import (
-    About,
-    Aggregation,
-    Method,
-    Models,
-    Profile,
-    Requires,
-    Server,
-    State,
-    Update,
-    site_order,
-)
+from shared_components.core.exchange import Aggregation, Models, Profile, State, Update, site_order
+from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, below
 from shared_components.networks.parts import inside, resolve, shared_paths
 
@@ -76,8 +66,7 @@ def build(
         about=About(
             label="FedHCA2",
             paper="Lu et al., CVPR 2024, arXiv 2311.13250",
-            idea="Hospitals with different tasks share changes that harm none of them, and the server learns "
-            "how much each hospital receives.",
+            idea="Hospitals with different tasks share changes that harm none; the server learns how much each gets.",
             partition="encoder and decoders MIXED, classifiers LOCAL",
             aggregator="learned weights: conflict-averse direction (encoder), cross-attention between changes "
             "(decoders)",
@@ -126,7 +115,6 @@ class HyperWeights:
     decay: float
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the initial alpha per site, and beta per site and decoder layer."""
         state = first_groups(profiles)
         count = len(_layers(partition)[1])
         for site in site_order(profile.site for profile in profiles):
@@ -155,7 +143,7 @@ class HyperWeights:
         report: dict[str, Any] = {
             "groups": groups_of(after),
             "alpha": {site: float(after[f"alpha/{site}"].clamp(0, 1)) for site in changes},
-            "beta": {site: _mean(after[f"beta/{site}"].clamp(0, 1)) for site in changes},
+            "beta": {site: float(after[f"beta/{site}"].clamp(0, 1).mean()) if layers else 0.0 for site in changes},
             "conflict": dict(zip(changes, coefficients.tolist(), strict=True)),
         }
         if layers:
@@ -170,13 +158,10 @@ class HyperWeights:
             if f"moved/{site}" not in state:
                 continue
             attended = below(f"attended/{site}/", state)
-            slopes = {
-                "alpha": -_dot(direction, change, direction),  # d/d alpha of <alpha U, last - current>
-                "beta": -torch.stack(
-                    [_dot(attended, change, [n for n in names if n in attended]) for names in layers.values()]
-                    or [torch.zeros(0, dtype=torch.float64)]
-                ).reshape(-1),
-            }
+            gains = [_dot(attended, change, [n for n in names if n in attended]) for names in layers.values()]
+            beta = -torch.stack(gains or [torch.zeros(0, dtype=torch.float64)]).reshape(-1)
+            # d/d alpha of <alpha U, last - current>
+            slopes = {"alpha": -_dot(direction, change, direction), "beta": beta}
             for kind, slope in slopes.items():
                 weight, inertia = f"{kind}/{site}", f"momentum/{kind}/{site}"
                 state[weight], state[inertia] = hyper_step(
@@ -205,14 +190,9 @@ class HyperWeights:
         return new, coefficients
 
     def _attend(
-        self,
-        after: State,
-        number: int,
-        name: str,
-        models: Models,
-        changes: Mapping[str, Pieces],
+        self, after: State, number: int, name: str, models: Models, changes: Mapping[str, Pieces],
         new: Mapping[str, Pieces],
-    ) -> float:
+    ) -> float:  # fmt: skip
         """Set theta_i = last + change_i + clamp(beta_i, 0, 1) sum_j a_ij change_j, over sites with the same shape.
 
         Returns the entropy of a_i divided by the log of the number of these sites, averaged over sites.
@@ -253,7 +233,3 @@ def _dot(a: Pieces, b: Pieces, names: Sequence[str] | Mapping[str, Tensor]) -> T
     for name in sorted(names):  # a loaded state has another order
         total += (a[name].to(torch.float64) * b[name]).sum()
     return total
-
-
-def _mean(values: Tensor) -> float:
-    return float(values.mean()) if len(values) else 0.0

@@ -35,8 +35,7 @@ def build(*, mode: str = "corrected", margin: float = 0.03, keep: float = 0.8, d
         about=About(
             label="FedLD",
             paper="Zeng et al., MICCAI 2024",
-            idea="Hospitals train one model with a penalty on overconfidence, and the server keeps the "
-            "principal directions of their changes.",
+            idea="The loss penalises overconfidence, and the server keeps the principal directions of the changes.",
             objective="segmentation loss + log(1 + squared norm of the probabilities)",
             aggregator="sites' changes rebuilt from principal directions, per tensor",
             secure_sums="no: the decomposition needs each site's change",

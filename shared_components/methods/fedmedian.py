@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from shared_components.core.aggregators.averaging import averaged
+from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.robust import TrimmedMean
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 
 
-def build(*, swa: Mapping[str, Any] | None = None) -> Method:
-    """Return FedMedian: the coordinate-wise median of the sites' weights instead of their mean.
-
-    Args:
-        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
-    """
+def build(*, swa: SwaSettings = None) -> Method:
+    """Return FedMedian, the coordinate-wise median of sites' weights; ``swa`` as in `averaging.Averaging`."""
     aggregator = TrimmedMean()
     method = Method(
         name="fedmedian",
@@ -26,8 +19,7 @@ def build(*, swa: Mapping[str, Any] | None = None) -> Method:
         about=About(
             label="FedMedian",
             paper="Yin et al., ICML 2018, arXiv 1803.01498",
-            idea="For each weight the server takes the median over hospitals instead of the mean, so that "
-            "one faulty hospital cannot spoil the model.",
+            idea="The server takes the median instead of the mean, so that a faulty hospital cannot spoil the model.",
             aggregator="unweighted coordinate-wise median",
             secure_sums="no: the server sorts sites' values",
         ),

@@ -10,11 +10,7 @@ from shared_components.core.rules import HEAD, modules
 
 
 def build(*, personal: Sequence[str] = HEAD) -> Method:
-    """Return FedPer: the last layers stay at each site, and the rest is averaged. Both are trained together.
-
-    Args:
-        personal: Parts or modules of the network that never leave the site.
-    """
+    """Return FedPer: the ``personal`` last layers stay at each site, the rest is averaged; both train together."""
     return Method(
         name="fedper",
         partition=modules(personal, what="fedper: personal"),

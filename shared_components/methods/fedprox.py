@@ -17,11 +17,8 @@ from shared_components.core.rules import all_but
 def build(*, mu: float = 0.01, mode: str = "corrected", personal: Sequence[str] = ()) -> Method:
     """Return FedProx: FedAvg whose local loss adds mu/2 times the squared distance to the received weights.
 
-    Args:
-        mu: Weight of the proximal term; 0 is FedAvg. FedBN's released FedProx uses 0.01.
-        mode: ``corrected``, or ``as_released``: the term is logged but has no gradient, as in SurgFed's released
-            baseline.
-        personal: Parts or modules that never leave the site, such as heads if the sites learn different tasks.
+    FedBN's released FedProx has ``mu`` 0.01. With mode ``as_released``, the term is logged but has no gradient, as in
+    SurgFed's released baseline. ``personal`` parts or modules never leave the site, such as heads of different tasks.
     """
     between("fedprox", "mu", mu, 0)
     check_mode("fedprox", mode)

@@ -9,29 +9,16 @@ from torch import nn
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean
-from shared_components.core.method import (
-    About,
-    Batch,
-    Context,
-    Local,
-    Method,
-    Requires,
-    Server,
-    Term,
-    task_objective,
-    task_term,
-)
+from shared_components.core.method import About, Batch, Context, Local, Method, Requires, Server, Term, task_term
 from shared_components.core.partition import Role
 from shared_components.core.rules import HEAD, modules
 
 
 def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
-    """Return FedRep: in each round a site first trains its head, then the received body.
+    """Return FedRep: in each round a site first trains its head (``personal``), then the received body.
 
-    Args:
-        personal: Parts or modules of the network that form the head.
-        head_share: Share of a round's steps that train the head; each phase has at least one step. The released code
-            uses 10 of 11 epochs. A round with a single step trains both together, as FedPer does.
+    ``head_share`` of a round's steps train the head; each phase has at least one step. The released code uses 10 of 11
+    epochs. A round with a single step trains both together, as FedPer does.
     """
     between("fedrep", "head_share", head_share, 0, 1, ends="()")
     return Method(
@@ -43,8 +30,7 @@ def build(*, personal: Sequence[str] = HEAD, head_share: float = 0.5) -> Method:
         about=About(
             label="FedRep",
             paper="Collins et al., ICML 2021, arXiv 2102.07078",
-            idea="The last decoder stays at the hospital and is trained first in each round, then the shared "
-            "weights, which are averaged.",
+            idea="Each round trains the last decoder, which stays at the hospital, and then the shared weights.",
             partition="last decoder and classifiers LOCAL, rest GLOBAL",
             objective="task loss; first steps train LOCAL, later steps GLOBAL",
             aggregator="sample-weighted mean",
@@ -61,7 +47,7 @@ class TwoPhases:
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
         if (steps := context.iterations // context.accumulate) <= 1:
-            return task_objective(network, batch, context)
+            return [task_term(network, batch, context)]
         # the other parameters get no gradient, so momentum and weight decay do not move them either
         head = context.iteration // context.accumulate < head_steps(self.head_share, steps)
         term = task_term(network, batch, context, Role.LOCAL if head else Role.GLOBAL)

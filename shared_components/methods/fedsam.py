@@ -3,11 +3,8 @@ Learning by Seeking Flat Minima, ECCV 2022; FL-EndoViT's Algorithm 1."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from shared_components.common.arguments import between, one_of, true_or_false
-from shared_components.core.aggregators.averaging import averaged
+from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Local, Method, Server
 from shared_components.core.objectives import SCALINGS, SharpnessAware
@@ -15,12 +12,7 @@ from shared_components.core.partition import Role, everything
 
 
 def build(
-    *,
-    rho: float = 0.05,
-    adaptive: bool = False,
-    eta: float = 0.01,
-    scaling: str = "paper",
-    swa: Mapping[str, Any] | None = None,
+    *, rho: float = 0.05, adaptive: bool = False, eta: float = 0.01, scaling: str = "paper", swa: SwaSettings = None
 ) -> Method:
     """Return FedSAM, or with ``adaptive`` FedASAM.
 
@@ -31,7 +23,6 @@ def build(
         eta: Number added to |w| in ASAM.
         scaling: Tensors that ASAM scales: ``paper`` means tensors with two or more dimensions, ``as_released`` means
             tensors with "weight" in their name, including normalisation layers.
-        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
     """
     between("fedsam", "rho", rho, 0)
     true_or_false("fedsam", "adaptive", adaptive)

@@ -15,25 +15,11 @@ from torch import Tensor, nn
 
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.mean import WeightedMean, in_site_order
+from shared_components.core.exchange import Aggregation, Extra, Models, State, StatelessStart, Update
 from shared_components.core.losses import IGNORED, shrink_label
-from shared_components.core.method import (
-    About,
-    Aggregation,
-    Batch,
-    Context,
-    Extras,
-    Local,
-    Method,
-    Models,
-    Requires,
-    Server,
-    State,
-    StatelessStart,
-    Term,
-    Update,
-)
+from shared_components.core.method import About, Batch, Context, Extras, Local, Method, Requires, Server, Term
 from shared_components.core.objectives import as_received
-from shared_components.core.partition import Extra, Partition, Pieces, Role, everything
+from shared_components.core.partition import Partition, Pieces, Role, everything
 from shared_components.networks.protocols import TwoPaths, two_paths
 
 PROTOTYPES = "prototypes"
@@ -71,8 +57,7 @@ def build(*, temperature: float = 0.07, weight: float = 1.0, anchors: int = 4096
         about=About(
             label="FedSeg",
             paper="Miao et al., CVPR 2023",
-            idea="For hospitals that label different classes: unlabelled classes may appear in the "
-            "background, and all hospitals share class prototypes.",
+            idea="For hospitals with different labels: missing classes may be background; class prototypes are shared.",
             objective="cross-entropy whose background includes absent classes; contrast of pixels with all sites' "
             "prototypes",
             aggregator="sample-weighted mean; all prototypes sent to all sites",
@@ -85,10 +70,9 @@ def background_cross_entropy(logits: Tensor, label: Tensor) -> Tensor:
     """Return BackCE: cross-entropy whose background is class 0 and all classes that are absent from the batch.
 
     Background pixels are scored against the sum of these probabilities, so the loss does not penalise a class that only
-    another site labels. Pixels labelled 255 are background if a class is absent; otherwise they are ignored.
-
-    Takes logits (B, C, H, W) and a label (B, H, W) of int64 class ids or 255. Returns the mean of -log(p + 1e-7) over
-    the pixels that are not ignored; 0 if there are none.
+    another site labels. Pixels labelled 255 are background if a class is absent; otherwise they are ignored. Takes
+    logits (B, C, H, W) and a label (B, H, W) of int64 class ids or 255. Returns the mean of -log(p + 1e-7) over the
+    pixels that are not ignored; 0 if there are none.
     """
     absent = [c for c in range(logits.shape[1]) if not bool((label == c).any())]
     probability = logits.float().softmax(1)
@@ -107,10 +91,9 @@ def pixel_contrast(
     """Return the contrastive loss between pixels and prototypes of all classes and sites.
 
     A prototype of the pixel's class has the probability e^s / (e^s + sum of e^n over prototypes n of other classes).
-    Other prototypes of the pixel's class are not in the denominator, so that sites that agree do not compete.
-
-    Features (N, D) and prototypes (M, D), one per class and site, are unit vectors; labels (N,) and (M,) are class ids.
-    Returns the mean of -log(probability) over the prototypes of a pixel's class, then over pixels with a prototype.
+    Other prototypes of the pixel's class are not in the denominator, so that sites that agree do not compete. Features
+    (N, D) and prototypes (M, D), one per class and site, are unit vectors; labels (N,) and (M,) are class ids. Returns
+    the mean of -log(probability) over the prototypes of a pixel's class, then over pixels with a prototype.
     """
     cosines = features @ prototypes.T / temperature  # (N, D) @ (D, M) -> (N, M)
     own = labels[:, None] == prototype_labels[None]  # (N, M)
@@ -196,9 +179,7 @@ def check_prototypes(group: Pieces, shared: Pieces) -> None:
     mean, present = group["mean"], group["present"]
     shape = tuple(shared["head_global.weight"].shape[:2]) if "head_global.weight" in shared else tuple(mean.shape)
     if mean.dim() != 2 or not len(mean) or mean.shape[1] > WIDEST or mean.shape != shape or present.shape != shape[:1]:
-        raise ValueError(
-            f"mean is {tuple(mean.shape)} and present {tuple(present.shape)}; expected {shape} and {shape[:1]}"
-        )
+        raise ValueError(f"mean is {tuple(mean.shape)}, present {tuple(present.shape)}; expected {shape}, {shape[:1]}")
     if not bool((longest := torch.linalg.vector_norm(mean, dim=1).max()) <= LONGEST):
         raise ValueError(f"it has a prototype of length {longest:.4g}; the length must be 1 or 0")
 

@@ -1,8 +1,7 @@
 """FedST: Fang et al., Spatio-temporal representation decoupling and enhancement, IEEE TMI 2026 (arXiv 2506.23759).
 
-Sites keep the encoder's queries, and layers that select channels from the site's text (RSC). The server trains the
-shared model on synthetic frames (SERQ). The network is `networks.pvt_fpn_clips`. No code was published, and our text of
-the paper lacks its formulas: the card (bundles/fedst/docs/README.md) lists our own choices.
+Sites keep the encoder's queries and the layers that select channels from their text (RSC). The server trains on
+synthetic frames (SERQ). bundles/fedst/docs/README.md lists our own choices: our text of the paper lacks its formulas.
 """
 
 from __future__ import annotations
@@ -75,8 +74,7 @@ def build(
         about=About(
             label="FedST",
             paper="Fang et al., IEEE TMI 2026",
-            idea="Each hospital keeps weights for its own images and text, and the server averages the other "
-            "weights and trains them on synthetic frames.",
+            idea="Hospitals keep weights for their images and text; the server also trains on synthetic frames.",
             partition="encoder queries, channel selection and text vector LOCAL, rest GLOBAL",
             objective="cross-entropy and Dice",
             aggregator="sample-weighted mean, then SERQ: training at the server on synthetic frames",

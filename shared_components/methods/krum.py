@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from shared_components.common.arguments import between, one_of
-from shared_components.core.aggregators.averaging import averaged
+from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.robust import NEIGHBOURS, Krum
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything
 
 
-def build(*, faults: int = 0, neighbours: str = "n-f-2", swa: Mapping[str, Any] | None = None) -> Method:
+def build(*, faults: int = 0, neighbours: str = "n-f-2", swa: SwaSettings = None) -> Method:
     """Return Krum: all sites continue from the model that is nearest to its neighbours.
 
-    Args:
-        faults: Number f of faulty or hostile sites to tolerate; n >= 2f + 3 sites are needed.
-        neighbours: Number of neighbours in the score: ``n-f-2`` as in the paper, or ``n-f-1`` as in ByzFL.
-        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
+    ``faults`` is the number f of faulty or hostile sites to tolerate; n >= 2f + 3 sites are needed. ``neighbours`` in
+    the score are ``n-f-2`` as in the paper, or ``n-f-1`` as in ByzFL.
     """
     between("krum", "faults", faults, 0, whole=True)
     one_of("krum", "neighbours", neighbours, NEIGHBOURS)

@@ -36,8 +36,7 @@ def build(
         about=About(
             label="MaT-FL",
             paper="Cai et al., CVPR Workshops 2023",
-            idea="Hospitals keep their decoders and share an encoder with hospitals whose encoders change in "
-            "a similar direction.",
+            idea="Hospitals keep their decoders and share encoders with hospitals whose encoders change similarly.",
             partition="encoder MIXED, decoders and classifiers LOCAL",
             aggregator="mean inside clusters of similar changes, per round",
             secure_sums="no: the server compares sites' changes",

@@ -9,11 +9,7 @@ from shared_components.core.partition import Role, everything
 
 
 def build(*, times: float | None = 1.0) -> Method:
-    """Return FedAvg whose server clips the norm of every update.
-
-    Args:
-        times: Bound on the norm, as a multiple of the round's median update norm; None is FedAvg without a bound.
-    """
+    """Return FedAvg with clipped norms of updates, at ``times`` the round's median update norm; None: no bound."""
     between("norm_bound", "times", times, 0, ends="()", null="no bound")
     return Method(
         name="norm_bound",

@@ -21,10 +21,8 @@ from shared_components.networks.parts import inside, parts_of, resolve
 def build(*, mode: str = "corrected", hypernetwork_rate: float = 5e-3, seed: int = 0) -> Method:
     """Return pFedLA: every site's model is a mixture of all sites' models, layer by layer.
 
-    Args:
-        mode: ``corrected`` moves a site's mixture in the direction of the site's training, ``as_released`` against it.
-        hypernetwork_rate: Learning rate of the hypernetworks.
-        seed: Seed of the hypernetworks' initial weights.
+    Mode ``corrected`` moves a site's mixture in the direction of its training, ``as_released`` against it. ``seed`` is
+    for the hypernetworks' initial weights.
     """
     check_mode("pfedla", mode)
     between("pfedla", "hypernetwork_rate", hypernetwork_rate, 0)
@@ -70,10 +68,7 @@ def by_layer(network: nn.Module) -> TensorRule:
 
 @dataclass(frozen=True)
 class LayerMixtures:
-    """Train the hypernetworks and mix every layer for every site.
-
-    The state contains the hypernetworks and every site's last weights.
-    """
+    """Train the hypernetworks and mix every layer; the state has the hypernetworks and every site's last weights."""
 
     rate: float
     released: bool

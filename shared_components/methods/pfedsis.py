@@ -14,39 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.common.arguments import between, check_mode, one_of, require_list, true_or_false
+from shared_components.core import exchange
 from shared_components.core.aggregators import hypernetwork as hn
 from shared_components.core.aggregators.mean import in_site_order, mean_pieces
-from shared_components.core.aggregators.site_weights import SCALES, similarity_entropy, similarity_mean
+from shared_components.core.aggregators.site_weights import SCALES, similarity_mean
+from shared_components.core.exchange import Aggregation, Extras, Models, Profile, State, Update
 from shared_components.core.losses import appearance_loss, consistency_loss, mix_style, sample_style_weights
-from shared_components.core.method import (
-    About,
-    Aggregation,
-    Batch,
-    Context,
-    Extras,
-    GraphCut,
-    Local,
-    Method,
-    Models,
-    Profile,
-    Requires,
-    Server,
-    State,
-    Term,
-    Update,
-    task_objective,
-)
-from shared_components.core.partition import (
-    Extra,
-    Partition,
-    Pieces,
-    Role,
-    Slice,
-    TensorRule,
-    cut,
-    like_shared,
-    shapes_of_shared,
-)
+from shared_components.core.method import About, Context, GraphCut, Local, Method, Requires, Server, Term, task_term
+from shared_components.core.partition import Partition, Pieces, Role, Slice, TensorRule, cut
+from shared_components.core.task import Batch
 from shared_components.networks.protocols import TwoPaths, two_paths
 from shared_components.networks.pvt_v2 import HEADS
 
@@ -56,13 +32,12 @@ PLACES = {  # personal part: (prefix, infix) of its tensor names
     "k": ("encoder.", ".attn.kv."),
     "v": ("encoder.", ".attn.kv."),
 }
-PERSONAL_PARTS = tuple(PLACES)
 
 
 def build(
     *,
     mode: str = "corrected",
-    personal: Sequence[str] = PERSONAL_PARTS,
+    personal: Sequence[str] = tuple(PLACES),
     head_aligned: bool = False,
     ape: bool = True,
     sge: bool = True,
@@ -102,13 +77,7 @@ def build(
         partition=Disentanglement(tuple(personal), head_aligned=head_aligned, role=own),
         server=Server(
             aggregator=PersonalisedAggregator(
-                ape=ape,
-                sge=sge,
-                released=released,
-                scale=sensitivity_scale,
-                temperature=sensitivity_temperature,
-                rate=hypernetwork_rate,
-                seed=seed,
+                ape, sge, released, sensitivity_scale, sensitivity_temperature, rate=hypernetwork_rate, seed=seed
             ),
             trained=("hypernetwork/",) if ape else (),
         ),
@@ -116,14 +85,13 @@ def build(
             objective=Objective(ape=ape, sge=sge, released=released, share=cross_style_share),
             measure=Sensitivity(released) if sge else None,
             measure_images=sensitivity_images,
-            extras={"sensitivity": Extra(_check_sensitivity, shapes_of_shared)} if sge else {},
+            extras={"sensitivity": exchange.Extra(_check_sensitivity, exchange.shapes_of_shared)} if sge else {},
         ),
         requires=Requires(kinds=("segmentation",), network=TwoPaths, items=frozenset({"style"} if sge else ())),
         about=About(
             label="PFedSIS",
             paper="Xu et al., IEEE TBME 2025, doi 10.1109/TBME.2025.3526667",
-            idea="Each hospital gets a personal mixture of part of the attention and one of two decoders, and "
-            "all hospitals share the other weights.",
+            idea="Each hospital gets its own mixture of attention weights and of one decoder; the rest is shared.",
             partition="half of the q, k, v rows, one of two decoders and its heads MIXED, rest GLOBAL",
             objective="segmentation loss; appearance regulation (MIXED); cross-style consistency (GLOBAL)",
             aggregator="MIXED: one hypernetwork per site; GLOBAL: softmax of sensitivities",
@@ -136,8 +104,8 @@ def _check_parts(personal: Sequence[str], *, head_aligned: bool, ape: bool, sge:
     for name, switch in (("head_aligned", head_aligned), ("ape", ape), ("sge", sge)):
         true_or_false("pfedsis", name, switch)
     require_list(personal, "pfedsis: personal", "decoder", least=0)
-    if unknown := set(personal) - set(PERSONAL_PARTS):
-        raise ValueError(f"pfedsis: personal contains {sorted(unknown)}; use {', '.join(PERSONAL_PARTS)}")
+    if unknown := set(personal) - set(PLACES):
+        raise ValueError(f"pfedsis: personal contains {sorted(unknown)}; use {', '.join(PLACES)}")
     if ape and "decoder" not in personal:
         raise ValueError("pfedsis: ape needs a personal decoder for its appearance head; add 'decoder' to 'personal'")
 
@@ -180,7 +148,10 @@ class Disentanglement:
     def _rows(self, tensor: Tensor, parts: tuple[str, ...], rest: str) -> list[Slice]:
         stage = rest.partition(".")[0]  # block1 ... block4
         width = tensor.shape[0] // len(parts)  # rows are [Q], or [K, V], of `width` each
-        shared = self._global_rows(width, int(stage.removeprefix("block")))
+        shared, number = width // 2, int(stage.removeprefix("block"))
+        if self.head_aligned:
+            heads = HEADS[number - 1]
+            shared = (heads - heads // 2) * (width // heads)
         slices: list[Slice] = []
         for number, part in enumerate(parts):
             start, stop = number * width, (number + 1) * width
@@ -189,12 +160,6 @@ class Disentanglement:
             if middle < stop:
                 slices.append(Slice(self.role, middle, stop, layer=f"encoder.{stage}"))
         return slices
-
-    def _global_rows(self, width: int, stage: int) -> int:
-        if not self.head_aligned:
-            return width // 2
-        heads = HEADS[stage - 1]
-        return (heads - heads // 2) * (width // heads)
 
 
 @dataclass(frozen=True)
@@ -208,7 +173,7 @@ class Objective:
 
     def __call__(self, network: nn.Module, batch: Batch, context: Context) -> list[Term]:
         if not (self.ape or self.sge):
-            return task_objective(network, batch, context)
+            return [task_term(network, batch, context)]
         paths = two_paths(network, "pfedsis")
         if self.released:
             return self._released(paths, batch, context)
@@ -287,7 +252,7 @@ class Sensitivity:
 
 
 def _check_sensitivity(group: Pieces, shared: Pieces) -> None:
-    like_shared(group, shared)
+    exchange.like_shared(group, shared)
     if any(value.device.type != "meta" and bool((value < 0).any()) for value in group.values()):
         raise ValueError("it has negative values; Eq. (13) is a mean of absolute gradients")
 
@@ -322,8 +287,7 @@ class PersonalisedAggregator:
             # Eqs. (14), (15): the weight of every element is a softmax of sensitivities over sites
             shared, entropy = similarity_mean(updates, names, scale=self.scale, temperature=temperature)
             other = "relative" if self.scale == "raw" else "raw"  # only reported
-            unused = similarity_entropy(updates, names, scale=other, temperature=temperature)
-            report["entropy"] |= {"sensitivity": entropy, f"sensitivity_{other}": unused}
+            report["entropy"] |= {"sensitivity": entropy[self.scale], f"sensitivity_{other}": entropy[other]}
         else:
             shared = mean_pieces(updates, models.shared)
         return Aggregation(state, Models(shared, mixed), report)

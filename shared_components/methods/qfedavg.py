@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import torch
 from torch import nn
 
 from shared_components.common.arguments import between, check_mode
-from shared_components.core.aggregators.averaging import averaged
+from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.site_weights import FairMean
+from shared_components.core.exchange import scalar
 from shared_components.core.method import About, Batch, Context, Extras, Local, Method, Server
 from shared_components.core.objectives import as_received
-from shared_components.core.partition import Partition, Role, everything, scalar
+from shared_components.core.partition import Partition, Role, everything
 
 
 def build(
@@ -22,7 +22,7 @@ def build(
     q: float = 0.2,
     learning_rate: float = 100.0,
     loss_images: int | None = None,
-    swa: Mapping[str, Any] | None = None,
+    swa: SwaSettings = None,
 ) -> Method:
     """Return q-FedAvg: sites with a larger loss weigh more in the shared model.
 
@@ -31,7 +31,6 @@ def build(
         q: Exponent of the losses. 0 weighs all sites equally; a larger q gives sites with a large loss more weight.
         learning_rate: 1 / L; a larger value shortens the step less.
         loss_images: Number of training frames in F_k, the loss of the received model; None: all frames.
-        swa: Settings of stochastic weight averaging over rounds, see `averaging.Averaging`; null disables it.
     """
     check_mode("qfedavg", mode)
     between("qfedavg", "q", q, 0)

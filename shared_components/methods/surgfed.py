@@ -1,8 +1,7 @@
 """SurgFed: Fang et al., Language-guided Multi-Task Federated Learning for Surgical Video, arXiv 2603.09496.
 
-Sites select channels from their text (LCS, Eq. (2)); these layers stay at the sites. At the server each site attends to
-the changes of all sites, layer by layer (LHA, Eqs. (3) to (8), core/aggregators/language_guided.py). The sites' texts
-and learned weights gate the attention. Image and prompt encoder are frozen (`training.fixed` of the bundle).
+Layers that select channels from a site's text (LCS, Eq. (2)) stay at the site. At the server each site attends to all
+sites' changes, layer by layer (LHA, Eqs. (3) to (8), core/aggregators/language_guided.py).
 """
 
 from __future__ import annotations
@@ -96,8 +95,7 @@ def build(
         about=About(
             label="SurgFed",
             paper="Fang et al., arXiv 2603.09496",
-            idea="Hospitals with different tasks share a video model that each site's text guides, and the server "
-            "learns how much sites follow each other.",
+            idea="Hospitals share a video model that their texts guide; the server learns how much they follow others.",
             partition="memory modules and mask decoder MIXED, channel selection, text and depth head LOCAL",
             objective="task loss",
             aggregator="learned attention between sites' changes, gated by their texts",

@@ -9,11 +9,7 @@ from shared_components.core.partition import Role, everything
 
 
 def build(*, trim: int = 1) -> Method:
-    """Return the trimmed mean: for each weight, the mean of the sites' values without the highest and the lowest.
-
-    Args:
-        trim: Number of values removed at each end; 0 is the mean with equal weights.
-    """
+    """Return the trimmed mean: for each weight, the sites' mean without ``trim`` values at each end."""
     between("trimmed_mean", "trim", trim, 0, whole=True)
     aggregator = TrimmedMean(trim)
     return Method(
@@ -24,8 +20,7 @@ def build(*, trim: int = 1) -> Method:
         about=About(
             label="Trimmed mean",
             paper="Yin et al., ICML 2018, arXiv 1803.01498",
-            idea="For each weight the server averages without the highest and lowest values, so that faulty "
-            "hospitals cannot spoil the model.",
+            idea="The server averages without extreme values, so that faulty hospitals cannot spoil the model.",
             aggregator="unweighted coordinate-wise mean without extreme values",
             secure_sums="no: the server sorts sites' values",
         ),

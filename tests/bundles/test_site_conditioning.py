@@ -63,7 +63,7 @@ def scored(checkpoint, site_config, indicator):
     network.load_state_dict(load_file(checkpoint))
     network.set_indicator(indicator)
     site, task = load_site(site_config), make_task("segmentation", classes=load_site(site_config).classes)
-    found = evaluation.thorough(network.eval(), task, samples(site, "test", LABELLED), size=SIZE, split="test")
+    found = evaluation.score_fully(network.eval(), task, samples(site, "test", LABELLED), size=SIZE, split="test")
     return json.loads(json.dumps({metric.name: found[metric.name] for metric in task.metrics}))
 
 
@@ -194,7 +194,7 @@ def test_frames_are_predicted_by_a_model_that_is_conditioned_on_the_site(
     assert all(np.array_equal(a, b) for a, b in zip(masks_in(mean), expected, strict=True))
     given["checkpoint"] = str(own)
     said = refusal(run, "fedst", "inference", site_config=str(scenes[2]), output_dir=str(tmp_path / "x"), **given)
-    assert said == f"checkpoint {own} needs no site, or already contains its own site; leave {scenes[2]} out"
+    assert said == f"checkpoint {own} needs no site, or contains its own site; leave {scenes[2]} out"
     run("fedst", "inference", output_dir=str(tmp_path / "own"), **given)
     expected = shown(own, vector_of(scenes[0]), video)
     assert all(np.array_equal(a, b) for a, b in zip(masks_in(tmp_path / "own"), expected, strict=True))

@@ -99,7 +99,7 @@ def test_the_numbers_are_those_of_the_one_evaluation(run, sites, model, tmp_path
     path, task, network = model(kind)
     found = evaluated(run, sites[kind], path, tmp_path / "out")
     chosen = samples(load_site(sites[kind]), "test", task.spec)
-    expected = evaluation.thorough(network, task, chosen, size=(64, 96), split="test")
+    expected = evaluation.score_fully(network, task, chosen, size=(64, 96), split="test")
     assert {key: found[key] for key in expected} == expected and found["frames"] == 3
     assert found["task"] == task.card.to_json() and found["definitions"] == dict(task.definitions)
     assert found["metrics"] == [metric.to_json() for metric in task.metrics]

@@ -19,7 +19,7 @@ from shared_components.bundle_engines import (
     readable_dataset,
 )
 from shared_components.core.bundle import load_bundle
-from shared_components.core.evaluation import quick
+from shared_components.core.evaluation import score_quickly
 from shared_components.core.initial_weights import START_VARIABLE
 from shared_components.core.method import SiteFacts, load_method
 from shared_components.core.task import make_task
@@ -131,7 +131,7 @@ def test_validation_in_a_bundle_scores_as_in_a_federation(site_config, small):
     for number, batch in enumerate(ValidationBatches(dataset, task, batch_size=1), start=1):
         state = SimpleNamespace(iteration=number, device="cpu")
         step(SimpleNamespace(state=state, network=network), batch)
-    scores = quick(network, task, dataset)
+    scores = score_quickly(network, task, dataset)
     assert FirstMetric(step).compute() == scores["dice"]["mean"] and step.scorer.summary() == scores
 
 
@@ -159,7 +159,7 @@ def test_rounds_differ_repeat_in_another_process_and_are_drawn_apart_where_proce
         ({"start": "/nowhere/b0.pth"}, "checkpoint /nowhere/b0.pth does not exist"),
         ({"start": "rendered", "training#start": "pretrained"}, "training: start is 'pretrained'; use one of random"),
         ({"training#batch_size": 99, "training#few_samples": "refuse"}, "site "),
-        ({"training#start": "file"}, "training: start is 'file', but no file is given; set the environment"),
+        ({"training#start": "file"}, "training: start is 'file', but no file is given; set SURGFL_START"),
     ],
 )
 def test_a_wrong_command_line_is_refused_in_one_sentence(

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from shared_components.core.card import Metric
-from shared_components.core.evaluation import exemplars, thorough, with_randomness
+from shared_components.core.evaluation import exemplars, score_fully, with_randomness
 from shared_components.core.metrics import frame_scores
 from shared_components.core.task import make_task
 from shared_components.data.samples import read_sample, samples
@@ -50,12 +50,12 @@ def site(tmp_path_factory: pytest.TempPathFactory):
 def score(network: nn.Module, kind: str, site, folder: Path, **numbers):
     task = make_task(kind, numbers, classes=("background", "shaft", "wrist", "clasper"))
     chosen = samples(site, "validation", task.spec)
-    scores = thorough(network, task, chosen, size=(32, 64), split="validation", pictures=folder)
+    scores = score_fully(network, task, chosen, size=(32, 64), split="validation", pictures=folder)
     records = {r["rank"]: r for r in map(json.loads, (f.read_text() for f in folder.glob("*.json")))}
     return task, chosen, scores, records
 
 
-def test_records_hold_the_samples_own_scores_and_where_its_panels_lie(site, tmp_path: Path) -> None:
+def test_records_have_the_samples_own_scores_and_leave_the_network_in_training(site, tmp_path):
     network = Tiny(out_channels=4)
     _, chosen, scores, records = score(network, "segmentation", site, tmp_path)
     assert set(records) == {"best", "typical", "worst"} and len(list(tmp_path.glob("*.png"))) == 3
@@ -65,13 +65,16 @@ def test_records_hold_the_samples_own_scores_and_where_its_panels_lie(site, tmp_
     numbers = {(sample.video, sample.index) for sample in chosen}
     assert {(r["video"], r["frame"]) for r in records.values()} <= numbers
     assert dice["worst"] <= scores["dice"]["mean"] <= dice["best"]
+    network = Tiny(out_channels=4).train()
+    score(network, "segmentation", site, tmp_path)
+    assert network.training and all(p.requires_grad for p in network.parameters())
 
 
 def test_each_sample_has_its_numbers_beside_its_video(site) -> None:
     task = make_task("segmentation", {}, classes=("background", "shaft", "wrist", "clasper"))
     chosen = samples(site, "validation", task.spec)
     torch.manual_seed(0)
-    found = thorough(Tiny(out_channels=4), task, chosen, size=(32, 64), split="validation", by_sample=True)
+    found = score_fully(Tiny(out_channels=4), task, chosen, size=(32, 64), split="validation", by_sample=True)
     assert [one["video"] for one in found["samples"]] == [sample.video for sample in chosen]
     known = [one["values"]["dice"] for one in found["samples"] if one["values"]["dice"] is not None]
     assert len({one["sample"] for one in found["samples"]}) == len(chosen) and all(0 <= v <= 1 for v in known)
@@ -123,9 +126,3 @@ def test_pictures_of_an_older_model_go_and_those_of_another_split_stay(site, tmp
     score(Tiny(out_channels=4), "segmentation", site, tmp_path)
     left = {file.name for file in tmp_path.iterdir()}
     assert "test-0001-x.png" in left and not any("old" in name for name in left) and len(left) == 7
-
-
-def test_a_network_in_training_stays_in_training(site, tmp_path: Path) -> None:
-    network = Tiny(out_channels=4).train()
-    score(network, "segmentation", site, tmp_path)
-    assert network.training and all(p.requires_grad for p in network.parameters())

@@ -59,7 +59,7 @@ def files(folder):
     return sorted(folder.rglob("*.safetensors"))
 
 
-def test_features_are_the_networks_own_rounded_to_float16_from_the_disk_as_from_the_network(tmp_path):
+def test_features_are_the_networks_rounded_to_float16_and_shared_by_clips(tmp_path):
     network, clip = Maps(), frames(3)
     first, again = opened(tmp_path, network)(clip), opened(tmp_path, network)(clip)
     direct = network.encode(torch.from_numpy(clip).permute(0, 3, 1, 2)[None].float() / 255)
@@ -67,14 +67,11 @@ def test_features_are_the_networks_own_rounded_to_float16_from_the_disk_as_from_
     for found, kept, due in zip(first.values(), again.values(), direct, strict=True):
         assert torch.equal(found, kept) and found.shape == due.shape[1:]
         torch.testing.assert_close(found, due[0].half())
-
-
-def test_clips_share_their_frames_and_a_batch_changes_no_bit(tmp_path):
-    network, clip = Maps(), frames(3)
-    cache = opened(tmp_path, network)
-    both, alone = cache(clip[:2]), FeatureCache(tmp_path / "other", network, limit=10**6)(clip[1:])
+    network, folder = Maps(), tmp_path / "clips"
+    cache = opened(folder, network)
+    both, alone = cache(clip[:2]), FeatureCache(folder / "other", network, limit=10**6)(clip[1:])
     assert network.encoded == 4 and len(cache(clip[1:])["features/0"]) == 2 and network.encoded == 5
-    assert torch.equal(both["features/0"][1], alone["features/0"][0]) and len(files(tmp_path)) == 3 + 2
+    assert torch.equal(both["features/0"][1], alone["features/0"][0]) and len(files(folder)) == 3 + 2
 
 
 def test_a_network_is_given_a_batchs_features_as_numbers_of_32_bits(tmp_path):
@@ -161,9 +158,7 @@ def test_a_disk_that_takes_nothing_is_one_warning_and_no_failure(tmp_path, monke
     ],
 )
 def test_frames_that_change_at_random_and_a_cache_exclude_each_other(values, write):
-    with pytest.raises(
-        ValueError, match=rf"^training: feature_cache_gb is 2, and .*; write {write} beside it, or feat"
-    ):
+    with pytest.raises(ValueError, match=rf"^training: feature_cache_gb is 2, but .*; write {write}, or feat"):
         training_from({"feature_cache_gb": 2, **values})
     assert training_from({"feature_cache_gb": 2, **STILL}).feature_cache_gb == 2
 
@@ -177,9 +172,6 @@ def test_features_of_an_encoder_that_trains_or_is_none_are_refused():
     with pytest.raises(ValueError, match="Tiny has no image_encoder to cache"):
         check_cache(plain, parted(plain), CACHED)
     check_cache(plain, parted(plain), Training())
-
-
-# ---- federations
 
 
 class Frozen(tiny.Tiny):

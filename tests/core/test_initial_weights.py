@@ -2,9 +2,11 @@
 
 import argparse
 import json
+from typing import ClassVar
 
 import pytest
 import torch
+from torch import nn
 
 from shared_components.core.card import Card
 from shared_components.core.initial_weights import (
@@ -32,6 +34,7 @@ from tests.federation.conftest import narrow, same  # noqa: F401
 
 PARTS, MANIPULATOR = CLASS_MAPS["parts"], CLASS_MAPS["shaft_manipulator"]
 DEPTH, PICTURES = Card("depth", ("mm",)), Card("reconstruction")
+LABELS = Card("segmentation", ("background", "a", "b"))
 
 
 def segmentation(classes=PARTS):
@@ -60,22 +63,20 @@ def trained(tmp_path):
     return write
 
 
-def from_file(network, path, card):
+def from_file(network, path, card=LABELS):
     return begin(network, "file", card=card, bundle="toy", file=path)
 
 
-# ---- random
-
-
-def test_random_changes_no_weight_and_draws_no_number():
+def test_random_draws_no_number_and_a_file_must_be_given_and_exist(tmp_path):
     network, drawn = built(), torch.get_rng_state()
     before = state_of(network)
     facts = begin(network, "random", card=segmentation(), bundle="toy")
     assert facts == {"start": "random", "sha256": "", "from": "", "fresh": []} and describe_start(facts) == "random"
     assert same(before, network.state_dict()) and torch.equal(drawn, torch.get_rng_state())
-
-
-# ---- a checkpoint of the same network
+    with pytest.raises(CheckpointError, match=f"start is 'file', but no file is given; set {START_VARIABLE}"):
+        source_of("file", "toy")
+    with pytest.raises(CheckpointError, match=r"nowhere\.pth does not exist"):
+        source_of("file", "toy", tmp_path / "nowhere.pth")
 
 
 @pytest.mark.parametrize("card", [segmentation(), DEPTH])
@@ -87,7 +88,7 @@ def test_a_checkpoint_of_the_same_outputs_is_taken_whole(trained, card):
     assert facts == {"start": "file", "sha256": sha256_of(path), "from": "model.safetensors", "fresh": []}
 
 
-def test_a_class_that_was_told_apart_further_gets_the_mean_of_its_rows(trained):
+def test_classes_are_matched_by_name_and_divided_classes_get_the_mean_of_their_rows(trained):
     path, weights = trained(segmentation(PARTS))
     network = built(3)
     facts = from_file(network, path, segmentation(MANIPULATOR))
@@ -97,6 +98,10 @@ def test_a_class_that_was_told_apart_further_gets_the_mean_of_its_rows(trained):
     torch.testing.assert_close(network.head.bias[2], weights["head.bias"][2:].mean())
     rest, due = ({n: v for n, v in s.items() if n[:4] != "head"} for s in (network.state_dict(), weights))
     assert same(rest, due)
+    path, weights = trained(segmentation(("background", "clasper", "wrist", "shaft")))
+    network = built(4)
+    from_file(network, path, segmentation(PARTS))
+    assert torch.equal(network.head.weight, weights["head.weight"][[0, 3, 2, 1]])
 
 
 def test_classes_that_the_checkpoint_cannot_tell_apart_stay_fresh(trained):
@@ -106,13 +111,6 @@ def test_classes_that_the_checkpoint_cannot_tell_apart_stay_fresh(trained):
     assert torch.equal(network.head.weight[:2], weights["head.weight"][:2])
     assert torch.equal(network.head.weight[2:], fresh["head.weight"][2:])
     assert facts["fresh"] == ["head.weight of wrist, clasper", "head.bias of wrist, clasper"]
-
-
-def test_names_count_and_not_places(trained):
-    path, weights = trained(segmentation(("background", "clasper", "wrist", "shaft")))
-    network = built(4)
-    from_file(network, path, segmentation(PARTS))
-    assert torch.equal(network.head.weight, weights["head.weight"][[0, 3, 2, 1]])
 
 
 @pytest.mark.parametrize(
@@ -148,9 +146,6 @@ def test_what_only_training_needs_may_be_missing_on_either_side(tmp_path):
     assert torch.equal(network.head_appearance.weight, fresh)
     assert from_file(other, tmp_path / "restoring.safetensors", segmentation())["fresh"] == []
     assert torch.equal(other.head_global.weight, restoring.head_global.weight)
-
-
-# ---- additions: FedST's temporal layer and text
 
 
 ADDITIONS = ("temporal.", "selection.", "indicator")
@@ -198,8 +193,7 @@ LAYERS = ["temporal.16", "temporal.32", "selection.16", "selection.32", "indicat
 def test_additions_may_be_missing_or_of_other_shapes_and_are_then_the_seeds(tmp_path, has, due, fresh):
     weights = state_of(clips(7, **has))
     facts, found, before = begun(tmp_path, weights, clips(1, **due))
-    assert sorted(facts["fresh"]) == sorted(fresh)
-    assert same(rest_of(found), rest_of(weights))
+    assert sorted(facts["fresh"]) == sorted(fresh) and same(rest_of(found), rest_of(weights))
     for name, value in found.items():
         layer = ".".join(name.split(".")[:2])
         assert torch.equal(value, (before if layer in fresh else weights)[name])
@@ -228,10 +222,7 @@ def test_all_else_must_be_there_and_be_equal(tmp_path, name):
     assert same(before, network.state_dict())
 
 
-# ---- the encoder alone
-
-
-def test_an_official_encoder_leaves_the_rest_to_the_seed(tmp_path):
+def test_an_official_encoder_leaves_the_rest_to_the_seed_and_must_be_complete(tmp_path):
     torch.manual_seed(3)
     encoder = PvtFpn().encoder.state_dict()
     torch.save({**encoder, "head.weight": torch.ones(1000, 256), "head.bias": torch.ones(1000)}, tmp_path / "b0.pth")
@@ -243,16 +234,10 @@ def test_an_official_encoder_leaves_the_rest_to_the_seed(tmp_path):
     assert same(network.encoder.state_dict(), encoder)
     outside = {n: v for n, v in network.state_dict().items() if not n.startswith("encoder.")}
     assert all(torch.equal(value, fresh[name]) for name, value in outside.items())
-
-
-def test_half_an_encoder_is_refused(tmp_path):
     encoder = dict(list(PvtFpn().encoder.state_dict().items())[:10])
     torch.save(encoder, tmp_path / "b0.pth")
     with pytest.raises(CheckpointError, match="another network than PVTv2-b0 encoder: it lacks"):
         from_file(PvtFpn(), tmp_path / "b0.pth", segmentation())
-
-
-# ---- what is refused
 
 
 @pytest.mark.parametrize(
@@ -276,16 +261,6 @@ def test_what_fits_in_part_is_refused_and_changes_nothing(trained, tmp_path, cha
     assert same(before, network.state_dict())
 
 
-def test_a_file_must_be_given_and_be_there(tmp_path):
-    with pytest.raises(CheckpointError, match=f"start is 'file', but no file is given; .* variable {START_VARIABLE}"):
-        source_of("file", "toy")
-    with pytest.raises(CheckpointError, match=r"nowhere\.pth does not exist"):
-        source_of("file", "toy", tmp_path / "nowhere.pth")
-
-
-# ---- what a bundle ships
-
-
 @pytest.fixture
 def toy(trained, tmp_path, monkeypatch):
     """Let bundle `toy` ship the weights that `trained` writes; return its folder."""
@@ -295,11 +270,17 @@ def toy(trained, tmp_path, monkeypatch):
     return tmp_path / "bundles" / "toy"
 
 
-def test_rendered_is_what_the_bundle_ships(toy, tmp_path):
+def test_rendered_weights_are_those_of_the_bundle_and_match_their_card(toy, tmp_path):
     network = built()
     facts = begin(network, "rendered", card=segmentation(), bundle="toy", file=tmp_path / "not-looked-at")
     assert same(network.state_dict(), load_weights(toy / MODEL))
     assert describe_start(facts) == f"rendered ({sha256_of(toy / MODEL)[:8]})"
+    card = sha256_of(toy / MODEL)
+    assert shipped_weights("toy") == toy / MODEL and shipped_facts("toy") == {"sha256": card}
+    save_weights(toy / MODEL, {"a": torch.zeros(2)})
+    with pytest.raises(CheckpointError, match="weights with the hash") as error:
+        shipped_weights("toy")
+    assert card[:8] in str(error.value) and sha256_of(toy / MODEL)[:8] in str(error.value)
 
 
 @pytest.fixture
@@ -334,10 +315,7 @@ def test_what_the_start_has_seen_is_told(trained, tmp_path):
     assert from_file(built(), path, segmentation())["seen"] == note[SEEN]
 
 
-# ---- what a command line says
-
-
-def test_a_command_line_says_a_kind_or_a_path(monkeypatch, tmp_path):
+def test_a_command_line_names_a_kind_or_a_path_and_an_unused_file_is_warned_of(monkeypatch, tmp_path):
     monkeypatch.delenv(START_VARIABLE, raising=False)
     assert chosen_start("random") == ("random", None) and chosen_start("rendered") == ("rendered", None)
     assert chosen_start("file") == ("file", None)
@@ -345,20 +323,8 @@ def test_a_command_line_says_a_kind_or_a_path(monkeypatch, tmp_path):
     assert (kind, path) == ("file", tmp_path / "b0.pth")
     monkeypatch.setenv(START_VARIABLE, str(tmp_path / "a.pth"))
     assert chosen_start("file") == ("file", tmp_path / "a.pth")
-
-
-def test_a_file_named_in_vain_is_warned_of(tmp_path):
     assert "is not used because training: start is 'random'" in unused("random", tmp_path / "b0.pth")
     assert unused("file", tmp_path / "b0.pth") == unused("rendered", None) == ""
-
-
-def test_weights_and_card_belong_together(toy):
-    card = sha256_of(toy / MODEL)
-    assert shipped_weights("toy") == toy / MODEL and shipped_facts("toy") == {"sha256": card}
-    save_weights(toy / MODEL, {"a": torch.zeros(2)})
-    with pytest.raises(CheckpointError, match="weights with the hash") as error:
-        shipped_weights("toy")
-    assert card[:8] in str(error.value) and sha256_of(toy / MODEL)[:8] in str(error.value)
 
 
 @pytest.mark.parametrize("gone", [MODEL, FACTS])
@@ -383,10 +349,7 @@ def test_what_the_bundles_here_ship_is_what_their_cards_say(bundle):
         assert shipped_weights(bundle).stat().st_size < 14e6
 
 
-# ---- published weights of SAM2
-
-
-def test_published_weights_of_sam2_leave_depth_head_and_selection_as_the_seed_has_them(tmp_path):
+def test_published_weights_of_sam2_leave_additions_as_the_seed_has_them_and_must_have_the_size(tmp_path):
     network, other = Sam2Clips(size=64), Sam2Clips(size=64, text="none")
     published = {name: value for name, value in state_of(other).items() if not name.startswith("depth_head")}
     path, before = tmp_path / "sam2.safetensors", state_of(network)
@@ -394,9 +357,6 @@ def test_published_weights_of_sam2_leave_depth_head_and_selection_as_the_seed_ha
     facts = from_file(network, path, segmentation())
     assert same(network.state_dict(), before | published)
     assert facts["fresh"] == [name for name in before if name not in published]
-
-
-def test_a_network_of_sam2_with_a_prompt_begins_as_one_without_text(tmp_path):
     selecting, prompted, plain = (Sam2Clips(size=64, text=text) for text in ("selection", "prompt", "none"))
     save_weights(tmp_path / "selecting.safetensors", state_of(selecting))
     facts = from_file(prompted, tmp_path / "selecting.safetensors", segmentation())
@@ -404,9 +364,6 @@ def test_a_network_of_sam2_with_a_prompt_begins_as_one_without_text(tmp_path):
     from_file(plain, tmp_path / "selecting.safetensors", segmentation())
     assert same(state_of(plain), {name: state_of(prompted)[name] for name in state_of(plain)})
     assert not state_of(prompted)["selection.embedding.weight"].any()
-
-
-def test_weights_of_our_own_for_another_size_of_sam2_are_named_by_it(tmp_path):
     save_weights(tmp_path / "large.safetensors", Sam2Clips(size=64, architecture="cpu_large").state_dict())
     with pytest.raises(CheckpointError, match=r"is SAM2 cpu_large, but the network is cpu; choose architecture: cpu_"):
         from_file(Sam2Clips(size=64), tmp_path / "large.safetensors", segmentation())
@@ -436,3 +393,91 @@ def test_a_vit_that_continues_keeps_its_head(tmp_path):
     save_weights(tmp_path / "a.safetensors", source.state_dict(), {"task": "phases", "outputs": "one,two"})
     assert begin(network, "file", card=card, bundle="", file=tmp_path / "a.safetensors")["fresh"] == []
     assert same(network.state_dict(), source.state_dict())
+
+
+# a checkpoint of another bundle gives the tensors that both networks have
+
+
+class Encoder(nn.Module):
+    """Two blocks and a head, as a network for labels has."""
+
+    parts: ClassVar = {"head": ("head",)}
+
+    def __init__(self, outputs=3, width=4):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(width, width) for _ in range(2))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, outputs)
+
+
+class Autoencoder(Encoder):
+    """The same encoder under the same names, and a decoder."""
+
+    parts: ClassVar = {}
+
+    def __init__(self, width=4):
+        super().__init__(width=width)
+        self.head, self.decoder = None, nn.Linear(width, 5)
+
+
+class Strict(Encoder):
+    fresh_elsewhere = ("norm",)
+
+
+def pretrained(tmp_path, network, **notes):
+    torch.manual_seed(7)
+    save_weights(tmp_path / "mae.safetensors", network.state_dict(), {"bundle": "mae", **notes})
+    return tmp_path / "mae.safetensors"
+
+
+def test_an_autoencoders_encoder_goes_into_a_network_for_labels_and_its_head_is_the_seeds(tmp_path):
+    given, network = Autoencoder(), Encoder()
+    before, path = state_of(network), pretrained(tmp_path, given)
+    facts = from_file(network, path, Card("phases", ("a", "b", "c")))
+    after = network.state_dict()
+    assert facts["fresh"] == ["head"] and facts["sha256"] == sha256_of(path)
+    for name, value in after.items():
+        assert torch.equal(value, before[name] if name.startswith("head") else given.state_dict()[name]), name
+
+
+def test_a_head_of_the_same_task_and_outputs_is_taken_by_name_and_of_another_task_it_is_not(tmp_path):
+    given, card = Encoder(), Card("phases", ("c", "d", "a"))
+    given.extra = nn.Linear(1, 1)
+    path = pretrained(tmp_path, given, task="phases", outputs="a,b,c")
+    network = Encoder()
+    own = network.head.bias.detach().clone()
+    facts = from_file(network, path, card)
+    assert facts["fresh"] == ["head.weight of d", "head.bias of d"]
+    assert network.head.bias.tolist() == [given.head.bias[2].item(), own[1].item(), given.head.bias[0].item()]
+    other = Encoder()
+    assert from_file(other, path, Card("triplets", ("c", "d", "a")))["fresh"] == ["head.weight", "head.bias"]
+
+
+def test_a_file_that_shares_only_a_head_or_is_not_finite_is_refused(tmp_path):
+    network = Encoder()
+    before = state_of(network)
+    with pytest.raises(CheckpointError, match=r"mae.safetensors is of bundle 'mae' and shares no tensor with Encoder"):
+        from_file(network, pretrained(tmp_path, Autoencoder(width=8)))
+    assert same(before, network.state_dict())
+    given = Autoencoder()
+    nn.init.constant_(given.norm.bias, float("nan"))
+    with pytest.raises(CheckpointError, match=r"NaN or infinity in norm.bias"):
+        from_file(Encoder(), pretrained(tmp_path, given))
+
+
+def test_tensors_of_other_shapes_are_the_seeds_unless_the_class_needs_them(tmp_path):
+    given = Autoencoder()
+    given.blocks[1], given.norm = nn.Linear(4, 2), nn.LayerNorm(2)
+    path = pretrained(tmp_path, given)
+    assert from_file(Encoder(), path)["fresh"] == ["blocks.1.weight", "blocks.1.bias", "norm", "head"]
+    with pytest.raises(CheckpointError, match=r"lacks blocks.1.weight and 1 more with the shape in Strict; give"):
+        from_file(Strict(), path)
+    given.blocks[1] = nn.Linear(4, 4)
+    assert from_file(Strict(), pretrained(tmp_path, given))["fresh"] == ["norm", "head"]
+
+
+def test_of_the_same_bundle_or_of_none_that_is_named_a_file_must_fit_whole(tmp_path):
+    path = pretrained(tmp_path, Autoencoder())
+    for notes in ({"bundle": "toy"}, {}):
+        save_weights(path, Autoencoder().state_dict(), notes)
+        with pytest.raises(CheckpointError, match="another network than Encoder"):
+            from_file(Encoder(), path)

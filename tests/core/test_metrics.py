@@ -68,12 +68,20 @@ def random_cases(seeds):
     assert count > len(seeds)
 
 
-def test_the_four_metrics_equal_medpy_on_random_masks():
+def test_the_four_metrics_equal_medpy_on_random_masks_and_a_noisy_frame():
     medpy = pytest.importorskip("medpy.metric.binary")
     for prediction, truth, ours, case in random_cases(range(CASES)):
         theirs = [f(prediction, truth) for f in (medpy.dc, medpy.jc, medpy.assd, medpy.hd95)]
         measured = [ours.dice[0], ours.iou[0], ours.assd[0], ours.hd95[0]]
         np.testing.assert_allclose(measured, theirs, rtol=1e-9, atol=1e-9, err_msg=case)
+    medpy = pytest.importorskip("medpy.metric.binary")
+    rng = np.random.default_rng(5)
+    prediction, truth = rng.integers(0, 4, size=(2, 400, 420), dtype=np.uint8)
+    truth[:, 200:] = 0
+    scores = frame_scores(prediction, truth, classes=[2])
+    masks = prediction == 2, truth == 2
+    assert scores.assd[0] == pytest.approx(medpy.assd(*masks), rel=1e-9)
+    assert scores.hd95[0] == pytest.approx(medpy.hd95(*masks), rel=1e-9)
 
 
 def test_hausdorff_and_surface_distance_equal_monai_on_random_masks():
@@ -86,25 +94,22 @@ def test_hausdorff_and_surface_distance_equal_monai_on_random_masks():
         np.testing.assert_allclose(measured, [hd95.item(), assd.item()], rtol=1e-5, atol=1e-5, err_msg=case)
 
 
-def test_classes_scored_together_equal_classes_scored_alone():
-    for seed in range(24):
-        prediction, truth = random_pair(seed)
-        together = frame_scores(prediction, truth, classes=CLASSES)
-        for column, c in enumerate(CLASSES):
-            alone = frame_scores(prediction, truth, classes=[c])
-            for name in ("dice", "iou", "assd", "hd95", "hd95_monai", "empty_prediction", "empty_truth"):
-                np.testing.assert_array_equal(getattr(together, name)[column], getattr(alone, name)[0])
-
-
-def test_single_pixels_three_and_four_apart_are_five_apart():
+def test_distances_of_pixels_surfaces_and_both_hd95_definitions_are_those_worked_by_hand():
     prediction, truth = np.zeros((2, 6, 8), np.uint8)
     prediction[1, 1], truth[4, 5] = 1, 1
     scores = frame_scores(prediction, truth, classes=[1])
     assert (scores.dice[0], scores.iou[0]) == (0.0, 0.0)
     assert (scores.assd[0], scores.hd95[0], scores.hd95_monai[0]) == (5.0, 5.0, 5.0)
-
-
-def test_the_two_hd95_definitions_differ_as_worked_by_hand():
+    _, truth = random_pair(1)
+    scores = frame_scores(truth.copy(), truth, classes=CLASSES)
+    assert scores.dice.tolist() == scores.iou.tolist() == [1.0] * 3
+    assert scores.assd.tolist() == scores.hd95.tolist() == scores.hd95_monai.tolist() == [0.0] * 3
+    # A full frame has surface all round; the truth's 3 x 3 square has 8 surface pixels, its centre is inside.
+    prediction, truth = np.ones((5, 5), np.uint8), np.zeros((5, 5), np.uint8)
+    truth[1:4, 1:4] = 1
+    scores = frame_scores(prediction, truth, classes=[1])
+    outward = [1.0] * 12 + [math.sqrt(2)] * 4
+    assert scores.assd[0] == pytest.approx((sum(outward) + 8 * 1.0) / 24)
     # One pixel is right, one lies 10 away. Prediction to truth: 0, 10; truth to prediction: 0.
     prediction, truth = np.zeros((2, 1, 11), np.uint8)
     prediction[0, [0, 10]], truth[0, 0] = 1, 1
@@ -113,22 +118,6 @@ def test_the_two_hd95_definitions_differ_as_worked_by_hand():
     assert scores.assd[0] == pytest.approx(10 / 3)
     assert scores.hd95[0] == pytest.approx(9.0)  # pooled 0, 0, 10 at position 0.95 * 2
     assert scores.hd95_monai[0] == pytest.approx(9.5)  # 0, 10 at position 0.95; the other direction is 0
-
-
-def test_pixels_on_the_image_border_are_surface():
-    # A full frame has surface all round; the truth's 3 x 3 square has 8 surface pixels, its centre is inside.
-    prediction, truth = np.ones((5, 5), np.uint8), np.zeros((5, 5), np.uint8)
-    truth[1:4, 1:4] = 1
-    scores = frame_scores(prediction, truth, classes=[1])
-    outward = [1.0] * 12 + [math.sqrt(2)] * 4
-    assert scores.assd[0] == pytest.approx((sum(outward) + 8 * 1.0) / 24)
-
-
-def test_a_perfect_prediction_scores_one_and_no_distance():
-    _, truth = random_pair(1)
-    scores = frame_scores(truth.copy(), truth, classes=CLASSES)
-    assert scores.dice.tolist() == scores.iou.tolist() == [1.0] * 3
-    assert scores.assd.tolist() == scores.hd95.tolist() == scores.hd95_monai.tolist() == [0.0] * 3
 
 
 @pytest.fixture(params=[1, 2])
@@ -148,17 +137,6 @@ def test_dense_surfaces_are_measured_exactly_also_across_a_long_frame(side, dens
     points = np.argwhere(np.ones((120, 480), bool)) * (9, 4)
     assert len(points) > 30_000
     np.testing.assert_array_equal(_nearest(points, targets), _query(points, targets))
-
-
-def test_a_noisy_frame_takes_the_dense_path_and_equals_medpy():
-    medpy = pytest.importorskip("medpy.metric.binary")
-    rng = np.random.default_rng(5)
-    prediction, truth = rng.integers(0, 4, size=(2, 400, 420), dtype=np.uint8)
-    truth[:, 200:] = 0
-    scores = frame_scores(prediction, truth, classes=[2])
-    masks = prediction == 2, truth == 2
-    assert scores.assd[0] == pytest.approx(medpy.assd(*masks), rel=1e-9)
-    assert scores.hd95[0] == pytest.approx(medpy.hd95(*masks), rel=1e-9)
 
 
 # Empty masks. The frame is 3 x 4, so the diagonal is 5.
@@ -185,8 +163,7 @@ def test_a_class_empty_in_both_is_not_counted():
 def test_a_class_empty_in_one_scores_zero_and_the_diagonal(missed):
     pair = (frame(), frame((1, 1))) if missed else (frame((1, 1)), frame())
     scores = frame_scores(*pair, classes=[1])
-    assert (scores.dice[0], scores.iou[0]) == (0.0, 0.0)
-    assert distances_of(scores) == [5.0, 5.0, 5.0]
+    assert (scores.dice[0], scores.iou[0]) == (0.0, 0.0) and distances_of(scores) == [5.0, 5.0, 5.0]
     assert (scores.empty_prediction[0], scores.empty_truth[0]) == (missed, not missed)
 
 
@@ -212,18 +189,12 @@ def test_a_model_that_misses_everything_does_not_score_better_than_one_that_find
 # The released evaluation, worked by hand.
 
 
-def test_paper_policy_calls_empty_in_both_perfect():
+def test_paper_policy_fills_empty_masks_with_the_first_pixel():
     scores = frame_scores(frame(), frame(), classes=[1], policy="paper")
     assert (scores.dice[0], scores.iou[0], *distances_of(scores)) == (1.0, 1.0, 0.0, 0.0, 0.0)
     assert scores.empty_prediction[0] and scores.empty_truth[0] and scores.policy == "paper"
-
-
-def test_paper_policy_puts_an_empty_prediction_at_the_first_pixel():
     scores = frame_scores(frame(), frame((0, 3)), classes=[1], policy="paper")
     assert (scores.dice[0], *distances_of(scores)) == (0.0, 3.0, 3.0, 3.0)
-
-
-def test_paper_policy_adds_the_first_pixel_to_prediction_and_empty_truth():
     # Prediction {[0, 0], [0, 3]}, truth {[0, 0]}: Dice 2/3; distances 0, 3 and 0.
     scores = frame_scores(frame((0, 3)), frame(), classes=[1], policy="paper")
     assert scores.dice[0] == pytest.approx(2 / 3) and scores.iou[0] == pytest.approx(1 / 2)
@@ -240,25 +211,19 @@ def test_paper_policy_leaves_masks_that_are_not_empty_and_its_inputs_alone():
     assert (prediction == copies[0]).all() and (truth == copies[1]).all()
 
 
-def test_an_unknown_policy_is_refused_with_the_known_ones():
+def test_wrong_policies_shapes_and_types_are_refused():
     with pytest.raises(ValueError, match=r"'skip'.*diagonal, paper"):
         frame_scores(frame(), frame(), classes=[1], policy="skip")
+    with pytest.raises(ValueError, match=r"\(3, 4\).*\(4, 3\)"):
+        frame_scores(np.zeros((3, 4), np.uint8), np.zeros((4, 3), np.uint8), classes=[1])
+    with pytest.raises(ValueError, match="prediction is of type float32"):
+        frame_scores(np.zeros((3, 4), np.float32), frame(), classes=[1])
 
 
 # Inputs.
 
 
-def test_shapes_that_differ_are_refused_naming_both():
-    with pytest.raises(ValueError, match=r"\(3, 4\).*\(4, 3\)"):
-        frame_scores(np.zeros((3, 4), np.uint8), np.zeros((4, 3), np.uint8), classes=[1])
-
-
-def test_probabilities_are_refused_as_class_ids():
-    with pytest.raises(ValueError, match="prediction is of type float32"):
-        frame_scores(np.zeros((3, 4), np.float32), frame(), classes=[1])
-
-
-def test_tensors_wider_integers_and_arrays_in_another_memory_order_score_alike():
+def test_scores_do_not_depend_on_types_memory_order_or_other_classes():
     prediction, truth = random_pair(1)
     expected = frame_scores(prediction, truth, classes=CLASSES)
     tensors = [torch.from_numpy(labels).long() for labels in (prediction, truth)]
@@ -269,18 +234,24 @@ def test_tensors_wider_integers_and_arrays_in_another_memory_order_score_alike()
     np.testing.assert_array_equal(strided.assd, expected.assd)
     turned = frame_scores(prediction.T, truth.T, classes=CLASSES)
     np.testing.assert_allclose(turned.assd, expected.assd, rtol=1e-12)
+    for seed in range(24):
+        prediction, truth = random_pair(seed)
+        together = frame_scores(prediction, truth, classes=CLASSES)
+        for column, c in enumerate(CLASSES):
+            alone = frame_scores(prediction, truth, classes=[c])
+            for name in ("dice", "iou", "assd", "hd95", "hd95_monai", "empty_prediction", "empty_truth"):
+                np.testing.assert_array_equal(getattr(together, name)[column], getattr(alone, name)[0])
 
 
 # Summaries.
 
 
-def test_summary_averages_counted_frames_per_class_then_classes():
+def test_summary_averages_counted_frames_per_class_and_refuses_mixed_scores():
     truth, half, both = frame((0, 0)), frame((0, 0), (0, 3)), frame()
     frames = [frame_scores(truth, truth, classes=[1, 2]), frame_scores(half, truth, classes=[1, 2])]
     frames.append(frame_scores(both, both, classes=[1, 2]))
     summary = summarise(frames, ["shaft", "wrist"])
-    assert summary["dice"]["shaft"] == pytest.approx((1 + 2 / 3) / 2)
-    assert summary["dice"]["wrist"] is None
+    assert summary["dice"]["shaft"] == pytest.approx((1 + 2 / 3) / 2) and summary["dice"]["wrist"] is None
     assert summary["dice"]["mean"] == summary["dice"]["shaft"]
     assert summary["assd"]["shaft"] == pytest.approx((0 + 1.0) / 2)
     assert summary["empty"] == {
@@ -288,21 +259,6 @@ def test_summary_averages_counted_frames_per_class_then_classes():
         "wrist": {"prediction": 0, "truth": 0, "both": 3},
     }
     assert (summary["frames"], summary["policy"]) == (3, "diagonal")
-
-
-def test_summary_is_plain_json_without_nan():
-    prediction, truth = random_pair(0)
-    summary = summarise([frame_scores(prediction, truth, classes=[1, 9])], ["shaft", "never"])
-    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
-
-
-def test_summary_of_regions_has_no_distances():
-    prediction, truth = random_pair(0)
-    summary = summarise([frame_scores(prediction, truth, classes=[1], distances=False)], ["shaft"])
-    assert sorted(summary) == ["dice", "empty", "frames", "iou", "policy"]
-
-
-def test_summary_refuses_no_frames_mixed_policies_and_wrong_names():
     scores = [frame_scores(frame(), frame(), classes=[1], policy=policy) for policy in ("diagonal", "paper")]
     with pytest.raises(ValueError, match="no frames"):
         summarise([], ["shaft"])
@@ -310,6 +266,15 @@ def test_summary_refuses_no_frames_mixed_policies_and_wrong_names():
         summarise(scores, ["shaft"])
     with pytest.raises(ValueError, match=r"\('background', 'shaft'\) do not fit"):
         summarise(scores[:1], ["background", "shaft"])
+
+
+def test_summary_is_plain_json_without_nan_and_without_distances_that_were_not_measured():
+    prediction, truth = random_pair(0)
+    summary = summarise([frame_scores(prediction, truth, classes=[1, 9])], ["shaft", "never"])
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+    prediction, truth = random_pair(0)
+    summary = summarise([frame_scores(prediction, truth, classes=[1], distances=False)], ["shaft"])
+    assert sorted(summary) == ["dice", "empty", "frames", "iou", "policy"]
 
 
 @pytest.mark.slow
@@ -329,7 +294,7 @@ def test_a_full_size_frame_is_measured_fifteen_times_faster_than_with_medpy():
     assert min(repeat(with_medpy, number=1, repeat=2)) > 15 * ours
 
 
-def test_what_nobody_labelled_counts_nowhere():
+def test_unlabelled_pixels_count_nowhere_and_the_image_iou_is_over_present_classes():
     prediction, truth = random_labels(0), random_labels(0)[::-1].copy()
     H, W = truth.shape
     truth[:, W // 2 :] = 255
@@ -340,10 +305,6 @@ def test_what_nobody_labelled_counts_nowhere():
 
     nothing = frame_scores(prediction, np.full((H, W), 255, np.uint8), classes=CLASSES)
     assert np.isnan(nothing.dice).all() and np.isnan(nothing.hd95).all()
-
-
-def test_the_iou_of_an_image_is_the_mean_over_the_classes_that_it_or_its_mask_has():
-    """Background 1 of 2 pixels, class 1 one of 3, class 2 none of 1; class 3 nowhere; the last pixel is unlabelled."""
     prediction, truth = np.array([[0, 0, 1, 1, 3]], np.uint8), np.array([[0, 1, 1, 2, 255]], np.uint8)
     assert image_iou(prediction, truth, classes=4) == pytest.approx((1 / 2 + 1 / 3 + 0) / 3)
     assert image_iou(truth[:, :4], truth[:, :4], classes=4) == 1

@@ -50,38 +50,28 @@ def test_rates_fall_from_the_features_into_encoder_and_decoder_alike():
         assert rate == pytest.approx(0.1 * 0.5 ** DEPTHS[place]), name
 
 
-def test_the_mae_of_the_paper_has_the_released_depths():
-    """EndoViT numbers layers upwards, to 13 of 12 blocks; a decoder block j is at 13 - (j + 1)."""
+def test_the_mae_of_the_paper_has_the_released_depths_and_a_decoder_may_be_deeper():
     layers = vit_layers(12, 8)
     depth = {name: number for number, names in enumerate(layers) for name in names}
     assert len(layers) == 14 and depth["patch_embed"] == depth["cls_token"] == 13 and depth["blocks.11"] == 1
     assert [depth[f"decoder_blocks.{j}"] for j in range(8)] == list(range(1, 9))
     assert depth["decoder_norm"] == depth["decoder_pred"] == 9
-
-
-def test_a_decoder_may_be_deeper_than_its_encoder():
     assert vit_layers(1, 3)[-1] == ("decoder_norm", "decoder_pred")
 
 
-def test_vectors_biases_and_tokens_do_not_decay():
+def test_vectors_biases_and_tokens_do_not_decay_but_a_weight_with_one_output_does():
     network = Autoencoder()
     decays = of_each(network, Training(weight_decay=0.05, decay_free=True), "weight_decay", 0.05)
     assert {name for name, decay in decays.items() if not decay} == {
         name for name, value in trained_parameters(network).items() if value.dim() == 1 or "token" in name
     }
-
-
-def test_a_weight_with_one_output_decays():
     assert not is_vector(torch.zeros(1, 8)) and not is_vector(torch.zeros(1, 1, 3, 3)) and is_vector(torch.zeros(()))
 
 
-def test_parts_keep_their_own_rates_below_the_layers():
+def test_parts_keep_their_own_rates_and_without_settings_there_is_one_group():
     settings = Training(learning_rate=0.1, learning_rates={"head": 0.3, "blocks.0": 0.2}, layer_decay=0.5)
     rates = of_each(Autoencoder(), settings, "lr", None)
     assert rates["head.weight"] == 0.3 and rates["blocks.0.weight"] == pytest.approx(0.2 / 8)
-
-
-def test_without_these_settings_the_groups_are_those_of_the_parts():
     network = Autoencoder()
     (group,) = parameter_groups(network, Training(learning_rate=0.1))
     assert list(group) == ["params", "lr"] and group["lr"] == 0.1

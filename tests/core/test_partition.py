@@ -37,25 +37,19 @@ def network():
     return nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4))
 
 
-def test_cut_returns_the_rows_of_the_named_roles_only(network):
+def test_cut_returns_copies_of_the_rows_of_the_named_roles_and_buffers(network):
     pieces = cut(network.state_dict(), partition_network(network, halves), Role.GLOBAL, Role.MIXED)
     assert list(pieces) == ["0.weight[0:1]", "0.weight[1:3]"]
     assert torch.equal(pieces["0.weight[1:3]"], network[0].weight[1:3])
-
-
-def test_cut_pieces_share_no_memory_with_the_network(network):
     pieces = cut(network.state_dict(), partition_network(network, everything(Role.GLOBAL)), Role.GLOBAL)
     before = pieces["0.weight"].clone()
     with torch.no_grad():
         network[0].weight.add_(1)
     assert torch.equal(pieces["0.weight"], before)
-
-
-def test_buffers_are_part_of_the_state(network):
     assert "1.running_mean" in partition_network(network, everything(Role.GLOBAL)).with_roles(Role.GLOBAL)
 
 
-def test_paste_after_cut_is_identity_and_leaves_the_rest(network):
+def test_paste_after_cut_is_identity_and_refuses_unknown_names_and_shapes(network):
     partition = partition_network(network, halves)
     before = {name: value.clone() for name, value in network.state_dict().items()}
     pieces = cut(network.state_dict(), partition, Role.MIXED)
@@ -64,9 +58,6 @@ def test_paste_after_cut_is_identity_and_leaves_the_rest(network):
     assert torch.equal(network[0].weight[0], before["0.weight"][0])
     paste(pieces, partition, network.state_dict())
     assert all(torch.equal(network.state_dict()[name], value) for name, value in before.items())
-
-
-def test_paste_refuses_unknown_names_and_shapes(network):
     partition = partition_network(network, halves)
     with pytest.raises(KeyError, match=r"0\.weight\[0:2\]"):
         paste({"0.weight[0:2]": torch.zeros(2, 2)}, partition, network.state_dict())
@@ -140,10 +131,11 @@ def test_training_leaves_a_fixed_parts_statistics_and_dropout_alone():
     assert changed == {"head.1.running_mean", "head.1.running_var", "head.1.num_batches_tracked"}
 
 
-def test_where_nothing_is_fixed_all_is_in_training_mode(network):
+def test_without_fixed_parts_all_is_in_training_mode_and_there_is_no_hash(network):
     network.eval()
     train_mode(network, partition_network(network, everything(Role.GLOBAL)))
     assert all(module.training for module in network.modules())
+    assert fixed_hash(network.state_dict(), partition_network(network, everything(Role.GLOBAL))) == ""
 
 
 def test_the_hash_of_what_is_fixed_is_of_names_dtypes_shapes_and_bytes():
@@ -162,10 +154,6 @@ def test_the_hash_of_what_is_fixed_is_of_names_dtypes_shapes_and_bytes():
     assert fixed_hash(network.state_dict(), partition) != found
     halved = {name: value.bfloat16() for name, value in network.state_dict().items()}
     assert len(fixed_hash(halved, partition)) == 64
-
-
-def test_where_nothing_is_fixed_there_is_no_hash(network):
-    assert fixed_hash(network.state_dict(), partition_network(network, everything(Role.GLOBAL))) == ""
 
 
 def test_sets_of_tensors_share_names_by_prefix_and_come_apart_again():

@@ -5,15 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.core.patches import (
-    MeanColour,
-    colours,
-    controls,
-    normalised,
-    patch_errors,
-    patch_statistics,
-    sees_visible,
-)
+from shared_components.core import patches
 from shared_components.networks.mae_vit import MaeVit
 from shared_components.networks.tiny import Tiny
 
@@ -26,17 +18,14 @@ def pictures():
     return torch.rand(2, 3, 4, 8, generator=generator), torch.rand(2, 3, 4, 8, generator=generator)
 
 
-def test_normalised_pixels_are_endovits_and_are_undone(pictures):
+def test_normalised_pixels_errors_and_statistics_are_loops_over_pixels(pictures):
     image = pictures[0]
-    found = normalised(image)
+    found = patches.normalised(image)
     for c in range(3):
         torch.testing.assert_close(found[:, c], (image[:, c] - MEAN[c]) / DEVIATION[c])
-    torch.testing.assert_close(colours(found), image)
-
-
-def test_errors_and_statistics_of_patches_are_loops_over_their_pixels(pictures):
+    torch.testing.assert_close(patches.colours(found), image)
     outputs, image = pictures
-    errors, (mean, deviation) = patch_errors(outputs, image, 4), patch_statistics(image, 4)
+    errors, (mean, deviation) = patches.patch_errors(outputs, image, 4), patches.patch_statistics(image, 4)
     assert errors.shape == (2, 2)
     for b in range(2):
         for n in range(2):
@@ -54,24 +43,21 @@ def test_errors_and_statistics_of_patches_are_loops_over_their_pixels(pictures):
             assert deviation[b, 0, :, columns].numpy() == pytest.approx(np.std(values, ddof=1), rel=1e-4)
 
 
-def test_the_mean_colour_is_of_each_frame(pictures):
-    found = MeanColour()(pictures[0])
+def test_baselines_are_the_mean_colour_of_each_frame_and_a_new_network(pictures):
+    found = patches.MeanColour()(pictures[0])
     assert found.shape == (2, 3, 4, 8)
     assert float(found[1, 2].std()) < 1e-6 and float(found[1, 2, 0, 0]) == pytest.approx(
         float(pictures[0][1, 2].mean())
     )
+    network = MaeVit(size=32)
+    found = patches.controls(network)
+    assert isinstance(found["mean colour"], patches.MeanColour)
+    anew = found["untrained"]
+    assert type(anew) is MaeVit and anew.side == 4 and not torch.equal(anew.mask_token, network.mask_token)
+    assert list(patches.controls(nn.Identity())) == ["mean colour"]
 
 
 def test_the_mask_is_for_autoencoders_of_the_tasks_patch():
-    assert not sees_visible(Tiny(), 16) and sees_visible(MaeVit(), 8)
+    assert not patches.sees_visible(Tiny(), 16) and patches.sees_visible(MaeVit(), 8)
     with pytest.raises(ValueError, match="patch is 16, but MaeVit has patches of 8; write patch: 8"):
-        sees_visible(MaeVit(), 16)
-
-
-def test_controls_are_the_mean_colour_and_a_network_made_anew():
-    network = MaeVit(size=32)
-    found = controls(network)
-    assert isinstance(found["mean colour"], MeanColour)
-    anew = found["untrained"]
-    assert type(anew) is MaeVit and anew.side == 4 and not torch.equal(anew.mask_token, network.mask_token)
-    assert list(controls(nn.Identity())) == ["mean colour"]
+        patches.sees_visible(MaeVit(), 16)

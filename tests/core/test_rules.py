@@ -85,31 +85,23 @@ def norms(network):
 def test_what_is_named_stays_and_all_else_is_shared(network, personal, expected):
     partition = of(network, *personal)
     stays = expected(network) | SELECTION | ALWAYS
-    assert set(partition.with_roles(Role.LOCAL)) == stays
-    assert partition.roles <= {Role.LOCAL, Role.GLOBAL}
+    assert set(partition.with_roles(Role.LOCAL)) == stays and partition.roles <= {Role.LOCAL, Role.GLOBAL}
     cut_in_two = {name.partition("[")[0] for name in stays if "[" in name}
     rest = set(network.state_dict()) - {name.partition("[")[0] for name in stays}
     shared = set(partition.with_roles(Role.GLOBAL))
     assert shared == rest | ({*KEYS, *VALUES} - stays if cut_in_two else set())
 
 
-def test_queries_are_the_default(network):
+def test_queries_are_the_default_and_all_is_all(network):
     assert list(partition_network(network, representation())) == list(of(network, "queries"))
+    assert local(network, "all", selection=False) == set(network.state_dict())
+    assert local(meta(text="none"), "queries") == QUERIES
 
 
 @pytest.mark.parametrize("personal", [[], ["queries"], ["keys"], ["decoder"]])
 def test_the_selection_is_shared_where_the_switch_says_so_and_the_text_never_is(network, personal):
     kept = local(network, *personal)
-    assert local(network, *personal, selection=False) == kept - SELECTION
-    assert "indicator" in kept - SELECTION
-
-
-def test_all_is_all_whatever_the_switch_says(network):
-    assert local(network, "all", selection=False) == set(network.state_dict())
-
-
-def test_a_network_without_text_has_neither_to_keep():
-    assert local(meta(text="none"), "queries") == QUERIES
+    assert local(network, *personal, selection=False) == kept - SELECTION and "indicator" in kept - SELECTION
 
 
 def test_key_rows_come_before_value_rows():
@@ -130,9 +122,6 @@ def test_key_rows_come_before_value_rows():
         assert not torch.allclose(attention(image), before, atol=1e-1)
 
 
-# ---- what travels, of the network at its full size
-
-
 ENCODER, PAST, DECODER = 3_409_760, 248_740 + 619_168, 1_755_904 + 128 * 4 + 4  # see test_pvt_fpn_clips
 
 
@@ -142,7 +131,7 @@ def megabytes(network, *personal, **options):
     return sum(piece.view(state).numel() * state[piece.tensor].element_size() for piece in shared) / MEGABYTE
 
 
-def test_the_megabytes_that_travel_each_way():
+def test_the_megabytes_that_travel_are_near_those_of_the_paper():
     with torch.device("meta"):
         network = PvtFpnClips()
     queries = sum(BLOCKS * (c + 1) * c for c in CHANNELS)
@@ -151,17 +140,10 @@ def test_the_megabytes_that_travel_each_way():
     assert megabytes(network, "queries", "decoder") == 4 * shared / MEGABYTE == pytest.approx(15.58, abs=0.005)
     selection = sum((c + 384 + 1) * c for c in (160, 256))
     assert megabytes(network, selection=False) == 4 * (ENCODER + PAST + DECODER + selection) / MEGABYTE
-
-
-def test_without_the_past_an_encoder_without_queries_is_near_what_the_paper_says_travels():
-    """Table 9 has 12.69 MB for FedST and 19.71 MB for FedAvg; ours are 12.27 and, to the last number, 19.71."""
     with torch.device("meta"):
         plain = PvtFpnClips(temporal=False, text="none")
     assert megabytes(plain) == 4 * 5_166_180 / MEGABYTE == pytest.approx(19.71, abs=0.005)
     assert megabytes(plain, "queries", "decoder") == pytest.approx(12.27, abs=0.005)
-
-
-# ---- refusals
 
 
 @pytest.mark.parametrize("name", ["temporal", "decoder_queries"])
@@ -185,9 +167,6 @@ def test_a_name_that_matches_nothing_is_refused_with_what_there_is(network):
         of(network, "querys")
     with pytest.raises(ValueError, match=r"^other: kept names ''"):
         partition_network(network, representation([""], what="other: kept"))
-
-
-# ---- by parts and modules
 
 
 def test_a_part_or_the_path_of_a_module_at_any_depth_will_do():

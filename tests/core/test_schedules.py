@@ -50,25 +50,29 @@ def test_sgd_takes_the_steps_of_its_formula_and_continues_after_a_restart():
     assert network.weight.item() == pytest.approx(weight, rel=1e-6)
 
 
-def test_a_constant_rate_has_no_pace_and_one_with_a_warm_up_rises_to_it():
+def test_a_schedule_starts_with_its_warm_up_also_if_that_takes_all_rounds():
     assert pace_of(Training(), round=3, rounds=9) is None
     pace = pace_of(Training(warmup_rounds=2), round=1, rounds=9)
     assert [pace(f) for f in (0, 0.5)] == [0.5, 0.75]
     assert pace_of(Training(warmup_rounds=2), round=2, rounds=9)(0) == 1.0
-
-
-def test_a_warm_up_of_all_rounds_or_a_rate_of_zero_is_no_error():
     assert multiple(Training(schedule="cosine", warmup_rounds=5), 3, 3) <= 1
     assert multiple(Training(schedule="cosine", learning_rate=0.0), 1, 3) == 1.0
 
 
-def test_every_group_keeps_its_own_rate_below_the_multiple():
+def test_learning_rates_of_groups_are_multiples_by_the_place_in_the_round():
     weights = [nn.Parameter(torch.zeros(1)) for _ in range(2)]
     optimizer = torch.optim.AdamW([{"params": weights[:1], "lr": 0.1}, {"params": weights[1:], "lr": 0.4}])
     set_rates(optimizer, 0.5)
     set_rates(optimizer, 0.25)
     assert [group["lr"] for group in optimizer.param_groups] == [0.025, 0.1]
     assert [group[UNSCHEDULED] for group in optimizer.param_groups] == [0.1, 0.4]
+    settings = Training(warmup_rounds=1, learning_rate=0.1)
+    network = linear()
+    optimizer, context = make_optimizer(network, settings), context_of(settings, 4)
+    for number in range(4):
+        context.iteration = number
+        a_step(optimizer, network, 1.0, context)
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * number / 4)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +86,7 @@ def test_every_group_keeps_its_own_rate_below_the_multiple():
         ({"layer_decay": 0}, "layer_decay is 0; it is a number, above 0 and at most 1"),
         ({"decay_free": "yes"}, "decay_free is 'yes'; it is true or false"),
         ({"accumulate": 0}, "accumulate is 0; it is a whole number, at least 1"),
-        ({"least_learning_rate": 1}, "least_learning_rate is 1, and learning_rate 0.0005; make it less"),
+        ({"least_learning_rate": 1}, "least_learning_rate 1 is above 0.0005"),
     ],
 )
 def test_a_wrong_value_is_refused_by_one_sentence(values, sentence):
@@ -126,13 +130,3 @@ def test_every_second_batch_is_a_step_of_both_gradients_and_what_is_left_over_is
         by_hand.step()
     torch.testing.assert_close(ours.weight, plain.weight, rtol=1e-6, atol=1e-7)
     assert optimizer.state[ours.weight]["step"] == 2
-
-
-def test_a_steps_rate_is_that_of_its_place_in_the_round():
-    settings = Training(warmup_rounds=1, learning_rate=0.1)
-    network = linear()
-    optimizer, context = make_optimizer(network, settings), context_of(settings, 4)
-    for number in range(4):
-        context.iteration = number
-        a_step(optimizer, network, 1.0, context)
-        assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * number / 4)

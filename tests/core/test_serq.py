@@ -19,8 +19,6 @@ from shared_components.networks.tiny import Tiny
 from tests.core.serq_rounds import CLASSES, Round, Set, before_of, seeded, server_round
 from tests.federation.conftest import same
 
-# ---- arguments
-
 
 @pytest.mark.parametrize("name, wrong", [("batches", [0, -1, 2.0]), ("rate", [0, -1])])
 def test_fine_tuning_refuses_what_is_no_number_of_its_range(name, wrong):
@@ -41,9 +39,6 @@ def test_a_network_that_does_not_predict_from_its_encoders_maps_is_refused(other
             ValueError, match=f"serq needs a network that predicts .* {other.__name__} does not qualify"
         ):
             update(work, before_of(work))
-
-
-# ---- a server's round
 
 
 def by_hand(network, data, *, rounds, pretraining, batches, alpha, first_weight, second_weight, rate):
@@ -118,9 +113,6 @@ def test_two_rounds_are_those_of_a_loop_by_hand():
         work = server_round(work.network, kept=tensors, memory=below("memory/", tensors), round=1)
 
 
-# ---- what is logged
-
-
 def said_of(caplog, work=None, **arguments):
     work = work or server_round(seeded())
     serq = Quantification(batches=2, pretraining=2, pretraining_rate=5.0, **arguments)
@@ -130,29 +122,19 @@ def said_of(caplog, work=None, **arguments):
     return [record.getMessage() for record in caplog.records if "descriptor" in record.getMessage()]
 
 
-def test_a_descriptor_that_learns_or_that_the_job_keeps_at_zero_is_not_spoken_of(caplog):
+def test_a_descriptor_that_stands_still_or_adds_to_the_distance_is_warned_of(caplog):
     assert said_of(caplog, rate=1e-9) == said_of(caplog, descriptor_rate=0) == []
-
-
-def test_a_descriptor_that_stands_still_is_said(caplog):
-    """Noise of 0.02, as D began with once, that a rate of nothing leaves where it is."""
     first = server_round(seeded())
     Quantification(batches=2, pretraining=2)(first, before_of(first))
     noise = 0.02 * torch.randn(4, 2, 4, generator=torch.Generator().manual_seed(1))
     memory = {**first.context.memory, "descriptor": noise}
     said = said_of(caplog, server_round(seeded(), memory=memory), descriptor_rate=1e-6)
     assert "the domain descriptor changed only by " in said[0]
-
-
-def test_a_descriptor_that_adds_to_the_distance_is_said(caplog):
     first = server_round(seeded())
     Quantification(batches=2, pretraining=0)(first, before_of(first))
     memory = {**first.context.memory, "descriptor": torch.full((4, 2, 4), 5.0)}
     (said,) = said_of(caplog, server_round(seeded(), memory=memory), descriptor_rate=0.01)
     assert "the domain descriptor explains nothing: the mean squared distance of " in said
-
-
-# ---- pre-training
 
 
 class Scored(Round):
@@ -175,22 +157,16 @@ def scored(*scores):
     return work
 
 
-def test_the_pretraining_ends_when_validation_stops_rising_and_has_a_rate_of_its_own():
+def test_the_pretraining_ends_at_its_budget_or_when_validation_stops_rising(caplog):
     work = scored(0.1, 0.3, 0.2, 0.2, 0.2, 0.3)
     after, losses = Quantification(batches=1, rate=0.5, pretraining_rate=2.0)(work, before_of(work))
     assert work.rates == [(25, 2.0)] * 5 + [(1, 0.5)] * 2
     report = after.report["serq"]
     assert (report["pretraining_batches"], report["pretraining_before"], report["pretraining_best"]) == (125, 0.1, 0.3)
     assert after.report["seconds_pretraining"] > 0 and "pretraining segmentation" in losses
-
-
-def test_the_pretraining_takes_no_more_than_its_budget():
     work = scored(*(n / 10 for n in range(9)))
     Quantification(batches=1, pretraining=60)(work, before_of(work))
     assert [count for count, _ in work.rates] == [25, 25, 10, 1, 1]
-
-
-def test_a_server_without_validation_frames_is_told_so(caplog):
     work = server_round(seeded())
     after, _ = Quantification(batches=1, pretraining=30)(work, before_of(work))
     (said,) = [record.getMessage() for record in caplog.records if "validation" in record.getMessage()]
@@ -237,8 +213,7 @@ def test_what_is_not_global_and_what_frames_do_not_pass_stays_bit_equal(update):
         assert not torch.equal(after.models.shared[name], before[name]), name
 
 
-def test_rows_that_are_not_global_are_the_same_in_every_step():
-    """They decide what the others learn; shrunk within a round and put back after it, they would not show."""
+def test_other_slices_are_the_same_in_every_step_and_only_the_last_frame_of_a_clip_counts():
     seen = []
     work = server_round(seeded(), two_roles, weight_decay=10.0)
     work.network.encoder.last.register_forward_pre_hook(
@@ -246,9 +221,6 @@ def test_rows_that_are_not_global_are_the_same_in_every_step():
     )
     FineTuning(3)(work, before_of(work))
     assert len(seen) == 3 and all(torch.equal(value, seen[0]) for value in seen)
-
-
-def test_of_a_clip_the_last_frame_counts():
     results = []
     for last_only in (False, True):
         work = server_round(seeded(), frames=3)
@@ -258,16 +230,13 @@ def test_of_a_clip_the_last_frame_counts():
     assert results[0][1] == results[1][1] and same(results[0][0], results[1][0])
 
 
-def test_a_weight_of_nothing_leaves_its_term_out_and_the_descriptor_at_zero():
+def test_weights_of_zero_drop_their_terms():
     work = server_round(seeded())
     serq = Quantification(batches=2, pretraining=0, descriptor_weight=0, representation_weight=0.0)
     after, losses = serq(work, before_of(work))
     assert set(losses) == {"pretrained segmentation", "global segmentation"}
     assert after.report["serq"]["descriptor_square"] == after.report["serq"]["descriptor_moved"] == 0
     assert not work.context.memory["descriptor"].any()
-
-
-def test_without_representation_the_shared_model_is_fine_tuned():
     tuned, quantified = server_round(seeded()), server_round(seeded())
     serq = Quantification(batches=3, pretraining=0, representation_weight=0)
     one, _ = FineTuning(3)(tuned, before_of(tuned))
@@ -276,18 +245,7 @@ def test_without_representation_the_shared_model_is_fine_tuned():
     assert not torch.equal(one.models.shared["head.bias"], seeded().head.bias)
 
 
-def test_two_models_of_one_encoder_differ_by_no_domain():
-    """Fixed, F_pre is F_g: with the same frames in every batch D stays at zero, whatever its rate."""
-    network = seeded()
-    freeze(network, ["encoder"])
-    work = server_round(network)
-    work.dataset = Set((8, 16), count=2)
-    serq = Quantification(batches=20, pretraining=0, rate=1.0, descriptor_rate=1.0)
-    report = serq(work, before_of(work))[0].report["serq"]
-    assert report["descriptor_square"] < 1e-12 and report["difference_square"] == 0
-
-
-def test_what_is_fixed_stays_in_both_models_and_the_rest_trains():
+def test_a_fixed_encoder_stays_in_both_models_and_has_no_domain():
     network = seeded()
     freeze(network, ["encoder"])
     state = copy.deepcopy(network.state_dict())
@@ -299,17 +257,21 @@ def test_what_is_fixed_stays_in_both_models_and_the_rest_trains():
             assert torch.equal(network.state_dict()[name], value)
     assert set(after.models.shared) == {"temporal.weight", "temporal.bias", "head.weight", "head.bias"}
     assert not torch.equal(after.models.shared["head.weight"], state["head.weight"])
+    network = seeded()
+    freeze(network, ["encoder"])
+    work = server_round(network)
+    work.dataset = Set((8, 16), count=2)
+    serq = Quantification(batches=20, pretraining=0, rate=1.0, descriptor_rate=1.0)
+    report = serq(work, before_of(work))[0].report["serq"]
+    assert report["descriptor_square"] < 1e-12 and report["difference_square"] == 0
 
 
-def test_a_network_that_is_fixed_where_frames_pass_is_refused():
+def test_a_network_without_anything_to_train_or_frames_of_another_size_are_refused():
     network = seeded()
     freeze(network, ["encoder", "head"])
     work = server_round(network)
-    with pytest.raises(ValueError, match=r"serq: training\.fixed contains all parts that predict .*name fewer parts"):
+    with pytest.raises(ValueError, match=r"serq: training\.fixed has all parts that predict .*name fewer parts"):
         FineTuning(1)(work, before_of(work))
-
-
-def test_a_memory_of_frames_of_another_size_is_refused_by_one_sentence():
     work = server_round(seeded())
     Quantification(batches=1, pretraining=0)(work, before_of(work))
     other = server_round(seeded(), size=(16, 16), memory=work.context.memory)

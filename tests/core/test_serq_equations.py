@@ -12,19 +12,19 @@ from shared_components.core import serq_equations as equations
 from shared_components.core.serq_equations import Explicit, FramesAlone, descriptor_distance, moved, moving_average
 from tests.core.serq_rounds import Set, seeded
 
-# ---- the equations
 
-
-def test_the_running_mean_begins_with_the_first_rounds_and_then_keeps_alpha_of_it():
+def test_the_running_mean_and_the_descriptors_movement_are_those_worked_by_hand():
     first = moving_average(None, torch.tensor([[[2.0, -4.0]]]), share=0.9)
     assert first.tolist() == [[[2.0, -4.0]]]
     second = moving_average(first, torch.tensor([[[12.0, 6.0]]]), share=0.9)
     torch.testing.assert_close(second, torch.tensor([[[3.0, -3.0]]]))  # 0.9*2 + 0.1*12, 0.9*-4 + 0.1*6
     assert moving_average(first, second, share=0.0).equal(second)
+    assert moved(torch.tensor([3.0, 0.0]), torch.tensor([3.0, 4.0])) == pytest.approx(0.8)
+    assert moved(torch.zeros(2), torch.zeros(2)) == 0 and moved(torch.zeros(2), torch.ones(2)) == 1
+    assert moved(torch.ones(2), torch.zeros(2)) == 1
 
 
-def test_eq_11_by_a_scalar_loop():
-    """The value is of the mean that is given; the gradient is that of the batch's mean in its place."""
+def test_eqs_11_and_12_by_scalar_loops():
     drawn = torch.randn(3, 2, 2, 2, requires_grad=True)
     mean, descriptor, average = torch.randn(3, 2, 2, 2)
     found = descriptor_distance(mean, drawn, descriptor, average)
@@ -36,9 +36,6 @@ def test_eq_11_by_a_scalar_loop():
         for b in range(3):
             assert float(drawn.grad[b, c, y, x]) == pytest.approx(2 * off / 3 / 8, rel=1e-5)
     assert float(found.detach()) == pytest.approx(total / 8, rel=1e-5)
-
-
-def test_eq_12_by_a_scalar_loop():
     features, pretrained, descriptor = (torch.randn(3, 2, 2, 2), torch.randn(3, 2, 2, 2), torch.randn(2, 2, 2))
     frames = []
     for b in range(3):
@@ -49,9 +46,6 @@ def test_eq_12_by_a_scalar_loop():
         frames.append(sum(squares) / 8)
     found = float(equations.representation_distance(features, pretrained, descriptor))
     assert found == pytest.approx(sum(frames) / 3, rel=1e-5)
-
-
-# ---- the descriptor learns, and features keep their variance
 
 
 def explicit(rate, *, steps, size=64):
@@ -69,22 +63,17 @@ def explicit(rate, *, steps, size=64):
     return objective, expected - average
 
 
-def test_the_descriptor_reaches_the_difference_of_the_means_within_the_first_rounds_batches():
-    """Frames scatter by 1 about E F_pre, and 26 batches of two are what the job has in a round."""
-    objective, difference = explicit(0.2, steps=26)
-    left = float((objective.descriptor - difference).square().mean())
-    assert left < 0.1 * float(difference.square().mean())
-    still, _ = explicit(0.0, steps=26)
-    assert not still.descriptor.any()
-
-
-def test_a_step_of_the_descriptor_is_gradient_descent_on_eq_11():
-    """Of the rate `descriptor_rate` N / 2, as torch's SGD takes it on the gradient of autograd."""
+def test_the_descriptor_descends_eq_11_to_the_difference_of_the_means():
     objective, _ = explicit(0.2, steps=1)
     D = nn.Parameter(torch.zeros_like(objective.average))
     descriptor_distance(objective.mean, objective.mean[None], D, objective.average).backward()
     torch.optim.SGD([D], lr=0.2 * D.numel() / 2).step()
     torch.testing.assert_close(objective.descriptor, D.detach())
+    objective, difference = explicit(0.2, steps=26)
+    left = float((objective.descriptor - difference).square().mean())
+    assert left < 0.1 * float(difference.square().mean())
+    still, _ = explicit(0.0, steps=26)
+    assert not still.descriptor.any()
 
 
 def shrunk(distance):
@@ -113,9 +102,6 @@ def test_eq_11_leaves_the_variance_of_features_whose_mean_is_right():
     assert shrunk(of_the_window) == pytest.approx(1.0, abs=0.1)
 
 
-# ---- the report
-
-
 def test_the_reports_distances_are_means_over_frames_with_dropout_off():
     network, other, data = seeded(dropout=0.5), seeded(), Set((8, 16))
     with torch.no_grad():
@@ -127,20 +113,7 @@ def test_the_reports_distances_are_means_over_frames_with_dropout_off():
     assert found["distance_square"] == pytest.approx(0.0625, rel=1e-4)
 
 
-def test_how_far_the_descriptor_moved_is_a_share_of_its_length():
-    assert moved(torch.tensor([3.0, 0.0]), torch.tensor([3.0, 4.0])) == pytest.approx(0.8)
-    assert moved(torch.zeros(2), torch.zeros(2)) == 0 and moved(torch.zeros(2), torch.ones(2)) == 1
-    assert moved(torch.ones(2), torch.zeros(2)) == 1
-
-
-def test_frames_alone_pass_encoder_and_decoder():
-    network, clips = seeded().eval(), torch.rand(2, 3, 3, 8, 16)
-    expected = network.decode(network.encoder(clips[:, -1]))
-    assert torch.equal(FramesAlone(network)(clips), expected)
-    assert torch.equal(FramesAlone(network)(clips[:, -1]), expected)
-
-
-def test_the_mean_is_over_frames_and_leaves_the_network_as_it_was():
+def test_features_are_means_over_frames_without_dropout_that_pass_only_encoder_and_decoder():
     network, data = seeded(dropout=0.5), Set((8, 16))
     state = copy.deepcopy(network.state_dict())
     found, same = equations.mean_features(
@@ -151,3 +124,7 @@ def test_the_mean_is_over_frames_and_leaves_the_network_as_it_was():
     torch.testing.assert_close(found, (maps[0] + maps[1] + maps[2]) / 3)
     assert torch.equal(found, same)
     assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
+    network, clips = seeded().eval(), torch.rand(2, 3, 3, 8, 16)
+    expected = network.decode(network.encoder(clips[:, -1]))
+    assert torch.equal(FramesAlone(network)(clips), expected)
+    assert torch.equal(FramesAlone(network)(clips[:, -1]), expected)

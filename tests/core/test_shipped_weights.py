@@ -36,14 +36,11 @@ def test_steps_say_how_many_the_command_asks_for_where_it_was_stopped(steps, siz
     assert steps_text({"steps": steps, "sizes": sizes}) == said
 
 
-def test_real_sites_that_chose_the_weights_are_marked_though_their_names_have_commas(facts):
+def test_only_real_sites_that_chose_the_weights_are_marked(facts):
     assert chosen_by(facts) == {"A, 1"}
     assert [row[0] for row in score_rows(facts)] == ["rose", "mean of 1 named look", r"A, 1 \*", "B"]
     (mean,) = mean_of_real(facts)
     assert mean["name"] == "mean of 2 real sites, of which 1 chose the weights, parts" and mean["dice"]["mean"] == 0.5
-
-
-def test_nothing_is_marked_where_nothing_was_chosen(facts):
     for choice in ({}, {"choice": {"by": "A, 1"}}, {"choice": {"by": "", "scores": {}}}):
         plain = {key: value for key, value in facts.items() if key != "choice"} | choice
         assert chosen_by(plain) == frozenset()

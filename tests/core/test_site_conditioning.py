@@ -50,12 +50,9 @@ def saying(values, name="an encoder"):
     return tell
 
 
-def test_a_method_without_a_hook_does_nothing():
+def test_the_method_receives_the_facts_of_the_site_and_returns_the_encoder():
     network = Told()
     assert run(None, network=network) == "" and not network.indicator.any()
-
-
-def test_the_method_hears_of_the_site_and_its_answer_is_the_encoder():
     heard = []
     network = Told()
 
@@ -67,14 +64,11 @@ def test_the_method_hears_of_the_site_and_its_answer_is_the_encoder():
     assert heard == [(network, SiteFacts("porcine", 2, 4, Path("/v"), None, **KNOWN))]
 
 
-def test_what_cannot_be_told_is_refused_by_site_and_file():
+def test_only_refusals_of_a_site_become_site_errors():
     def tell(network, facts):
         raise ValueError("has no vector of 'porcine'")
 
     refused("has no vector of 'porcine'$", tell)
-
-
-def test_an_error_of_the_program_is_no_refusal():
     with pytest.raises(ZeroDivisionError):
         run(lambda network, facts: 1 / 0)
 
@@ -90,16 +84,13 @@ def test_short_printable_texts_are_names(name):
     assert is_name(name) and run(saying([1.0, 0.0], name)) == name
 
 
-def test_what_leaves_the_site_may_not_be_changed():
+def test_only_local_pieces_may_change_also_of_a_diverged_network():
     def tell(network, facts):
         with torch.no_grad():
             network.layer.weight[0, 1] += 1e-6
         return ""
 
     refused("fedavg writes the site's text into layer.weight, which is not LOCAL", tell)
-
-
-def test_a_diverged_network_is_told_all_the_same():
     network = Told()
     with torch.no_grad():
         network.layer.bias.fill_(float("nan"))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shared_components.core.evaluation import predicted, quick, thorough
+from shared_components.core.evaluation import predicted, score_fully, score_quickly
 from shared_components.core.streams import streams_of, stride_of, unseen_at_first
 from shared_components.core.task import make_task
 from shared_components.core.training import check_frames
@@ -70,17 +70,13 @@ def frame(number: int, video: str = "a", *, clip: tuple[int, ...] = ()) -> Sampl
     return Sample("site", video, number, images, {}, Source("endovis2017"), PARTS)
 
 
-def test_a_stream_begins_with_a_video_and_with_a_stretch_of_it_and_at_every_frame_of_a_site_without_history():
+def test_streams_begin_with_videos_and_stretches_and_have_the_stride_of_their_clips():
     videos = [frame(0), frame(1), frame(0, "b"), frame(1, "b")]
     assert streams_of(videos) == [range(0, 2), range(2, 4)]
     stretches = [frame(3, clip=(3,)), frame(4, clip=(3,)), frame(9, clip=(9,)), frame(10, clip=(9,))]
     assert streams_of(stretches) == [range(0, 2), range(2, 4)]
     assert streams_of([frame(n, clip=(n,)) for n in range(3)]) == [range(n, n + 1) for n in range(3)]
-    assert streams_of([]) == []
-
-
-def test_a_streams_stride_is_that_of_its_clips():
-    assert stride_of([frame(n) for n in range(3)]) == 1
+    assert streams_of([]) == [] and stride_of([frame(n) for n in range(3)]) == 1
     assert stride_of([frame(n, clip=(max(0, n - 10),)) for n in range(0, 60, 10)]) == 1
     assert stride_of([frame(n, clip=(max(0, n - 6), max(0, n - 3))) for n in range(8)]) == 3
     assert stride_of([frame(n, clip=(max(0, n - 1),)) for n in range(0, 9, 3)]) == 1  # frames between are not shown
@@ -105,7 +101,7 @@ def test_every_labelled_frame_of_a_video_is_scored_with_the_boxes_of_the_first_a
     task = make_task("segmentation", CLIPS, classes=PARTS)
     data = SampleDataset(samples(site, "validation", task.spec), height=SIZE[0], width=SIZE[1], site=site)
     network = Boxes()
-    found = quick(network, task, data)
+    found = score_quickly(network, task, data)
     labels = [data.arrays(number)[1]["label"][-1] for number in range(len(data))]
     streams = streams_of(data.samples)
     assert [n for s in streams for n in s] == list(range(len(data))) and len(streams[0]) > 1
@@ -143,7 +139,7 @@ def test_boxes_on_every_second_frame_are_given_to_the_stream(site):
     task = make_task("segmentation", CLIPS | {"evaluation_prompts": "every_second"}, classes=PARTS)
     chosen = samples(site, "validation", task.spec)
     network = Boxes()
-    thorough(network, task, chosen, size=SIZE, split="validation")
+    score_fully(network, task, chosen, size=SIZE, split="validation")
     length = len(streams_of(chosen)[0])
     assert network.calls[1 : 1 + length] == ["boxes" if place % 2 == 0 else "frame" for place in range(length)]
     assert "every second frame" in task.definitions["prompts"]
@@ -152,7 +148,7 @@ def test_boxes_on_every_second_frame_are_given_to_the_stream(site):
 def test_a_sample_is_predicted_again_as_it_was_scored(site, tmp_path: Path):
     task = make_task("segmentation", CLIPS, classes=PARTS)
     chosen = samples(site, "validation", task.spec)
-    scores = thorough(Boxes(), task, chosen, size=SIZE, split="validation", pictures=tmp_path)
+    scores = score_fully(Boxes(), task, chosen, size=SIZE, split="validation", pictures=tmp_path)
     assert scores["frames"] == len(chosen) and list(tmp_path.glob("*.png"))
     [(number, answer, shown)] = predicted(Boxes(), task, chosen, [len(chosen) - 1], size=SIZE)
     whole = read_sample(chosen[number].current)

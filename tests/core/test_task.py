@@ -38,13 +38,10 @@ def test_a_task_without_names_says_nothing_of_what_is_visible(kind):
     assert make_task(kind, classes=PARTS).visible(np.zeros((4, 4))) == {}
 
 
-def test_a_site_has_the_bundles_first_task_unless_it_names_one():
+def test_a_site_has_the_bundles_first_task_unless_it_names_one_that_the_bundle_learns():
     tasks = {"depth": {"scale": 50}, "segmentation": {}}
     assert choose_task(tasks, "", classes=(), who="site.yaml").scale == 50
     assert choose_task(tasks, "segmentation", classes=PARTS, who="site.yaml").channels == 2
-
-
-def test_a_task_that_the_bundle_does_not_learn_is_refused_by_name():
     with pytest.raises(ValueError, match=r"/data/site.yaml: the task is 'depth', but this bundle learns segmentation"):
         choose_task({"segmentation": {}}, "depth", classes=(), who="/data/site.yaml")
 
@@ -96,15 +93,12 @@ DICE = Metric("dice", "Dice", True, unit="%", factor=100.0, digits=2)
 RMSE = Metric("rmse", "RMSE", False, unit="mm", digits=2)
 
 
-def test_better_follows_the_direction_and_any_number_beats_none():
+def test_better_best_and_worst_follow_the_direction_and_ignore_nan():
     assert DICE.better(0.6, 0.5) and not DICE.better(0.5, 0.6) and not DICE.better(0.5, 0.5)
     assert RMSE.better(4.0, 5.0) and not RMSE.better(5.0, 4.0) and not RMSE.better(4.0, 4.0)
     for metric in (DICE, RMSE):
         assert metric.better(1.0, math.nan) and not metric.better(math.nan, 1.0)
         assert not metric.better(math.nan, math.nan)
-
-
-def test_best_and_worst_follow_the_direction_and_leave_out_what_is_no_number():
     values = [3.0, math.nan, 1.0, 2.0]
     assert (DICE.best(values), DICE.worst(values)) == (3.0, 1.0)
     assert (RMSE.best(values), RMSE.worst(values)) == (1.0, 3.0)
@@ -126,7 +120,7 @@ def test_what_does_not_exist_is_a_dash(value):
     assert DICE.text(value) == DICE.plain_text(value) == "–"
 
 
-def test_rows_and_cards_survive_json():
+def test_rows_and_cards_survive_json_and_a_card_has_one_image_by_default():
     card = Card("segmentation", ("background", "shaft"), ("image", "prompt"), frames=4)
     for one in (DICE, RMSE):
         assert Metric.from_json(json.loads(json.dumps(one.to_json()))) == one
@@ -138,7 +132,4 @@ def test_rows_and_cards_survive_json():
     assert card.to_json() == {
         "kind": "segmentation", "outputs": ["background", "shaft"], "inputs": ["image", "prompt"], "frames": 4,
     }  # fmt: skip
-
-
-def test_a_card_has_one_image_unless_it_says_otherwise():
     assert Card.from_json({"kind": "depth", "outputs": ["mm"]}) == Card("depth", ("mm",))

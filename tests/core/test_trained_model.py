@@ -37,40 +37,31 @@ def saved(tmp_path):
     return saved
 
 
-def test_the_header_says_network_task_and_size(saved):
+def test_the_header_defines_network_task_and_size_and_the_bundle_what_it_lacks(saved):
     path, network = saved("depth", scale=50.0)
     model = load_trained(path, bundle="pvt_fpn")
     assert (model.task.card.kind, model.task.scale, model.size) == ("depth", 50.0, (64, 96))
     assert same(model.network.state_dict(), network.state_dict())
+    path, _ = saved(notes={})
+    model = load_trained(path, bundle="pvt_fpn")
+    assert model.task.card.outputs == ("0", "1", "2", "3") and model.size == (512, 640)
 
 
-def test_weights_of_half_precision_are_used_in_float32(saved):
+def test_models_of_half_precision_or_another_bundle_are_built_as_trained(saved):
     path, network = saved(dtype=torch.float16)
     model = load_trained(path, bundle="pvt_fpn")
     for name, tensor in model.network.state_dict().items():
         assert tensor.dtype == network.state_dict()[name].dtype
         torch.testing.assert_close(tensor, network.state_dict()[name], rtol=1e-3, atol=1e-6)
-
-
-def test_a_model_of_another_bundle_is_built_as_that_bundle_is(saved):
     path, network = saved(bundle="pfedsis")
     model = load_trained(path, bundle="pvt_fpn")
     assert type(model.network) is type(network) and model.task.card.outputs == PARTS
-
-
-def test_what_a_header_leaves_out_is_the_bundles(saved):
-    path, _ = saved(notes={})
-    model = load_trained(path, bundle="pvt_fpn")
-    assert model.task.card.outputs == ("0", "1", "2", "3") and model.size == (512, 640)
 
 
 def test_a_task_that_cannot_be_is_refused(saved):
     path, _ = saved(notes={"task": "triplet"})
     with pytest.raises(CheckpointError, match=r"segmentation\.safetensors: task 'triplet' does not exist; use one of"):
         load_trained(path, bundle="pvt_fpn")
-
-
-# ---- a network of other arguments than its bundle's
 
 
 @pytest.mark.full_width
@@ -169,53 +160,38 @@ def test_numbers_that_are_no_mapping_are_refused(saved, said):
         load_trained(path, bundle="pvt_fpn")
 
 
-def test_weights_without_a_temporal_layer_are_not_scored_by_a_network_with_one(saved):
+def test_arguments_of_another_network_or_bundle_are_refused(saved):
     path, _ = saved(bundle="fedst", chosen={"temporal": False}, notes={"bundle": "fedst"})
     with pytest.raises(CheckpointError, match="another network than PvtFpnClips: it lacks temporal"):
         load_trained(path, bundle="fedst")
-
-
-def test_arguments_of_a_bundle_that_is_not_here_are_said_to_be_of_it(saved):
     path, _ = saved(bundle="fedst", notes={"bundle": "later", "network": '{"memory": 3}'})
     with pytest.raises(CheckpointError, match=r"unknown argument 'memory'.*its bundle 'later' is not"):
         load_trained(path, bundle="fedst")
 
 
-def test_the_probabilities_of_classes_that_become_one_add():
+def test_probabilities_of_merged_classes_add_exactly_and_stay_finite():
     logits = torch.randn(2, 4, 3, 5, generator=torch.Generator().manual_seed(1)) * 5
     background, shaft, wrist, clasper = logits.double().softmax(1).unbind(1)
     merged = merged_logits(logits, (0, 1, 2, 2)).double().softmax(1)
     expected = torch.stack([background, shaft, wrist + clasper], 1)
     torch.testing.assert_close(merged, expected, atol=1e-6, rtol=1e-5)
-
-
-def test_by_hand_two_small_parts_outweigh_a_larger_background():
     # exp: 3, 2, 1 and 1; the background has the largest logit, the instrument 4 of 7
     logits = torch.tensor([3.0, 2.0, 1.0, 1.0]).log().view(1, 4, 1, 1)
     merged = merged_logits(logits, (0, 1, 1, 1))
     torch.testing.assert_close(merged.exp().flatten(), torch.tensor([3.0, 4.0]))
     assert logits.argmax(1).item() == 0 and merged.argmax(1).item() == 1
-
-
-def test_a_class_that_merges_with_no_other_keeps_its_bits():
     logits = torch.randn(1, 4, 2, 2) * 30
     assert torch.equal(merged_logits(logits, (0, 1, 2, 2))[:, :2], logits[:, :2])
-
-
-def test_large_logits_stay_finite():
     logits = torch.full((1, 4, 1, 1), 500.0)
     assert torch.isfinite(merged_logits(logits, (0, 1, 1, 1))).all()
 
 
-def test_a_network_answers_in_coarser_classes_and_says_which_it_merged():
+def test_a_network_predicts_coarser_classes_and_is_unchanged_if_the_classes_are_equal():
     image, network = torch.rand(1, 3, 2, 2), nn.Conv2d(3, 4, 1)
     merged = read_as(network, PARTS, MANIPULATOR)
     assert isinstance(merged, MergedClasses)
     assert merged.merges == {"background": ["background"], "shaft": ["shaft"], "manipulator": ["wrist", "clasper"]}
     assert torch.equal(merged(image), merged_logits(network(image), (0, 1, 2, 2)))
-
-
-def test_a_network_of_just_these_classes_is_itself():
     network = nn.Conv2d(3, 4, 1)
     assert read_as(network, PARTS, PARTS) is network
 

@@ -32,16 +32,13 @@ def steps(made, optimizer, count=3):
     return [p.detach().clone() for p in made.parameters()]
 
 
-def test_without_parts_it_is_adamw_over_all_parameters_to_the_bit():
+def test_without_parts_it_is_adamw_over_all_parameters_to_the_bit_and_parts_have_their_own_rates():
     ours, plain = network(), network()
     optimizer = make_optimizer(ours, Training(learning_rate=0.1, weight_decay=0.5))
     by_hand = torch.optim.AdamW(plain.parameters(), lr=0.1, weight_decay=0.5, fused=True)
     assert all(torch.equal(*pair) for pair in zip(steps(ours, optimizer), steps(plain, by_hand), strict=True))
     kept, theirs = optimizer_tensors(optimizer), optimizer_tensors(by_hand)
     assert list(kept) == list(theirs) and all(torch.equal(kept[n], theirs[n]) for n in kept)
-
-
-def test_every_part_moves_at_its_own_rate():
     settings = Training(learning_rate=0.1, weight_decay=0.0, learning_rates={"head": 0.001, "0": 0.0})
     ours = network()
     before = [p.detach().clone() for p in ours.parameters()]
@@ -51,7 +48,7 @@ def test_every_part_moves_at_its_own_rate():
     assert moved == pytest.approx([0.0, 0.0, 0.1, 0.1, 0.001, 0.001], rel=1e-3)
 
 
-def test_an_optimizer_with_groups_goes_on_where_it_was():
+def test_an_optimizer_goes_on_where_it_was_and_has_nothing_that_is_fixed():
     settings = Training(learning_rate=0.1, learning_rates={"head": 0.01})
     straight, resumed = network(), network()
     optimizer = make_optimizer(straight, settings)
@@ -62,9 +59,6 @@ def test_an_optimizer_with_groups_goes_on_where_it_was():
     assert [group["lr"] for group in other.param_groups] == [0.1, 0.01]
     pairs = zip(steps(straight, optimizer), steps(resumed, other), strict=True)
     assert all(torch.equal(*pair) for pair in pairs)
-
-
-def test_the_optimizer_holds_nothing_that_is_fixed():
     ours = network()
     freeze(ours, ["body"])
     before = [p.detach().clone() for p in ours.parameters()]
@@ -80,7 +74,7 @@ def test_the_optimizer_holds_nothing_that_is_fixed():
         ({"fixed": "encoder"}, r"fixed is the text 'encoder'; write a list: \['encoder'\]"),
         ({"fixed": 3}, "fixed is 3; write a list"),
         ({"fixed": [3]}, r"fixed is \[3\]; write a list"),
-        ({"learning_rates": 0.1}, "learning_rates is 0.1; it is a rate by part"),
+        ({"learning_rates": 0.1}, "learning_rates is 0.1; write rates such as"),
         ({"learning_rates": {"head": float("nan")}}, "learning_rates.head is nan"),
         ({"learning_rates": {"head": float("inf")}}, "learning_rates.head is inf"),
         ({"learning_rates": {"head": -1}}, "learning_rates.head is -1"),
@@ -122,21 +116,17 @@ def test_whether_frames_are_mirrored_is_a_truth_value(value):
         load_bundle("pvt_fpn", {"flips": value})
 
 
-def test_fedst_mirrors_no_frames_alone_in_a_federation_and_in_its_tables():
-    """Its paper has rotation and scale (Section 4.1.3)."""
+def test_fedst_mirrors_no_frames_in_a_federation_and_in_its_tables():
     assert load_bundle("pvt_fpn").training.flips and not load_bundle("fedst").training.flips
     assert presets.FEDST_TRAINING["flips"] is False
 
 
-def test_settings_that_are_no_section_are_refused():
-    with pytest.raises(ValueError, match=r"^training: it is \[3\]; write its settings as 'name: value'$"):
-        load_bundle("pvt_fpn", [3])
-
-
-def test_settings_of_parts_are_read():
+def test_settings_of_parts_are_read_and_what_is_no_section_is_refused():
     settings = training_from({"fixed": ["encoder"], "learning_rates": {"head": 0}})
     assert settings.fixed == ("encoder",) and settings.learning_rates == {"head": 0}
     assert training_from({"fixed": None, "learning_rates": None}) == Training()
+    with pytest.raises(ValueError, match=r"^training: it is \[3\]; write its settings as 'name: value'$"):
+        load_bundle("pvt_fpn", [3])
 
 
 DICE, RMSE = Metric("dice", "Dice", True), Metric("rmse", "RMSE", False)
@@ -155,19 +145,15 @@ def trained(*scores, budget=1000, metric=DICE, **options):
     return found, int(network.weight)
 
 
-def test_the_best_weights_are_kept_and_not_the_last():
+def test_the_best_weights_are_kept_by_the_metrics_direction():
     found, steps = trained(0.1, 0.2, 0.5, 0.4, 0.5, 0.3, 0.2)
     assert (steps, found.steps) == (2 * EVERY, (2 + PATIENCE) * EVERY)
     assert (found.before, found.best) == (0.1, 0.5)
-
-
-def test_weights_that_no_training_betters_stay():
     found, steps = trained(0.9, 0.2, 0.5, 0.4, 0.5)
     assert (steps, found.steps, found.best) == (0, PATIENCE * EVERY, 0.9)
-
-
-def test_an_error_is_better_when_it_is_lower():
     _, steps = trained(5.0, 4.0, 6.0, 4.5, 7.0, 4.0, metric=RMSE)
+    assert steps == EVERY
+    _, steps = trained(math.nan, 0.1, math.nan, math.nan, math.nan, math.nan)
     assert steps == EVERY
 
 
@@ -177,24 +163,15 @@ def test_no_batch_of_a_step_is_left_over_at_a_validation(accumulate, stretch):
     assert steps == stretch and stretch % accumulate == 0
 
 
-def test_the_budget_ends_it_within_a_stretch_and_losses_are_means_over_steps():
+def test_budget_patience_or_somebody_end_training():
     found, steps = trained(0.1, 0.2, 0.3, budget=EVERY + 5)
     assert steps == found.steps == EVERY + 5
     total = EVERY * EVERY + 5 * (EVERY + 5)
     assert found.losses == {"loss": pytest.approx(total / (EVERY + 5))}
-
-
-def test_without_validation_frames_the_budget_is_taken_and_the_last_weights_stay():
     found, steps = trained(*[None] * 9, budget=7 * EVERY)
     assert (steps, found.steps, found.before, found.best) == (7 * EVERY, 7 * EVERY, None, None)
-
-
-def test_a_score_of_nothing_is_no_better_and_any_number_is_better_than_it():
-    _, steps = trained(math.nan, 0.1, math.nan, math.nan, math.nan, math.nan)
-    assert steps == EVERY
-
-
-def test_stretches_and_patience_may_be_others_and_somebody_may_stop_it():
+    found, steps = trained(0.4, budget=0)
+    assert (steps, found.steps, found.losses) == (0, 0, {})
     found, steps = trained(0.1, 0.3, 0.2, 0.3, 0.9, every=10, patience=2)
     assert (found.steps, found.best, steps) == (30, 0.3, 10)
     asked = iter([False, True])
@@ -202,20 +179,12 @@ def test_stretches_and_patience_may_be_others_and_somebody_may_stop_it():
     assert (found.steps, steps) == (10, 10)
 
 
-def test_no_budget_trains_nothing():
-    found, steps = trained(0.4, budget=0)
-    assert (steps, found.steps, found.losses) == (0, 0, {})
-
-
-def test_epochs_are_counted_as_steps_by_the_samples_of_a_site():
+def test_epochs_are_steps_by_the_samples_of_a_site_which_repeats_or_shrinks_a_batch_that_it_cannot_fill():
     settings = training_from({"epochs": 3, "batch_size": 4})
     assert settings.for_samples(10).iterations == 8  # 30 samples in batches of 4
     assert settings.for_samples(1).iterations == 1 and settings.for_samples(10).epochs == 0
     plain = training_from({"iterations": 7})
     assert plain.for_samples(10) is plain
-
-
-def test_a_site_with_fewer_samples_than_a_batch_repeats_them_shrinks_the_batch_or_is_refused():
     sizes = [
         (settings.batch_size, settings.iterations)
         for few in ("repeat", "shrink")
@@ -229,13 +198,10 @@ def test_a_site_with_fewer_samples_than_a_batch_repeats_them_shrinks_the_batch_o
         refusing.for_samples(3)
 
 
-def test_a_job_that_names_iterations_replaces_its_bundles_epochs():
+def test_iterations_of_a_job_replace_its_bundles_epochs_unless_it_names_both():
     assert load_bundle("surgfed").training.epochs == 3
     assert load_bundle("surgfed", {"iterations": 5}).training.for_samples(100).iterations == 5
     assert load_bundle("surgfed", {"epochs": 1, "batch_size": 1}).training.for_samples(100).iterations == 100
-
-
-def test_a_job_that_names_iterations_and_epochs_is_told_that_one_of_them_would_change_nothing():
-    with pytest.raises(ValueError, match="iterations 20 would change nothing, since epochs is 1; write epochs: 0, or"):
+    with pytest.raises(ValueError, match="iterations 20 has no effect, since epochs is 1; write epochs: 0"):
         load_bundle("pvt_fpn", {"epochs": 1, "iterations": 20})
     assert load_bundle("pvt_fpn", {"epochs": 0, "iterations": 20}).training.iterations == 20

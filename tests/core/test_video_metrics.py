@@ -11,14 +11,9 @@ from shared_components.core import video_metrics as vm
 from shared_components.data.triplets import INSTRUMENTS, NAMES, TARGETS, TRIPLETS, component_of
 
 
-def test_average_precision_of_three_hits_is_that_worked_by_hand():
-    """In the order of scores the truth is 1, 0, 1, 0, 1: (1/1 + 2/3 + 3/5) / 3."""
+def test_average_precision_is_that_worked_by_hand_with_one_threshold_for_equal_scores():
     found = vm.average_precision(np.array([0.9, 0.8, 0.7, 0.6, 0.5]), np.array([1, 0, 1, 0, 1], bool))
     assert found == pytest.approx((1 + 2 / 3 + 3 / 5) / 3)
-
-
-def test_equal_scores_are_one_threshold_as_in_scikit_learn():
-    """scikit-learn's value; by hand 1/4 * 1 + 2/4 * 3/4 + 1/4 * 4/6."""
     truth = np.array([0, 1, 1, 0, 1, 0, 0, 1], bool)
     scores = np.array([0.1, 0.4, 0.35, 0.8, 0.4, 0.2, 0.35, 0.9])
     assert vm.average_precision(scores, truth) == pytest.approx(0.7916666666666666)
@@ -32,54 +27,36 @@ def test_average_precision_equals_monais():
     assert vm.average_precisions(scores, truth) == pytest.approx(np.asarray(reference), abs=1e-6)
 
 
-def test_a_class_that_a_video_does_not_have_is_not_counted():
-    """scikit-learn gives 0 for it, older versions nan."""
+def test_absent_classes_do_not_count_and_the_spread_is_of_the_population():
     found = vm.average_precisions(np.array([[0.9, 0.9], [0.1, 0.1]]), np.array([[1, 0], [0, 0]], bool))
     assert found[0] == 1 and math.isnan(found[1]) and vm.mean_known(found) == 1
-
-
-def test_spread_is_of_the_population():
     assert vm.spread(np.array([1.0, 3.0, np.nan])) == 1
 
 
-def test_phase_scores_are_those_worked_by_hand():
-    """True 0, 0, 0, 1; predicted 0, 1, 2, 1: phase 0 has precision 1 and recall 1/3, phase 1 has 1/2 and 1."""
+def test_phase_scores_are_those_worked_by_hand_also_for_phases_only_in_truth_or_prediction():
     found = vm.phase_scores(np.array([0, 1, 2, 1]), np.array([0, 0, 0, 1]), 4)
     assert found["accuracy"] == 0.5
     assert found["precision"] == pytest.approx(0.75) and found["recall"] == pytest.approx(2 / 3)
     assert found["f1"] == pytest.approx(2 * 0.75 * (2 / 3) / (0.75 + 2 / 3))
-
-
-def test_macro_f1_counts_a_class_that_is_only_predicted():
     f1 = vm.f1_scores(vm.confusion(np.array([0, 1, 2, 1]), np.array([0, 0, 0, 1]), 4))
     assert f1[:3] == pytest.approx([0.5, 2 / 3, 0]) and math.isnan(f1[3])
-
-
-def test_a_phase_that_is_never_found_has_f1_of_0():
     found = vm.phase_scores(np.array([1, 1]), np.array([0, 0]), 2)
     assert found == {"accuracy": 0, "precision": 0, "recall": 0, "f1": 0}
 
 
-def test_expected_cost_of_grades_is_their_distance_over_five():
+def test_costs_and_components_are_distances_and_maxima():
     assert vm.expected_cost(np.array([0, 5, 2]), np.array([0, 0, 3]), 6) == pytest.approx((0 + 5 + 1) / 3 / 5)
-
-
-def test_components_take_the_largest_of_their_triplets():
     classes, of_each = component_of(("hook/cut/liver", "grasper/grasp/liver", "hook/dissect/gut"), "i")
     assert classes == ("hook", "grasper") and of_each == (0, 1, 0)
     assert vm.component_scores(np.array([[0.1, 0.2, 0.7]]), of_each).tolist() == [[0.7, 0.2]]
 
 
-def test_the_official_triplets_have_their_numbers_of_components():
-    """100 triplets of 6 instruments, 10 verbs and 15 targets, 26 and 59 pairs of instrument and verb or target."""
+def test_the_official_triplets_have_their_components_and_other_classes_are_refused():
     assert len(NAMES) == len(set(TRIPLETS)) == 100
     assert {name: len(component_of(NAMES, name)[0]) for name in ("i", "v", "t", "iv", "it")} == {
         "i": 6, "v": 10, "t": 15, "iv": 26, "it": 59,
     }  # fmt: skip
     assert NAMES[17] == "grasper/retract/gallbladder" and NAMES[60] == "hook/dissect/gallbladder"
     assert NAMES[94:] == tuple(f"{name}/null_verb/{TARGETS[-1]}" for name in INSTRUMENTS)
-
-
-def test_a_class_that_is_no_triplet_is_refused():
     with pytest.raises(ValueError, match="'liver' is no triplet"):
         component_of(("liver",), "i")

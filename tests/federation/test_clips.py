@@ -123,7 +123,7 @@ def test_both_evaluations_show_the_network_clips_and_score_the_last_frame(federa
     federation = federate()
     setup = set_up_site(federation.server.job, federation.sites["a"].find_site(federation.server.job, 0))
     chosen = samples(setup.site, "validation", setup.task.spec)
-    quick = evaluation.quick(setup.network, setup.task, setup.dataset(chosen))
-    whole = evaluation.thorough(setup.network, setup.task, chosen, size=setup.size, split="validation")
+    quick = evaluation.score_quickly(setup.network, setup.task, setup.dataset(chosen))
+    whole = evaluation.score_fully(setup.network, setup.task, chosen, size=setup.size, split="validation")
     assert seen == [(3, 4, 3, 32, 64)] + 3 * [(1, 4, 3, 32, 64)]
     assert quick["frames"] == whole["frames"] == 3 and "hd95" in whole and "hd95" not in quick

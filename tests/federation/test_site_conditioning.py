@@ -115,7 +115,7 @@ def test_the_network_knows_its_site_when_it_validates_trains_and_measures(play, 
 
         return note
 
-    monkeypatch.setattr(evaluation, "quick", noting("validating", evaluation.quick))
+    monkeypatch.setattr(evaluation, "score_quickly", noting("validating", evaluation.score_quickly))
     train, measure = noting("training", load_method("fedavg").local.objective), noting("measuring", lambda *_: {})
     play(local_objective=train, local_measure=measure, local_measure_images=1)
     federate(job(), names=["site-1"]).run().finish()
@@ -238,7 +238,7 @@ def test_the_held_out_model_is_told_of_the_site_that_it_is_tested_on(play, scene
     mean = sum(w * v for w, v in zip(weights, own, strict=False)) / sum(weights)
     torch.testing.assert_close(model["indicator"], mean)
     seen = []
-    monkeypatch.setattr(comparing.evaluation, "thorough", lambda network, *a, **k: seen.append(network) or {})
+    monkeypatch.setattr(comparing.evaluation, "score_fully", lambda network, *a, **k: seen.append(network) or {})
     outside = load_site(scenes[2], name="held-out")
     comparing._test(federation.server, outside, federation.server.folder / "server", "model")
     assert torch.equal(seen[0].indicator, own[2])

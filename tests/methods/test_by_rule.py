@@ -28,9 +28,6 @@ def network():
     return build_network(load_bundle("pvt_fpn").network)
 
 
-# ---- references
-
-
 def test_local_training_sends_no_weights_and_ends_where_each_site_would_alone(federate, tmp_path, job_on_toy):
     together = federate(job_on_toy("local"), folder=tmp_path / "a").enrol()
     assert all(empty(reply) for reply in together.replies().values())
@@ -54,26 +51,20 @@ def test_centralised_training_sees_all_sites_frames_and_gives_one_model_to_all(f
     assert all(torch.equal(v, weights[f"site-3/{n}"]) for n, v in shared.items())
 
 
-def test_centralised_training_of_one_site_is_fedavg_of_one_site(federate, tmp_path, job_on_toy):
+def test_centralised_training_of_one_site_is_fedavg_and_the_first_site_must_answer(federate, tmp_path, job_on_toy):
     methods = ("centralised", "fedavg")
     runs = [federate(job_on_toy(m), folder=tmp_path / m, names=["site-1"]).run().weights() for m in methods]
     assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[1])
-
-
-@pytest.mark.parametrize("budget, steps", [("steps", 2), ("epochs", 6)])
-def test_the_budget_is_one_sites_steps_or_all_sites(federate, budget, steps, job_on_toy):
-    federation = federate(job_on_toy("centralised", rounds=1, arguments={"budget": budget})).run()
-    assert float(federation.files("site-1").load()[1]["optimizer:/0/step"]) == steps
-
-
-def test_the_first_site_must_answer():
     given, start = updates([[1.0], [2.0]]), Models(shared([0.0]).shared, {site: {} for site in names(2)})
     assert step(FirstSite(), start, given[::-1]).models.shared["w"].item() == 1.0
     with pytest.raises(ValueError, match="site-1 trains for all sites"):
         step(FirstSite(), start, given[1:])
 
 
-# ---- FedProx
+@pytest.mark.parametrize("budget, steps", [("steps", 2), ("epochs", 6)])
+def test_the_budget_is_one_sites_steps_or_all_sites(federate, budget, steps, job_on_toy):
+    federation = federate(job_on_toy("centralised", rounds=1, arguments={"budget": budget})).run()
+    assert float(federation.files("site-1").load()[1]["optimizer:/0/step"]) == steps
 
 
 RECEIVED = {"bias": torch.tensor([0.0, 2.0]), "more": torch.tensor([0.5])}
@@ -109,14 +100,14 @@ def test_without_radius_or_mu_it_is_fedavg_bit_by_bit_and_mu_holds_sites_back(fe
     assert moved[1] < moved[0]
 
 
-# ---- Ditto
-
-
-def test_the_distance_term_is_half_lambda_times_the_square():
+def test_the_distance_term_is_half_lambda_times_the_square_and_a_site_uses_its_own_model():
     terms = NearReceived(0.5)(Line(), LINE, context(received={"bias": torch.tensor([0.0, 1.0])}))
     assert [term.name for term in terms] == ["segmentation", "distance"]
     assert terms[1].value.item() == pytest.approx(0.5 * 0.5 * (1 + 9))
     assert [term.name for term in NearReceived(0.0)(Line(), LINE, context())] == ["segmentation"]
+    state = {"bias": torch.zeros(2)}
+    assert personal_model(state, {}) is state
+    assert personal_model(state, {"personal/bias": torch.ones(2)})["bias"].tolist() == [1, 1]
 
 
 class Work:
@@ -155,12 +146,6 @@ def test_the_own_model_goes_on_from_itself_and_the_common_one_from_what_was_rece
     assert {"segmentation", "personal_segmentation"} <= set(losses)
 
 
-def test_a_site_uses_its_own_model_once_it_has_one():
-    state = {"bias": torch.zeros(2)}
-    assert personal_model(state, {}) is state
-    assert personal_model(state, {"personal/bias": torch.ones(2)})["bias"].tolist() == [1, 1]
-
-
 def test_in_a_federation_the_common_model_is_fedavgs_and_the_saved_ones_are_own(federate, tmp_path, job_on_toy):
     federation = federate(job_on_toy("ditto", rounds=1), folder=tmp_path / "a").run().finish()
     plain = federate(job_on_toy("fedavg", rounds=1), folder=tmp_path / "b").run()
@@ -179,9 +164,6 @@ def test_the_own_model_survives_between_rounds(federate, tmp_path, job_on_toy):
         files = [federation.files(name).load()[1] for federation in (straight, again)]
         kept = [{n: v for n, v in tensors.items() if n.startswith("memory/")} for tensors in files]
         assert kept[0] and all(torch.equal(value, kept[1][n]) for n, value in kept[0].items())
-
-
-# ---- heads and norms
 
 
 @pytest.mark.parametrize("phase", ["head", "body"])
@@ -247,16 +229,13 @@ def test_a_step_of_several_batches_is_of_one_phase_of_fedrep(network):
         assert [objective(network, BATCH, one)[0].name for one in known] == phases.split()
 
 
-def test_fedbn_keeps_exactly_the_normalisation_layers_by_type(network):
+def test_fedbn_keeps_exactly_the_normalisation_layers_by_type_with_their_statistics(network):
     partition = partition_network(network, load_method("fedbn").partition)
     norms = [name for name, module in network.named_modules() if isinstance(module, (nn.LayerNorm, nn.GroupNorm))]
     expected = {f"{name}.{parameter}" for name in norms for parameter in ("weight", "bias")}
     assert set(partition.with_roles(Role.LOCAL)) == expected and len(expected) > 50
     layers_only = partition_network(network, load_method("fedbn", norms=["layer"]).partition).with_roles(Role.LOCAL)
     assert 0 < len(layers_only) < len(expected)
-
-
-def test_fedbn_keeps_running_statistics_and_is_not_misled_by_names():
     network = nn.ModuleDict({"bn": nn.Linear(1, 1), "plain": nn.BatchNorm2d(2)})
     local = set(partition_network(network, load_method("fedbn", norms=["batch"]).partition).with_roles(Role.LOCAL))
     kinds = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")

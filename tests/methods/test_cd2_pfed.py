@@ -67,15 +67,12 @@ class TwoChannels(torch.nn.Module):
         return self.head_global(self.body(image))
 
 
-def test_a_sub_model_has_the_other_channels_at_zero_and_its_gradient_reaches_its_own_alone():
+def test_a_sub_model_has_the_other_channels_at_zero_and_leaves_no_statistics():
     network, objective, image = TwoChannels(), CyclicDistillation(0.5, 1.0, 1), torch.ones(1, 1, 1, 1)
     shared, private = (objective._part(network, image, private=private) for private in (False, True))
     assert shared.flatten().tolist() == [3.0, 0.0] and private.flatten().tolist() == [0.0, 5.0]
     (gradient,) = torch.autograd.grad(private.sum(), network.body.weight)
     assert gradient.flatten().tolist() == [0.0, 1.0]
-
-
-def test_a_sub_model_leaves_no_statistics_of_its_own():
     network = TwoChannels()
     network.body = torch.nn.Sequential(network.body, torch.nn.BatchNorm2d(2))
     before = copy.deepcopy(dict(network.named_buffers()))
@@ -96,7 +93,7 @@ def test_either_sub_model_still_attends(network, private):
     assert len(seen) == 8 and all(float(value.std(1).max()) > 0 for value in seen.values())
 
 
-def test_the_divergence_is_the_mean_of_both_ways_over_pixels():
+def test_the_divergence_is_the_mean_of_both_ways_and_each_half_learns_from_the_others_fixed_prediction():
     one, other = [[0.7, 0.3], [0.5, 0.5]], [[0.4, 0.6], [0.5, 0.5]]
     logits = [torch.tensor(pixels).log().T.reshape(1, 2, 1, 2) for pixels in (one, other)]
 
@@ -106,9 +103,6 @@ def test_the_divergence_is_the_mean_of_both_ways_over_pixels():
     pixels = [(divergence(p, q) + divergence(q, p)) / 2 for p, q in zip(one, other, strict=True)]
     assert mutual_divergence(*logits).item() == pytest.approx(sum(pixels) / 2, rel=1e-5)
     assert mutual_divergence(logits[0], logits[0]) == 0
-
-
-def test_each_half_learns_from_the_others_fixed_prediction():
     one, other = (torch.randn(1, 3, 2, 2, requires_grad=True) for _ in range(2))
     mutual_divergence(one, other).backward()
     expected = (one.detach().softmax(1) - other.detach().softmax(1)) / 4 / 2  # of 4 pixels; of two terms
@@ -116,12 +110,9 @@ def test_each_half_learns_from_the_others_fixed_prediction():
     torch.testing.assert_close(other.grad, -expected)
 
 
-def test_the_weight_ramps_up_and_stays():
+def test_the_distillation_has_a_weight_that_ramps_up_and_stays(network):
     assert ramp(0, 10) == pytest.approx(math.exp(-5)) and ramp(5, 10) == pytest.approx(math.exp(-1.25))
     assert ramp(10, 10) == ramp(99, 10) == 1
-
-
-def test_the_term_is_there_with_its_weight(network):
     objective = load_method("cd2_pfed", ramp_rounds=10).local.objective
     terms, full = (objective(network, BATCH, context(round)) for round in (5, 10))
     assert terms[1].name == "distillation" and full[1].value > 0

@@ -91,20 +91,13 @@ def test_without_a_direction_there_is_the_plain_mean(values, soft):
     assert all(result.models.mixed[s]["w"].tolist() == pytest.approx(mean) for s in result.models.mixed)
 
 
-def test_rounding_is_no_direction():
-    """float32 sites that are equal but for the last bit lie on the soup."""
+def test_equal_sites_have_no_direction_and_an_absent_site_keeps_its_encoder():
     first = torch.full((1000,), 0.1)
     pieces = [{"w": first}, {"w": torch.nextafter(first, tensor(1.0).float())}, {"w": first.clone()}]
     assert cosines(*from_the_soup(pieces, ["w"])) is None
-
-
-def test_an_absent_site_keeps_its_encoder():
     aggregator, start = load_method("mat_fl").server.aggregator, mixed([[7.0, 7.0]] * 3)
     result = step(aggregator, start, updates(FOUR[:2]), state={}, role=Role.MIXED)
     assert result.models.mixed["site-3"]["w"].tolist() == [7.0, 7.0]
-
-
-# ---- FedAvg+Cluster
 
 
 MAPS = {"parts": ("background", "shaft", "wrist"), "whole": ("background", "tool")}
@@ -132,29 +125,21 @@ def test_the_mean_of_each_group_equals_plain_loops():
         assert result.models.mixed[site]["w"].tolist() == pytest.approx(expected, abs=1e-12)
 
 
-def test_a_task_of_its_own_is_trained_alone_and_shapes_may_differ():
+def test_sites_of_one_group_have_one_shape_and_other_groups_may_differ():
     models = Models({}, {"site-1": {"w": tensor([0.0] * 3)}, "site-2": {"w": tensor([0.0] * 2)}})
     sent = [Update("site-1", 0, {"w": tensor([1.0, 2, 3])}), Update("site-2", 0, {"w": tensor([4.0, 5])})]
     result = grouped(["parts", "whole"], sent, models)
     assert [result.models.mixed[site]["w"].tolist() for site in names(2)] == [[1, 2, 3], [4, 5]]
-
-
-def test_models_of_one_group_have_one_shape():
     models = Models({}, {"site-1": {"w": tensor([0.0] * 3)}, "site-2": {"w": tensor([0.0] * 2)}})
-    with pytest.raises(
-        ValueError, match=r"site-1 and site-2 are in the same group \(task\), but their w differ in shape"
-    ):
+    with pytest.raises(ValueError, match=r"site-1 and site-2 share a group, but their w differ in shape"):
         grouped(["parts", "parts"], [], models)
 
 
-def test_an_absent_site_gets_its_groups_mean_and_an_absent_group_keeps_its_model():
+def test_groups_are_class_maps_whose_mean_an_absent_site_gets():
     models = mixed([[9.0, 9.0]] * 3)
     result = grouped(["parts", "parts", "whole"], updates(SITES[:1]), models)
     found = [result.models.mixed[site]["w"].tolist() for site in names(3)]
     assert found == [SITES[0], SITES[0], [9.0, 9.0]]
-
-
-def test_a_group_is_a_class_map_with_its_order():
     maps = {"site-1": card("a", "b"), "site-10": card("a", "b"), "site-2": card("b", "a")}
     profiles = [Profile(site, 1, classes) for site, classes in maps.items()]
     models = Models({}, {site: {"w": tensor([0.0])} for site in maps})

@@ -25,25 +25,16 @@ def batch(number=0, size=2):
     return frames(count=size, classes=3, seed=number)
 
 
-# ---- the server
-
-
-def test_the_golden_vector():
+def test_the_mean_weighted_by_fisher_information_equals_plain_loops_and_ignores_samples():
     sent = updates(SITES[:3], extras={"fisher": [2, 6, 2]})
     found, capped = (step(b.server.aggregator, shared(), sent) for b in (build(), build(largest_weight=0.5)))
     assert found.models.shared["w"].tolist() == pytest.approx([1.8, 3.2], abs=1e-12)
     assert found.report["weights"] == pytest.approx({"site-1": 0.2, "site-2": 0.6, "site-3": 0.2})
     assert capped.report["weights"]["site-2"] == pytest.approx(0.5)
-
-
-def test_the_mean_equals_plain_loops_and_ignores_samples():
     fisher = [0.5, 3.0, 1.25, 0.1, 7.0]
     found = step(build().server.aggregator, shared(), updates(extras={"fisher": fisher}))
     expected = [sum(f * s[i] for f, s in zip(fisher, SITES, strict=True)) / sum(fisher) for i in (0, 1)]
     assert found.models.shared["w"].tolist() == pytest.approx(expected, abs=1e-12)
-
-
-def test_no_information_at_all_gives_the_plain_mean():
     found = step(build().server.aggregator, shared(), updates(SITES[:3], extras={"fisher": [0, 0, 0]}))
     assert found.models.shared["w"].tolist() == pytest.approx([7 / 3, 8 / 3])
 
@@ -64,9 +55,6 @@ def test_a_cap_gives_the_rest_to_the_others(traces, largest, expected):
     assert fisher_weights(traces, largest) == pytest.approx(expected, abs=1e-12)
 
 
-# ---- the site
-
-
 def test_the_trace_equals_a_loop_over_batches_and_parameters(network):
     network.train()
     total = 0.0
@@ -79,8 +67,7 @@ def test_the_trace_equals_a_loop_over_batches_and_parameters(network):
         (-sum(row[number] for row, number in rows) / len(logarithms)).backward()
         total += sum(float((p.grad.double() ** 2).sum()) for p in network.parameters() if p.grad is not None)
     network.train()
-    assert fisher_trace(network, [batch(1), batch(2)]) == pytest.approx(total, rel=1e-4)
-    assert network.training
+    assert fisher_trace(network, [batch(1), batch(2)]) == pytest.approx(total, rel=1e-4) and network.training
 
 
 class TwoChannels(torch.nn.Module):
@@ -111,16 +98,13 @@ def prototypes_by_hand(batches):
     }
 
 
-def test_prototypes_are_the_mean_features_of_each_class_that_occurs():
+def test_prototypes_and_alignment_loss_equal_plain_loops():
     batches = [batch(1), batch(2, size=1)]
     found = fedas.class_prototypes(TwoChannels(), batches)
     expected = prototypes_by_hand(batches)
     assert found.keys() == expected.keys() == {0, 1, 2}
     for number, prototype in found.items():
         assert prototype.tolist() == pytest.approx(expected[number], abs=1e-6)
-
-
-def test_the_alignment_loss_equals_plain_loops_and_skips_a_class_without_prototype():
     network, given = TwoChannels(), batch(3)
     prototypes = {0: torch.tensor([0.5, 0.25]), 1: torch.tensor([-1.0, 2.0])}  # class 2 has none
     found = fedas.alignment_loss(fedas.features(network, given["image"]), given["label"], prototypes)
@@ -132,9 +116,6 @@ def test_the_alignment_loss_equals_plain_loops_and_skips_a_class_without_prototy
     assert float(found.detach()) == pytest.approx(expected, rel=1e-5)
     nothing = fedas.alignment_loss(fedas.features(network, given["image"]), given["label"], {})
     assert float(nothing.detach()) == 0 and nothing.requires_grad
-
-
-# ---- both, in a federation
 
 
 def test_two_rounds_align_keep_the_base_and_leave_heads_at_home(federate, monkeypatch):

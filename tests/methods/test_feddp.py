@@ -58,7 +58,7 @@ def first_round(aggregator, models, count):
     return aggregator.apply(state, BOTH, models, two_stage_updates(0))
 
 
-def test_stage_two_freezes_all_models_as_averaged_once_more_and_leaves_every_site_its_own():
+def test_stage_two_freezes_the_last_average_and_leaves_every_site_its_own_model():
     aggregator = TwoStages("equal", 2)
     models = Models({}, {site: {Q: tensor([0.0]), W: tensor([0.0])} for site in names(3)})
     first = first_round(aggregator, models, 3)
@@ -73,10 +73,6 @@ def test_stage_two_freezes_all_models_as_averaged_once_more_and_leaves_every_sit
     third = aggregator.apply(second.state, BOTH, second.models, two_stage_updates(5))
     assert same(third.models.broadcast["teachers"], teachers)
     assert of_sites(third, W) == [15, 25, 65] and third.report == {"stage": 2}
-
-
-def test_fine_tuning_from_round_one_averages_once_before():
-    """An absent site starts stage 2 from the average with its own queries, too."""
     aggregator = TwoStages("equal", 1)
     models = Models({}, {site: {Q: tensor([0.5]), W: tensor([0.0])} for site in names(4)})
     first = first_round(aggregator, models, 4)

@@ -96,10 +96,20 @@ def test_decoders_and_encoders_with_the_reported_direction_equal_plain_loops():
     assert 0 <= result.report["entropy"]["attention"] <= 1
 
 
-def test_alpha_and_beta_of_zero_keep_what_each_site_trained():
+def test_what_helped_gets_a_larger_share_and_weights_of_zero_keep_what_each_site_trained():
     aggregator, state, models, sent = toy(tasks=["a", "b", "c"], alpha=0.0, beta=0.0, hyper_rate=0.0)
     found = aggregator.apply(state, TOY, models, sent).models.mixed
     torch.testing.assert_close(found, {update.site: update.pieces for update in sent}, rtol=0, atol=1e-12)
+    aggregator, state, models, sent = toy()
+    first = aggregator.apply(state, TOY, models, sent)
+    assert float(first.state["alpha/site-1"]) == 0.1
+    for sign, grows in ((1, True), (-1, False)):
+        moved = [
+            Update(s, 1, {n: v + sign * first.state.get(f"direction/{n}", 0) for n, v in own.items()})
+            for s, own in first.models.mixed.items()
+        ]
+        second = aggregator.apply(first.state, TOY, first.models, moved)
+        assert (float(second.state["alpha/site-1"]) > 0.1) is grows
 
 
 def test_alpha_and_beta_learn_as_automatic_differentiation_says():
@@ -124,28 +134,12 @@ def test_alpha_and_beta_learn_as_automatic_differentiation_says():
         assert second.state[f"beta/{update.site}"].tolist() == pytest.approx(beta.tolist(), abs=1e-7)
 
 
-def test_what_helped_gets_a_larger_share_and_the_first_round_teaches_nothing():
-    aggregator, state, models, sent = toy()
-    first = aggregator.apply(state, TOY, models, sent)
-    assert float(first.state["alpha/site-1"]) == 0.1
-    for sign, grows in ((1, True), (-1, False)):
-        moved = [
-            Update(s, 1, {n: v + sign * first.state.get(f"direction/{n}", 0) for n, v in own.items()})
-            for s, own in first.models.mixed.items()
-        ]
-        second = aggregator.apply(first.state, TOY, first.models, moved)
-        assert (float(second.state["alpha/site-1"]) > 0.1) is grows
-
-
-def test_an_absent_site_keeps_its_models_and_weights_and_learns_nothing_from_a_round_without_it():
+def test_an_absent_site_keeps_its_models_and_other_shapes_are_not_attended_to():
     aggregator, state, models, sent = toy()
     first = aggregator.apply(state, TOY, models, sent[:2])
     assert first.models.mixed["site-3"] == models.mixed["site-3"]
     second = aggregator.apply(first.state, TOY, first.models, trained(first.models, drawing(5)))
     assert float(second.state["alpha/site-3"]) == 0.1 and float(second.state["alpha/site-1"]) != 0.1
-
-
-def test_tensors_of_other_shapes_are_not_attended_to():
     models = Models({}, {"site-1": {"w": tensor([0.0, 0.0])}, "site-2": {"w": tensor([0.0, 0.0, 0.0])}})
     sent = [Update("site-1", 0, {"w": tensor([1.0, 2.0])}), Update("site-2", 0, {"w": tensor([1.0, 0, 0])})]
     result = step(build().server.aggregator, models, sent, role=Role.MIXED)

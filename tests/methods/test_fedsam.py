@@ -54,17 +54,15 @@ def test_the_gradient_is_taken_at_the_ascent_point(adaptive):
     assert network.matrix.flatten().tolist() == w[:2] and network.vector.item() == 3.0
 
 
-def test_radius_zero_is_the_plain_gradient_of_one_pass():
+def test_radius_zero_is_one_plain_pass_and_zero_gradients_move_nothing():
     backward = Mock(return_value={"loss": 1.0})
     assert SharpnessAware(0.0)(Bowl(), backward, context()) == {"loss": 1.0} and backward.call_count == 1
-
-
-def test_zero_gradients_move_nothing():
     moves = ascent({"w": torch.ones(2, 2)}, {"w": torch.zeros(2, 2)}, rho=1.0, eta=0.01)
     assert moves["w"].abs().sum() == 0
+    assert [load_method("fedsam", adaptive=a).about.label for a in (False, True)] == ["FedSAM", "FedASAM"]
 
 
-def test_both_passes_see_the_same_masks_and_the_stream_goes_on_as_after_one():
+def test_both_passes_see_the_same_masks_and_the_second_leaves_no_trace():
     seen, noisy = [], Bowl()
     noisy.loss = lambda: seen.append(torch.rand(3).tolist()) or Bowl.loss(noisy)
     torch.manual_seed(3)
@@ -73,18 +71,12 @@ def test_both_passes_see_the_same_masks_and_the_stream_goes_on_as_after_one():
     torch.manual_seed(3)
     torch.rand(3)
     assert seen[0] == seen[1] and torch.equal(after, torch.rand(1))
-
-
-def test_statistics_of_batch_norm_move_by_the_first_pass_alone():
     network = Bowl()
     network.norm = nn.BatchNorm1d(2)
     network.loss = lambda: Bowl.loss(network) + network.norm(network.matrix.repeat(2, 1) + 1).sum()
     gradients_of(SharpnessAware(0.5), network)
     assert network.norm.num_batches_tracked == 1
     assert network.norm.running_mean.tolist() == pytest.approx([0.1 * 3.0, 0.1 * 0.0])
-
-
-def test_the_network_is_put_back_when_the_second_pass_fails():
     network = Bowl()
     network.loss = Mock(side_effect=[Bowl.loss(network), FloatingPointError("not finite")])
     with pytest.raises(FloatingPointError):
@@ -203,7 +195,3 @@ def test_under_bf16_autocast_weights_and_gradients_stay_float32_and_the_ascent_i
     # the second pass sees the moved weights: a cast that was kept from the first would give its gradient
     train_step(plain, optimizer, load_method("fedavg"), batch, replace(context(), precision="bf16"), found, by_loss)
     assert not torch.equal(network.fc1.weight.grad, plain.fc1.weight.grad)
-
-
-def test_the_label_says_which_it_is():
-    assert [load_method("fedsam", adaptive=a).about.label for a in (False, True)] == ["FedSAM", "FedASAM"]

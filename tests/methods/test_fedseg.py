@@ -45,47 +45,32 @@ def test_back_ce_is_the_definition_pixel_by_pixel(classes):
     assert fedseg.background_cross_entropy(logits, label).item() == expected
 
 
-def test_back_ce_with_all_classes_is_cross_entropy_and_without_any_label_is_zero():
+def test_back_ce_with_all_classes_is_cross_entropy_and_does_not_push_absent_classes_down():
     logits, label = torch.randn(1, 2, 1, 2), torch.tensor([[[0, 1]]])
     expected = torch.nn.functional.cross_entropy(logits, label)
     torch.testing.assert_close(fedseg.background_cross_entropy(logits, label), expected, rtol=1e-5, atol=1e-5)
     only_ignored = torch.full((1, 1, 2), 255)
     assert fedseg.background_cross_entropy(logits, only_ignored).item() == pytest.approx(0, abs=1e-5)
-
-
-def test_the_background_does_not_push_an_absent_class_down():
-    """Without fold the gradient of a background pixel would press classes 2 and 3."""
     logits = torch.zeros(1, 4, 1, 2, requires_grad=True)
     fedseg.background_cross_entropy(logits, torch.tensor([[[0, 1]]])).backward()
     at_background = logits.grad[0, :, 0, 0]
     assert at_background[1] > 0 and (at_background[[0, 2, 3]] < 0).all()
 
 
-def test_the_contrast_leaves_a_pixels_other_prototypes_out_of_the_denominator():
-    """One pixel of class 1; prototypes of class 0 (cosine 0), and of class 1 at two sites (cosines 1 and 0.6)."""
+def test_the_contrast_has_only_prototypes_of_other_classes_in_the_denominator():
     features = torch.tensor([[1.0, 0.0]])
     prototypes = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]])
     found = fedseg.pixel_contrast(features, torch.tensor([1]), prototypes, torch.tensor([0, 1, 1]), 0.5)
     other, first, second = (math.exp(c / 0.5) for c in (0.0, 1.0, 0.6))
     expected = -(math.log(first / (first + other)) + math.log(second / (second + other))) / 2
     assert found.item() == pytest.approx(expected, rel=1e-6)
-
-
-def test_perfect_features_of_four_sites_have_no_contrast_left():
-    """Three orthogonal classes: log(1 + 8 exp(-1 / 0.07)) is 5e-6; with all positives below it is log 4."""
     prototypes, classes = torch.eye(3).repeat(4, 1), torch.arange(3).repeat(4)
     found = fedseg.pixel_contrast(torch.eye(3), torch.arange(3), prototypes, classes, 0.07)
     assert found.item() == pytest.approx(math.log1p(8 * math.exp(-1 / 0.07)), abs=1e-7) and found < 6e-6
-
-
-def test_without_other_classes_the_contrast_is_zero_and_its_gradient_finite():
     features = torch.tensor([[0.6, 0.8]], requires_grad=True)
     found = fedseg.pixel_contrast(features, torch.tensor([0]), torch.eye(2), torch.tensor([0, 0]), 0.07)
     found.backward()
     assert found == 0 and features.grad.tolist() == [[0.0, 0.0]]
-
-
-def test_pixels_whose_class_has_no_prototype_do_not_count():
     prototypes, classes = torch.tensor([[1.0, 0.0]]), torch.tensor([0])
     both = fedseg.pixel_contrast(torch.eye(2), torch.tensor([0, 3]), prototypes, classes, 1.0)
     alone = fedseg.pixel_contrast(torch.eye(2)[:1], torch.tensor([0]), prototypes, classes, 1.0)
@@ -98,21 +83,13 @@ def anchors(labels, prototype_labels, count, seed=0):
     return fedseg.balanced_anchors(labels, prototype_labels, count, torch.Generator().manual_seed(seed))
 
 
-def test_anchors_are_balanced_and_a_class_with_too_few_pixels_gives_all_of_them():
-    """60 pixels of class 0, 30 of class 1, 2 of class 2; 30 anchors are 10 of a class."""
+def test_anchors_are_balanced_over_classes_with_a_prototype_and_drawn_by_the_generator():
     labels = [0] * 60 + [1] * 30 + [2] * 2
     chosen = anchors(labels, [0, 1, 2], 30)
     assert torch.tensor(labels)[chosen].bincount().tolist() == [10, 10, 2]
     assert len(chosen.unique()) == len(chosen)
-
-
-def test_anchors_of_a_class_without_a_prototype_are_not_drawn_and_leave_their_share_to_the_others():
     chosen = anchors([0] * 9 + [1] * 9 + [3] * 9, [0, 1, 1], 8)
-    assert sorted(chosen // 9) == [0] * 4 + [1] * 4
-    assert len(anchors([3, 3], [0, 1], 8)) == 0
-
-
-def test_anchors_are_at_least_one_of_each_class_and_drawn_by_the_generator():
+    assert sorted(chosen // 9) == [0] * 4 + [1] * 4 and len(anchors([3, 3], [0, 1], 8)) == 0
     labels = [0] * 50 + [1] * 50
     assert sorted(anchors(labels, [0, 1], 1) // 50) == [0, 1]
     same, again, other = (anchors(labels, [0, 1], 20, seed) for seed in (1, 1, 2))
@@ -145,13 +122,10 @@ def test_prototypes_are_class_means_under_the_received_model(network):
     assert found["mean"][1].abs().sum() == 0
 
 
-def test_the_logits_beside_the_features_are_the_networks_own(network):
+def test_the_server_sends_all_prototypes_in_site_order_beside_the_networks_own_logits(network):
     image = torch.rand(1, 3, 32, 64)
     logits, features = network.forward_features(image)
     assert torch.equal(logits, network(image)) and features.shape == (1, 128, 8, 16)
-
-
-def test_the_server_sends_every_sites_prototypes_to_all_in_the_sites_order():
     group = [{"mean": torch.full((2, 3), float(i)), "present": torch.tensor([1.0, float(i)])} for i in range(2)]
     updates = [Update(s, 0, {"w": torch.ones(1)}, {"prototypes": g}) for s, g in zip(("a", "b"), group, strict=True)]
     result = fedseg.WithPrototypes().apply({}, Partition(()), Models({"w": torch.ones(1)}, {}), updates[::-1])
@@ -174,7 +148,7 @@ def test_weight_zero_and_the_first_round_leave_back_ce_alone(network):
         ({"mean": torch.zeros(4, 128), "present": torch.zeros(3)}, "expected"),
         ({"mean": torch.zeros(4, 100_000), "present": torch.zeros(4)}, "expected"),
         ({"mean": torch.zeros(5, 128), "present": torch.zeros(5)}, "expected"),
-        ({"mean": torch.zeros(4, 5), "present": torch.zeros(4)}, r"mean is \(4, 5\) .* \(4, 128\) and \(4,\)"),
+        ({"mean": torch.zeros(4, 5), "present": torch.zeros(4)}, r"mean is \(4, 5\), .* \(4, 128\), \(4,\)"),
         ({"mean": torch.ones(4, 128), "present": torch.ones(4)}, "it has a prototype of length 11.31; the length"),
     ],
 )

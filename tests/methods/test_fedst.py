@@ -81,24 +81,12 @@ def watched(network):
     return work, start
 
 
-def test_eq_10_moves_nothing(watched):
+def test_eq_10_moves_nothing_and_eq_12_only_shared_parts_that_frames_pass(watched, network):
     work, start = watched
     (of_copy, of_shared), *_ = work.seen[0]
     assert all(torch.equal(value, of_shared[name]) for name, value in start.items())
     assert all(torch.equal(value, of_copy[name]) for name, value in start.items())
     assert set(of_copy) == set(start)
-
-
-@pytest.mark.parametrize("number", [0, 1], ids=["pretraining", "Eq. (11)"])
-def test_pretraining_and_eq_11_move_what_frames_pass_in_the_copy_alone(watched, network, number):
-    """All roles of it: the queries too, which are the server's own."""
-    work, _ = watched
-    frames = of_parts(network, "encoder", "decoder", "head")
-    _, in_copy, gradients, in_shared = work.seen[number]
-    assert in_copy == gradients == frames >= of_parts(network, "queries") and not in_shared
-
-
-def test_eq_12_moves_what_is_shared_of_encoder_decoder_and_head_alone(watched, network):
     work, start = watched
     _, in_shared, gradients, _ = work.seen[2]
     shared = of_parts(network, "encoder", "decoder", "head") - of_parts(network, "queries")
@@ -110,3 +98,12 @@ def test_eq_12_moves_what_is_shared_of_encoder_decoder_and_head_alone(watched, n
         assert torch.equal(network.state_dict()[name], start[name]), name
     assert len(work.seen) == 3
     assert all(torch.equal(value, work.copies[2][name]) for name, value in work.copies[1].items())
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["pretraining", "Eq. (11)"])
+def test_pretraining_and_eq_11_move_what_frames_pass_in_the_copy_alone(watched, network, number):
+    """All roles of it: the queries too, which are the server's own."""
+    work, _ = watched
+    frames = of_parts(network, "encoder", "decoder", "head")
+    _, in_copy, gradients, in_shared = work.seen[number]
+    assert in_copy == gradients == frames >= of_parts(network, "queries") and not in_shared

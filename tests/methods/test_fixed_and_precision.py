@@ -64,23 +64,17 @@ def test_a_step_moves_all_but_the_fixed_encoder(name):
             check(extras[group], shared)
 
 
-def test_fedas_aligns_no_base_that_is_fixed():
+def test_a_fixed_base_is_not_aligned_and_teachers_have_the_networks_fixed_part():
     network = fixed_network("fedas")
     freeze(network, ["decoder_global"])
     work = SimpleNamespace(network=network)  # no frames are asked for
     assert Alignment(0.1)._align(work, {"encoder.norm1.weight": torch.ones(32)}) == {}
-
-
-def test_feddps_teachers_have_the_networks_own_fixed_part():
     network = fixed_network("feddp")
     partition = partition_network(network, load_method("feddp", fine_tune_from=2).partition)
     pieces = cut(network.state_dict(), partition, Role.MIXED)
     (teacher,) = teachers(network, {f"0/{name}": value + 1 for name, value in pieces.items()})
     for name, value in teacher.state_dict().items():
         assert torch.equal(value, network.state_dict()[name] + (0 if name.startswith("encoder.") else 1))
-
-
-# ---- precision
 
 
 def in_context(precision):
@@ -106,8 +100,7 @@ def test_the_forward_pass_rounds_to_bfloat16_and_weights_stay_float32(precision,
     loss, weight = step_of_scaled(precision)
     assert loss == x  # w x
     assert weight.item() == 1 - x  # dy/dw = x
-    assert weight.dtype == weight.grad.dtype == torch.float32
-    assert not torch.is_autocast_enabled("cpu")
+    assert weight.dtype == weight.grad.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
 
 
 def test_float32_is_the_default_of_bundles_and_contexts():
@@ -144,8 +137,7 @@ def test_every_methods_gradients_point_the_same_way_in_both_precisions(built):  
     assert found["float32"].keys() == found["bf16"].keys()
     assert all(g.dtype == torch.float32 and torch.isfinite(g).all() for g in found["bf16"].values())
     a, b = (torch.cat([g.flatten() for g in gradients.values()]) for gradients in found.values())
-    assert torch.nn.functional.cosine_similarity(a, b, dim=0) > 0.97
-    assert not torch.equal(a, b)
+    assert torch.nn.functional.cosine_similarity(a, b, dim=0) > 0.97 and not torch.equal(a, b)
 
 
 @pytest.mark.slow

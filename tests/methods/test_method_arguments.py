@@ -32,7 +32,7 @@ def refuses(method, name, value):
         load_method(method, **{name: value})
 
 
-def test_every_argument_is_of_a_kind_that_is_checked_here():
+def test_every_argument_is_of_a_checked_kind_and_every_number_has_its_range():
     known = {kind for kinds in REFUSED for kind in kinds}
     for method in method_names():
         build = importlib.import_module(f"shared_components.methods.{method}").build
@@ -40,6 +40,8 @@ def test_every_argument_is_of_a_kind_that_is_checked_here():
             assert parameter.annotation in known, f"{method} {name}: {parameter.annotation}"
             assert parameter.kind is inspect.Parameter.KEYWORD_ONLY, f"{method} {name}"
     assert len(arguments(*NUMBERS)) > 40
+    assert sorted((method, name) for method, name, _, _ in RANGES) == sorted(arguments(*NUMBERS))
+    torch.Generator().manual_seed(LARGEST_SEED * 1_000_003 + 1000)
 
 
 REFUSED = {  # by kinds of argument
@@ -50,7 +52,7 @@ REFUSED = {  # by kinds of argument
     ("str",): ["nonsense", None, 1],
     ("Sequence[str]",): ["encoder", None, [1]],
     ("Sequence[str] | None",): ["encoder", [1]],
-    ("Mapping[str, Any] | None",): [3, "mean", [1]],
+    ("SwaSettings",): [3, "mean", [1]],
 }
 
 
@@ -78,63 +80,39 @@ def test_lists_that_are_empty_or_hold_unknown_names_are_refused(method, name, va
         load_method(method, **{name: value})
 
 
-# methods, arguments, values in their range (its ends among them), values out of it
+# values in a range (its ends among them), values out of it, and the arguments with this range
 TABLE = [
-    ("cd2_pfed", "personal_share", [0, 0.9], [-0.1, 1]),
-    ("cd2_pfed", "strength", [0, 5.0], [-0.1]),
-    ("cd2_pfed", "ramp_rounds", [1], [0]),
-    ("ditto", "strength", [0], [-1e-9]),
-    ("fedadam", "learning_rate", [1e-6, 2], [0]),
-    ("fedadam", "beta_1 beta_2", [0, 0.99], [-0.1, 1]),
-    ("fedadam", "tau", [1e-9], [0]),
-    ("fedas", "alignment_rate", [0], [-1]),
-    ("fedas", "largest_weight", [0.1, 1], [0, 1.1]),
-    ("fedavgm", "momentum", [0, 0.9], [-0.1, 1]),
-    ("fedavgm", "learning_rate", [0.1], [0]),
-    ("feddp", "fine_tune_from", [None, 1], [0]),
-    ("feddp", "strength", [0], [-1]),
-    ("fedhca2", "conflict momentum", [0, 0.9], [-0.1, 1]),
-    ("fedhca2", "alpha beta", [0, 1], [-0.1, 1.1]),
-    ("fedhca2", "hyper_rate weight_decay", [0], [-1]),
-    ("fedld", "margin", [0], [-1]),
-    ("fedld", "keep", [0.1, 1], [0, 1.1]),
-    ("fedld", "decay", [0, 1], [-0.1, 1.1]),
-    ("fedprox", "mu", [0], [-1e-9]),
-    ("fedrep", "head_share", [0.01, 0.99], [0, 1]),
-    ("fedsam", "rho eta", [0], [-1]),
-    ("fedseg", "temperature", [0.01], [0, -0.07]),
-    ("fedseg", "weight", [0], [-1]),
-    ("fedseg", "anchors prototype_images", [1], [0]),
-    ("fedst", "batches", [1], [0]),
-    ("fedst", "pretraining descriptor_weight representation_weight", [0], [-1]),
-    ("fedst", "average", [0, 0.99], [-0.1, 1]),
-    ("fedst", "rate pretraining_rate", [0.1], [0, -1]),
-    ("fedst", "descriptor_rate", [0, 1], [-0.1, 1.1]),
-    ("fedst", "seed", [0, 2**64], [-1]),
-    ("krum multi_krum", "faults", [0], [-1]),
-    ("mat_fl", "clusters", [1], [0, -1]),
-    ("mat_fl", "threshold", [0], [-0.1]),
-    ("multi_krum", "keep", [None, 0.01, 0.99, 1, 9], [0, -0.5, 1.0, 1.5, 2.0]),
-    ("norm_bound", "times", [None, 0.1], [0, -1]),
-    ("pfedla pfedsis", "hypernetwork_rate", [0], [-1]),
-    ("pfedla pfedsis", "seed", [0, 2**32 - 1], [-1, 2**32]),
-    ("pfedsis", "sensitivity_images", [1], [0, -1]),
-    ("pfedsis", "sensitivity_temperature", [0.01], [0, -1]),
-    ("pfedsis", "cross_style_share", [0.01, 1], [0, 1.1]),
-    ("qfedavg", "q", [0], [-1]),
-    ("surgfed", "psi", [0, 1], [-0.1, 1.1]),
-    ("surgfed", "hyper_rate", [0], [-1]),
-    ("surgfed", "weight_decay", [None, 0], [-1]),
-    ("surgfed", "seed", [0, 2**63 - 1], [-1, 2**63]),
-    ("qfedavg", "learning_rate", [1e-3], [0]),
-    ("qfedavg", "loss_images", [None, 1], [0]),
-    ("trimmed_mean", "trim", [0], [-1]),
-]
-RANGES = [(m, n, *values) for methods, names, *values in TABLE for m in methods.split() for n in names.split()]
-
-
-def test_every_number_has_its_range_in_this_list():
-    assert sorted((method, name) for method, name, _, _ in RANGES) == sorted(arguments(*NUMBERS))
+    ([0, 0.9], [-0.1, 1], "cd2_pfed.personal_share fedavgm.momentum fedhca2.conflict fedhca2.momentum"),
+    ([0, 5.0], [-0.1], "cd2_pfed.strength"),
+    ([1], [0], "cd2_pfed.ramp_rounds fedseg.anchors fedseg.prototype_images fedst.batches"),
+    ([0], [-1, -1e-9],
+     "ditto.strength fedas.alignment_rate feddp.strength fedhca2.hyper_rate fedhca2.weight_decay "
+     "fedld.margin fedprox.mu fedsam.rho fedsam.eta fedseg.weight fedst.pretraining "
+     "fedst.descriptor_weight fedst.representation_weight krum.faults multi_krum.faults "
+     "pfedla.hypernetwork_rate pfedsis.hypernetwork_rate qfedavg.q surgfed.hyper_rate trimmed_mean.trim"),
+    ([1e-06, 2], [0], "fedadam.learning_rate"),
+    ([0, 0.99], [-0.1, 1], "fedadam.beta_1 fedadam.beta_2 fedst.average"),
+    ([1e-09], [0], "fedadam.tau"),
+    ([0.1, 1], [0, 1.1], "fedas.largest_weight fedld.keep"),
+    ([0.1], [0], "fedavgm.learning_rate"),
+    ([None, 1], [0], "feddp.fine_tune_from qfedavg.loss_images"),
+    ([0, 1], [-0.1, 1.1], "fedhca2.alpha fedhca2.beta fedld.decay fedst.descriptor_rate surgfed.psi"),
+    ([0.01, 0.99], [0, 1], "fedrep.head_share"),
+    ([0.01], [0, -0.07], "fedseg.temperature"),
+    ([0.1], [0, -1], "fedst.rate fedst.pretraining_rate"),
+    ([0, 2**64], [-1], "fedst.seed"),
+    ([1], [0, -1], "mat_fl.clusters pfedsis.sensitivity_images"),
+    ([0], [-0.1], "mat_fl.threshold"),
+    ([None, 0.01, 0.99, 1, 9], [0, -0.5, 1.0, 1.5, 2.0], "multi_krum.keep"),
+    ([None, 0.1], [0, -1], "norm_bound.times"),
+    ([0, 2**32 - 1], [-1, 2**32], "pfedla.seed pfedsis.seed"),
+    ([0.01], [0, -1], "pfedsis.sensitivity_temperature"),
+    ([0.01, 1], [0, 1.1], "pfedsis.cross_style_share"),
+    ([None, 0], [-1], "surgfed.weight_decay"),
+    ([0, 2**63 - 1], [-1, 2**63], "surgfed.seed"),
+    ([0.001], [0], "qfedavg.learning_rate"),
+]  # fmt: skip
+RANGES = [(*name.split("."), *values) for *values, names in TABLE for name in names.split()]
 
 
 @pytest.mark.parametrize("method, name, inside, outside", RANGES)
@@ -143,14 +121,6 @@ def test_ranges_end_where_they_should(method, name, inside, outside):
         load_method(method, **{name: value})
     for value in outside:
         refuses(method, name, value)
-
-
-def test_the_largest_seed_fits_the_generators():
-    """A hypernetwork's seed is multiplied before it is used."""
-    torch.Generator().manual_seed(LARGEST_SEED * 1_000_003 + 1000)
-
-
-# ---- names of parts and modules
 
 
 @pytest.fixture(scope="module")
@@ -207,12 +177,9 @@ def test_parts_and_modules_have_the_roles_of_the_paper(network, method, argument
     assert {r: {p.tensor.partition(".")[0] for p in partition if p.role is r} for r in partition.roles} == roles
 
 
-def test_fedas_aligns_no_part_of_the_head(network):
+def test_fedas_and_fedhca2_refuse_a_module_on_both_sides(network):
     with pytest.raises(ValueError, match="fedas: personal contains decoder_global, whose features are aligned"):
         partition_network(network, load_method("fedas", personal=["decoder"]).partition)
-
-
-def test_fedhca2_takes_any_encoder_and_refuses_a_module_in_both(network):
     rule = load_method("fedhca2", encoder=["encoder.block1"], decoders=["decoder_global", "encoder.block2"]).partition
     layers = partition_network(network, rule).mixed_layers
     assert all(name.startswith("encoder.block1.") for name in layers["encoder"])

@@ -80,7 +80,7 @@ def _federation(method, network, partition, sites, seeds):
     return models, method.server.aggregator.init(partition, models, profiles), updates
 
 
-def test_every_method_says_what_it_is(built):
+def test_every_method_describes_itself_and_gives_every_tensor_a_role(built):
     method, _, partition = built
     assert method.about.partition.startswith("all GLOBAL") == (partition.roles == {Role.GLOBAL})
     assert method.about.label and method.about.paper and all(vars(method.about).values())
@@ -88,6 +88,8 @@ def test_every_method_says_what_it_is(built):
     idea = method.about.idea  # one sentence, without the words of papers
     assert idea.endswith(".") and idea.count(".") == 1 and idea[0].isupper() and len(idea) <= 160
     assert not any(word in idea for word in ("GLOBAL", "MIXED", "LOCAL", "lambda", "_"))
+    _, network, partition = built
+    assert {piece.tensor for piece in partition} == set(network.state_dict())
 
 
 def test_every_method_has_a_job_and_a_card_of_its_name(built):
@@ -107,11 +109,6 @@ def test_every_job_runs_one_of_the_methods():
     assert {server["workflows"][0]["args"]["method"] for server in servers} == set(method_names())
 
 
-def test_every_tensor_of_the_state_has_a_role(built):
-    _, network, partition = built
-    assert {piece.tensor for piece in partition} == set(network.state_dict())
-
-
 def test_order_of_arrival_changes_no_bit_and_aggregation_leaves_its_inputs_alone(built):
     method, network, partition = built
     models, state, updates = federation(method, network, partition)
@@ -127,16 +124,13 @@ def test_order_of_arrival_changes_no_bit_and_aggregation_leaves_its_inputs_alone
 OWN_STEPS = {"fedadam", "fedavgm", "fedhca2", "fedst", "qfedavg"}  # of the server
 
 
-def test_one_site_alone_gets_back_what_it_trained_unless_the_server_steps(built):
+def test_one_site_gets_back_what_it_trained_and_an_absent_site_a_whole_model(built):
     method, network, partition = built
     models, state, updates = federation(method, network, partition, sites=["a"])
     too_few = pytest.raises(ValueError, match=r"\d sites") if method.requires.min_sites > 1 else nullcontext()
     with too_few:
         result = method.server.aggregator.apply(state, partition, models, updates)
         assert same(result.models.of("a"), updates[0].pieces) or method.name in OWN_STEPS
-
-
-def test_an_absent_site_still_receives_a_whole_model(built):
     method, network, partition = built
     sites = ["a", "b", "c", "d"]
     models, state, updates = federation(method, network, partition, sites)

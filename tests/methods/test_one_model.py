@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from shared_components.core.aggregators.conflict import LayerwiseDecomposition, decomposed
+from shared_components.core.exchange import scalar
 from shared_components.core.method import Context, Models, Update, load_method, method_names
-from shared_components.core.partition import Partition, Role, cut, partition_network, scalar
+from shared_components.core.partition import Partition, Role, cut, partition_network
 from shared_components.methods.fedld import squared_probability
 from tests.methods.toys import SITES, Plain, context, frames, names, partition, shared, step, tensor, updates
 
@@ -42,9 +43,6 @@ def test_robust_rules_need_three_sites_and_more_for_more_faults():
     assert load_method("trimmed_mean", trim=2).requires.min_sites == 5
 
 
-# ---- q-FedAvg
-
-
 def batches(count=5, size=2):
     torch.manual_seed(0)
     image, label = torch.randn(count, 1, 2, 2), torch.randint(0, 2, (count, 2, 2))
@@ -70,9 +68,6 @@ def test_the_loss_is_that_of_the_received_weights_averaged_over_frames():
     assert float(found["loss"]["value"]) == pytest.approx(float(sum(losses)) / 5, rel=1e-5)
     assert network.training and all(torch.equal(after[n], v) for n, v in network.state_dict().items())
     scalar(found["loss"], {})
-
-
-# ---- FedLD
 
 
 def by_svd(changes, keep=0.8):
@@ -104,32 +99,18 @@ def test_the_decomposition_is_the_rule_by_svd(sites, size):
     assert decomposed(changes).tolist() == pytest.approx(by_svd(changes.tolist()), rel=1e-9, abs=1e-12)
 
 
-def test_identical_sites_move_by_their_common_change():
-    change = tensor([3.0, -4.0])
-    torch.testing.assert_close(decomposed(torch.stack([change] * 4)), change)
-
-
-def test_two_sites_that_agree_in_part_by_hand():
-    """Changes (1, 0) and (1, 2): k = 1; H = [[1, 1], [1, 5]] / 2, its first vector (0.2298, 0.9732)."""
+def test_decomposition_by_hand_of_equal_still_and_orthogonal_changes():
     x, y = math.sqrt(5) - 2, 1.0  # of [[1, 1], [1, 5]]: eigenvalue 3 + sqrt 5, x / y = 1 / (2 + sqrt 5)
     w, length = [x + y, 2 * y], math.hypot(x + y, 2 * y)
     mean = (1 + math.sqrt(5)) / 2
     kept = (3 + math.sqrt(5)) / 6  # of the eigenvalues 3 +- sqrt 5 the first
     expected = [kept * mean * w[0] / length, kept * mean * w[1] / length]
     assert decomposed(tensor([[1.0, 0.0], [1.0, 2.0]])).tolist() == pytest.approx(expected)
-
-
-def test_what_is_left_out_shortens_the_step_by_its_share_of_the_singular_values():
-    """Orthogonal changes of squared lengths 5, 4, 3: of 12, two kept directions have 5 and 4; each site one of them.
-
-    Dividing by the kept values alone would make the step 12 / 9 = 1.33 times longer.
-    """
     lengths = [math.sqrt(5), 2.0, math.sqrt(3)]
     expected = [5 / 12 * lengths[0] / 3, 4 / 12 * lengths[1] / 3, 0.0]
     assert decomposed(torch.diag(tensor(lengths))).tolist() == pytest.approx(expected)
-
-
-def test_sites_that_do_not_move_give_zero_and_not_nan():
+    change = tensor([3.0, -4.0])
+    torch.testing.assert_close(decomposed(torch.stack([change] * 4)), change)
     assert decomposed(torch.zeros(3, 4)).tolist() == [0.0] * 4
     assert torch.isfinite(decomposed(tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]))).all()
 
@@ -145,7 +126,7 @@ def test_the_first_round_is_the_mean_and_later_ones_the_decomposition():
     assert second.models.shared["w"].tolist() == pytest.approx(expected)
 
 
-def test_order_of_sites_changes_no_bit_and_one_site_keeps_its_own():
+def test_order_changes_no_bit_and_counters_are_not_decomposed():
     first = step(LayerwiseDecomposition(), shared(), updates())
     given = updates([[2.5, 2.5], [1.0, 4.5], [4.0, 2.0], [1.5, 2.0], [9.0, -9.0]])
     results = [
@@ -155,24 +136,18 @@ def test_order_of_sites_changes_no_bit_and_one_site_keeps_its_own():
     assert all(torch.equal(results[0], other) for other in results)
     alone = LayerwiseDecomposition().apply(first.state, partition(), first.models, given[:1])
     assert torch.equal(alone.models.shared["w"], given[0].pieces["w"])
-
-
-def test_counters_are_not_decomposed():
     models = Models({"steps": torch.tensor([4])}, {})
     given = [Update(s, 0, {"steps": torch.tensor([n])}) for s, n in zip(names(2), (7, 5), strict=True)]
     result = LayerwiseDecomposition().apply({}, Partition(()), models, given)
     assert result.models.shared["steps"].tolist() == [7] and not result.state
 
 
-def test_the_margin_is_a_mean_over_pixels_or_the_whole_batchs_sum():
+def test_the_margin_is_a_mean_or_sum_and_zero_is_the_tasks_loss():
     probabilities = [[0.5, 0.3, 0.2], [0.9, 0.05, 0.05]]
     logits = torch.tensor([[math.log(p) for p in pixel] for pixel in probabilities]).T.reshape(1, 3, 1, 2)
     squares = [sum(p * p for p in pixel) for pixel in probabilities]
     assert squared_probability(logits).item() == pytest.approx(sum(squares) / 2)
     assert squared_probability(logits, whole_batch=True).item() == pytest.approx(sum(squares))
-
-
-def test_margin_zero_is_the_task_alone():
     network, batch = torch.nn.Conv2d(3, 4, 1), frames((4, 4), count=1)
     off, on = (load_method("fedld", margin=m).local.objective(network, batch, context()) for m in (0.0, 0.5))
     assert [term.name for term in off] == ["segmentation"] and torch.equal(off[0].value, on[0].value)

@@ -39,7 +39,7 @@ def run(method, models, sent, state=None):
     return state, method.server.aggregator.apply(state, TOY, models, sent)
 
 
-def test_all_is_mixed_in_21_layers_that_cover_the_network(network):
+def test_all_is_mixed_in_21_layers_and_hypernetworks_have_the_published_size(network):
     partition = partition_network(network, build().partition)
     layers = partition.mixed_layers
     assert partition.roles == {Role.MIXED} and len(layers) == 21
@@ -51,9 +51,6 @@ def test_all_is_mixed_in_21_layers_that_cover_the_network(network):
     for decoder in ("decoder_global", "decoder_personal"):
         blocks = [f"{decoder}.{kind}.{i}" for kind in ("lateral", "segmentation") for i in range(4)]
         assert [name for name in layers if name.startswith(decoder)] == blocks
-
-
-def test_a_hypernetwork_has_the_published_number_of_weights(network):
     method = build()
     partition = partition_network(network, method.partition)
     models = Models({}, {site: dict(network.state_dict()) for site in names(3)})
@@ -129,13 +126,10 @@ def test_an_absent_site_counts_with_its_last_weights_and_its_hypernetwork_rests(
     torch.testing.assert_close(result.models.mixed["site-3"]["v"], expected)
 
 
-def test_float64_stays_float64():
+def test_float64_and_counters_have_no_part_in_a_layers_products():
     models = own_models(lambda: {n: tensor([1.0] * k) for n, k in SIZES.items()}, 2)
     _, result = run(build(), models, trained(models, lambda: dict.fromkeys(SIZES, 1)))
     assert all(v.dtype is torch.float64 for v in result.models.mixed["site-1"].values())
-
-
-def test_counts_of_batches_have_no_part_in_a_layers_products():
     here = {"w": torch.tensor([2.0, 3.0]), "n": torch.tensor(52)}
     change = {"w": torch.tensor([0.5, -1.0]), "n": torch.tensor(26)}
     assert hypernetwork.layer_products({"layer": ["w", "n"]}, [here], change).tolist() == [[-2.0]]

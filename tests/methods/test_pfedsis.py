@@ -40,7 +40,7 @@ def rows(partition, tensor, role):
     return [(p.start, p.stop) for p in partition if p.tensor == tensor and p.role is role]
 
 
-def test_half_of_the_q_k_and_v_rows_are_personal_as_released(network):
+def test_personal_rows_weights_and_layers_are_the_published_ones(network):
     partition = partition_network(network, build().partition)
     for stage, width in ROWS.items():
         name, half = f"encoder.block{stage}.0.attn", width // 2
@@ -50,21 +50,12 @@ def test_half_of_the_q_k_and_v_rows_are_personal_as_released(network):
         assert rows(partition, f"{name}.kv.weight", Role.GLOBAL) == [(0, half), (width, width + half)]
         assert rows(partition, f"{name}.kv.weight", Role.MIXED) == [(half, width), (width + half, 2 * width)]
         assert rows(partition, f"{name}.proj.weight", Role.GLOBAL) == [(None, None)]
-
-
-def test_numbers_of_global_and_personal_weights_are_the_published_ones(network):
     pieces, state = partition_network(network, build().partition), network.state_dict()
     counts = [sum(piece.view(state).numel() for piece in pieces if piece.role is r) for r in (Role.GLOBAL, Role.MIXED)]
     assert counts == [4_810_340, 1_981_575]
-
-
-def test_there_are_fourteen_personal_layers(network):
     layers = partition_network(network, build().partition).mixed_layers
     assert len(layers) == 14
     assert [name for name in layers if name.startswith("encoder")] == [f"encoder.block{i}" for i in (1, 2, 3, 4)]
-
-
-def test_head_aligned_halves_cut_between_heads(network):
     partition = partition_network(network, build(head_aligned=True).partition)
     for stage, width in ROWS.items():
         head = width // HEADS[stage]
@@ -118,12 +109,9 @@ def test_routing_of_algorithm_1_on_the_real_network(network):
         torch.testing.assert_close(piece.view(routed), expected, atol=1e-6, rtol=1e-4)
 
 
-def test_without_ape_and_sge_the_loss_is_the_tasks_own(network):
+def test_without_ape_sge_and_personal_parts_it_is_fedavg_with_the_tasks_loss(network):
     terms = build(ape=False, sge=False).local.objective(network, batch(), context())
     assert [(t.name, t.role) for t in terms] == [("segmentation", None)]
-
-
-def test_without_personal_parts_it_is_fedavg(network):
     ours, fedavg = build(personal=[], ape=False, sge=False), load_method("fedavg")
     tensors = [p for p in partition_network(network, ours.partition) if not p.tensor.startswith("head_appearance")]
     assert all(p.role is Role.GLOBAL for p in tensors)
@@ -140,12 +128,16 @@ def test_as_released_adds_four_halved_terms_that_reach_everything(network):
     torch.testing.assert_close(build(mode="as_released").local.objective(network, batch(), context())[0].value, plain)
 
 
-def test_cross_style_share_distorts_only_that_share(network, monkeypatch):
+def test_cross_style_distorts_only_its_share_and_needs_styles(network, monkeypatch):
     seen = []
     original = PvtFpn.forward_global
     monkeypatch.setattr(PvtFpn, "forward_global", lambda self, x: seen.append(len(x)) or original(self, x))
     build(cross_style_share=0.5).local.objective(network, batch(), context())
     assert seen == [1]
+    given = context()
+    given.items = {}
+    with pytest.raises(ValueError, match="publish 'style'"):
+        build().local.objective(network, batch(), given)
 
 
 def test_sensitivity_equals_a_loop_over_images(network):
@@ -196,10 +188,3 @@ def test_every_personal_layer_is_the_reported_mixture_and_sites_have_hypernetwor
         torch.testing.assert_close(result.models.mixed["b"][names[0]], expected, atol=1e-5, rtol=1e-4)
     assert not torch.equal(state["hypernetwork/a/embedding"], state["hypernetwork/b/embedding"])
     assert not torch.equal(state["hypernetwork/a/embedding"], result.state["hypernetwork/a/embedding"])
-
-
-def test_sge_without_styles_says_what_to_do(network):
-    given = context()
-    given.items = {}
-    with pytest.raises(ValueError, match="publish 'style'"):
-        build().local.objective(network, batch(), given)

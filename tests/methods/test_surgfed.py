@@ -72,13 +72,11 @@ def test_the_video_networks_parts_have_these_roles(method, arguments, role, shar
     assert roles(method, **arguments) == {Role.FIXED: set(FIXED), role: shared, Role.LOCAL: rest}
 
 
-def test_a_network_without_a_memory_is_refused():
+def test_a_network_needs_a_memory_and_arguments_reach_the_aggregator():
     with pytest.raises(ValueError, match=r"surgfed needs a network with a memory of objects.*Linear does not qualify"):
         require(nn.Linear(1, 1), load_method("surgfed").requires.network, "surgfed")
     require(Parts(), load_method("surgfed").requires.network, "surgfed")
 
-
-def test_arguments_and_modes_reach_the_aggregator():
     def of(**arguments):
         return load_method("surgfed", **arguments).server.aggregator
 
@@ -86,8 +84,7 @@ def test_arguments_and_modes_reach_the_aggregator():
     assert of(mode="as_released") == LanguageGuided(decay=0.99, released=True)
     assert of(mode="as_released", weight_decay=0).decay == 0 and of(weight_decay=0.5).decay == 0.5
     chosen = of(attention="cosine", texts="shuffled", psi=0, hyper_rate=0.1, seed=7)
-    assert chosen == LanguageGuided("cosine", "shuffled", 0, 0.1, 0, 7)
-    assert of(lha=False) == WeightedMean()
+    assert chosen == LanguageGuided("cosine", "shuffled", 0, 0.1, 0, 7) and of(lha=False) == WeightedMean()
 
 
 def test_a_text_is_asked_for_only_where_the_gate_reads_it_and_by_an_encoder_of_its_own():
@@ -98,9 +95,6 @@ def test_a_text_is_asked_for_only_where_the_gate_reads_it_and_by_an_encoder_of_i
     assert method.requires.optional_items == {"text_vector"} == set(method.local.items)
     assert method.local.items["text_vector"].__self__.kind == "one_hot"
     assert load_method("surgfed", text_encoder="random").local.items["text_vector"].__self__.kind == "random"
-
-
-# ---- federations
 
 
 @pytest.fixture
@@ -153,6 +147,14 @@ def test_a_text_vector_reaches_the_server_and_no_other_site(surgfed):
     assert item["leaves"] and "may refuse it" in item["why"] and "at most 4096 numbers" in item["form"]
 
 
+def test_vectors_of_two_encoders_do_not_compare(surgfed):
+    federation = surgfed(PUBLIC, PUBLIC, PUBLIC)
+    replies = federation.replies()
+    replies["site-2"].header["items"]["text_vector"]["values"].append(0.5)
+    with pytest.raises(FederationError, match=r"differ in their text vectors' encoder .* 385 numbers"):
+        federation.send(replies)
+
+
 @pytest.mark.parametrize(
     "own, words",
     [
@@ -166,14 +168,6 @@ def test_a_missing_text_is_refused_before_the_first_round_by_one_sentence(surgfe
     assert "\n" not in str(error.value)
 
 
-def test_vectors_of_two_encoders_do_not_compare(surgfed, tmp_path):
-    federation = surgfed(PUBLIC, PUBLIC, PUBLIC)
-    replies = federation.replies()
-    replies["site-2"].header["items"]["text_vector"]["values"].append(0.5)
-    with pytest.raises(FederationError, match=r"differ in their text vectors' encoder .* 385 numbers"):
-        federation.send(replies)
-
-
 def test_a_resumed_federation_ends_with_the_same_bits(surgfed, tmp_path):
     straight = surgfed(PUBLIC, PUBLIC, PRIVATE).run()
     sites, job = [tmp_path / f"own-{n}" / "site.yaml" for n in range(3)], straight.server.job
@@ -181,9 +175,6 @@ def test_a_resumed_federation_ends_with_the_same_bits(surgfed, tmp_path):
     resumed = Federation(job, tmp_path / "again", sites, SITES, resume=True).run()
     assert resumed.resumed and same(straight.server.state.aggregator, resumed.server.state.aggregator)
     assert same(straight.weights(), resumed.weights())
-
-
-# ---- its own network, at a site of parts and a site of depth
 
 
 @pytest.fixture

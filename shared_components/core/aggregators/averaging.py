@@ -18,33 +18,28 @@ from torch import Tensor
 from shared_components.common.schema import Schema, parse
 from shared_components.core.aggregators.mean import parameter_names
 from shared_components.core.method import Aggregation, Aggregator, Method, Models, Profile, State, Update
-from shared_components.core.partition import Partition, Pieces
+from shared_components.core.partition import Partition
 from shared_components.core.training_settings import MOST_ROUNDS
 
 MEAN, ROUNDS, COUNT = "average/", "rounds", "averaged"
-Reading = Literal["mean", "paper", "as_released"]
+
+SwaSettings = Mapping[str, Any] | None  # settings of `Averaging`, or None: no averaging
 
 
 class Averaging(Schema, frozen=True):
     """Settings of a method's argument `swa`.
 
-    Attributes:
-        start: First round that may be averaged, from 0; the papers start at three quarters of the rounds.
-        cycle: Number c of rounds between averaged models.
-        reading: Rule of averaging. ``mean``: equal weights for rounds start, start + c, and so on. ``as_released``:
-            equal weights for the ends of cycles, start + c - 1, and so on. ``paper``: Algorithm 1 literally: a running
-            mean over rounds t that c divides, with t / c earlier models, initialised with theta^(start - 1).
-        rate: From ``start`` on, learning rates cycle between the job's rate and this factor of it (`cycled`) in place
-            of the schedule; null keeps the schedule.
+    Averaging by ``mean`` gives equal weights to rounds start, start + c, and so on. ``as_released`` gives equal weights
+    to the ends of cycles, start + c - 1, and so on. ``paper`` is Algorithm 1 literally: a running mean over rounds t
+    that c divides, with t / c earlier models, initialised with theta^(start - 1).
     """
 
-    start: Annotated[int, Meta(ge=0, le=MOST_ROUNDS)]
-    cycle: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 1
-    reading: Reading = "mean"
-    rate: Annotated[float, Meta(ge=0, le=1)] | None = None
+    start: Annotated[int, Meta(ge=0, le=MOST_ROUNDS)]  # first round to average, from 0
+    cycle: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 1  # number c of rounds between averaged models
+    reading: Literal["mean", "paper", "as_released"] = "mean"
+    rate: Annotated[float, Meta(ge=0, le=1)] | None = None  # see `cycled`; None: the job's schedule
 
     def averages(self, round: int) -> bool:
-        """Return whether the model of a round is averaged."""
         first = {"mean": self.start, "paper": 0, "as_released": self.start - 1}[self.reading]
         return round >= self.start and (round - first) % self.cycle == 0
 
@@ -75,7 +70,6 @@ class Averaged:
     swa: Averaging
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the state before the first round."""
         return {**self.inner.init(partition, models, profiles), ROUNDS: torch.tensor(0), COUNT: torch.tensor(0)}
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
@@ -89,22 +83,17 @@ class Averaged:
         round, count = int(state[ROUNDS]), int(state[COUNT])
         means = {name: state[name] for name in own if name.startswith(MEAN)}
         if self.swa.reading == "paper" and round == self.swa.start - 1:
-            means = {MEAN + name: value.to(torch.float64) for name, value in _parameters(models.shared)}
+            means = {MEAN + n: models.shared[n].to(torch.float64) for n in parameter_names(models.shared)}
         elif self.swa.averages(round):
             models_before = round // self.swa.cycle if self.swa.reading == "paper" else count
             means = {
-                MEAN + name: _running(means.get(MEAN + name), value, models_before)
-                for name, value in _parameters(result.models.shared)
+                MEAN + name: _running(means.get(MEAN + name), result.models.shared[name], models_before)
+                for name in parameter_names(result.models.shared)
             }
             count += 1
         counted = {ROUNDS: torch.tensor(round + 1), COUNT: torch.tensor(count)}
-        return replace(
-            result, state={**result.state, **counted, **means}, report={**result.report, "averaged_rounds": count}
-        )
-
-
-def _parameters(shared: Pieces) -> list[tuple[str, Tensor]]:
-    return [(name, shared[name]) for name in parameter_names(shared)]
+        report = {**result.report, "averaged_rounds": count}
+        return replace(result, state={**result.state, **counted, **means}, report=report)
 
 
 def _running(old: Tensor | None, value: Tensor, count: int) -> Tensor:
@@ -118,23 +107,17 @@ def delivered(state: State, models: Models) -> Models:
     if not int(state.get(COUNT, torch.tensor(0))):
         return models
     averaged = {n: state[MEAN + n].to(models.shared[n].dtype) for n in parameter_names(models.shared)}
-    shared = models.shared | averaged
-    return Models(shared, models.mixed, models.broadcast)
+    return replace(models, shared=models.shared | averaged)
 
 
-def averaged(method: Method, swa: Mapping[str, Any] | None) -> Method:
-    """Return a method with averaging over rounds, or the method itself if ``swa`` is None.
-
-    Raises:
-        ValueError: A setting is unknown, missing or out of range.
-    """
+def averaged(method: Method, swa: SwaSettings) -> Method:
+    """Return a method with averaging over rounds, or unchanged without ``swa``; ValueError for a wrong setting."""
     if swa is None:
         return method
     chosen = parse(Averaging, swa, method.name, key="swa.{}")
-    server = replace(method.server, aggregator=Averaged(method.server.aggregator, chosen), finish=delivered)
     return replace(
         method,
-        server=server,
+        server=replace(method.server, aggregator=Averaged(method.server.aggregator, chosen), finish=delivered),
         local=replace(method.local, rates=chosen.rates),
         requires=replace(method.requires, min_rounds=max(method.requires.min_rounds, chosen.first + 1)),
         about=replace(method.about, aggregator=f"{method.about.aggregator}; averaged over the last rounds (SWA)"),

@@ -10,13 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from shared_components.core.aggregators.mean import (
-    in_site_order,
-    mean_pieces,
-    parameter_names,
-    stacked_blocks,
-    weighted_pieces,
-)
+from shared_components.core.aggregators import mean as sums
 from shared_components.core.card import Card
 from shared_components.core.method import Aggregation, Models, Profile, State, StatelessStart, Update, site_order
 from shared_components.core.partition import Partition, below, prefixed
@@ -25,15 +19,12 @@ SAME = 1e-12  # a site has no direction below this squared length, relative to t
 
 
 def from_the_soup(all_pieces: Sequence[Mapping[str, Tensor]], names: Sequence[str]) -> tuple[Tensor, float]:
-    """Return (K, K) inner products of theta_i - soup in float64, and the squared length of the soup.
-
-    The soup is the plain mean; only floating-point pieces count.
-    """
+    """Return (K, K) inner products of theta_i - soup (the plain mean of float pieces) in float64, and |soup|^2."""
     products = torch.zeros(len(all_pieces), len(all_pieces), dtype=torch.float64)
     length = 0.0
-    floats = parameter_names(all_pieces[0])
+    floats = sums.parameter_names(all_pieces[0])
     for name in [name for name in names if name in floats]:
-        for rows in stacked_blocks([pieces[name] for pieces in all_pieces]):  # (K, n)
+        for rows in sums.stacked_blocks([pieces[name] for pieces in all_pieces]):  # (K, n)
             soup = rows.mean(0, keepdim=True)  # (1, n)
             length += float(soup.square().sum())
             rows -= soup
@@ -42,10 +33,7 @@ def from_the_soup(all_pieces: Sequence[Mapping[str, Tensor]], names: Sequence[st
 
 
 def cosines(products: Tensor, length: float) -> Tensor | None:
-    """Return (K, K) cosines from (K, K) inner products, or None if a site equals the soup and has no direction.
-
-    ``length`` is the squared length of the soup, which sets the threshold for zero.
-    """
+    """Return (K, K) cosines from (K, K) inner products, or None if a site equals the soup, of squared ``length``."""
     squares = products.diagonal()
     if bool((squares <= SAME * length).any()) or bool((squares <= 0).any()):
         return None
@@ -54,10 +42,7 @@ def cosines(products: Tensor, length: float) -> Tensor | None:
 
 
 def average_linkage(distances: Tensor, clusters: int) -> list[int]:
-    """Return the cluster of each site by average linkage with symmetric distances (K, K).
-
-    Clusters are numbered in the order of their first sites. The first pair wins a tie.
-    """
+    """Return each site's cluster by average linkage of distances (K, K), numbered by first site."""
     table = distances.tolist()
     members = [[i] for i in range(len(table))]
 
@@ -71,39 +56,21 @@ def average_linkage(distances: Tensor, clusters: int) -> list[int]:
     return [next(k for k, own in enumerate(members) if i in own) for i in range(len(table))]
 
 
-def soft_weights(similarity: Tensor, threshold: float) -> Tensor:
-    """Return (K, K) rows of max(cos + threshold, 0), divided by their sums."""
-    # the cosine of a site with itself is 1, so no row is zero for a threshold above -1
-    raised = (similarity + threshold).clamp_min(0)
-    return raised / raised.sum(1, keepdim=True)
-
-
-def hard_weights(clusters: Sequence[int]) -> Tensor:
-    """Return (K, K) rows with equal weights for the sites of the same cluster."""
-    own = torch.tensor(clusters)  # (K,)
-    together = (own[:, None] == own[None, :]).to(torch.float64)  # (K, K)
-    return together / together.sum(1, keepdim=True)
-
-
 @dataclass(frozen=True)
 class Clustering(StatelessStart):
-    """Mean of the MIXED pieces over similar sites; without state.
-
-    Every site counts once. An absent site keeps its model.
-    """
+    """Mean of the MIXED pieces over similar sites, unweighted; without state. An absent site keeps its model."""
 
     clusters: int = 2
     soft: bool = False
     threshold: float = 0.0
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Average the models of the sites with updates inside clusters, or weighted by similarity."""
-        updates = in_site_order(updates)
+        updates = sums.in_site_order(updates)
         names, sites = list(updates[0].pieces), [update.site for update in updates]
         weights, report = self._weights(updates, names)
         mixed = dict(models.mixed)
         for update, row in zip(updates, weights.tolist(), strict=True):
-            mixed[update.site] = weighted_pieces(updates, row, names)
+            mixed[update.site] = sums.weighted_pieces(updates, row, names)
         report["mixing"] = {
             site: {"shared": dict(zip(sites, row, strict=True))}  # site -> layer -> source
             for site, row in zip(sites, weights.tolist(), strict=True)
@@ -114,16 +81,19 @@ class Clustering(StatelessStart):
         similarity = cosines(*from_the_soup([update.pieces for update in updates], names))
         if similarity is None:  # no direction to compare: plain mean
             clusters = [0] * len(updates)
-        elif self.soft:
-            return soft_weights(similarity, self.threshold), {}
+        elif self.soft:  # the cosine of a site with itself is 1, so no row is zero for a threshold above -1
+            raised = (similarity + self.threshold).clamp_min(0)
+            return raised / raised.sum(1, keepdim=True), {}
         else:
             clusters = average_linkage(1 - similarity, self.clusters)
-        return hard_weights(clusters), {"groups": {u.site: c for u, c in zip(updates, clusters, strict=True)}}
+        own = torch.tensor(clusters)  # (K,)
+        together = (own[:, None] == own[None, :]).to(torch.float64)  # (K, K)
+        groups = {update.site: cluster for update, cluster in zip(updates, clusters, strict=True)}
+        return together / together.sum(1, keepdim=True), {"groups": groups}
 
 
-PREFIX = "group/"
+# properties that define groups of sites
 GROUPS: dict[str, Callable[[Card], Hashable]] = {"task": lambda card: card, "kind": lambda card: card.kind}
-"""Properties that define groups of sites, by name."""
 
 
 def first_groups(profiles: Sequence[Profile], group: str = "task") -> State:
@@ -132,24 +102,20 @@ def first_groups(profiles: Sequence[Profile], group: str = "task") -> State:
     numbers: dict[Hashable, int] = {}
     for site in site_order(cards):
         numbers.setdefault(cards[site], len(numbers))
-    return prefixed(PREFIX, {site: torch.tensor(numbers[cards[site]]) for site in site_order(cards)})
+    return prefixed("group/", {site: torch.tensor(numbers[cards[site]]) for site in site_order(cards)})
 
 
 def groups_of(state: State) -> dict[str, int]:
     """Return the group of each site, in site order."""
-    groups = below(PREFIX, state)
+    groups = below("group/", state)
     return {site: int(groups[site]) for site in site_order(groups)}
 
 
 @dataclass(frozen=True)
 class GroupMean:
-    """Mean of the MIXED pieces inside each group, weighted by samples; the state contains the group of each site.
+    """Mean of the MIXED pieces inside each group, weighted by samples, also for absent sites."""
 
-    A group without updates keeps its models. An absent site receives the mean of its group. ``group`` is one of
-    `GROUPS`.
-    """
-
-    group: str = "task"
+    group: str = "task"  # one of `GROUPS`
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
         """Return the groups; raise ValueError if the models of a group differ in shape."""
@@ -159,18 +125,16 @@ class GroupMean:
             for name, value in models.mixed[site].items():
                 if value.shape != models.mixed[other][name].shape:
                     raise ValueError(
-                        f"{other} and {site} are in the same group ({self.group}), but their {name} differ in shape; "
-                        "keep its part at the sites (personal)"
+                        f"{other} and {site} share a group, but their {name} differ in shape; make it personal"
                     )
         return state
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Return the mean of each group for its sites."""
         groups, mixed = groups_of(state), dict(models.mixed)
         for group in sorted(set(groups.values())):
             present = [update for update in updates if groups[update.site] == group]
             sites = [site for site in mixed if groups[site] == group]
             if present:
-                mean = mean_pieces(present, mixed[sites[0]])
+                mean = sums.mean_pieces(present, mixed[sites[0]])
                 mixed |= {site: dict(mean) for site in sites}
         return Aggregation(state, Models(models.shared, mixed), {"groups": groups})

@@ -44,11 +44,8 @@ def least_agreement(products: Tensor, conflict: float) -> Tensor:
     """Return the weights of CAGrad's inner problem: min over the simplex of g_w . g_0 + c |g_0| |g_w|.
 
     g_0 is the mean change and g_w the weighted change. The function is convex; the search is projected gradient descent
-    with backtracking from uniform weights, without randomness.
-
-    Args:
-        products: (K, K) inner products of the changes, float64.
-        conflict: Constant c in [0, 1).
+    with backtracking from uniform weights, without randomness. ``products`` are (K, K) inner products of the changes in
+    float64, and ``conflict`` is c in [0, 1).
     """
     count = len(products)
     weights = torch.full((count,), 1 / count, dtype=torch.float64)
@@ -86,11 +83,7 @@ def least_agreement(products: Tensor, conflict: float) -> Tensor:
 def conflict_averse(products: Tensor, conflict: float) -> Tensor:
     """Return the coefficients (K,) of CAGrad's direction U = sum_k u_k change_k.
 
-    U = (g_0 + c |g_0| g_w / |g_w|) / (1 + c^2), with the weights w of :func:`least_agreement`.
-
-    Args:
-        products: (K, K) inner products of the changes, float64.
-        conflict: Constant c; 0 is the mean.
+    U = (g_0 + c |g_0| g_w / |g_w|) / (1 + c^2), with the weights w of :func:`least_agreement`; c = 0 gives the mean.
     """
     weights = least_agreement(products, conflict)
     uniform = torch.full_like(weights, 1 / len(weights))
@@ -109,13 +102,7 @@ def attention(changes: Sequence[Tensor]) -> Tensor:
 def hyper_step(
     weights: Tensor, gradient: Tensor, momentum: Tensor, *, rate: float, decay: float, inertia: float
 ) -> tuple[Tensor, Tensor]:
-    """Take a step of SGD with momentum and weight decay.
-
-    ``gradient`` is for weights clamped to [0, 1]; weights outside move only by the decay.
-
-    Returns:
-        The new weights and the new momentum.
-    """
+    """Return weights and momentum after SGD with decay; the gradient is for weights clamped to [0, 1]."""
     inside = (weights >= 0) & (weights <= 1)
     # the gradient of a clamp is zero outside its bounds
     moved = inertia * momentum + torch.where(inside, gradient, 0.0) + decay * weights
@@ -123,24 +110,16 @@ def hyper_step(
 
 
 TINY = 1e-12
-HISTORY = "history/"
 
 
 def decomposed(changes: Tensor, *, keep: float = 0.8) -> Tensor:
-    """Rebuild one layer's mean change from its principal directions.
+    """Rebuild one layer's mean change (d,) in float64 from the principal directions of the sites' changes (m, d).
 
     With G = changes and eigenvectors e_j of H = G G^T / m, the directions are w_j = G^T e_j, with the sign for which
     most sites have a positive product. Site k becomes the sum over j of s_j / (sum of s) ||g_k|| p_kj / ||p_kj||, where
     p_kj is the projection of g_k on w_j. The result is the mean over the sites. The sum of s includes the singular
     values of dropped directions, so that dropping shortens the step. The result is ambiguous only for equal singular
-    values.
-
-    Args:
-        changes: (m, d), one row per site, in site order.
-        keep: Fraction of the m directions to keep, rounded down, at least one.
-
-    Returns:
-        (d,) float64.
+    values. ``keep`` is the fraction of the m directions to keep, rounded down, at least one.
     """
     G = changes.to(torch.float64)
     m = len(G)
@@ -161,16 +140,12 @@ def decomposed(changes: Tensor, *, keep: float = 0.8) -> Tensor:
 
 @dataclass(frozen=True)
 class LayerwiseDecomposition(StatelessStart):
-    """Mean in the first round; later, every tensor moves by its decomposed change.
-
-    The state is the history of changes with the decay ``decay``. A tensor without changes so far is averaged.
-    """
+    """Mean in the first round; later, tensors move by their decomposed change; the state is the history of changes."""
 
     keep: float = 0.8
     decay: float = 0.99
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Return the next shared model and the history."""
         updates = in_site_order(updates)
         mean = mean_pieces(updates, models.shared)
         shared, history = {}, {}
@@ -178,7 +153,7 @@ class LayerwiseDecomposition(StatelessStart):
             if not before.is_floating_point():
                 shared[name] = mean[name]
                 continue
-            past = state.get(HISTORY + name)
+            past = state.get(f"history/{name}")
             if past is None or len(updates) == 1 or not bool(past.any()):
                 shared[name] = mean[name]
                 moved = mean[name].to(torch.float64) - before.to(torch.float64)
@@ -187,6 +162,6 @@ class LayerwiseDecomposition(StatelessStart):
                 rows = [(u.pieces[name].to(torch.float64) - before.to(torch.float64)).flatten() for u in updates]
                 moved = decomposed(torch.stack(rows), keep=self.keep).view(before.shape)
                 shared[name] = (before.to(torch.float64) + moved).to(before.dtype)
-            kept = torch.zeros_like(moved) if past is None else past.to(torch.float64)
-            history[HISTORY + name] = (self.decay * kept + moved).to(before.dtype)
+            before_moved = torch.zeros_like(moved) if past is None else past.to(torch.float64)
+            history[f"history/{name}"] = (self.decay * before_moved + moved).to(before.dtype)
         return Aggregation(history, Models(shared, models.mixed))

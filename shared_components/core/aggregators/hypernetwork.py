@@ -47,18 +47,9 @@ def personal_step(
 ) -> tuple[State, dict[str, Pieces], dict[str, Any]]:
     """Train the hypernetworks of the sites with updates, then mix the layers of every site.
 
-    Absent sites contribute their last pieces.
-
-    Args:
-        state: State with hypernetworks and personal pieces.
-        layers: Piece names of each layer.
-        models: Models at the start of the round.
-        updates: Updates of the round.
-        rate: Learning rate of Eqs. (8) and (9).
-        released: Whether to descend instead of ascend, with products of the last round's weights, as released.
-
-    Returns:
-        Next state, MIXED pieces by site, and numbers for the record.
+    ``layers`` are the piece names of each layer, and ``rate`` is the learning rate of Eqs. (8) and (9). ``released``
+    descends instead of ascending, with products of the last round's weights. Absent sites contribute their last pieces.
+    Returns the next state, MIXED pieces by site, and numbers for the record.
     """
     updates, state = in_site_order(updates), dict(state)
     sites = list(models.mixed)
@@ -88,10 +79,7 @@ def personal_step(
 
 
 def init_hypernetwork(layers: int, sites: int, generator: torch.Generator) -> dict[str, Tensor]:
-    """Initialise the weights of one site's hypernetwork.
-
-    Output weights are uniform in (0, 1) with zero bias, as released, so that all mixing weights start positive.
-    """
+    """Initialise one site's hypernetwork; outputs are uniform in (0, 1), so that weights start positive."""
     bound = WIDTH**-0.5
     weights = {"embedding": torch.randn(WIDTH, generator=generator)}
     for i in range(HIDDEN):
@@ -103,11 +91,7 @@ def init_hypernetwork(layers: int, sites: int, generator: torch.Generator) -> di
 
 
 def mixing_weights(weights: Mapping[str, Tensor]) -> Tensor:
-    """Return the aggregation matrix of one site, Eq. (6).
-
-    Returns:
-        (layers, K), not negative; each row sums to 1. A row of zeros (dead ReLUs) becomes uniform.
-    """
+    """Return one site's aggregation matrix, Eq. (6): (layers, K), not negative, row sums 1; uniform for dead ReLUs."""
     hidden = weights["embedding"]
     for i in range(HIDDEN):
         hidden = torch.relu(weights[f"hidden.{i}.weight"] @ hidden + weights[f"hidden.{i}.bias"])
@@ -123,15 +107,9 @@ def update_hypernetwork(
 ) -> dict[str, Tensor]:
     """Take one step along (d theta_P / d weights)^T Delta theta_P, Eqs. (8) and (9).
 
-    With theta_P = sum_i theta_i omega_i per layer, this is the gradient of sum_l sum_i omega[l, i] *
-    <theta_i^l, Delta^l>, so only the inner products are needed. The step is gradient ascent: the starting point moves
-    in the direction of local training. The released code descends (``sign=-1``).
-
-    Args:
-        weights: Hypernetwork of one site.
-        products: (layers, K) inner products of each site's layer with this site's change.
-        learning_rate: Step size; 5e-3 in the released code.
-        sign: +1, or -1 as released.
+    With theta_P = sum_i theta_i omega_i per layer, this is the gradient of sum_l sum_i omega[l, i] * <theta_i^l,
+    Delta^l>, so only the inner ``products`` (layers, K) are needed. The step is gradient ascent: the starting point
+    moves in the direction of local training. The released code descends (``sign=-1``) with a learning rate of 5e-3.
     """
     leaves = {name: value.detach().clone().requires_grad_() for name, value in weights.items()}
     # its gradient equals Eqs. (8) and (9), because theta_P is linear in omega
@@ -144,10 +122,7 @@ def update_hypernetwork(
 
 
 def layer_products(layers: Mapping[str, Sequence[str]], all_pieces: Sequence[Pieces], change: Pieces) -> Tensor:
-    """Return (layers, K) inner products <theta_i^l, Delta^l> in float64, for K sites and one site's Delta theta_P.
-
-    Integer pieces, such as batch counters, do not count.
-    """
+    """Return (layers, K) inner products <theta_i^l, Delta^l> in float64, for K sites and one site's Delta theta_P."""
     weights = {layer: [n for n in names if change[n].is_floating_point()] for layer, names in layers.items()}
 
     def dot(a: Tensor, b: Tensor) -> float:

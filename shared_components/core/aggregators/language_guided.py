@@ -32,37 +32,24 @@ TINY = 1e-30
 class LanguageGuided:
     """Aggregator of SurgFed.
 
-    State, in float64:
-
-        text/       text vectors of the sites
-        gate/       hypernetwork
-        psi/        psi of each site
-        adam/       moments of Adam
-        last/       sites and changes of the last round (changes in float32)
-
+    The state, in float64, has text vectors of the sites (``text/``), the hypernetwork (``gate/``), psi of each site
+    (``psi/``), moments of Adam (``adam/``), and sites and changes of the last round (``last/``; changes in float32).
     The psi of an absent site is not updated. A single site gets back its own weights.
 
-    Attributes:
-        attention: ``plain``: Eq. (4), the softmax of <change_i, change_j> / sqrt(d), which is nearly uniform for real
-            changes. ``cosine``: the softmax of their cosines. ``mean``: uniform.
-        texts: Text vectors for the gate: ``own``, ``shuffled`` (vectors of other sites), or ``none`` (zeros, also for
-            sites without a text vector).
-        psi: Initial psi; psi stays in [0, 1].
-        rate, decay: Learning rate and L2 decay of Adam for psi and the hypernetwork.
-        seed: Seed of the hypernetwork's initial weights.
-        released: Whether to gate each change before the attention and to ascend the gradient, as released.
+    Attention ``plain`` is Eq. (4), the softmax of <change_i, change_j> / sqrt(d), which is nearly uniform for real
+    changes. ``cosine`` is the softmax of their cosines, and ``mean`` is uniform. The gate reads the sites' ``own``
+    texts, ``shuffled`` texts (of other sites), or ``none`` (zeros, also for sites without a text vector).
     """
 
     attention: str = "plain"
     texts: str = "own"
-    psi: float = 0.1
-    rate: float = 1e-3
-    decay: float = 0.0
-    seed: int = 0
-    released: bool = False
+    psi: float = 0.1  # initial psi; psi stays in [0, 1]
+    rate: float = 1e-3  # learning rate of Adam for psi and the hypernetwork
+    decay: float = 0.0  # L2 decay of Adam
+    seed: int = 0  # seed of the hypernetwork's initial weights
+    released: bool = False  # gate each change before the attention and ascend the gradient, as released
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return the text vectors, a new hypernetwork and the initial psi."""
         vectors = site_vectors(profiles, self.texts)
         weights = prefixed("gate/", first_gate(len(next(iter(vectors.values()))), self.seed))
         count = len(_common_names(partition, models))
@@ -128,9 +115,6 @@ class LanguageGuided:
         return report
 
 
-# ---- the hypernetwork
-
-
 @dataclass(frozen=True)
 class Facts:
     """Inputs of attention and gate in one round, for L tensors of K sites."""
@@ -141,10 +125,7 @@ class Facts:
 
 
 def site_vectors(profiles: Sequence[Profile], texts: str) -> dict[str, Tensor]:
-    """Return the text vector (D,) of each site in float64, in site order; zeros for sites without one.
-
-    ``shuffled`` assigns the vector of the next site with a text.
-    """
+    """Return each site's text vector (D,) in float64; zeros without text; ``shuffled``: the next site's with a text."""
     given = {p.site: p.items.get(TEXT_VECTOR) for p in profiles} if texts != "none" else {}
     vectors = {site: item["values"] for site in site_order(given) if (item := given[site])}
     if texts == "shuffled":
@@ -170,10 +151,7 @@ def first_gate(width: int, seed: int) -> Pieces:
 def mixing(
     gate: Mapping[str, Tensor], texts: Tensor, facts: Facts, *, attention: str, released: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return the coefficients m (L, K, K) of A~_i = sum_j m_ij change_j, and the attention (L, K, K).
-
-    ``texts`` are (K, D).
-    """
+    """Return m (L, K, K) of A~_i = sum_j m_ij change_j, and the attention (L, K, K), for texts (K, D)."""
     hidden = torch.relu(texts @ gate["mlp.0.weight"].T + gate["mlp.0.bias"])  # (K, D) -> (K, 256)
     words = hidden @ gate["mlp.1.weight"] + gate["mlp.1.bias"]  # u_k: (K, 256) -> (K,)
 
@@ -213,24 +191,14 @@ def adam_step(state: State, name: str, gradient: Tensor, *, rate: float, decay: 
     }  # fmt: skip
 
 
-# ---- the changes of a round
-
-
 @dataclass(frozen=True)
 class Round:
-    """Changes of a round.
+    """Changes of a round."""
 
-    Attributes:
-        facts: Inputs of attention and gate for the sites with updates.
-        both: Sites that also took part in the last round, if it had attention.
-        crossed: (L, B, K) products of their changes with all changes of the last round.
-        kept: Part of the state for the next round, see `LanguageGuided`.
-    """
-
-    facts: Facts
-    both: list[str]
-    crossed: Tensor
-    kept: State
+    facts: Facts  # for the sites with updates
+    both: list[str]  # sites that also took part in the last round, if it had attention
+    crossed: Tensor  # (L, B, K) products of their changes with all changes of the last round
+    kept: State  # part of the state for the next round, see `LanguageGuided`
 
 
 def _measure(state: State, models: Models, updates: Sequence[Update], names: Sequence[str]) -> Round:

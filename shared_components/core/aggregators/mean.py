@@ -27,10 +27,7 @@ def in_blocks(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def stacked_blocks(tensors: Sequence[Tensor], dtype: torch.dtype = torch.float64) -> Iterator[Tensor]:
-    """Yield the same range of K tensors as rows of a (K, n) buffer, block after block.
-
-    The buffer is reused: its rows may be changed and are valid until the next block.
-    """
+    """Yield the same range of K tensors as rows of a (K, n) buffer, which may be changed and is reused."""
     size = min(BLOCK, tensors[0].numel())
     buffer = torch.empty(len(tensors), size, dtype=dtype, device=tensors[0].device)
     for stretch in in_blocks(*tensors):
@@ -59,21 +56,14 @@ def parameter_names(pieces: Mapping[str, Tensor]) -> list[str]:
 
 
 def weight_names(pieces: Mapping[str, Tensor]) -> list[str]:
-    """Return the `parameter_names` without the statistics of BatchNorm layers.
-
-    A server optimizer could make a variance negative.
-    """
+    """Return the `parameter_names` without BatchNorm statistics: a server optimizer could make a variance negative."""
     return [name for name in parameter_names(pieces) if not _STATISTIC.search(name)]
 
 
 def weighted_sum(tensors: Sequence[Tensor], weights: Sequence[float | Tensor]) -> Tensor:
     """Return sum_k w_k x_k, accumulated in float64 in the given order and cast to the dtype of the inputs.
 
-    For integer tensors (step counters), the maximum is returned.
-
-    Args:
-        tensors: K tensors of the same shape.
-        weights: K numbers, or K tensors of the same shape for element-wise weights.
+    For integer tensors (step counters), the maximum is returned. Weights are numbers, or tensors of the inputs' shape.
     """
     if not tensors[0].is_floating_point():
         return torch.stack(list(tensors)).amax(0)  # (K, ...) -> (...)
@@ -100,7 +90,6 @@ class WeightedMean(StatelessStart):
     """Mean of the GLOBAL pieces, weighted by samples; without state."""
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Return the mean of the updates as the next shared model."""
         return Aggregation(state, Models(mean_pieces(updates, models.shared), models.mixed))
 
 
@@ -109,11 +98,7 @@ class FirstSite(StatelessStart):
     """Pieces of the first site, which trains on pooled frames (centralised training), for all sites."""
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Return the first site's update as the next model.
-
-        Raises:
-            ValueError: The first site sent no update.
-        """
+        """Return the first site's update as the next model; ValueError if it sent none."""
         first = site_order(models.mixed)[0]
         own = [update for update in updates if update.site == first]
         if not own:

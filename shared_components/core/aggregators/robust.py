@@ -2,12 +2,10 @@
 
 - Median and trimmed mean: Yin et al., ICML 2018 (arXiv 1803.01498).
 - Krum and Multi-Krum: Blanchard et al., NeurIPS 2017 (arXiv 1703.02757).
-- Norm bound: Sun et al., arXiv 1911.07963 ("norm thresholding of updates"), with a fixed bound. Here the bound follows
-  the median norm of the round's updates, like the clipping bound of Andrew et al., NeurIPS 2021 (arXiv 1905.03871),
-  with the quantile one half.
+- Norm bound: Sun et al., arXiv 1911.07963 ("norm thresholding of updates"). Here the bound follows the median norm of
+  the round's updates, like Andrew et al., NeurIPS 2021 (arXiv 1905.03871), with the quantile one half.
 
-Only shared pieces are compared and combined. All rules except the norm bound count every site once, because a site
-could increase its weight with a false number of samples.
+All rules except the norm bound count every site once: a site could report a false number of samples.
 """
 
 from __future__ import annotations
@@ -20,33 +18,21 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from shared_components.core.aggregators.mean import (
-    BLOCK,
-    in_blocks,
-    in_site_order,
-    mean_pieces,
-    parameter_names,
-    squared_distance,
-    stacked_blocks,
-    weighted_pieces,
-    weighted_sum,
-)
+from shared_components.core.aggregators import mean
+from shared_components.core.aggregators.mean import BLOCK
 from shared_components.core.method import Aggregation, Models, State, StatelessStart, Update
 from shared_components.core.partition import Partition, Pieces
 
 
 def update_norm(pieces: Mapping[str, Tensor], shared: Pieces) -> float:
-    """Return the Euclidean distance between a site's shared pieces and the start of the round, in float64.
-
-    Integer pieces (step counters) do not count.
-    """
-    return math.sqrt(sum(squared_distance(pieces[name], shared[name]) for name in parameter_names(shared)))
+    """Return the Euclidean distance from the start of the round to a site's shared pieces (floats only), in float64."""
+    return math.sqrt(sum(mean.squared_distance(pieces[name], shared[name]) for name in mean.parameter_names(shared)))
 
 
 def shortened(pieces: Mapping[str, Tensor], shared: Pieces, factor: float) -> Pieces:
     """Return the pieces with their change multiplied by ``factor``; integer pieces are unchanged."""
     scaled = {name: pieces[name] for name in shared}
-    for name in parameter_names(scaled):
+    for name in mean.parameter_names(scaled):
         start, end = shared[name].to(torch.float64), scaled[name]
         scaled[name] = (start + (end.to(torch.float64) - start) * factor).to(end.dtype)
     return scaled
@@ -54,18 +40,13 @@ def shortened(pieces: Mapping[str, Tensor], shared: Pieces, factor: float) -> Pi
 
 @dataclass(frozen=True)
 class BoundedMean(StatelessStart):
-    """Mean weighted by samples, after updates that exceed the norm bound are shortened; without state.
+    """Mean weighted by samples, after updates that exceed the norm bound are shortened; without state."""
 
-    Attributes:
-        times: Bound as a multiple of the (lower) median norm of the round's updates; None: no bound, which gives the
-            weighted mean bit for bit.
-    """
-
-    times: float | None = 1.0
+    times: float | None = 1.0  # bound as a multiple of the (lower) median norm of the updates; None: no bound
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
         """Return the bounded mean; the report contains the bound, the norm of each site, and the factors below 1."""
-        updates = in_site_order(updates)
+        updates = mean.in_site_order(updates)
         norms = {update.site: update_norm(update.pieces, models.shared) for update in updates}
         # the lower median: with two updates, the longer one must not raise the bound
         bound = math.inf if self.times is None else self.times * statistics.median_low(norms.values())
@@ -76,7 +57,7 @@ class BoundedMean(StatelessStart):
             for u in updates
         ]
         report = {"bound": bound if math.isfinite(bound) else None, "norms": norms, "factors": factors}
-        shared = mean_pieces(bounded, models.shared)
+        shared = mean.mean_pieces(bounded, models.shared)
         return Aggregation(state, Models(shared, models.mixed), {"norm_bound": report})
 
 
@@ -84,19 +65,16 @@ NEIGHBOURS = {"n-f-2": 2, "n-f-1": 1}  # subtracted from n - f
 
 
 def trimmed_mean(tensors: Sequence[Tensor], trim: int) -> Tensor:
-    """Return the coordinate-wise mean without the ``trim`` smallest and the ``trim`` largest values.
+    """Return the coordinate-wise mean of K tensors without the ``trim`` smallest and the ``trim`` largest values.
 
     Means are computed in float64 and cast back. For integer tensors (step counters), the maximum is returned.
-
-    Args:
-        tensors: K tensors of the same shape, K > 2 * trim.
-        trim: Number of values left out at each end.
     """
     if not tensors[0].is_floating_point():
-        return weighted_sum(tensors, [1 / len(tensors)] * len(tensors))
+        return mean.weighted_sum(tensors, [1 / len(tensors)] * len(tensors))
     result = torch.empty(tensors[0].shape, dtype=tensors[0].dtype, device=tensors[0].device)
     order = list(comparisons(len(tensors)))
-    for (out,), rows in zip(in_blocks(result), stacked_blocks(tensors, result.dtype), strict=True):  # (n,), (K, n)
+    blocks = mean.stacked_blocks(tensors, result.dtype)  # (K, n)
+    for (out,), rows in zip(mean.in_blocks(result), blocks, strict=True):  # (n,)
         kept = _sorted(rows, order)[trim : len(tensors) - trim]
         total = kept[0].to(torch.float64)
         for row in kept[1:]:
@@ -139,17 +117,12 @@ def squared_distances(sites: Sequence[Mapping[str, Tensor]], names: Sequence[str
     total = torch.zeros(len(sites), len(sites), dtype=torch.float64)
     differences = torch.empty(len(sites), BLOCK, dtype=torch.float64)
     for name in names:
-        for rows in stacked_blocks([site[name] for site in sites]):  # (K, n)
+        for rows in mean.stacked_blocks([site[name] for site in sites]):  # (K, n)
             for i in range(len(sites) - 1):
                 others = differences[i + 1 :, : rows.shape[1]]
                 torch.sub(rows[i + 1 :], rows[i], out=others)
                 total[i, i + 1 :] += others.square_().sum(1)
     return (total + total.T).tolist()
-
-
-def krum_scores(distances: Sequence[Sequence[float]], nearest: int) -> list[float]:
-    """Return each site's sum of squared distances to its ``nearest`` nearest neighbours; lower is better."""
-    return [sum(sorted(row[:i] + row[i + 1 :])[:nearest]) for i, row in enumerate(map(list, distances))]
 
 
 @dataclass(frozen=True)
@@ -164,15 +137,11 @@ class TrimmedMean(StatelessStart):
         return 3 if self.trim is None else 2 * self.trim + 1
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Return the median or trimmed mean as the next shared model.
-
-        Raises:
-            ValueError: There are too few updates.
-        """
+        """Return the median or trimmed mean as the next shared model; ValueError for too few updates."""
         if len(updates) < self.min_sites:
             rule = "a median" if self.trim is None else f"a mean trimmed by {self.trim} at each end"
             raise ValueError(f"{rule} needs {self.min_sites} sites or more; this round has {len(updates)}")
-        updates = in_site_order(updates)
+        updates = mean.in_site_order(updates)
         trim = (len(updates) - 1) // 2 if self.trim is None else self.trim
         shared = {name: trimmed_mean([u.pieces[name] for u in updates], trim) for name in models.shared}
         return Aggregation(state, Models(shared, models.mixed))
@@ -180,21 +149,14 @@ class TrimmedMean(StatelessStart):
 
 @dataclass(frozen=True)
 class Krum(StatelessStart):
-    """Model of the site closest to its neighbours, or the mean of several such models; without state.
+    """Model of the site closest to its neighbours, or the mean of several such models; without state."""
 
-    Attributes:
-        faults: Number f of faulty or malicious sites to tolerate; needs 2f + 3 sites.
-        keep: Number of best sites to average; 1 is Krum, None is n - f, and a number below 1 is a share of n.
-        neighbours: Number of neighbours: ``n-f-2`` as in the paper, or ``n-f-1``.
-    """
-
-    faults: int
-    keep: float | None = 1
-    neighbours: str = "n-f-2"
+    faults: int  # number f of faulty or malicious sites to tolerate; needs 2f + 3 sites
+    keep: float | None = 1  # number of best sites to average; 1 is Krum, None is n - f, below 1 a share of n
+    neighbours: str = "n-f-2"  # number of neighbours: ``n-f-2`` as in the paper, or ``n-f-1``
 
     @property
     def min_sites(self) -> int:
-        """Minimum number of sites."""
         return max(2 * self.faults + 3, math.ceil(self.keep or 1) + self.faults)
 
     def kept(self, count: int) -> int:
@@ -205,25 +167,18 @@ class Krum(StatelessStart):
         return min(honest, max(1, math.floor(self.keep * count + 0.5)))
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Combine the chosen updates; the report contains the chosen sites and the score of each site.
-
-        Raises:
-            ValueError: There are too few updates.
-        """
+        """Combine the chosen updates; the report has the chosen sites and all scores; ValueError for too few."""
         if len(updates) < self.min_sites:
-            kept = f" and keep {self.keep}" if (self.keep or 1) > 1 else ""
-            raise ValueError(
-                f"Krum with {self.faults} faulty sites{kept} needs {self.min_sites} sites or more; "
-                f"this round has {len(updates)}"
-            )
-        updates = in_site_order(updates)
-        honest = len(updates) - self.faults
-        distances = squared_distances([update.pieces for update in updates], parameter_names(models.shared))
-        # s(i): sum over the n - f - 2 (or n - f - 1) nearest neighbours
-        scores = krum_scores(distances, honest - NEIGHBOURS[self.neighbours])
+            rule = f"Krum with {self.faults} faulty sites" + f" and keep {self.keep}" * ((self.keep or 1) > 1)
+            raise ValueError(f"{rule} needs {self.min_sites} sites or more; this round has {len(updates)}")
+        updates = mean.in_site_order(updates)
+        nearest = len(updates) - self.faults - NEIGHBOURS[self.neighbours]
+        distances = squared_distances([update.pieces for update in updates], mean.parameter_names(models.shared))
+        # s(i): sum of squared distances to the n - f - 2 (or n - f - 1) nearest neighbours
+        scores = [sum(sorted(row[:i] + row[i + 1 :])[:nearest]) for i, row in enumerate(distances)]
         best = sorted(range(len(updates)), key=scores.__getitem__)  # stable: the first site wins a tie
         chosen = [updates[i] for i in sorted(best[: self.kept(len(updates))])]
-        shared = weighted_pieces(chosen, [1 / len(chosen)] * len(chosen), models.shared)
+        shared = mean.weighted_pieces(chosen, [1 / len(chosen)] * len(chosen), models.shared)
         report = {
             "chosen": [update.site for update in chosen],
             "scores": {update.site: score for update, score in zip(updates, scores, strict=True)},

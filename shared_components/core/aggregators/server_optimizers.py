@@ -19,21 +19,15 @@ from shared_components.core.partition import Partition, Pieces
 
 @dataclass(frozen=True)
 class ServerMomentum:
-    """FedAvgM: g = theta - mean, m = momentum * m + g, theta <- theta - learning_rate * m.
-
-    Hsu et al., Measuring the Effects of Non-Identical Data Distribution for Federated Visual Classification,
-    arXiv 1909.06335. In the first round m is g.
-    """
+    """FedAvgM (Hsu et al., arXiv 1909.06335): m = momentum * m + theta - mean, theta <- theta - learning_rate * m."""
 
     momentum: float
     learning_rate: float
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return zero momentum for every parameter."""
         return _zeros(models.shared, "momentum")
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Take one momentum step from the shared model."""
         shared, after = mean_pieces(updates, models.shared), dict(state)
         for name in weight_names(models.shared):
             mean = shared[name].to(torch.float64)
@@ -60,12 +54,10 @@ class ServerAdam:
     released: bool = False
 
     def init(self, partition: Partition, models: Models, profiles: Sequence[Profile]) -> State:
-        """Return zero moments for every parameter and the number of steps."""
         moments = _zeros(models.shared, "first") | _zeros(models.shared, "second")
         return {"steps": torch.tensor(0), **moments}
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Take one Adam step from the shared model."""
         shared, after = mean_pieces(updates, models.shared), dict(state)
         after["steps"] = state["steps"] + 1
         rate = self._rate(int(after["steps"]))

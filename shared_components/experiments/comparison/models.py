@@ -41,7 +41,7 @@ def score_models(server: ServerRunner, sites: dict[str, Site], wanted: set[str])
 def _score(server: ServerRunner, site: Site, name: str, which: str) -> dict[str, Any]:
     setup = set_up_site(server.job, site, start_weights=server.training.start_weights)
     network, chosen = model(server, setup, name, which), samples(site, SPLIT, setup.task.spec)
-    scores = evaluation.thorough(network, setup.task, chosen, size=setup.size, split=SPLIT, by_sample=True)
+    scores = evaluation.score_fully(network, setup.task, chosen, size=setup.size, split=SPLIT, by_sample=True)
     own = Path(which.replace(" ", "-"))
     shown = write_pictures(network, setup.task, chosen, size=setup.size, folder=server.folder / name / TESTED / own)
     for record in shown:
@@ -63,7 +63,7 @@ def score_model(server: ServerRunner, site: Site, pieces: Pieces) -> dict[str, A
     setup = set_up_site(server.job, site, start_weights=server.training.start_weights)
     paste(pieces, setup.partition, setup.network.state_dict())
     chosen = samples(site, SPLIT, setup.task.spec)
-    return evaluation.thorough(setup.network, setup.task, chosen, size=setup.size, split=SPLIT)
+    return evaluation.score_fully(setup.network, setup.task, chosen, size=setup.size, split=SPLIT)
 
 
 def model(server: ServerRunner, setup: SiteSetup, site: str, which: str) -> nn.Module:

@@ -176,7 +176,7 @@ def _test(
     describe_site(of_model.network, path, site)  # the model for outsiders; the sites' own know them already
     network = read_as(of_model.network, of_model.task.card.outputs, setup.task.card.outputs)
     chosen = samples(site, "test", setup.task.spec)
-    scores = evaluation.thorough(network, setup.task, chosen, size=setup.size, split="test", by_sample=True)
+    scores = evaluation.score_fully(network, setup.task, chosen, size=setup.size, split="test", by_sample=True)
     shown = write_pictures(network, setup.task, chosen, size=setup.size, folder=folder / TESTED)
     merged = {"merged": list(of_model.task.card.outputs)} if learnt else {}
     return {"site": site.name, **merged, **scores, "pictures": shown}

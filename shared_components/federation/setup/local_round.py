@@ -77,7 +77,7 @@ class LocalRound:
             return None
         self.stop()
         task = self.context.task
-        return evaluation.first_value(task, evaluation.quick(network, task, self.validation))
+        return evaluation.first_value(task, evaluation.score_quickly(network, task, self.validation))
 
     def measure(self) -> Extras:
         """Return the extras that the method measures after the local iterations."""

@@ -190,7 +190,7 @@ class SiteRunner:
         clock.mark("starting")
         validation = setup.dataset(self._samples(setup, request, "validation"))
         with setup.deployed(state.memory):
-            metrics = evaluation.quick(setup.network, setup.task, validation)
+            metrics = evaluation.score_quickly(setup.network, setup.task, validation)
             clock.mark("validating")
             best = save_best(setup, files, request.round, metrics, state.best, name=self.name)
         work = self._local_round(setup, request, state)
@@ -251,13 +251,13 @@ class SiteRunner:
         chosen = self._samples(setup, request, "validation")
         published: dict[str, Pieces] = {}
         with setup.deployed(state.memory):
-            metrics = evaluation.quick(setup.network, setup.task, setup.dataset(chosen))
+            metrics = evaluation.score_quickly(setup.network, setup.task, setup.dataset(chosen))
             save_best(setup, files, request.round, metrics, state.best, name=self.name)
             setup.save_model(folder / "model.safetensors", name=self.name, round=request.round, scores=metrics)
             if groups := [group for group in PUBLISHED_MODELS if group in site.publish]:
                 whole = {n: v.detach().cpu().clone() for n, v in setup.network.state_dict().items()}
                 published = dict.fromkeys(groups, whole)
-            scores = evaluation.thorough(
+            scores = evaluation.score_fully(
                 setup.network, setup.task, chosen, size=setup.size, split="validation", pictures=folder / "overlays"
             )
         shutil.rmtree(folder / FOLDER, ignore_errors=True)

@@ -59,7 +59,7 @@ class Outcome:
     Attributes:
         folder: Holds `model`, `picture` and the record.
         metric: Metric that chose the model; the first one in ``before`` and ``after``.
-        before, after: Test scores of the initial and of the new model, see `evaluation.thorough`.
+        before, after: Test scores of the initial and of the new model, see `evaluation.score_fully`.
         steps: Number of steps. chosen: Whether the new model is better than the initial one on the validation frames.
         remarks: Limits of the scores, a sentence each.
     """
@@ -192,10 +192,10 @@ class _Training:
         setup, work = self.set_up(plan.size, plan.steps)
         task, test, metric = setup.task, self.frames["test"], setup.task.metrics[0]
         received = self._received(copy.deepcopy(setup.network))
-        before = evaluation.thorough(received, task, test, size=plan.size, split="test", by_sample=True)
+        before = evaluation.score_fully(received, task, test, size=plan.size, split="test", by_sample=True)
         limit = math.inf if self.settings.steps else 60 * self.settings.minutes - plan.seconds_of_scoring
         stopped = _train(work, plan, metric, seconds=limit)
-        after = evaluation.thorough(setup.network, task, test, size=plan.size, split="test", by_sample=True)
+        after = evaluation.score_fully(setup.network, task, test, size=plan.size, split="test", by_sample=True)
         shown = _shown(after, task)
         old, new = (_sheets(one, task, test, shown, plan.size) for one in (received, setup.network))
         notes = [
@@ -276,7 +276,7 @@ def _measured(setup: SiteSetup, work: LocalRound, frames: Mapping[str, Sequence[
         few = replace(work, validation=setup.dataset(frames["validation"][:2]))
         validation = timed(lambda: few.validate(setup.network)) / len(frames["validation"][:2])
         one = frames["test"][:1]
-        test = timed(lambda: evaluation.thorough(setup.network, setup.task, one, size=setup.size, split="test"))
+        test = timed(lambda: evaluation.score_fully(setup.network, setup.task, one, size=setup.size, split="test"))
     return Speed(sum(steps) / len(steps), validation, test)
 
 

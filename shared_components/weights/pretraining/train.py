@@ -19,7 +19,7 @@ from shared_components.common.counted import counted
 from shared_components.common.progress import follow, listening, report_progress, speed
 from shared_components.common.progress_display import Board
 from shared_components.core.bundle import load_bundle
-from shared_components.core.evaluation import BATCH, quick_scores
+from shared_components.core.evaluation import BATCH, score_batches
 from shared_components.core.initial_weights import RANDOM
 from shared_components.core.task import Batch, Scores, Task, checkpoint_notes
 from shared_components.data.dataset import collated
@@ -89,7 +89,7 @@ class Checks:
     def scores(self, network: nn.Module) -> dict[str, Scores]:
         """Score a network on each group, in float32 and without slow metrics."""
         return {
-            name: quick_scores(network, self._task, follow(_batches(items), "scoring", -(-len(items) // BATCH)))
+            name: score_batches(network, self._task, follow(_batches(items), "scoring", -(-len(items) // BATCH)))
             for name, items in self._items.items()
         }
 

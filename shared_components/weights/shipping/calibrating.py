@@ -24,7 +24,16 @@ from torch.nn import functional as F
 
 from shared_components.common.machine import hardware
 from shared_components.common.progress import follow
-from shared_components.core.calibration import ALLOWED, FRAMES, SIZE, Calibration, Facts, described, pooled, seen
+from shared_components.core.calibration import (
+    ALLOWED,
+    FRAMES,
+    SIZE,
+    Calibration,
+    Facts,
+    encoder_features,
+    pooled,
+    resized_frame,
+)
 from shared_components.core.evaluation import network_input
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import current, last_target
@@ -75,13 +84,13 @@ def _measured(network: nn.Module, videos: Sequence[Array]) -> dict[str, Tensor]:
     """
     found: dict[str, list[Tensor]] = {}
     for video in follow(videos, "describing videos,"):
-        images = torch.cat([seen(frame) for frame in video])
+        images = torch.cat([resized_frame(frame) for frame in video])
         steps = (images.clamp(0, 1 - 1e-6) * 4).long()  # four of each colour
         place = steps[:, 0] * 16 + steps[:, 1] * 4 + steps[:, 2]
         with torch.no_grad():
             logits = current(network(images.to(next(network.parameters()).device)), 4).float().cpu()
         values = {
-            ENCODER: described(network, images),
+            ENCODER: encoder_features(network, images),
             "colours": pooled([images, images.square()]),
             "histogram of colours": pooled([F.one_hot(place, 64).movedim(-1, 1)]),
             "largest probability": pooled([logits.softmax(1).amax(1, keepdim=True)]),

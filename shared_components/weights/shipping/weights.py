@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from shared_components.common import machine
 from shared_components.core.bundle import load_bundle
-from shared_components.core.evaluation import native_batches, quick_scores
+from shared_components.core.evaluation import native_batches, score_batches
 from shared_components.core.patches import controls
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import Task, make_task
@@ -326,7 +326,7 @@ def _scored(network: nn.Module, trained: Pretrained, tested: Tested) -> dict[str
     kept, _ = readable_samples(site, SPLIT, spec=task.spec)
 
     def numbers(of: nn.Module) -> dict[str, Any]:
-        found = quick_scores(of, task, native_batches(kept, trained.size, task))
+        found = score_batches(of, task, native_batches(kept, trained.size, task))
         return {metric.name: found[metric.name] for metric in task.metrics if metric.name in found}
 
     about = {"name": tested.name, "where": tested.where, "classes": name_of(site.classes), "frames": len(kept)}

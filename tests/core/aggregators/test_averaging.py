@@ -26,27 +26,17 @@ def mean_of(rounds, **settings):
     return {number: pytest.approx(weight) for number, weight in enumerate(found) if weight}
 
 
-def test_of_15_rounds_the_paper_takes_four_fifths_of_the_model_before_its_last_quarter():
+def test_of_15_or_20_rounds_each_reading_takes_its_own_models():
     assert {11: 0.8, 13: 1 / 15, 14: 1 / 15, 15: 1 / 15} == mean_of(15, start=12, reading="paper")
-
-
-def test_of_15_rounds_the_plain_mean_takes_a_third_each_and_the_release_a_sixth_from_round_10_on():
     assert {13: 1 / 3, 14: 1 / 3, 15: 1 / 3} == mean_of(15, start=12)
     assert dict.fromkeys(range(10, 16), 1 / 6) == mean_of(15, start=9, reading="as_released")
-
-
-def test_of_20_rounds_in_cycles_of_four_the_readings_take_other_rounds():
     assert {16: 0.5, 20: 0.5} == mean_of(20, start=15, cycle=4)
     assert {14: 4 / 5, 17: 1 / 5} == mean_of(20, start=15, cycle=4, reading="paper")
     assert {19: 1.0} == mean_of(20, start=15, cycle=4, reading="as_released")
-
-
-def test_the_paper_without_a_model_before_takes_the_mean():
     assert {1: 1 / 3, 2: 1 / 3, 3: 1 / 3} == mean_of(3, start=0, reading="paper")
 
 
-def test_training_goes_on_from_the_model_that_is_not_averaged_and_the_mean_is_kept_in_float64():
-    """Models of rounds 0 to 4 are 1, 3, 5, 7, 9 in the first coordinate; from round 1 every second: 3 and 7."""
+def test_the_mean_is_kept_in_float64_with_the_bits_of_its_recursion_beside_the_training():
     aggregator = Averaged(WeightedMean(), Averaging(start=1, cycle=2))
     state = aggregator.init(partition(), shared(), profiles(1))
     models = shared()
@@ -57,9 +47,6 @@ def test_training_goes_on_from_the_model_that_is_not_averaged_and_the_mean_is_ke
     assert models.shared["w"].tolist() == [9.0, 0.0]
     assert delivered(state, models).shared["w"].tolist() == [5.0, 0.0]
     assert result.report == {"averaged_rounds": 2} and state["average/w"].dtype == torch.float64
-
-
-def test_the_running_mean_has_the_bits_of_its_recursion():
     torch.manual_seed(0)
     values, mean = torch.randn(5, 1000), torch.zeros(1000, dtype=torch.float64)
     aggregator, models = Averaged(WeightedMean(), Averaging(start=0)), Models({"w": torch.zeros(1000)}, {})
@@ -70,7 +57,7 @@ def test_the_running_mean_has_the_bits_of_its_recursion():
     assert torch.equal(state["average/w"], mean)
 
 
-def test_the_aggregator_within_keeps_its_own_state_and_report():
+def test_the_inner_aggregator_keeps_its_state_and_integers_are_not_averaged():
     inner, models = ServerMomentum(0.9, 1.0), shared()
     outer = Averaged(inner, Averaging(start=0))
     alone, beside = inner.init(partition(), models, profiles(1)), outer.init(partition(), models, profiles(1))
@@ -80,9 +67,6 @@ def test_the_aggregator_within_keeps_its_own_state_and_report():
         assert torch.equal(plain.models.shared["w"], found.models.shared["w"])
         assert all(torch.equal(value, found.state[name]) for name, value in plain.state.items())
         alone, beside, models = plain.state, found.state, plain.models
-
-
-def test_integers_are_not_averaged():
     aggregator = Averaged(WeightedMean(), Averaging(start=0))
     models = Models({"steps": torch.tensor(3)}, {})
     state = aggregator.init(Partition(()), models, profiles(1))

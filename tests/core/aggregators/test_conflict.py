@@ -42,10 +42,11 @@ def test_weights_do_not_depend_on_the_scale_of_changes_and_follow_a_permutation(
     torch.testing.assert_close(turned, weights[order], atol=1e-6, rtol=0)
 
 
-def test_the_direction_equals_plain_numbers():
-    """Two orthogonal changes of length 1: equal weights, |g| = |g_w|, so that U is the mean (1 + c) / (1 + c^2)."""
+def test_the_direction_equals_plain_numbers_and_without_conflict_the_mean():
     found = conflict_averse(torch.eye(2, dtype=torch.float64), 0.4)
     assert found.tolist() == pytest.approx([0.5 * 1.4 / 1.16] * 2, abs=1e-9)
+    changes = drawn(3, 4, 6)
+    assert conflict_averse(changes @ changes.T, 0.0).tolist() == pytest.approx([0.25] * 4)
 
 
 def test_the_direction_lies_within_c_of_the_mean_and_hurts_less():
@@ -64,23 +65,15 @@ def test_no_change_and_opposite_changes_give_the_mean(changes):
     assert direction.tolist() == pytest.approx([0.0, 0.0], abs=1e-9)
 
 
-def test_without_conflict_it_is_the_mean():
-    changes = drawn(3, 4, 6)
-    assert conflict_averse(changes @ changes.T, 0.0).tolist() == pytest.approx([0.25] * 4)
-
-
 def test_the_nearest_point_of_the_simplex():
     assert on_simplex(torch.tensor([0.2, 0.8])).tolist() == pytest.approx([0.2, 0.8])
     assert on_simplex(torch.tensor([2.0, 0.0, -1.0])).tolist() == pytest.approx([1, 0, 0])
     assert on_simplex(torch.tensor([0.6, 0.6, -9.0])).tolist() == pytest.approx([0.5, 0.5, 0])
 
 
-def test_inner_products_run_over_all_names():
+def test_products_run_over_all_names_and_attention_equals_plain_loops():
     pieces = [{"a": torch.tensor([1.0, 2.0]), "b": torch.tensor([[3.0]])}, {"a": torch.ones(2), "b": torch.ones(1, 1)}]
     assert conflict.inner_products(pieces, ["a", "b"]).tolist() == [[14, 6], [6, 3]]
-
-
-def test_attention_equals_plain_loops():
     changes = drawn(5, 3, 6)
     found = conflict.attention([row.reshape(2, 3) for row in changes])
     for row, own in zip(found.tolist(), changes.tolist(), strict=True):

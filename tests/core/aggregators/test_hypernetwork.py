@@ -15,12 +15,9 @@ def weights(layers=2, sites=3, seed=0):
     return hn.init_hypernetwork(layers, sites, torch.Generator().manual_seed(seed))
 
 
-def test_size_is_the_published_one_for_fourteen_layers_and_three_sites():
+def test_a_hypernetwork_has_the_published_size_and_uniform_weights_if_its_output_is_dead():
     count = sum(value.numel() for name, value in weights(14, 3).items() if name != "embedding")
     assert count == 34_542  # "34.5K" in Table II
-
-
-def test_a_dead_output_becomes_uniform():
     given = weights()
     given["output.weight"] = -torch.ones_like(given["output.weight"])
     torch.testing.assert_close(hn.mixing_weights(given), torch.full((2, 3), 1 / 3))
@@ -41,22 +38,22 @@ def test_step_equals_automatic_differentiation_through_the_mixed_weights():
         torch.testing.assert_close(ours[name], (leaf + 0.1 * gradient).detach(), atol=1e-5, rtol=1e-4)
 
 
-def test_entropy_is_one_for_plain_averaging_and_zero_for_one_site_alone():
+def test_entropy_is_one_for_plain_averaging_or_one_site_and_zero_for_one_weight():
     assert hn.mixing_entropy(torch.full((4, 3), 1 / 3)) == pytest.approx(1.0)
-    assert hn.mixing_entropy(torch.eye(3)) == pytest.approx(0.0)
+    assert hn.mixing_entropy(torch.eye(3)) == pytest.approx(0.0) and normalised_entropy(0.0, 1) == 1.0
+    given = [update(str(k), [float(k)], [0.3]) for k in range(3)]
+    pieces, entropy = similarity_mean(given, ["w"], scale="raw", temperature=1.0)
+    assert pieces["w"].item() == pytest.approx(1.0) and entropy["raw"] == pytest.approx(1.0)
 
 
 def update(site, value, sensitivity):
     return Update(site, 0, {"w": torch.tensor(value)}, {"sensitivity": {"w": torch.tensor(sensitivity)}})
 
 
-def test_golden_vector_of_three_sites():
+def test_golden_weights_equal_a_scalar_loop():
     given = [update("1", [2.0, 2], [0.0, 1]), update("2", [1.0, 4], [1.0, 1]), update("3", [4.0, 2], [2.0, 1])]
     pieces, _ = similarity_mean(given, ["w"], scale="raw", temperature=1.0)
     torch.testing.assert_close(pieces["w"], torch.tensor([3.08575344, 2.66666667]))
-
-
-def test_weights_equal_a_scalar_loop():
     values = torch.rand(4, 5)
     weights = similarity_weights(list(values), temperature=0.5)
     for j in range(5):
@@ -65,30 +62,13 @@ def test_weights_equal_a_scalar_loop():
             assert float(weights[k, j]) == pytest.approx(exponentials[k] / sum(exponentials), rel=1e-6)
 
 
-def test_equal_sensitivities_are_plain_averaging_with_entropy_one():
-    given = [update(str(k), [float(k)], [0.3]) for k in range(3)]
-    pieces, entropy = similarity_mean(given, ["w"], scale="raw", temperature=1.0)
-    assert pieces["w"].item() == pytest.approx(1.0)
-    assert entropy == pytest.approx(1.0)
-
-
-def test_relative_scale_does_not_depend_on_units_and_raw_does():
+def test_relative_sensitivities_do_not_depend_on_units_and_are_uniform_off_the_path():
     values = [torch.tensor([1e-6, 2e-6]), torch.tensor([3e-6, 2e-6])]
     raw, relative = similarity_weights(values), similarity_weights(values, scale="relative")
     torch.testing.assert_close(raw, torch.full((2, 2), 0.5, dtype=torch.float64), atol=1e-5, rtol=0)
     torch.testing.assert_close(relative, similarity_weights([v * 1e6 for v in values], scale="relative"))
     assert relative[1, 0] > 0.7
-
-
-def test_relative_scale_of_parameters_off_the_path_is_uniform():
     weights = similarity_weights([torch.zeros(2)] * 3, scale="relative")
     torch.testing.assert_close(weights, torch.full((3, 2), 1 / 3, dtype=torch.float64))
-
-
-def test_unknown_scale_is_named():
     with pytest.raises(ValueError, match="'log'"):
         similarity_weights([torch.zeros(1)], scale="log")
-
-
-def test_entropy_of_one_site_is_one():
-    assert normalised_entropy(0.0, 1) == 1.0

@@ -44,9 +44,6 @@ def moved(models, seed=10, sites=None, changes=None):
     return [u for u in found if sites is None or u.site in sites]
 
 
-# ---- the equations in plain loops
-
-
 def sigmoid(x):
     return 1 / (1 + math.exp(-x))
 
@@ -137,24 +134,17 @@ def test_psi_and_hypernetwork_learn_as_automatic_differentiation_through_the_wei
     words = torch.relu(tensor(TEXTS) @ leaves["mlp.0.weight"].T + leaves["mlp.0.bias"])
     words = words @ leaves["mlp.1.weight"] + leaves["mlp.1.bias"]
     outputs, grads = [], []
+
+    def gated(values):
+        factors = torch.stack([values.mean(1), words], 1) @ leaves["fc.weight"] + leaves["fc.bias"]
+        return values * (1 + factors.sigmoid())[:, None]
+
     for number, name in enumerate(SIZES):
         V = torch.stack([tensor(flat(u, models, name)) for u in updates])  # (K, D)
-        if released:
-            V = (
-                V
-                * (1 + torch.sigmoid(torch.stack([V.mean(1), words], 1) @ leaves["fc.weight"] + leaves["fc.bias"]))[
-                    :, None
-                ]
-            )
+        V = gated(V) if released else V
         unit = V / V.norm(dim=1, keepdim=True) if attention == "cosine" else V / V.shape[1] ** 0.25
         A = torch.softmax(unit @ unit.T, 1) @ V
-        if not released:
-            A = (
-                A
-                * (1 + torch.sigmoid(torch.stack([A.mean(1), words], 1) @ leaves["fc.weight"] + leaves["fc.bias"]))[
-                    :, None
-                ]
-            )
+        A = A if released else gated(A)
         outputs.append(psi[:, number].clamp(0, 1)[:, None] * A)
         now = torch.stack([tensor(flat(u, first.models, name)) for u in again])
         grads.append(now if released else -now)
@@ -166,7 +156,7 @@ def test_psi_and_hypernetwork_learn_as_automatic_differentiation_through_the_wei
         torch.testing.assert_close(second.state[f"gate/{name}"], value.detach(), rtol=0, atol=1e-6)
 
 
-def test_a_step_is_that_of_torchs_adam():
+def test_a_step_is_that_of_torchs_adam_and_the_hypernetwork_has_the_released_size():
     random.seed(1)
     weight = torch.nn.Parameter(tensor([0.3, -2.0]))
     adam = torch.optim.Adam([weight], lr=0.01, weight_decay=0.1)
@@ -177,14 +167,8 @@ def test_a_step_is_that_of_torchs_adam():
         state |= adam_step(state, "w", weight.grad, rate=0.01, decay=0.1)
         adam.step()
         torch.testing.assert_close(state["w"], weight.detach(), rtol=1e-12, atol=1e-12)
-
-
-def test_the_hypernetwork_has_as_many_numbers_as_the_release():
     assert sum(value.numel() for value in first_gate(512, 0).values()) == 131_588
     assert same(first_gate(5, 1), first_gate(5, 1)) and not same(first_gate(5, 1), first_gate(5, 2))
-
-
-# ---- what the equations are for
 
 
 def constructed(**arguments):
@@ -199,14 +183,11 @@ def constructed(**arguments):
     return aggregator.apply(first.state, TOY, first.models, again).state
 
 
-def test_psi_of_a_layer_grows_where_the_others_changes_help_and_falls_where_they_hurt():
+def test_psi_grows_if_changes_help_falls_if_they_hurt_and_as_released_the_other_way():
     psi = constructed()
     for site in names(3):
         helped, untouched, hurt = psi[f"psi/{site}"].tolist()
         assert helped > 0.1 and untouched == pytest.approx(0.1) and hurt < 0.1
-
-
-def test_as_released_psi_moves_the_wrong_way():
     for site in names(3):
         helped, _, hurt = constructed(released=True)[f"psi/{site}"].tolist()
         assert helped < 0.1 < hurt
@@ -221,16 +202,13 @@ def test_psi_stays_between_0_and_1_and_can_return():
     assert bool((aggregator.apply(first.state, TOY, first.models, again).state["psi/site-1"] > 0).all())
 
 
-def test_a_psi_of_zero_is_local_training():
+def test_a_psi_of_zero_and_a_single_site_are_local_training():
     aggregator, models, state = begin(psi=0.0, rate=0.0)
     for seed in (10, 20):
         updates = moved(models, seed)
         result = aggregator.apply(state, TOY, models, updates)
         assert all(same(result.models.mixed[u.site], u.pieces) for u in updates)
         models, state = result.models, result.state
-
-
-def test_a_site_alone_gets_back_what_it_trained_in_every_round():
     aggregator, models, state = begin(1)
     for seed in (10, 20):
         updates = moved(models, seed)
@@ -239,7 +217,7 @@ def test_a_site_alone_gets_back_what_it_trained_in_every_round():
         models, state = result.models, result.state
 
 
-def test_an_absent_site_keeps_its_model_and_its_psi_and_learns_from_no_round_without_it():
+def test_absent_sites_keep_model_and_psi_and_a_site_by_itself_is_not_mixed():
     aggregator, models, state = begin()
     first = aggregator.apply(state, TOY, models, moved(models, sites=names(2)))
     assert same(first.models.mixed["site-3"], models.mixed["site-3"])
@@ -249,9 +227,6 @@ def test_an_absent_site_keeps_its_model_and_its_psi_and_learns_from_no_round_wit
     pair, models_2, state_2 = begin(2)
     alone = pair.apply(state_2, TOY, models_2, moved(models_2))
     assert same(alone.models.mixed["site-1"], first.models.mixed["site-1"])
-
-
-def test_a_site_alone_in_a_round_of_many_is_not_mixed():
     aggregator, models, state = begin()
     first = aggregator.apply(state, TOY, models, moved(models))
     (update,) = moved(first.models, 20, sites=["site-2"])
@@ -272,20 +247,13 @@ def test_a_state_that_was_saved_and_read_gives_the_same_bits_whatever_the_order(
     assert all(same(straight.models.mixed[site], resumed.models.mixed[site]) for site in names(3))
 
 
-# ---- texts
-
-
-def test_texts_are_the_sites_own_each_others_or_none():
+def test_texts_are_the_sites_own_each_others_or_none_and_a_site_without_text_is_named():
     def of(texts, given=TEXTS):
         return [v.tolist() for v in site_vectors(profiles(texts=given), texts).values()]
 
-    assert of("own") == TEXTS
-    assert of("shuffled") == [TEXTS[1], TEXTS[2], TEXTS[0]]
+    assert of("own") == TEXTS and of("shuffled") == [TEXTS[1], TEXTS[2], TEXTS[0]]
     assert of("shuffled", [TEXTS[0], None, TEXTS[2]]) == [TEXTS[2], [0.0] * 3, TEXTS[0]]
     assert of("none") == [[0.0]] * 3
-
-
-def test_a_site_that_publishes_no_text_takes_part_with_zeros_and_is_named():
     aggregator, models, state = begin(texts=[TEXTS[0], None, TEXTS[2]])
     updates = moved(models)
     result = aggregator.apply(state, TOY, models, updates)

@@ -9,9 +9,12 @@ from shared_components.core.method import Update, site_order
 from tests.methods.toys import SITES, tensor, updates
 
 
-def test_golden_vectors_of_three_and_five_sites():
+def test_golden_means_leave_inputs_unchanged_and_counters_take_the_maximum():
     assert mean.mean_pieces(updates(SITES[:3]), ["w"])["w"].tolist() == [2.75, 2.5]
     torch.testing.assert_close(mean.mean_pieces(updates(), ["w"])["w"], tensor([3.75, 2.5 / 6]))
+    assert mean.weighted_sum([torch.tensor([3, 5]), torch.tensor([4, 1])], [0.5, 0.5]).tolist() == [4, 5]
+    a, b = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0, 0.0], [0.0, 5.0]])
+    assert mean.squared_distance(a, b) == 0 + 4 + 9 + 1
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
@@ -21,17 +24,12 @@ def test_the_sum_leaves_its_inputs_alone(kind):
     assert [t.tolist() for t in tensors] == [[2.0, 3.0], [4.0, 5.0]]
 
 
-def test_integer_counters_take_the_maximum():
-    assert mean.weighted_sum([torch.tensor([3, 5]), torch.tensor([4, 1])], [0.5, 0.5]).tolist() == [4, 5]
-
-
-def test_two_updates_of_one_site_are_refused():
+def test_sites_sort_by_number_and_two_updates_of_one_site_are_refused():
+    assert site_order(["site-10", "site-2", "b", "7", "site-1"]) == ["7", "b", "site-1", "site-2", "site-10"]
     with pytest.raises(ValueError, match="several updates"):
         mean.in_site_order([Update("a", 0, {}), Update("a", 0, {})])
-
-
-def test_sites_sort_by_number_and_mixed_names_compare():
-    assert site_order(["site-10", "site-2", "b", "7", "site-1"]) == ["7", "b", "site-1", "site-2", "site-10"]
+    with pytest.raises(ValueError):
+        list(in_blocks(torch.zeros(BLOCK), torch.zeros(BLOCK + 1)))
 
 
 SIZES = [(), (0,), (5,), (BLOCK,), (BLOCK + 1,), (3, BLOCK // 2)]
@@ -52,13 +50,3 @@ def test_rows_are_the_tensors_in_float64(shape):
     rows = torch.cat([rows.clone() for rows in mean.stacked_blocks(tensors)], 1)
     assert rows.dtype == torch.float64
     assert torch.equal(rows, torch.stack([t.reshape(-1) for t in tensors]).double())
-
-
-def test_tensors_of_unequal_length_are_refused():
-    with pytest.raises(ValueError):
-        list(in_blocks(torch.zeros(BLOCK), torch.zeros(BLOCK + 1)))
-
-
-def test_squared_distance_is_a_sum_over_elements():
-    a, b = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[1.0, 0.0], [0.0, 5.0]])
-    assert mean.squared_distance(a, b) == 0 + 4 + 9 + 1

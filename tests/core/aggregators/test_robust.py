@@ -27,23 +27,13 @@ def scalar_scores(sites, nearest):
     return [sum(squares[:nearest]) for squares in others]
 
 
-def test_golden_vector_of_the_median_of_five_sites():
+def test_golden_values_of_median_and_krum_whose_ties_go_to_the_first_site():
     assert step(TrimmedMean(), shared(), updates()).models.shared["w"].tolist() == [2.0, 2.0]
-
-
-def test_golden_scores_of_krum_and_the_site_it_chooses():
     result = step(Krum(1), shared(), updates())
     assert result.report["krum"]["chosen"] == ["site-4"] and result.models.shared["w"].tolist() == SITES[3]
     assert list(result.report["krum"]["scores"].values()) == [4.5, 7.5, 10.5, 3.0, 388.0]
-
-
-def test_golden_tie_with_one_neighbour_more_goes_to_the_first_site():
     report = chosen(Krum(1, neighbours="n-f-1"), updates())
-    assert list(report["scores"].values()) == [9.5, 20.5, 23.5, 9.5, 616.5]
-    assert report["chosen"] == ["site-1"]
-
-
-def test_a_tie_goes_by_the_sites_number_not_by_its_letters_or_arrival():
+    assert list(report["scores"].values()) == [9.5, 20.5, 23.5, 9.5, 616.5] and report["chosen"] == ["site-1"]
     given = [Update(site, 0, {"w": torch.ones(2)}) for site in ("site-10", "site-9", "site-11")]
     assert all(chosen(Krum(0), list(order))["chosen"] == ["site-9"] for order in permutations(given))
 
@@ -89,16 +79,13 @@ def test_krum_equals_a_scalar_loop(count, faults, neighbours, less):
     assert report["chosen"] == [f"site-{scores.index(min(scores)) + 1}"]
 
 
-def test_distances_run_over_all_blocks_and_tensors():
+def test_krum_compares_all_blocks_and_returns_the_chosen_sites_model_bit_for_bit():
     torch.manual_seed(2)
     sites = [{"a": torch.randn(BLOCK + 7), "b": torch.randn(2, 3), "left_out": torch.randn(2)} for _ in range(4)]
     found = robust.squared_distances(sites, ["a", "b"])
     for i, j in product(range(4), repeat=2):
         expected = sum(float((sites[i][n].double() - sites[j][n].double()).square().sum()) for n in "ab")
         assert found[i][j] == pytest.approx(expected, rel=1e-12) and found[i][j] == found[j][i]
-
-
-def test_krum_returns_the_chosen_sites_model_bit_for_bit():
     torch.manual_seed(1)
     given = [Update(f"site-{i}", 0, {"w": torch.randn(100), "n": torch.tensor(i)}) for i in range(5)]
     models = Models({"w": torch.zeros(100), "n": torch.tensor(0)}, {})
@@ -107,11 +94,13 @@ def test_krum_returns_the_chosen_sites_model_bit_for_bit():
     assert all(torch.equal(result.models.shared[name], site.pieces[name]) for name in ("w", "n"))
 
 
-def test_multi_krum_averages_the_best_sites_alike():
+def test_multi_krum_averages_the_best_sites_alike_and_all_sites_are_the_plain_mean():
     result = step(Krum(1, keep=2), shared(), updates())  # scores 4.5, 7.5, 10.5, 3.0, 388
     assert result.report["krum"]["chosen"] == ["site-1", "site-4"]
     assert result.models.shared["w"].tolist() == [1.75, 2.25]
     assert chosen(Krum(1, keep=None), updates())["chosen"] == ["site-1", "site-2", "site-3", "site-4"]
+    found = step(Krum(0, keep=None), shared(), updates()).models.shared["w"].tolist()
+    assert found == pytest.approx([sum(s[i] for s in SITES) / 5 for i in (0, 1)], abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -126,11 +115,6 @@ def test_a_share_below_one_keeps_the_nearest_number_of_sites_but_one_at_least_an
     assert report["chosen"] == sorted(best) and Krum(faults, keep=share).min_sites == 2 * faults + 3
 
 
-def test_multi_krum_of_all_sites_is_their_plain_mean():
-    found = step(Krum(0, keep=None), shared(), updates()).models.shared["w"].tolist()
-    assert found == pytest.approx([sum(s[i] for s in SITES) / 5 for i in (0, 1)], abs=1e-12)
-
-
 @pytest.mark.parametrize("aggregator", [TrimmedMean(), TrimmedMean(1), Krum(1), Krum(1, keep=None)])
 def test_sample_counts_do_not_matter_and_a_wild_site_cannot_pull(aggregator):
     given = [[1.0, 2.0], [1.1, 2.1], [0.9, 1.9], [1.0, 2.0], [1e9, -1e9]]
@@ -138,8 +122,7 @@ def test_sample_counts_do_not_matter_and_a_wild_site_cannot_pull(aggregator):
         step(aggregator, shared(), updates(given, samples)).models.shared["w"]
         for samples in ([1, 1, 1, 1, 1000], [1] * 5)
     )
-    assert torch.equal(heavy, light)
-    assert heavy.tolist() == pytest.approx([1.0, 2.0], abs=0.11)
+    assert torch.equal(heavy, light) and heavy.tolist() == pytest.approx([1.0, 2.0], abs=0.11)
 
 
 @pytest.mark.parametrize("aggregator", [TrimmedMean(), Krum(0)])
@@ -205,18 +188,11 @@ def test_one_site_of_five_moves_the_mean_no_further_than_the_bound_allows(length
     assert float(plain.norm()) > length / 5
 
 
-def test_of_two_sites_the_longer_one_does_not_lift_the_bound():
+def test_norm_bounds_follow_the_lower_median_over_all_float_pieces():
     report = step(BoundedMean(1.0), shared(), updates([[2.0, 2.0], [1.0, 1e6]])).report["norm_bound"]
     assert report["bound"] == 1.0 and list(report["factors"]) == ["site-2"]
-
-
-def test_a_round_in_which_nobody_moved_stays_where_it_is():
     result = step(BoundedMean(1.0), shared(), updates([THETA] * 3))
-    assert result.models.shared["w"].tolist() == THETA
-    assert result.report["norm_bound"]["bound"] == 0.0
-
-
-def test_norms_run_over_all_pieces_and_leave_counters_out():
+    assert result.models.shared["w"].tolist() == THETA and result.report["norm_bound"]["bound"] == 0.0
     start = {"a": tensor([0.0, 0.0]), "b": tensor([[1.0]]), "steps": torch.tensor(0)}
     there = {"a": tensor([2.0, 3.0]), "b": tensor([[7.0]]), "steps": torch.tensor(1000)}
     assert robust.update_norm(there, start) == 7.0  # sqrt(4 + 9 + 36)

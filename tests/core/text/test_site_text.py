@@ -57,28 +57,11 @@ def refused(words, facts, width=384, **settings):
     assert "\n" not in str(error.value)
 
 
-# ---- which text
-
-
-def test_by_default_the_papers_sentence_without_a_letter_is_looked_up():
-    indicator, made_by = indicator_of(SiteFacts(RENDERED, site=2, sites=3))
-    expected = f"This is the Local site model and the surgery type is {RENDERED}"
-    assert torch.equal(indicator, shipped(expected)) and bool(indicator.any())
-    assert made_by == f"sentence {MINILM_SHA256}"
-
-
 @pytest.mark.parametrize("look", [*LOOKS, "random-7"])
 def test_every_rendered_site_has_a_vector_in_the_sentence_and_plain(look):
     text = f"synthetic: {look_named(look).text}"
     for wording, due in (("sentence", site_text(text)), ("plain", text)):
         assert torch.equal(indicator_of(SiteFacts(text), wording=wording)[0], shipped(due))
-
-
-def test_a_letter_is_that_of_the_sites_number():
-    for number, letter in enumerate(LETTERS):
-        facts = SiteFacts("hysterectomy", site=number, sites=5)
-        due = f"This is the Local site {letter} model and the surgery type is hysterectomy"
-        assert torch.equal(indicator_of(facts, wording="letter")[0], shipped(due))
 
 
 @pytest.mark.parametrize("wording", ["sentence", "letter", "plain"])
@@ -135,15 +118,12 @@ def test_a_published_vector_has_its_encoders_name_and_a_width_of_its_own():
     assert numbered["encoder"] == "one_hot" and numbered["values"] == torch.eye(1, 384)[0].roll(2).tolist()
 
 
-def test_a_letter_of_a_rendered_site_or_of_a_sixth_site_has_no_vector():
+def test_texts_without_a_vector_are_refused_with_the_command_that_computes_it():
+    refused("has no vector of the text .*liver.*surgfl text-vectors --file", SiteFacts("liver resection"))
     refused("has no vector of the text 'This is the Local site A model", SiteFacts(RENDERED), wording="letter")
     facts = SiteFacts(SURGERIES[0], site=5, sites=6)
     refused("has no vector of the text 'This is the Local site F model", facts, wording="letter")
     refused("supports 26 sites, but this is site 27", SiteFacts("x", site=26, sites=27), wording="letter")
-
-
-def test_a_text_without_a_vector_is_refused_with_the_command_that_computes_it():
-    refused("has no vector of the text .*liver.*surgfl text-vectors --file", SiteFacts("liver resection"))
 
 
 @pytest.mark.parametrize("text", ["", "  \n "])
@@ -152,40 +132,27 @@ def test_a_site_without_a_text_is_refused_unless_its_number_is_what_counts(text)
     assert indicator_of(SiteFacts(text), kind="one_hot")[0].sum() == 1
 
 
-# ---- which encoder
-
-
-def test_the_sites_own_file_stands_in_for_the_projects(tmp_path):
+def test_the_sites_own_file_counts_unless_the_job_does_not_ask_for_it(tmp_path):
     own = tmp_path / "own.safetensors"
     add_vectors(own, [Vector(torch.tensor([0.6, 0.8]), "mine", "by hand", "", site_text("liver resection"))])
     indicator, made_by = indicator_of(SiteFacts("liver resection", vectors=own), width=2)
     assert indicator.tolist() == pytest.approx([0.6, 0.8]) and made_by == "mine by hand"
+    facts = SiteFacts(RENDERED, vectors=tmp_path / "none.safetensors", encoder=tmp_path)
+    assert indicator_of(facts, kind="one_hot")[1] == "one_hot"
+    plain = SiteFacts(RENDERED, encoder=tmp_path)
+    assert torch.equal(indicator_of(plain)[0], indicator_of(SiteFacts(RENDERED))[0])
+    refused("write its folder as 'text_encoder' in site.yaml", SiteFacts(RENDERED), kind="clip")
 
 
-def test_one_encoder_has_one_name_whatever_its_folder_is_called(clip_folder):
+def test_one_encoder_has_one_name_and_is_read_from_the_sites_folder(clip_folder, sentence_folder):
     copy = shutil.copytree(clip_folder, clip_folder.with_name("copied"))
     facts = [SiteFacts("site a", encoder=folder) for folder in (clip_folder, copy)]
     (first, by), (second, other_by) = (indicator_of(f, PROJECTED, kind="clip", wording="plain") for f in facts)
     assert torch.equal(first, second) and bool(first.any())
     assert by == other_by and by.startswith("clip ") and len(by) == len("clip ") + 64
-
-
-def test_the_sentence_encoder_is_read_from_the_sites_folder(sentence_folder):
     facts = SiteFacts("a robotic site", encoder=sentence_folder)
     indicator, made_by = indicator_of(facts, WIDTH, kind="sentence", wording="plain")
     assert float(indicator.norm()) == pytest.approx(1) and made_by.startswith("sentence ")
-
-
-def test_clip_asks_for_the_sites_folder_by_its_key():
-    refused("write its folder as 'text_encoder' in site.yaml", SiteFacts(RENDERED), kind="clip")
-
-
-def test_what_a_site_has_and_the_job_does_not_ask_for_is_passed_over(tmp_path):
-    """A site.yaml serves more than one job."""
-    facts = SiteFacts(RENDERED, vectors=tmp_path / "none.safetensors", encoder=tmp_path)
-    assert indicator_of(facts, kind="one_hot")[1] == "one_hot"
-    plain = SiteFacts(RENDERED, encoder=tmp_path)
-    assert torch.equal(indicator_of(plain)[0], indicator_of(SiteFacts(RENDERED))[0])
 
 
 def test_numbered_kinds_follow_the_sites_number_and_the_seed():
@@ -199,16 +166,10 @@ def test_numbered_kinds_follow_the_sites_number_and_the_seed():
     assert torch.equal(draws[0], indicator_of(SiteFacts("", sites=4), 6, kind="random")[0])
 
 
-# ---- which network
-
-
-def test_the_network_of_fedst_is_told_and_its_state_keeps_it():
+def test_the_network_of_fedst_is_conditioned_if_the_widths_are_equal():
     network = PvtFpnClips(levels=[32], text="prompt")
     SiteText()(network, SiteFacts(RENDERED))
     assert torch.equal(network.state_dict()["indicator"], shipped(site_text(RENDERED)))
-
-
-def test_a_vector_of_another_width_than_the_indicator_is_refused():
     refused("has 384 numbers, but 512 are needed", SiteFacts(RENDERED), 512)
 
 
@@ -216,9 +177,6 @@ def test_a_vector_of_another_width_than_the_indicator_is_refused():
 def test_a_network_that_cannot_be_told_is_refused(network):
     with pytest.raises(ValueError, match=rf"^{type(network).__name__} cannot use a site's text; choose"):
         SiteText()(network, SiteFacts(RENDERED))
-
-
-# ---- settings
 
 
 @pytest.mark.parametrize(
@@ -234,29 +192,36 @@ def test_a_wrong_setting_is_refused_when_the_method_is_built(settings, words):
         SiteText(**settings)
 
 
-# ---- the texts that the project ships
-
-
 def likeness(first, second):
     return float(torch.cosine_similarity(shipped(first), shipped(second), dim=0))
 
 
-def test_the_papers_sentence():
+def test_by_default_the_papers_sentence_is_looked_up_with_or_without_a_letter():
     sentence = "This is the Local site A model and the surgery type is nephrectomy"  # section 3.2.2
     assert site_text("nephrectomy", "A") == sentence
     assert site_text("nephrectomy") == sentence.replace("site A", "site")
+    indicator, made_by = indicator_of(SiteFacts(RENDERED, site=2, sites=3))
+    expected = f"This is the Local site model and the surgery type is {RENDERED}"
+    assert torch.equal(indicator, shipped(expected)) and bool(indicator.any())
+    assert made_by == f"sentence {MINILM_SHA256}"
+    for number, letter in enumerate(LETTERS):
+        facts = SiteFacts("hysterectomy", site=number, sites=5)
+        due = f"This is the Local site {letter} model and the surgery type is hysterectomy"
+        assert torch.equal(indicator_of(facts, wording="letter")[0], shipped(due))
 
 
-def test_the_file_holds_the_known_texts_and_no_other():
-    """If this fails, remove the shipped vectors, and `surgfl text-vectors --known --file` them again."""
+def test_the_shipped_file_is_small_and_has_the_known_texts_of_the_installable_encoder():
     assert read_vectors().texts == known_texts()
-
-
-def test_the_file_is_of_the_encoder_that_can_be_installed():
     vectors = read_vectors()
     assert (vectors.kind, vectors.model, vectors.sha256) == ("sentence", MINILM, MINILM_SHA256)
     assert vectors.values.shape == (len(known_texts()), 384) and vectors.values.dtype == torch.float32
     torch.testing.assert_close(vectors.values.norm(dim=1), torch.ones(len(known_texts())))
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    patterns = [item.strip() for item in setup["options.package_data"]["*"].split(",")]
+    assert any(fnmatch.fnmatch(SHIPPED.name, pattern) for pattern in patterns)
+    assert (SHIPPED.parent / "__init__.py").is_file() and SHIPPED.stat().st_size < 350_000
+    assert f"!/{SHIPPED.relative_to(ROOT)}" in (ROOT / ".gitignore").read_text().splitlines()
 
 
 @pytest.mark.parametrize("look", ["violet", "random-12"])
@@ -275,12 +240,3 @@ def test_vectors_differ_between_texts_and_are_near_where_surgeries_are():
     looks = [text for text in known_texts() if text.startswith("synthetic: ")]
     assert len(looks) == len(LOOKS) + 1
     assert max(likeness(surgery, look) for surgery in SURGERIES for look in looks) < 0.35
-
-
-def test_the_file_is_small_and_installed_with_the_package():
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    patterns = [item.strip() for item in setup["options.package_data"]["*"].split(",")]
-    assert any(fnmatch.fnmatch(SHIPPED.name, pattern) for pattern in patterns)
-    assert (SHIPPED.parent / "__init__.py").is_file() and SHIPPED.stat().st_size < 350_000
-    assert f"!/{SHIPPED.relative_to(ROOT)}" in (ROOT / ".gitignore").read_text().splitlines()

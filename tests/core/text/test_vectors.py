@@ -33,21 +33,7 @@ def refused(words, path, text="one"):
     return str(error.value)
 
 
-def test_what_is_put_in_comes_out(file):
-    found = read_vectors(file).encode("two")
-    assert torch.equal(found.values, torch.tensor([0.1, -3.0]))
-    assert (found.kind, found.model, found.sha256, found.text) == ("clip", "tiny", "ab" * 32, "two")
-    assert read_vectors(str(file)).encode(" two\n").text == "two"
-
-
-def test_vectors_are_added_and_replaced(file):
-    add_vectors(file, [vector("drei süß", 5.0, 6.0), vector("one", 7.0, 8.0)])
-    found = read_vectors(file)
-    assert found.texts == ("one", "two", "drei süß")
-    assert found.values.tolist() == [[7, 8], [pytest.approx(0.1), -3], [5, 6]]
-
-
-def test_a_file_is_the_same_bytes_each_time(file, tmp_path):
+def test_vectors_are_the_same_bytes_each_time_and_are_added_and_replaced(file, tmp_path):
     again = tmp_path / "again.safetensors"
     add_vectors(again, [vector("one", 1.0, 2.0), vector("two", 0.1, -3.0)])
     assert again.read_bytes() == file.read_bytes()
@@ -56,6 +42,14 @@ def test_a_file_is_the_same_bytes_each_time(file, tmp_path):
     header = json.loads(raw[8 : 8 + length])
     assert json.loads(header["__metadata__"][HEADER]) == FACTS
     assert struct.unpack("<4f", raw[8 + length :]) == pytest.approx((1, 2, 0.1, -3))
+    found = read_vectors(file).encode("two")
+    assert torch.equal(found.values, torch.tensor([0.1, -3.0]))
+    assert (found.kind, found.model, found.sha256, found.text) == ("clip", "tiny", "ab" * 32, "two")
+    assert read_vectors(str(file)).encode(" two\n").text == "two"
+    add_vectors(file, [vector("drei süß", 5.0, 6.0), vector("one", 7.0, 8.0)])
+    found = read_vectors(file)
+    assert found.texts == ("one", "two", "drei süß")
+    assert found.values.tolist() == [[7, 8], [pytest.approx(0.1), -3], [5, 6]]
 
 
 @pytest.mark.parametrize(

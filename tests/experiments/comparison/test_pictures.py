@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from shared_components.core.evaluation import thorough
+from shared_components.core.evaluation import score_fully
 from shared_components.core.task import make_task
 from shared_components.data.samples import samples
 from shared_components.data.site_file import load_site
@@ -70,7 +70,7 @@ def test_a_models_masks_are_drawn_beside_the_truth_with_their_own_score_in_small
     assert records[0]["legend"][0] == {"name": "shaft", "colour": "#56b4e9"} and records[0]["scale"] is None
     every = samples(site, "test", task.spec)
     for number, record in zip(chosen(len(every)), records, strict=True):
-        alone = thorough(Constant(0.0, 1.0, 0.0, 0.0), task, [every[number]], size=(32, 64), split="test")
+        alone = score_fully(Constant(0.0, 1.0, 0.0, 0.0), task, [every[number]], size=(32, 64), split="test")
         assert record["value"] == pytest.approx(alone["dice"]["mean"])
         frame, truth, seen = (cv2.imread(str(tmp_path / file)).astype(int) for _, file in record["files"])
         assert frame.shape == truth.shape == seen.shape and frame.shape[1] == WIDTH

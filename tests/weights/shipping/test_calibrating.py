@@ -9,7 +9,7 @@ import torch
 
 from shared_components.cli import main
 from shared_components.commands import calibrate as command
-from shared_components.core.calibration import FILE, described, read_calibration, seen
+from shared_components.core.calibration import FILE, encoder_features, read_calibration, resized_frame
 from shared_components.core.shipped_weights import MODEL, sha256_of
 from shared_components.core.trained_model import load_trained
 from shared_components.data.site_file import load_site
@@ -57,7 +57,7 @@ def test_shipped_weights_are_calibrated_and_others_ask_for_it_again(
     for groups in card["rates"].values():
         assert {name: found["videos"] for name, found in groups.items()} == counts
     trained = load_trained(path, bundle="one")
-    grey = described(trained.network.eval(), seen(np.full((9, 9, 3), 128, np.uint8)))
+    grey = encoder_features(trained.network.eval(), resized_frame(np.full((9, 9, 3), 128, np.uint8)))
     score = trained.calibration.score(grey)
     assert card["rates"]["encoder"]["a grey frame"]["median"] == pytest.approx(score, abs=0.01)
     assert {name: found["frames"] for name, found in card["errors"].items()} == {"unseen": 4, "Hospital A": 12}
