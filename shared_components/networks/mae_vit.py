@@ -51,22 +51,14 @@ class MaeVit(Vit):
         self.decoder_blocks = nn.ModuleList(Block(width, heads) for _ in range(self.sizes.decoder_blocks))
         self.decoder_norm = nn.LayerNorm(width, eps=EPSILON)
         self.decoder_pred = nn.Linear(width, self.patch**2 * CHANNELS)
-        self.parts = {
-            "encoder": ENCODER,
-            "decoder": DECODER,
-            "head": ("decoder_pred",),
-            "top": (*DECODER, "decoder_pred"),
-            "positions": ("pos_embed", "decoder_pos_embed"),
-        }
+        head, positions = ("decoder_pred",), ("pos_embed", "decoder_pos_embed")
+        self.parts = {"encoder": ENCODER, "decoder": DECODER, "head": head, "top": (*DECODER, *head)}
+        self.parts["positions"] = positions
         self._start()
 
     def layers(self) -> list[tuple[str, ...]]:
         """Return the layers by depth; the decoder's depths mirror the encoder's."""
         return vit_layers(len(self.blocks), len(self.decoder_blocks))
-
-    def with_classes(self, out_channels: int) -> MaeVit:
-        """Return a newly initialised network; ValueError unless ``out_channels`` is 3."""
-        return self.remade(out_channels=out_channels)
 
     def forward(self, image: Tensor, hidden: Tensor | None = None) -> Tensor:
         """Predict every patch from the visible ones.

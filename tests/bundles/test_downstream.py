@@ -10,7 +10,7 @@ from shared_components.data.splits import SEEN, seen_note
 from shared_components.networks.bundle_config import weights_of
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.networks.mae_vit import MaeVit
-from shared_components.networks.resnet import ResNet50
+from shared_components.networks.resnet_clips import ResNet50
 from shared_components.scenes.site import write_site
 
 SHORT = {

@@ -245,7 +245,7 @@ def test_the_files_own_values_fit_and_every_option_that_is_checked_stands_in_a_f
 )
 def test_a_size_that_is_no_multiple_is_refused_with_the_nearest_one(size, least, near):
     network = weightless(load_bundle("pvt_fpn").network)
-    with pytest.raises(ValueError, match=rf"PvtFpn takes multiples of 32.*; {near} would do"):
+    with pytest.raises(ValueError, match=rf"PvtFpn takes multiples of 32.*; use {near}"):
         check_size(network, *size, least=least)
     check_size(network, *map(int, near.split("x")), least=least)
 

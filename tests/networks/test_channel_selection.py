@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from shared_components.networks.channel_selection import ChannelSelection, ReleasedSelection, checked_indicator
+from shared_components.networks.channel_selection import ChannelSelection, ReleasedSelection
 
 
 def test_channel_selection_equals_its_equations_written_out():
@@ -44,12 +44,3 @@ def test_the_released_forms_add_the_gated_text_or_the_gated_map(adds_text):
         for c in range(3):
             gated = gate[c] * (text[c] if adds_text else features[sample, c])
             torch.testing.assert_close(found[sample, c], features[sample, c] + gated)
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [(torch.zeros(3), r"takes an indicator of shape \[2\]"), (torch.full((2,), torch.nan), "finite")],
-)
-def test_a_vector_of_another_length_or_with_nan_is_refused(given, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        checked_indicator(given, torch.zeros(2), "Net")

@@ -114,7 +114,7 @@ def test_what_cannot_be_chosen_is_refused_by_name(given, sentence):
     [
         ({"text": "clip"}, "text is 'clip'; use one of none, prompt, selection"),
         ({"levels": []}, "give one or more of 4, 8, 16, 32"),
-        ({"indicator": -1}, "give the length of the text's vector"),
+        ({"indicator": -1}, "indicator is .*whole number, at least 1"),
         ({"window": 0}, "window is 0"),
         ({"expansion": 0}, "expansion is 0; give a positive whole number"),
         ({"drop_path": 1.0}, "drop_path is 1.0; give a probability of at least 0 and below 1"),

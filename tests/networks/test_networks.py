@@ -32,8 +32,9 @@ LABELS = {"ResNetClips", "VitClips", "VitFrames"}  # which give a label and no m
 def networks():
     """Return the classes that can be rebuilt for another number of classes, by name."""
     modules = [importlib.import_module(f"{folder.__name__}.{m.name}") for m in pkgutil.iter_modules(folder.__path__)]
-    found = [(kind, module) for module in modules for kind in vars(module).values() if hasattr(kind, "with_classes")]
-    return {kind.__name__: kind for kind, module in found if kind.__module__ == module.__name__}
+    classes = [(kind, module) for module in modules for kind in vars(module).values() if hasattr(kind, "with_classes")]
+    own = {kind.__name__: kind for kind, module in classes if kind.__module__ == module.__name__}
+    return {name: kind for name, kind in own.items() if name != "Vit"}  # a base class
 
 
 NETWORKS = networks()

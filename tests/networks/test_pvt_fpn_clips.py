@@ -236,7 +236,7 @@ def test_a_network_of_single_frames_refuses_clips():
     [
         ({"levels": (16, 16)}, "each once"),
         ({"levels": (2,)}, r"levels are \[2\]"),
-        ({"indicator": 0}, "give the length of the text's vector"),
+        ({"indicator": 0}, "indicator is .*whole number, at least 1"),
         ({"kernels": (2, 1)}, "one of each per frame"),
     ],
 )

@@ -8,8 +8,7 @@ from shared_components.core.card import Card
 from shared_components.core.initial_weights import FILE, begin
 from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import CheckpointError, load_encoder, save_weights
-from shared_components.networks.resnet import DEVIATION, MEAN, ResNet50
-from shared_components.networks.resnet_clips import CHUNK, ResNetClips
+from shared_components.networks.resnet_clips import CHUNK, DEVIATION, MEAN, ResNet50, ResNetClips
 
 CARD = Card("classification", ("rest", "coagulation"))
 STRANGE = {"encoder.conv1.weight": torch.ones(1), "layer5.0.conv1.weight": torch.ones(1), "fc.scale": torch.ones(1)}
@@ -63,7 +62,7 @@ def test_it_has_the_published_number_of_parameters_and_torchvisions_320_tensors(
 
 
 def weightless_resnet(classes: int) -> nn.Module:
-    return weightless({"_target_": "shared_components.networks.resnet.ResNet50", "classes": classes})
+    return weightless({"_target_": "shared_components.networks.resnet_clips.ResNet50", "classes": classes})
 
 
 @pytest.mark.parametrize("size", [(64, 96), (224, 224), (33, 65)])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shared_components.networks.sam2_boxes import check_boxes, filled, whole_frame
+from shared_components.networks.sam2_steps import check_boxes, filled, whole_frame
 
 NAN = float("nan")
 

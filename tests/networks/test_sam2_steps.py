@@ -6,8 +6,7 @@ from torch import Tensor
 from transformers import Sam2VideoModel
 
 from shared_components.networks.sam2_architectures import ARCHITECTURES, configuration
-from shared_components.networks.sam2_boxes import filled
-from shared_components.networks.sam2_steps import attend, box_tokens, decode, grid_of, no_tokens, written
+from shared_components.networks.sam2_steps import attend, box_tokens, decode, filled, grid_of, no_tokens, written
 
 SIDE, C, h = 64, 128, 4
 

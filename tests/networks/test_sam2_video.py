@@ -12,10 +12,9 @@ from shared_components.networks.bundle_config import weightless
 from shared_components.networks.channel_selection import ChannelSelection
 from shared_components.networks.parts import fixed_tensors, inside, resolve, trained_parameters
 from shared_components.networks.sam2_architectures import ARCHITECTURES, configuration
-from shared_components.networks.sam2_boxes import whole_frame
 from shared_components.networks.sam2_frames import EMPTY
 from shared_components.networks.sam2_memory import POINTERS, PROMPTED
-from shared_components.networks.sam2_steps import enlarged
+from shared_components.networks.sam2_steps import enlarged, whole_frame
 from shared_components.networks.sam2_video import Sam2Clips
 
 SIDE = 64
@@ -279,8 +278,8 @@ def test_bfloat16_autocast_trains_and_boxes_keep_their_precision():
 @pytest.mark.parametrize(
     ("shape", "sentence"),
     [
-        ((1, 2, 3, 64, 96), "size is 64x96, and Sam2Clips takes squares of multiples of 32; 64x64 would"),
-        ((1, 2, 3, 72, 72), "72x72, .* 64x64 would do"),
+        ((1, 2, 3, 64, 96), "size is 64x96, but Sam2Clips takes squares of multiples of 32; use 64x64"),
+        ((1, 2, 3, 72, 72), "72x72, .* use 64x64"),
         ((1, 2, 1, 64, 64), r"clips \(B, T, 3, H, W\), and got \[1, 2, 1, 64, 64\]"),
     ],
 )

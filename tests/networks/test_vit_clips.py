@@ -50,5 +50,5 @@ def test_a_fixed_encoder_is_fixed_whole_and_its_features_can_be_kept():
 
 @pytest.mark.parametrize("given", [None, torch.zeros(3, 64, 64)])
 def test_nothing_and_another_shape_are_refused(given):
-    with pytest.raises(ValueError, match=r"takes clips \(B, T, 3, H, W\) or pictures"):
+    with pytest.raises(ValueError, match=r"takes clips \(B, T, 3, H, W\) or images"):
         VitClips()(given)

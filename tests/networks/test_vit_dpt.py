@@ -8,8 +8,8 @@ from shared_components.networks.vit_dpt import Fusion, Readout, VitDpt, hooks
 
 
 def test_the_blocks_read_are_those_of_the_paper_and_of_a_shallow_encoder_as_deep():
-    assert hooks(12) == (2, 5, 8, 11) and hooks(24) == (5, 11, 17, 23)
-    assert hooks(6) == (1, 2, 4, 5) and hooks(4) == (0, 1, 2, 3)
+    assert hooks(12) == [2, 5, 8, 11] and hooks(24) == [5, 11, 17, 23]
+    assert hooks(6) == [1, 2, 4, 5] and hooks(4) == [0, 1, 2, 3]
 
 
 def test_the_decoder_has_the_published_number_of_parameters():
