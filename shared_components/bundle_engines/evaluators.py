@@ -52,9 +52,7 @@ class ValidationBatches:
     """Batches of a dataset in order: {"image": float32 (B, 3, H, W), "items": samples at the network's size}."""
 
     def __init__(self, dataset: SampleDataset, task: Task, *, batch_size: int = BATCH) -> None:
-        self.dataset = dataset
-        self.task = task
-        self.batch_size = batch_size
+        self.dataset, self.task, self.batch_size = dataset, task, batch_size
 
     def __len__(self) -> int:
         return batch_count(self.dataset, self.task, batch_size=self.batch_size)
@@ -78,9 +76,8 @@ class NativeSamples:
         return len(self.samples())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        size = self.settings.height, self.settings.width
-        chosen = self.samples()
-        for batch, items in follow(native_batches(chosen, size, self.task), "scoring", len(chosen)):
+        batches = native_batches(self.samples(), (self.settings.height, self.settings.width), self.task)
+        for batch, items in follow(batches, "scoring", len(self)):
             yield {**batch, "items": items}
 
     def samples(self) -> list[Sample]:
@@ -99,8 +96,7 @@ class EvaluationStep:
     """
 
     def __init__(self, task: Task, *, quick: bool) -> None:
-        self.task = task
-        self._quick = quick
+        self.task, self._quick = task, quick
         self.scorer = Scorer(task, quick=quick)
 
     def __call__(self, engine: SupervisedEvaluator, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -108,11 +104,11 @@ class EvaluationStep:
         if engine.state.iteration == 1:
             self.scorer = Scorer(self.task, quick=self._quick)
         engine.network.eval()
-        tensors = {key: value.to(engine.state.device) for key, value in batch.items() if key != "items"}
-        drawn = self.scorer.add_randomness(tensors)
+        moved = {key: value.to(engine.state.device) for key, value in batch.items() if key != "items"}
+        tensors = self.scorer.add_randomness(moved)
         with torch.no_grad():
-            outputs = self.scorer.predict(engine.network, drawn)
-        self.scorer.add(outputs, drawn, batch["items"])
+            outputs = self.scorer.predict(engine.network, tensors)
+        self.scorer.add(outputs, tensors, batch["items"])
         return {"pred": outputs}
 
 
@@ -154,10 +150,8 @@ class ScoreWriter:
     """
 
     def __init__(self, step: EvaluationStep, data: NativeSamples, output_dir: str, *, checkpoint: str) -> None:
-        self._step = step
-        self._data = data
-        self._folder = Path(output_dir)
-        self._checkpoint = Path(checkpoint)
+        self._step, self._data = step, data
+        self._folder, self._checkpoint = Path(output_dir), Path(checkpoint)
 
     def attach(self, engine: Workflow) -> None:
         """Attach to an evaluator, before handlers that print the metrics."""

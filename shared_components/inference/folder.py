@@ -75,10 +75,8 @@ class ResultFolder:
     def appear(self, facts: Mapping[str, Any]) -> None:
         """Move the files to their final names and write the record; an error undoes both.
 
-        A preliminary record is written first, so that the files are known if the process is killed.
-
-        Raises:
-            NotWritten: A file cannot be written; the message names it.
+        A preliminary record is written first, so that the files are known if the process is killed. Raises NotWritten
+        if a file cannot be written.
         """
         for path in self.part.rglob("*"):
             try:
@@ -109,7 +107,7 @@ class ResultFolder:
         shutil.rmtree(self.part)
 
     def _put_back(self, made: Iterable[str]) -> None:
-        """Undo `appear` without writing data, since the disk may be full."""
+        """Undo `appear` by renaming, since the disk may be full."""
         for name in made:
             if not (self.part / name).exists():
                 (self.path / name).rename(self.part / name)

@@ -74,19 +74,13 @@ def build(
 
 @dataclass(frozen=True, eq=False)
 class Restored:
-    """Predicted frame.
+    """Predicted frame."""
 
-    Attributes:
-        image: float32 (H, W, 3) in [0, 1].
-        hidden: Hidden pixels, bool (H, W).
-        errors: Mean squared error of each patch in normalised pixels at the network's size, float32 (L,).
-        masked: Hidden patches, bool (L,).
-    """
-
-    image: Array
-    hidden: Array
+    image: Array  # float32 (H, W, 3) in [0, 1]
+    hidden: Array  # hidden pixels, bool (H, W)
+    # mean squared error of each patch in normalised pixels at the network's size, float32 (L,)
     errors: Array = field(default_factory=lambda: np.zeros(0, np.float32))
-    masked: Array = field(default_factory=lambda: np.zeros(0, bool))
+    masked: Array = field(default_factory=lambda: np.zeros(0, bool))  # hidden patches, bool (L,)
 
 
 @dataclass(frozen=True)

@@ -134,4 +134,4 @@ def test_all_uses_begin_from_the_weights_of_the_pre_training_and_nothing_else_is
     assert weights_of("fl_endovit") == "fl_endovit" and weights_of("resnet_clips") == "resnet_clips"
     given = {"site_config": str(sites["fl_endovit_phases"]), "weights_of": "pvt_fpn"}
     sentence = refusal(run, "fl_endovit_phases", "train", **given)
-    assert sentence.startswith("--weights_of would change nothing, since the bundle's file says whose weights")
+    assert sentence.startswith("--weights_of has no effect, since the bundle's file names the weights")

@@ -210,7 +210,7 @@ def test_a_run_of_the_bundle_gets_the_mask_too(run, picture, expected_mask, tmp_
 
 def test_a_run_refuses_options_of_transforms_that_it_does_not_use(run, refusal, picture, tmp_path):
     given = {"input": str(picture), "output_dir": str(tmp_path / "out"), "preprocessing#transforms#2#height": 64}
-    assert refusal(run, "pvt_fpn", "inference", **given).startswith("--preprocessing would change nothing")
+    assert refusal(run, "pvt_fpn", "inference", **given).startswith("--preprocessing has no effect")
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "RGB"])

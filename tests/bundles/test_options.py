@@ -167,8 +167,8 @@ def test_an_overlay_of_ones_own_may_bring_keys_of_its_own(inference, bundles, tm
         ({"training#roundss": 3}, "training: unknown key 'roundss'; did you mean 'rounds'? known keys: "),
         ({"method#momentun": 0.9}, "method 'fedavg': "),
         ({"trackng": "mlflow"}, "unknown option --trackng; did you mean --tracking?"),
-        ({"train#trainer#amp": True}, "--train#trainer#amp True would change nothing, since the training step is "
-         "ours; mixed precision is --training#precision bf16"),
+        ({"train#trainer#amp": True}, "--train#trainer#amp True has no effect, since the training step is "
+         "ours; use --training#precision bf16"),
     ],
 )  # fmt: skip
 def test_an_override_that_would_change_nothing_is_refused(train, refusal, tmp_path, overrides, sentence):
@@ -216,7 +216,7 @@ def test_monais_runner_has_the_locals_that_the_options_are_read_from():
         ("video_rate", (0, -1, float("inf"), float("nan"), "x", True),
          "it is a number of images a second, above 0, or null"),
         ("training tasks network_def method", ("x", [1], None, 5),
-         "it is a section: write its settings as --{}#<name> <value>"),
+         "it is a section: set its keys with --{}#<name> <value>"),
         ("device", ("nonsense", "cuda:99", 3.5, ["cpu"], "meta:x"),
          "it is a device of this machine, such as cpu or cuda:0"),
     ],
