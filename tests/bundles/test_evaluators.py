@@ -14,7 +14,7 @@ from shared_components.core.shipped_weights import sha256_of
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
 from shared_components.networks.bundle_config import build_network
-from shared_components.networks.checkpoints import export_pt, load_metadata, load_weights, save_weights
+from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from tests.bundles.conftest import SHIPPING, scored_by_hand
 
 SIZE = {"height": 64, "width": 96}
@@ -204,14 +204,6 @@ def test_without_a_checkpoint_the_bundles_own_weights_predict(run, video, tmp_pa
     assert len(masks[0]) == 5
     for one, two, three in zip(*masks, strict=True):
         assert one.read_bytes() == two.read_bytes() == three.read_bytes()
-
-
-def test_weights_in_half_precision_are_exported_in_full(tmp_path):
-    save_weights(tmp_path / "half.safetensors", {"a": torch.tensor([0.5, 2.0]).half(), "n": torch.tensor(3)})
-    export_pt(tmp_path / "half.safetensors", tmp_path / "model.pt")
-    state = torch.load(tmp_path / "model.pt", weights_only=True)
-    assert state["a"].dtype == torch.float32 and state["a"].tolist() == [0.5, 2.0]
-    assert state["n"].dtype == torch.int64
 
 
 @pytest.mark.parametrize(

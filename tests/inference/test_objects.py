@@ -144,8 +144,8 @@ def test_a_mask_that_cannot_be_is_refused(tmp_path, shape, value, sentence):
     ("of_stream", "sentence"),
     [
         ({"sequences": 3}, "boxes belong to one video's first frame, but frames has 3 folders of images; give one of"),
-        ({"height": 64, "width": 96}, "the size is 64x96, and Filled takes squares of multiples of 32; 96x96|64x64"),
-        ({"height": 70, "width": 70}, "the size is 70x70, and Filled takes squares of multiples of 32; 64x64 would"),
+        ({"height": 64, "width": 96}, "the size is 64x96, but Filled takes squares of multiples of 32; use 64x64"),
+        ({"height": 70, "width": 70}, "the size is 70x70, but Filled takes squares of multiples of 32; use 64x64"),
     ],
 )
 def test_what_is_shown_must_be_one_video_and_a_square(of_stream, sentence):
@@ -273,7 +273,7 @@ def test_objects_without_a_class_have_rows_and_labels_of_their_own(surgery, segm
     [
         ([], "the model tracks objects from the video's first frame, but no object is given; give a box for each"),
         (["--box", "-5,0,9,9"], "box '-5,0,9,9' exceeds the first frame, which is 96 wide and 48 high; give "),
-        (["--box", "0,0,9,9", "--size", "64x96"], "the size is 64x96, and Sam2Clips takes squares of multiples of 32"),
+        (["--box", "0,0,9,9", "--size", "64x96"], "the size is 64x96, but Sam2Clips takes squares of multiples of 32"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(surgery, segments, tmp_path, capsys, words, sentence):
@@ -294,7 +294,7 @@ def test_depth_is_written_by_the_network_of_surgfed_and_takes_squares(surgery, c
     assert main(["segment", str(surgery), "--model", depth]) == 0
     assert len(list((tmp_path / "surgery-segmented" / "depth").iterdir())) == 5
     assert main(["segment", str(surgery), "--model", depth, "--size", "64x96", "--out", "other"]) == 2
-    assert "the size is 64x96, and Sam2Clips takes squares of multiples of 32" in capsys.readouterr().err
+    assert "the size is 64x96, but Sam2Clips takes squares of multiples of 32" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
 
 

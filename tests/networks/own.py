@@ -28,6 +28,10 @@ class WrongParts(Small):
     parts: ClassVar = {"top": ("neck",)}
 
 
+class Strides(Small):
+    stride = (2, 2)
+
+
 class Plain(Small):
     """No normalisation, of one level: an encoder of the name, beside the last layer."""
 
@@ -113,10 +117,6 @@ class Endless(nn.Module):
     def __init__(self, *, width: int = 4) -> None:
         super().__init__()
         self.last = nn.Conv2d(3, width, 1)
-
-
-class Strides(Small):
-    stride = (2, 2)
 
 
 class Modules(Small):

@@ -41,9 +41,8 @@ def test_merged_convolutions_give_a_decoder_the_map_and_the_gradients_that_it_ha
         monkeypatch.setattr(pvt_fpn, "MERGED_FROM", pixels)
         with FlopCounterMode(display=False) as counter:
             merged = decoder(maps)
-        found.append(
-            (counter.get_total_flops(), merged, torch.autograd.grad(merged, [*decoder.parameters(), *maps], weight))
-        )
+        gradients = torch.autograd.grad(merged, [*decoder.parameters(), *maps], weight)
+        found.append((counter.get_total_flops(), merged, gradients))
     (more, *plain), (fewer, *quick) = found
     assert fewer < more, "the second is of merged convolutions"
     torch.testing.assert_close(quick, plain)

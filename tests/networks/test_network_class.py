@@ -24,14 +24,11 @@ def nothing_named(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
-@pytest.mark.parametrize("name", ["BasicUNet", UNET, "monai.networks.nets.basic_unet.BasicUNet"])
-def test_monais_short_and_long_names_are_one_class(name):
-    assert class_path(name) == UNET
-
-
-@pytest.mark.parametrize("name", ["my.BasicUNet", "monai.networks.BasicUNet", "monai.networks.netsx.BasicUNet", OURS])
-def test_a_name_of_another_module_stays_what_it_is(name):
-    assert class_path(name) == name
+def test_monais_short_and_long_names_are_one_class_and_names_of_other_modules_stay():
+    for name in ("BasicUNet", UNET, "monai.networks.nets.basic_unet.BasicUNet"):
+        assert class_path(name) == UNET
+    for name in ("my.BasicUNet", "monai.networks.BasicUNet", "monai.networks.netsx.BasicUNet", OURS):
+        assert class_path(name) == name
 
 
 @pytest.mark.parametrize(
@@ -42,9 +39,8 @@ def test_a_name_of_another_module_stays_what_it_is(name):
     ],
 )  # fmt: skip
 def test_other_classes_are_not_built_whoever_names_them(target):
-    with pytest.raises(
-        ValueError, match=f"^network_def: class .* is not allowed.*set {VARIABLE}=<module>.<class>"
-    ) as error:
+    sentence = f"^network_def: class .* is not allowed.*set {VARIABLE}=<module>.<class>"
+    with pytest.raises(ValueError, match=sentence) as error:
         network_class({"_target_": target})
     assert "\n" not in str(error.value)
 

@@ -91,13 +91,6 @@ def test_what_the_network_froze_itself_is_fixed_with_its_statistics():
     assert fixed_tensors(other) == {"head.weight"}
 
 
-def test_freezing_refuses_unknown_names():
-    with pytest.raises(ValueError, match=r"training\.fixed names 'encodr'.* did you mean 'encoder'"):
-        freeze(Toy(), ["encodr"])
-    with pytest.raises(ValueError, match=r"training\.fixed is the text 'encoder'"):
-        freeze(Toy(), "encoder")
-
-
 # ---- learning rates
 
 
@@ -125,8 +118,12 @@ def test_rates_of_unknown_overlapping_or_untrained_parts_are_refused(rates, sent
         by_learning_rate(Toy(), rates)
 
 
-def test_a_network_of_which_nothing_trains_is_refused():
+def test_unknown_frozen_parts_and_a_network_of_which_nothing_trains_are_refused():
     network = Toy()
+    with pytest.raises(ValueError, match=r"training\.fixed names 'encodr'.* did you mean 'encoder'"):
+        freeze(network, ["encodr"])
+    with pytest.raises(ValueError, match=r"training\.fixed is the text 'encoder'"):
+        freeze(network, "encoder")
     freeze(network, ["encoder", "head"])
     with pytest.raises(ValueError, match="no parameters are left to train"):
         by_learning_rate(network, {})

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from transformers.models.sam2_video.modeling_sam2_video import get_1d_sine_pe
 
+from shared_components.networks.sam2_frames import EMPTY, PROMPT, _groups, _placed
 from shared_components.networks.sam2_memory import MAPS, Remembered, Track, bank_of, sine
 
 
@@ -49,6 +50,19 @@ def test_the_bank_holds_prompted_maps_six_tracked_ones_and_all_pointers_in_two_t
         expected = projection(get_1d_sine_pe(torch.tensor([(9 - time) / 15]), 128))[0]
         torch.testing.assert_close(bank.places[14 + 2 * n], expected)
         torch.testing.assert_close(bank.places[15 + 2 * n], expected)
+
+
+def test_objects_of_one_history_are_computed_at_once_and_those_never_seen_not_at_all():
+    seen, late = (Track().with_frame(frame(time), prompted=True) for time in (0, 1))
+    tracks = [seen, Track(), late, seen, Track(), seen]
+    prompted = [False, False, False, False, True, True]
+    assert _groups(prompted, tracks, 2) == {((2,), ()): [0, 3], ((1,), ()): [2], PROMPT: [4, 5]}
+
+
+def test_numbers_come_back_in_the_order_of_objects_and_empty_for_others():
+    pieces = [torch.tensor([30.0, 10.0]).reshape(2, 1, 1, 1), torch.tensor([0.0]).reshape(1, 1, 1, 1)]
+    assert _placed(pieces, [3, 1, 0], 5).flatten().tolist() == [0, 10, EMPTY, 30, EMPTY]
+    assert _placed(pieces[:1], [0, 1], 2).flatten().tolist() == [30, 10]
 
 
 def test_sines_equal_the_librarys():

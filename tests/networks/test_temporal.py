@@ -192,13 +192,9 @@ def test_squares_are_cut_row_by_row_and_joined_again():
         ({"receptive_fields": (50, 7), "kernels": (7, 1)}, "50 is not a multiple of its kernel 7; use 49"),
         ({"receptive_fields": (9, 4), "kernels": (3, 2)}, "field is 4, smaller than the window 7"),
         ({"window": 0}, "window is 0"),
+        ({}, "takes maps of 4 frames, and got 3"),
     ],
 )
-def test_sizes_that_do_not_fit_are_refused(sizes, words):
+def test_sizes_and_a_number_of_frames_that_do_not_fit_are_refused(sizes, words):
     with pytest.raises(ValueError, match=words):
-        Sizes(**sizes)
-
-
-def test_another_number_of_frames_is_refused():
-    with pytest.raises(ValueError, match="takes maps of 4 frames, and got 3"):
-        TemporalLayer(8, heads=2, sizes=Sizes())([torch.rand(1, 8, 7, 7)] * 3)
+        TemporalLayer(8, heads=2, sizes=Sizes(**sizes))([torch.rand(1, 8, 7, 7)] * 3)

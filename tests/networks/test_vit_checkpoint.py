@@ -43,17 +43,12 @@ LAYOUTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", [*LAYOUTS, "safetensors"])
 def test_an_autoencoder_takes_every_layout_whole(tmp_path, source, layout):
-    network = MaeVit()
-    assert load_vit(network, saved(tmp_path, LAYOUTS[layout](source))) == []
+    network, ours = MaeVit(), layout == "safetensors"
+    path = saved(tmp_path, source if ours else LAYOUTS[layout](source), f"model.{layout if ours else 'pth'}")
+    assert load_vit(network, path) == []
     assert all(torch.equal(value, source[name]) for name, value in network.state_dict().items())
-
-
-def test_safetensors_of_our_own_are_taken(tmp_path, source):
-    network = MaeVit()
-    assert load_vit(network, saved(tmp_path, source, "model.safetensors")) == []
-    assert torch.equal(network.mask_token, source["mask_token"])
 
 
 def test_a_file_without_a_decoder_leaves_the_decoder_and_says_so(tmp_path, source):
@@ -87,10 +82,7 @@ def test_the_normalisation_of_a_pooled_fine_tuning_is_the_norm_and_its_head_is_l
     [
         (lambda s: s.pop("blocks.3.norm1.bias"), "it lacks blocks.3.norm1.bias"),
         (lambda s: s.update({"blocks.9.x": torch.ones(1)}), "it has blocks.9.x"),
-        (
-            lambda s: s.update({"cls_token": torch.ones(1, 1, 5)}),
-            r"cls_token is \[1, 1, 5\] and should be \[1, 1, 192\]",
-        ),
+        (lambda s: s.update({"cls_token": torch.ones(1, 1, 5)}), r"cls_token is \[1, 1, 5\] and .* \[1, 1, 192\]"),
         (lambda s: s["norm.bias"].fill_(torch.nan), "contains NaN or infinity in norm.bias"),
         (lambda s: s.update({"fc_norm.bias": torch.ones(192)}), "has both norm and fc_norm"),
     ],
