@@ -155,14 +155,14 @@ def test_what_is_shown_must_be_one_video_and_a_square(of_stream, sentence):
 
 def test_a_model_that_takes_no_boxes_gets_none():
     assert objects(network=Bright()) is None
-    with pytest.raises(
-        InferenceError, match=r"takes no boxes, since Bright predicts its classes in each frame; remove"
-    ):
-        objects("1,2,3,4", network=Bright())
     depth = make_task("depth")
     assert objects(task=depth) is None
-    with pytest.raises(InferenceError, match=r"takes no boxes, since Filled predicts depth of the whole frame; remove"):
-        objects("1,2,3,4", task=depth)
+    for options, output in (
+        ({"network": Bright()}, "Bright predicts its classes in each frame"),
+        ({"task": depth}, "Filled predicts depth of the whole frame"),
+    ):
+        with pytest.raises(InferenceError, match=f"takes no boxes, since {output}; remove"):
+            objects("1,2,3,4", **options)
 
 
 def test_objects_of_one_class_are_one_and_a_class_without_a_box_is_empty():

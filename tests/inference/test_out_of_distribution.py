@@ -72,14 +72,11 @@ def test_the_score_is_of_the_mean_frame_and_few_frames_have_a_limit_of_their_own
     assert Watch(calibrated(limit=4.0)).likeness() is None
 
 
-def test_a_live_stream_is_warned_of_once_as_soon_as_there_are_enough_frames(caplog):
+def test_a_live_stream_is_warned_of_once_and_a_model_without_a_calibration_never(caplog):
     watch = Watch(calibrated(), early=True)
     for number in range(6):
         watch.add(grey(255))
         assert caplog.text.count("Input unlike") == (number >= 3)
-
-
-def test_without_a_calibration_nothing_is_looked_at():
     watch = Watch(Trained(nn.Conv2d(3, 4, 1), SEGMENTATION, (32, 64)))
     watch.add(grey(0))
     assert watch.likeness() is None
@@ -105,9 +102,8 @@ def test_the_command_says_it_in_the_output_the_record_and_the_table(model, tmp_p
     video = write_video(tmp_path / "a.mp4", noise(4), rate=1)
     facts = {"temperature": 1.0, "offset": 0.0, "limit": 1e-6, "limit_of_few": 1e-6, "card": {}}
     axes = torch.eye(channels)[:2].contiguous()
-    made = Calibration(
-        Facts(weights=sha256_of(checkpoint), **facts), torch.zeros(channels), axes, torch.zeros(channels)
-    )
+    zeros = torch.zeros(channels)
+    made = Calibration(Facts(weights=sha256_of(checkpoint), **facts), zeros, axes, zeros.clone())
     write_calibration(checkpoint.with_name(FILE), made)
     words = ["segment", str(video), "--model", str(checkpoint), "--threads", "1"]
     assert main(words) == 0

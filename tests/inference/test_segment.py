@@ -95,10 +95,7 @@ def test_a_folder_with_sub_folders_is_mirrored_and_size_and_steps_are_options(mo
     [
         (["nowhere.mp4"], "input nowhere.mp4 does not exist; give a folder of frames or a video file"),
         (["surgery.mp4", "--model", "nowhere.pt"], "checkpoint nowhere.pt does not exist"),
-        (
-            ["surgery.mp4", "--model", "surgery.mp4"],
-            "checkpoint surgery.mp4 is damaged or contains other data than tensors",
-        ),
+        (["surgery.mp4", "--model", "surgery.mp4"], "checkpoint surgery.mp4 is damaged or contains other data than "),
         (["surgery.mp4", "--bundle", "pvt"], "bundle 'pvt' does not exist; there are fedst, fl_endovit, "),
         (["surgery.mp4", "--size", "large"], "--size is 'large'; give height and width such as 512x640"),
         (["surgery.mp4", "--size", "33x64"], "PvtFpn takes images of 3 channels, height and width multiples of 32"),
@@ -120,13 +117,10 @@ def test_what_cannot_be_is_refused_in_one_sentence(surgery, model, tmp_path, cap
     assert sorted(file.name for file in tmp_path.iterdir()) == ["model.safetensors", "surgery.mp4"]
 
 
-def test_a_file_name_with_an_escape_reaches_no_terminal(capsys):
+def test_a_file_name_with_an_escape_reaches_no_terminal_and_a_model_of_another_task_is_refused(surgery, model, capsys):
     assert main(["segment", "a\x1b[2J.mp4", "--model", "b\x1b]0;x\x07.pt"]) == 2
     error = capsys.readouterr().err
     assert "b.pt" in error and not set(error) & set("\x1b\x07")
-
-
-def test_a_model_of_another_task_is_refused(surgery, model, capsys):
     assert main(["segment", str(surgery), "--model", str(model("reconstruction"))]) == 2
     assert "model.safetensors has learnt reconstruction; give one of segmentation or depth" in capsys.readouterr().err
 

@@ -143,16 +143,12 @@ def joined(path, *sizes):
     return look_at(path)
 
 
-def test_a_video_that_changes_its_size_is_refused_where_it_does(tmp_path):
-    found = joined(tmp_path / "a.ts", (48, 64), (64, 96))
-    with pytest.raises(InferenceError, match=r"changes its size from 64x48 to 96x64 at frame 10 \(0\.40 s\)"):
-        list(frames_of(found))
-
-
-def test_recordings_that_are_joined_have_a_time_that_goes_on(tmp_path):
+def test_recordings_that_are_joined_have_a_time_that_goes_on_and_one_size(tmp_path):
     """Each begins with the same clock."""
     times = [seconds for *_, seconds in frames_of(joined(tmp_path / "a.ts", (48, 64), (48, 64)))]
     assert len(times) == 20 and {after - before for before, after in pairwise(times)} == {Fraction(1, 25)}
+    with pytest.raises(InferenceError, match=r"changes its size from 64x48 to 96x64 at frame 10 \(0\.40 s\)"):
+        list(frames_of(joined(tmp_path / "b.ts", (48, 64), (64, 96))))
 
 
 def write(path, frames, rate=Fraction(25), **options):
@@ -221,14 +217,11 @@ def test_odd_sides_are_made_even_by_repeating_the_edge(tmp_path, size):
     assert read[-1, -1].min() > 180 and read[size[0] // 2, -1].min() > 180
 
 
-def test_what_cannot_be_coded_is_refused_in_one_sentence(tmp_path):
+def test_what_cannot_be_coded_and_a_missing_encoder_are_refused_in_one_sentence(tmp_path, monkeypatch):
     video = H264Video(tmp_path / "a.mp4", rate=Fraction(25))
     with pytest.raises(InferenceError, match=r"a\.mp4: a video of 20000x2 could not be written"):
         video.add(np.zeros((2, 20000, 3), np.uint8), Fraction(0))
     video.abandon()
-
-
-def test_without_an_encoder_it_says_how_to_get_one(tmp_path, monkeypatch):
     monkeypatch.setattr("shared_components.inference.video.CODEC", "nothing")
     with pytest.raises(InferenceError, match="install PyAV"):
         H264Video(tmp_path / "a.mp4", rate=Fraction(25))

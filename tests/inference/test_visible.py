@@ -25,14 +25,11 @@ def test_a_stretch_ends_when_its_last_frame_makes_way_and_a_gap_of_less_than_hal
     assert stretches_of("xx.....x") == [("f0", "f1", 0, 0.2, 2), ("f7", "f7", 0.7, 0.8, 1)]
 
 
-def test_frames_far_apart_are_joined_where_they_follow_each_other():
+def test_frames_far_apart_or_without_times_are_joined_where_they_follow_each_other():
     found = Stretches(Fraction(2))
     for number in range(3):
         found.add(shot(f"f{number}", Fraction(2 * number)), {"shaft": 1.0})
     assert [(s.begin, s.end) for s in found.all()] == [(0, 6)]
-
-
-def test_without_times_only_frames_that_follow_each_other_are_joined():
     assert stretches_of("xx.x", rate=None) == [("f0", "f1", None, None, 2), ("f3", "f3", None, None, 1)]
 
 
@@ -87,15 +84,12 @@ def test_the_tables_are_written(tables, tmp_path):
     ]
 
 
-def test_a_summary_says_how_long_and_since_when(tables):
+def test_a_summary_says_how_long_and_since_when_or_since_which_frame(tables):
     assert list(summary(tables.parts, tables.stretches.all(), tables.frames)) == [
         "shaft    visible in 25 % of the frames, 2 times, first at 0:00",
         "wrist    visible in 100 % of the frames, once, first at 0:00",
         "clasper  never visible",
     ]
-
-
-def test_a_summary_without_times_names_the_frame():
     found = Stretches(None)
     found.add(shot("f7", sequence="day-1"), {"shaft": 1.0})
     (said,) = summary(("shaft",), found.all(), 1)

@@ -49,13 +49,17 @@ def test_a_class_that_no_box_names_counts_as_background():
     assert torch.equal(prompted.loss(logits, batch), task(**CLIPS).loss(logits, {"label": without}))
 
 
-def test_a_single_frame_is_prompted_as_a_clip_of_one():
+def test_a_single_frame_is_prompted_as_a_clip_of_one_and_evaluation_has_prompts_of_its_own():
     logits, label = clip()
     single = task(prompts="first")
     batch = single.add_randomness({"image": torch.zeros(1, 3, 2, 4), "label": label[:, 0]}, torch.Generator())
     assert batch["boxes"].shape == (1, 1, 2, 4) and batch["boxes"][0, 0, 0].tolist() == [0, 0, 2, 1]
     of_clip = single.loss(logits[:, :1], {"label": label[:, :1], "boxes": batch["boxes"]})
     assert torch.equal(single.loss(logits[:, 0], batch), of_clip)
+    prompting = task(**CLIPS, prompts="every_second", jitter=0.1, evaluation_prompts="first").prompting
+    assert (prompting.training.rule, prompting.training.jitter) == ("every_second", 0.1)
+    assert (prompting.evaluation.rule, prompting.evaluation.jitter) == ("first", 0.0)
+    assert task(**CLIPS).prompting is None and task(**CLIPS).card.inputs == ("image",)
 
 
 def test_the_released_loss_is_added_by_its_weight():
@@ -83,13 +87,6 @@ def test_the_losses_stay_float32_under_bfloat16():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mixed = task(**CLIPS, prompts="first", objects=1.0).loss(logits.bfloat16(), batch)
     assert mixed.dtype == torch.float32 and mixed.item() == pytest.approx(exact.item(), rel=1e-6)
-
-
-def test_training_and_evaluation_prompts_are_set_apart():
-    found = task(**CLIPS, prompts="every_second", jitter=0.1, evaluation_prompts="first").prompting
-    assert (found.training.rule, found.training.jitter) == ("every_second", 0.1)
-    assert (found.evaluation.rule, found.evaluation.jitter) == ("first", 0.0)
-    assert task(**CLIPS).prompting is None and task(**CLIPS).card.inputs == ("image",)
 
 
 @pytest.mark.parametrize(

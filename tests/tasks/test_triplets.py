@@ -67,21 +67,15 @@ def test_components_are_scored_by_the_largest_of_their_triplets():
     assert found["map"]["mean"] == pytest.approx((1 + 1 / 2) / 2) and found["map_i"]["mean"] == 1
 
 
-def test_one_frame_is_scored_by_the_order_of_its_triplets():
-    found = TASK.summarise(scored([("a", [0.9, 0.5, 0.1], [0, 1, 0])]))
-    assert found["map"]["mean"] == 0.5 and found["map_classes"]["mean"] is None
-
-
-def test_classes_that_are_no_triplets_have_no_components():
-    assert [metric.name for metric in make_task("triplets", classes=("a", "b")).metrics] == ["map", "map_classes"]
-    check_tasks({"triplets": {}})
-
-
-def test_rows_name_what_is_there_or_predicted():
-    (score,) = scored([("a", [0.9, 0.2, 0.1], [0, 1, 0])])
-    assert [(row["class"], row["truth"]) for row in TASK.rows(score)] == [(THREE[0], 0), (THREE[1], 1)]
+def test_one_frame_is_scored_by_the_order_of_its_triplets_and_rows_name_what_is_there_or_predicted():
+    scores = scored([("a", [0.9, 0.5, 0.1], [0, 1, 0])])
+    summary = TASK.summarise(scores)
+    assert summary["map"]["mean"] == 0.5 and summary["map_classes"]["mean"] is None
+    assert [(row["class"], row["truth"]) for row in TASK.rows(scores[0])] == [(THREE[0], 0), (THREE[1], 1)]
     (nothing,) = scored([("a", [0.1, 0.2, 0.1], [0, 0, 0])])
     assert len(TASK.rows(nothing)) == 1
+    assert [metric.name for metric in make_task("triplets", classes=("a", "b")).metrics] == ["map", "map_classes"]
+    check_tasks({"triplets": {}})
 
 
 def test_pictures_of_all_frames_are_equally_large():
