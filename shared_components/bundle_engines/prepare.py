@@ -66,10 +66,10 @@ def explain_errors() -> None:
     """
 
     def record(*arguments: Any, **options: Any) -> logging.LogRecord:
-        made = logging.LogRecord(*arguments, **options)
-        if made.exc_info and isinstance(made.exc_info[1], SENTENCES):
-            made.exc_info = None
-        return made
+        log_record = logging.LogRecord(*arguments, **options)
+        if log_record.exc_info and isinstance(log_record.exc_info[1], SENTENCES):
+            log_record.exc_info = None
+        return log_record
 
     sys.excepthook = _print_sentence
     logging.setLogRecordFactory(record)

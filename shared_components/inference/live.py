@@ -90,8 +90,8 @@ class LiveVideo:
         """Yield frames as `video.frames_of` does; log the dropped frames and the reason of a broken stream."""
         try:
             yield self.first
-            while (taken := self._take()) is not None:
-                yield taken
+            while (frame := self._take()) is not None:
+                yield frame
         finally:
             self._stopped = True
         if self.dropped:

@@ -162,8 +162,8 @@ class PredictionFolder:
         if self._volumes is not None:
             self.facts[LABEL_HASHES] = label_hashes(self._folder.part / VOLUMES)
         refuse_corrected(self._folder.path / VOLUMES, self._folder.earlier.get(LABEL_HASHES))  # edited during the run
-        made = {"input": self._input, "task": self._task.card.to_json()}
-        self._folder.appear(made | {"frames": self.count, "every": self._stream.every} | self.facts)
+        facts = {"input": self._input, "task": self._task.card.to_json()}
+        self._folder.appear(facts | {"frames": self.count, "every": self._stream.every} | self.facts)
 
     @contextmanager
     def _name_folder(self) -> Iterator[None]:

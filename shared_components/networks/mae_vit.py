@@ -83,8 +83,8 @@ class MaeVit(Vit):
     def _encode(self, image: Tensor, order: Tensor, masked: Tensor) -> Tensor:
         """Encode the class token and the V visible patches: (B, 1 + V, C)."""
         patches = self.embed(image)
-        kept = order[:, : int((~masked[0]).sum()), None].expand(-1, -1, patches.shape[2])
-        tokens = self.with_class_token(patches.gather(1, kept))
+        visible = order[:, : int((~masked[0]).sum()), None].expand(-1, -1, patches.shape[2])
+        tokens = self.with_class_token(patches.gather(1, visible))
         for block in self.blocks:
             tokens = block(tokens)
         return self.learnt(self.norm(tokens))

@@ -102,14 +102,14 @@ def by_learning_rate(network: nn.Module, rates: Mapping[str, float]) -> list[tup
     trained, what = trained_parameters(network), "training.learning_rates"
     if not trained:
         raise ValueError("no parameters are left to train; list fewer parts in training.fixed")
-    taken: dict[str, str] = {}  # path -> part
+    part_of_path: dict[str, str] = {}  # path -> part
     groups: list[tuple[float | None, list[nn.Parameter]]] = []
     for part, rate in rates.items():
         paths = resolve(network, [part], what)
-        if both := shared_paths(paths, taken):
-            other = next(name for path, name in taken.items() if shared_paths([path], paths))
+        if both := shared_paths(paths, part_of_path):
+            other = next(name for path, name in part_of_path.items() if shared_paths([path], paths))
             raise ValueError(f"{what}: {part} and {other} both contain {both[0]}; give it one rate")
-        taken |= dict.fromkeys(paths, part)
+        part_of_path |= dict.fromkeys(paths, part)
         own = [trained.pop(name) for name in list(trained) if inside(name, paths)]
         if not own:
             raise ValueError(f"{what}: {part} has no trained parameters; remove it")

@@ -75,8 +75,8 @@ class ResNet50(nn.Module):
         between("ResNet50", "classes", classes, 0, whole=True)
         self.conv1 = nn.Conv2d(3, 64, 7, 2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
-        given = [64, *(channels * EXPANSION for channels, _, _ in STAGES)]
-        stages = [_stage(width, *stage) for width, stage in zip(given, STAGES, strict=False)]
+        in_channels = [64, *(channels * EXPANSION for channels, _, _ in STAGES)]
+        stages = [_stage(width, *stage) for width, stage in zip(in_channels, STAGES, strict=False)]
         self.layer1, self.layer2, self.layer3, self.layer4 = stages
         self.fc = nn.Linear(FEATURES, classes) if classes else nn.Identity()
         for name, values in (("mean", MEAN), ("deviation", DEVIATION)):
@@ -95,29 +95,29 @@ class ResNet50(nn.Module):
         return self.fc(x.mean((2, 3)))  # (B, 2048, H/32, W/32) -> (B, 2048)
 
 
-def _stage(given: int, channels: int, blocks: int, stride: int) -> nn.Sequential:
-    """Build a stage: (B, given, H, W) -> (B, 4 * channels, H / stride, W / stride)."""
+def _stage(in_channels: int, channels: int, blocks: int, stride: int) -> nn.Sequential:
+    """Build a stage: (B, in_channels, H, W) -> (B, 4 * channels, H / stride, W / stride)."""
     later = [Bottleneck(EXPANSION * channels, channels, 1) for _ in range(blocks - 1)]
-    return nn.Sequential(Bottleneck(given, channels, stride), *later)
+    return nn.Sequential(Bottleneck(in_channels, channels, stride), *later)
 
 
 class Bottleneck(nn.Module):
     """Bottleneck of 1x1, 3x3 and 1x1 convolutions with a residual connection, a convolution if shapes differ."""
 
-    def __init__(self, given: int, channels: int, stride: int) -> None:
+    def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
         width = EXPANSION * channels
-        self.conv1 = nn.Conv2d(given, channels, 1, bias=False)
+        self.conv1 = nn.Conv2d(in_channels, channels, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, stride, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(channels)
         self.conv3 = nn.Conv2d(channels, width, 1, bias=False)
         self.bn3 = nn.BatchNorm2d(width)
-        around = nn.Sequential(nn.Conv2d(given, width, 1, stride, bias=False), nn.BatchNorm2d(width))
-        self.downsample = around if given != width or stride > 1 else nn.Identity()
+        around = nn.Sequential(nn.Conv2d(in_channels, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+        self.downsample = around if in_channels != width or stride > 1 else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, given, H, W) -> (B, 4 * channels, H / stride, W / stride)."""
+        """(B, in_channels, H, W) -> (B, 4 * channels, H / stride, W / stride)."""
         inner = F.relu(self.bn1(self.conv1(x)))
         inner = F.relu(self.bn2(self.conv2(inner)))
         return F.relu(self.bn3(self.conv3(inner)) + self.downsample(x))

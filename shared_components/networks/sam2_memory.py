@@ -52,7 +52,7 @@ class Track:
         if prompted:
             return replace(self, prompted=(*self.prompted, frame)[-PROMPTED:])
         oldest = frame.time - POINTERS + 2  # oldest frame that the next frame reads
-        return replace(self, tracked=(*(kept for kept in self.tracked if kept.time >= oldest), frame))
+        return replace(self, tracked=(*(old for old in self.tracked if old.time >= oldest), frame))
 
 
 def bank_of(tracks: Sequence[Track], now: int, grid: Tensor, sam2: Any) -> Bank:

@@ -167,8 +167,8 @@ class Block(nn.Module):
         """Drop the branch (B, N, C) of random samples, and scale the others (Huang et al., ECCV 2016)."""
         if not self.training or not self.drop_path:
             return branch
-        kept = torch.empty(len(branch), 1, 1, dtype=branch.dtype, device=branch.device)
-        return branch * kept.bernoulli_(1 - self.drop_path).div_(1 - self.drop_path)
+        mask = torch.empty(len(branch), 1, 1, dtype=branch.dtype, device=branch.device)
+        return branch * mask.bernoulli_(1 - self.drop_path).div_(1 - self.drop_path)
 
 
 class Attention(nn.Module):

@@ -58,9 +58,8 @@ def test_boxes_give_the_files_of_surgfl_segment(run, refusal, model, video, tmp_
     assert none.startswith("the model tracks objects from the video's first frame, but no object is given; give a box")
     outside = refusal(run, "surgfed", "inference", **given, boxes=(90, 0, 10, 10))
     assert outside.startswith("box '90,0,10,10' exceeds the first frame, which is 96 wide and 48 high")
-    assert refusal(run, "surgfed", "inference", **given, boxes={"shaft": 1}).startswith(
-        "--boxes is {'shaft': 1}; it is"
-    )
+    mapping = refusal(run, "surgfed", "inference", **given, boxes={"shaft": 1})
+    assert mapping.startswith("--boxes is {'shaft': 1}; it is")
 
 
 def test_depth_is_a_video_and_files_of_16_bits(run, refusal, model, video, tmp_path):

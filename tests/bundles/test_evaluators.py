@@ -61,12 +61,11 @@ def test_without_a_checkpoint_the_shipped_weights_are_evaluated(run, zoo, bundle
     assert found["checkpoint_sha256"] == hashlib.sha256(shipped).hexdigest() and found["frames"] == 2
 
 
-def test_another_split_and_policy_can_be_asked_for(evaluate, checkpoint):
+def test_another_split_and_policy_can_be_asked_for_and_another_class_map_is_refused(
+    evaluate, refusal, checkpoint, three_class_site
+):
     summary = evaluate(checkpoint, split="validation", empty_policy="paper")
     assert summary["split"] == "validation" and summary["policy"] == "paper"
-
-
-def test_another_class_map_is_refused_by_both_numbers(evaluate, refusal, checkpoint, three_class_site):
     sentence = refusal(evaluate, checkpoint, site_config=str(three_class_site))
     assert "trained for 4 classes and the site has 3" in sentence and str(checkpoint) in sentence
 
@@ -136,7 +135,7 @@ def test_a_refused_evaluation_leaves_an_earlier_result_as_it_was(evaluate, refus
     assert json.loads((tmp_path / "results" / "metrics.json").read_text()) == earlier
 
 
-def test_a_folder_becomes_masks_and_overlays(run, checkpoint, tmp_path):
+def test_a_folder_becomes_masks_and_overlays_and_options_are_those_of_the_command(run, checkpoint, tmp_path):
     folder = tmp_path / "frames"
     folder.mkdir()
     for name in ("frame2.png", "frame10.jpg"):
@@ -153,35 +152,29 @@ def test_a_folder_becomes_masks_and_overlays(run, checkpoint, tmp_path):
     assert rows == pytest.approx({"frame2": 100 * (mask == 1).mean(), "frame10": rows["frame10"]}, abs=1e-3)
     assert workflow.check_properties() == []
 
-
-def test_the_options_of_the_command_are_those_of_the_config(run, checkpoint, tmp_path):
-    for name in ("day-1/1.png", "day-1/2.png", "day-1/3.png"):
-        (tmp_path / "frames" / name).parent.mkdir(parents=True, exist_ok=True)
-        cv2.imwrite(str(tmp_path / "frames" / name), np.full((70, 100, 3), 90, np.uint8))
-    out = tmp_path / "out"
-    given = {"input": str(tmp_path / "frames"), "checkpoint": str(checkpoint), "output_dir": str(out), **SIZE}
+    folder.rename(tmp_path / "day-1")
+    (tmp_path / "days").mkdir()
+    (tmp_path / "day-1").rename(tmp_path / "days" / "day-1")
+    out = tmp_path / "options"
+    given |= {"input": str(tmp_path / "days"), "output_dir": str(out)}
     run("pfedsis", "inference", **given, every=2, video_rate=5, masks="none", pictures=False, precision="bf16")
     assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == [
         "intervals.csv", "overlays/day-1.mp4", "prediction.json", "visible.csv",
     ]  # fmt: skip
 
 
-def test_an_error_on_the_way_leaves_nothing(run, refusal, checkpoint, tmp_path):
+def test_an_error_on_the_way_and_a_bundle_without_weights_leave_nothing(run, refusal, checkpoint, video, tmp_path):
     (tmp_path / "frames").mkdir()
     cv2.imwrite(str(tmp_path / "frames" / "1.png"), np.full((70, 100, 3), 90, np.uint8))
     (tmp_path / "frames" / "2.png").write_bytes(b"")
-    given = {"checkpoint": str(checkpoint), "output_dir": str(tmp_path / "out"), **SIZE}
-    sentence = refusal(run, "pfedsis", "inference", input=str(tmp_path / "frames"), **given)
+    given = {"output_dir": str(tmp_path / "out"), **SIZE}
+    sentence = refusal(run, "pfedsis", "inference", input=str(tmp_path / "frames"), checkpoint=str(checkpoint), **given)
     assert sentence.startswith(f"image {tmp_path}/frames/2.png cannot be read")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_bundle_without_weights_says_how_to_get_some(run, refusal, video, tmp_path):
-    given = {"bundle_root": str(tmp_path), "output_dir": str(tmp_path / "out"), **SIZE}
-    assert refusal(run, "pfedsis", "inference", input=str(video), **given) == (
+    assert refusal(run, "pfedsis", "inference", input=str(video), bundle_root=str(tmp_path), **given) == (
         f"bundle {tmp_path.name!r} ships no weights ({tmp_path}/models/model.json does not exist); name a checkpoint "
         "with --checkpoint, or make some with `surgfl pretrain` and `surgfl ship`"
     )
+    assert not (tmp_path / "out").exists()
 
 
 def test_without_a_checkpoint_the_bundles_own_weights_predict(run, video, tmp_path):

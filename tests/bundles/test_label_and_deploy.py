@@ -202,14 +202,14 @@ def test_monais_own_engine_gets_the_mask_in_batches(config, bundles, picture, sc
 
 
 @pytest.mark.full_width
-def test_a_run_of_the_bundle_gets_the_mask_too(run, picture, expected_mask, tmp_path):
-    run("pvt_fpn", "inference", input=str(picture), output_dir=str(tmp_path / "out"))
+def test_a_run_of_the_bundle_gets_the_mask_too_and_refuses_options_of_the_transforms(
+    run, refusal, picture, expected_mask, tmp_path
+):
+    given = {"input": str(picture), "output_dir": str(tmp_path / "out")}
+    run("pvt_fpn", "inference", **given)
     mask = cv2.imread(str(tmp_path / "out" / "masks" / "frame.png"), cv2.IMREAD_UNCHANGED)
     assert np.array_equal(mask, expected_mask("pvt_fpn"))
-
-
-def test_a_run_refuses_options_of_transforms_that_it_does_not_use(run, refusal, picture, tmp_path):
-    given = {"input": str(picture), "output_dir": str(tmp_path / "out"), "preprocessing#transforms#2#height": 64}
+    given["preprocessing#transforms#2#height"] = 64
     assert refusal(run, "pvt_fpn", "inference", **given).startswith("--preprocessing has no effect")
 
 
@@ -232,44 +232,32 @@ def test_half_a_file_and_several_files_are_refused(picture):
         FrameReader().read([picture, picture])
 
 
-def test_a_frame_of_the_networks_size_is_only_divided_by_255():
+def test_a_frame_of_the_networks_size_is_only_divided_by_255_and_a_mask_is_enlarged_by_hand():
+    """2x2 to 4x6: every pixel twice down and three times across; the frame came with its rows first."""
     frame = np.arange(2 * 3 * 4).reshape(3, 2, 4)
     shown = FrameToNetworkd("image", 2, 4)({"image": frame, "name": "a"})
     assert shown["name"] == "a" and shown["image"].dtype == torch.float32
     assert torch.equal(shown["image"].as_tensor(), torch.from_numpy(frame).float() / 255)
-
-
-def test_a_mask_is_enlarged_by_hand():
-    """2x2 to 4x6: every pixel twice down and three times across; the frame came with its rows first."""
     shown = FrameToNetworkd("image", 2, 2)({"image": np.zeros((3, 4, 6), np.uint8)})
     found = MaskToFramed("pred", frame="image")({**shown, "pred": torch.tensor([[[0.0, 1.0], [2.0, 3.0]]])})
     expected = [[0, 0, 0, 1, 1, 1]] * 2 + [[2, 2, 2, 3, 3, 3]] * 2
     assert found["pred"].tolist() == [expected]
 
 
-@pytest.mark.parametrize(
-    ("frame", "said"),
-    [
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+def test_what_is_no_frame_and_no_mask_of_a_known_frame_is_refused_in_one_sentence():
+    for frame, sentence in (
         *((np.full((3, 2, 2), value), "are not whole numbers from 0 to 255") for value in (0.5, np.nan, 256, -1)),
         (np.zeros((4, 2, 2)), r"channel-first shape is \[4, 2, 2\];"),
         (np.zeros((2, 2)), r"channel-first shape is \[2, 2\];"),
         (np.zeros((3, 0, 2)), r"channel-first shape is \[3, 0, 2\];"),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
-def test_what_is_no_frame_is_refused_in_one_sentence(frame, said):
-    with pytest.raises(InferenceError, match=said):
-        FrameToNetworkd("image", 32, 32)({"image": frame})
-
-
-@pytest.mark.parametrize("pred", [torch.zeros(4, 2, 2), torch.zeros(2, 2)])
-def test_what_is_no_mask_is_refused_in_one_sentence(pred):
+    ):
+        with pytest.raises(InferenceError, match=sentence):
+            FrameToNetworkd("image", 32, 32)({"image": frame})
     shown = FrameToNetworkd("image", 2, 2)({"image": np.zeros((3, 4, 6), np.uint8)})
-    with pytest.raises(InferenceError, match="give a mask "):
-        MaskToFramed("pred", frame="image")({**shown, "pred": pred})
-
-
-@pytest.mark.parametrize("image", [None, np.zeros((3, 2, 2)), MetaTensor(torch.zeros(3, 2, 2))])
-def test_a_mask_whose_frames_size_nobody_knows_is_refused(image):
-    with pytest.raises(InferenceError, match="run the bundle's preprocessing on the frame"):
-        MaskToFramed("pred", frame="image")({"pred": torch.zeros(1, 2, 2), "image": image})
+    for pred in (torch.zeros(4, 2, 2), torch.zeros(2, 2)):
+        with pytest.raises(InferenceError, match="give a mask "):
+            MaskToFramed("pred", frame="image")({**shown, "pred": pred})
+    for image in (None, np.zeros((3, 2, 2)), MetaTensor(torch.zeros(3, 2, 2))):
+        with pytest.raises(InferenceError, match="run the bundle's preprocessing on the frame"):
+            MaskToFramed("pred", frame="image")({"pred": torch.zeros(1, 2, 2), "image": image})

@@ -85,22 +85,15 @@ def test_a_folder_is_found_by_the_name_that_was_typed(inference, tmp_path, monke
     assert (tmp_path / "out" / "masks" / "f.png").is_file()
 
 
-@pytest.mark.parametrize(
-    "option", ["logging_file", "meta_file", "args_file", "properties_path", "init_id", "workflow_type", "run_id"]
-)  # fmt: skip
 @pytest.mark.usefixtures("_own_logging")
-def test_an_option_of_monais_runner_is_no_misspelt_key(inference, bundles, tmp_path, option):
+def test_options_of_monais_runner_are_no_misspelt_keys(inference, bundles, tmp_path):
     configs = bundles / "pvt_fpn" / "configs"
-    values = {
-        "logging_file": str(configs / "logging.conf"),
-        "meta_file": str(configs / "metadata.json"),
-        "args_file": written(tmp_path / "args.json", {"final_id": "finalize", "output_dir": "elsewhere"}),
-        "properties_path": written(tmp_path / "properties.json", {"train": {}, "meta": {}}),
-        "init_id": "initialize",
-        "workflow_type": "infer",
-        "run_id": "run",
-    }
-    inference(**{option: values[option]})
+    inference(
+        logging_file=str(configs / "logging.conf"), meta_file=str(configs / "metadata.json"),
+        args_file=written(tmp_path / "args.json", {"final_id": "finalize", "output_dir": "elsewhere"}),
+        properties_path=written(tmp_path / "properties.json", {"train": {}, "meta": {}}),
+        init_id="initialize", workflow_type="infer", run_id="run",
+    )  # fmt: skip
     assert len(list((tmp_path / "out" / "masks").iterdir())) == 5
 
 
@@ -111,14 +104,11 @@ def test_experiment_tracking_adds_its_keys_and_follows_the_training(train, tmp_p
     assert json.loads(recorded.read_text())["run_name"] == "first"
 
 
-def test_what_tracking_takes_is_unknown_without_it(train, refusal):
+def test_what_tracking_takes_is_unknown_without_it_and_a_missing_mlflow_is_said(train, refusal, tmp_path):
     assert refusal(train, run_name="first").startswith("unknown option --run_name; ")
-
-
-@pytest.mark.skipif(find_spec("mlflow") is not None, reason="mlflow is installed")
-def test_a_missing_mlflow_is_said_before_anything_is_read(train, refusal, tmp_path):
-    sentence = refusal(train, tracking="mlflow")
-    assert sentence.startswith("--tracking mlflow needs the package mlflow, which is not installed")
+    if find_spec("mlflow") is None:
+        sentence = refusal(train, tracking="mlflow")
+        assert sentence.startswith("--tracking mlflow needs the package mlflow, which is not installed")
     assert not (tmp_path / "out" / "tensorboard").exists()
 
 
@@ -250,20 +240,14 @@ def test_a_size_that_is_no_multiple_is_refused_with_the_nearest_one(size, least,
     check_size(network, *map(int, near.split("x")), least=least)
 
 
-@pytest.mark.parametrize(("key", "value"), [("height", 64), ("width", 96)])
-def test_a_size_that_the_checkpoint_overrules_is_refused(run, refusal, video, tmp_path, key, value):
-    given = {"input": str(video), "output_dir": str(tmp_path / "out"), key: value}
-    said = refusal(run, "pvt_fpn", "inference", **given)
-    assert said.startswith(f"--{key} {value} has no effect, since ")
-    assert said.endswith(f"was trained at 192x256 and is used at that size; remove --{key}")
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.full_width
-def test_the_size_that_the_checkpoint_has_may_be_said(run, video, tmp_path):
-    run("pvt_fpn", "inference", input=str(video), output_dir=str(tmp_path / "out"), height=192, width=256)
+def test_another_size_than_the_checkpoints_is_refused(run, refusal, video, tmp_path):
+    given = {"input": str(video), "output_dir": str(tmp_path / "out")}
+    for key, value in (("height", 64), ("width", 96)):
+        said = refusal(run, "pvt_fpn", "inference", **given, **{key: value})
+        assert said.startswith(f"--{key} {value} has no effect, since ")
+        assert said.endswith(f"was trained at 192x256 and is used at that size; remove --{key}")
+        assert not (tmp_path / "out").exists()
+    run("pvt_fpn", "inference", **given, height=192, width=256)
     assert (tmp_path / "out" / "masks").is_dir()
-
-
-def test_nothing_is_overridden_where_nothing_runs():
-    assert not options.is_overridden("height")
+    assert not options.is_overridden("height")  # nothing runs

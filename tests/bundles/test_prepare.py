@@ -9,14 +9,8 @@ import pytest
 import torch
 import yaml
 
-from shared_components.bundle_engines import (
-    bundle_root,
-    input_size,
-    own_checkpoint,
-    prepare,
-    task_from_checkpoint,
-    trained_network_for,
-)
+from shared_components import bundle_engines as engines
+from shared_components.bundle_engines import bundle_root, input_size, own_checkpoint, prepare
 from shared_components.cli import main
 from shared_components.common.atomic import not_written
 from shared_components.common.progress import listening, report_progress
@@ -41,7 +35,7 @@ def test_names_of_outputs_come_from_the_header_or_are_numbers_one_per_channel(tm
     """Older headers have `classes` alone."""
     path, network = tmp_path / "model.safetensors", Tiny(out_channels=3)
     save_weights(path, network.state_dict(), {"task": "segmentation", key: "background,shaft,wrist"} if key else {})
-    task = task_from_checkpoint({"segmentation": {}}, str(path), network)
+    task = engines.task_from_checkpoint({"segmentation": {}}, str(path), network)
     assert task.card.outputs == (("background", "shaft", "wrist") if key else ("0", "1", "2"))
 
 
@@ -124,10 +118,6 @@ def test_other_errors_keep_their_traceback(monkeypatch, capsys):
         assert "Failed to evaluate" in printed(error, monkeypatch, capsys)
 
 
-def task_at(site_config):
-    return make_task("segmentation", classes=load_site(site_config).classes)
-
-
 @pytest.fixture(params=["model.safetensors", "model.pt"])
 def model_of(request, tmp_path):
     """Return a function that leaves a bundle's model as a federation and as the zoo do."""
@@ -155,12 +145,13 @@ def test_a_model_scores_the_same_with_both_bundles_evaluate(run, model_of, train
 
 
 def test_the_network_is_that_of_the_bundle_which_the_header_names_or_of_the_config_in_use(site_config, tmp_path):
-    path, task = tmp_path / "model.safetensors", task_at(site_config)
+    path = tmp_path / "model.safetensors"
+    task = make_task("segmentation", classes=load_site(site_config).classes)
     save_weights(path, PvtFpn().state_dict(), {"bundle": "pvt_fpn"})
-    network = trained_network_for(PvtFpn(appearance_head=True, dropout=0.5), task, str(path), bundle="pfedsis")
+    network = engines.trained_network_for(PvtFpn(appearance_head=True, dropout=0.5), task, str(path), bundle="pfedsis")
     assert network.state_dict().keys() == load_weights(path).keys()
     assert network.decoder_global.dropout.p == load_bundle("pvt_fpn").network.get("dropout", 0.2)
-    network = trained_network_for(PvtFpn(dropout=0.5), task, str(path), bundle="pvt_fpn")
+    network = engines.trained_network_for(PvtFpn(dropout=0.5), task, str(path), bundle="pvt_fpn")
     assert network.decoder_global.dropout.p == 0.5
 
 
@@ -188,9 +179,8 @@ def federated(site_config, tmp_path):
     site_config.write_text(yaml.safe_dump(described))
 
     def federated(method, arguments, network):
-        job = Job(
-            "chosen", "fedst", method, arguments=arguments, training=TRAINING, tasks=FRAMES, network=network, rounds=1
-        )
+        settings = {"training": TRAINING, "tasks": FRAMES, "network": network, "rounds": 1}
+        job = Job("chosen", "fedst", method, arguments=arguments, **settings)
         folder = run_together(job, {"a": site_config, "b": site_config}, tmp_path / "runs").folder
         return folder / "a" / "best.safetensors"
 
@@ -230,10 +220,7 @@ def test_it_is_shown_by_inference_and_by_surgfl_segment(run, federated, video, t
     [
         ({"_target_": "os.system"}, "'_target_' is set by the bundle and cannot be chosen"),
         ({"text": "$exit()"}, "text is the expression '$exit()'"),
-        (
-            {"temporal": False, "text": "selection"},
-            "another network than PvtFpnClips: it lacks indicator, selection.16",
-        ),
+        ({"temporal": False, "text": "selection"}, "network than PvtFpnClips: it lacks indicator, selection.16"),
         (None, "it lacks indicator, temporal.16"),  # and no temporal layer is made up
     ],
 )

@@ -147,15 +147,14 @@ def test_a_model_of_another_task_is_refused_in_one_sentence(
     assert not (tmp_path / "out").exists()
 
 
-def test_as_many_classes_of_other_names_are_refused(run, refusal, site_config, model, tmp_path):
+def test_as_many_classes_of_other_names_and_a_task_that_the_bundle_does_not_learn_are_refused(
+    run, refusal, sites, site_config, model, tmp_path
+):
     path, *_ = model("segmentation")
     notes = load_metadata(path) | {"outputs": "background,liver,gallbladder,bile duct"}
     save_weights(path, load_weights(path), notes)
     sentence = refusal(evaluated, run, site_config, path, tmp_path / "out")
     assert "was trained for segmentation of background, liver, gallbladder, bile duct, but the site's" in sentence
-
-
-def test_a_task_that_the_bundle_does_not_learn_is_refused(run, refusal, sites, small, tmp_path):
     sentence = refusal(run, "pfedsis", "train", site_config=str(sites["depth"]), output_dir=str(tmp_path / "out"))
     assert "the task is 'depth', but this bundle learns segmentation; correct 'task' in site.yaml" in sentence
 
@@ -227,7 +226,9 @@ def toy(run, bundles, tmp_path, monkeypatch):
     return partial(run, "toy")
 
 
-def test_a_bundle_trains_and_evaluates_on_clips(toy, sites, tmp_path):
+def test_a_bundle_trains_and_evaluates_on_clips_and_a_network_that_remembers_nothing_is_shown_no_stream(
+    toy, refusal, sites, video, tmp_path
+):
     site = {"site_config": str(sites["clips"]), "output_dir": str(tmp_path)}
     toy("train", **site)
     path = tmp_path / "best.safetensors"
@@ -237,13 +238,7 @@ def test_a_bundle_trains_and_evaluates_on_clips(toy, sites, tmp_path):
     assert found["task"]["frames"] == 4 and found["frames"] == 3
     toy("train", "evaluate", checkpoint=str(path), **site, **{"tasks#segmentation#frames": 1})
     assert json.loads((tmp_path / "metrics.json").read_text()) == found  # the model knows its clips
-
-
-def test_a_network_of_clips_that_remembers_nothing_is_shown_no_stream(toy, refusal, sites, video, tmp_path):
-    site = {"site_config": str(sites["clips"]), "output_dir": str(tmp_path)}
-    toy("train", **site)
-    path = str(tmp_path / "model.safetensors")
-    sentence = refusal(toy, "inference", input=str(video), checkpoint=path, output_dir=str(tmp_path / "out"))
+    sentence = refusal(toy, "inference", input=str(video), checkpoint=str(path), output_dir=str(tmp_path / "out"))
     assert sentence.startswith("Tiny takes clips but has no memory for streams")
 
 

@@ -91,10 +91,7 @@ def test_a_model_of_clips_remembers_in_a_video_and_not_between_single_frames(tmp
         (None, "the frame is a NoneType; .* numpy.asarray"),
         (torch.zeros(8, 8, 3, dtype=torch.uint8), "the frame is a Tensor; "),
         ([[[0, 0, 0]]], "the frame is a list; "),
-        (
-            np.zeros((8, 8, 3)),
-            r"type float64 and values from 0 to 0; .*\(255 \* frame\)\.round\(\) with astype",
-        ),
+        (np.zeros((8, 8, 3)), r"type float64 and values from 0 to 0; .*\(255 \* frame\)\.round\(\) with astype"),
         (np.full((8, 8, 3), 300, np.int64), "type int64 and values from 300 to 300; .* scaling it to 0 to 255"),
         (np.full((8, 8, 3), np.nan, np.float32), "type float32 and values from nan to nan; "),
         (np.zeros((8, 8, 3), bool), "type bool and values from 0 to 0; "),
