@@ -1,4 +1,4 @@
-"""`--network_def` of MONAI's runner: a network of MONAI's or of one's own is trained, scored, shown and exported."""
+"""`--network_def` of MONAI's runner: other networks are trained, scored, used and exported."""
 
 import json
 

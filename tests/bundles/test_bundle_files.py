@@ -1,4 +1,4 @@
-"""Bundles are made from one base and a small description each; the commands of their cards run as typed."""
+"""Bundles are generated from small descriptions; the commands of their cards run as typed."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def test_a_new_bundle_is_one_small_file(folder, run, monkeypatch, site_config, t
 
 
 def test_a_new_bundle_gets_the_files_of_the_others(bundles, folder):
-    """But for the weights, which not every bundle ships."""
+    """Except weights, which not every bundle ships."""
     write_bundle("toy", folder)
     made, others = (
         {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()}
@@ -89,7 +89,7 @@ def test_a_new_bundle_gets_the_files_of_the_others(bundles, folder):
 
 @pytest.mark.full_width
 def test_a_bundle_that_shares_weights_says_whose_they_are(bundles, folder):
-    """In its folder and its card; the copy for the zoo holds them itself."""
+    """The copy for the zoo contains the weights."""
     shutil.copytree(bundles / "pvt_fpn", folder / "pvt_fpn")
     shutil.copy(bundles / "pvt_fpn.yaml", folder)
     (folder / "toy.yaml").write_text(NEW.replace("dropout: 0.0 ", "# ") + "same_weights_as: pvt_fpn\n")
@@ -284,12 +284,12 @@ def masks(folder):
 def test_inference_runs_in_the_folder_with_its_own_weights_as_by_the_repositorys(copied, bundles, bundle, monkeypatch):
     folder = copied(bundle)
     monkeypatch.chdir(folder)
-    told = {"logging_file": False, **PROMPTED.get(bundle, {})}
-    monai.bundle.run(config_file=INFERENCE, input="frame.png", output_dir="results", **told)
+    options = {"logging_file": False, **PROMPTED.get(bundle, {})}
+    monai.bundle.run(config_file=INFERENCE, input="frame.png", output_dir="results", **options)
     record = json.loads((folder / "results" / "prediction.json").read_text())
     assert record["model"] == str(folder / "models" / "model.safetensors")
     monkeypatch.chdir(folder.parent)
-    monai.bundle.run(config_file=str(bundles / bundle / INFERENCE), input="mine/frame.png", output_dir="out", **told)
+    monai.bundle.run(config_file=str(bundles / bundle / INFERENCE), input="mine/frame.png", output_dir="out", **options)
     assert masks(folder / "results") == masks(folder.parent / "out") and masks(folder / "results")
 
 

@@ -1,4 +1,4 @@
-"""The evaluate and inference configs: numbers at the masks' resolution; masks, overlays and tables; refusals."""
+"""The evaluate and inference configs: metrics, masks, overlays, tables, errors."""
 
 import csv
 import hashlib
@@ -23,8 +23,8 @@ SIZE = {"height": 64, "width": 96}
 @pytest.fixture
 def evaluate(run, site_config, small, tmp_path):
     def evaluate(checkpoint, bundle="pfedsis", **overrides):
-        given = {"site_config": str(site_config), "checkpoint": checkpoint and str(checkpoint), **small}
-        run(bundle, "train", "evaluate", **given | {"output_dir": str(tmp_path / "results")} | overrides)
+        options = {"site_config": str(site_config), "checkpoint": checkpoint and str(checkpoint), **small}
+        run(bundle, "train", "evaluate", **options | {"output_dir": str(tmp_path / "results")} | overrides)
         return json.loads((tmp_path / "results" / "metrics.json").read_text())
 
     return evaluate
@@ -57,8 +57,8 @@ def test_without_a_checkpoint_the_shipped_weights_are_evaluated(run, zoo, bundle
     site_config.write_text(site_config.read_text() + of_clips.get(bundle, ""))
     run(bundle, "train", "evaluate", site_config=str(site_config), output_dir=str(tmp_path / "results"))
     shipped = (zoo / bundle / "models" / "model.safetensors").read_bytes()
-    found = json.loads((tmp_path / "results" / "metrics.json").read_text())
-    assert found["checkpoint_sha256"] == hashlib.sha256(shipped).hexdigest() and found["frames"] == 2
+    result = json.loads((tmp_path / "results" / "metrics.json").read_text())
+    assert result["checkpoint_sha256"] == hashlib.sha256(shipped).hexdigest() and result["frames"] == 2
 
 
 def test_another_split_and_policy_can_be_asked_for_and_another_class_map_is_refused(
@@ -88,8 +88,8 @@ def of_parts(checkpoint):
 def test_a_model_of_parts_is_scored_where_classes_are_coarser(evaluate, of_parts, three_class_site, classes, merged):
     if classes:
         three_class_site.write_text(three_class_site.read_text() + f"classes: {classes}\n")
-    found = evaluate(of_parts, site_config=str(three_class_site))
-    assert found["merged_classes"] == merged
+    result = evaluate(of_parts, site_config=str(three_class_site))
+    assert result["merged_classes"] == merged
     torch.manual_seed(1)
     network = build_network(load_bundle("pfedsis").network).eval()
     names = ["background", "shaft", "wrist", "clasper"]
@@ -99,7 +99,7 @@ def test_a_model_of_parts_is_scored_where_classes_are_coarser(evaluate, of_parts
         return torch.stack([sum(learnt[names.index(n)] for n in members) for members in merged.values()]).argmax(0)
 
     expected = scored_by_hand(three_class_site, classify, tuple(merged)[1:])
-    assert {key: found[key] for key in expected} == expected
+    assert {key: result[key] for key in expected} == expected
 
 
 def test_half_precision_is_scored_as_its_numbers_in_full(evaluate, of_parts, tmp_path):
@@ -140,8 +140,8 @@ def test_a_folder_becomes_masks_and_overlays_and_options_are_those_of_the_comman
     folder.mkdir()
     for name in ("frame2.png", "frame10.jpg"):
         cv2.imwrite(str(folder / name), np.full((70, 100, 3), 90, np.uint8))
-    given = {"input": str(folder), "checkpoint": str(checkpoint), "output_dir": str(tmp_path / "out"), **SIZE}
-    workflow = run("pfedsis", "inference", **given)
+    options = {"input": str(folder), "checkpoint": str(checkpoint), "output_dir": str(tmp_path / "out"), **SIZE}
+    workflow = run("pfedsis", "inference", **options)
     for kind in ("masks", "overlays"):
         assert sorted(path.name for path in (tmp_path / "out" / kind).iterdir()) == ["frame10.png", "frame2.png"]
     mask = cv2.imread(str(tmp_path / "out" / "masks" / "frame2.png"), cv2.IMREAD_UNCHANGED)
@@ -156,8 +156,8 @@ def test_a_folder_becomes_masks_and_overlays_and_options_are_those_of_the_comman
     (tmp_path / "days").mkdir()
     (tmp_path / "day-1").rename(tmp_path / "days" / "day-1")
     out = tmp_path / "options"
-    given |= {"input": str(tmp_path / "days"), "output_dir": str(out)}
-    run("pfedsis", "inference", **given, every=2, video_rate=5, masks="none", pictures=False, precision="bf16")
+    options |= {"input": str(tmp_path / "days"), "output_dir": str(out)}
+    run("pfedsis", "inference", **options, every=2, video_rate=5, masks="none", pictures=False, precision="bf16")
     assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == [
         "intervals.csv", "overlays/day-1.mp4", "prediction.json", "visible.csv",
     ]  # fmt: skip
@@ -167,10 +167,12 @@ def test_an_error_on_the_way_and_a_bundle_without_weights_leave_nothing(run, ref
     (tmp_path / "frames").mkdir()
     cv2.imwrite(str(tmp_path / "frames" / "1.png"), np.full((70, 100, 3), 90, np.uint8))
     (tmp_path / "frames" / "2.png").write_bytes(b"")
-    given = {"output_dir": str(tmp_path / "out"), **SIZE}
-    sentence = refusal(run, "pfedsis", "inference", input=str(tmp_path / "frames"), checkpoint=str(checkpoint), **given)
+    options = {"output_dir": str(tmp_path / "out"), **SIZE}
+    sentence = refusal(
+        run, "pfedsis", "inference", input=str(tmp_path / "frames"), checkpoint=str(checkpoint), **options
+    )
     assert sentence.startswith(f"image {tmp_path}/frames/2.png cannot be read")
-    assert refusal(run, "pfedsis", "inference", input=str(video), bundle_root=str(tmp_path), **given) == (
+    assert refusal(run, "pfedsis", "inference", input=str(video), bundle_root=str(tmp_path), **options) == (
         f"bundle {tmp_path.name!r} ships no weights ({tmp_path}/models/model.json does not exist); name a checkpoint "
         "with --checkpoint, or make some with `surgfl pretrain` and `surgfl ship`"
     )
@@ -178,7 +180,7 @@ def test_an_error_on_the_way_and_a_bundle_without_weights_leave_nothing(run, ref
 
 
 def test_without_a_checkpoint_the_bundles_own_weights_predict(run, video, tmp_path):
-    """In half precision, as they are shipped, at the size that their header says, to the same masks as in float32."""
+    """Weights in half precision give the same masks as in float32, at the header's size."""
     torch.manual_seed(1)
     network = build_network(load_bundle("pvt_fpn").network)
     halves = {name: value.half() for name, value in network.state_dict().items()}
@@ -188,11 +190,11 @@ def test_without_a_checkpoint_the_bundles_own_weights_predict(run, video, tmp_pa
     save_weights(own, halves, notes)
     (own.parent / "model.json").write_text(json.dumps({"sha256": sha256_of(own)}))
     save_weights(tmp_path / "full.safetensors", {n: v.float() for n, v in halves.items()}, notes)
-    given = {"input": str(video), "height": 512, "width": 640}
+    options = {"input": str(video), "height": 512, "width": 640}
     for bundle in ("pfedsis", "pvt_fpn"):
-        run(bundle, "inference", bundle_root=str(tmp_path), output_dir=str(tmp_path / bundle), **given)
+        run(bundle, "inference", bundle_root=str(tmp_path), output_dir=str(tmp_path / bundle), **options)
     full = str(tmp_path / "full.safetensors")
-    run("pvt_fpn", "inference", checkpoint=full, output_dir=str(tmp_path / "full"), **given)
+    run("pvt_fpn", "inference", checkpoint=full, output_dir=str(tmp_path / "full"), **options)
     masks = [sorted((tmp_path / out / "masks").iterdir()) for out in ("pfedsis", "pvt_fpn", "full")]
     assert len(masks[0]) == 5
     for one, two, three in zip(*masks, strict=True):
@@ -213,6 +215,6 @@ def test_without_a_checkpoint_the_bundles_own_weights_predict(run, video, tmp_pa
 def test_a_wrong_command_line_of_inference_is_refused_in_one_sentence(
     run, refusal, checkpoint, video, tmp_path, overrides, sentence
 ):
-    given = {"input": str(video), "checkpoint": str(checkpoint), "output_dir": str(tmp_path / "out"), **overrides}
-    assert refusal(run, "pfedsis", "inference", **given).startswith(sentence)
+    options = {"input": str(video), "checkpoint": str(checkpoint), "output_dir": str(tmp_path / "out"), **overrides}
+    assert refusal(run, "pfedsis", "inference", **options).startswith(sentence)
     assert not (tmp_path / "out").exists()

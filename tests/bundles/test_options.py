@@ -1,4 +1,4 @@
-"""Options of MONAI's runner are accepted; those of a wrong kind, or that would change nothing, are refused by name."""
+"""Options of MONAI's runner, and errors for options with a wrong type or no effect."""
 
 import json
 import logging
@@ -62,7 +62,7 @@ def train(bundles, site_config, small, tmp_path):
 
 @pytest.fixture
 def _own_logging():
-    """Leave the process's logging as it was: MONAI's `logging_file` replaces it."""
+    """Restore the process's logging, which MONAI's `logging_file` replaces."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -113,7 +113,7 @@ def test_what_tracking_takes_is_unknown_without_it_and_a_missing_mlflow_is_said(
 
 
 def test_wandb_records_losses_and_validation_scores_of_every_round(train, bundles, refusal, tmp_path, monkeypatch):
-    """By the calls of the package; offline it was tried by hand."""
+    """Check the calls of the package."""
     files = [str(bundles / "pvt_fpn" / "configs" / f"{name}.yaml") for name in ("train", "wandb")]
     if find_spec("wandb") is None:
         sentence = refusal(train, config_file=files)
@@ -178,8 +178,8 @@ def test_settings_of_an_overlay_are_no_overrides(train, bundles, refusal, tmp_pa
     alike = {"training#rounds": 1, "training#iterations": 7, "training#epochs": 1}
     train(config_file=files, **alike)
     assert (tmp_path / "out" / "model.safetensors").is_file()
-    said = refusal(train, config_file=files, **alike | {"training#iterations": 2})
-    assert said.startswith("--training#iterations 2 has no effect, since epochs is 1; add --training#epochs 0")
+    message = refusal(train, config_file=files, **alike | {"training#iterations": 2})
+    assert message.startswith("--training#iterations 2 has no effect, since epochs is 1; add --training#epochs 0")
 
 
 def test_an_argument_that_the_config_leaves_at_its_default_can_be_given(train, tmp_path):
@@ -244,9 +244,9 @@ def test_a_size_that_is_no_multiple_is_refused_with_the_nearest_one(size, least,
 def test_another_size_than_the_checkpoints_is_refused(run, refusal, video, tmp_path):
     given = {"input": str(video), "output_dir": str(tmp_path / "out")}
     for key, value in (("height", 64), ("width", 96)):
-        said = refusal(run, "pvt_fpn", "inference", **given, **{key: value})
-        assert said.startswith(f"--{key} {value} has no effect, since ")
-        assert said.endswith(f"was trained at 192x256 and is used at that size; remove --{key}")
+        message = refusal(run, "pvt_fpn", "inference", **given, **{key: value})
+        assert message.startswith(f"--{key} {value} has no effect, since ")
+        assert message.endswith(f"was trained at 192x256 and is used at that size; remove --{key}")
         assert not (tmp_path / "out").exists()
     run("pvt_fpn", "inference", **given, height=192, width=256)
     assert (tmp_path / "out" / "masks").is_dir()

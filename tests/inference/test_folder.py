@@ -1,4 +1,4 @@
-"""Results appear together or not at all, and never in place of what is not ours."""
+"""Results appear together or not at all, and never replace other files."""
 
 import json
 import os
@@ -17,7 +17,7 @@ MANY = 999_999_999  # no process has this id
 
 
 def make(path, *names):
-    """Leave a result of some files."""
+    """Write files of a result, not yet at their final names."""
     folder = ResultFolder(path)
     folder.refuse_foreign()
     folder.begin()
@@ -106,7 +106,7 @@ folder.appear({})
 
 @pytest.mark.parametrize("when", ["early", "late"])
 def test_what_a_killed_process_leaves_is_replaced(tmp_path, when):
-    """Early, while files are made; late, in the instant when they get their names."""
+    """Killed early, while files are written; or late, while they are renamed."""
     make(tmp_path, "masks/1.png").appear({})
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), when], check=False)
     assert killed.returncode == -signal.SIGKILL

@@ -1,4 +1,4 @@
-"""Frames from folders and videos, one at a time, in order; what cannot be read is named."""
+"""Frames from folders and videos in order; errors name unreadable files."""
 
 import os
 from fractions import Fraction
@@ -43,8 +43,8 @@ def test_items_hold_the_networks_input_and_the_frame_in_rgb(tmp_path, size):
 
 def test_a_clips_input_keeps_the_order_of_its_frames():
     images = np.stack([np.full((10, 20, 3), shade, np.uint8) for shade in (0, 255)])
-    found = network_input(images, 32, 64)
-    assert found.shape == (1, 2, 3, 32, 64) and (found[0, 0] == 0).all() and (found[0, 1] == 1).all()
+    result = network_input(images, 32, 64)
+    assert result.shape == (1, 2, 3, 32, 64) and (result[0, 0] == 0).all() and (result[0, 1] == 1).all()
 
 
 # ---- sub-folders
@@ -126,7 +126,7 @@ def draw(path, index=0, *, mask=False):
 
 
 @pytest.mark.parametrize(
-    ("frame", "mask", "said"),
+    ("frame", "mask", "message"),
     [
         ("images/f_{}.jpg", "masks/f_{}.png", "4 masks in masks/ (masks are not segmented)"),
         ("f_{}.png", "f_{}_mask.png", "4 masks (masks are not segmented): f_0_mask.png"),
@@ -136,7 +136,7 @@ def draw(path, index=0, *, mask=False):
         ("f_{}_jpg.rf.00aa11bb22cc3{}.jpg", "f_{}_jpg.rf.00aa11bb22cc3{}_mask.png", "4 masks (masks are not segmented"),
     ],
 )
-def test_masks_beside_frames_are_left_out_by_name(frame, mask, said, tmp_path):
+def test_masks_beside_frames_are_left_out_by_name(frame, mask, message, tmp_path):
     for index in range(4):
         draw(tmp_path / frame.format(index, index), index)
         draw(tmp_path / mask.format(index, index), index, mask=True)
@@ -144,7 +144,7 @@ def test_masks_beside_frames_are_left_out_by_name(frame, mask, said, tmp_path):
     assert [(tmp_path / frame.format(n, n)).stem for n in range(4)] == [shot.name for shot in stream.shots()]
     assert stream.total == 4 and stream.inventory.used == {"images": 4}
     (one,) = stream.inventory.left_out
-    assert str(one).startswith(said)
+    assert str(one).startswith(message)
 
 
 def test_masks_alone_and_dark_frames_are_segmented(tmp_path):

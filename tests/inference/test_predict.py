@@ -79,7 +79,7 @@ def test_frames_are_reported_with_speed_and_time_left(monkeypatch, total, step):
 
 
 class Written:
-    """A folder that keeps what it is given, and how many frames were read before each."""
+    """A folder that records predictions, and the number of frames read before each."""
 
     def __init__(self, read, broken=None):
         self.read, self.broken, self.names, self.ahead = read, broken, [], []
@@ -113,7 +113,7 @@ class Read:
 
 
 class Slow(Bright):
-    """Is done with a frame after the next one, which is bright."""
+    """Takes longer for dark frames than for bright frames."""
 
     def forward(self, image):
         time.sleep(0.0 if image.mean() else 0.01)
@@ -164,7 +164,7 @@ PADDED = make_task("segmentation", {"frames": 4, "interval": 0.2, "padding": "cu
 
 
 class Counting(torch.nn.Module):
-    """Answers which images it remembers: frames are numbers."""
+    """Returns the images of its memory; images are numbers."""
 
     def begin_stream(self, stride, padding):
         return stride, padding, ()
@@ -259,11 +259,11 @@ def test_what_is_remembered_of_one_folder_is_forgotten_in_the_next(network, tmp_
         write_image(tmp_path / "frames" / "b" / f"{number}.png", 60 * number)
     frames = FrameStream(tmp_path / "frames", height=32, width=64, video_rate=5)
     predict = Predictor(shown_frames(network, CLIPS, frames), CLIPS)
-    found = [predict(item["image"], (40, 50), sequence=item["shot"].sequence)[0] for item in frames]
-    assert len(found) == 6
-    for first, second in zip(found[:3], found[3:], strict=True):
+    result = [predict(item["image"], (40, 50), sequence=item["shot"].sequence)[0] for item in frames]
+    assert len(result) == 6
+    for first, second in zip(result[:3], result[3:], strict=True):
         assert torch.equal(first, second)
-    assert not torch.equal(found[0], found[2])
+    assert not torch.equal(result[0], result[2])
 
 
 @pytest.mark.slow
@@ -277,7 +277,7 @@ def test_surgfeds_network_holds_as_much_after_two_hundred_frames_as_after_fifty(
 
 
 def test_memory_does_not_grow(network):
-    """Of each of six frames, three before and two apart, maps of 160 channels at 2x2 and 256 at 1x1 in float32."""
+    """The memory has six frames with maps of 160 channels at 2x2 and 256 at 1x1 in float32."""
     streaming, held = Streaming(network, 2), []
     image = torch.from_numpy(np.full((1, 3, 32, 32), 0.5, np.float32))
     with torch.no_grad():

@@ -146,7 +146,6 @@ def test_an_export_has_the_header_and_weights_in_full_precision(tmp_path):
 
 
 def test_a_pt_file_of_compressed_records_is_refused(tmp_path):
-    """A thousandth of what it would take in memory."""
     save_pt(tmp_path / "model.pt", {"a": torch.zeros(100_000)}, {"height": "64"})
     packed = tmp_path / "packed.pt"
     with zipfile.ZipFile(tmp_path / "model.pt") as whole, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as out:
@@ -180,7 +179,7 @@ def test_a_pointer_of_git_lfs_is_no_checkpoint(name, tmp_path):
 
 
 def test_the_same_weights_and_header_give_the_same_bytes(tmp_path):
-    """Where the header were in an order of chance, ten files would hardly be alike."""
+    """With a header in random order, ten files would differ."""
     header = {f"key-{number}": 'a \u00e9 \n " \\ \x01' for number in range(6)}
     for number in range(10):
         save_weights(tmp_path / f"{number}.safetensors", {"w": torch.ones(2), "b": torch.zeros(1)}, header)
@@ -225,12 +224,12 @@ def test_weights_that_are_no_numbers_are_refused_and_the_network_keeps_its_own(n
     assert all(torch.equal(before[key], tensor) for key, tensor in network.state_dict().items())
 
 
-@pytest.mark.parametrize("said", ["abc", "", "-64", "6.4", "0", "1" * 500, "\u0663"])
-def test_a_header_whose_size_is_none_is_refused(said):
+@pytest.mark.parametrize("message", ["abc", "", "-64", "6.4", "0", "1" * 500, "\u0663"])
+def test_a_header_whose_size_is_none_is_refused(message):
     assert input_size({"height": "64"}, 512, 640) == (64, 640)
     for name in ("height", "width"):
         with pytest.raises(CheckpointError, match=f"its header's {name} is "):
-            input_size({name: said}, 512, 640)
+            input_size({name: message}, 512, 640)
 
 
 @pytest.mark.parametrize("key", ["outputs", "classes"])

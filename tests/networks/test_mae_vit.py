@@ -1,4 +1,4 @@
-"""The masked autoencoder: official names and counts, visible patches alone decide, a plain MAE gives the same."""
+"""The masked autoencoder: official names and counts, masking, and a plain reimplementation."""
 
 import pytest
 import torch
@@ -76,7 +76,7 @@ def test_hidden_pixels_change_nothing_and_each_visible_patch_counts(network):
 
 
 def test_it_is_the_autoencoder_of_the_paper_computed_plainly(network):
-    """Patches one by one, of one picture, with the visible ones in another order: attention does not mind."""
+    """Compute patches one by one; the order of visible patches does not matter to attention."""
     torch.manual_seed(2)
     image, state = torch.rand(1, 3, 32, 32), network.state_dict()
     places = [(row, column) for row in range(4) for column in range(4)]
@@ -101,8 +101,8 @@ def test_it_is_the_autoencoder_of_the_paper_computed_plainly(network):
     predicted = network(image, hidden(*unseen))
     for number, (row, column) in enumerate(places):
         patch = network.decoder_pred(y[0, 1 + number]).reshape(8, 8, 3)  # the colour is last
-        found = predicted[0, :, 8 * row : 8 * row + 8, 8 * column : 8 * column + 8]
-        torch.testing.assert_close(found, patch.permute(2, 0, 1), atol=1e-5, rtol=1e-4)
+        result = predicted[0, :, 8 * row : 8 * row + 8, 8 * column : 8 * column + 8]
+        torch.testing.assert_close(result, patch.permute(2, 0, 1), atol=1e-5, rtol=1e-4)
 
 
 def test_pictures_of_a_batch_do_not_see_each_other_and_have_masks_of_their_own(network):

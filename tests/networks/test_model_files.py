@@ -236,7 +236,7 @@ def test_a_function_that_a_pickle_names_is_neither_called_nor_imported(name, tmp
 
 
 def test_nothing_else_reads_a_model_file():
-    """One loader for files of strangers: no other file of the library names what opens one."""
+    """Only one file of the library contains functions that open model files."""
     from pathlib import Path
 
     package = Path(model_files.__file__).parents[1]

@@ -1,4 +1,4 @@
-"""What a job or a checkpoint's header may choose of a bundle's network, and what it may not, by name."""
+"""Network arguments that a job or a checkpoint's header may set."""
 
 from collections.abc import Sequence
 from types import UnionType
@@ -47,7 +47,7 @@ NETWORKS = [MaeVit, PvtFpn, PvtFpnClips, ResNetClips, Sam2Clips, Tiny, VitClips,
 
 @pytest.mark.parametrize("network", NETWORKS)
 def test_of_every_argument_the_kind_is_known(network):
-    """Of a kind that is not known anything plain would do, a truth value for a number, too."""
+    """An argument with an unknown type would accept any plain value."""
     targets = {load_bundle(name).network["_target_"].rpartition(".")[2] for name in bundle_names()}
     assert targets <= {kind.__name__ for kind in NETWORKS}
     hints = get_type_hints(network.__init__)

@@ -1,4 +1,4 @@
-"""Which classes are built at all, and which a job may name: nothing that a machine's owner has not allowed."""
+"""Network classes that are built, and classes that a job may name."""
 
 import sys
 
@@ -69,7 +69,7 @@ def test_ours_and_what_the_machines_owner_names_are_built(monkeypatch):
 
 @pytest.mark.parametrize("named", ["", SMALL, "monai", f"monai,{OURS}"])
 def test_a_job_names_what_the_machines_owner_allows_and_nothing_else(named, monkeypatch):
-    """Not even our own classes: without the variable a job is as narrow as it was before it could name any."""
+    """Without the variable a job may not even name our own classes."""
     monkeypatch.setenv(VARIABLE, named)
     check_job_class({"width": 4})
     for path in (OURS, SMALL, UNET, "os.system"):

@@ -1,4 +1,4 @@
-"""What every network must hold, found by listing the folder; and the network to try things out with, `Tiny`."""
+"""Requirements of every network in the folder, and `Tiny`."""
 
 import importlib
 import pkgutil
@@ -50,10 +50,10 @@ def test_another_number_of_classes_keeps_all_else(name):
     expected = NETWORKS[name](out_channels=3, **OTHERWISE[name])
     other = NETWORKS[name](out_channels=3 if name in COLOURS else 4, **OTHERWISE[name])
     torch.manual_seed(3)
-    found = other.with_classes(3)
-    assert str(found) == str(expected) and found.parts == expected.parts
-    expected, found = expected.state_dict(), found.state_dict()
-    assert expected.keys() == found.keys() and all(torch.equal(expected[n], value) for n, value in found.items())
+    result = other.with_classes(3)
+    assert str(result) == str(expected) and result.parts == expected.parts
+    expected, result = expected.state_dict(), result.state_dict()
+    assert expected.keys() == result.keys() and all(torch.equal(expected[n], value) for n, value in result.items())
 
 
 @pytest.mark.parametrize("arguments", [{}, OTHERWISE])

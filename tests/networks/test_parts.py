@@ -1,4 +1,4 @@
-"""Parts by name: what a name means, what is refused, what is fixed, and whose learning rate is whose."""
+"""Parts: names, errors, frozen parts, and learning rates."""
 
 import copy
 
@@ -99,8 +99,8 @@ def test_parameters_are_sorted_by_the_rate_of_their_part():
     groups = by_learning_rate(network, {"head": 0.5, "block2": 0.0})
     expected = [(None, list(network.block1.parameters())), (0.5, [network.head.weight, network.head.bias])]
     expected.append((0.0, [network.block2[0].weight, network.block2[0].bias]))
-    for (rate, found), (wanted, parameters) in zip(groups, expected, strict=True):
-        assert rate == wanted and all(a is b for a, b in zip(found, parameters, strict=True))
+    for (rate, result), (wanted, parameters) in zip(groups, expected, strict=True):
+        assert rate == wanted and all(a is b for a, b in zip(result, parameters, strict=True))
     assert [rate for rate, _ in by_learning_rate(network, {"encoder": 1.0, "head": 2.0})] == [1.0, 2.0]
 
 

@@ -14,7 +14,7 @@ SINGLE = {"temporal": False, "text": "none"}
 
 
 def trained(**arguments) -> PvtFpnClips:
-    """Return a network whose past and text count, as after training."""
+    """Return a network whose output depends on earlier frames and text, as after training."""
     torch.manual_seed(0)
     network = PvtFpnClips(indicator=8, **arguments).eval()
     for module in (network.temporal, network.selection):
@@ -102,7 +102,7 @@ def test_networks_of_one_seed_share_encoder_decoder_and_head():
 
 
 def clip_at(video: list[torch.Tensor], number: int, stride: int) -> torch.Tensor:
-    """Return the clip (1, 4, 3, H, W) of a frame, the video's first frame where there is none so old."""
+    """Return the clip (1, 4, 3, H, W) of a frame, padded with the video's first frame."""
     return torch.stack([video[max(0, number - back * stride)] for back in (3, 2, 1, 0)], 1)
 
 
@@ -110,18 +110,18 @@ def clip_at(video: list[torch.Tensor], number: int, stride: int) -> torch.Tensor
 def test_streaming_equals_the_clip_of_every_frame(network, stride, frames):
     video, memory, shown = [torch.rand(1, 3, 32, 64) for _ in range(frames)], Memory(stride), []
     hook = network.encoder.register_forward_hook(lambda _, inputs, __: shown.append(len(inputs[0])))
-    found = []
+    result = []
     with torch.no_grad():
         for image in video:
             logits, memory = network.remember(image, memory)
-            found.append(logits)
+            result.append(logits)
             assert len(memory.frames) <= 3 * stride
     hook.remove()
     assert shown == [1] * frames and len(memory.frames) == 3 * stride < frames
     with torch.no_grad():
-        for number, logits in enumerate(found):
+        for number, logits in enumerate(result):
             torch.testing.assert_close(logits, network(clip_at(video, number, stride)), atol=2e-5, rtol=1e-4)
-    assert not torch.allclose(found[-1], network(video[-1]), atol=1e-3)  # the past does count
+    assert not torch.allclose(result[-1], network(video[-1]), atol=1e-3)  # the past does count
 
 
 def test_streaming_without_a_temporal_layer_is_frame_by_frame_and_keeps_nothing():
@@ -151,9 +151,9 @@ def test_a_memory_keeps_no_graph_and_is_of_one_size(network):
 def test_what_a_network_is_told_changes_its_prediction_and_is_part_of_its_state(text):
     network = trained(text=text)
     image = torch.rand(1, 3, 32, 32)
-    before, told = network(image), torch.linspace(3, -3, 8)
-    network.set_indicator(told)
-    assert torch.equal(network.state_dict()["indicator"], told)
+    before, indicator = network(image), torch.linspace(3, -3, 8)
+    network.set_indicator(indicator)
+    assert torch.equal(network.state_dict()["indicator"], indicator)
     assert not torch.allclose(network(image), before, atol=1e-3)
     other = PvtFpnClips(text=text, indicator=8).eval()
     assert not other.indicator.any()
@@ -245,20 +245,20 @@ def test_scripting_and_tracing_change_nothing(arguments):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 def test_a_told_network_is_exported_as_one_of_frames_alone_with_the_text_inside(tmp_path, monkeypatch):
-    """Neither another text told afterwards nor another site changes the file; its one input is the clip."""
+    """A later indicator does not change the file; its only input is the clip."""
     monkeypatch.setattr(pvt_v2, "DEPTH", 1)
     network, clip = trained(levels=[16], receptive_fields=[20, 7], kernels=[4, 1]), torch.rand(1, 2, 3, 64, 96)
     network.set_indicator(torch.nn.functional.normalize(torch.arange(1.0, len(network.indicator) + 1), dim=0))
     with torch.no_grad():
-        due = network(clip)
+        expected = network(clip)
     exported = torch.export.export(network, (clip,))
     torch.export.save(exported, tmp_path / "told.pt2")
     torch.jit.trace(network, clip).save(tmp_path / "told.ts")
     network.set_indicator(-network.indicator)
     with torch.no_grad():
-        assert not torch.equal(network(clip), due)
+        assert not torch.equal(network(clip), expected)
         loaded = torch.export.load(tmp_path / "told.pt2")
         assert loaded.graph_signature.user_inputs == ("clip",)
         assert "indicator" in loaded.graph_signature.buffers
-        torch.testing.assert_close(loaded.module()(clip), due)
-        torch.testing.assert_close(torch.jit.load(tmp_path / "told.ts")(clip), due)
+        torch.testing.assert_close(loaded.module()(clip), expected)
+        torch.testing.assert_close(torch.jit.load(tmp_path / "told.ts")(clip), expected)

@@ -34,13 +34,13 @@ def reference() -> nn.Module:
     from transformers import ResNetConfig, ResNetForImageClassification
 
     torch.manual_seed(0)
-    found = ResNetForImageClassification(ResNetConfig(num_labels=1000, downsample_in_bottleneck=False)).eval()
-    for name, value in found.state_dict().items():
+    result = ResNetForImageClassification(ResNetConfig(num_labels=1000, downsample_in_bottleneck=False)).eval()
+    for name, value in result.state_dict().items():
         if name.endswith("running_mean"):
             value.normal_(0, 0.1)
         elif name.endswith("running_var"):
             value.uniform_(0.5, 1.5)
-    return found
+    return result
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Published SAM2 weights: both layouts, strictly; another size, missing, unknown and mis-shaped tensors are named."""
+"""Published SAM2 weights: both layouts, and errors for other sizes and tensors."""
 
 from pathlib import Path
 
@@ -128,8 +128,8 @@ def of_meta(state: dict[str, Tensor]) -> dict[str, Tensor]:
     left = dict(state)
     del left["shared_image_embedding.positional_embedding"]
     points = left.pop("prompt_encoder.point_embed.weight")
-    found = {f"sam_prompt_encoder.point_embeddings.{n}.weight": points[n : n + 1].clone() for n in range(4)}
-    return found | {names[name]: value for name, value in left.items()}
+    result = {f"sam_prompt_encoder.point_embeddings.{n}.weight": points[n : n + 1].clone() for n in range(4)}
+    return result | {names[name]: value for name, value in left.items()}
 
 
 def published(folder: Path, layout: str = "meta", *, without: str = "") -> Path:

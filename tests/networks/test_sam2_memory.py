@@ -1,4 +1,4 @@
-"""What is remembered of an object: ages, what is dropped, and the tokens that attention reads."""
+"""SAM2's memory of an object: ages, dropped frames, tokens, and groups of objects."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Each step equals the library's module, whose own forward is for one object and reads heads that are off here."""
+"""Each step equals `transformers`' module, whose forward handles one object and needs removed heads; box prompts."""
 
 import pytest
 import torch
@@ -29,10 +29,10 @@ def maps() -> Tensor:
 def test_positions_equal_the_librarys(model, maps):
     grid = steps.grid_of(model, maps)
     torch.testing.assert_close(grid.decoder, model.get_image_wide_positional_embeddings())
-    for found, expected in zip(
+    for result, expected in zip(
         grid.rope, model.memory_attention.rotary_emb(maps, model.memory_attention.position_ids), strict=True
     ):
-        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(result, expected)
 
 
 def test_box_tokens_are_those_of_its_corners_at_any_side(model):
@@ -45,7 +45,7 @@ def test_box_tokens_are_those_of_its_corners_at_any_side(model):
 
 def test_attention_equals_the_librarys_of_one_object_after_another(model, maps):
     memory, places, grid = torch.rand(2, 2 * h * h + 4, 64), torch.rand(2 * h * h + 4, 64), steps.grid_of(model, maps)
-    found = steps.attend(model.memory_attention, maps, memory, places, 4, grid)
+    result = steps.attend(model.memory_attention, maps, memory, places, 4, grid)
     for n in range(2):
         expected = model.memory_attention(
             maps[n].flatten(1).T[:, None],
@@ -54,7 +54,7 @@ def test_attention_equals_the_librarys_of_one_object_after_another(model, maps):
             places[:, None],
             num_object_pointer_tokens=4,
         )
-        torch.testing.assert_close(found[n].flatten(1).T, expected.reshape(h * h, C))
+        torch.testing.assert_close(result[n].flatten(1).T, expected.reshape(h * h, C))
 
 
 @pytest.mark.parametrize("filled_boxes", [False, True])
@@ -63,16 +63,16 @@ def test_the_decoder_gives_the_librarys_single_mask(model, maps, filled_boxes):
     encoder, grid = model.prompt_encoder, steps.grid_of(model, maps)
     prompt = steps.filled(torch.tensor([[3.0, 8, 40, 60], [0, 0, 30, 9]]), SIDE) if filled_boxes else None
     mask = encoder.no_mask_embed.weight[:, :, None, None] if prompt is None else encoder.mask_embed(prompt)
-    found = steps.decode(model.mask_decoder, maps, finer, steps.no_tokens(encoder, 2), mask, grid)
+    result = steps.decode(model.mask_decoder, maps, finer, steps.no_tokens(encoder, 2), mask, grid)
     points, labels = torch.zeros(2, 1, 1, 2), -torch.ones(2, 1, 1, dtype=torch.int32)
     sparse, dense = encoder(points, labels, None, prompt)
     model.mask_decoder.dynamic_multimask_via_stability = False
     masks, _, tokens, _ = model.mask_decoder(
         maps, grid.decoder.expand(2, -1, -1, -1), sparse, dense, False, list(finer)
     )
-    torch.testing.assert_close(found.masks, masks[:, 0])
-    torch.testing.assert_close(found.token, tokens[:, 0, 0])
-    assert found.coarse.shape == (2, C, h, h) and found.fine.shape == (2, C // 8, 4 * h, 4 * h)
+    torch.testing.assert_close(result.masks, masks[:, 0])
+    torch.testing.assert_close(result.token, tokens[:, 0, 0])
+    assert result.coarse.shape == (2, C, h, h) and result.fine.shape == (2, C // 8, 4 * h, 4 * h)
 
 
 def test_the_whole_first_frame_is_from_its_first_pixel_to_the_end_of_its_last():

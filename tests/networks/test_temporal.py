@@ -1,4 +1,4 @@
-"""The temporal layer against its equations in loops over pixels and cells, values by hand, and what it refuses."""
+"""The temporal layer: equations in loops over pixels and cells, values by hand, errors."""
 
 import math
 
@@ -17,7 +17,7 @@ GEOMETRIES = [  # window, receptive fields and kernels, oldest frame first
 
 
 def toy(window: int, fields: tuple[int, ...], kernels: tuple[int, ...], channels: int = 4) -> TemporalLayer:
-    """Return a layer all of whose weights count."""
+    """Return a layer with random weights."""
     layer = TemporalLayer(channels, heads=2, sizes=Sizes(window, fields, kernels))
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
@@ -84,10 +84,10 @@ def test_the_layer_equals_its_equations_written_out(geometry, size):
     layer = toy(*geometry)
     frames = [torch.rand(2, 4, *size, dtype=torch.float64) for _ in geometry[1]]
     with torch.no_grad():
-        found = layer(frames)
+        result = layer(frames)
         for sample in range(2):
             expected = written_out(layer, [frame[sample] for frame in frames], geometry)
-            torch.testing.assert_close(found[sample], expected)
+            torch.testing.assert_close(result[sample], expected)
 
 
 def test_what_is_outside_of_the_map_gets_no_attention():
@@ -125,10 +125,10 @@ def test_farther_frames_are_seen_from_farther_and_coarser():
     frames = [torch.rand(1, 4, 40, 40, requires_grad=True) for _ in range(4)]
     layer(frames)[0, :, 9, 11].sum().backward()
     reached = [frame.grad[0].abs().sum(0) > 0 for frame in frames]
-    for found, (start, stop) in zip(reached, [(0, 35), (0, 20), (7, 13), (7, 14)], strict=True):
+    for result, (start, stop) in zip(reached, [(0, 35), (0, 20), (7, 13), (7, 14)], strict=True):
         expected = torch.zeros(40, 40, dtype=torch.bool)
         expected[start:stop, start:stop] = True
-        assert torch.equal(found, expected)
+        assert torch.equal(result, expected)
     distinct = [len(frame.grad[0, 0].unique()) - 1 for frame in frames]  # besides zero
     assert distinct == [5 * 5, 5 * 5, 3 * 3, 7 * 7]
 
@@ -153,7 +153,7 @@ def test_the_number_of_parameters_is_what_is_counted_by_hand(channels, heads, by
 
 
 def test_every_parameter_trains_from_the_second_step_on():
-    """In the first step the zeros of the last layers keep the gradient from what is before them."""
+    """In the first step the zero weights of the last layers stop the gradient."""
     layer = TemporalLayer(8, heads=2, sizes=Sizes())
     frames = [torch.rand(2, 8, 5, 9) for _ in range(4)]
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)

@@ -1,4 +1,4 @@
-"""The ViT's encoder: a block is torch's own attention, positions and initial values are MAE's, parts can be fixed."""
+"""The ViT encoder and frame classifier: torch's attention, MAE's positions and initial values, frozen parts, heads."""
 
 import math
 
@@ -26,10 +26,10 @@ def test_a_block_is_torchs_attention_and_a_perceptron_around_layer_normalisation
 
 
 def test_positions_are_sines_and_cosines_of_column_and_row():
-    """As MAE's `get_2d_sincos_pos_embed`, a number at a time."""
+    """MAE's `get_2d_sincos_pos_embed`, one number at a time."""
     width, rows, columns = 16, 2, 3
-    found = sine_positions(width, rows, columns)
-    assert found.shape == (1, 1 + rows * columns, width) and not found[0, 0].any()
+    result = sine_positions(width, rows, columns)
+    assert result.shape == (1, 1 + rows * columns, width) and not result[0, 0].any()
     for y in range(rows):
         for x in range(columns):
             for channel in range(width):
@@ -37,16 +37,16 @@ def test_positions_are_sines_and_cosines_of_column_and_row():
                 within, quarter = channel % (width // 2), width // 4
                 angle = place / 10_000 ** ((within % quarter) / quarter)
                 expected = math.sin(angle) if within < quarter else math.cos(angle)
-                assert float(found[0, 1 + y * columns + x, channel]) == pytest.approx(expected, abs=1e-6)
+                assert float(result[0, 1 + y * columns + x, channel]) == pytest.approx(expected, abs=1e-6)
 
 
 def test_positions_of_a_coarser_grid_are_means_and_those_of_the_own_grid_are_untouched():
     positions = sine_positions(8, 4, 4)
     assert positions_at(positions, 4, 4, 4) is positions
-    found = positions_at(positions, 4, 2, 2)
+    result = positions_at(positions, 4, 2, 2)
     corner = positions[0, 1:].reshape(4, 4, 8)[:2, :2].mean((0, 1))
-    torch.testing.assert_close(found[0, 1], corner)
-    assert torch.equal(found[0, 0], positions[0, 0])
+    torch.testing.assert_close(result[0, 1], corner)
+    assert torch.equal(result[0, 0], positions[0, 0])
 
 
 def test_patches_are_numbered_row_by_row_and_each_sees_its_own_pixels():
@@ -62,8 +62,8 @@ def test_dropped_branches_keep_the_expectation_in_training_alone():
     torch.manual_seed(0)
     block, x = Block(8, 2, drop_path=0.5), torch.randn(1, 3, 8).expand(4000, -1, -1)
     branch = torch.ones(4000, 1, 1)
-    found = block.train()._dropped(branch)
-    assert set(found.unique().tolist()) == {0.0, 2.0} and abs(float(found.mean()) - 1) < 0.1
+    result = block.train()._dropped(branch)
+    assert set(result.unique().tolist()) == {0.0, 2.0} and abs(float(result.mean()) - 1) < 0.1
     assert torch.equal(block.eval()._dropped(x), x)
 
 

@@ -64,9 +64,9 @@ def test_a_file_without_a_decoder_leaves_the_decoder_and_says_so(tmp_path, sourc
 )
 def test_a_downstream_network_takes_the_encoder_and_names_the_rest(tmp_path, source, kind, fresh):
     network = kind()
-    found = load_vit(network, saved(tmp_path, {"model": source}))
-    assert {name.partition(".")[0] for name in found} == fresh
-    assert all(torch.equal(v, source[n]) for n, v in network.state_dict().items() if n not in found)
+    result = load_vit(network, saved(tmp_path, {"model": source}))
+    assert {name.partition(".")[0] for name in result} == fresh
+    assert all(torch.equal(v, source[n]) for n, v in network.state_dict().items() if n not in result)
 
 
 def test_the_normalisation_of_a_pooled_fine_tuning_is_the_norm_and_its_head_is_left(tmp_path, source):
@@ -99,7 +99,7 @@ def test_what_differs_is_named_in_one_sentence_and_the_network_keeps_its_weights
 
 
 class Bomb:
-    """Runs when it is unpickled by who trusts it."""
+    """Runs code when it is unpickled."""
 
     ran = False
 

@@ -1,4 +1,4 @@
-"""Clips by a ViT: frames are encoded one by one, kept features give the same, and a fixed encoder learns nothing."""
+"""Clips by a ViT: single frames, cached features, and a frozen encoder."""
 
 import pytest
 import torch

@@ -12,13 +12,13 @@ def test_the_blocks_read_are_those_of_the_paper_and_of_a_shallow_encoder_as_deep
 
 
 def test_the_decoder_has_the_published_number_of_parameters():
-    """25.05 million at ViT-B, of which the published code never uses one residual unit of the coarsest level."""
+    """25.05 million at ViT-B; the published code never uses one residual unit of the coarsest level."""
     with torch.device("meta"):
         network = VitDpt(architecture="base", out_channels=4)
     unused = 2 * (256 * 256 * 9 + 2 * 256)
     decoder = (*network.parts["decoder"], "head")
-    found = sum(p.numel() for name, p in network.named_parameters() if name.startswith(decoder))
-    assert found + unused == 25_051_076
+    result = sum(p.numel() for name, p in network.named_parameters() if name.startswith(decoder))
+    assert result + unused == 25_051_076
 
 
 def test_logits_have_the_frames_size_and_maps_strides_of_a_quarter_of_a_patch_to_two_patches():

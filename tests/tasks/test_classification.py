@@ -35,13 +35,13 @@ def test_scores_of_grades_are_those_worked_by_hand():
     """True 0, 0, 3, 5; predicted 0, 1, 3, 0."""
     pairs = ((0, 0), (1, 0), (3, 3), (0, 5))
     scores = [TASK.score(sure(p), item(t, str(n)), quick=True) for n, (p, t) in enumerate(pairs)]
-    found = TASK.summarise(scores)
-    assert found["accuracy"]["mean"] == 0.5
-    assert found["balanced_accuracy"]["mean"] == pytest.approx((1 / 2 + 1 + 0) / 3)
-    assert found["expected_cost"]["mean"] == pytest.approx((0 + 1 + 0 + 5) / 5 / 4)
-    assert found["macro_f1"]["mean"] == pytest.approx((2 / 4 + 0 + 1 + 0) / 4)
-    assert found["classes"]["normal"] == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "samples": 2}
-    assert found["classes"]["abscess"]["recall"] is None
+    result = TASK.summarise(scores)
+    assert result["accuracy"]["mean"] == 0.5
+    assert result["balanced_accuracy"]["mean"] == pytest.approx((1 / 2 + 1 + 0) / 3)
+    assert result["expected_cost"]["mean"] == pytest.approx((0 + 1 + 0 + 5) / 5 / 4)
+    assert result["macro_f1"]["mean"] == pytest.approx((2 / 4 + 0 + 1 + 0) / 4)
+    assert result["classes"]["normal"] == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "samples": 2}
+    assert result["classes"]["abscess"]["recall"] is None
     assert TASK.per_video(scores)["3"] == {"accuracy": 0.0, "expected_cost": 1.0}
     assert [TASK.rows(score)[0]["off"] for score in scores] == [0, 1, 0, -5]
 

@@ -74,7 +74,7 @@ def depths(seed):
 
 
 def scalar_loss(outputs, truth, scale=100.0, log_error=1.0, variance=0.5, absolute=0.1):
-    """The definition, pixel by pixel; None where nothing is known."""
+    """The definition, pixel by pixel; None without known depth."""
     pairs = [(p, t) for p, t in zip(outputs.flatten().tolist(), truth.flatten().tolist(), strict=True) if t > 0]
     if not pairs:
         return None

@@ -1,4 +1,4 @@
-"""Reconstruction: what is hidden, what the network sees, and errors on hidden pixels alone."""
+"""Reconstruction: hidden patches, the network's input, and errors of hidden pixels."""
 
 import math
 from itertools import product
@@ -40,7 +40,7 @@ def test_three_quarters_of_the_patches_are_hidden_in_every_sample_by_the_generat
 
 
 class Echo(nn.Module):
-    """Keeps and returns what it is given; of a clip the last frame."""
+    """Returns the image, or the last frame of a clip."""
 
     def forward(self, image):
         self.seen = image
@@ -48,7 +48,7 @@ class Echo(nn.Module):
 
 
 def shown(given):
-    """Return what the network sees, and what the task makes of it."""
+    """Return the network's input and the restored image."""
     network = Echo()
     restored = TASK.predict(network, given)
     return network.seen, restored
@@ -129,7 +129,7 @@ def masked(pixels, seed=0):
 
 
 def targets(given, pixels):
-    """What an autoencoder is to predict, a patch at a time, from the definitions."""
+    """Return an autoencoder's targets, patch by patch."""
     image = given["image"]
     mean, deviation = torch.tensor([0.3464, 0.2280, 0.2228]), torch.tensor([0.2520, 0.2128, 0.2093])
     normal = (image - mean[:, None, None]) / deviation[:, None, None]
@@ -145,9 +145,9 @@ def test_an_autoencoder_is_given_the_mask_and_its_loss_is_that_of_mae(autoencode
     task, given = masked(pixels)
     with torch.no_grad():
         predicted = autoencoder(given["image"], given["hidden"])
-        found = task.loss(task.predict(autoencoder, given), given)
+        result = task.loss(task.predict(autoencoder, given), given)
     error = (predicted - targets(given, pixels)).square().mean(1)
-    assert float(found) == pytest.approx(float(error[given["hidden"]].mean()), rel=1e-4)
+    assert float(result) == pytest.approx(float(error[given["hidden"]].mean()), rel=1e-4)
 
 
 def test_what_an_autoencoder_is_not_shown_does_not_change_its_prediction(autoencoder):
