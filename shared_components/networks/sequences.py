@@ -53,7 +53,8 @@ class CausalTcn(nn.Module):
 
 def _stage(in_channels: int, maps: int, layers: int) -> nn.Sequential:
     """Build a stage: (B, in_channels, T) -> (B, maps, T)."""
-    return nn.Sequential(nn.Conv1d(in_channels, maps, 1), *(Dilated(maps, 2**layer) for layer in range(layers)))
+    dilated = [Dilated(maps, 2**layer) for layer in range(layers)]  # drawn before the first layer
+    return nn.Sequential(nn.Conv1d(in_channels, maps, 1), *dilated)
 
 
 class Dilated(nn.Module):
