@@ -117,9 +117,7 @@ class MaskToFramed(MapTransform):
         for key in self.key_iterator(changed):
             ids = torch.as_tensor(changed[key])
             if ids.dim() != 3 or len(ids) != 1:
-                raise InferenceError(
-                    f"{key}: shape is {list(ids.shape)}; give a mask (1, height, width), such as the argmax"
-                )
+                raise InferenceError(f"{key}: shape is {list(ids.shape)}; give a mask (1, height, width), the argmax")
             mask = resize_target(ids[0].to(torch.uint8).cpu().numpy(), int(height), int(width))
             turned = np.ascontiguousarray(mask.T if columns_first else mask)
             changed[key] = MetaTensor(torch.from_numpy(turned)[None], meta=dict(image.meta))

@@ -78,9 +78,7 @@ class Model:
     ) -> None:
         card = trained.task.card
         if card.kind != "segmentation":
-            raise InferenceError(
-                f"model {path} was trained for {card.kind}, not for segmentation; use `surgfl segment`"
-            )
+            raise InferenceError(f"model {path} was trained for {card.kind}, not segmentation; use `surgfl segment`")
         if provides(trained.network, Prompted):
             raise InferenceError(f"model {path} needs boxes in the first frame; use `surgfl segment --box`")
         self.classes, self.size = card.outputs, trained.size

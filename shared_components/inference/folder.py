@@ -87,9 +87,7 @@ class ResultFolder:
         record, aside = self.path / self._record, self.part / _ASIDE
         for name in names:
             if (self.path / name).exists() and name not in self._earlier:
-                raise InferenceError(
-                    f"{self.path / name} was created by another program meanwhile; give another folder"
-                )
+                raise InferenceError(f"{self.path / name} was created by another program; give another folder")
         aside.mkdir()
         if record.exists():
             shutil.copy2(record, aside)

@@ -81,9 +81,7 @@ class FrameStream:
         if source is None:
             raise InferenceError("input: not given; add --input with a folder of frames or a video file")
         if not 1 <= height * width <= MOST_PIXELS:
-            raise InferenceError(
-                f"the network's input size is {height}x{width}; give a size of at most {MOST_PIXELS:,} pixels"
-            )
+            raise InferenceError(f"the input size is {height}x{width}; give a size of at most {MOST_PIXELS:,} pixels")
         self.height, self.width = height, width
         if type(every) is not int or every < 1:
             raise InferenceError(f"input: every is {every!r}; it is a whole number, at least 1")
@@ -218,9 +216,7 @@ def _sequences(source: Path, data: InputFolder | None) -> dict[str, list[Path]]:
             )
         paths.sort(key=lambda path: natural_order(path.name))
     if not images and (videos := data.paths("video files")):
-        raise InferenceError(
-            f"input folder {source} has videos but no images; give one of the videos, such as {min(videos)}"
-        )
+        raise InferenceError(f"input folder {source} has videos but no images; give a video, such as {min(videos)}")
     if not images:
         raise InferenceError(
             f"input folder {source} and its sub-folders have no images ({', '.join(IMAGES)}); give the folder of the "

@@ -194,6 +194,4 @@ class PredictionFolder:
 def refuse_inside(folder: Path, source: str | Path) -> None:
     """Raise InferenceError if the results would lie among the input's images or videos."""
     if isinstance(source, Path) and source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
-        raise InferenceError(
-            f"output folder {folder} lies in the input folder {source}; give a folder outside the input"
-        )
+        raise InferenceError(f"output folder {folder} lies in the input folder {source}; give a folder outside it")

@@ -155,9 +155,7 @@ class H264Video:
 
     def __init__(self, path: Path, *, rate: Fraction, aspect: Fraction = Fraction(1)) -> None:
         if CODEC not in av.codecs_available:
-            raise InferenceError(
-                f"{path.name}: PyAV was built without {CODEC}; install PyAV's wheel with `pip install av`"
-            )
+            raise InferenceError(f"{path.name}: PyAV was built without {CODEC}; install its wheel: pip install av")
         self._path, self._aspect = path, aspect
         self._rate = rate.limit_denominator(100_000)
         self._scale = -(-_TICKS // self._rate.numerator)  # ticks of 1 / (scale * numerator) seconds

@@ -46,9 +46,8 @@ class ReleasedSelection(nn.Module):
 
     def __init__(self, channels: int, indicator: int, *, adds_text: bool = True) -> None:
         super().__init__()
-        self.embedding = nn.Sequential(
-            nn.Linear(indicator, RELEASED_WIDTH), nn.ReLU(), nn.Linear(RELEASED_WIDTH, channels)
-        )
+        width = RELEASED_WIDTH
+        self.embedding = nn.Sequential(nn.Linear(indicator, width), nn.ReLU(), nn.Linear(width, channels))
         self.gate = nn.Linear(2 * channels, channels)  # columns are [map, text]
         self.adds_text = adds_text
 

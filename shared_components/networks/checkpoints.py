@@ -216,9 +216,7 @@ def require_equal(expected: Mapping[str, Tensor], loaded: Mapping[str, Tensor], 
 def require_finite(state: Mapping[str, Tensor], path: Path) -> None:
     """Raise CheckpointError for NaN and infinity, with which a network would silently predict one class."""
     if bad := [name for name, value in state.items() if not torch.isfinite(value).all()]:
-        raise CheckpointError(
-            f"checkpoint {path} contains NaN or infinity in {_listed('', bad)}; use an earlier checkpoint"
-        )
+        raise CheckpointError(f"checkpoint {path} contains NaN or infinity in {_listed('', bad)}; use an earlier one")
 
 
 def _listed(verb: str, names: list[str]) -> str:

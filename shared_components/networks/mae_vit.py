@@ -37,9 +37,7 @@ class MaeVit(Vit):
         trained_encoders: bool = True,
     ) -> None:
         if out_channels != CHANNELS:
-            raise ValueError(
-                f"MaeVit: out_channels is {out_channels!r}, but an image has 3; use the task reconstruction"
-            )
+            raise ValueError(f"MaeVit: out_channels is {out_channels!r}, but an image has 3; use task reconstruction")
         super().__init__(architecture=architecture, size=size, drop_path=drop_path, trained_encoders=trained_encoders)
         self.remade = partial(
             MaeVit, architecture=architecture, size=size, drop_path=drop_path, trained_encoders=trained_encoders

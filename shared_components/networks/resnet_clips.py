@@ -49,9 +49,7 @@ class ResNetClips(nn.Module):
     def forward(self, clip: Tensor) -> Tensor:
         """Return logits (B, out_channels) of clips (B, T, 3, H, W) in 0..1, or of images (B, 3, H, W)."""
         if clip.dim() not in (4, 5):
-            raise ValueError(
-                f"ResNetClips takes clips (B, T, 3, H, W) or images (B, 3, H, W), and got {list(clip.shape)}"
-            )
+            raise ValueError(f"ResNetClips takes clips (B, T, 3, H, W) or images (B, 3, H, W), not {list(clip.shape)}")
         clip = clip if clip.dim() == 5 else clip[:, None]
         frames = clip.flatten(0, 1)  # (B, T, 3, H, W) -> (B*T, 3, H, W)
         chunks = frames.split(len(frames) if self.training else self.chunk)

@@ -126,7 +126,7 @@ def check_boxes(boxes: Tensor, clips: int, frames: int, side: int, *, depth: boo
         )
     if depth and boxes.shape[2] != 1:
         raise ValueError(
-            f"Sam2Clips estimates depth from one box per frame, and got {boxes.shape[2]}; give the whole frame"
+            f"Sam2Clips estimates depth from one box per frame, not {boxes.shape[2]}; give the whole frame"
         )
     rows = boxes.detach().reshape(-1, 4).cpu()
     x0, y0, x1, y1 = rows.unbind(1)

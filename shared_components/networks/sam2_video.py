@@ -161,9 +161,7 @@ class Sam2Clips(nn.Module):
         They have no gradient unless the encoders are trained. ValueError unless H = W is a multiple of 32.
         """
         if clip.dim() != 5 or clip.shape[2] != 3 or not clip.shape[1]:
-            raise ValueError(
-                f"Sam2Clips takes frames (B, 3, H, W) or clips (B, T, 3, H, W), and got {list(clip.shape)}"
-            )
+            raise ValueError(f"Sam2Clips takes frames (B, 3, H, W) or clips (B, T, 3, H, W), not {list(clip.shape)}")
         B, T, _C, H, W = clip.shape
         check_size(self, H, W)
         with torch.set_grad_enabled(self.trained_encoders and torch.is_grad_enabled()):
@@ -224,9 +222,7 @@ class Sam2Clips(nn.Module):
         with torch.no_grad():
             maps = Maps(*(x[:, 0] for x in self._projected(self.encode(image[:, None]))))
             if memory.side not in (0, maps.side):
-                raise ValueError(
-                    f"the frame size of the stream changed from {memory.side} to {maps.side}; begin a new stream"
-                )
+                raise ValueError(f"the stream's frame size changed from {memory.side} to {maps.side}; begin a new one")
             prompts = self._prompts(memory, boxes, maps.side).to(maps.coarse.device)
             check_boxes(prompts[None], 1, 1, maps.side, depth=self.is_depth)
             now = -(-memory.frame // memory.stride)  # number of remembered frames, rounded up

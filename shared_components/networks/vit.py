@@ -78,9 +78,8 @@ class Vit(nn.Module):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embed = nn.Parameter(sine_positions(width, self.side, self.side), requires_grad=False)
         self.patch_embed = PatchEmbed(self.patch, width)
-        self.blocks = nn.ModuleList(
-            Block(width, self.sizes.heads, drop_path * i / max(1, depth - 1)) for i in range(depth)
-        )
+        rates = [drop_path * i / max(1, depth - 1) for i in range(depth)]
+        self.blocks = nn.ModuleList(Block(width, self.sizes.heads, rate) for rate in rates)
         self.norm = nn.LayerNorm(width, eps=EPSILON)
         for name, values in (("mean", MEAN), ("deviation", DEVIATION)):
             self.register_buffer(name, torch.tensor(values).reshape(3, 1, 1), persistent=False)

@@ -59,7 +59,5 @@ def in_timm_layout(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]
     if named and all(name.startswith(WRAPPED) for name in named):
         named = {name.removeprefix(WRAPPED): value for name, value in named.items()}
     if any(inside(name, ["norm"]) for name in named) and any(inside(name, ["fc_norm"]) for name in named):
-        raise CheckpointError(
-            f"checkpoint {path} has both norm and fc_norm; remove the norm that its head does not read"
-        )
+        raise CheckpointError(f"checkpoint {path} has both norm and fc_norm; remove the norm that its head ignores")
     return {name.removeprefix("fc_") if inside(name, ["fc_norm"]) else name: v for name, v in named.items()}

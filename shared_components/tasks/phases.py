@@ -130,9 +130,8 @@ class Phases(Labels):
         numbers, counts = self.per_video(scores), self.counts(scores)
         record = labels.over_videos(METRICS[:-1], numbers, sum(len(score.truth) for score in scores))
         per_class = {"precision": precisions(counts), "recall": recalls(counts), "f1": f1_scores(counts)}
-        classes = {
-            name: {key: none_for_nan(row[c]) for key, row in per_class.items()} for c, name in enumerate(self.classes)
-        }
+        rows = [{key: none_for_nan(row[c]) for key, row in per_class.items()} for c in range(len(self.classes))]
+        classes = dict(zip(self.classes, rows, strict=True))
         return {**record, "macro_f1": {"mean": none_for_nan(mean_known(per_class["f1"]))}, "classes": classes}
 
     def per_video(self, scores: Sequence[LabelScore]) -> dict[str, dict[str, float]]:

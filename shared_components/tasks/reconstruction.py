@@ -173,9 +173,8 @@ class Reconstruction(OneOutput):
         true = last_frame(item)[answer.hidden].astype(np.float64) / 255
         mse = float(np.mean(np.nan_to_num((answer.image[answer.hidden] - true) ** 2, nan=1.0, posinf=1.0)))
         errors = np.nan_to_num(answer.errors, nan=1.0)  # 1 is the normalised error of a patch's mean colour
-        shares = {
-            name: float(np.mean(errors < limit)) if len(errors) else math.nan for name, limit in THRESHOLDS.items()
-        }
+        known = len(errors) > 0
+        shares = {name: float(np.mean(errors < limit)) if known else math.nan for name, limit in THRESHOLDS.items()}
         loss = float(np.mean(errors[answer.masked])) if len(errors) else math.nan
         return {"mse": mse, "psnr": 10 * math.log10(1 / max(mse, 1e-12)), **shares, "normalised_mse": loss}
 

@@ -13,9 +13,7 @@ from shared_components.networks.mae_vit import MaeVit
 from shared_components.networks.resnet_clips import ResNet50
 from shared_components.scenes.site import write_site
 
-SHORT = {
-    f"training#{name}": value for name, value in (("batch_size", 2), ("rounds", 1), ("epochs", 0), ("iterations", 1))
-}
+SHORT = {"training#batch_size": 2, "training#rounds": 1, "training#epochs": 0, "training#iterations": 1}
 USES = {
     "fl_endovit_clips": "macro_f1", "fl_endovit_phases": "f1", "fl_endovit_segmentation": "image_iou",
     "fl_endovit_triplets": "map",
@@ -31,9 +29,8 @@ def sites(tmp_path_factory):
     """Return the site.yaml by bundle; the site with labels is not marked as rendered."""
     folder = tmp_path_factory.mktemp("sites")
     masks = write_site(folder / "masks", look="rose", seed=1, videos={"train": 1, "validation": 1, "test": 1}, **SIZE)
-    labels = write_site(
-        folder / "labels", look="rose", seed=2, layout="cholect45", task="triplets", videos={"train": 4}, **SIZE
-    )
+    triplets = {"layout": "cholect45", "task": "triplets", "videos": {"train": 4}}
+    labels = write_site(folder / "labels", look="rose", seed=2, **triplets, **SIZE)
     (labels.parent / "render.json").unlink()
     config = yaml.safe_load(labels.read_text()) | {"split": SPLIT}
     labels.write_text(yaml.safe_dump(config))

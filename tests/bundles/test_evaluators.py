@@ -33,9 +33,8 @@ def evaluate(run, site_config, small, tmp_path):
 def test_summary_and_table_hold_the_metrics_at_the_masks_resolution(evaluate, checkpoint, site_config, tmp_path):
     torch.manual_seed(1)
     network = build_network(load_bundle("pfedsis").network).eval()
-    assert {read_sample(frame).targets["label"].shape for frame in samples(load_site(site_config), "test")} == {
-        (128, 192)
-    }
+    shapes = {read_sample(frame).targets["label"].shape for frame in samples(load_site(site_config), "test")}
+    assert shapes == {(128, 192)}
     expected = scored_by_hand(site_config, lambda image: network(image).argmax(1)[0], ("shaft", "wrist", "clasper"))
     summary = evaluate(checkpoint)
     assert {key: summary[key] for key in expected} == expected

@@ -97,9 +97,8 @@ def test_metadata_hold_measured_scores_and_the_packages_of_these_tests(bundles, 
     metadata = metadata_of(bundles, bundle)
     facts = json.loads((bundles / bundle / FACTS).read_text())
     named = [score["dice"]["mean"] for score in facts["scores"] if score["where"] == "named look"]
-    assert metadata["eval_metrics"][f"dice, mean of {len(named)} named looks"] == pytest.approx(
-        sum(named) / len(named), abs=0.02
-    )
+    mean = pytest.approx(sum(named) / len(named), abs=0.02)
+    assert metadata["eval_metrics"][f"dice, mean of {len(named)} named looks"] == mean
     kinds = {score["where"] for score in facts["scores"]} - {"real"}  # named looks, and unseen ones of each family
     assert len(metadata["eval_metrics"]) == len(kinds) + len(mean_of_real(facts))
     assert all(0 < v < 1 for v in metadata["eval_metrics"].values())
@@ -160,9 +159,8 @@ def test_metadata_follow_the_schema_and_the_changelog_has_the_version(bundles, b
 @EACH
 def test_the_network_takes_the_size_of_the_metadata_from_the_bundles_folder(bundles, bundle, monkeypatch):
     monkeypatch.chdir(bundles / bundle)
-    verify_net_in_out(
-        "network_def", meta_file="configs/metadata.json", config_file="configs/inference.yaml", device="cpu"
-    )
+    files = {"meta_file": "configs/metadata.json", "config_file": "configs/inference.yaml"}
+    verify_net_in_out("network_def", **files, device="cpu")
 
 
 def together(bundles: Path, bundle: str, *configs: str) -> dict:

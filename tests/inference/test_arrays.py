@@ -121,7 +121,7 @@ def test_a_frame_that_is_a_view_is_taken_and_not_changed(model):
 
 def test_models_of_other_tasks_and_precisions_are_refused(tmp_path):
     depth = Trained(nn.Conv2d(3, 1, 1), make_task("depth"), (32, 64))
-    with pytest.raises(InferenceError, match="was trained for depth, not for segmentation"):
+    with pytest.raises(InferenceError, match="was trained for depth, not segmentation"):
         Model(depth)
     with pytest.raises(InferenceError, match="precision is 'half'"):
         Model(Trained(Colours(), SEGMENTATION, (32, 64)), precision="half")

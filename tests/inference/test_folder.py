@@ -127,7 +127,7 @@ def test_two_programs_with_one_new_folder_do_not_undo_each_other(tmp_path):
     first = make(tmp_path, "a.csv")
     first.part = first.part.rename(tmp_path / f".surgfl-{os.getppid()}")  # another process
     make(tmp_path, "a.csv").appear({})
-    with pytest.raises(InferenceError, match=r"a\.csv was created by another program meanwhile"):
+    with pytest.raises(InferenceError, match=r"a\.csv was created by another program; give"):
         first.appear({})
     first.abandon()
     assert files_in(tmp_path) == ["a.csv", "prediction.json"]

@@ -193,7 +193,7 @@ def two_endings(path):
     ("make", "options", "sentence"),
     [
         (lambda path: path.mkdir(), {}, "input folder {path} and its sub-folders have no images (.png, "),
-        (videos_only, {}, "input folder {path} has videos but no images; give one of the videos, such as {path}/a.mov"),
+        (videos_only, {}, "input folder {path} has videos but no images; give a video, such as {path}/a.mov"),
         (two_endings, {}, "input folder {path}/day has images that differ only in their extension"),
         (lambda path: path.write_bytes(b"no video"), {}, "video {path} cannot be read"),
         (write_image, {"video_rate": "fast"}, "the video rate is 'fast'; give frames per second"),

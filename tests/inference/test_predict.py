@@ -177,9 +177,8 @@ class Counting(torch.nn.Module):
 
 
 def stream(rate, total=9, every=1):
-    return SimpleNamespace(
-        rate=None if rate is None else Fraction(rate) / every, total=total, every=every, source="surgery.mp4"
-    )
+    rate = None if rate is None else Fraction(rate) / every
+    return SimpleNamespace(rate=rate, total=total, every=every, source="surgery.mp4")
 
 
 @pytest.fixture(scope="module")

@@ -223,5 +223,5 @@ def test_what_cannot_be_coded_and_a_missing_encoder_are_refused_in_one_sentence(
         video.add(np.zeros((2, 20000, 3), np.uint8), Fraction(0))
     video.abandon()
     monkeypatch.setattr("shared_components.inference.video.CODEC", "nothing")
-    with pytest.raises(InferenceError, match="install PyAV"):
+    with pytest.raises(InferenceError, match="pip install av"):
         H264Video(tmp_path / "a.mp4", rate=Fraction(25))

@@ -41,9 +41,8 @@ def test_the_bank_holds_prompted_maps_six_tracked_ones_and_all_pointers_in_two_t
     bank = bank_of([history([0], 8)] * 3, 9, grid, sam2)
     frames, pointers = [0, 3, 4, 5, 6, 7, 8], [0, 1, 2, 3, 4, 5, 6, 7, 8]
     assert bank.memory.shape == (3, 7 * 2 + 9 * 2, 64) and bank.pointers == 18
-    assert bank.memory[1, :, 0].tolist() == [t for t in frames for _ in range(2)] + [
-        100 + t for t in pointers for _ in range(2)
-    ]
+    expected = [*frames, *(100 + time for time in pointers)]
+    assert bank.memory[1, :, 0].tolist() == [value for value in expected for _ in range(2)]
     for n, place in enumerate([6, 5, 4, 3, 2, 1, 0]):  # the last for a prompted frame; one frame ago the first
         torch.testing.assert_close(bank.places[2 * n : 2 * n + 2], grid + temporal[place, 0])
     for n, time in enumerate(pointers):

@@ -95,7 +95,7 @@ def test_boxes_that_are_empty_outside_not_finite_of_another_shape_or_several_of_
             steps.check_boxes(torch.tensor(box, dtype=torch.float32).reshape(1, 1, 1, 4), 1, 1, 32)
     with pytest.raises(ValueError, match=r"boxes \(1, 2, objects, 4\) for 1 clips of 2 frames, and got \[1, 3, 1, 4\]"):
         steps.check_boxes(steps.whole_frame(1, 3, 1, 32), 1, 2, 32)
-    with pytest.raises(ValueError, match="depth from one box per frame, and got 2"):
+    with pytest.raises(ValueError, match="depth from one box per frame, not 2"):
         steps.check_boxes(steps.whole_frame(1, 1, 2, 32), 1, 1, 32, depth=True)
 
 
