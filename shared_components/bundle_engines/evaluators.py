@@ -22,16 +22,9 @@ from shared_components import __version__
 from shared_components.common.atomic import write_text
 from shared_components.common.progress import follow
 from shared_components.common.sanitise import table_cells
+from shared_components.core import evaluation
 from shared_components.core.best_checkpoint import is_best
-from shared_components.core.evaluation import (
-    BATCH,
-    Scorer,
-    batch_count,
-    first_value,
-    native_batches,
-    small_batches,
-    write_picture,
-)
+from shared_components.core.evaluation import BATCH, Scorer
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import Task
 from shared_components.core.trained_model import MergedClasses
@@ -55,10 +48,10 @@ class ValidationBatches:
         self.dataset, self.task, self.batch_size = dataset, task, batch_size
 
     def __len__(self) -> int:
-        return batch_count(self.dataset, self.task, batch_size=self.batch_size)
+        return evaluation.batch_count(self.dataset, self.task, batch_size=self.batch_size)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        batches = small_batches(self.dataset, self.task, batch_size=self.batch_size)
+        batches = evaluation.small_batches(self.dataset, self.task, batch_size=self.batch_size)
         for batch, items in follow(batches, "validating", len(self)):
             yield {**batch, "items": items}
 
@@ -76,7 +69,7 @@ class NativeSamples:
         return len(self.samples())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        batches = native_batches(self.samples(), (self.settings.height, self.settings.width), self.task)
+        batches = evaluation.native_batches(self.samples(), (self.settings.height, self.settings.width), self.task)
         for batch, items in follow(batches, "scoring", len(self)):
             yield {**batch, "items": items}
 
@@ -129,7 +122,7 @@ class FirstMetric(Metric):
 
     def compute(self) -> float:
         """Return the mean of the first metric over outputs and samples."""
-        return first_value(self._step.task, self._step.scorer.summary())
+        return evaluation.first_value(self._step.task, self._step.scorer.summary())
 
 
 def key_metric(step: EvaluationStep) -> dict[str, FirstMetric]:
@@ -187,7 +180,7 @@ class ScoreWriter:
             csv.writer(text, lineterminator="\n").writerows(map(table_cells, [head, *rows]))
             write_text(self._folder / "videos.csv", text.getvalue())
         for name, picture in task.charts(scores).items():
-            write_picture(self._folder / "charts" / f"{name}.png", picture)
+            evaluation.write_picture(self._folder / "charts" / f"{name}.png", picture)
 
     def _table(self) -> str:
         """Return the table of the task's rows per sample; NaN values are empty."""

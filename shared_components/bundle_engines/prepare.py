@@ -31,13 +31,6 @@ from shared_components.core.method import Method, load_method
 from shared_components.core.shipped_weights import EXPORTED, MODEL, is_export, shipped_weights
 from shared_components.core.site_conditioning import describe_site
 from shared_components.core.task import Task, choose_task
-from shared_components.core.trained_model import (
-    condition_on_given_site,
-    network_of,
-    read_as,
-    task_learnt,
-    with_learnt_numbers,
-)
 from shared_components.core.training_settings import Training, training_from
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import coarser_ids
@@ -151,7 +144,7 @@ def task_of(
     replaces the setting of segmentation. Raises ConfigError for an unsupported task or an invalid setting.
     """
     notes = header_of(None if checkpoint is None else Path(checkpoint))
-    numbers = {kind: with_learnt_numbers(values, notes, kind) for kind, values in tasks.items()}
+    numbers = {kind: trained_model.with_learnt_numbers(values, notes, kind) for kind, values in tasks.items()}
     if empty_policy is not None and "segmentation" in numbers:
         numbers["segmentation"]["empty_policy"] = empty_policy
     with _as_config_error():
@@ -160,7 +153,7 @@ def task_of(
 
 def task_from_checkpoint(tasks: Mapping[str, Any], checkpoint: str | None, network: nn.Module) -> Task:
     """Build the task from a checkpoint's header; CheckpointError if missing, or as `trained_model.task_learnt`."""
-    return task_learnt(tasks, _checkpoint_path(checkpoint), network)
+    return trained_model.task_learnt(tasks, _checkpoint_path(checkpoint), network)
 
 
 def readable_dataset(site: Site, split: str, task: Task, settings: Training) -> SampleDataset:
@@ -245,10 +238,10 @@ def trained_network_for(
     path = _checkpoint_path(checkpoint)
     learnt = _learnt_outputs(path, header_of(path), task.card)
     channels = task.channels if learnt == task.card.outputs else len(learnt)
-    network = network_of(buildable(definition), path, bundle=bundle, channels=channels)
+    network = trained_model.network_of(buildable(definition), path, bundle=bundle, channels=channels)
     if site is not None:
         describe_site(network, path, site)
-    return read_as(network, learnt, task.card.outputs)
+    return trained_model.read_as(network, learnt, task.card.outputs)
 
 
 def network_from_checkpoint(
@@ -259,7 +252,8 @@ def network_from_checkpoint(
     Args and errors as in `trained_network_for`; only a model for unseen sites takes a site.yaml.
     """
     path, site = _checkpoint_path(checkpoint), None if site_config is None else open_site(site_config)
-    return condition_on_given_site(network_of(buildable(definition), path, bundle=bundle), path, site)
+    network = trained_model.network_of(buildable(definition), path, bundle=bundle)
+    return trained_model.condition_on_given_site(network, path, site)
 
 
 def _learnt_outputs(path: Path, notes: Mapping[str, str], card: Card) -> tuple[str, ...]:

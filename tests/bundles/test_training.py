@@ -10,14 +10,7 @@ import pytest
 import torch
 import yaml
 
-from shared_components.bundle_engines import (
-    EvaluationStep,
-    FirstMetric,
-    Rounds,
-    TrainingStep,
-    ValidationBatches,
-    readable_dataset,
-)
+from shared_components import bundle_engines as engines
 from shared_components.core.bundle import load_bundle
 from shared_components.core.evaluation import quick
 from shared_components.core.initial_weights import START_VARIABLE
@@ -124,22 +117,22 @@ def test_training_starts_from_imagenet_weights(prepare, site_config, small, tmp_
 def test_validation_in_a_bundle_scores_as_in_a_federation(site_config, small):
     site, settings = load_site(site_config), settings_of(small)
     task = task_at(site)
-    dataset = readable_dataset(site, "validation", task, settings)
+    dataset = engines.readable_dataset(site, "validation", task, settings)
     torch.manual_seed(0)
     network = build_network(load_bundle("pvt_fpn").network).eval()
-    step = EvaluationStep(task, quick=True)
-    for number, batch in enumerate(ValidationBatches(dataset, task, batch_size=1), start=1):
+    step = engines.EvaluationStep(task, quick=True)
+    for number, batch in enumerate(engines.ValidationBatches(dataset, task, batch_size=1), start=1):
         state = SimpleNamespace(iteration=number, device="cpu")
         step(SimpleNamespace(state=state, network=network), batch)
     scores = quick(network, task, dataset)
-    assert FirstMetric(step).compute() == scores["dice"]["mean"] and step.scorer.summary() == scores
+    assert engines.FirstMetric(step).compute() == scores["dice"]["mean"] and step.scorer.summary() == scores
 
 
 def test_rounds_differ_repeat_in_another_process_and_are_drawn_apart_where_processes_train_together(site_config, small):
     site, settings = load_site(site_config), settings_of(small)
     task = task_at(site)
-    dataset, method = readable_dataset(site, "train", task, settings), load_method("pfedsis")
-    rounds, again, other = (Rounds(dataset, settings, task, method, rank=rank) for rank in (0, 0, 1))
+    dataset, method = engines.readable_dataset(site, "train", task, settings), load_method("pfedsis")
+    rounds, again, other = (engines.Rounds(dataset, settings, task, method, rank=rank) for rank in (0, 0, 1))
     first, second = list(rounds), list(rounds)
     assert len(first) == len(rounds) == 2
     assert not torch.equal(first[0]["image"], second[0]["image"])
@@ -198,14 +191,14 @@ def test_a_method_conditions_the_network_on_the_only_site_before_it_trains(site_
         heard.append((options, facts))
         return ""
 
-    TrainingStep(changed(load_method("fedavg"), local_condition_on_site=condition), network, rounds)
+    engines.TrainingStep(changed(load_method("fedavg"), local_condition_on_site=condition), network, rounds)
     assert heard == [(network, SiteFacts("porcine", dataset=site.dataset, task=site.task, classes=site.classes))]
 
     def refuse(options, facts):
         raise ValueError("has no vector")
 
     with pytest.raises(SiteError, match=rf"^site {site.name}, {site.path}: has no vector$"):
-        TrainingStep(changed(load_method("fedavg"), local_condition_on_site=refuse), network, rounds)
+        engines.TrainingStep(changed(load_method("fedavg"), local_condition_on_site=refuse), network, rounds)
 
 
 def test_a_network_of_other_arguments_is_known_by_the_header_alone(run, site_config, small, tmp_path):

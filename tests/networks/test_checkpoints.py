@@ -10,14 +10,7 @@ from torch import nn
 
 from shared_components.core.trained_model import input_size
 from shared_components.networks import checkpoints
-from shared_components.networks.checkpoints import (
-    CheckpointError,
-    load_into,
-    load_metadata,
-    load_weights,
-    save_pt,
-    save_weights,
-)
+from shared_components.networks.checkpoints import CheckpointError, load_metadata, load_weights, save_weights
 from shared_components.networks.pvt_fpn import PvtFpn
 from shared_components.networks.pvt_v2 import PvtV2B0
 
@@ -63,7 +56,7 @@ def test_a_checkpoint_of_another_network_is_refused_by_its_first_keys(tmp_path):
     path = tmp_path / "other.safetensors"
     save_weights(path, nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)).state_dict())
     with pytest.raises(CheckpointError) as error:
-        load_into(PvtFpn(), path)
+        checkpoints.load_into(PvtFpn(), path)
     message = str(error.value)
     assert f"checkpoint {path} is a checkpoint of another network than PvtFpn" in message
     assert "lacks encoder.patch_embed1.proj.weight" in message and "has 0.bias, 0.weight, 1.bias and 3 more" in message
@@ -76,7 +69,7 @@ def test_a_refused_checkpoint_leaves_the_network_as_it_was(tmp_path):
     changed = {name: tensor + 1 for name, tensor in network.state_dict().items()}
     save_weights(tmp_path / "a.safetensors", changed | {"1.weight": torch.ones(2, 1)})
     with pytest.raises(CheckpointError, match=r"1\.weight is \[2, 1\] and should be \[1, 1\]"):
-        load_into(network, tmp_path / "a.safetensors")
+        checkpoints.load_into(network, tmp_path / "a.safetensors")
     assert all(torch.equal(*pair) for pair in zip(before, network.parameters(), strict=True))
 
 
@@ -93,7 +86,7 @@ def test_a_head_that_only_training_uses_may_be_missing_in_the_network_or_in_the_
     path, network = tmp_path / "a.safetensors", PvtFpn(appearance_head=not saved_head)
     saved = saved_state(path, appearance_head=saved_head)
     own = {name: value.clone() for name, value in network.state_dict().items()}
-    load_into(network, path)
+    checkpoints.load_into(network, path)
     assert all(torch.equal(value, saved.get(name, own[name])) for name, value in network.state_dict().items())
 
 
@@ -113,7 +106,7 @@ def test_a_head_that_only_training_uses_may_be_missing_in_the_network_or_in_the_
 def test_other_weights_of_the_same_network_are_refused(saved, network, words, tmp_path):
     saved_state(tmp_path / "a.safetensors", **saved)
     with pytest.raises(CheckpointError, match=words) as error:
-        load_into(PvtFpn(**network), tmp_path / "a.safetensors")
+        checkpoints.load_into(PvtFpn(**network), tmp_path / "a.safetensors")
     assert "\n" not in str(error.value)
 
 
@@ -126,12 +119,12 @@ def test_another_encoder_is_refused(tmp_path):
 
 def test_a_pt_file_keeps_its_header_and_is_a_plain_state_dict_to_torch(tmp_path):
     path = tmp_path / "deep" / "model.pt"
-    save_pt(path, {"a": torch.tensor([1.5]).half(), "n": torch.tensor(3)}, {"height": "64"})
+    checkpoints.save_pt(path, {"a": torch.tensor([1.5]).half(), "n": torch.tensor(3)}, {"height": "64"})
     state = torch.load(path, weights_only=True)
     assert list(state) == ["a", "n"] and state["a"].dtype == torch.float16
     assert load_metadata(path) == {"height": "64"} and load_weights(path)["a"].dtype == torch.float32
     first = path.read_bytes()
-    save_pt(path, {"a": torch.tensor([1.5]).half(), "n": torch.tensor(3)}, {"height": "64"})
+    checkpoints.save_pt(path, {"a": torch.tensor([1.5]).half(), "n": torch.tensor(3)}, {"height": "64"})
     assert path.read_bytes() == first and [file.name for file in path.parent.iterdir()] == ["model.pt"]
 
 
@@ -146,7 +139,7 @@ def test_an_export_has_the_header_and_weights_in_full_precision(tmp_path):
 
 
 def test_a_pt_file_of_compressed_records_is_refused(tmp_path):
-    save_pt(tmp_path / "model.pt", {"a": torch.zeros(100_000)}, {"height": "64"})
+    checkpoints.save_pt(tmp_path / "model.pt", {"a": torch.zeros(100_000)}, {"height": "64"})
     packed = tmp_path / "packed.pt"
     with zipfile.ZipFile(tmp_path / "model.pt") as whole, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as out:
         for name in whole.namelist():
@@ -190,7 +183,7 @@ def test_the_same_weights_and_header_give_the_same_bytes(tmp_path):
 # ---- damaged files
 
 STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.zeros(2)}
-SAVED = {"model.safetensors": save_weights, "model.pt": save_pt}
+SAVED = {"model.safetensors": save_weights, "model.pt": checkpoints.save_pt}
 
 
 @pytest.mark.parametrize("name", SAVED)
@@ -220,7 +213,7 @@ def test_weights_that_are_no_numbers_are_refused_and_the_network_keeps_its_own(n
     bad[1, 2] = value
     SAVED[name](path, {**STATE, "weight": bad}, {})
     with pytest.raises(CheckpointError, match="contains NaN or infinity in weight; use an earlier"):
-        load_into(network, path)
+        checkpoints.load_into(network, path)
     assert all(torch.equal(before[key], tensor) for key, tensor in network.state_dict().items())
 
 
