@@ -22,16 +22,9 @@ from shared_components import __version__
 from shared_components.common.atomic import write_text
 from shared_components.common.progress import follow
 from shared_components.common.sanitise import table_cells
+from shared_components.core import evaluation
 from shared_components.core.best_checkpoint import is_best
-from shared_components.core.evaluation import (
-    BATCH,
-    Scorer,
-    batch_count,
-    first_value,
-    native_batches,
-    small_batches,
-    write_picture,
-)
+from shared_components.core.evaluation import BATCH, Scorer
 from shared_components.core.shipped_weights import sha256_of
 from shared_components.core.task import Task
 from shared_components.core.trained_model import MergedClasses
@@ -52,15 +45,13 @@ class ValidationBatches:
     """Batches of a dataset in order: {"image": float32 (B, 3, H, W), "items": samples at the network's size}."""
 
     def __init__(self, dataset: SampleDataset, task: Task, *, batch_size: int = BATCH) -> None:
-        self.dataset = dataset
-        self.task = task
-        self.batch_size = batch_size
+        self.dataset, self.task, self.batch_size = dataset, task, batch_size
 
     def __len__(self) -> int:
-        return batch_count(self.dataset, self.task, batch_size=self.batch_size)
+        return evaluation.batch_count(self.dataset, self.task, batch_size=self.batch_size)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        batches = small_batches(self.dataset, self.task, batch_size=self.batch_size)
+        batches = evaluation.small_batches(self.dataset, self.task, batch_size=self.batch_size)
         for batch, items in follow(batches, "validating", len(self)):
             yield {**batch, "items": items}
 
@@ -78,9 +69,8 @@ class NativeSamples:
         return len(self.samples())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        size = self.settings.height, self.settings.width
-        chosen = self.samples()
-        for batch, items in follow(native_batches(chosen, size, self.task), "scoring", len(chosen)):
+        batches = evaluation.native_batches(self.samples(), (self.settings.height, self.settings.width), self.task)
+        for batch, items in follow(batches, "scoring", len(self)):
             yield {**batch, "items": items}
 
     def samples(self) -> list[Sample]:
@@ -99,8 +89,7 @@ class EvaluationStep:
     """
 
     def __init__(self, task: Task, *, quick: bool) -> None:
-        self.task = task
-        self._quick = quick
+        self.task, self._quick = task, quick
         self.scorer = Scorer(task, quick=quick)
 
     def __call__(self, engine: SupervisedEvaluator, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -108,11 +97,11 @@ class EvaluationStep:
         if engine.state.iteration == 1:
             self.scorer = Scorer(self.task, quick=self._quick)
         engine.network.eval()
-        tensors = {key: value.to(engine.state.device) for key, value in batch.items() if key != "items"}
-        drawn = self.scorer.add_randomness(tensors)
+        moved = {key: value.to(engine.state.device) for key, value in batch.items() if key != "items"}
+        tensors = self.scorer.add_randomness(moved)
         with torch.no_grad():
-            outputs = self.scorer.predict(engine.network, drawn)
-        self.scorer.add(outputs, drawn, batch["items"])
+            outputs = self.scorer.predict(engine.network, tensors)
+        self.scorer.add(outputs, tensors, batch["items"])
         return {"pred": outputs}
 
 
@@ -133,7 +122,7 @@ class FirstMetric(Metric):
 
     def compute(self) -> float:
         """Return the mean of the first metric over outputs and samples."""
-        return first_value(self._step.task, self._step.scorer.summary())
+        return evaluation.first_value(self._step.task, self._step.scorer.summary())
 
 
 def key_metric(step: EvaluationStep) -> dict[str, FirstMetric]:
@@ -154,10 +143,8 @@ class ScoreWriter:
     """
 
     def __init__(self, step: EvaluationStep, data: NativeSamples, output_dir: str, *, checkpoint: str) -> None:
-        self._step = step
-        self._data = data
-        self._folder = Path(output_dir)
-        self._checkpoint = Path(checkpoint)
+        self._step, self._data = step, data
+        self._folder, self._checkpoint = Path(output_dir), Path(checkpoint)
 
     def attach(self, engine: Workflow) -> None:
         """Attach to an evaluator, before handlers that print the metrics."""
@@ -193,7 +180,7 @@ class ScoreWriter:
             csv.writer(text, lineterminator="\n").writerows(map(table_cells, [head, *rows]))
             write_text(self._folder / "videos.csv", text.getvalue())
         for name, picture in task.charts(scores).items():
-            write_picture(self._folder / "charts" / f"{name}.png", picture)
+            evaluation.write_picture(self._folder / "charts" / f"{name}.png", picture)
 
     def _table(self) -> str:
         """Return the table of the task's rows per sample; NaN values are empty."""

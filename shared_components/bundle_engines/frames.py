@@ -72,10 +72,8 @@ class FrameToNetworkd(MapTransform):
     """Resize frames to a network's size and scale them to [0, 1], as `evaluation.network_input` does.
 
     The input is (3, W, H) from `LoadImaged`, or (3, H, W), with whole numbers from 0 to 255 of any type. The output is
-    float32 (3, height, width), with the frame's size in its metadata for `MaskToFramed`.
-
-    Raises:
-        InferenceError: A frame has another shape or other values.
+    float32 (3, height, width), with the frame's size in its metadata for `MaskToFramed`. Raises InferenceError for
+    another shape or other values.
     """
 
     def __init__(self, keys: KeysCollection, height: int, width: int) -> None:
@@ -99,10 +97,8 @@ class MaskToFramed(MapTransform):
     """Resize masks of class ids to the size and axis order of their frame, by nearest neighbour.
 
     The input is (1, height, width) at the network's size. The output is uint8 (1, H, W), or (1, W, H) for a file read
-    by `LoadImaged`. `frame` is the key of the output of `FrameToNetworkd`.
-
-    Raises:
-        InferenceError: The frame is missing, or a mask has more than one channel.
+    by `LoadImaged`. `frame` is the key of the output of `FrameToNetworkd`. Raises InferenceError if the frame is
+    missing, or if a mask has more than one channel.
     """
 
     def __init__(self, keys: KeysCollection, frame: str) -> None:
@@ -121,9 +117,7 @@ class MaskToFramed(MapTransform):
         for key in self.key_iterator(changed):
             ids = torch.as_tensor(changed[key])
             if ids.dim() != 3 or len(ids) != 1:
-                raise InferenceError(
-                    f"{key}: shape is {list(ids.shape)}; give a mask (1, height, width), such as the argmax"
-                )
+                raise InferenceError(f"{key}: shape is {list(ids.shape)}; give a mask (1, height, width), the argmax")
             mask = resize_target(ids[0].to(torch.uint8).cpu().numpy(), int(height), int(width))
             turned = np.ascontiguousarray(mask.T if columns_first else mask)
             changed[key] = MetaTensor(torch.from_numpy(turned)[None], meta=dict(image.meta))

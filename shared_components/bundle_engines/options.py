@@ -30,31 +30,30 @@ from shared_components.networks.network_class import is_ours
 
 T = TypeVar("T")
 _OPTIONS: WeakKeyDictionary[ConfigWorkflow, Mapping[str, Any]] = WeakKeyDictionary()
-"""Options of MONAI's runner, by the workflow that it made."""
+"""Options of MONAI's runner, by workflow."""
 FREE_SECTIONS = ("training", "tasks")
-"""Plain sections that need not state every key; their readers refuse an unknown one by name."""
-_OTHERS = (
-    "a run prepares frames and writes masks itself; the size of its input is --height and --width, and what MONAI "
-    "Label and Deploy do is changed in the file"
+"""Sections that may have keys without a default in the config; their readers refuse unknown keys."""
+_TOOLS = (
+    "a run prepares frames and writes masks itself; set its input size with --height and --width, and edit the file "
+    "for MONAI Label and MONAI Deploy"
 )
 UNUSED = {
-    "preprocessing": _OTHERS,  # which MONAI Label, MONAI Deploy and others read, and our own runs do not
-    "postprocessing": _OTHERS,
-    "weights_of": "the bundle's file says whose weights --start rendered means; name other ones by --start",
-}
-"""Sections that an option would change in vain, and why."""
+    "preprocessing": _TOOLS, "postprocessing": _TOOLS,
+    "weights_of": "the bundle's file names the weights of --start rendered; choose other weights with --start",
+}  # fmt: skip
+"""Sections that our runs do not read, and the reason in the error message."""
 TRACKERS = {"MLFlowHandler": ("--tracking mlflow", "mlflow"), "WandBLogger": ("wandb.yaml", "wandb")}
-"""Handlers of experiment tracking: how one asks for them, and the package that they need."""
+"""Option and required package of the handlers for experiment tracking."""
 
 
 class ConfigError(ValueError):
-    """A command line or config that cannot be used; the message names the key and what to do."""
+    """Error for an unusable command line or config; the message names the key and the remedy."""
 
 
 def bundle_root() -> str:
-    """Return the folder of the bundle whose config is run, from whichever directory; else the working directory.
+    """Return the folder of the running bundle, or `.` if no bundle is run.
 
-    Tools that parse a config without running it, such as MONAI Label, replace the key by the folder that they know.
+    Tools that parse a config without running it, such as MONAI Label, replace this key.
     """
     workflow, _ = _running_workflow()
     if workflow is None or workflow.config_root_path is None:
@@ -63,21 +62,17 @@ def bundle_root() -> str:
 
 
 def buildable(network: nn.Module) -> Rebuildable:
-    """Return the network of `network_def` as one that can be built anew with another number of outputs.
+    """Return a network that can be rebuilt with another number of outputs, see `adapter.adapted`.
 
-    Ours are; one of another library is built from its `network_def`, see `adapter.adapted`.
-
-    Raises:
-        ConfigError: The section holds an expression, since a model's header names its network in plain values; or the
-            class is not allowed here, or cannot be adapted.
+    Raises ConfigError if the class of another library is not allowed or cannot be adapted, or if its section contains
+    an expression: a checkpoint's header describes the network in plain values.
     """
-    if is_ours(type(network)):
+    kind, parser = type(network), _calling(ConfigParser)
+    if is_ours(kind):
         return cast(Rebuildable, network)
-    parser = _calling(ConfigParser)
     section = parser.get("network_def") if parser is not None else None
-    kind = type(network)
     if not isinstance(section, Mapping):
-        raise ConfigError(f"network_def: {kind.__name__} is no section with a _target_; write it as one")
+        raise ConfigError(f"network_def: {kind.__name__} is no section with a _target_; write it as a section")
     path = f"{kind.__module__}.{kind.__qualname__}"
     definition = {**section, "_target_": path if path.startswith("monai.") else section["_target_"]}
     try:
@@ -88,54 +83,55 @@ def buildable(network: nn.Module) -> Rebuildable:
 
 
 def refuse_unknown_keys() -> None:
-    """Refuse an override, nested or not, that no config file in use has and no component takes, or of a wrong kind.
+    """Raise ConfigError for overrides with an unknown key, a wrong type or no effect.
 
-    Options of MONAI's runner and the keys of its `--tracking` are known; `--train#trainer#amp` is refused, since our
-    training step replaces the trainer's.
-
-    Raises:
-        ConfigError: One sentence with the closest known key.
+    Known keys are those of the config files, arguments of components, options of MONAI's runner and of `--tracking`.
     """
     workflow, options = _running_workflow()
     if workflow is None:
         return
     parser = workflow.parser
     _restore_paths(parser)
-    _refuse_amp(parser)
-    _refuse_missing_tracker(parser.get())
+    if amp := parser.get("train#trainer#amp", False):
+        raise ConfigError(
+            f"--train#trainer#amp {amp} has no effect, since the training step is ours; use --training#precision bf16"
+        )
+    for handler, (option, package) in TRACKERS.items():
+        if handler in repr(parser.get()) and find_spec(package) is None:
+            raise ConfigError(
+                f"{option} needs the package {package}, which is not installed: pip install {package}, "
+                f"or leave {option} out; TensorBoard logs are written without it"
+            )
     known = ConfigParser.load_config_files(_files_in_use(workflow, options))
     for name, why in UNUSED.items():
         if name in known and parser.get().get(name) != known[name]:
-            raise ConfigError(f"--{name} would change nothing, since {why}")
+            raise ConfigError(f"--{name} has no effect, since {why}")
     added = _tracking_keys(options)
     present = {k: v for k, v in parser.get().items() if k != parser.meta_key and k not in added}
     for path, section in _unknown(present, known, parser):
-        raise ConfigError(_sentence(path, section))
+        raise ConfigError(_unknown_option(path, section))
     if sentence := wrong_option(present):
         raise ConfigError(sentence)
 
 
 def _restore_paths(parser: ConfigParser) -> None:
-    """Give paths the text that was typed: MONAI's runner reads 2024_01 as the number 202401, and a,b as a list."""
-    for key in PATHS:
-        typed = _typed(key)
-        if typed is not None and key in parser.get() and not isinstance(parser.get(key), str | None):
-            parser.get()[key] = typed
-            parser.ref_resolver.items[key].update_config(typed)
-
-
-def _typed(key: str) -> str | None:
-    """Return the text of an option on the command line, the last where it is given twice; None without it."""
-    found = None
+    """Replace paths by the command line's text: MONAI's runner reads 2024_01 as a number, and a,b as a list."""
+    typed = {}
     for word, after in zip(sys.argv, [*sys.argv[1:], None], strict=True):
         option, equals, value = word.partition("=")
-        if option.startswith("-") and option.lstrip("-").replace("-", "_") == key:
-            found = value if equals else after
-    return found
+        if option.startswith("-"):
+            typed[option.lstrip("-").replace("-", "_")] = value if equals else after
+    for key in PATHS:
+        if typed.get(key) is not None and key in parser.get() and not isinstance(parser.get(key), str | None):
+            parser.get()[key] = typed[key]
+            parser.ref_resolver.items[key].update_config(typed[key])
 
 
 def is_overridden(*path: str) -> bool:
-    """Return whether the running workflow has a key, ``("training", "height")``, of another value than its files."""
+    """Return whether the command line sets a key, such as ``("training", "height")``, to another value than the files.
+
+    The result is False if no workflow is running.
+    """
     workflow, options = _running_workflow()
     if workflow is None:
         return False
@@ -149,7 +145,7 @@ def is_overridden(*path: str) -> bool:
 def _unknown(
     present: Any, known: Any, parser: ConfigParser, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Collection[str]]]:
-    """Yield (path, known keys beside it) of keys that a config has and its files do not; a whole new value is fine."""
+    """Yield the path of each key that the config files lack, with the known keys of its section."""
     if isinstance(present, dict) and isinstance(known, dict) and path[:1] not in {(s,) for s in FREE_SECTIONS}:
         for key in sorted(present):
             if key in known:
@@ -162,7 +158,7 @@ def _unknown(
 
 
 def _is_argument(key: str, section: Mapping[str, Any], parser: ConfigParser) -> bool:
-    """Return whether a component takes an argument that its config leaves at the default."""
+    """Return whether a key is an argument of a component that its config file does not set."""
     if "_target_" not in section:
         return False
     name = ConfigComponent(config=section, locator=parser.locator).resolve_module_name()
@@ -173,45 +169,24 @@ def _is_argument(key: str, section: Mapping[str, Any], parser: ConfigParser) -> 
     return key in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
-def _sentence(path: tuple[str, ...], section: Collection[str]) -> str:
-    where = "#".join(path[:-1]) + "#" if path[1:] else ""
-    keys = sorted(key for key in section if not key.startswith("_"))
-    runners = [] if where else sorted(_runner_options())
-    close = difflib.get_close_matches(path[-1], [*keys, *runners], n=1)
-    hint = f"did you mean --{where}{close[0]}? " if close else ""
-    listed = ", ".join(f"{where}{key}" for key in keys)
-    more = f"; of MONAI's runner: {', '.join(runners)}" if runners else ""
-    return f"unknown option --{where}{path[-1]}; {hint}known options: {listed}{more}"
-
-
-def _refuse_amp(parser: ConfigParser) -> None:
-    value = parser.get("train#trainer#amp", False)
-    if value is not None and value is not False:
-        raise ConfigError(
-            f"--train#trainer#amp {value} would change nothing, since the training step is ours; "
-            "mixed precision is --training#precision bf16, or auto"
-        )
-
-
-def _refuse_missing_tracker(config: Any) -> None:
-    for handler, (option, package) in TRACKERS.items():
-        if handler in repr(config) and find_spec(package) is None:
-            raise ConfigError(
-                f"{option} needs the package {package}, which is not installed: pip install {package}, "
-                f"or leave {option} out; TensorBoard logs are written without it"
-            )
-
-
-def _runner_options() -> set[str]:
-    """Return the options of `python -m monai.bundle run` besides overrides, by its signatures."""
-    takers = (run_bundle, create_workflow, ConfigWorkflow)
-    parameters = [p for taker in takers for p in inspect.signature(taker).parameters.values()]
-    return {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
+def _unknown_option(path: tuple[str, ...], section: Collection[str]) -> str:
+    """Return the error message for an unknown key, with the closest known key."""
+    prefix = "#".join(path[:-1]) + "#" if path[1:] else ""
+    keys, runner_options = sorted(key for key in section if not key.startswith("_")), []
+    if not prefix:  # options of `python -m monai.bundle run` besides overrides
+        functions: tuple[Any, ...] = run_bundle, create_workflow, ConfigWorkflow
+        parameters = [p for function in functions for p in inspect.signature(function).parameters.values()]
+        runner_options = sorted({p.name for p in parameters if p.kind is not p.VAR_KEYWORD})
+    close = difflib.get_close_matches(path[-1], [*keys, *runner_options], n=1)
+    hint = f"did you mean --{prefix}{close[0]}? " if close else ""
+    known = ", ".join(f"{prefix}{key}" for key in keys)
+    more = f"; of MONAI's runner: {', '.join(runner_options)}" if runner_options else ""
+    return f"unknown option --{prefix}{path[-1]}; {hint}known options: {known}{more}"
 
 
 def _tracking_keys(options: Mapping[str, Any]) -> set[str]:
     """Return the top-level keys that experiment tracking adds to a config, and takes as overrides."""
-    tracking: Any = options.get("tracking") if options else "mlflow"  # unknown of a workflow made by hand
+    tracking: Any = options.get("tracking") if options else "mlflow"  # unknown if a program created the workflow
     if tracking is None:
         return set()
     if isinstance(tracking, str) and tracking in DEFAULT_EXP_MGMT_SETTINGS:
@@ -223,12 +198,10 @@ def _tracking_keys(options: Mapping[str, Any]) -> set[str]:
 def _files_in_use(workflow: ConfigWorkflow, options: Mapping[str, Any]) -> list[str]:
     """Return the config files, the base first.
 
-    A workflow made by hand does not remember them: then a file of its folder is in use when all of its top-level keys
-    are there.
+    A workflow created by a program does not store them: then all files whose top-level keys it has are in use.
     """
-    given = options.get("config_file")
-    if given is not None:
-        return [given] if isinstance(given, str) else list(given)
+    if (paths := options.get("config_file")) is not None:
+        return [paths] if isinstance(paths, str) else list(paths)
     present = set(workflow.parser.get())
     files = sorted(workflow.config_root_path.glob("*.yaml"), key=lambda path: path.stem != "train")
     texts = {path: read_own_yaml(path.read_text("utf-8")) for path in files}
@@ -236,40 +209,35 @@ def _files_in_use(workflow: ConfigWorkflow, options: Mapping[str, Any]) -> list[
 
 
 def _running_workflow() -> tuple[ConfigWorkflow | None, Mapping[str, Any]]:
-    """Return the workflow that evaluates the calling expression, and the options of MONAI's runner that made it.
+    """Return the workflow that evaluates the calling expression, and the options of MONAI's runner that created it.
 
     Both come from the callers' frames, since MONAI 1.6 has no hook for them: an expression gets only resolved values
     of other keys, and the runner builds a subclass of `ConfigWorkflow` only if the user adds `--workflow_name`.
     """
-    callers = (frame for frame, _ in traceback.walk_stack(None))
-    runner = next((frame.f_locals for frame in callers if frame.f_code is create_workflow.__code__), None)
     workflow = _calling(ConfigWorkflow)
     if workflow is None:
         return None, {}
-    if runner is not None:
-        _OPTIONS[workflow] = {**runner["_args"], "config_file": runner["config_file"]}
+    for frame, _ in traceback.walk_stack(None):
+        if frame.f_code is create_workflow.__code__:
+            _OPTIONS[workflow] = {**frame.f_locals["_args"], "config_file": frame.f_locals["config_file"]}
+            break
     return workflow, _OPTIONS.get(workflow, {})
 
 
 def _calling(kind: type[T]) -> T | None:
-    """Return the innermost object of a class whose method is being run."""
-    holders = (frame.f_locals.get("self") for frame, _ in traceback.walk_stack(None))
-    return next((holder for holder in holders if isinstance(holder, kind)), None)
+    """Return the innermost caller's `self` of this class."""
+    callers = (frame.f_locals.get("self") for frame, _ in traceback.walk_stack(None))
+    return next((caller for caller in callers if isinstance(caller, kind)), None)
 
 
 def _text(words: str) -> Any:
     return Annotated[str, Meta(pattern=r"\S", description=f"it is {words}")]
 
 
-def _section(key: str) -> Any:
-    return Annotated[dict[Any, Any], Meta(description=f"it is a section: write its settings as --{key}#<name> <value>")]
-
-
 _COUNT = Annotated[int, Meta(ge=1, le=10**9, description="it is a whole number from 1 on")]
 _PATH = _text("a path")
-
 PATHS = ("site_config", "checkpoint", "input", "first_mask", "output_dir", "start")
-"""Options that may be paths, whatever else their text looks like."""
+"""Options that may be paths."""
 KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("site_config", "checkpoint", "input"), _PATH | None),
     "first_mask": _PATH | None,
@@ -283,15 +251,18 @@ KINDS: Mapping[str, Any] = {
     **dict.fromkeys(("val_interval", "every", "height", "width"), _COUNT),
     "video_rate": Annotated[float, Meta(gt=0, le=1e9, description="it is a number of images a second, above 0")] | None,
     "pictures": Annotated[bool | None, Meta(description="it is true, false or null")],
-    **{key: _section(key) for key in ("training", "tasks", "network_def", "method")},
+    **{
+        key: Annotated[dict[Any, Any], Meta(description=f"it is a section: set its keys with --{key}#<name> <value>")]
+        for key in ("training", "tasks", "network_def", "method")
+    },
 }
-"""The type of every option that a bundle may have; `device` depends on the machine."""
+"""Types of the bundles' options; `device` depends on the machine."""
 
 
 def wrong_option(config: Mapping[str, Any]) -> str:
-    """Return one sentence on the first plain option that is of another kind than it should be; empty: all fit.
+    """Return the error message for the first option with a wrong type; empty if all types are valid.
 
-    A value that MONAI works out, an expression or a reference, is left to what reads it.
+    Expressions and references, which MONAI evaluates, are not checked.
     """
     plain = {
         key: str(value) if isinstance(value, Path) else value

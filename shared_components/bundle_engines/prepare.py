@@ -31,13 +31,6 @@ from shared_components.core.method import Method, load_method
 from shared_components.core.shipped_weights import EXPORTED, MODEL, is_export, shipped_weights
 from shared_components.core.site_conditioning import describe_site
 from shared_components.core.task import Task, choose_task
-from shared_components.core.trained_model import (
-    condition_on_given_site,
-    network_of,
-    read_as,
-    task_learnt,
-    with_learnt_numbers,
-)
 from shared_components.core.training_settings import Training, training_from
 from shared_components.data.check import readable_samples
 from shared_components.data.classes import coarser_ids
@@ -64,15 +57,15 @@ def explain_errors() -> None:
     MONAI wraps an error in several others ("Failed to evaluate ...") and logs each with a traceback, which hides the
     reason. Other errors keep their traceback.
     """
+
+    def record(*arguments: Any, **options: Any) -> logging.LogRecord:
+        log_record = logging.LogRecord(*arguments, **options)
+        if log_record.exc_info and isinstance(log_record.exc_info[1], SENTENCES):
+            log_record.exc_info = None
+        return log_record
+
     sys.excepthook = _print_sentence
-    logging.setLogRecordFactory(_record)
-
-
-def _record(*arguments: Any, **options: Any) -> logging.LogRecord:
-    record = logging.LogRecord(*arguments, **options)
-    if record.exc_info and isinstance(record.exc_info[1], SENTENCES):
-        record.exc_info = None
-    return record
+    logging.setLogRecordFactory(record)
 
 
 def open_site(site_config: str | None) -> Site:
@@ -116,17 +109,16 @@ def settings_at(training: Mapping[str, Any], checkpoint: str | Path | None) -> T
 
 
 def input_size(checkpoint: str | Path | None, height: int, width: int, *section: str) -> tuple[int, int]:
-    """Return the (height, width) of a checkpoint's training; the given size if its header has none.
+    """Return the (height, width) of a checkpoint's training; the arguments if its header has none.
 
-    Raises:
-        ConfigError: The command line sets another size in this section.
+    Raises ConfigError if the command line sets another size in this section.
     """
-    learnt = trained_model.input_size(header_of(_path(checkpoint)), height, width)
-    for name, given, used in zip(("height", "width"), (height, width), learnt, strict=True):
-        if given != used and is_overridden(*section, name):
+    learnt = trained_model.input_size(header_of(None if checkpoint is None else Path(checkpoint)), height, width)
+    for name, value, used in zip(("height", "width"), (height, width), learnt, strict=True):
+        if value != used and is_overridden(*section, name):
             option = "#".join((*section, name))
             raise ConfigError(
-                f"--{option} {given} has no effect, since {checkpoint} was trained at {learnt[0]}x{learnt[1]} "
+                f"--{option} {value} has no effect, since {checkpoint} was trained at {learnt[0]}x{learnt[1]} "
                 f"and is used at that size; remove --{option}"
             )
     return learnt
@@ -135,8 +127,7 @@ def input_size(checkpoint: str | Path | None, height: int, width: int, *section:
 def own_checkpoint(bundle_root: str) -> str:
     """Return the checkpoint in a bundle's folder: the shipped weights, or a user's `model.pt`.
 
-    Raises:
-        CheckpointError: There is no checkpoint, or its hash differs from the bundle's card.
+    Raises CheckpointError if there is no checkpoint, or if its hash differs from the bundle's card.
     """
     root = Path(bundle_root).resolve()
     if (root / EXPORTED).is_file() and not is_export(root / EXPORTED, root / MODEL):
@@ -150,13 +141,10 @@ def task_of(
     """Build the site's task, by default the bundle's first task, from the section `tasks`.
 
     Settings in a checkpoint's header, such as the length of clips, replace the section's settings. `empty_policy`
-    replaces the setting of segmentation.
-
-    Raises:
-        ConfigError: The bundle does not support the site's task, or a setting is invalid.
+    replaces the setting of segmentation. Raises ConfigError for an unsupported task or an invalid setting.
     """
-    notes = header_of(_path(checkpoint))
-    numbers = {kind: with_learnt_numbers(values, notes, kind) for kind, values in tasks.items()}
+    notes = header_of(None if checkpoint is None else Path(checkpoint))
+    numbers = {kind: trained_model.with_learnt_numbers(values, notes, kind) for kind, values in tasks.items()}
     if empty_policy is not None and "segmentation" in numbers:
         numbers["segmentation"]["empty_policy"] = empty_policy
     with _as_config_error():
@@ -165,14 +153,13 @@ def task_of(
 
 def task_from_checkpoint(tasks: Mapping[str, Any], checkpoint: str | None, network: nn.Module) -> Task:
     """Build the task from a checkpoint's header; CheckpointError if missing, or as `trained_model.task_learnt`."""
-    return task_learnt(tasks, _given(checkpoint), network)
+    return trained_model.task_learnt(tasks, _checkpoint_path(checkpoint), network)
 
 
 def readable_dataset(site: Site, split: str, task: Task, settings: Training) -> SampleDataset:
     """Return a split's samples at the network's size, without quarantined samples.
 
-    Raises:
-        SiteError: The split is empty, or has more unreadable files than the site allows.
+    Raises SiteError if the split is empty, or has more unreadable files than the site allows.
     """
     readable, _ = readable_samples(site, split, spec=task.spec)
     return SampleDataset(readable, height=settings.height, width=settings.width, site=site)
@@ -205,33 +192,25 @@ def network_for(
     kind, file = chosen_start(start or settings.start)
     if warning := unused(kind, start_weights()):
         logger.warning("%s", warning)
-    remade = buildable(definition)
+    rebuildable = buildable(definition)
     torch.manual_seed(settings.seed)
-    network = remade.with_classes(task.channels)
+    network = rebuildable.with_classes(task.channels)
     with _as_config_error():
         check_size(network, settings.height, settings.width)
-    begun = begin(network, kind, card=task.card, bundle=bundle, file=file)
-    fresh = ", ".join(begun["fresh"])
-    if site is not None:
-        with _as_config_error():
-            refuse_test(begun.get("seen", ""), site, start=begun["from"])
-    logger.info(
-        "initial weights: %s%s", describe_start(begun), f"; initialised from the seed: {fresh}" if fresh else ""
-    )
+    origin = begin(network, kind, card=task.card, bundle=bundle, file=file)
     with _as_config_error():
+        if site is not None:
+            refuse_test(origin.get("seen", ""), site, start=origin["from"])
+        fresh = f"; initialised from the seed: {', '.join(origin['fresh'])}" if origin["fresh"] else ""
+        logger.info("initial weights: %s%s", describe_start(origin), fresh)
         freeze(network, settings.fixed)
     return network
 
 
 def seen_videos(site: Site, settings: Training, *, bundle: str, start: str | None = None) -> dict[str, str]:
-    """Return the entry of a checkpoint's header with the videos that its weights have seen after the training.
+    """Return the header entry with the videos that a checkpoint has seen after the training; args as `network_for`.
 
-    Args:
-        site: Training site.
-        settings, bundle, start: As in `network_for`.
-
-    Raises:
-        CheckpointError: The initial weights are missing.
+    Raises CheckpointError if the initial weights are missing.
     """
     kind, file = chosen_start(start or settings.start)
     source = source_of(kind, bundle, file)
@@ -239,11 +218,7 @@ def seen_videos(site: Site, settings: Training, *, bundle: str, start: str | Non
 
 
 def make_optimizer(network: nn.Module, settings: Training) -> torch.optim.Optimizer:
-    """Return the optimizer of `training.make_optimizer`.
-
-    Raises:
-        ConfigError: A part with a learning rate does not exist, or no parameters are trained.
-    """
+    """Return the optimizer of `training.make_optimizer`; ConfigError for unknown parts, and without parameters."""
     with _as_config_error():
         return local.make_optimizer(network, settings)
 
@@ -260,14 +235,13 @@ def trained_network_for(
         CheckpointError: The checkpoint is missing or damaged, or has another network, task or class map.
         SiteError: The site's text is invalid.
     """
-    path = _given(checkpoint)
+    path = _checkpoint_path(checkpoint)
     learnt = _learnt_outputs(path, header_of(path), task.card)
-    merged = learnt != task.card.outputs
-    channels = len(learnt) if merged else task.channels
-    network = network_of(buildable(definition), path, bundle=bundle, channels=channels)
+    channels = task.channels if learnt == task.card.outputs else len(learnt)
+    network = trained_model.network_of(buildable(definition), path, bundle=bundle, channels=channels)
     if site is not None:
         describe_site(network, path, site)
-    return read_as(network, learnt, task.card.outputs)
+    return trained_model.read_as(network, learnt, task.card.outputs)
 
 
 def network_from_checkpoint(
@@ -277,8 +251,9 @@ def network_from_checkpoint(
 
     Args and errors as in `trained_network_for`; only a model for unseen sites takes a site.yaml.
     """
-    path, site = _given(checkpoint), None if site_config is None else open_site(site_config)
-    return condition_on_given_site(network_of(buildable(definition), path, bundle=bundle), path, site)
+    path, site = _checkpoint_path(checkpoint), None if site_config is None else open_site(site_config)
+    network = trained_model.network_of(buildable(definition), path, bundle=bundle)
+    return trained_model.condition_on_given_site(network, path, site)
 
 
 def _learnt_outputs(path: Path, notes: Mapping[str, str], card: Card) -> tuple[str, ...]:
@@ -299,11 +274,7 @@ def _learnt_outputs(path: Path, notes: Mapping[str, str], card: Card) -> tuple[s
     return learnt
 
 
-def _path(checkpoint: str | Path | None) -> Path | None:
-    return None if checkpoint is None else Path(checkpoint)
-
-
-def _given(checkpoint: str | None) -> Path:
+def _checkpoint_path(checkpoint: str | None) -> Path:
     if checkpoint is None:
         raise CheckpointError("checkpoint: not given; add --checkpoint /path/to/model.safetensors")
     return Path(checkpoint)
@@ -312,13 +283,17 @@ def _given(checkpoint: str | None) -> Path:
 def _print_sentence(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, SENTENCES):
-            sys.stderr.write(printable(f"error: {cause}\n"))
-            return
-        if isinstance(cause, OSError) and cause.strerror and (cause.filename or cause.errno in _NO_ROOM):
+        message = str(cause) if isinstance(cause, SENTENCES) else ""
+        if (
+            not message
+            and isinstance(cause, OSError)
+            and cause.strerror
+            and (cause.filename or cause.errno in _NO_ROOM)
+        ):
             where = cause.filename or "a file in output_dir"
-            message = f"error: {where}: {cause.strerror}; correct the path or its permissions, or free disk space\n"
-            sys.stderr.write(printable(message))
+            message = f"{where}: {cause.strerror}; correct the path or its permissions, or free disk space"
+        if message:
+            sys.stderr.write(printable(f"error: {message}\n"))
             return
         cause = cause.__cause__
     sys.__excepthook__(kind, error, traceback)

@@ -49,10 +49,8 @@ class Rounds:
             self.settings = settings.for_samples(len(dataset))
         except ValueError as error:
             raise ConfigError(f"site {dataset.site.name}: {error}") from None
-        self.rank = rank
+        self.rank, self.task, self._next = rank, task, 0
         self.features: Features | None = None  # feature cache of the network, see `TrainingStep`
-        self._next = 0
-        self.task = task
         text = dataset.site.text
         self._items = {name: [ITEMS[name].measure(dataset, text)] for name in sorted(method.requires.items)}
 
@@ -65,16 +63,11 @@ class Rounds:
         )
         self.context: Context = replace(context, site=0)  # context of the current round
         self._next += 1
-        for batch in batches(
-            self.dataset,
-            batch_size=self.settings.batch_size,
-            iterations=self.settings.iterations,
-            generator=context.generator,
-            augment=True,
-            **self.settings.augmentation,
-            features=self.features,
-        ):
-            yield self.task.add_randomness(batch, context.generator)
+        settings, generator = self.settings, context.generator
+        sizes: dict[str, Any] = {"batch_size": settings.batch_size, "iterations": settings.iterations}
+        options = {**sizes, **settings.augmentation, "augment": True, "features": self.features}
+        for batch in batches(self.dataset, generator=generator, **options):
+            yield self.task.add_randomness(batch, generator)
 
 
 class TrainingStep:
@@ -88,8 +81,7 @@ class TrainingStep:
     """
 
     def __init__(self, method: Method, network: nn.Module, rounds: Rounds, *, features: str = FOLDER) -> None:
-        self._method = method
-        self._rounds = rounds
+        self._method, self._rounds = method, rounds
         try:
             check_network(network, method, rounds.task)
             check_answers(network, rounds.task, (rounds.settings.height, rounds.settings.width))
@@ -134,8 +126,7 @@ class LossMeans:
             self._totals[name] += value
 
     def _publish(self, engine: Workflow) -> None:
-        means = {name: total / engine.state.epoch_length for name, total in self._totals.items()}
-        engine.state.metrics.update(means)
+        engine.state.metrics.update({name: t / engine.state.epoch_length for name, t in self._totals.items()})
 
 
 class WeightSaver:
@@ -148,23 +139,18 @@ class WeightSaver:
     def __init__(
         self, network: nn.Module, path: str, *, notes: dict[str, str] | None = None, best_only: bool = False
     ) -> None:
-        self._network = network
-        self._path = Path(path)
-        self._notes = notes or {}
-        self._best_only = best_only
+        self._network, self._path, self._notes, self._best_only = network, Path(path), notes or {}, best_only
 
     def attach(self, engine: Workflow) -> None:
         """Attach to an engine, after the metrics."""
         engine.add_event_handler(Events.EPOCH_COMPLETED, self._save)
 
     def _save(self, engine: Workflow) -> None:
-        if self._best_only and (
-            engine.state.best_metric_epoch != engine.state.epoch or math.isnan(engine.state.best_metric)
-        ):
-            return
-        notes = {**self._notes, "round": str(engine.state.epoch)}
+        state, notes = engine.state, {**self._notes, "round": str(engine.state.epoch)}
         if self._best_only:
-            notes[f"validation_{engine.state.key_metric_name}"] = str(engine.state.best_metric)
+            if state.best_metric_epoch != state.epoch or math.isnan(state.best_metric):
+                return
+            notes[f"validation_{state.key_metric_name}"] = str(state.best_metric)
         save_weights(self._path, self._network.state_dict(), notes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -78,9 +78,7 @@ class Model:
     ) -> None:
         card = trained.task.card
         if card.kind != "segmentation":
-            raise InferenceError(
-                f"model {path} was trained for {card.kind}, not for segmentation; use `surgfl segment`"
-            )
+            raise InferenceError(f"model {path} was trained for {card.kind}, not segmentation; use `surgfl segment`")
         if provides(trained.network, Prompted):
             raise InferenceError(f"model {path} needs boxes in the first frame; use `surgfl segment --box`")
         self.classes, self.size = card.outputs, trained.size
@@ -98,9 +96,8 @@ class Model:
         check_frame(frame)
         spec = self._task.spec
         single = self._network if spec.frames == 1 else Streaming(self._network, 1, spec.padding)
-        return self._predicted(
-            self._predictor(single), network_input(frame[None], *self.size), frame, partial(self._likeness_of, frame)
-        )
+        prediction = self._predicted(self._predictor(single), network_input(frame[None], *self.size), frame)
+        return replace(prediction, likeness=partial(self._likeness_of, frame))
 
     def _likeness_of(self, frame: Array) -> Likeness | None:
         watch = Watch(self._trained)
@@ -129,31 +126,21 @@ class Model:
         for item in stream:
             shot = item["shot"]
             watch.add(shot.image)
-            likeness = watch.likeness()
+            prediction = self._predicted(predictor, item["image"], shot.image, shot.sequence)
             seconds = None if shot.seconds is None else float(shot.seconds)
-            yield self._predicted(
-                predictor, item["image"], shot.image, partial(_same, likeness), shot.path, seconds, shot.sequence
-            )
+            likeness = partial(_value, watch.likeness())
+            yield replace(prediction, name=shot.path, seconds=seconds, likeness=likeness)
 
     def _predictor(self, network: nn.Module) -> Predictor:
         return Predictor(network, self._task, precision=self._precision)
 
-    def _predicted(
-        self,
-        predictor: Predictor,
-        image: Tensor,
-        frame: Array,
-        likeness: Callable[[], Likeness | None],
-        name: str = "",
-        seconds: float | None = None,
-        sequence: str = "",
-    ) -> Prediction:
+    def _predicted(self, predictor: Predictor, image: Tensor, frame: Array, sequence: str = "") -> Prediction:
         outputs, mask = predictor(image, frame.shape[:2], sequence=sequence)
         shares = (current(outputs, 4)[0].float() / self._temperature).softmax(0).cpu().numpy()  # (C, h, w)
-        return Prediction(mask, _enlarged(shares, frame.shape[:2]), self.classes, frame, name, seconds, likeness)
+        return Prediction(mask, _enlarged(shares, frame.shape[:2]), self.classes, frame)
 
 
-def _same(likeness: Likeness | None) -> Likeness | None:
+def _value(likeness: Likeness | None) -> Likeness | None:
     return likeness
 
 

@@ -46,7 +46,8 @@ def on_backend(
         InferenceError: The backend is not installed, or cannot run this network.
     """
     why_not = _why_torch(network, where)
-    if backend == "torch" or (backend == "auto" and (why_not or not _is_worth_it(stream))):
+    is_worth_it = find_spec("openvino") is not None and (stream.total is None or stream.total >= WORTH)
+    if backend == "torch" or (backend == "auto" and (why_not or not is_worth_it)):
         return network.to(where), "torch"
     if why_not:
         raise InferenceError(f"backend {backend} {why_not}; use torch or auto")
@@ -79,10 +80,6 @@ def _why_torch(network: nn.Module, where: torch.device) -> str:
     if isinstance(network, Streaming):
         return f"runs single frames, but {type(network.network).__name__} needs a memory of earlier frames"
     return f"runs on the CPU, but the device is {where}" if where.type != "cpu" else ""
-
-
-def _is_worth_it(stream: FrameStream) -> bool:
-    return find_spec("openvino") is not None and (stream.total is None or stream.total >= WORTH)
 
 
 def _openvino(network: nn.Module, stream: FrameStream, precision: str) -> Run:

@@ -29,14 +29,9 @@ _MOST_LINES = 5  # maximum number of intervals in a command's output
 
 
 class DoubtWatch:
-    """Compares the mask of one frame per second with the mask of the mirrored frame.
+    """Compares the mask of one frame per second with the mask of the mirrored frame; without a rate, of every frame.
 
-    Only segmentation models of single frames are checked.
-
-    Args:
-        model: Trained model, whose PyTorch network predicts the mirrored frames.
-        size: (height, width) of the network's input.
-        rate: Frames per second; None: every frame is checked.
+    Only segmentation models of single frames are checked. `size` is (height, width) of the network's input.
     """
 
     def __init__(self, model: Trained, size: tuple[int, int], rate: Fraction | None = None) -> None:

@@ -75,42 +75,38 @@ class ResultFolder:
     def appear(self, facts: Mapping[str, Any]) -> None:
         """Move the files to their final names and write the record; an error undoes both.
 
-        A preliminary record is written first, so that the files are known if the process is killed.
-
-        Raises:
-            NotWritten: A file cannot be written; the message names it.
+        A preliminary record is written first, so that the files are known if the process is killed. Raises NotWritten
+        if a file cannot be written.
         """
         for path in self.part.rglob("*"):
             try:
                 flush(path)  # a full disk may be reported only now
             except OSError as error:
                 raise not_written(path, error) from error
-        made = sorted(path.name for path in self.part.iterdir())
+        names = sorted(path.name for path in self.part.iterdir())
         record, aside = self.path / self._record, self.part / _ASIDE
-        for name in made:
+        for name in names:
             if (self.path / name).exists() and name not in self._earlier:
-                raise InferenceError(
-                    f"{self.path / name} was created by another program meanwhile; give another folder"
-                )
+                raise InferenceError(f"{self.path / name} was created by another program; give another folder")
         aside.mkdir()
         if record.exists():
             shutil.copy2(record, aside)
         try:
-            write_json(record, {"files": sorted({*made, *self._earlier}), "complete": False})
+            write_json(record, {"files": sorted({*names, *self._earlier}), "complete": False})
             for name in self._earlier:
                 if (self.path / name).exists():
                     (self.path / name).rename(aside / name)
-            for name in made:
+            for name in names:
                 (self.part / name).rename(self.path / name)
-            write_json(record, {**facts, "files": made, "complete": True})
+            write_json(record, {**facts, "files": names, "complete": True})
         except BaseException:
-            self._put_back(made)
+            self._put_back(names)
             raise
         shutil.rmtree(self.part)
 
-    def _put_back(self, made: Iterable[str]) -> None:
-        """Undo `appear` without writing data, since the disk may be full."""
-        for name in made:
+    def _put_back(self, names: Iterable[str]) -> None:
+        """Undo `appear` by renaming, since the disk may be full."""
+        for name in names:
             if not (self.part / name).exists():
                 (self.path / name).rename(self.part / name)
         (self.path / self._record).unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import starmap
@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from shared_components.common.arguments import between
 from shared_components.common.counted import counted
 from shared_components.core.evaluation import network_input
 from shared_components.data.custom.beside import masks_beside
@@ -25,7 +24,6 @@ from shared_components.inference.video import Video, frames_of, look_at
 
 MOST_PIXELS = 1 << 24
 """Maximum number of pixels of the network's input: 4096x4096, about twice a 4K frame."""
-_CLOCK = 100_000  # maximum denominator of a frame rate
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,10 @@ class FrameStream:
         total: Number of kept frames, for a video from its header; None if unknown.
         aspect: Pixel aspect ratio, width over height.
         inventory: Used and skipped files of a folder; None for other sources.
+        live: The live stream; None for other sources.
+        is_video: Whether the source is a video or a live stream.
+        stem: Name of the results.
+        sequences: Number of folders with images; 1 for a video.
 
     Raises:
         InferenceError: The source is missing, has no images or cannot be read, or an argument is invalid; while
@@ -79,14 +81,10 @@ class FrameStream:
         if source is None:
             raise InferenceError("input: not given; add --input with a folder of frames or a video file")
         if not 1 <= height * width <= MOST_PIXELS:
-            raise InferenceError(
-                f"the network's input size is {height}x{width}; give a size of at most {MOST_PIXELS:,} pixels"
-            )
+            raise InferenceError(f"the input size is {height}x{width}; give a size of at most {MOST_PIXELS:,} pixels")
         self.height, self.width = height, width
-        try:
-            between("input", "every", every, 1, whole=True)
-        except ValueError as error:
-            raise InferenceError(str(error)) from None
+        if type(every) is not int or every < 1:
+            raise InferenceError(f"input: every is {every!r}; it is a whole number, at least 1")
         self.every, rate = every, _rate(video_rate)
         self._video: Video | LiveVideo | None = None
         self._sequences: dict[str, list[Path]] = {}
@@ -109,48 +107,33 @@ class FrameStream:
             self.total = None if self._video.total is None else -(-self._video.total // self.every)
         self.rate = None if rate is None else rate / self.every
 
-    @property
-    def stem(self) -> str:
-        """Name of the results."""
-        return self.live.stem if self.live else Path(self.source).resolve().stem
-
-    @property
-    def live(self) -> LiveVideo | None:
-        """The live stream, or None for other sources."""
-        return self._video if isinstance(self._video, LiveVideo) else None
-
-    @property
-    def is_video(self) -> bool:
-        """Whether the source is a video or a live stream."""
-        return self._video is not None
-
-    @property
-    def sequences(self) -> int:
-        """Number of folders with images; 1 for a video."""
-        return max(1, len(self._sequences))
+        self.live = self._video if isinstance(self._video, LiveVideo) else None
+        self.is_video = self._video is not None
+        self.stem = self.live.stem if self.live else Path(self.source).resolve().stem
+        self.sequences = max(1, len(self._sequences))
 
     def first(self) -> Shot:
         """Return the first frame."""
-        return self._shot(*self.live.first) if self.live else next(self.shots())
+        return _video_shot(*self.live.first) if self.live else next(self.shots())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield {"image": float32 (1, 3, height, width) in [0, 1], "shot": Shot}."""
         for shot in self.shots():
             yield {"image": network_input(shot.image[None], self.height, self.width), "shot": shot}
 
-    @staticmethod
-    def _shot(number: int, image: np.ndarray, seconds: Fraction) -> Shot:
-        return Shot(f"frame_{number:06d}", image, seconds=seconds)
-
     def shots(self) -> Iterator[Shot]:
         """Yield the frames at their original size."""
         if isinstance(self._video, LiveVideo):
-            yield from starmap(self._shot, self._video.frames())
+            yield from starmap(_video_shot, self._video.frames())
         elif self._video is not None:
-            yield from starmap(self._shot, frames_of(self._video, every=self.every))
+            yield from starmap(_video_shot, frames_of(self._video, every=self.every))
         for sequence, paths in self._sequences.items():
             for number, path in enumerate(paths[:: self.every]):
                 yield Shot(path.stem, _read(path), sequence, None if self.rate is None else number / self.rate)
+
+
+def _video_shot(number: int, image: np.ndarray, seconds: Fraction) -> Shot:
+    return Shot(f"frame_{number:06d}", image, seconds=seconds)
 
 
 class InputFolder:
@@ -166,25 +149,20 @@ class InputFolder:
         except DataError as error:
             raise InferenceError(str(error)) from None
         masks = masks_beside(files)
-        self._kinds = {path: "masks" if path in masks else kind for path, kind in files.kinds().items()}
-        self._kinds |= {
-            path: "images" for path in files.kinds() if files.kinds()[path] == "masks" and path not in masks
-        }
+        kinds = {path: "images" if kind == "masks" else kind for path, kind in files.kinds().items()}
+        self._kinds = {path: "masks" if path in masks else kind for path, kind in kinds.items()}
         self.folder = folder
-        self.masks = {folder / path for path in masks}
 
     def paths(self, kind: str) -> list[Path]:
         """Return the files of a kind, `images` or `video files`."""
-        return sorted(self.folder / path for path, one in self._kinds.items() if one == kind)
+        return sorted(self.folder / path for path, own in self._kinds.items() if own == kind)
 
     def inventory(self, used: str) -> Inventory:
         """Return the inventory of a run that uses the files of this kind."""
-        taken = {path for path, kind in self._kinds.items() if kind == used}
-        return Inventory({used: len(taken)}, left_out_files(self._kinds, taken, lambda path: _why(self._kinds[path])))
-
-
-def _why(kind: str) -> str:
-    return {"masks": "masks are not segmented", "unread files": "a format that is not read"}.get(kind, "no frames")
+        paths = {path for path, kind in self._kinds.items() if kind == used}
+        why = {"masks": "masks are not segmented", "unread files": "a format that is not read"}
+        left_out = left_out_files(self._kinds, paths, lambda path: why.get(self._kinds[path], "no frames"))
+        return Inventory({used: len(paths)}, left_out)
 
 
 def videos_in(folder: Path, data: InputFolder | None = None) -> dict[str, Path]:
@@ -214,9 +192,9 @@ def videos_in(folder: Path, data: InputFolder | None = None) -> dict[str, Path]:
             )
         videos[name] = path
     for name in videos:
-        if inside := next((other for other in videos if other.startswith(f"{name}/")), None):
+        if inside := [other for other in videos if other.startswith(f"{name}/")]:
             raise InferenceError(
-                f"the results of {videos[inside]} would lie among the results of {videos[name]}; rename one of them"
+                f"the results of {videos[inside[0]]} would lie among the results of {videos[name]}; rename one of them"
             )
     return {name: videos[name] for name in sorted(videos, key=_natural)}
 
@@ -230,45 +208,38 @@ def _sequences(source: Path, data: InputFolder | None) -> dict[str, list[Path]]:
     images: dict[Path, list[Path]] = {}
     for path in data.paths("images"):
         images.setdefault(path.parent, []).append(path)
+    for folder, paths in images.items():
+        if len({path.stem for path in paths}) < len(paths):
+            raise InferenceError(
+                f"input folder {folder} has images that differ only in their extension, so their masks would overwrite "
+                "each other; keep one of each"
+            )
+        paths.sort(key=lambda path: natural_order(path.name))
+    if not images and (videos := data.paths("video files")):
+        raise InferenceError(f"input folder {source} has videos but no images; give a video, such as {min(videos)}")
     if not images:
-        raise InferenceError(_no_images(source, data))
-    relative = {"" if f == source else f.relative_to(source).as_posix(): f for f in images}
-    return {name: _images(relative[name], images[relative[name]]) for name in sorted(relative, key=_natural)}
-
-
-def _images(folder: Path, paths: Sequence[Path]) -> list[Path]:
-    if len({path.stem for path in paths}) < len(paths):
         raise InferenceError(
-            f"input folder {folder} has images that differ only in their extension, so their masks would overwrite "
-            "each other; keep one of each"
+            f"input folder {source} and its sub-folders have no images ({', '.join(IMAGES)}); give the folder of the "
+            "frames"
         )
-    return sorted(paths, key=lambda path: natural_order(path.name))
-
-
-def _no_images(source: Path, data: InputFolder) -> str:
-    if videos := data.paths("video files"):
-        return f"input folder {source} has videos but no images; give one of the videos, such as {min(videos)}"
-    return (
-        f"input folder {source} and its sub-folders have no images ({', '.join(IMAGES)}); give the folder of the frames"
-    )
+    relative = {"" if f == source else f.relative_to(source).as_posix(): f for f in images}
+    return {name: images[relative[name]] for name in sorted(relative, key=_natural)}
 
 
 def _natural(folder: str) -> list[tuple[tuple[str, int], ...]]:
     return [natural_order(part) for part in folder.split("/")] if folder else []
 
 
-def _rate(given: float | str | None) -> Fraction | None:
+def _rate(value: float | str | None) -> Fraction | None:
     """Parse a frame rate, such as `25`, `29.97` or `30000/1001`."""
-    if given is None:
+    if value is None:
         return None
     try:
-        rate = Fraction(str(given)).limit_denominator(_CLOCK)
+        rate = Fraction(str(value)).limit_denominator(100_000)
     except (ValueError, ZeroDivisionError):
         rate = Fraction(0)
     if not 0 < rate <= 1000:
-        raise InferenceError(
-            f"the video rate is {given!r}; give frames per second up to 1000, such as 25 or 30000/1001"
-        )
+        raise InferenceError(f"the video rate is {value!r}; give frames per second up to 1000, such as 30000/1001")
     return rate
 
 

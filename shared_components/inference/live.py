@@ -52,18 +52,14 @@ class LiveVideo:
     Attributes:
         name: `camera 0`, or the URL without user, password and query.
         stem: Name of the results, with the start time.
-        rate: Frames per second, see `video.rate_of`.
-        aspect: Pixel aspect ratio, width over height.
-        count: Number of frames received; every `every`-th frame is yielded.
-        dropped: Number of frames dropped.
-        total: None, since the number of frames is unknown.
+        rate, aspect: Frames per second, and pixel aspect ratio, width over height.
+        count, dropped: Numbers of frames received and dropped; every `every`-th frame is yielded.
         problem: Reason for a broken stream; empty if it ended or was stopped.
 
-    Raises:
-        InferenceError: The stream cannot be opened, or sends no frame within `STALL` seconds.
+    Raises InferenceError if the stream cannot be opened, or sends no frame within `STALL` seconds.
     """
 
-    total = None
+    total = None  # unknown
 
     def __init__(self, source: str, *, every: int = 1) -> None:
         self.name, self._remedy = _named(source)
@@ -77,7 +73,9 @@ class LiveVideo:
             self._container = _opened(source)
             self._stream = shown_stream(self._container, Path(self.name))
         except av.error.FFmpegError as error:
-            raise InferenceError(f"{self.name} cannot be opened ({_reason(error)}); {self._remedy}") from error
+            reason = f"no answer for {STALL:g} s" if isinstance(error, av.error.ExitError) else error.strerror
+            reason = reason or type(error).__name__
+            raise InferenceError(f"{self.name} cannot be opened ({reason}); {self._remedy}") from error
         except DataError as error:
             raise InferenceError(f"{self.name} {error.what}; {self._remedy}") from error
         self.rate = rate_of(self._stream)
@@ -92,8 +90,8 @@ class LiveVideo:
         """Yield frames as `video.frames_of` does; log the dropped frames and the reason of a broken stream."""
         try:
             yield self.first
-            while (taken := self._take()) is not None:
-                yield taken
+            while (frame := self._take()) is not None:
+                yield frame
         finally:
             self._stopped = True
         if self.dropped:
@@ -135,9 +133,7 @@ class LiveVideo:
 
     def _read(self, every: int) -> None:
         """Decode frames until the stream ends, breaks or is stopped."""
-        seconds = Fraction(0)
-        broken: deque[Exception] = deque(maxlen=1)
-        size = None
+        seconds, size, broken = Fraction(0), None, deque[Exception](maxlen=1)
         try:
             for number, (frame, seconds) in enumerate(timed(self._decoded(broken), self.rate)):
                 if self._stopped:
@@ -146,8 +142,7 @@ class LiveVideo:
                     self.problem = f"{self.name} changed its frame size after {counted(number, 'frame')}; start again"
                     break
                 if size is None:
-                    self.aspect = shown_aspect(self._stream, frame)
-                size = frame.width, frame.height
+                    self.aspect, size = shown_aspect(self._stream, frame), (frame.width, frame.height)
                 self.count += 1
                 if number % every == 0:
                     self._offer((number, frame, seconds))
@@ -177,6 +172,7 @@ class LiveVideo:
         return f"{self.name} {what}; {self._remedy}, and start again"
 
     def _offer(self, item: tuple[int, av.VideoFrame, Fraction]) -> None:
+        """Queue a frame: wait for room in a recording, else drop the oldest frame."""
         with self._changed:
             while self._waits and len(self._waiting) >= WAITING and not self._stopped:
                 self._changed.wait(_POLL)
@@ -211,9 +207,3 @@ def _named(source: str) -> tuple[str, str]:
     if parts.scheme.lower() not in PROTOCOLS:
         raise InferenceError(f"{name}: unknown protocol; use one of {', '.join(PROTOCOLS)}")
     return name, "check its address, and that a player shows it from this machine"
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, av.error.ExitError):
-        return f"no answer for {STALL:g} s"
-    return getattr(error, "strerror", None) or type(error).__name__

@@ -46,19 +46,12 @@ class Box:
 
 @dataclass(frozen=True)
 class Objects:
-    """The objects to track through a stream.
+    """The objects to track through a stream."""
 
-    Attributes:
-        given: Boxes as given by the user, in pixels of the first frame.
-        boxes: Left, top, right and bottom in pixels of the network's input, (N, 4).
-        classes: Classes of the masks, background first: the model's, or `object 1`, ... for boxes without names.
-        ids: Class id of each box.
-    """
-
-    given: tuple[Box, ...]
-    boxes: Tensor
-    classes: tuple[str, ...]
-    ids: tuple[int, ...]
+    given: tuple[Box, ...]  # the user's boxes in pixels of the first frame
+    boxes: Tensor  # left, top, right and bottom in pixels of the network's input, (N, 4)
+    classes: tuple[str, ...]  # of the masks, background first: the model's, or `object 1`, ... for boxes without names
+    ids: tuple[int, ...]  # class id of each box
 
     @property
     def without_box(self) -> list[str]:
@@ -72,9 +65,7 @@ def objects_in(
     """Return the objects to track; None if the network takes no boxes, and for depth, whose box is the whole frame.
 
     Args:
-        network: Network of the model.
-        task: Task of the model.
-        stream: Frames to predict.
+        network, task, stream: The model's network and task, and the frames to predict.
         boxes: Boxes in the format `FORM`, as a list or separated by semicolons; boxes with the same class are
             merged. Either all boxes name a class or none.
         first_mask: Mask of the first frame with the model's ids; each id becomes a box.
@@ -86,21 +77,25 @@ def objects_in(
     texts = _texts(boxes)
     if not provides(network, Prompted) or task.card.kind != "segmentation":
         if texts or first_mask is not None:
-            raise InferenceError(_takes_none(network, task))
+            kind = task.card.kind
+            output = "its classes in each frame" if kind == "segmentation" else f"{kind} of the whole frame"
+            raise InferenceError(
+                f"the model takes no boxes, since {type(network).__name__} predicts {output}; remove boxes and first "
+                "mask"
+            )
         if provides(network, Prompted):
             _check_size(network, stream)
         return None
     _check_stream(network, stream, texts, first_mask)
-    first = stream.first().image
-    height, width, _ = first.shape
+    height, width, _ = stream.first().image.shape
     if first_mask is None:
-        given = [_box(text, width, height) for text in texts]
+        frame_boxes = [_box(text, width, height) for text in texts]
     else:
-        given = _boxes_of_mask(Path(first_mask), task.card.outputs, (height, width))
-    classes, ids = _named(given, task.card.outputs)
+        frame_boxes = _boxes_of_mask(Path(first_mask), task.card.outputs, (height, width))
+    classes, ids = _named(frame_boxes, task.card.outputs)
     scale = torch.tensor([stream.width / width, stream.height / height] * 2)
-    corners = [[b.left, b.top, b.left + b.width, b.top + b.height] for b in given]
-    return Objects(tuple(given), torch.tensor(corners) * scale, classes, ids)
+    corners = [[b.left, b.top, b.left + b.width, b.top + b.height] for b in frame_boxes]
+    return Objects(tuple(frame_boxes), torch.tensor(corners) * scale, classes, ids)
 
 
 def task_of(objects: Objects | None, task: Task) -> Task:
@@ -111,11 +106,6 @@ def task_of(objects: Objects | None, task: Task) -> Task:
 def recorded(objects: Objects | None) -> dict[str, Any]:
     """Return the entry of the record: the boxes as given by the user."""
     return {} if objects is None else {"boxes": [str(box) for box in objects.given]}
-
-
-def _takes_none(network: nn.Module, task: Task) -> str:
-    output = "its classes in each frame" if task.card.kind == "segmentation" else f"{task.card.kind} of the whole frame"
-    return f"the model takes no boxes, since {type(network).__name__} predicts {output}; remove boxes and first mask"
 
 
 def _check_stream(network: nn.Module, stream: FrameStream, texts: Sequence[str], first_mask: str | Path | None) -> None:
@@ -143,17 +133,17 @@ def _check_size(network: nn.Module, stream: FrameStream) -> None:
         raise InferenceError(str(error)) from None
 
 
-def _texts(given: object) -> list[str]:
+def _texts(boxes: object) -> list[str]:
     """Return one string per box from a string with semicolons, four numbers, or a list of them."""
-    if given is None:
+    if boxes is None:
         return []
-    if isinstance(given, str):
-        return [text.strip() for text in given.split(";") if text.strip()]
-    if not isinstance(given, list | tuple):
-        return [str(given)]
-    if given and not any(isinstance(one, str | list | tuple) for one in given):
-        return [",".join(map(str, given))]
-    return [text for one in given for text in _texts(one)]
+    if isinstance(boxes, str):
+        return [text.strip() for text in boxes.split(";") if text.strip()]
+    if not isinstance(boxes, list | tuple):
+        return [str(boxes)]
+    if boxes and not any(isinstance(box, str | list | tuple) for box in boxes):
+        return [",".join(map(str, boxes))]
+    return [text for box in boxes for text in _texts(box)]
 
 
 def _box(text: str, width: int, height: int) -> Box:
@@ -161,10 +151,10 @@ def _box(text: str, width: int, height: int) -> Box:
     name, named, numbers = text.rpartition("=")
     try:
         left, top, wide, high = (float(number) for number in numbers.split(","))
+        if not all(map(math.isfinite, (left, top, wide, high))) or (named and not name.strip()):
+            raise ValueError
     except ValueError:
         raise InferenceError(f"box {text!r} cannot be read; give {FORM}") from None
-    if not all(map(math.isfinite, (left, top, wide, high))) or (named and not name.strip()):
-        raise InferenceError(f"box {text!r} cannot be read; give {FORM}")
     if wide <= 0 or high <= 0:
         raise InferenceError(f"box {text!r} is empty, {wide:g} wide and {high:g} high; give {FORM}")
     if left < 0 or top < 0 or left + wide > width or top + high > height:
@@ -187,7 +177,7 @@ def _boxes_of_mask(path: Path, classes: Sequence[str], size: tuple[int, int]) ->
             "give a mask of the first frame"
         )
     known = ", ".join(f"{number} {name}" for number, name in enumerate(classes))
-    if foreign := sorted({int(one) for one in np.unique(mask)} - set(range(len(classes)))):
+    if foreign := sorted(set(np.unique(mask).tolist()) - set(range(len(classes)))):
         raise InferenceError(f"first mask {path} has id {foreign[0]}, but the model's ids are {known}; use these ids")
     boxes = class_boxes(torch.from_numpy(mask)[None], len(classes))[0].tolist()  # (1, H, W) -> (1, N, 4) -> N rows
     rows = [(name, row) for name, row in zip(classes[1:], boxes, strict=True) if not math.isnan(row[0])]
@@ -196,18 +186,18 @@ def _boxes_of_mask(path: Path, classes: Sequence[str], size: tuple[int, int]) ->
     return [Box(name, left, top, right - left, bottom - top) for name, (left, top, right, bottom) in rows]
 
 
-def _named(given: Iterable[Box], learnt: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def _named(boxes: Iterable[Box], outputs: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return the classes of the masks, and the class id of each box."""
-    names = [box.name for box in given]
+    names = [box.name for box in boxes]
     if not any(names):
         numbers = range(1, len(names) + 1)
-        return (learnt[0], *(f"object {number}" for number in numbers)), tuple(numbers)
+        return (outputs[0], *(f"object {number}" for number in numbers)), tuple(numbers)
     if not all(names):
-        bare = next(str(box) for box in given if not box.name)
+        bare = next(str(box) for box in boxes if not box.name)
         raise InferenceError(f"box {bare!r} has no class, but other boxes have; name a class in all boxes or in none")
-    known = list(learnt[1:])
+    known = list(outputs[1:])
     if unknown := [name for name in names if name not in known]:
         raise InferenceError(
             f"box {unknown[0]!r} is not a class of the model; use one of {', '.join(known)}, or no class in any box"
         )
-    return tuple(learnt), tuple(known.index(name) + 1 for name in names)
+    return tuple(outputs), tuple(known.index(name) + 1 for name in names)

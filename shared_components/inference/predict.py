@@ -36,11 +36,9 @@ class Remembers(Protocol):
 
     def begin_stream(self, stride: int, padding: str) -> Any:
         """Return the initial memory of a stream, see `Streaming`."""
-        ...
 
     def remember(self, image: Tensor, memory: Any) -> tuple[Tensor, Any]:
         """Predict the next frame (B, 3, H, W), and return the outputs and the new memory."""
-        ...
 
 
 class Streaming(nn.Module):
@@ -73,7 +71,12 @@ class Streaming(nn.Module):
             return outputs
         if self._visible is None:
             self._visible = (outputs[0, 1:] > 0).flatten(1).any(1).tolist()
-        return _by_class(outputs, self._objects)
+        # maximum over a class's objects: (1, 1 + N, H, W) -> (1, C, H, W)
+        classes = torch.full_like(outputs[:, :1], EMPTY).repeat(1, len(self._objects.classes), 1, 1)
+        classes[:, 0] = outputs[:, 0]
+        for number, c in enumerate(self._objects.ids, 1):
+            classes[:, c] = torch.maximum(classes[:, c], outputs[:, number])
+        return classes
 
     def missed(self) -> Iterator[str]:
         """Yield a message for each box without a visible object, and for the classes without a box."""
@@ -88,15 +91,6 @@ class Streaming(nn.Module):
     def forget(self) -> None:
         """Reset the memory for a new stream."""
         self._memory = self._begin()
-
-
-def _by_class(logits: Tensor, objects: Objects) -> Tensor:
-    """Merge logits by class: (1, 1 + N, H, W) -> (1, C, H, W), the maximum over a class's objects; else `EMPTY`."""
-    classes = torch.full_like(logits[:, :1], EMPTY).repeat(1, len(objects.classes), 1, 1)
-    classes[:, 0] = logits[:, 0]
-    for number, c in enumerate(objects.ids, 1):
-        classes[:, c] = torch.maximum(classes[:, c], logits[:, number])
-    return classes
 
 
 def shown_frames(network: nn.Module, task: Task, stream: FrameStream, objects: Objects | None = None) -> nn.Module:
@@ -153,33 +147,29 @@ class Predictor:
         self._mixed = precision == "bf16"
         self._sequence = ""
         self._device = next(network.parameters(), torch.empty(0)).device  # a compiled network has no parameters
-        one = isinstance(network, Streaming) or self._device.type != "cpu"
-        self.at_once = 1 if one else torch.get_num_threads()
+        serial = isinstance(network, Streaming) or self._device.type != "cpu"
+        self.at_once = 1 if serial else torch.get_num_threads()
 
     def __call__(self, image: Tensor, size: tuple[int, int], *, sequence: str = "") -> tuple[Tensor, Answer]:
-        """Return the task's outputs and the prediction.
+        """Return the task's outputs, and the prediction at a (height, width), for an image (1, 3, H, W) in [0, 1].
 
-        Args:
-            image: (1, 3, H, W) in [0, 1] at the network's size.
-            size: (height, width) of the prediction.
-            sequence: Sequence of the frame; a new sequence resets the memory of a clip network.
+        A new sequence resets the memory of a clip network.
         """
         if sequence != self._sequence and isinstance(self._network, Streaming):
             self._network.forget()
         self._sequence = sequence
         # fixed seed: a task's random masks are the same for every frame
-        drawn = self._task.add_randomness({"image": image.to(self._device)}, torch.Generator().manual_seed(0))
+        batch = self._task.add_randomness({"image": image.to(self._device)}, torch.Generator().manual_seed(0))
         with torch.no_grad(), torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._mixed):
-            outputs = self._task.predict(self._network, drawn)
-        return outputs, self._task.postprocess(outputs, drawn, [size])[0]
+            outputs = self._task.predict(self._network, batch)
+        return outputs, self._task.postprocess(outputs, batch, [size])[0]
 
 
 class FrameCount:
     """Counts predicted frames, and reports speed and remaining time; `total` may be too small."""
 
     def __init__(self, total: int | None) -> None:
-        self.count = 0
-        self._total, self._began = total, time.monotonic()
+        self.count, self._total, self._began = 0, total, time.monotonic()
 
     @property
     def seconds(self) -> float:

@@ -87,7 +87,9 @@ class PredictionFolder:
         self._watch, self._doubt = watch, doubt
         self._masks = masks == "png"
         self._pictures = not stream.is_video if pictures is None else pictures
-        self._volumes = self._make_volumes() if volumes else None
+        if volumes and task.card.kind != "segmentation":
+            raise InferenceError(f"a {task.card.kind} model predicts no labels for a NIfTI volume; remove --nifti")
+        self._volumes = Volumes(self._folder.part / VOLUMES, stream, task.card.outputs) if volumes else None
         self._video: H264Video | None = None
         self._sequence: str | None = None
         self.tables = VisibleTables(self._folder.part, stream.rate)
@@ -106,7 +108,7 @@ class PredictionFolder:
             NotWritten: The disk is full, or the folder is not writable.
         """
         pictures = self._task.files(answer, shot.image)
-        with self._naming():
+        with self._name_folder():
             if not self.count:
                 self._folder.refuse_foreign(pictures)
                 self._folder.begin()
@@ -135,14 +137,9 @@ class PredictionFolder:
         return [] if self._doubt is None else self._doubt.intervals()
 
     def close(self) -> None:
-        """Finish all files and move them to their final names.
-
-        Raises:
-            InferenceError: The input has no frames, or the video cannot be written.
-            NotWritten: The disk is full.
-        """
+        """Finish all files and move them to their final names; raises as `add`, and without frames."""
         try:
-            with self._naming():
+            with self._name_folder():
                 self._finish()
         except BaseException:
             self.abandon()
@@ -157,23 +154,19 @@ class PredictionFolder:
         if self._doubt is not None:
             self.tables.doubtful = self.doubtful
             self.facts["doubtful"] = [
-                {
-                    "first_frame": interval.first,
-                    "last_frame": interval.last,
-                    "largest_percent": round(interval.largest, 3),
-                }
-                for interval in self.doubtful
+                {"first_frame": span.first, "last_frame": span.last, "largest_percent": round(span.largest, 3)}
+                for span in self.doubtful
             ]
         for writer in self._writers():
             writer.close()
         if self._volumes is not None:
             self.facts[LABEL_HASHES] = label_hashes(self._folder.part / VOLUMES)
         refuse_corrected(self._folder.path / VOLUMES, self._folder.earlier.get(LABEL_HASHES))  # edited during the run
-        made = {"input": self._input, "task": self._task.card.to_json()}
-        self._folder.appear(made | {"frames": self.count, "every": self._stream.every} | self.facts)
+        facts = {"input": self._input, "task": self._task.card.to_json()}
+        self._folder.appear(facts | {"frames": self.count, "every": self._stream.every} | self.facts)
 
     @contextmanager
-    def _naming(self) -> Iterator[None]:
+    def _name_folder(self) -> Iterator[None]:
         """Add the folder to errors of the operating system that name no file."""
         try:
             yield
@@ -188,25 +181,17 @@ class PredictionFolder:
     def _writers(self) -> list[H264Video | Volumes | VisibleTables]:
         return [writer for writer in (self._video, self._volumes, self.tables) if writer is not None]
 
-    def _make_volumes(self) -> Volumes:
-        card = self._task.card
-        if card.kind != "segmentation":
-            raise InferenceError(f"a {card.kind} model predicts no labels for a NIfTI volume; remove --nifti")
-        return Volumes(self._folder.part / VOLUMES, self._stream, card.outputs)
-
     def _append(self, shot: Shot, picture: np.ndarray, rate: Fraction) -> None:
         if self._video is None or shot.sequence != self._sequence:
             if self._video is not None:
                 self._video.close()
             path = self._folder.part / (f"{OVERLAYS}/{shot.sequence}.mp4" if shot.sequence else VIDEO)
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._video, self._sequence = (H264Video(path, rate=rate, aspect=self._stream.aspect), shot.sequence)
+            self._video, self._sequence = H264Video(path, rate=rate, aspect=self._stream.aspect), shot.sequence
         self._video.add(picture, shot.seconds or Fraction(0))
 
 
 def refuse_inside(folder: Path, source: str | Path) -> None:
     """Raise InferenceError if the results would lie among the input's images or videos."""
     if isinstance(source, Path) and source.is_dir() and folder.resolve().is_relative_to(source.resolve()):
-        raise InferenceError(
-            f"output folder {folder} lies in the input folder {source}; give a folder outside the input"
-        )
+        raise InferenceError(f"output folder {folder} lies in the input folder {source}; give a folder outside it")

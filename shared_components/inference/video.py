@@ -40,9 +40,7 @@ class Video:
     @property
     def total(self) -> int | None:
         """Approximate number of frames."""
-        if self.frames is not None or self.seconds is None:
-            return self.frames
-        return round(self.seconds * self.rate)
+        return self.frames if self.frames is not None or self.seconds is None else round(self.seconds * self.rate)
 
 
 def look_at(path: Path) -> Video:
@@ -71,26 +69,20 @@ def frames_of(video: Video, *, every: int = 1) -> Iterator[tuple[int, np.ndarray
     Raises:
         InferenceError: The frame size changes.
     """
-    size, seconds, number, broken = None, Fraction(0), -1, list[Exception]()
+    size: tuple[int, int] | None = None
+    seconds, number, broken = Fraction(0), -1, list[Exception]()
     with _refused(), opened(video.path) as container:
         stream = shown_stream(container, video.path)
         for number, (frame, seconds) in enumerate(timed(decoded(container, stream, broken), video.rate)):
-            if size not in (None, (frame.width, frame.height)):
-                raise InferenceError(_changed_size(video.path, size, frame, number, seconds))
+            if size is not None and size != (frame.width, frame.height):
+                raise InferenceError(
+                    f"video {video.path} changes its size from {size[0]}x{size[1]} to {frame.width}x{frame.height} at "
+                    f"frame {number} ({float(seconds):.2f} s); split it there, or convert it to one size"
+                )
             size = frame.width, frame.height
             if number % every == 0:
                 yield number, upright(frame), seconds
     _warn_of_missing(video, number + 1, len(broken), seconds + 1 / video.rate)
-
-
-def _changed_size(
-    path: Path, before: tuple[int, int] | None, frame: av.VideoFrame, number: int, seconds: Fraction
-) -> str:
-    old, new = "x".join(map(str, before or ())), f"{frame.width}x{frame.height}"
-    return (
-        f"video {path} changes its size from {old} to {new} at frame {number} ({float(seconds):.2f} s); "
-        "split it there, or convert it to one size"
-    )
 
 
 @contextmanager
@@ -107,7 +99,7 @@ def timed(frames: Iterator[av.VideoFrame], rate: Fraction) -> Iterator[tuple[av.
     start = last = None
     for frame in frames:
         expected = Fraction(0) if last is None else last + 1 / rate
-        clock = _clock(frame)
+        clock = None if frame.pts is None or frame.time_base is None else frame.pts * frame.time_base
         if clock is None:
             last = expected
         elif start is None or last is None or clock - start <= last:  # first frame, or the clock was reset
@@ -115,10 +107,6 @@ def timed(frames: Iterator[av.VideoFrame], rate: Fraction) -> Iterator[tuple[av.
         else:
             last = clock - start
         yield frame, last
-
-
-def _clock(frame: av.VideoFrame) -> Fraction | None:
-    return None if frame.pts is None or frame.time_base is None else frame.pts * frame.time_base
 
 
 def rate_of(stream: Any) -> Fraction:
@@ -139,18 +127,13 @@ def _warn_of_missing(video: Video, count: int, broken: int, end: Fraction) -> No
     if broken:
         logger.warning("video %s: %d damaged frames were skipped", video.path, broken)
     if video.frames is not None:
-        if count + broken < video.frames and count + broken < (promised := _promised(video.path, video.frames)):
+        promised = video.frames
+        with suppress(DataError):  # damaged: only the header is known
+            promised = frame_count(video.path) if count + broken < promised else promised  # an edit list hides frames
+        if count + broken < min(promised, video.frames):
             logger.warning("video %s ends after %d of the %d frames in its header", video.path, count, promised)
     elif video.seconds is not None and end < (1 - _SLACK) * video.seconds - 1 / video.rate:
         logger.warning("video %s ends after %.1f of the %.1f seconds in its header", video.path, end, video.seconds)
-
-
-def _promised(path: Path, announced: int) -> int:
-    """Return the number of frames that a video should show; an edit list may hide frames of the header's count."""
-    try:
-        return frame_count(path)
-    except DataError:  # damaged: only the header is known
-        return announced
 
 
 CODEC = "libx264"
@@ -172,9 +155,7 @@ class H264Video:
 
     def __init__(self, path: Path, *, rate: Fraction, aspect: Fraction = Fraction(1)) -> None:
         if CODEC not in av.codecs_available:
-            raise InferenceError(
-                f"{path.name}: PyAV was built without {CODEC}; install PyAV's wheel with `pip install av`"
-            )
+            raise InferenceError(f"{path.name}: PyAV was built without {CODEC}; install its wheel: pip install av")
         self._path, self._aspect = path, aspect
         self._rate = rate.limit_denominator(100_000)
         self._scale = -(-_TICKS // self._rate.numerator)  # ticks of 1 / (scale * numerator) seconds
@@ -188,20 +169,25 @@ class H264Video:
         if self._container is None:
             self._open(*image.shape[:2])
         if image.shape[:2] != self._size:
-            raise InferenceError(self._another_size(image))
+            (H, W), (h, w) = self._size or (0, 0), image.shape[:2]
+            raise InferenceError(
+                f"{self._path.name}: the picture size changes from {W}x{H} to {w}x{h}, which a video does not allow; "
+                "remove the video rate"
+            )
         frame = av.VideoFrame.from_ndarray(_even(image), format="rgb24").reformat(
             format="yuv420p", dst_colorspace=Colorspace.ITU709, dst_color_range=ColorRange.MPEG
         )
         frame.time_base = Fraction(1, self._rate.numerator * self._scale)
         frame.duration = self._rate.denominator * self._scale
         frame.pts = self._last = max(self._tick(seconds), self._last + 1)
-        self._write(frame)
+        with self._refused():
+            self._container.mux(self._stream.encode(frame))
 
     def close(self) -> None:
         """Write the remaining frames and the index; InferenceError if that fails."""
         if self._container is not None:
-            self._write(None)
-            with self._sentence():
+            with self._refused():
+                self._container.mux(self._stream.encode(None))
                 self._container.close()
         self._container = None
 
@@ -212,12 +198,9 @@ class H264Video:
                 self._container.close()
         self._container = None
 
-    def _write(self, frame: av.VideoFrame | None) -> None:
-        with self._sentence():
-            self._container.mux(self._stream.encode(frame))
-
     @contextmanager
-    def _sentence(self) -> Iterator[None]:
+    def _refused(self) -> Iterator[None]:
+        """Convert an error of FFmpeg to an InferenceError that names the file."""
         try:
             yield
         except av.error.FFmpegError as error:
@@ -245,13 +228,6 @@ class H264Video:
         if abs(frames - round(frames)) < _JITTER:
             frames = Fraction(round(frames))
         return round(frames * self._rate.denominator * self._scale)
-
-    def _another_size(self, image: np.ndarray) -> str:
-        (H, W), (h, w) = self._size or (0, 0), image.shape[:2]
-        return (
-            f"{self._path.name}: the picture size changes from {W}x{H} to {w}x{h}, which a video does not allow; "
-            "remove the video rate"
-        )
 
 
 def _even(image: np.ndarray) -> np.ndarray:

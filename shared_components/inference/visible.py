@@ -51,8 +51,10 @@ class Stretches:
             self._sequence = shot.sequence
         for part, share in shares.items():
             before, seen = self._open.get(part), share >= LEAST
-            if before is not None and self._is_over(before, shot, seen):
-                self._closed.append(self._open.pop(part))
+            if before is not None:
+                gap = None if shot.seconds is None or before.end is None else shot.seconds - before.end
+                if (not seen) if gap is None else gap >= GAP:
+                    self._closed.append(self._open.pop(part))
             if seen:
                 self._open[part] = self._grown(self._open.get(part), part, shot, share)
         self._count += 1
@@ -65,11 +67,6 @@ class Stretches:
     def all(self) -> list[Stretch]:
         """Return all intervals, sorted by their first frame."""
         return sorted([*self._closed, *self._open.values()], key=lambda stretch: stretch.number)
-
-    def _is_over(self, before: Stretch, shot: Shot, seen: bool) -> bool:
-        if shot.seconds is None or before.end is None:
-            return not seen
-        return shot.seconds - before.end >= GAP
 
     def _grown(self, before: Stretch | None, part: str, shot: Shot, share: float) -> Stretch:
         end = None if shot.seconds is None or self._period is None else shot.seconds + self._period
@@ -119,7 +116,9 @@ class VisibleTables:
             writer.writerow(["from", "to", "part", "first_frame", "last_frame", "largest_percent"])
             if self.remark:
                 writer.writerow(table_cells(["", "", self.remark, "", "", ""]))
-            writer.writerows(table_cells(_row(stretch)) for stretch in (*self.doubtful, *self.stretches.all()))
+            for stretch in (*self.doubtful, *self.stretches.all()):
+                times, largest = [_seconds(stretch.begin), _seconds(stretch.end)], f"{stretch.largest:.3f}"
+                writer.writerow(table_cells([*times, stretch.part, stretch.first, stretch.last, largest]))
 
     def abandon(self) -> None:
         """Close the incomplete file."""
@@ -136,27 +135,19 @@ def summary(parts: Sequence[str], stretches: Iterable[Stretch], frames: int) -> 
         by_part[stretch.part].append(stretch)
     width = max(map(len, parts), default=0)
     for part, intervals in by_part.items():
-        yield f"{part:<{width}}  {_described(intervals, frames)}"
-
-
-def _described(intervals: Sequence[Stretch], frames: int) -> str:
-    if not intervals:
-        return "never visible"
-    share = 100 * sum(stretch.frames for stretch in intervals) / frames
-    times = "once" if len(intervals) == 1 else f"{len(intervals)} times"
-    since = one_line(intervals[0].first) if intervals[0].begin is None else clock(intervals[0].begin)
-    return f"visible in {share:.0f} % of the frames, {times}, first at {since}"
+        if not intervals:
+            yield f"{part:<{width}}  never visible"
+            continue
+        share = 100 * sum(interval.frames for interval in intervals) / frames
+        times = "once" if len(intervals) == 1 else f"{len(intervals)} times"
+        since = one_line(intervals[0].first) if intervals[0].begin is None else clock(intervals[0].begin)
+        yield f"{part:<{width}}  visible in {share:.0f} % of the frames, {times}, first at {since}"
 
 
 def clock(seconds: Fraction) -> str:
     """Format seconds as a video player does: 1:02:03, or 2:03."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
-
-
-def _row(stretch: Stretch) -> list[str]:
-    times = [_seconds(stretch.begin), _seconds(stretch.end)]
-    return [*times, stretch.part, stretch.first, stretch.last, f"{stretch.largest:.3f}"]
 
 
 def _seconds(seconds: Fraction | None) -> str:

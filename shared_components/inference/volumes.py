@@ -99,12 +99,11 @@ def label_hashes(folder: Path) -> dict[str, str]:
 
     Hidden files are ignored.
     """
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
-    large = folder / FRAMES
-    return {
-        path.relative_to(folder).as_posix(): str(path.stat().st_size) if large in path.parents else sha256_of(path)
-        for path in files
-    }
+    hashes = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")):
+        is_frames = folder / FRAMES in path.parents
+        hashes[path.relative_to(folder).as_posix()] = str(path.stat().st_size) if is_frames else sha256_of(path)
+    return hashes
 
 
 def refuse_corrected(folder: Path, hashes: Any) -> None:
@@ -119,10 +118,7 @@ def refuse_corrected(folder: Path, hashes: Any) -> None:
 
 
 def label_names(classes: Sequence[str]) -> str:
-    """Return ITK-SNAP's label description file for classes, background first.
-
-    Columns: id, red, green, blue, opacity, visibility, mesh visibility, name.
-    """
+    """Return ITK-SNAP's label description file for classes, background first."""
     lines = ["# ITK-SnAP Label Description File", "# IDX -R- -G- -B- -A- VIS MSH LABEL"]
     for number, name in enumerate(classes):
         red, green, blue = colour(number)

@@ -28,16 +28,14 @@ from shared_components.networks.parts import inside, parts_of, resolve, upwards
 
 CHANNELS = ("out_channels", "num_classes", "n_classes", "classes")
 """Constructor arguments for the number of outputs; the first existing argument is set by the site's task."""
-USUAL = 4  # default number of outputs
 STRIDES = (2, 4, 8, 16, 32, 64, 128)
 
 
 def channels_argument(kind: type[nn.Module]) -> str:
     """Return the constructor's argument for the number of outputs; ValueError if there is none."""
-    taken = inspect.signature(kind.__init__).parameters
-    for name in CHANNELS:
-        if name in taken:
-            return name
+    parameters = inspect.signature(kind.__init__).parameters
+    if names := [name for name in CHANNELS if name in parameters]:
+        return names[0]
     raise ValueError(
         f"network_def: {kind.__name__} takes none of {', '.join(CHANNELS)}, so its number of outputs cannot be set; "
         "derive a class from it whose constructor takes out_channels"
@@ -45,21 +43,16 @@ def channels_argument(kind: type[nn.Module]) -> str:
 
 
 def adapted(definition: Mapping[str, Any], out_channels: int | None = None) -> nn.Module:
-    """Return a new network of another library, with `parts`, `with_classes` and `definition`.
+    """Return the new network of a `network_def` of another library, with `parts`, `with_classes` and `definition`.
 
-    Args:
-        definition: A `network_def`.
-        out_channels: Number of outputs; None: the definition's.
-
-    Raises:
-        ValueError: The class is not allowed or cannot be built, or has no parameters, or has tensors that cannot be
-            averaged or saved.
+    `out_channels` is the number of outputs, by default the definition's. Raises ValueError if the class is not allowed
+    or cannot be built, has no parameters, or has tensors that cannot be averaged or saved.
     """
     kind = network_class(definition)
     argument = channels_argument(kind)
     arguments = {name: value for name, value in definition.items() if not name.startswith("_")}
-    channels = int(out_channels or arguments.pop(argument, USUAL))
-    arguments.pop(argument, None)
+    default = arguments.pop(argument, 4)
+    channels = int(out_channels or default)
     network = make(kind, {**arguments, argument: channels})
     _check_tensors(network)
     _check_attributes(network)
@@ -137,18 +130,8 @@ def check_outputs(
 ) -> None:
     """Run an adapted network in training and evaluation mode, and check that a task can use its outputs.
 
+    The outputs are one tensor of logits, (B, channels, H, W) with `maps`, else (B, channels, ...); else ValueError.
     Our own networks check their inputs and are not run. Weights and running statistics do not change.
-
-    Args:
-        network: Network on any device.
-        channels: Expected number of output channels.
-        size: (height, width) of the frames.
-        frames: Number of frames of a clip; 1: images.
-        maps: Outputs are (B, channels, H, W); otherwise (B, channels, ...).
-
-    Raises:
-        ValueError: The network does not take these frames, does not return one tensor of this shape, or returns
-            probabilities.
     """
     if not definition_of(network):
         return
@@ -156,12 +139,11 @@ def check_outputs(
     image = torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(next(network.parameters()).device)
     expected = (2, channels, *size) if maps else (2, channels)  # without maps, the first dimensions
     who = f"network_def: {type(network).__name__}"
-    for training in (True, False):
+    for training, when in ((True, "in training"), (False, "in evaluation")):
         with torch.random.fork_rng(devices=[]):
             outputs = _run(copy.deepcopy(network).train(training), image)
-        when = "in training" if training else "in evaluation"
         if isinstance(outputs, Exception):
-            raise ValueError(_takes_no(network, image, outputs)) from outputs
+            raise ValueError(_shape_error(network, image, outputs)) from outputs
         if not isinstance(outputs, Tensor):
             raise ValueError(
                 f"{who} returns a {type(outputs).__name__} {when}, but a task reads one tensor {list(expected)}; "
@@ -172,7 +154,8 @@ def check_outputs(
                 f"{who} returns {list(outputs.shape)} {when} for frames {list(shape)}, but the task reads "
                 f"{list(expected)}; let it return an output per class at the frame's size"
             )
-        if channels > 1 and _are_probabilities(outputs):
+        sums = outputs.sum(1)
+        if channels > 1 and bool((outputs >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4):
             raise ValueError(f"{who} returns probabilities {when}, but a task reads logits; remove its softmax")
 
 
@@ -185,7 +168,7 @@ def _run(network: nn.Module, image: Tensor) -> Any:
         return error
 
 
-def _takes_no(network: nn.Module, image: Tensor, error: Exception) -> str:
+def _shape_error(network: nn.Module, image: Tensor, error: Exception) -> str:
     """Return the error message for an unsupported frame shape, with a supported size if there is one."""
     *front, height, width = image.shape
     reason = (str(error) or type(error).__name__).strip().splitlines()[0]
@@ -198,8 +181,3 @@ def _takes_no(network: nn.Module, image: Tensor, error: Exception) -> str:
     else:
         remedy = "let it take RGB frames, for MONAI's networks with spatial_dims: 2 and in_channels: 3"
     return f"network_def: {type(network).__name__} does not take frames {list(image.shape)} ({reason}); {remedy}"
-
-
-def _are_probabilities(outputs: Tensor) -> bool:
-    sums = outputs.sum(1)
-    return bool((outputs >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-4)

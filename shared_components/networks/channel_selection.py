@@ -46,9 +46,8 @@ class ReleasedSelection(nn.Module):
 
     def __init__(self, channels: int, indicator: int, *, adds_text: bool = True) -> None:
         super().__init__()
-        self.embedding = nn.Sequential(
-            nn.Linear(indicator, RELEASED_WIDTH), nn.ReLU(), nn.Linear(RELEASED_WIDTH, channels)
-        )
+        width = RELEASED_WIDTH
+        self.embedding = nn.Sequential(nn.Linear(indicator, width), nn.ReLU(), nn.Linear(width, channels))
         self.gate = nn.Linear(2 * channels, channels)  # columns are [map, text]
         self.adds_text = adds_text
 
@@ -79,10 +78,17 @@ class Prompt(nn.Module):
         return features + self.embedding(indicator)[:, None, None]  # (D,) -> (C, 1, 1)
 
 
-def checked_indicator(given: Tensor, own: Tensor, network: str) -> Tensor:
-    """Return a text's vector (D,) for a network's buffer; ValueError for another shape or non-finite numbers."""
-    if given.shape != own.shape:
-        raise ValueError(f"{network} takes an indicator of shape {list(own.shape)}, and got {list(given.shape)}")
-    if not bool(torch.isfinite(given).all()):
-        raise ValueError(f"{network} got an indicator with non-finite numbers; compute it again")
-    return given.detach()
+def copy_indicator(network: nn.Module, indicator: Tensor, *, has_text: bool) -> None:
+    """Copy a text's vector (D,) into the network's buffer `indicator`.
+
+    Raises ValueError for another shape, non-finite numbers, or a network without text.
+    """
+    kind = type(network).__name__
+    if not has_text:
+        raise ValueError(f"{kind} was made with text 'none'; make it with 'selection' or 'prompt'")
+    buffer = network.get_buffer("indicator")
+    if indicator.shape != buffer.shape:
+        raise ValueError(f"{kind} takes an indicator of shape {list(buffer.shape)}, and got {list(indicator.shape)}")
+    if not bool(torch.isfinite(indicator).all()):
+        raise ValueError(f"{kind} got an indicator with non-finite numbers; compute it again")
+    buffer.copy_(indicator.detach())

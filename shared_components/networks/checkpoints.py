@@ -33,7 +33,6 @@ _DAMAGES = (
 """Exceptions raised while reading a truncated or damaged file."""
 _REMEDY = "save only the network's state_dict, with dense and contiguous tensors"
 MOST_OUTPUTS = 256  # maximum number of classes of a uint8 mask
-_COUNTER = ".num_batches_tracked"  # suffix of batch normalisation's counters
 SHOWN = 3  # maximum number of tensor names of each kind in an error message
 
 
@@ -49,10 +48,6 @@ def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str,
     write_tensors(path, _on_cpu(state), metadata or {})
 
 
-def _on_cpu(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
-
-
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> None:
     """Write contiguous CPU tensors without shared memory as safetensors, see `atomic.atomically`.
 
@@ -62,14 +57,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
         try:
             save_file(dict(tensors), beside, metadata=dict(header))
         except SafetensorError as error:
-            raise _system_error(error) from error
+            number = re.search(r"\(os error (\d+)\)", str(error))
+            raise OSError(*((int(number[1]), os.strerror(int(number[1]))) if number else (str(error),))) from error
         _sort_header(beside)
-
-
-def _system_error(error: SafetensorError) -> OSError:
-    """Return the OSError for the number in safetensors' message, such as ``... (os error 28)``."""
-    number = re.search(r"\(os error (\d+)\)", str(error))
-    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error))
 
 
 def _sort_header(path: Path) -> None:
@@ -84,10 +74,7 @@ def _sort_header(path: Path) -> None:
 
 
 def save_pt(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """Write a state dict atomically in the format of `torch.save`, which MONAI's tools read, with a header.
-
-    Otherwise as `save_weights`. The same tensors and header give the same bytes.
-    """
+    """Write a state dict as `save_weights` does, but in the format of `torch.save`, which MONAI's tools read."""
     written = io.BytesIO()
     torch.save(_on_cpu(state), written)
     with zipfile.ZipFile(written, "a") as archive:
@@ -96,14 +83,15 @@ def save_pt(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, str]
     write_bytes(path, written.getvalue())
 
 
+def _on_cpu(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+
+
 def load_weights(path: Path) -> dict[str, Tensor]:
-    """Read a state dict from a safetensors or `torch.save` file.
+    """Read a state dict from a safetensors or `torch.save` file; half precision becomes float32.
 
-    Half precision, the precision of shipped weights, is converted to float32. A `.pt` or `.pth` file contains the state
-    dict at the top level or under "state_dict", "model" or "network"; plain values and training settings are ignored.
-
-    Raises:
-        CheckpointError: The file is missing or damaged, has other contents, or describes more data than it has.
+    A `.pt` or `.pth` file contains the state dict at the top level or under "state_dict", "model" or "network"; plain
+    values and training settings are ignored. Raises CheckpointError for a missing or damaged file, and other contents.
     """
     halves = (torch.float16, torch.bfloat16)
     return {name: value.float() if value.dtype in halves else value for name, value in stored_weights(path).items()}
@@ -115,10 +103,7 @@ def stored_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_metadata(path: Path) -> dict[str, str]:
-    """Read the header's strings written by `save_weights` or `save_pt`; empty for other files.
-
-    Raises CheckpointError for a missing or damaged file.
-    """
+    """Read the header of `save_weights` or `save_pt`, else nothing; CheckpointError for a missing or damaged file."""
     return _read(read_notes, path, "is damaged")
 
 
@@ -126,7 +111,7 @@ def _read(read: Callable[[Path], T], path: Path, damaged: str) -> T:
     path = Path(path)
     if not path.is_file():
         raise CheckpointError(f"checkpoint {path} does not exist; give the path of a model.safetensors or model.pt")
-    refuse_pointer(Path(path))
+    refuse_pointer(path)
     try:
         return read(path)
     except ModelFileError as error:
@@ -177,9 +162,7 @@ def load_into(network: nn.Module, path: Path) -> None:
 def tensors_of(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint's state for a network; CheckpointError if names or shapes differ.
 
-    Modules in the class's tuple `training_only` may be missing on either side: the network keeps its weights if the
-    file lacks them, and ignores the file's if the network
-    lacks them, and ignores the file's if it lacks them.
+    Modules in the class's tuple `training_only` may be missing in the file or in the network.
     """
     own, helpers = network.state_dict(), tuple(f"{name}." for name in getattr(type(network), "training_only", ()))
     needed = {name: own[name] for name in own if name in state or not name.startswith(helpers)}
@@ -191,19 +174,17 @@ def tensors_of(network: nn.Module, state: Mapping[str, Tensor], path: Path) -> d
 def load_encoder(network: nn.Module, path: Path) -> None:
     """Load an official ImageNet checkpoint into `network.encoder`, without its classifier.
 
-    ``official`` of the encoder's class contains the architecture and the classifier's name. Files of old PyTorch
-    versions lack the counters of batch normalisation, which then keep their values.
-
-    Raises:
-        CheckpointError: Names or shapes differ, a number is NaN or infinite, or a variance is negative. The network
-            keeps its weights.
+    ``official`` of the encoder's class contains the architecture and the classifier's name. Raises CheckpointError if
+    names or shapes differ, a number is NaN or infinite, or a variance is negative; the network keeps its weights.
     """
     encoder = network.get_submodule("encoder")
     architecture, classifier = getattr(encoder, "official", (type(encoder).__name__, "head"))
-    left = (f"{classifier}.weight", f"{classifier}.bias")
-    state = {name: tensor for name, tensor in load_weights(path).items() if name not in left}
-    own, counted = encoder.state_dict(), any(name.endswith(_COUNTER) for name in state)
-    expected = {name: tensor for name, tensor in own.items() if counted or not name.endswith(_COUNTER)}
+    unused = (f"{classifier}.weight", f"{classifier}.bias")
+    state = {name: tensor for name, tensor in load_weights(path).items() if name not in unused}
+    # files of old PyTorch versions lack the counters of batch normalisation, which then keep their values
+    own, counter = encoder.state_dict(), ".num_batches_tracked"
+    counted = any(name.endswith(counter) for name in state)
+    expected = {name: tensor for name, tensor in own.items() if counted or not name.endswith(counter)}
     require_equal(expected, state, Path(path), f"{architecture} encoder")
     require_finite(state, path)
     for name, tensor in state.items():
@@ -212,17 +193,14 @@ def load_encoder(network: nn.Module, path: Path) -> None:
     encoder.load_state_dict(own | state)
 
 
-def require_equal(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], path: Path, what: str) -> None:
-    """Raise CheckpointError if a checkpoint's tensors differ in names or shapes from the expected tensors.
-
-    The message names the first tensors of each kind, and the network as ``what``.
-    """
-    missing = [name for name in expected if name not in found]
-    unexpected = [name for name in found if name not in expected]
+def require_equal(expected: Mapping[str, Tensor], loaded: Mapping[str, Tensor], path: Path, what: str) -> None:
+    """Raise CheckpointError if a checkpoint's names or shapes differ from the expected ones of the network `what`."""
+    missing = [name for name in expected if name not in loaded]
+    unexpected = [name for name in loaded if name not in expected]
     shapes = [
-        f"{name} is {list(found[name].shape)} and should be {list(expected[name].shape)}"
+        f"{name} is {list(loaded[name].shape)} and should be {list(expected[name].shape)}"
         for name in expected
-        if name in found and found[name].shape != expected[name].shape
+        if name in loaded and loaded[name].shape != expected[name].shape
     ]
     if missing or unexpected:
         differences = [_listed("lacks", missing), _listed("has", unexpected), _listed("", shapes)]
@@ -231,17 +209,14 @@ def require_equal(expected: Mapping[str, Tensor], found: Mapping[str, Tensor], p
     if shapes:
         raise CheckpointError(
             f"checkpoint {path} has the names of {what} but other shapes: {_listed('', shapes)}"
-            + _about_classes(expected, found)
+            + _about_classes(expected, loaded)
         )
 
 
 def require_finite(state: Mapping[str, Tensor], path: Path) -> None:
     """Raise CheckpointError for NaN and infinity, with which a network would silently predict one class."""
-    bad = [name for name, value in state.items() if not torch.isfinite(value).all()]
-    if bad:
-        raise CheckpointError(
-            f"checkpoint {path} contains NaN or infinity in {_listed('', bad)}; use an earlier checkpoint"
-        )
+    if bad := [name for name, value in state.items() if not torch.isfinite(value).all()]:
+        raise CheckpointError(f"checkpoint {path} contains NaN or infinity in {_listed('', bad)}; use an earlier one")
 
 
 def _listed(verb: str, names: list[str]) -> str:
@@ -249,9 +224,9 @@ def _listed(verb: str, names: list[str]) -> str:
     return f"{verb} {', '.join(names[:SHOWN])}{more}".strip() if names else ""
 
 
-def _about_classes(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
+def _about_classes(expected: Mapping[str, Tensor], loaded: Mapping[str, Tensor]) -> str:
     """Explain the most common difference, a checkpoint trained with another class map."""
-    differing = [(found[n], expected[n]) for n in expected if found[n].shape != expected[n].shape]
+    differing = [(loaded[n], expected[n]) for n in expected if loaded[n].shape != expected[n].shape]
     counts = {(len(a), len(b)) for a, b in differing if a.dim() and b.dim()}
     if len(counts) != 1 or any(a.shape[1:] != b.shape[1:] for a, b in differing):
         return ""  # other differences than the last layer's channels
@@ -263,13 +238,8 @@ def _about_classes(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) 
 
 
 def export_pt(checkpoint: Path, path: Path) -> None:
-    """Convert a federation's `model.safetensors` to a bundle's `models/model.pt`.
+    """Convert a `model.safetensors` with its header to a bundle's `models/model.pt`; CheckpointError as `load_weights`.
 
-    The header with the task, the classes and the input size is copied.
-
-        python -c "from shared_components.networks.checkpoints import export_pt; \
-            export_pt('RUN/site-1/model.safetensors', 'my-bundle/models/model.pt')"
-
-    Raises CheckpointError as `load_weights` does.
+    For example ``export_pt('RUN/site-1/model.safetensors', 'my-bundle/models/model.pt')``.
     """
     save_pt(path, load_weights(checkpoint), load_metadata(checkpoint))

@@ -38,14 +38,9 @@ class _TooLarge(Exception):
 def forward_numbers(definition: str, channels: int, shape: tuple[int, ...], *, largest: int, total: int) -> Computed:
     """Build a network, run it once in evaluation mode, and count the elements until a limit is exceeded.
 
-    Args:
-        definition: A `network_def` in JSON.
-        channels: Number of output channels.
-        shape: Input shape, (1, 3, H, W) or (1, T, 3, H, W).
-        largest, total: Maximum number of elements of one tensor, and of all tensors.
-
-    Raises:
-        ValueError: One of our networks does not take this input. For other networks see `adapter.check_outputs`.
+    `definition` is a `network_def` in JSON, and `shape` the input's, (1, 3, H, W) or (1, T, 3, H, W). One tensor may
+    have `largest` elements, and all tensors `total` elements. Raises ValueError if one of our networks does not take
+    this input; for other networks see `adapter.check_outputs`.
     """
     with torch.random.fork_rng(devices=[]):
         network = build_network(json.loads(definition), out_channels=channels).eval()
@@ -75,9 +70,9 @@ class _Counted(TorchDispatchMode):
 def _numbers(function: Callable[..., Any], args: Any, options: Any) -> list[int]:
     """Return the sizes of an operation's results; 0 if a size depends on values, as for `unique`."""
     try:
-        args, options = tree_map_only(Tensor, lambda one: one.to("meta"), (args, options))
+        args, options = tree_map_only(Tensor, lambda tensor: tensor.to("meta"), (args, options))
         if options.get("device") is not None:
             options = {**options, "device": "meta"}
-        return [one.numel() for one in tree_leaves(function(*args, **options)) if isinstance(one, Tensor)] or [0]
+        return [leaf.numel() for leaf in tree_leaves(function(*args, **options)) if isinstance(leaf, Tensor)] or [0]
     except (NotImplementedError, RuntimeError):
         return [0]

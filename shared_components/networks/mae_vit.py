@@ -37,9 +37,7 @@ class MaeVit(Vit):
         trained_encoders: bool = True,
     ) -> None:
         if out_channels != CHANNELS:
-            raise ValueError(
-                f"MaeVit: out_channels is {out_channels!r}, but an image has 3; use the task reconstruction"
-            )
+            raise ValueError(f"MaeVit: out_channels is {out_channels!r}, but an image has 3; use task reconstruction")
         super().__init__(architecture=architecture, size=size, drop_path=drop_path, trained_encoders=trained_encoders)
         self.remade = partial(
             MaeVit, architecture=architecture, size=size, drop_path=drop_path, trained_encoders=trained_encoders
@@ -51,22 +49,14 @@ class MaeVit(Vit):
         self.decoder_blocks = nn.ModuleList(Block(width, heads) for _ in range(self.sizes.decoder_blocks))
         self.decoder_norm = nn.LayerNorm(width, eps=EPSILON)
         self.decoder_pred = nn.Linear(width, self.patch**2 * CHANNELS)
-        self.parts = {
-            "encoder": ENCODER,
-            "decoder": DECODER,
-            "head": ("decoder_pred",),
-            "top": (*DECODER, "decoder_pred"),
-            "positions": ("pos_embed", "decoder_pos_embed"),
-        }
+        head, positions = ("decoder_pred",), ("pos_embed", "decoder_pos_embed")
+        self.parts = {"encoder": ENCODER, "decoder": DECODER, "head": head, "top": (*DECODER, *head)}
+        self.parts["positions"] = positions
         self._start()
 
     def layers(self) -> list[tuple[str, ...]]:
         """Return the layers by depth; the decoder's depths mirror the encoder's."""
         return vit_layers(len(self.blocks), len(self.decoder_blocks))
-
-    def with_classes(self, out_channels: int) -> MaeVit:
-        """Return a newly initialised network; ValueError unless ``out_channels`` is 3."""
-        return self.remade(out_channels=out_channels)
 
     def forward(self, image: Tensor, hidden: Tensor | None = None) -> Tensor:
         """Predict every patch from the visible ones.
@@ -91,8 +81,8 @@ class MaeVit(Vit):
     def _encode(self, image: Tensor, order: Tensor, masked: Tensor) -> Tensor:
         """Encode the class token and the V visible patches: (B, 1 + V, C)."""
         patches = self.embed(image)
-        kept = order[:, : int((~masked[0]).sum()), None].expand(-1, -1, patches.shape[2])
-        tokens = self.with_class_token(patches.gather(1, kept))
+        visible = order[:, : int((~masked[0]).sum()), None].expand(-1, -1, patches.shape[2])
+        tokens = self.with_class_token(patches.gather(1, visible))
         for block in self.blocks:
             tokens = block(tokens)
         return self.learnt(self.norm(tokens))

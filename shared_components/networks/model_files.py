@@ -13,7 +13,7 @@ import os
 import struct
 import sys
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -38,9 +38,8 @@ class ModelFileError(ValueError):
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a file by name, in the file's precision.
 
-    Raises:
-        ModelFileError: The file contains other data than named dense tensors, or describes more data than it has.
-        Exception: The file is damaged, which `checkpoints` reports.
+    Raises ModelFileError if the file contains other data than named dense tensors, or describes more data than it has;
+    other exceptions mean a damaged file, which `checkpoints` reports.
     """
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
@@ -79,21 +78,17 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     _check_header_size(path)
     with safe_open(path, framework="pt") as file:
         names = list(file.keys())
-        _check_count(len(names))
-        for name in names:
-            _check_sides(name, file.get_slice(name).get_shape(), path)
+        _check_shapes(names, (file.get_slice(name).get_shape() for name in names), path)
         return {name: file.get_tensor(name) for name in names}
 
 
-def _check_sides(name: str, shape: Sequence[int], path: Path) -> None:
-    """Refuse a dimension larger than the file's bytes, which an empty tensor could have."""
-    if max(shape, default=0) > path.stat().st_size:
-        raise ModelFileError(f"has {name[:80]!r} of shape {list(shape)}, but only {path.stat().st_size} bytes")
-
-
-def _check_count(count: int) -> None:
-    if count > MOST_TENSORS:
-        raise ModelFileError(f"has {count} tensors, and the limit is {MOST_TENSORS}")
+def _check_shapes(names: Collection[str], shapes: Iterable[Sequence[int]], path: Path) -> None:
+    """Refuse too many tensors, and a dimension larger than the file's bytes, which an empty tensor could have."""
+    if len(names) > MOST_TENSORS:
+        raise ModelFileError(f"has {len(names)} tensors, and the limit is {MOST_TENSORS}")
+    for name, shape in zip(names, shapes, strict=True):
+        if max(shape, default=0) > path.stat().st_size:
+            raise ModelFileError(f"has {name[:80]!r} of shape {list(shape)}, but only {path.stat().st_size} bytes")
 
 
 def _read_zip(path: Path) -> dict[str, Tensor]:
@@ -128,7 +123,7 @@ def _read_old(path: Path) -> dict[str, Tensor]:
     """Read a file of torch before version 1.6: five pickles, then each storage after its length."""
     with path.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as file:
         pickles = [read_pickle(file) for _ in range(_PARTS)]
-        (magic, protocol, machine, saved, keys), types = (one for one, _ in pickles), pickles[3][1]
+        (magic, protocol, machine, saved, keys), types = (value for value, _ in pickles), pickles[3][1]
         if (magic, protocol) != (_MAGIC, _PROTOCOL) or not all(isinstance(key, str) for key in keys):
             raise ValueError("not a torch.save file")
         _check_byte_order(machine["little_endian"])
@@ -140,35 +135,34 @@ def _read_old(path: Path) -> dict[str, Tensor]:
         return _made(_state(saved, path), lambda key: bytearray(file[places[key][0] : sum(places[key])]))
 
 
-def _state(found: object, path: Path) -> dict[str, Described]:
+def _state(saved: object, path: Path) -> dict[str, Described]:
     """Return the state dict at the top level or under one of `WRAPPERS`, after checks of its sizes."""
     for key in WRAPPERS:
-        if isinstance(found, dict) and isinstance(found.get(key), dict):
-            found = found[key]
-    if not isinstance(found, dict) or not all(
-        isinstance(name, str) and isinstance(value, Described) for name, value in found.items()
+        if isinstance(saved, dict) and isinstance(saved.get(key), dict):
+            saved = saved[key]
+    if not isinstance(saved, dict) or not all(
+        isinstance(name, str) and isinstance(value, Described) for name, value in saved.items()
     ):
         raise ModelFileError("contains no state dict")
-    _check_count(len(found))
-    for name, value in found.items():
-        _check_sides(name, value.size, path)
-    if sum(value.bytes for value in found.values()) > MOST_SHARED * path.stat().st_size:
+    _check_shapes(saved, (value.size for value in saved.values()), path)
+    if sum(value.bytes for value in saved.values()) > MOST_SHARED * path.stat().st_size:
         raise ModelFileError(f"has tensors that share their data more than {MOST_SHARED} times")
-    return found
+    return saved
 
 
 def _made(state: Mapping[str, Described], read: Callable[[str], bytearray]) -> dict[str, Tensor]:
     """Create the tensors of a state; ``read`` returns the bytes of a storage, which its tensors share."""
-    blocks = {key: read(key) for key in {of.storage.key for of in state.values() if of.bytes}}
-    return {
-        name: _tensor(of, blocks) if of.bytes else torch.empty(of.size, dtype=of.dtype) for name, of in state.items()
-    }
+    blocks = {key: read(key) for key in {tensor.storage.key for tensor in state.values() if tensor.bytes}}
+    return {name: _tensor(tensor, blocks) for name, tensor in state.items()}
 
 
-def _tensor(of: Described, blocks: Mapping[str, bytearray]) -> Tensor:
-    begin, numel = of.storage.first * of.storage.dtype.itemsize, of.storage.numel * of.storage.dtype.itemsize
-    block = blocks[of.storage.key]
-    if begin + numel > len(block):
+def _tensor(described: Described, blocks: Mapping[str, bytearray]) -> Tensor:
+    if not described.bytes:
+        return torch.empty(described.size, dtype=described.dtype)
+    storage, block = described.storage, blocks[described.storage.key]
+    begin, length = storage.first * storage.dtype.itemsize, storage.numel * storage.dtype.itemsize
+    if begin + length > len(block):
         raise ValueError("a storage is shorter than described")
-    numbers = torch.frombuffer(block, dtype=of.dtype, count=numel // of.dtype.itemsize, offset=begin)
-    return numbers.as_strided(of.size, of.stride, of.offset)
+    count = length // described.dtype.itemsize
+    numbers = torch.frombuffer(block, dtype=described.dtype, count=count, offset=begin)
+    return numbers.as_strided(described.size, described.stride, described.offset)

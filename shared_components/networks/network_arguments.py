@@ -28,43 +28,39 @@ DECIDED = "out_channels"  # set by the site's task or a checkpoint's last layer
 WORDS = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text"}
 
 
-def chosen_definition(given: object, definition: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def chosen_definition(arguments: object, definition: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a bundle's `network_def` with the chosen arguments, and these arguments.
 
-    Args:
-        given: Arguments of the bundle's network; or ``class``, the path of another class, and its arguments.
-        definition: The bundle's `network_def`.
-
-    Raises:
-        ValueError: As `network_class` and `chosen_arguments`.
+    The arguments belong to the bundle's network, or to the class with the path ``class``. ValueError as
+    `network_class` and `chosen_arguments`.
     """
-    if not isinstance(given, Mapping) or "class" not in given:
-        chosen = chosen_arguments(given, network_class(definition))
+    if not isinstance(arguments, Mapping) or "class" not in arguments:
+        chosen = chosen_arguments(arguments, network_class(definition))
         return {**definition, **chosen}, chosen
-    own = {"_target_": given["class"]}
-    arguments = {name: value for name, value in given.items() if name != "class"}
-    return {**own, **chosen_arguments(arguments, network_class(own))}, dict(given)
+    own = {"_target_": arguments["class"]}
+    chosen = {name: value for name, value in arguments.items() if name != "class"}
+    return {**own, **chosen_arguments(chosen, network_class(own))}, dict(arguments)
 
 
-def chosen_arguments(given: object, network: type[nn.Module]) -> dict[str, Any]:
-    """Return the given arguments after checking names and types against the constructor's annotations.
+def chosen_arguments(arguments: object, network: type[nn.Module]) -> dict[str, Any]:
+    """Return the arguments after checking names and types against the constructor's annotations.
 
     Values are strings, finite numbers, booleans, null, and lists of these. Networks of other libraries also take nested
     values, such as ``[group, {num_groups: 4}]``. ValueError names the first invalid argument.
     """
-    if not isinstance(given, Mapping):
+    if not isinstance(arguments, Mapping):
         raise ValueError(
-            f"network: the value is {short_repr(given)}; write arguments of {network.__name__} as 'name: value'"
+            f"network: the value is {short_repr(arguments)}; write arguments of {network.__name__} as 'name: value'"
         )
     kinds = _hints(network)
-    for name, value in given.items():
+    for name, value in arguments.items():
         _check_name(name, network)
         check_amount(f"network: {name}", value)
         _check_plain(name, value, nested=not is_ours(network))
         kind = kinds.get(name)
         if not _fits(value, kind):
             raise ValueError(f"network: {name} is {short_repr(value)}; it is {_words(kind)}")
-    return dict(given)
+    return dict(arguments)
 
 
 def differing(network: nn.Module, own: nn.Module) -> dict[str, Any]:
@@ -75,22 +71,20 @@ def differing(network: nn.Module, own: nn.Module) -> dict[str, Any]:
     """
     if definition := definition_of(network):
         return definition
-    if type(network) is not type(own):
+    if type(network) is not type(own) or not hasattr(network, "remade"):
         return {}
-    given, others = (_plain(getattr(module, "remade", None)) for module in (network, own))
-    return {name: value for name, value in given.items() if others.get(name) != value}
-
-
-def _plain(remade: partial[nn.Module] | None) -> dict[str, Any]:
-    keywords = remade.keywords if remade is not None else {}
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in keywords.items()}
+    chosen, others = (
+        {name: list(value) if isinstance(value, tuple) else value for name, value in module.remade.keywords.items()}
+        for module in (network, own)
+        if isinstance(module.remade, partial)
+    )
+    return {name: value for name, value in chosen.items() if others.get(name) != value}
 
 
 def arguments_of(network: type[nn.Module]) -> list[str]:
     """Return the names of the constructor's arguments, except the number of outputs."""
     parameters = inspect.signature(network.__init__).parameters.values()
-    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [parameter.name for parameter in parameters if parameter.kind in kinds]
+    names = [p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return [name for name in names if name not in ("self", _decided(network))]
 
 

@@ -63,11 +63,7 @@ def check_job_class(network: Mapping[str, Any]) -> None:
 
 
 def network_class(definition: Mapping[str, Any]) -> type[nn.Module]:
-    """Return the class of ``_target_`` in a `network_def`.
-
-    Raises:
-        ValueError: The class is not allowed here, cannot be imported, or is not a network.
-    """
+    """Return the class of a `network_def`; ValueError if it is not allowed, not importable or not a network."""
     target = definition.get("_target_", "")
     path = class_path(str(target))
     if not path.startswith(OURS) and path not in _of_monai() | allowed_here():
@@ -107,7 +103,7 @@ def make(kind: type[nn.Module], arguments: Mapping[str, Any]) -> nn.Module:
 @contextmanager
 def without_memory() -> Iterator[None]:
     """Create tensors without memory (meta device) in this context; ValueError after `MOST_STEPS` torch calls."""
-    with torch.device("meta"), _ShapesAlone():
+    with torch.device("meta"), _ShapesOnly():
         yield
 
 
@@ -128,7 +124,7 @@ def check_numbers(network: nn.Module) -> None:
         )
 
 
-class _ShapesAlone(TorchFunctionMode):
+class _ShapesOnly(TorchFunctionMode):
     """Skip random initialisation of meta tensors, for which torch would import its compiler in 1.7 s.
 
     ``torch.linspace`` stays on the CPU, since SwinUNETR reads its stochastic-depth rates in the constructor.

@@ -52,11 +52,8 @@ def export_onnx(
         free: Make batch, height and width dynamic; otherwise the file takes one image of the first size, and the export
             takes a quarter of the time.
 
-    Returns:
-        For each size the maximum difference of `pred`, relative to its largest value.
-
-    Raises:
-        OnnxError: A package is missing, the file exists, or the network cannot be exported.
+    Returns the maximum difference of `pred` for each size, relative to its largest value. Raises OnnxError if a package
+    is missing, the file exists, or the network cannot be exported.
     """
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         raise OnnxError(f"the export needs {missing[0]}, which is not installed: pip install {' '.join(PACKAGES)}")
@@ -111,16 +108,12 @@ def _compared(network: nn.Module, path: Path, sizes: Sequence[tuple[int, int]], 
             (pred,) = session.run([OUTPUT], {INPUT: image.numpy()})
         except (Fail, InvalidArgument, RuntimeException) as error:
             raise _size_error(network, image, str(error).splitlines()[0]) from error
-        differences.append(_difference(np.asarray(pred), expected))
-        if not differences[-1] <= TOLERANCE:
-            raise _size_error(network, image, f"it differs by {differences[-1]:.1e} of the largest value")
+        same = pred.shape == expected.shape
+        worst = (torch.from_numpy(np.asarray(pred)) - expected).abs().max() / expected.abs().max() if same else math.inf
+        if not worst <= TOLERANCE:
+            raise _size_error(network, image, f"it differs by {worst:.1e} of the largest value")
+        differences.append(float(worst))
     return differences
-
-
-def _difference(pred: np.ndarray, expected: Tensor) -> float:
-    if pred.shape != expected.shape:
-        return math.inf
-    return float((torch.from_numpy(pred) - expected).abs().max() / expected.abs().max())
 
 
 def _size_error(network: nn.Module, image: Tensor, reason: str) -> OnnxError:

@@ -30,8 +30,7 @@ def parts_of(network: nn.Module) -> Mapping[str, tuple[str, ...]]:
 def resolve(network: nn.Module, names: Collection[str], what: str = "parts") -> frozenset[str]:
     """Return the module paths for names of parts, modules or tensors.
 
-    Raises ValueError as :func:`require_list`, and for an unknown name or a name without weights; the message begins
-    with ``what``.
+    Raises ValueError, beginning with ``what``, if they are no list, for unknown names, and for names without weights.
     """
     require_list(names, what)
     parts = parts_of(network)
@@ -56,10 +55,7 @@ def shared_paths(ones: Collection[str], others: Collection[str]) -> list[str]:
 
 
 def freeze(network: nn.Module, names: Collection[str]) -> None:
-    """Freeze parts in place (``training.fixed``): no gradient, and FIXED tensors in a partition; copies stay frozen.
-
-    Raises ValueError for an unknown name, or names that are not a list.
-    """
+    """Freeze parts in place (``training.fixed``): no gradient, and FIXED in a partition; ValueError as `resolve`."""
     require_list(names, "training.fixed", "encoder", least=0)
     if not names:
         return
@@ -77,18 +73,18 @@ def fixed_tensors(network: nn.Module) -> frozenset[str]:
     with parameters is frozen, such as the running statistics of a frozen layer.
     """
     state = network.state_dict(keep_vars=True)
-    named: frozenset[str] = getattr(network, _FIXED, frozenset())
+    frozen_parts: frozenset[str] = getattr(network, _FIXED, frozenset())
     parameters = {name: t.requires_grad for name, t in state.items() if isinstance(t, nn.Parameter)}
-    moving = {place for name, trained in parameters.items() if trained for place in upwards(name)}
-    still = {place for name, trained in parameters.items() if not trained for place in upwards(name)}
+    modules: dict[str, bool] = {}  # path -> whether a parameter inside is trained
+    for name, trained in parameters.items():
+        modules |= {path: trained or modules.get(path, False) for path in upwards(name)}
 
-    def rests(name: str) -> bool:
+    def is_fixed(name: str) -> bool:
         if name in parameters:
             return not parameters[name]
-        nearest = next((place for place in upwards(name) if place in moving or place in still), None)
-        return nearest is not None and nearest not in moving
+        return not next((modules[path] for path in upwards(name) if path in modules), True)
 
-    return frozenset(name for name in state if inside(name, named) or rests(name))
+    return frozenset(name for name in state if inside(name, frozen_parts) or is_fixed(name))
 
 
 def trained_parameters(network: nn.Module) -> dict[str, nn.Parameter]:
@@ -106,14 +102,14 @@ def by_learning_rate(network: nn.Module, rates: Mapping[str, float]) -> list[tup
     trained, what = trained_parameters(network), "training.learning_rates"
     if not trained:
         raise ValueError("no parameters are left to train; list fewer parts in training.fixed")
-    taken: dict[str, str] = {}  # path -> part
+    part_of_path: dict[str, str] = {}  # path -> part
     groups: list[tuple[float | None, list[nn.Parameter]]] = []
     for part, rate in rates.items():
         paths = resolve(network, [part], what)
-        if both := shared_paths(paths, taken):
-            other = next(name for path, name in taken.items() if shared_paths([path], paths))
+        if both := shared_paths(paths, part_of_path):
+            other = next(name for path, name in part_of_path.items() if shared_paths([path], paths))
             raise ValueError(f"{what}: {part} and {other} both contain {both[0]}; give it one rate")
-        taken |= dict.fromkeys(paths, part)
+        part_of_path |= dict.fromkeys(paths, part)
         own = [trained.pop(name) for name in list(trained) if inside(name, paths)]
         if not own:
             raise ValueError(f"{what}: {part} has no trained parameters; remove it")

@@ -27,7 +27,7 @@ DENSE = ("torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2")
 TYPED = "torch._utils._rebuild_tensor_v3"  # with a data type that may differ from the storage's
 PARAMETERS = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
 MAPPING = "collections.OrderedDict"
-BESIDE = frozenset({
+IGNORED = frozenset({
     "_codecs.encode", "__builtin__.set", "argparse.Namespace", "builtins.complex", "builtins.set",
     "collections.Counter", "torch.Size", "torch.device",
 })  # fmt: skip
@@ -71,8 +71,8 @@ class _Named:
     path: str
 
 
-class _Beside:
-    """An ignored object."""
+class _Ignored:
+    """Substitute for an object that is not needed."""
 
 
 _MARK = object()
@@ -133,17 +133,11 @@ class _Machine:
         del self.stack[place:]
         return values
 
-    def put(self, place: Any) -> None:
-        self.memo[place] = self.stack[-1]
-
-    def get(self, place: Any) -> None:
-        self.stack.append(self.memo[place])
-
     def join(self, count: int) -> None:
         values = [self.pop() for _ in range(count)]
         self.stack.append(tuple(reversed(values)))
 
-    def append(self, values: Sequence[Any]) -> None:
+    def extend(self, values: Sequence[Any]) -> None:
         self.top(list).extend(values)
 
     def set_items(self, values: Sequence[Any]) -> None:
@@ -158,7 +152,7 @@ class _Machine:
     def build(self, _: Any) -> None:
         """Ignore the state set on an object, such as the metadata of a state dict."""
         self.pop()
-        if not isinstance(self.stack[-1], dict | _Beside):
+        if not isinstance(self.stack[-1], dict | _Ignored):
             raise ValueError("the pickle sets attributes of an object that has none")
 
     def load_storage(self, _: Any) -> None:
@@ -170,7 +164,7 @@ class _Machine:
 def _fill(mapping: dict[Any, Any], pairs: Iterable[Sequence[Any]]) -> None:
     """Add pairs with string keys; all other keys become one key, since hashing nested tuples can take forever."""
     for key, value in pairs:
-        mapping[key if isinstance(key, str) else _Beside] = value
+        mapping[key if isinstance(key, str) else _Ignored] = value
 
 
 def _called(path: str, arguments: tuple[Any, ...]) -> Any:
@@ -187,8 +181,8 @@ def _called(path: str, arguments: tuple[Any, ...]) -> Any:
         mapping: dict[Any, Any] = {}
         _fill(mapping, arguments[0] if arguments else ())
         return mapping
-    if path in BESIDE:
-        return _Beside()
+    if path in IGNORED:
+        return _Ignored()
     if path.startswith("torch._utils._rebuild_"):
         raise PickleError(_SPARSE)
     raise PickleError(f"contains other objects than tensors ({path[:80]!r})")
@@ -236,11 +230,6 @@ def _counts(values: Any) -> bool:
     return isinstance(values, tuple | list) and all(type(value) is int and 0 <= value < 2**62 for value in values)
 
 
-def _named(argument: str) -> _Named:
-    module, _, name = argument.partition(" ")
-    return _Named(f"{module}.{name}")
-
-
 _PLAIN = ("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINSTRING")
 _LITERALS: Mapping[str, Callable[[Any], Any]] = {
     **dict.fromkeys(_PLAIN, lambda argument: argument),
@@ -251,18 +240,18 @@ _LITERALS: Mapping[str, Callable[[Any], Any]] = {
     "EMPTY_LIST": lambda _: [],
     "EMPTY_DICT": lambda _: {},
     "MARK": lambda _: _MARK,
-    "GLOBAL": _named,
+    "GLOBAL": lambda argument: _Named(argument.replace(" ", ".", 1)),
 }  # fmt: skip
 _STEPS: Mapping[str, Callable[[_Machine, Any], None]] = {
     "PROTO": lambda machine, _: None,
-    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), _Machine.put),
-    **dict.fromkeys(("BINGET", "LONG_BINGET"), _Machine.get),
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), lambda machine, place: machine.memo.update({place: machine.stack[-1]})),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), lambda machine, place: machine.stack.append(machine.memo[place])),
     "TUPLE1": lambda machine, _: machine.join(1),
     "TUPLE2": lambda machine, _: machine.join(2),
     "TUPLE3": lambda machine, _: machine.join(3),
     "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.since_mark())),
-    "APPEND": lambda machine, _: machine.append([machine.pop()]),
-    "APPENDS": lambda machine, _: machine.append(machine.since_mark()),
+    "APPEND": lambda machine, _: machine.extend([machine.pop()]),
+    "APPENDS": lambda machine, _: machine.extend(machine.since_mark()),
     "SETITEM": lambda machine, _: machine.set_items(list(reversed([machine.pop(), machine.pop()]))),
     "SETITEMS": lambda machine, _: machine.set_items(machine.since_mark()),
     "REDUCE": _Machine.call,

@@ -62,10 +62,8 @@ class SeesVisible(Protocol):
         """Predict normalised pixels (B, 3, H, W) of images in 0..1, with the pixels ``hidden`` (B, H, W) masked."""
 
 
-_TWO_PATHS = "a network with a shared and a personal path, such as pvt_fpn's"
 _DESCRIPTIONS: dict[type, str] = {
-    SplitFeatures: _TWO_PATHS,
-    TwoPaths: _TWO_PATHS,
+    **dict.fromkeys((SplitFeatures, TwoPaths), "a network with a shared and a personal path, such as pvt_fpn's"),
     Encodes: "a network that predicts from one encoder's maps, such as PvtFpnClips",
     Remembers: "a network with a memory of objects, such as Sam2Clips",
 }
@@ -100,7 +98,6 @@ def encodes(network: nn.Module, method: str) -> Encodes:
 def require(network: nn.Module, wanted: type, method: str) -> None:
     """Raise ValueError if a network does not satisfy the protocol that a method requires."""
     # only names are compared, and SplitFeatures has another `decode`
-    halves = wanted is Encodes and provides(network, SplitFeatures)
-    if halves or not provides(network, wanted):
+    if not provides(network, wanted) or (wanted is Encodes and provides(network, SplitFeatures)):
         kind, needed = type(network).__name__, _DESCRIPTIONS[wanted]
         raise ValueError(f"{method} needs {needed}; {kind} does not qualify: choose another bundle or method")

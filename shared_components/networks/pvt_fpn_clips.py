@@ -5,7 +5,7 @@ surgical videos", IEEE TMI 2026 (arXiv 2506.23759), Section 3.2. Without tempora
 parameters for four classes, which is the 19.71 MB (of 2^20 bytes) of FedAvg in the paper's Table 9.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -14,31 +14,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shared_components.networks.channel_selection import ChannelSelection, Prompt, checked_indicator
+from shared_components.common.arguments import between
+from shared_components.networks.channel_selection import ChannelSelection, Prompt, copy_indicator
 from shared_components.networks.pvt_fpn import SEGMENTATION, FpnDecoder
 from shared_components.networks.pvt_v2 import CHANNELS, HEADS, PvtV2B0
-from shared_components.networks.temporal import EXPANSION, KERNELS, RECEPTIVE_FIELDS, WINDOW, TemporalLayer
+from shared_components.networks.temporal import Sizes, TemporalLayer
 
 STRIDES = (4, 8, 16, 32)  # strides of the encoder's feature maps in pixels
-TEXTS: dict[str, Callable[[int, int], nn.Module]] = {
-    "none": nn.Identity, "prompt": Prompt, "selection": ChannelSelection,
-}  # fmt: skip
+TEXTS: dict[str, Any] = {"none": nn.Identity, "prompt": Prompt, "selection": ChannelSelection}
 INDICATOR = 384
 
 
 @dataclass(frozen=True)
 class Memory:
-    """State of a stream between two frames: feature maps of the last (T - 1) * stride frames.
+    """State of a stream between two frames: feature maps of the last (T - 1) * stride frames."""
 
-    Attributes:
-        stride: Stream frames between two frames of a clip, such as 5 for an interval of 0.2 s at 25 frames per second.
-        padding: Replacement of frames before the stream's beginning: the `first` frame or the `current` frame.
-        frames: Feature maps (B, C, H, W) of the temporal layer per frame, oldest frame first.
-    """
-
-    stride: int = 1
-    padding: str = "first"
-    frames: tuple[tuple[Tensor, ...], ...] = ()
+    stride: int = 1  # stream frames between two frames of a clip: 5 for 0.2 s at 25 frames per second
+    padding: str = "first"  # replacement of frames before the stream's beginning: the `first` or the `current` frame
+    frames: tuple[tuple[Tensor, ...], ...] = ()  # maps (B, C, H, W) of the temporal layer, oldest frame first
 
     def __post_init__(self) -> None:
         if self.stride < 1:
@@ -57,7 +50,7 @@ class PvtFpnClips(nn.Module):
         text: Use of a site's text: `selection` of channels, `prompt`, or `none`.
         indicator: Length of the text's indicator, see `set_indicator`.
         levels: Strides in pixels of the feature maps that the temporal layer and the text enrich.
-        window, receptive_fields, kernels, expansion: See `temporal.TemporalLayer`; one receptive field per frame.
+        window, receptive_fields, kernels, expansion: See `temporal.Sizes`; one receptive field per frame.
         drop_path: Stochastic depth of the last encoder block.
         dropout: Channel dropout of the decoder.
 
@@ -78,30 +71,36 @@ class PvtFpnClips(nn.Module):
         text: str = "selection",
         indicator: int = INDICATOR,
         levels: Sequence[int] = (16, 32),
-        window: int = WINDOW,
-        receptive_fields: Sequence[int] = RECEPTIVE_FIELDS,
-        kernels: Sequence[int] = KERNELS,
-        expansion: int = EXPANSION,
+        window: int = Sizes.window,
+        receptive_fields: Sequence[int] = Sizes.receptive_fields,
+        kernels: Sequence[int] = Sizes.kernels,
+        expansion: int = Sizes.expansion,
         drop_path: float = 0.1,
         dropout: float = 0.2,
     ) -> None:
         super().__init__()
-        _check_choices(text, levels, indicator)
-        sizes: dict[str, Any] = dict(
-            window=window, receptive_fields=receptive_fields, kernels=kernels, expansion=expansion
-        )
-        choices: dict[str, Any] = dict(temporal=temporal, text=text, indicator=indicator, levels=levels)
-        self.remade = partial(PvtFpnClips, **choices, **sizes, drop_path=drop_path, dropout=dropout)
+        if text not in TEXTS:
+            raise ValueError(f"PvtFpnClips: text is {text!r}; use one of {', '.join(TEXTS)}")
+        if not levels or len(set(levels)) != len(levels) or not set(levels) <= set(STRIDES):
+            strides = ", ".join(map(str, STRIDES))
+            raise ValueError(f"PvtFpnClips: levels are {list(levels)}; give one or more of {strides}, each once")
+        between("PvtFpnClips", "indicator", indicator, 1, whole=True)
+        sizes = Sizes(window, receptive_fields, kernels, expansion)
+        self.remade = partial(
+            PvtFpnClips, temporal=temporal, text=text, indicator=indicator, levels=levels, **vars(sizes),
+            drop_path=drop_path, dropout=dropout,
+        )  # fmt: skip
         self.takes_clips = temporal
         self.frames = len(receptive_fields) if temporal else 1
         self.places = sorted(STRIDES.index(level) for level in levels)  # indices of the encoder's feature maps
         self.encoder = PvtV2B0(drop_path=drop_path)
         self.decoder = FpnDecoder(CHANNELS, dropout=dropout)
         self.head = nn.Conv2d(SEGMENTATION, out_channels, 1)
-        self.temporal = self._at_levels(
-            lambda place: TemporalLayer(CHANNELS[place], heads=HEADS[place], **sizes), wanted=temporal
-        )
-        self.selection = self._at_levels(lambda place: TEXTS[text](CHANNELS[place], indicator), wanted=text != "none")
+        self.temporal, self.selection = nn.ModuleDict(), nn.ModuleDict()  # by the level's stride
+        for place in self.places if temporal else ():
+            self.temporal[str(STRIDES[place])] = TemporalLayer(CHANNELS[place], heads=HEADS[place], sizes=sizes)
+        for place in self.places if text != "none" else ():
+            self.selection[str(STRIDES[place])] = TEXTS[text](CHANNELS[place], indicator)
         if text != "none":
             self.register_buffer("indicator", torch.zeros(indicator))
         self.parts = self._parts()
@@ -111,13 +110,8 @@ class PvtFpnClips(nn.Module):
         return self.remade(out_channels=out_channels)
 
     def set_indicator(self, indicator: Tensor) -> None:
-        """Set the indicator of a site's text, a buffer of shape (D,) that is initially zero.
-
-        Raises ValueError for another shape, non-finite numbers, or a network without text.
-        """
-        if "selection" not in self.parts:
-            raise ValueError("PvtFpnClips was made with text 'none'; make it with 'selection' or 'prompt'")
-        self.indicator.copy_(checked_indicator(indicator, self.indicator, "PvtFpnClips"))
+        """Set the indicator of a site's text, (D,), initially zero; ValueError as `copy_indicator`."""
+        copy_indicator(self, indicator, has_text="selection" in self.parts)
 
     def forward(self, clip: Tensor) -> Tensor:
         """Predict the logits of the current frame: (B, T, 3, H, W) in [0, 1] -> (B, out_channels, H, W).
@@ -154,16 +148,16 @@ class PvtFpnClips(nn.Module):
             raise ValueError(f"PvtFpnClips remembers frames (B, 3, H, W), and got {list(image.shape)}")
         self._check(image)
         features = self.encoder(image)
-        own = tuple(features[p].detach() for p in self.places)
-        if memory.frames and memory.frames[-1][0].shape != own[0].shape:
+        maps = tuple(features[p].detach() for p in self.places)
+        if memory.frames and memory.frames[-1][0].shape != maps[0].shape:
             raise ValueError(f"the frame size of the stream changed to {list(image.shape)}; begin a new stream")
-        seen = (*memory.frames, own)
-        instead = 0 if memory.padding == "first" else -1
-        places = [len(seen) - 1 - back * memory.stride for back in range(self.frames - 1, 0, -1)]
-        clip = [seen[place if place >= 0 else instead] for place in places]
-        logits = self.decode(self._enriched(features, [[x[n] for x in clip] for n in range(len(own))]))
-        kept = (self.frames - 1) * memory.stride
-        return logits, replace(memory, frames=seen[-kept:] if kept else ())
+        frames = (*memory.frames, maps)
+        padding = 0 if memory.padding == "first" else -1
+        indices = [len(frames) - 1 - back * memory.stride for back in range(self.frames - 1, 0, -1)]
+        clip = [frames[index if index >= 0 else padding] for index in indices]
+        logits = self.decode(self._enriched(features, [[x[n] for x in clip] for n in range(len(maps))]))
+        length = (self.frames - 1) * memory.stride
+        return logits, replace(memory, frames=frames[-length:] if length else ())
 
     def decode(self, features: list[Tensor]) -> Tensor:
         """Predict logits (B, out_channels, 4h, 4w) from four raw or enriched feature maps, first (B, C, h, w)."""
@@ -198,33 +192,17 @@ class PvtFpnClips(nn.Module):
                 f"use {rows}x{columns}, for example"
             )
 
-    def _at_levels(self, make: Callable[[int], nn.Module], *, wanted: bool) -> nn.ModuleDict:
-        """Return one module per level, by stride; empty unless they are wanted."""
-        return nn.ModuleDict({str(STRIDES[place]): make(place) for place in self.places if wanted})
-
     def _parts(self) -> dict[str, tuple[str, ...]]:
         """Return the parts, including the encoder's parts that RSC may keep at the site (the paper's Table 6)."""
         inner = {f"encoder.{name}": module for name, module in self.encoder.named_modules()}
-        past = tuple(f"temporal.{level}.q" for level in self.temporal)
-        held = {name.partition(".")[0] for name in self.state_dict()}
-        return {
+        parts = {
             "encoder": ("encoder",),
             "queries": tuple(name for name in inner if name.endswith(".attn.q")),
             "keys_values": tuple(name for name in inner if name.endswith(".attn.kv")),  # rows are [K; V]
             "norms": tuple(name for name, module in inner.items() if isinstance(module, nn.LayerNorm)),
-            "decoder": ("decoder",),
-            "head": ("head",),
-            "top": ("head",),
-            **({"temporal_queries": past} if past else {}),
-        } | {name: (name,) for name in self.additions if name in held}
-
-
-def _check_choices(text: str, levels: Sequence[int], indicator: int) -> None:
-    if text not in TEXTS:
-        raise ValueError(f"PvtFpnClips: text is {text!r}; use one of {', '.join(TEXTS)}")
-    if not levels or len(set(levels)) != len(levels) or not set(levels) <= set(STRIDES):
-        raise ValueError(
-            f"PvtFpnClips: levels are {list(levels)}; give one or more of {', '.join(map(str, STRIDES))}, each once"
-        )
-    if indicator < 1:
-        raise ValueError(f"PvtFpnClips: indicator is {indicator}; give the length of the text's vector, at least 1")
+            "decoder": ("decoder",), "head": ("head",), "top": ("head",),
+        }  # fmt: skip
+        if self.temporal:
+            parts["temporal_queries"] = tuple(f"temporal.{level}.q" for level in self.temporal)
+        modules = {name.partition(".")[0] for name in self.state_dict()}
+        return parts | {name: (name,) for name in self.additions if name in modules}

@@ -31,11 +31,10 @@ class DropPath(nn.Module):
         self.keep = 1.0 - probability
 
     def forward(self, branch: Tensor) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C)."""
         if not self.training or self.keep == 1.0:
             return branch
-        kept = torch.empty((branch.shape[0], 1, 1, 1), dtype=branch.dtype, device=branch.device)
-        return branch * kept.bernoulli_(self.keep).div_(self.keep)
+        mask = torch.empty((branch.shape[0], 1, 1, 1), dtype=branch.dtype, device=branch.device)
+        return branch * mask.bernoulli_(self.keep).div_(self.keep)
 
 
 class PatchEmbed(nn.Module):
@@ -64,7 +63,6 @@ class Attention(nn.Module):
         self.norm = nn.LayerNorm(channels) if reduction > 1 else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C)."""
         B, H, W, C = x.shape
         reduced = self.norm(self.sr(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1))  # (B, H/r, W/r, C)
         # (B, H, W, C) -> (B, heads, H*W, C/heads)
@@ -83,7 +81,6 @@ class DepthwiseConv(nn.Module):
         self.dwconv = nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C)."""
         return self.dwconv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)  # channels first inside
 
 
@@ -97,7 +94,6 @@ class FeedForward(nn.Module):
         self.fc2 = nn.Linear(hidden, channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C)."""
         return self.fc2(F.gelu(self.dwconv(self.fc1(x))))
 
 
@@ -113,7 +109,6 @@ class Block(nn.Module):
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, H, W, C) -> (B, H, W, C)."""
         x = x + self.drop_path(self.attn(self.norm1(x)))
         return x + self.drop_path(self.mlp(self.norm2(x)))
 
@@ -153,8 +148,7 @@ class PvtV2B0(nn.Module):
         first = self.norm1(self.block1(self.patch_embed1(image))).permute(0, 3, 1, 2)
         second = self.norm2(self.block2(self.patch_embed2(first))).permute(0, 3, 1, 2)
         third = self.norm3(self.block3(self.patch_embed3(second))).permute(0, 3, 1, 2)
-        fourth = self.norm4(self.block4(self.patch_embed4(third))).permute(0, 3, 1, 2)
-        return [first, second, third, fourth]
+        return [first, second, third, self.norm4(self.block4(self.patch_embed4(third))).permute(0, 3, 1, 2)]
 
 
 def _blocks(stage: int, drop_path: float) -> nn.Sequential:

@@ -57,14 +57,11 @@ NAMES = (
 
 
 def load_sam2(network: Sam2Clips, path: Path) -> list[str]:
-    """Load SAM2's weights into a network, except the depth head, channel selection and indicator.
+    """Load SAM2's weights into a network; return the tensors that keep their values: depth head, text and indicator.
 
     The file is a `.safetensors` or `.pt` in the library's layout, or Meta's `.pt` with the key "model". It may contain
-    unused heads. Returns the names of the tensors that keep their values.
-
-    Raises:
-        CheckpointError: The file has missing or unexpected tensors, another architecture, other shapes, NaN or
-            infinity; the network keeps its weights.
+    unused heads. Raises CheckpointError if the file has missing or unexpected tensors, another architecture, other
+    shapes, NaN or infinity; the network keeps its weights.
     """
     own, state = network.state_dict(), in_library_layout(load_weights(path), path)
     loaded = {name: value for name, value in state.items() if name in own or not inside(name, UNUSED)}
@@ -97,10 +94,9 @@ def in_library_layout(state: Mapping[str, Tensor], path: Path) -> dict[str, Tens
     """
     if not any(name.startswith(META) for name in state):
         return dict(state)
-    translated = {name: _translated(name) for name in state}
-    if len(set(translated.values())) < len(state):
+    renamed = {_translated(name): value for name, value in state.items()}
+    if len(renamed) < len(state):
         raise CheckpointError(f"checkpoint {path} has tensors by both Meta's and transformers' names; give one layout")
-    renamed = {translated[name]: value for name, value in state.items()}
     points = [f"prompt_encoder.point_embeddings.{n}.weight" for n in range(4)]
     if all(name in renamed for name in points):  # four times (1, C) -> (4, C)
         renamed["prompt_encoder.point_embed.weight"] = torch.cat([renamed.pop(name) for name in points])

@@ -12,19 +12,10 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from shared_components.networks import sam2_steps as steps
 from shared_components.networks.sam2_architectures import CELL
-from shared_components.networks.sam2_boxes import filled
 from shared_components.networks.sam2_memory import Remembered, Track, bank_of
-from shared_components.networks.sam2_steps import (
-    Decoded,
-    Grid,
-    attend,
-    box_tokens,
-    decode,
-    enlarged,
-    no_tokens,
-    written,
-)  # fmt: skip
+from shared_components.networks.sam2_steps import Decoded, Grid, enlarged
 
 EMPTY = -20.0  # logit of an object before its first box; a probability of 2e-9 against background
 PROMPT = "prompt"  # key of the group of objects with a box in this frame; other keys are ages of memories
@@ -77,8 +68,7 @@ def predicted(
                 after[row] = tracks[row].with_frame(frame, prompted=box is not None)
     if not pieces:  # a batch without objects still needs a gradient, which is zero
         trained = next((p for p in network.parameters() if p.requires_grad), network.no_memory_embedding)
-        nothing = 0 * trained.sum() + EMPTY
-        return nothing.expand(B, N, maps.side, maps.side), after
+        return (0 * trained.sum() + EMPTY).expand(B, N, maps.side, maps.side), after
     placed = _placed(pieces, [row for members in groups.values() for row in members], B * N)
     return placed.reshape(B, N, maps.side, maps.side), after  # (B*N, 1, H, W) -> (B, N, H, W)
 
@@ -97,23 +87,26 @@ def _decoded(network: Any, maps: Maps, boxes: Tensor | None, tracks: Sequence[Tr
     if boxes is not None:
         enriched = maps.coarse + network.no_memory_embedding.reshape(1, -1, 1, 1)
     else:
-        enriched = attend(network.memory_attention, maps.coarse, *bank_of(tracks, now, grid.memory, network), grid)
+        bank = bank_of(tracks, now, grid.memory, network)
+        enriched = steps.attend(network.memory_attention, maps.coarse, *bank, grid)
     if network.selection is not None:  # channel selection by text; the memory encoder reads the raw map
         enriched = network.selection(enriched, network.indicator)
     encoder = network.prompt_encoder
     with torch.set_grad_enabled(network.trained_encoders and torch.is_grad_enabled()):
-        prompts = no_tokens(encoder, len(tracks)) if boxes is None else box_tokens(encoder, boxes, maps.side)
         mask = encoder.no_mask_embed.weight[:, :, None, None]  # (1, C) -> (1, C, 1, 1)
-        if boxes is not None and network.filled_boxes:
-            mask = encoder.mask_embed(filled(boxes, maps.side))
-    return decode(network.mask_decoder, enriched, (maps.fine, maps.middle), prompts, mask, grid)
+        if boxes is None:
+            prompts = steps.no_tokens(encoder, len(tracks))
+        else:
+            prompts = steps.box_tokens(encoder, boxes, maps.side)
+            mask = encoder.mask_embed(steps.filled(boxes, maps.side)) if network.filled_boxes else mask
+    return steps.decode(network.mask_decoder, enriched, (maps.fine, maps.middle), prompts, mask, grid)
 
 
 def _remembered(network: Any, maps: Maps, decoded: Decoded, now: int, *, prompted: bool) -> list[Remembered]:
     logits = enlarged(decoded.masks, maps.side)
     # as published: in evaluation the memory of a prompted frame has a binary mask
     masks = (logits > 0).to(logits) if prompted and not network.training else logits.sigmoid()
-    memories = written(network.memory_encoder, maps.projected, masks)
+    memories = steps.written(network.memory_encoder, maps.projected, masks)
     pointers = network.object_pointer_proj(decoded.token)
     return [Remembered(now, *pair) for pair in zip(memories, pointers, strict=True)]
 

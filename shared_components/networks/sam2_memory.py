@@ -52,29 +52,26 @@ class Track:
         if prompted:
             return replace(self, prompted=(*self.prompted, frame)[-PROMPTED:])
         oldest = frame.time - POINTERS + 2  # oldest frame that the next frame reads
-        return replace(self, tracked=(*(kept for kept in self.tracked if kept.time >= oldest), frame))
+        return replace(self, tracked=(*(old for old in self.tracked if old.time >= oldest), frame))
 
 
 def bank_of(tracks: Sequence[Track], now: int, grid: Tensor, sam2: Any) -> Bank:
     """Batch the memories of objects with equal ages; `grid` is the position encoding (h*w, 64) of a map's cells."""
-    given, seen = tracks[0].ages(now)
-    recent = [place for place, age in enumerate(seen) if age < MAPS]
-    maps = torch.stack([_stacked([*track.prompted, *(track.tracked[n] for n in recent)]) for track in tracks])
-    times = [MAPS - 1] * len(given) + [seen[n] - 1 for n in recent]
+    prompted, tracked = tracks[0].ages(now)
+    recent = [place for place, age in enumerate(tracked) if age < MAPS]
+    frames = [[*track.prompted, *(track.tracked[n] for n in recent)] for track in tracks]
+    # (G, M) maps (64, h, w) -> (G, M, h*w, 64)
+    maps = torch.stack([torch.stack([frame.map for frame in own]).flatten(2).transpose(1, 2) for own in frames])
+    times = [MAPS - 1] * len(prompted) + [tracked[n] - 1 for n in recent]
     temporal = sam2.memory_temporal_positional_encoding[times].flatten(1)  # (7, 1, 1, 64) -> (M, 64)
     pointers = torch.stack([torch.stack([frame.pointer for frame in (*t.prompted, *t.tracked)]) for t in tracks])
     G, K, C = pointers.shape
     parts = C // MEMORY  # tokens per pointer
-    ages = torch.tensor([*given, *seen], device=maps.device, dtype=torch.float32) / (POINTERS - 1)
+    ages = torch.tensor([*prompted, *tracked], device=maps.device, dtype=torch.float32) / (POINTERS - 1)
     encoded = sam2.temporal_positional_encoding_projection_layer(sine(ages, C))  # (K, C) -> (K, 64)
     memory = torch.cat([maps.flatten(1, 2), pointers.reshape(G, K * parts, MEMORY)], 1)
     places = torch.cat([(temporal[:, None] + grid).flatten(0, 1), encoded.repeat_interleave(parts, 0)])
     return Bank(memory, places, K * parts)
-
-
-def _stacked(frames: Sequence[Remembered]) -> Tensor:
-    """Flatten M maps (64, h, w) to (M, h*w, 64)."""
-    return torch.stack([frame.map for frame in frames]).flatten(2).transpose(1, 2)
 
 
 def sine(places: Tensor, channels: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The steps of SAM2 for one frame and G objects, with the modules of `transformers`' video model.
+"""The steps of SAM2 for one frame and G objects with the modules of `transformers`' video model, and its box prompts.
 
 The library's own functions handle one object, have no gradients, and read heads that we remove. C is the number of
 channels of the feature maps, h and w are their sides at a stride of 16 pixels. See Ravi et al., arXiv 2408.00714,
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+STRIDE = 4  # stride of a mask prompt in pixels
 SCALE, BIAS = 20.0, -10.0  # scale and bias of a mask before the memory encoder
 CORNERS, NOTHING = (2, 3), -1  # point labels of a box's corners, and of a padding point
 
@@ -94,6 +95,47 @@ def decode(
     token = tokens[:, 0, 2]  # after the tokens of objectness and IoU
     weights = decoder.output_hypernetworks_mlps[0](token)  # (G, C) -> (G, C/8)
     return Decoded(torch.einsum("gc,gchw->ghw", weights, fine)[:, None], token, coarse, fine)
+
+
+def whole_frame(clips: int, frames: int, objects: int, side: int) -> Tensor:
+    """Return boxes (B, T, N, 4) around the whole first frame, and NaN in later frames."""
+    boxes = torch.full((clips, frames, objects, 4), torch.nan)
+    boxes[:, 0] = torch.tensor([0.0, 0.0, side, side])
+    return boxes
+
+
+def filled(boxes: Tensor, side: int) -> Tensor:
+    """Return boxes (G, 4) as masks (G, 1, side/4, side/4): the covered share of each cell, scaled to [-1, 1]."""
+    edges = torch.arange(0, side, STRIDE, device=boxes.device)  # (side/4,), start of each cell
+    across, down = (  # (G, side/4) each
+        (torch.minimum(end[:, None], edges + STRIDE) - torch.maximum(start[:, None], edges)).clamp_min(0) / STRIDE
+        for start, end in ((boxes[:, 0], boxes[:, 2]), (boxes[:, 1], boxes[:, 3]))
+    )
+    return (down[:, :, None] * across[:, None, :])[:, None] * 2 - 1
+
+
+def check_boxes(boxes: Tensor, clips: int, frames: int, side: int, *, depth: bool = False) -> None:
+    """Raise ValueError for boxes that are not (B, T, N, 4), partly NaN, inverted or outside the frame.
+
+    A box is (x0, y0, x1, y1) in pixels of the input; NaN means no box. Depth has one box per frame, N = 1.
+    """
+    if boxes.dim() != 4 or boxes.shape[:2] != (clips, frames) or boxes.shape[3] != 4 or not boxes.shape[2]:
+        raise ValueError(
+            f"Sam2Clips takes boxes ({clips}, {frames}, objects, 4) for {clips} clips of {frames} frames, and got "
+            f"{list(boxes.shape)}"
+        )
+    if depth and boxes.shape[2] != 1:
+        raise ValueError(
+            f"Sam2Clips estimates depth from one box per frame, not {boxes.shape[2]}; give the whole frame"
+        )
+    rows = boxes.detach().reshape(-1, 4).cpu()
+    x0, y0, x1, y1 = rows.unbind(1)
+    inside = (x0 < side) & (y0 < side) & (x1 > 0) & (y1 > 0) & (x1 >= x0) & (y1 >= y0) & rows.isfinite().all(1)
+    if len(wrong := rows[~rows.isnan().all(1) & ~inside]):
+        raise ValueError(
+            f"Sam2Clips: box {[round(number, 1) for number in wrong[0].tolist()]} is invalid in a frame of "
+            f"{side}x{side}; give x0, y0, x1, y1 in pixels with x0 <= x1 and y0 <= y1, or four NaN for no box"
+        )
 
 
 def written(encoder: Any, projected: Tensor, masks: Tensor) -> Tensor:

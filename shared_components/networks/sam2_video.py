@@ -8,7 +8,6 @@ four, without the IoU and objectness heads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,18 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from shared_components.common.arguments import between, one_of, true_or_false
-from shared_components.networks.bundle_config import check_size
-from shared_components.networks.channel_selection import ChannelSelection, Prompt, ReleasedSelection, checked_indicator
+from shared_components.networks.bundle_config import check_side, check_size
+from shared_components.networks.channel_selection import ChannelSelection, Prompt, ReleasedSelection, copy_indicator
 from shared_components.networks.sam2_architectures import ARCHITECTURES, CELL, build_sam2
-from shared_components.networks.sam2_boxes import check_boxes, whole_frame
 from shared_components.networks.sam2_frames import Maps, Remember, predicted
 from shared_components.networks.sam2_memory import Track
-from shared_components.networks.sam2_steps import grid_of
+from shared_components.networks.sam2_steps import check_boxes, grid_of, whole_frame
 
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's colour statistics
 INDICATOR = 384
 TEXTS = ("selection", "released", "prompt", "none")
-DEPTH_STRIDES = (16, 4)
 MODULES = (
     "vision_encoder", "prompt_encoder", "mask_decoder", "memory_attention", "memory_encoder", "object_pointer_proj",
     "temporal_positional_encoding_projection_layer",
@@ -40,21 +37,13 @@ Features = tuple[Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Memory:
-    """State of a stream between two frames; its size is bounded.
+    """State of a stream between two frames; its size is bounded."""
 
-    Attributes:
-        boxes: Boxes (N, 4) of the next frame; None: no boxes, or the whole frame if it is the first.
-        stride: Number of stream frames between two remembered frames.
-        frame: Index of the next frame.
-        side: Side of the frames in pixels; 0 before the first frame.
-        tracks: Memory of each object.
-    """
-
-    boxes: Tensor | None
-    stride: int = 1
-    frame: int = 0
-    side: int = 0
-    tracks: tuple[Track, ...] = ()
+    boxes: Tensor | None  # (N, 4) for the next frame; None: no boxes, or the whole frame if it is the first
+    stride: int = 1  # number of stream frames between two remembered frames
+    frame: int = 0  # index of the next frame
+    side: int = 0  # side of the frames in pixels; 0 before the first frame
+    tracks: tuple[Track, ...] = ()  # memory of each object
 
     def __post_init__(self) -> None:
         between("stream", "stride", self.stride, 1, whole=True)
@@ -109,39 +98,41 @@ class Sam2Clips(nn.Module):
         trained_encoders: bool = False,
     ) -> None:
         super().__init__()
-        _check_choices(
-            out_channels, architecture, size, frames, text, indicator, dropout, depth_stride, trained_encoders
-        )
-        choices: dict[str, Any] = dict(architecture=architecture, size=size, frames=frames, text=text)
-        others: dict[str, Any] = dict(depth_stride=depth_stride, trained_encoders=trained_encoders)
-        self.remade = partial(Sam2Clips, **choices, indicator=indicator, dropout=dropout, **others)
+        one_of("Sam2Clips", "architecture", architecture, ARCHITECTURES)
+        one_of("Sam2Clips", "text", text, TEXTS)
+        for name, value in (("out_channels", out_channels), ("frames", frames), ("indicator", indicator)):
+            between("Sam2Clips", name, value, 1, whole=True)
+        between("Sam2Clips", "dropout", dropout, 0, 1, ends="[)")
+        true_or_false("Sam2Clips", "trained_encoders", trained_encoders)
+        check_side("Sam2Clips", size, Sam2Clips.stride, least=Sam2Clips.stride)
+        if depth_stride not in (16, 4):
+            raise ValueError(f"Sam2Clips: depth_stride is {depth_stride!r}; use 16, as released, or 4")
+        self.remade = partial(
+            Sam2Clips, architecture=architecture, size=size, frames=frames, text=text, indicator=indicator,
+            dropout=dropout, depth_stride=depth_stride, trained_encoders=trained_encoders,
+        )  # fmt: skip
         self.architecture, self.frames, self.depth_stride = architecture, frames, depth_stride
         self.objects, self.is_depth = max(1, out_channels - 1), out_channels == 1
         self.trained_encoders = trained_encoders
         sizes = ARCHITECTURES[architecture]
         width, self.filled_boxes = sizes.width, sizes.filled_boxes
-        self._take_modules(build_sam2(sizes, side=size, dropout=dropout))
+        sam2: Any = build_sam2(sizes, side=size, dropout=dropout)
+        for name in MODULES:
+            self.add_module(name, getattr(sam2, name))
+        self.no_memory_embedding: nn.Parameter = sam2.no_memory_embedding
+        self.memory_temporal_positional_encoding: nn.Parameter = sam2.memory_temporal_positional_encoding
+        if not trained_encoders:
+            self.vision_encoder.requires_grad_(False)
+            self.prompt_encoder.requires_grad_(False)
         self.depth_head = nn.Conv2d(width if depth_stride == CELL else width // 8, 1, 1)
-        selections: dict[str, Callable[[int, int], nn.Module]] = {
-            "selection": ChannelSelection, "released": partial(ReleasedSelection, adds_text=not self.is_depth),
-            "prompt": Prompt,
-        }  # fmt: skip
-        self.selection = selections[text](width, indicator) if text in selections else None
+        released = partial(ReleasedSelection, adds_text=not self.is_depth)
+        selections: dict[str, Any] = {"selection": ChannelSelection, "released": released, "prompt": Prompt}
+        self.selection: nn.Module | None = selections[text](width, indicator) if text in selections else None
         if self.selection is not None:
             self.register_buffer("indicator", torch.zeros(indicator))
         for name, values in (("mean", MEAN), ("deviation", DEVIATION)):
             self.register_buffer(name, torch.tensor(values).reshape(3, 1, 1), persistent=False)
         self.parts = self._parts()
-
-    def _take_modules(self, sam2: Any) -> None:
-        """Register the library's modules and tensors under their own names, and freeze the encoders."""
-        for name in MODULES:
-            self.add_module(name, getattr(sam2, name))
-        self.no_memory_embedding: nn.Parameter = sam2.no_memory_embedding
-        self.memory_temporal_positional_encoding: nn.Parameter = sam2.memory_temporal_positional_encoding
-        if not self.trained_encoders:
-            self.vision_encoder.requires_grad_(False)
-            self.prompt_encoder.requires_grad_(False)
 
     def with_classes(self, out_channels: int) -> Sam2Clips:
         """Return a newly initialised network with another number of classes."""
@@ -161,21 +152,18 @@ class Sam2Clips(nn.Module):
         )
 
     def set_indicator(self, indicator: Tensor) -> None:
-        """Set the indicator of a site's text, a buffer of shape (D,) that is initially zero.
-
-        Raises ValueError for another shape, non-finite numbers, or a network without text.
-        """
-        if self.selection is None:
-            raise ValueError("Sam2Clips was made with text 'none'; make it with 'selection' or 'prompt'")
-        self.indicator.copy_(checked_indicator(indicator, self.indicator, "Sam2Clips"))
+        """Set the indicator of a site's text, (D,), initially zero; ValueError as `copy_indicator`."""
+        copy_indicator(self, indicator, has_text=self.selection is not None)
 
     def encode(self, clip: Tensor) -> Features:
         """Return the image encoder's feature maps of clips (B, T, 3, H, W) in 0..1, for `forward`.
 
         They have no gradient unless the encoders are trained. ValueError unless H = W is a multiple of 32.
         """
-        self._check(clip)
-        B, T, _C, _H, _W = clip.shape
+        if clip.dim() != 5 or clip.shape[2] != 3 or not clip.shape[1]:
+            raise ValueError(f"Sam2Clips takes frames (B, 3, H, W) or clips (B, T, 3, H, W), not {list(clip.shape)}")
+        B, T, _C, H, W = clip.shape
+        check_size(self, H, W)
         with torch.set_grad_enabled(self.trained_encoders and torch.is_grad_enabled()):
             maps = self.vision_encoder(((clip - self.mean) / self.deviation).flatten(0, 1)).fpn_hidden_states
         fine, middle, coarse = (x.reshape(B, T, *x.shape[1:]) for x in maps)  # (B*T, C, h, w) -> (B, T, C, h, w)
@@ -186,7 +174,7 @@ class Sam2Clips(nn.Module):
 
         Args:
             clip: Clips (B, T, 3, H, W) in 0..1, or images (B, 3, H, W); ignored if there are features.
-            boxes: Boxes (B, T, N, 4), for images also (B, N, 4), see `sam2_boxes`. The logits of an object before its
+            boxes: Boxes (B, T, N, 4), for images also (B, N, 4), see `check_boxes`. The logits of an object before its
                 first box are `sam2_frames.EMPTY`. None: the whole first frame for every object.
             features: Result of `encode`.
 
@@ -200,31 +188,28 @@ class Sam2Clips(nn.Module):
         if clip is not None and clip.dim() == 4:
             clip_boxes = boxes if boxes is None or boxes.dim() == 4 else boxes[:, None]
             return self.forward(clip[:, None], clip_boxes, features)[:, 0]
-        maps = self._projected(self.encode(clip) if features is None and clip is not None else features)
+        if features is None:
+            if clip is None:
+                raise ValueError("Sam2Clips got neither a clip nor its features; give one of them")
+            features = self.encode(clip)
+        maps = self._projected(features)
         B, T = maps.coarse.shape[:2]
         if boxes is None:
             boxes = whole_frame(B, T, self.objects, maps.side)
         check_boxes(boxes, B, T, maps.side, depth=self.is_depth)
         boxes, grid = boxes.to(maps.coarse.device), grid_of(self, maps.coarse)
-        tracks = [Track()] * (B * boxes.shape[2])
-        outputs = []
+        tracks, outputs = [Track()] * (B * boxes.shape[2]), []
         for t in range(T):
-            frame, wanted = Maps(*(x[:, t] for x in maps)), cast(Remember, "all" if t < T - 1 else "none")
-            numbers, tracks = predicted(self, frame, boxes[:, t], tracks, t, grid, remember=wanted)
-            outputs.append(numbers)
+            frame, remember = Maps(*(x[:, t] for x in maps)), cast(Remember, "all" if t < T - 1 else "none")
+            output, tracks = predicted(self, frame, boxes[:, t], tracks, t, grid, remember=remember)
+            outputs.append(output)
         return self._with_background(torch.stack(outputs, 1))
 
     def begin_stream(self, boxes: Tensor | None = None, *, stride: int = 1, padding: str = "first") -> Memory:
-        """Return the initial memory of a stream.
+        """Return the initial memory of a stream; ValueError unless the stride is a whole number of at least 1.
 
-        Args:
-            boxes: Boxes (N, 4) of the first frame; None: the whole frame for each object.
-            stride: Number of stream frames between two remembered frames. The frames between them are also predicted,
-                and remembered if they have a prompt.
-            padding: Unused; accepted for compatibility with other clip networks.
-
-        Raises:
-            ValueError: The stride is not a whole number of at least 1.
+        `boxes` (N, 4) belong to the first frame; None: the whole frame for each object. Every `stride`-th frame is
+        remembered, and every frame with a prompt. `padding` is unused: other clip networks need it.
         """
         return Memory(boxes, stride)
 
@@ -237,53 +222,39 @@ class Sam2Clips(nn.Module):
         with torch.no_grad():
             maps = Maps(*(x[:, 0] for x in self._projected(self.encode(image[:, None]))))
             if memory.side not in (0, maps.side):
-                raise ValueError(
-                    f"the frame size of the stream changed from {memory.side} to {maps.side}; begin a new stream"
-                )
-            given = self._prompts(memory, boxes, maps.side).to(maps.coarse.device)
-            check_boxes(given[None], 1, 1, maps.side, depth=self.is_depth)
+                raise ValueError(f"the stream's frame size changed from {memory.side} to {maps.side}; begin a new one")
+            prompts = self._prompts(memory, boxes, maps.side).to(maps.coarse.device)
+            check_boxes(prompts[None], 1, 1, maps.side, depth=self.is_depth)
             now = -(-memory.frame // memory.stride)  # number of remembered frames, rounded up
-            wanted: Remember = "prompted" if memory.frame % memory.stride else "all"
-            tracks = memory.tracks or [Track()] * given.shape[1]
-            numbers, after = predicted(self, maps, given, tracks, now, grid_of(self, maps.coarse), remember=wanted)
+            remember: Remember = "prompted" if memory.frame % memory.stride else "all"
+            tracks = memory.tracks or [Track()] * prompts.shape[1]
+            output, after = predicted(self, maps, prompts, tracks, now, grid_of(self, maps.coarse), remember=remember)
             state = replace(memory, boxes=None, frame=memory.frame + 1, side=maps.side, tracks=tuple(after))
-            return self._with_background(numbers[:, None])[:, 0], state
+            return self._with_background(output[:, None])[:, 0], state
 
     def _prompts(self, memory: Memory, boxes: Tensor | None, side: int) -> Tensor:
         """Return the boxes of a stream's frame, (1, N, 4)."""
-        given = memory.boxes if boxes is None else boxes
-        if given is None and memory.frame == 0:
+        boxes = memory.boxes if boxes is None else boxes
+        if boxes is None and memory.frame == 0:
             return whole_frame(1, 1, self.objects, side)[0]
-        if given is None:
+        if boxes is None:
             return torch.full((1, len(memory.tracks), 4), torch.nan)
-        if given.shape[-1:] != (4,) or (memory.tracks and given.numel() != 4 * len(memory.tracks)):
+        if boxes.shape[-1:] != (4,) or (memory.tracks and boxes.numel() != 4 * len(memory.tracks)):
             objects = len(memory.tracks) or "objects"
-            raise ValueError(f"the stream takes boxes ({objects}, 4), and got {list(given.shape)}; NaN stands for none")
-        return given.reshape(1, -1, 4)
+            raise ValueError(f"the stream takes boxes ({objects}, 4), and got {list(boxes.shape)}; NaN means no box")
+        return boxes.reshape(1, -1, 4)
 
-    def _projected(self, features: Features | None) -> Maps:
+    def _projected(self, features: Features) -> Maps:
         """Project the encoder's feature maps once for all objects and frames."""
-        if features is None:
-            raise ValueError("Sam2Clips got neither a clip nor its features; give one of them")
         B, T = features[0].shape[:2]
         fine, middle, coarse = (x.flatten(0, 1) for x in features)  # (B, T, C, h, w) -> (B*T, C, h, w)
         decoder, project = self.mask_decoder, self.memory_encoder.feature_projection
         projected = decoder.conv_s0(fine), decoder.conv_s1(middle), coarse, project(coarse)
         return Maps(*(x.reshape(B, T, *x.shape[1:]) for x in projected))
 
-    def _with_background(self, numbers: Tensor) -> Tensor:
+    def _with_background(self, output: Tensor) -> Tensor:
         """Prepend a zero background channel, except for depth: (B, T, N, H, W) -> (B, T, 1 + N, H, W)."""
-        if self.is_depth:
-            return numbers
-        return torch.cat([torch.zeros_like(numbers[:, :, :1]), numbers], 2)
-
-    def _check(self, clip: Tensor) -> None:
-        H, W = clip.shape[-2:]
-        if clip.dim() != 5 or clip.shape[2] != 3 or not clip.shape[1]:
-            raise ValueError(
-                f"Sam2Clips takes frames (B, 3, H, W) or clips (B, T, 3, H, W), and got {list(clip.shape)}"
-            )
-        check_size(self, H, W)
+        return output if self.is_depth else torch.cat([torch.zeros_like(output[:, :, :1]), output], 2)
 
     def _parts(self) -> dict[str, tuple[str, ...]]:
         """Return the parts; there is no `head`, since no layer has an output per class."""
@@ -302,23 +273,3 @@ class Sam2Clips(nn.Module):
             "decoder": ("mask_decoder",),
             "top": ("mask_decoder", "depth_head"),
         } | ({name: (name,) for name in ("selection", "indicator")} if self.selection is not None else {})  # fmt: skip
-
-
-def _check_choices(
-    out_channels: int, architecture: str, size: int, frames: int, text: str, indicator: int, dropout: float,
-    depth_stride: int, trained_encoders: bool,
-) -> None:  # fmt: skip
-    who = "Sam2Clips"
-    one_of(who, "architecture", architecture, ARCHITECTURES)
-    one_of(who, "text", text, TEXTS)
-    between(who, "out_channels", out_channels, 1, whole=True)
-    between(who, "frames", frames, 1, whole=True)
-    between(who, "indicator", indicator, 1, whole=True)
-    between(who, "dropout", dropout, 0, 1, ends="[)")
-    true_or_false(who, "trained_encoders", trained_encoders)
-    between(who, "size", size, Sam2Clips.stride, whole=True)
-    if size % Sam2Clips.stride:
-        near = max(1, round(size / Sam2Clips.stride)) * Sam2Clips.stride
-        raise ValueError(f"{who}: size is {size}; give a multiple of {Sam2Clips.stride}, such as {near}")
-    if depth_stride not in DEPTH_STRIDES:
-        raise ValueError(f"{who}: depth_stride is {depth_stride!r}; use 16, as released, or 4")

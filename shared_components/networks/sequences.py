@@ -9,30 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from shared_components.common.arguments import between
+DROPOUT = 0.5
 
 
 class FeatureLstm(nn.Module):
-    """Classify a clip by a projection, an LSTM of two layers, and a linear layer on its last output.
+    """Classify a clip by a projection to `width`, an LSTM of two layers, and a linear layer on its last output."""
 
-    Args:
-        features: Number of features per frame.
-        out_channels: Number of classes.
-        width: Input size of the LSTM.
-        hidden: Hidden size of each LSTM layer.
-        dropout: Dropout probability between the LSTM's layers and before the classifier.
-    """
-
-    def __init__(
-        self, *, features: int, out_channels: int, width: int = 512, hidden: int = 256, dropout: float = 0.5
-    ) -> None:
+    def __init__(self, *, features: int, out_channels: int, width: int = 512, hidden: int = 256) -> None:
         super().__init__()
-        between("FeatureLstm", "features", features, 1, whole=True)
-        between("FeatureLstm", "out_channels", out_channels, 1, whole=True)
-        between("FeatureLstm", "dropout", dropout, 0, 1, ends="[)")
         self.enter = nn.Linear(features, width)
-        self.lstm = nn.LSTM(width, hidden, num_layers=2, batch_first=True, dropout=dropout)
-        self.dropout = nn.Dropout(dropout)
+        self.lstm = nn.LSTM(width, hidden, num_layers=2, batch_first=True, dropout=DROPOUT)
+        self.dropout = nn.Dropout(DROPOUT)
         self.head = nn.Linear(hidden, out_channels)
 
     def forward(self, sequence: Tensor) -> Tensor:
@@ -42,32 +29,16 @@ class FeatureLstm(nn.Module):
 
 
 class CausalTcn(nn.Module):
-    """Classify every frame by stages of dilated causal convolutions, each refining the stage before.
+    """Classify every frame by two stages of dilated causal convolutions; the second refines the first.
 
-    Args:
-        features: Number of features per frame.
-        out_channels: Number of classes.
-        stages, layers, maps: Number of stages, layers per stage, and channels per layer; layer i has dilation 2^i.
-        dropout: Dropout probability of a layer.
+    A stage has `layers` of `maps` channels; layer i has dilation 2^i.
     """
 
-    def __init__(
-        self,
-        *,
-        features: int,
-        out_channels: int,
-        stages: int = 2,
-        layers: int = 9,
-        maps: int = 64,
-        dropout: float = 0.5,
-    ) -> None:
+    def __init__(self, *, features: int, out_channels: int, layers: int = 9, maps: int = 64) -> None:
         super().__init__()
-        for name, value in (("features", features), ("out_channels", out_channels), ("stages", stages)):
-            between("CausalTcn", name, value, 1, whole=True)
-        between("CausalTcn", "dropout", dropout, 0, 1, ends="[)")
-        given = [features, *[out_channels] * (stages - 1)]
-        self.stages = nn.ModuleList(_stage(channels, maps, layers, dropout) for channels in given)
-        self.heads = nn.ModuleList(nn.Conv1d(maps, out_channels, 1) for _ in given)
+        in_channels = [features, out_channels]  # of each stage
+        self.stages = nn.ModuleList(_stage(channels, maps, layers) for channels in in_channels)
+        self.heads = nn.ModuleList(nn.Conv1d(maps, out_channels, 1) for _ in in_channels)
 
     def forward(self, sequence: Tensor) -> Tensor:
         """Return the logits of every stage: (B, T, D) -> (S, B, T, out_channels)."""
@@ -80,21 +51,21 @@ class CausalTcn(nn.Module):
         return torch.stack(stages)
 
 
-def _stage(given: int, maps: int, layers: int, dropout: float) -> nn.Sequential:
-    """Build a stage: (B, given, T) -> (B, maps, T)."""
-    dilated = [Dilated(maps, 2**layer, dropout) for layer in range(layers)]
-    return nn.Sequential(nn.Conv1d(given, maps, 1), *dilated)
+def _stage(in_channels: int, maps: int, layers: int) -> nn.Sequential:
+    """Build a stage: (B, in_channels, T) -> (B, maps, T)."""
+    dilated = [Dilated(maps, 2**layer) for layer in range(layers)]  # drawn before the first layer
+    return nn.Sequential(nn.Conv1d(in_channels, maps, 1), *dilated)
 
 
 class Dilated(nn.Module):
     """Causal convolution of three frames, ``dilation`` apart, with a residual connection."""
 
-    def __init__(self, maps: int, dilation: int, dropout: float) -> None:
+    def __init__(self, maps: int, dilation: int) -> None:
         super().__init__()
         self.past = 2 * dilation
         self.dilated = nn.Conv1d(maps, maps, 3, dilation=dilation)
         self.mix = nn.Conv1d(maps, maps, 1)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(DROPOUT)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, T) -> (B, C, T), with zero padding before the first frame."""

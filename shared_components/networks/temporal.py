@@ -13,23 +13,49 @@ Our own choices, since our text of FedST does not specify them:
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-WINDOW = 7
-RECEPTIVE_FIELDS = (49, 20, 6, 7)  # sides in pixels of the map, from the oldest frame to the current frame
-KERNELS = (7, 4, 2, 1)  # sides of the cells, likewise: older frames have larger fields and coarser cells
-EXPANSION = 2
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of windows and cells in pixels of the map; ValueError if they are inconsistent."""
+
+    window: int = 7  # side of a window
+    receptive_fields: Sequence[int] = (49, 20, 6, 7)  # side of the square that a window sees, oldest frame first
+    kernels: Sequence[int] = (7, 4, 2, 1)  # side of the pooled cells in each frame
+    expansion: int = 2  # hidden channels of the feed-forward layer, as a multiple of the map's channels
+
+    def __post_init__(self) -> None:
+        window, fields, kernels = self.window, list(self.receptive_fields), list(self.kernels)
+        if not fields or len(fields) != len(kernels) or min([window, *fields, *kernels]) < 1:
+            raise ValueError(
+                f"window is {window}, receptive_fields are {fields} and kernels {kernels}; give positive whole "
+                "numbers, and one of each per frame, oldest first"
+            )
+        if self.expansion < 1:
+            raise ValueError(f"expansion is {self.expansion}; give a positive whole number")
+        if wrong := [(field, kernel) for field, kernel in zip(fields, kernels, strict=True) if field % kernel]:
+            field, kernel = wrong[0]
+            raise ValueError(
+                f"receptive field {field} is not a multiple of its kernel {kernel}; use "
+                f"{max(1, field // kernel) * kernel}, for example"
+            )
+        if fields[-1] < window:
+            raise ValueError(
+                f"the current frame's receptive field is {fields[-1]}, smaller than the window {window}; use at least "
+                f"{window}, so that every pixel can attend to a cell"
+            )
 
 
 class View(nn.Module):
     """The region of one frame that each window sees: a square of cells, each the average of kernel x kernel pixels.
 
     Square and window have the same centre, rounded towards the top left. A cell averages its pixels inside the map; a
-    cell outside the map is masked. The sides of window, square (``field``, a multiple of the kernel) and cell
-    (``kernel``) are in pixels of the map.
+    cell outside the map is masked. `field` is the side of the square, a multiple of `kernel`, in pixels of the map.
     """
 
     def __init__(self, *, window: int, field: int, kernel: int, heads: int) -> None:
@@ -63,8 +89,8 @@ class View(nn.Module):
     def _along(self, length: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Compute the cells along one side of the map.
 
-        Returns the weight of each pixel in each cell (M, length); the indices of each window's cells (windows, cells);
-        and whether these cells have a pixel inside the map (windows, cells).
+        Returns the weight of each pixel in each cell (M, length), each window's cells (windows, cells), and whether
+        these cells have a pixel inside the map (windows, cells).
         """
         windows = (length + self.window - 1) // self.window
         first = torch.arange(windows, device=like.device)[:, None] * self.window + self.offset
@@ -94,30 +120,14 @@ class TemporalLayer(nn.Module):
     Args:
         channels: Number of channels of the maps.
         heads: Number of attention heads, which divides `channels`.
-        window: Side of a window in pixels of the map.
-        receptive_fields: Side of the square that a window sees in each frame, oldest frame first.
-        kernels: Side of the pooled cells in each frame.
-        expansion: Hidden channels of the feed-forward layer, as a multiple of `channels`.
-
-    Raises:
-        ValueError: The sizes are inconsistent.
+        sizes: Sizes of windows and cells.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        *,
-        heads: int,
-        window: int = WINDOW,
-        receptive_fields: Sequence[int] = RECEPTIVE_FIELDS,
-        kernels: Sequence[int] = KERNELS,
-        expansion: int = EXPANSION,
-    ) -> None:
+    def __init__(self, channels: int, *, heads: int, sizes: Sizes) -> None:
         super().__init__()
-        _check_sizes(window, receptive_fields, kernels, expansion)
-        self.heads, self.window = heads, window
-        pairs = zip(receptive_fields, kernels, strict=True)
-        self.views = nn.ModuleList(View(window=window, field=f, kernel=k, heads=heads) for f, k in pairs)
+        self.heads, self.window = heads, sizes.window
+        pairs = zip(sizes.receptive_fields, sizes.kernels, strict=True)
+        self.views = nn.ModuleList(View(window=sizes.window, field=f, kernel=k, heads=heads) for f, k in pairs)
         self.refine = nn.Linear(channels, channels)
         self.norm_context = nn.LayerNorm(channels, eps=1e-6)
         self.norm_query = nn.LayerNorm(channels, eps=1e-6)
@@ -125,9 +135,14 @@ class TemporalLayer(nn.Module):
         self.kv = nn.Linear(channels, 2 * channels)  # rows are [K; V]
         self.proj = nn.Linear(channels, channels)
         self.norm = nn.LayerNorm(channels, eps=1e-6)
-        self.fc1 = nn.Linear(channels, expansion * channels)
-        self.fc2 = nn.Linear(expansion * channels, channels)
-        self._initialise()
+        self.fc1 = nn.Linear(channels, sizes.expansion * channels)
+        self.fc2 = nn.Linear(sizes.expansion * channels, channels)
+        for linear in (self.refine, self.q, self.kv, self.fc1):
+            nn.init.trunc_normal_(linear.weight, std=0.02)
+            nn.init.zeros_(linear.bias)
+        for linear in (self.proj, self.fc2):  # the last layers of both branches, for an initial identity
+            nn.init.zeros_(linear.weight)
+            nn.init.zeros_(linear.bias)
 
     def forward(self, frames: list[Tensor]) -> Tensor:
         """Return the enriched map (B, C, H, W) of the last of T maps (B, C, H, W), in channels-last memory format.
@@ -178,15 +193,6 @@ class TemporalLayer(nn.Module):
         parted = seen.reshape(seen.shape[0] * which.shape[0], which.shape[1], 2, self.heads, -1)
         return parted.permute(2, 0, 3, 1, 4), torch.cat(biases, 3)  # (2, B * windows, heads, K, C/heads)
 
-    def _initialise(self) -> None:
-        """Initialise as the encoder, except zeros in the last layers of both branches, for an initial identity."""
-        for linear in (self.refine, self.q, self.kv, self.fc1):
-            nn.init.trunc_normal_(linear.weight, std=0.02)
-            nn.init.zeros_(linear.bias)
-        for linear in (self.proj, self.fc2):
-            nn.init.zeros_(linear.weight)
-            nn.init.zeros_(linear.bias)
-
 
 def split(cells: Tensor, size: int) -> Tensor:
     """Split a map into squares, row by row: (B, h * size, w * size, C) -> (B * h * w, size^2, C)."""
@@ -199,25 +205,3 @@ def join(squares: Tensor, size: int, height: int, width: int) -> Tensor:
     """Undo `split`: (B * h * w, size^2, C) -> (B, height, width, C); both sides are multiples of the size."""
     rows = squares.reshape(-1, width // size, size, size, squares.shape[2]).transpose(1, 2)  # (B * h, size, w, size, C)
     return rows.reshape(-1, height, width, squares.shape[2])
-
-
-def _check_sizes(window: int, receptive_fields: Sequence[int], kernels: Sequence[int], expansion: int) -> None:
-    fields, sizes = list(receptive_fields), list(kernels)
-    if not fields or len(fields) != len(sizes) or min([window, *fields, *sizes]) < 1:
-        raise ValueError(
-            f"window is {window}, receptive_fields are {fields} and kernels {sizes}; give positive whole numbers, "
-            "and one of each per frame, oldest first"
-        )
-    if expansion < 1:
-        raise ValueError(f"expansion is {expansion}; give a positive whole number")
-    for field, kernel in zip(fields, sizes, strict=True):
-        if field % kernel:
-            raise ValueError(
-                f"receptive field {field} is not a multiple of its kernel {kernel}; use "
-                f"{max(1, field // kernel) * kernel}, for example"
-            )
-    if fields[-1] < window:
-        raise ValueError(
-            f"the current frame's receptive field is {fields[-1]}, smaller than the window {window}; use at least "
-            f"{window}, so that every pixel can attend to a cell"
-        )

@@ -39,12 +39,8 @@ class Tiny(nn.Module):
             nn.Conv2d(width, width, 3, padding=1, bias=False), nn.GroupNorm(4, width), nn.ReLU(), nn.Dropout2d(dropout)
         )
         self.head = nn.Conv2d(width, out_channels, 1)
-        self.parts = {
-            "encoder": ("encoder",),
-            "decoder": ("past", "decoder"),
-            "head": ("head",),
-            "top": ("decoder", "head"),
-        }
+        parts = {"encoder": ("encoder",), "decoder": ("past", "decoder"), "head": ("head",), "top": ("decoder", "head")}
+        self.parts: dict[str, tuple[str, ...]] = parts
 
     def with_classes(self, out_channels: int) -> "Tiny":
         """Return a newly initialised network with another number of output channels."""
@@ -61,9 +57,8 @@ class Tiny(nn.Module):
                 f"{self.stride}, and got {list(image.shape)}"
             )
         current, past = self._features(image)
-        return F.interpolate(
-            self.head(self.decoder(current + self.past(past))), scale_factor=4.0, mode="bilinear", align_corners=False
-        )
+        logits = self.head(self.decoder(current + self.past(past)))
+        return F.interpolate(logits, scale_factor=4.0, mode="bilinear", align_corners=False)
 
     def _features(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """Return the features (B, C, H/4, W/4) of the current frame and the mean features of earlier frames."""

@@ -8,13 +8,15 @@ mean and deviation (Batic et al., IJCARS 2024).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from shared_components.common.arguments import between, one_of, true_or_false
+from shared_components.networks.bundle_config import check_side
 
 MEAN, DEVIATION = (0.3464, 0.2280, 0.2228), (0.2520, 0.2128, 0.2093)  # colour statistics of Endo700k in 0..1
 EPSILON = 1e-6  # epsilon of layer normalisation
@@ -59,11 +61,16 @@ class Vit(nn.Module):
     if TYPE_CHECKING:  # TorchScript cannot read string annotations
         mean: Tensor
         deviation: Tensor
+        remade: partial[Any]
 
     def __init__(self, *, architecture: str, size: int, drop_path: float, trained_encoders: bool) -> None:
         super().__init__()
-        self._check(architecture, size, drop_path, trained_encoders)
-        self.kind, self.architecture, self.sizes = type(self).__name__, architecture, ARCHITECTURES[architecture]
+        self.kind, self.architecture = type(self).__name__, architecture
+        one_of(self.kind, "architecture", architecture, ARCHITECTURES)
+        between(self.kind, "drop_path", drop_path, 0, 1, ends="[)")
+        true_or_false(self.kind, "trained_encoders", trained_encoders)
+        self.sizes = ARCHITECTURES[architecture]
+        check_side(self.kind, size, self.sizes.patch)
         self.patch = self.stride = self.sizes.patch  # an image's sides are multiples of it
         self.side = (size or self.sizes.side) // self.patch  # in patches
         self.trained_encoders = trained_encoders
@@ -71,31 +78,22 @@ class Vit(nn.Module):
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embed = nn.Parameter(sine_positions(width, self.side, self.side), requires_grad=False)
         self.patch_embed = PatchEmbed(self.patch, width)
-        self.blocks = nn.ModuleList(
-            Block(width, self.sizes.heads, drop_path * i / max(1, depth - 1)) for i in range(depth)
-        )
+        rates = [drop_path * i / max(1, depth - 1) for i in range(depth)]
+        self.blocks = nn.ModuleList(Block(width, self.sizes.heads, rate) for rate in rates)
         self.norm = nn.LayerNorm(width, eps=EPSILON)
         for name, values in (("mean", MEAN), ("deviation", DEVIATION)):
             self.register_buffer(name, torch.tensor(values).reshape(3, 1, 1), persistent=False)
 
-    def _check(self, architecture: str, size: int, drop_path: float, trained_encoders: bool) -> None:
-        who = type(self).__name__
-        one_of(who, "architecture", architecture, ARCHITECTURES)
-        patch = ARCHITECTURES[architecture].patch
-        between(who, "size", size, 0, whole=True)
-        between(who, "drop_path", drop_path, 0, 1, ends="[)")
-        true_or_false(who, "trained_encoders", trained_encoders)
-        if size % patch:
-            near = max(1, round(size / patch)) * patch
-            raise ValueError(f"{who}: size is {size}; give a multiple of {patch}, such as {near}")
-
     def _start(self) -> None:
         """Initialise all modules, and freeze the encoder unless it is trained."""
         initialise(self)
-        if not self.trained_encoders:
-            for name, parameter in self.named_parameters():
-                if name.partition(".")[0] in ENCODER:
-                    parameter.requires_grad_(False)
+        for name, parameter in self.named_parameters():
+            if not self.trained_encoders and name.partition(".")[0] in ENCODER:
+                parameter.requires_grad_(False)
+
+    def with_classes(self, out_channels: int) -> Any:
+        """Return a newly initialised network with another number of outputs."""
+        return self.remade(out_channels=out_channels)
 
     def layers(self) -> list[tuple[str, ...]]:
         """Return the layers by depth for layer-wise learning-rate decay, see `parameter_groups`."""
@@ -124,21 +122,16 @@ class Vit(nn.Module):
         p = self.patch
         if image.dim() != 4 or image.shape[1] != 3 or image.shape[2] % p != 0 or image.shape[3] % p != 0:
             raise ValueError(
-                f"{self.kind} takes images (B, 3, H, W), height and width multiples of {self.patch}, and "
-                f"got {list(image.shape)}"
+                f"{self.kind} takes images (B, 3, H, W), height and width multiples of {p}, and got {list(image.shape)}"
             )
-        return image.shape[2] // self.patch, image.shape[3] // self.patch
-
-    def tokens(self, image: Tensor) -> Tensor:
-        """Return the last block's tokens (B, 1 + L, C), class token first, before the last normalisation."""
-        tokens = self.with_class_token(self.embed(image))
-        for block in self.blocks:
-            tokens = block(tokens)
-        return self.learnt(tokens)
+        return image.shape[2] // p, image.shape[3] // p
 
     def pooled(self, image: Tensor, pool: str) -> Tensor:
         """Return the normalised class ``token``, or the normalised ``mean`` of the patches: (B, 3, H, W) -> (B, C)."""
-        tokens = self.tokens(image)
+        tokens = self.with_class_token(self.embed(image))
+        for block in self.blocks:
+            tokens = block(tokens)
+        tokens = self.learnt(tokens)  # (B, 1 + L, C), class token first
         return self.learnt(self.norm(tokens[:, 0] if pool == "token" else tokens[:, 1:].mean(1)))
 
 
@@ -166,7 +159,6 @@ class Block(nn.Module):
         self.drop_path = drop_path
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, N, C) -> (B, N, C)."""
         x = x + self._dropped(self.attn(self.norm1(x)))
         return x + self._dropped(self.mlp(self.norm2(x)))
 
@@ -174,8 +166,8 @@ class Block(nn.Module):
         """Drop the branch (B, N, C) of random samples, and scale the others (Huang et al., ECCV 2016)."""
         if not self.training or not self.drop_path:
             return branch
-        kept = torch.empty(len(branch), 1, 1, dtype=branch.dtype, device=branch.device)
-        return branch * kept.bernoulli_(1 - self.drop_path).div_(1 - self.drop_path)
+        mask = torch.empty(len(branch), 1, 1, dtype=branch.dtype, device=branch.device)
+        return branch * mask.bernoulli_(1 - self.drop_path).div_(1 - self.drop_path)
 
 
 class Attention(nn.Module):
@@ -188,7 +180,6 @@ class Attention(nn.Module):
         self.proj = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, N, C) -> (B, N, C)."""
         B, N, C = x.shape
         parts = self.qkv(x).reshape(B, N, 3, self.heads, C // self.heads)
         q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)  # (B, N, 3, heads, c) -> (3, B, heads, N, c)
@@ -205,7 +196,6 @@ class Mlp(nn.Module):
         self.fc2 = nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, N, C) -> (B, N, C)."""
         return self.fc2(F.gelu(self.fc1(x)))
 
 

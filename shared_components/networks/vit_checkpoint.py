@@ -31,21 +31,13 @@ def is_another(network: Vit, state: Mapping[str, Tensor]) -> bool:
 
 
 def load_vit(network: Vit, path: Path) -> list[str]:
-    """Load a file with one of the layouts above into a network.
+    """Load a file with one of the layouts above into a network; return the tensors that keep their values.
 
     A masked autoencoder loads all of its tensors, or only the encoder from a file without a decoder. Other networks
     load only the encoder. Other tensors of an autoencoder or a head are ignored.
 
-    Args:
-        network: Network to change in place.
-        path: A `.safetensors`, `.pt` or `.pth` file.
-
-    Returns:
-        The names of the tensors that keep their values.
-
-    Raises:
-        CheckpointError: The file is damaged, contains other data than tensors and settings, has missing or unexpected
-            tensors, other shapes, NaN or infinity; the network keeps its weights.
+    Raises CheckpointError if the file is damaged, contains other data than tensors and settings, or has missing or
+    unexpected tensors, other shapes, NaN or infinity; the network keeps its weights.
     """
     own, state = network.state_dict(), in_timm_layout(load_weights(path), path)
     whole = isinstance(network, MaeVit) and any(inside(name, DECODER) for name in state)
@@ -67,7 +59,5 @@ def in_timm_layout(state: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]
     if named and all(name.startswith(WRAPPED) for name in named):
         named = {name.removeprefix(WRAPPED): value for name, value in named.items()}
     if any(inside(name, ["norm"]) for name in named) and any(inside(name, ["fc_norm"]) for name in named):
-        raise CheckpointError(
-            f"checkpoint {path} has both norm and fc_norm; remove the norm that its head does not read"
-        )
+        raise CheckpointError(f"checkpoint {path} has both norm and fc_norm; remove the norm that its head ignores")
     return {name.removeprefix("fc_") if inside(name, ["fc_norm"]) else name: v for name, v in named.items()}

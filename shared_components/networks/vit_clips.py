@@ -7,7 +7,7 @@ as the second stage of TeCNO, with a frozen encoder (`trained_encoders: false`),
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from shared_components.networks.vit import ENCODER, Vit
 from shared_components.networks.vit_frames import POOLS
 
 CHUNK = 32  # frames per encoder call, since a whole video does not fit into memory
-SEQUENCES = {"lstm": FeatureLstm, "tcn": CausalTcn}
+SEQUENCES: dict[str, Any] = {"lstm": FeatureLstm, "tcn": CausalTcn}
 
 
 class VitClips(Vit):
@@ -65,10 +65,6 @@ class VitClips(Vit):
         }
         self._start()
 
-    def with_classes(self, out_channels: int) -> VitClips:
-        """Return a newly initialised network with another number of classes."""
-        return self.remade(out_channels=out_channels)
-
     def encode(self, clip: Tensor) -> tuple[Tensor]:
         """Return frame features (B, T, C) of clips (B, T, 3, H, W) in 0..1; ValueError as `Vit.embed`."""
         B, T = clip.shape[:2]
@@ -91,12 +87,9 @@ class VitClips(Vit):
             ValueError: The shape is invalid, or neither argument is given.
         """
         if features is None:
-            if clip is None:
-                raise ValueError("VitClips takes clips (B, T, 3, H, W) or pictures (B, 3, H, W), and got nothing")
-            if clip.dim() != 4 and clip.dim() != 5:
-                raise ValueError(
-                    f"VitClips takes clips (B, T, 3, H, W) or pictures (B, 3, H, W), and got {list(clip.shape)}"
-                )
+            if clip is None or (clip.dim() != 4 and clip.dim() != 5):
+                shape = "nothing" if clip is None else str(list(clip.shape))
+                raise ValueError(f"VitClips takes clips (B, T, 3, H, W) or images (B, 3, H, W), and got {shape}")
             features = self.encode(clip if clip.dim() == 5 else clip[:, None])
         logits = self.sequence(features[0])
         if clip is not None and clip.dim() == 4 and logits.dim() == 4:

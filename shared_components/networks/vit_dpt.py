@@ -53,7 +53,7 @@ class VitDpt(Vit):
         del self.norm
         width = self.sizes.width
         channels = features or WIDTH.get(architecture, width // 3)
-        self.hooks = list(hooks(self.sizes.blocks))
+        self.hooks = hooks(self.sizes.blocks)
         self.readout = nn.ModuleList(Readout(width) for _ in range(LEVELS))
         self.reassemble = nn.ModuleList(reassemble(width, level) for level in range(LEVELS))
         self.fusion = nn.ModuleList(
@@ -65,18 +65,9 @@ class VitDpt(Vit):
         )  # fmt: skip
         self.head = nn.Conv2d(channels, out_channels, 1)
         decoder = ("readout", "reassemble", "fusion", "neck")
-        self.parts = {
-            "encoder": ENCODER,
-            "decoder": decoder,
-            "head": ("head",),
-            "top": (*decoder, "head"),
-            "positions": ("pos_embed",),
-        }
+        self.parts = {"encoder": ENCODER, "decoder": decoder, "head": ("head",), "top": (*decoder, "head")}
+        self.parts["positions"] = ("pos_embed",)
         self._start()
-
-    def with_classes(self, out_channels: int) -> VitDpt:
-        """Return a newly initialised network with another number of classes."""
-        return self.remade(out_channels=out_channels)
 
     def forward(self, image: Tensor) -> Tensor:
         """Return logits (B, out_channels, H, W) of images (B, 3, H, W) in 0..1; ValueError as `vit.Vit.embed`."""
@@ -90,28 +81,23 @@ class VitDpt(Vit):
     def _maps(self, image: Tensor) -> list[Tensor]:
         """Return the feature maps of four blocks at strides p/4, p/2, p and 2p, finest first."""
         rows, columns = self.grid(image)
-        maps: list[Tensor] = []
-        taken = self._taken(image)
-        for readout, layers in zip(self.readout, self.reassemble):  # noqa: B905 # TorchScript does not know strict
-            patches = readout(taken[len(maps)])
-            grid = patches.transpose(1, 2).unflatten(2, (rows, columns))  # (B, L, C) -> (B, C, rows, columns)
-            maps.append(layers(grid))
-        return maps
-
-    def _taken(self, image: Tensor) -> list[Tensor]:
-        """Return the tokens (B, 1 + L, C) after each of the hooked blocks."""
-        taken = []
+        hooked = []  # tokens (B, 1 + L, C)
         tokens = self.with_class_token(self.embed(image))
         for number, block in enumerate(self.blocks):
             tokens = block(tokens)
             if number in self.hooks:
-                taken.append(self.learnt(tokens))
-        return taken
+                hooked.append(self.learnt(tokens))
+        maps: list[Tensor] = []
+        for readout, layers in zip(self.readout, self.reassemble):  # noqa: B905 # TorchScript does not know strict
+            patches = readout(hooked[len(maps)])
+            grid = patches.transpose(1, 2).unflatten(2, (rows, columns))  # (B, L, C) -> (B, C, rows, columns)
+            maps.append(layers(grid))
+        return maps
 
 
-def hooks(blocks: int) -> tuple[int, ...]:
+def hooks(blocks: int) -> list[int]:
     """Return the indices of the decoder's four blocks: 2, 5, 8 and 11 of 12, or the same relative depths."""
-    return tuple(-(-blocks * part // LEVELS) - 1 for part in range(1, LEVELS + 1))
+    return [-(-blocks * part // LEVELS) - 1 for part in range(1, LEVELS + 1)]
 
 
 class Readout(nn.Module):
@@ -145,9 +131,9 @@ def reassemble(width: int, level: int) -> nn.Sequential:
 class Fusion(nn.Module):
     """Add a level's map to the fused coarser map, and refine the sum (RefineNet, Lin et al., CVPR 2017)."""
 
-    def __init__(self, given: int, channels: int, *, coarsest: bool) -> None:
+    def __init__(self, in_channels: int, channels: int, *, coarsest: bool) -> None:
         super().__init__()
-        self.enter = nn.Conv2d(given, channels, 3, padding=1, bias=False)
+        self.enter = nn.Conv2d(in_channels, channels, 3, padding=1, bias=False)
         self.beside = None if coarsest else Residual(channels)
         self.refine = Residual(channels)
         self.leave = nn.Conv2d(channels, channels, 1)
@@ -174,5 +160,4 @@ class Residual(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, C, h, w) -> (B, C, h, w)."""
         return x + self.layers(x)

@@ -48,10 +48,6 @@ class VitFrames(Vit):
         self._start()
         nn.init.trunc_normal_(self.head.weight, std=HEAD)
 
-    def with_classes(self, out_channels: int) -> VitFrames:
-        """Return a newly initialised network with another number of outputs."""
-        return self.remade(out_channels=out_channels)
-
     def features(self, image: Tensor) -> Tensor:
         """Return the input of the head, (B, C), for images (B, 3, H, W) in 0..1; ValueError as `vit.Vit.embed`."""
         return self.pooled(image, self.pool)

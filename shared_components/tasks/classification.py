@@ -15,27 +15,11 @@ from torch import Tensor
 
 from shared_components.common.arguments import between, true_or_false
 from shared_components.common.drawing.sheets import Sheet
+from shared_components.core import labels, video_metrics
 from shared_components.core.card import Card, Metric
-from shared_components.core.labels import (
-    CHANCE,
-    Labels,
-    LabelScore,
-    by_video,
-    check_classes,
-    check_weights,
-    none_for_nan,
-    weight_tensor,
-)
+from shared_components.core.labels import CHANCE, Labels, LabelScore, by_video, none_for_nan
 from shared_components.core.task import Array, Batch, Scores, last_frame, sample_spec
-from shared_components.core.video_metrics import (
-    confusion,
-    expected_cost,
-    f1_scores,
-    mean_known,
-    phase_scores,
-    precisions,
-    recalls,
-)
+from shared_components.core.video_metrics import confusion, expected_cost, f1_scores
 from shared_components.data.classes import LABELS
 from shared_components.data.samples import Item, SampleSpec
 
@@ -89,7 +73,7 @@ def build(
 
     Raises ValueError without classes, for classes of another target, and for a number out of its range.
     """
-    check_classes("classification", classes)
+    labels.check_classes("classification", classes)
     between("classification", "cost", cost, 0)
     target = _target(target, tuple(classes))
     ordered = target == "grade" if ordered is None else ordered
@@ -100,7 +84,7 @@ def build(
         "classification", (target,), frames=frames, interval=interval, padding=padding, targets_of=targets_of,
         random_frames=random_frames,
     )  # fmt: skip
-    weighed = check_weights("classification", weights, classes)
+    weighed = labels.check_weights("classification", weights, classes)
     return Classification(tuple(classes), target, ordered, float(cost), weighed, spec)
 
 
@@ -141,7 +125,7 @@ class Classification(Labels):
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the weighted cross-entropy, and ``cost`` times the expected cost of the probabilities (B, C)."""
         logits, true = outputs.float(), batch[self.target].to(outputs.device).long().flatten()
-        loss = F.cross_entropy(logits, true, weight_tensor(self.weights, logits))
+        loss = F.cross_entropy(logits, true, labels.weight_tensor(self.weights, logits))
         if not self.cost:
             return loss
         places = torch.arange(len(self.classes), device=logits.device)
@@ -171,7 +155,8 @@ class Classification(Labels):
         """
         prediction, truth = self._pairs(scores)
         counts = confusion(prediction, truth, len(self.classes))
-        per_class = {"precision": precisions(counts), "recall": recalls(counts), "f1": f1_scores(counts)}
+        precisions, recalls = video_metrics.precisions(counts), video_metrics.recalls(counts)
+        per_class = {"precision": precisions, "recall": recalls, "f1": f1_scores(counts)}
         classes = {
             name: {key: none_for_nan(row[c]) for key, row in per_class.items()} | {"samples": int(counts[c].sum())}
             for c, name in enumerate(self.classes)
@@ -186,14 +171,10 @@ class Classification(Labels):
 
     def _values(self, prediction: Array, truth: Array) -> dict[str, float]:
         C = len(self.classes)
-        plain = phase_scores(prediction, truth, C)
-        return {
-            "macro_f1": mean_known(f1_scores(confusion(prediction, truth, C))),
-            "accuracy": plain["accuracy"],
-            "balanced_accuracy": plain["recall"],
-            "f1": plain["f1"],
-            "expected_cost": expected_cost(prediction, truth, C),
-        }
+        plain = video_metrics.phase_scores(prediction, truth, C)
+        macro_f1 = video_metrics.mean_known(f1_scores(confusion(prediction, truth, C)))
+        scores = {"macro_f1": macro_f1, "accuracy": plain["accuracy"], "balanced_accuracy": plain["recall"]}
+        return {**scores, "f1": plain["f1"], "expected_cost": expected_cost(prediction, truth, C)}
 
     def per_video(self, scores: Sequence[LabelScore]) -> dict[str, dict[str, float]]:
         """Return accuracy and expected cost of each video, for paired tests."""
@@ -218,9 +199,8 @@ class Classification(Labels):
         """Return the last frame with the class probabilities."""
         from shared_components.reporting.labels import draw_class_scores
 
-        return {
-            "overlays": draw_class_scores(image, answer, self.classes, shown=min(len(self.classes), 7), ranked=False)
-        }
+        shown = min(len(self.classes), 7)
+        return {"overlays": draw_class_scores(image, answer, self.classes, shown=shown, ranked=False)}
 
     def sheet(self, answer: Array, item: Item) -> Sheet:
         """Draw the last frame, the true class and the class probabilities."""

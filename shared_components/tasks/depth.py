@@ -19,20 +19,11 @@ from torch import Tensor, nn
 
 from shared_components.common.arguments import between, one_of
 from shared_components.common.drawing.sheets import Sheet
+from shared_components.core import task as tasks
 from shared_components.core.card import Card, Metric
 from shared_components.core.prompting import Prompting, inputs_of, prompting_of
 from shared_components.core.prompts import of_clips, whole_frames
-from shared_components.core.task import (
-    Array,
-    Batch,
-    OneOutput,
-    current,
-    last_frame,
-    last_target,
-    outputs_of,
-    same_frames,
-    sample_spec,
-)
+from shared_components.core.task import Array, Batch, OneOutput, last_frame, last_target
 from shared_components.data.files import depth_values
 from shared_components.data.samples import Item, SampleSpec
 
@@ -110,7 +101,8 @@ def build(
     between("depth", "absolute", absolute, 0)
     one_of("depth", "pooling", pooling, POOLINGS)
     one_of("depth", "activation", activation, ACTIVATIONS)
-    spec = sample_spec("depth", ("depth",), frames=frames, interval=interval, padding=padding, targets_of=targets_of)
+    clips = {"frames": frames, "interval": interval, "padding": padding, "targets_of": targets_of}
+    spec = tasks.sample_spec("depth", ("depth",), **clips)
     prompting = prompting_of(
         "depth", spec, prompts=prompts, jitter=0.0, evaluation_prompts=evaluation_prompts, evaluation_jitter=0.0
     )
@@ -153,7 +145,7 @@ class Depth(OneOutput):
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
         """Return positive depths in mm from the network's one channel: (B, H, W), or (B, T, H, W) for all frames."""
-        raw = outputs_of(network, batch)[..., 0, :, :].float()  # (B, 1, H, W) -> (B, H, W)
+        raw = tasks.outputs_of(network, batch)[..., 0, :, :].float()  # (B, 1, H, W) -> (B, H, W)
         return MOST * raw.sigmoid() if self.activation == "sigmoid" else self.scale * F.softplus(raw)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
@@ -162,7 +154,8 @@ class Depth(OneOutput):
         It covers all frames if outputs and depth have all frames, else the current frame. Images without known depth
         are ignored; the loss is 0 if no image has known depth.
         """
-        outputs, truth = same_frames(outputs.unsqueeze(-3), batch["depth"].to(outputs))  # (N, 1, H, W), (N, H, W)
+        true = batch["depth"].to(outputs)
+        outputs, truth = tasks.same_frames(outputs.unsqueeze(-3), true)  # (N, 1, H, W), (N, H, W)
         outputs = outputs[:, 0]
         parts = zip(outputs, truth, strict=True) if self.pooling == "image" else [(outputs, truth)]
         losses = [self._loss(p[t > 0], t[t > 0]) for p, t in parts if bool((t > 0).any())]
@@ -177,7 +170,7 @@ class Depth(OneOutput):
 
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
         """Return float32 mm of the current frame, resized bilinearly."""
-        depths = current(outputs, 3).float().cpu().numpy()
+        depths = tasks.current(outputs, 3).float().cpu().numpy()
         return [
             depth if depth.shape == tuple(size) else cv2.resize(depth, (size[1], size[0]))
             for depth, size in zip(depths, sizes, strict=True)

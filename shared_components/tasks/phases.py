@@ -17,17 +17,9 @@ from torch import Tensor
 
 from shared_components.common.arguments import true_or_false
 from shared_components.common.drawing.sheets import Sheet
+from shared_components.core import labels
 from shared_components.core.card import Card, Metric
-from shared_components.core.labels import (
-    Labels,
-    LabelScore,
-    by_video,
-    check_classes,
-    check_weights,
-    none_for_nan,
-    over_videos,
-    weight_tensor,
-)
+from shared_components.core.labels import Labels, LabelScore, by_video, none_for_nan
 from shared_components.core.task import Array, Batch, Scores, last_frame, sample_spec
 from shared_components.core.video_metrics import confusion, f1_scores, mean_known, phase_scores, precisions, recalls
 from shared_components.data.classes import IGNORED
@@ -70,10 +62,10 @@ def build(
 
     Raises ValueError without classes, and for a number out of its range.
     """
-    check_classes("phases", classes)
+    labels.check_classes("phases", classes)
     true_or_false("phases", "every_frame", every_frame)
     spec = sample_spec("phases", ("phase",), frames=frames, interval=interval, padding=padding, targets_of=targets_of)
-    return Phases(tuple(classes), check_weights("phases", weights, classes), every_frame, spec)
+    return Phases(tuple(classes), labels.check_weights("phases", weights, classes), every_frame, spec)
 
 
 @dataclass(frozen=True)
@@ -94,9 +86,7 @@ class Phases(Labels):
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the weighted cross-entropy, averaged over stages; frames labelled `IGNORED` are ignored.
 
-        Args:
-            outputs: Logits (B, C), (B, T, C) for all frames, or (S, B, T, C) for S stages.
-            batch: "phase" int64 (B,) or (B, T).
+        Logits are (B, C), (B, T, C) for all frames, or (S, B, T, C) for S stages; "phase" is int64 (B,) or (B, T).
         """
         stages = outputs if outputs.dim() == 4 else outputs[None]
         losses = [self._loss(stage, batch["phase"].to(outputs.device)) for stage in stages]
@@ -110,7 +100,8 @@ class Phases(Labels):
         logits, phase = logits.flatten(0, -2).float(), phase.flatten().long()  # (B, T, C) -> (B * T, C)
         if bool((phase == IGNORED).all()):
             return logits.sum() * 0
-        return F.cross_entropy(logits, phase, weight_tensor(self.weights, logits), ignore_index=IGNORED)
+        weights = labels.weight_tensor(self.weights, logits)
+        return F.cross_entropy(logits, phase, weights, ignore_index=IGNORED)
 
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
         """Return the last stage's probabilities; `sizes` is not used."""
@@ -127,25 +118,20 @@ class Phases(Labels):
 
     def rows(self, score: LabelScore) -> list[dict[str, Any]]:
         """Return a row per frame: the true phase, the predicted phase and its probability."""
-        return [
-            {
-                "truth": self.classes[true],
-                "predicted": self.classes[int(scores.argmax())],
-                "probability": float(scores.max()),
-                "right": int(scores.argmax() == true),
-            }
-            for scores, true in zip(score.scores, score.truth, strict=True)
-        ]
+        rows = []
+        for scores, true in zip(score.scores, score.truth, strict=True):
+            best = int(scores.argmax())
+            row = {"truth": self.classes[true], "predicted": self.classes[best], "probability": float(scores.max())}
+            rows.append({**row, "right": int(best == true)})
+        return rows
 
     def summarise(self, scores: Sequence[LabelScore]) -> Scores:
         """Return means and standard deviations over videos, and each phase's scores over all frames."""
-        numbers = self.per_video(scores)
-        counts = self.counts(scores)
-        record = over_videos(METRICS[:-1], numbers, sum(len(score.truth) for score in scores))
+        numbers, counts = self.per_video(scores), self.counts(scores)
+        record = labels.over_videos(METRICS[:-1], numbers, sum(len(score.truth) for score in scores))
         per_class = {"precision": precisions(counts), "recall": recalls(counts), "f1": f1_scores(counts)}
-        classes = {
-            name: {key: none_for_nan(row[c]) for key, row in per_class.items()} for c, name in enumerate(self.classes)
-        }
+        rows = [{key: none_for_nan(row[c]) for key, row in per_class.items()} for c in range(len(self.classes))]
+        classes = dict(zip(self.classes, rows, strict=True))
         return {**record, "macro_f1": {"mean": none_for_nan(mean_known(per_class["f1"]))}, "classes": classes}
 
     def per_video(self, scores: Sequence[LabelScore]) -> dict[str, dict[str, float]]:

@@ -74,19 +74,13 @@ def build(
 
 @dataclass(frozen=True, eq=False)
 class Restored:
-    """Predicted frame.
+    """Predicted frame."""
 
-    Attributes:
-        image: float32 (H, W, 3) in [0, 1].
-        hidden: Hidden pixels, bool (H, W).
-        errors: Mean squared error of each patch in normalised pixels at the network's size, float32 (L,).
-        masked: Hidden patches, bool (L,).
-    """
-
-    image: Array
-    hidden: Array
+    image: Array  # float32 (H, W, 3) in [0, 1]
+    hidden: Array  # hidden pixels, bool (H, W)
+    # mean squared error of each patch in normalised pixels at the network's size, float32 (L,)
     errors: Array = field(default_factory=lambda: np.zeros(0, np.float32))
-    masked: Array = field(default_factory=lambda: np.zeros(0, bool))
+    masked: Array = field(default_factory=lambda: np.zeros(0, bool))  # hidden patches, bool (L,)
 
 
 @dataclass(frozen=True)
@@ -179,9 +173,8 @@ class Reconstruction(OneOutput):
         true = last_frame(item)[answer.hidden].astype(np.float64) / 255
         mse = float(np.mean(np.nan_to_num((answer.image[answer.hidden] - true) ** 2, nan=1.0, posinf=1.0)))
         errors = np.nan_to_num(answer.errors, nan=1.0)  # 1 is the normalised error of a patch's mean colour
-        shares = {
-            name: float(np.mean(errors < limit)) if len(errors) else math.nan for name, limit in THRESHOLDS.items()
-        }
+        known = len(errors) > 0
+        shares = {name: float(np.mean(errors < limit)) if known else math.nan for name, limit in THRESHOLDS.items()}
         loss = float(np.mean(errors[answer.masked])) if len(errors) else math.nan
         return {"mse": mse, "psnr": 10 * math.log10(1 / max(mse, 1e-12)), **shares, "normalised_mse": loss}
 

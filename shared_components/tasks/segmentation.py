@@ -17,22 +17,13 @@ from shared_components.common.arguments import between, true_or_false
 from shared_components.common.drawing.palette import class_entries
 from shared_components.common.drawing.pictures import legend, overlay
 from shared_components.common.drawing.sheets import Sheet
+from shared_components.core import task as tasks
 from shared_components.core.card import Card, Metric
 from shared_components.core.losses import objects_loss, segmentation_loss, without_unprompted
 from shared_components.core.metrics import POLICIES, FrameScores, frame_scores, image_iou, summarise
 from shared_components.core.prompting import Prompting, inputs_of, prompting_of
 from shared_components.core.prompts import class_boxes, of_clips
-from shared_components.core.task import (
-    Array,
-    Batch,
-    Scores,
-    current,
-    last_frame,
-    last_target,
-    outputs_of,
-    same_frames,
-    sample_spec,
-)
+from shared_components.core.task import Array, Batch, Scores, last_target
 from shared_components.data.samples import Item, SampleSpec
 
 METRICS = (
@@ -102,7 +93,7 @@ def build(
     if empty_policy not in POLICIES:
         raise ValueError(f"empty_policy is {empty_policy!r}; use one of {', '.join(POLICIES)}")
     true_or_false("segmentation", "image_iou", image_iou)
-    spec = sample_spec(
+    spec = tasks.sample_spec(
         "segmentation", ("label",), frames=frames, interval=interval, padding=padding, targets_of=targets_of
     )
     prompting = prompting_of(
@@ -154,7 +145,7 @@ class Segmentation:
 
     def predict(self, network: nn.Module, batch: Batch) -> Tensor:
         """Return the network's logits: (B, C, H, W) for the current frame, or (B, T, C, H, W) for all frames."""
-        return outputs_of(network, batch)
+        return tasks.outputs_of(network, batch)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the weighted sum of cross-entropy, log of the soft IoU, Dice loss and binary cross-entropy of objects.
@@ -165,13 +156,13 @@ class Segmentation:
         label = batch["label"]
         if "boxes" in batch:
             label = without_unprompted(label, batch["boxes"])
-        logits, label = same_frames(outputs, label)
+        logits, label = tasks.same_frames(outputs, label)
         loss = segmentation_loss(logits, label, **self.weights)
         return loss + self.objects * objects_loss(logits, label) if self.objects else loss
 
     def postprocess(self, outputs: Tensor, batch: Batch, sizes: Sequence[tuple[int, int]]) -> list[Array]:
         """Return uint8 class ids of the current frame, resized by nearest neighbour."""
-        ids = current(outputs, 4).argmax(1).to(torch.uint8).cpu().numpy()  # (B, C, H, W) -> (B, H, W)
+        ids = tasks.current(outputs, 4).argmax(1).to(torch.uint8).cpu().numpy()  # (B, C, H, W) -> (B, H, W)
         return [enlarge(mask, size) for mask, size in zip(ids, sizes, strict=True)]
 
     def score(self, answer: Array, item: Item, *, quick: bool) -> FrameScores:
@@ -221,7 +212,7 @@ class Segmentation:
         from shared_components.reporting.overlays import segmentation_sheet
 
         truth = last_target(item, "label")
-        image = resize_image(last_frame(item), *truth.shape)  # PFedSIS's test masks have native size
+        image = resize_image(tasks.last_frame(item), *truth.shape)  # PFedSIS's test masks have native size
         return segmentation_sheet(image, truth, answer, self.classes)
 
 

@@ -66,7 +66,7 @@ def bundles() -> Path:
 
 @pytest.fixture(scope="session")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The copies that `surgfl bundles --zoo` makes, by the bundles' own names."""
+    """Copies of `surgfl bundles --zoo` under the bundles' own names."""
     folder = tmp_path_factory.mktemp("made") / "zoo"
     write_zoo(folder, BUNDLES)
     for name in described_bundles(BUNDLES):
@@ -134,7 +134,7 @@ def run(prepare: Callable[..., ConfigWorkflow]) -> Callable[..., ConfigWorkflow]
 
 @pytest.fixture
 def refusal() -> Callable[..., str]:
-    """Call something that must fail; return the one sentence that `explain_errors` would print.
+    """Call a function that must fail; return the error message that `explain_errors` prints.
 
     MONAI wraps the error in errors of its own, so the sentence is at the root of them.
     """
@@ -172,7 +172,7 @@ def video(tmp_path: Path) -> Path:
 
 
 def scored_by_hand(site_config: Path, classify: Callable[..., torch.Tensor], names: tuple[str, ...]) -> dict[str, Any]:
-    """Score a site's test frames by the metrics alone; `classify` turns the network's input into class ids (H, W)."""
+    """Score a site's test frames with the metrics; `classify` maps the network's input to class ids (H, W)."""
     scores = []
     for frame in samples(load_site(site_config), "test"):
         item = read_sample(frame)

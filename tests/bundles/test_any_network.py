@@ -1,4 +1,4 @@
-"""`--network_def` of MONAI's runner: a network of MONAI's or of one's own is trained, scored, shown and exported."""
+"""`--network_def` of MONAI's runner: other networks are trained, scored, used and exported."""
 
 import json
 
@@ -24,15 +24,8 @@ def train(run, site_config, small, tmp_path):
 
     def train(definition, **options):
         out = tmp_path / "out"
-        run(
-            "pvt_fpn",
-            "train",
-            site_config=str(site_config),
-            output_dir=str(out),
-            network_def=definition,
-            **small,
-            **options,
-        )
+        given = {"site_config": str(site_config), "output_dir": str(out), "network_def": definition}
+        run("pvt_fpn", "train", **given, **small, **options)
         return out / "model.safetensors"
 
     return train
@@ -63,9 +56,6 @@ def test_a_network_that_cannot_be_used_is_refused_before_the_first_step(
     monkeypatch.delenv(VARIABLE, raising=False)
     assert refusal(train, definition).startswith(sentence)
     assert not (tmp_path / "out" / "model.safetensors").exists()
-
-
-def test_shipped_weights_of_the_bundles_own_network_are_refused(train, refusal):
     sentence = "training: start is 'rendered', but 'pvt_fpn' ships no weights for BasicUNet; write start: random"
     assert refusal(train, UNET, start="rendered").startswith(sentence)
 

@@ -1,4 +1,4 @@
-"""The inference config of SurgFed: objects from boxes, and depth of the whole frame, as videos and files."""
+"""The inference config of SurgFed: objects from boxes, and depth."""
 
 import json
 
@@ -23,7 +23,7 @@ CLASSES = ("background", "shaft", "wrist")
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """Return a function that leaves random weights of SurgFed's network for 64x64 as a federation does."""
+    """Return a function that writes random weights of SurgFed's network for 64x64 with a federation's header."""
 
     def model(kind):
         task = make_task(kind, NUMBERS, classes=CLASSES if kind == "segmentation" else ())
@@ -44,8 +44,8 @@ def video(tmp_path):
 
 def test_boxes_give_the_files_of_surgfl_segment(run, refusal, model, video, tmp_path):
     path, out, other = model("segmentation"), tmp_path / "out", tmp_path / "other"
-    given = {"input": str(video), "checkpoint": str(path), "output_dir": str(out)}
-    run("surgfed", "inference", **given, boxes="shaft=0,0,48,24; wrist=48,24,40,20")
+    options = {"input": str(video), "checkpoint": str(path), "output_dir": str(out)}
+    run("surgfed", "inference", **options, boxes="shaft=0,0,48,24; wrist=48,24,40,20")
     words = ["--box", "shaft=0,0,48,24", "--box", "wrist=48,24,40,20"]
     assert main(["segment", str(video), "--model", str(path), "--out", str(other), *words]) == 0
     files = sorted(path.relative_to(other) for path in other.rglob("*") if path.is_file())
@@ -54,19 +54,18 @@ def test_boxes_give_the_files_of_surgfl_segment(run, refusal, model, video, tmp_
         if name.suffix in (".png", ".csv"):
             assert (out / name).read_bytes() == (other / name).read_bytes()
     assert json.loads((out / "prediction.json").read_text())["boxes"] == ["shaft=0,0,48,24", "wrist=48,24,40,20"]
-    none = refusal(run, "surgfed", "inference", **given)
+    none = refusal(run, "surgfed", "inference", **options)
     assert none.startswith("the model tracks objects from the video's first frame, but no object is given; give a box")
-    outside = refusal(run, "surgfed", "inference", **given, boxes=(90, 0, 10, 10))
+    outside = refusal(run, "surgfed", "inference", **options, boxes=(90, 0, 10, 10))
     assert outside.startswith("box '90,0,10,10' exceeds the first frame, which is 96 wide and 48 high")
-    assert refusal(run, "surgfed", "inference", **given, boxes={"shaft": 1}).startswith(
-        "--boxes is {'shaft': 1}; it is"
-    )
+    mapping = refusal(run, "surgfed", "inference", **options, boxes={"shaft": 1})
+    assert mapping.startswith("--boxes is {'shaft': 1}; it is")
 
 
 def test_depth_is_a_video_and_files_of_16_bits(run, refusal, model, video, tmp_path):
     path, out = model("depth"), tmp_path / "out"
-    given = {"input": str(video), "checkpoint": str(path), "output_dir": str(out)}
-    run("surgfed", "inference", **given)
+    options = {"input": str(video), "checkpoint": str(path), "output_dir": str(out)}
+    run("surgfed", "inference", **options)
     assert look_at(out / "overlay.mp4").frames == 3
     trained = load_trained(path, bundle="surgfed")
     clip = torch.stack([item["image"] for item in FrameStream(video, height=64, width=64)], 1)
@@ -78,5 +77,5 @@ def test_depth_is_a_video_and_files_of_16_bits(run, refusal, model, video, tmp_p
         stored = cv2.imread(str(out / "depth" / f"frame_{number:06d}.png"), cv2.IMREAD_UNCHANGED)
         assert stored.dtype == np.uint16 and stored.shape == (48, 96)
         assert np.abs(stored / 256 - cv2.resize(depth, (96, 48))).max() < 0.01
-    sentence = refusal(run, "surgfed", "inference", **given, boxes="0,0,10,10")
+    sentence = refusal(run, "surgfed", "inference", **options, boxes="0,0,10,10")
     assert sentence.startswith("the model takes no boxes, since Sam2Clips predicts depth of the whole frame; remove")

@@ -1,4 +1,4 @@
-"""Bundles are made from one base and a small description each; the commands of their cards run as typed."""
+"""Bundles are generated from small descriptions; the commands of their cards run as typed."""
 
 import json
 import os
@@ -20,15 +20,9 @@ from shared_components.core.shipped_weights import EXPORTED, FACTS, KEEPER, MODE
 from shared_components.networks import bundle_config
 from shared_components.networks.bundle_config import bundle_names
 from shared_components.networks.checkpoints import load_metadata, load_weights, stored_weights
+from shared_components.weights.bundle_files import make
 from shared_components.weights.bundle_files.copies import write_zoo
-from shared_components.weights.bundle_files.make import (
-    bundle_files,
-    check_weights,
-    described_bundles,
-    marks,
-    read_description,
-    write_bundle,
-)
+from shared_components.weights.bundle_files.make import write_bundle
 from tests.bundles.conftest import PROMPTED, SEGMENTING
 
 NEW = """\
@@ -77,7 +71,7 @@ def test_a_new_bundle_is_one_small_file(folder, run, monkeypatch, site_config, t
 
 
 def test_a_new_bundle_gets_the_files_of_the_others(bundles, folder):
-    """But for the weights, which not every bundle ships."""
+    """Except weights, which not every bundle ships."""
     write_bundle("toy", folder)
     made, others = (
         {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()}
@@ -89,7 +83,7 @@ def test_a_new_bundle_gets_the_files_of_the_others(bundles, folder):
 
 @pytest.mark.full_width
 def test_a_bundle_that_shares_weights_says_whose_they_are(bundles, folder):
-    """In its folder and its card; the copy for the zoo holds them itself."""
+    """The copy for the zoo contains the weights."""
     shutil.copytree(bundles / "pvt_fpn", folder / "pvt_fpn")
     shutil.copy(bundles / "pvt_fpn.yaml", folder)
     (folder / "toy.yaml").write_text(NEW.replace("dropout: 0.0 ", "# ") + "same_weights_as: pvt_fpn\n")
@@ -114,7 +108,7 @@ def test_a_bundle_that_shares_weights_says_whose_they_are(bundles, folder):
         write_zoo(out, folder)
     (folder / "toy" / MODEL).write_bytes(b"")
     with pytest.raises(ValueError, match=r"toy.yaml says same_weights_as: pvt_fpn; remove the file"):
-        check_weights("toy", folder)
+        make.check_weights("toy", folder)
     whose.unlink()
     with pytest.raises(ValueError, match=r"bundle 'pvt_fpn' ships no weights"):
         write_zoo(folder.parent / "half", folder)
@@ -136,7 +130,7 @@ def test_a_zoo_name_is_one_folder_of_one_bundle(bundles, folder, zoo_name):
 
 
 def test_a_second_time_nothing_is_written_and_what_was_edited_by_hand_is_mended(folder):
-    assert len(write_bundle("toy", folder)) == len(bundle_files("toy", folder))
+    assert len(write_bundle("toy", folder)) == len(make.bundle_files("toy", folder))
     assert write_bundle("toy", folder) == []
     config = folder / "toy" / "configs" / "train.yaml"
     right = config.read_text()
@@ -150,7 +144,7 @@ def test_what_a_person_wrote_in_the_card_is_kept(folder):
     card.write_text("# My toy\n" + card.read_text().replace("bundles/toy/configs/train.yaml", "elsewhere"))
     assert write_bundle("toy", folder) == [card]
     assert card.read_text().startswith("# My toy\n") and "bundles/toy/configs/train.yaml" in card.read_text()
-    card.write_text(card.read_text().replace(marks("use")[0], ""))
+    card.write_text(card.read_text().replace(make.marks("use")[0], ""))
     with pytest.raises(ValueError, match="put them under '## Use'"):
         write_bundle("toy", folder)
 
@@ -167,18 +161,19 @@ def test_what_a_person_wrote_in_the_card_is_kept(folder):
 def test_a_wrong_description_is_refused_in_one_sentence(folder, line, changed, sentence):
     (folder / "toy.yaml").write_text(NEW.replace(line, changed))
     with pytest.raises(ValueError, match=sentence):
-        bundle_files("toy", folder)
+        make.bundle_files("toy", folder)
 
 
 def test_the_committed_files_and_weights_are_what_the_command_makes_and_it_checks_without_writing(monkeypatch, capsys):
-    assert described_bundles() == bundle_names()
+    assert make.described_bundles() == bundle_names()
     assert main(["bundles", "--check"]) == 0
-    own = read_description("pvt_fpn")
+    read = make.read_description
+    own = read("pvt_fpn")
     object.__setattr__(own, "title", "Another")
     described = {"pvt_fpn": own}
     monkeypatch.setattr(
         "shared_components.weights.bundle_files.make.read_description",
-        lambda name, folder: described.get(name) or read_description(name, folder),
+        lambda name, folder: described.get(name) or read(name, folder),
     )
     assert main(["bundles", "--check"]) == 2
     assert "train.yaml is not what" in capsys.readouterr().err
@@ -284,12 +279,12 @@ def masks(folder):
 def test_inference_runs_in_the_folder_with_its_own_weights_as_by_the_repositorys(copied, bundles, bundle, monkeypatch):
     folder = copied(bundle)
     monkeypatch.chdir(folder)
-    told = {"logging_file": False, **PROMPTED.get(bundle, {})}
-    monai.bundle.run(config_file=INFERENCE, input="frame.png", output_dir="results", **told)
+    options = {"logging_file": False, **PROMPTED.get(bundle, {})}
+    monai.bundle.run(config_file=INFERENCE, input="frame.png", output_dir="results", **options)
     record = json.loads((folder / "results" / "prediction.json").read_text())
     assert record["model"] == str(folder / "models" / "model.safetensors")
     monkeypatch.chdir(folder.parent)
-    monai.bundle.run(config_file=str(bundles / bundle / INFERENCE), input="mine/frame.png", output_dir="out", **told)
+    monai.bundle.run(config_file=str(bundles / bundle / INFERENCE), input="mine/frame.png", output_dir="out", **options)
     assert masks(folder / "results") == masks(folder.parent / "out") and masks(folder / "results")
 
 

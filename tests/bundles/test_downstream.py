@@ -1,4 +1,4 @@
-"""FL-EndoViT's uses, trained and scored by their bundles: from pre-trained weights, whole or frozen, few-shot."""
+"""FL-EndoViT's downstream bundles: trained from pre-trained weights and scored."""
 
 import json
 
@@ -10,12 +10,10 @@ from shared_components.data.splits import SEEN, seen_note
 from shared_components.networks.bundle_config import weights_of
 from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from shared_components.networks.mae_vit import MaeVit
-from shared_components.networks.resnet import ResNet50
+from shared_components.networks.resnet_clips import ResNet50
 from shared_components.scenes.site import write_site
 
-SHORT = {
-    f"training#{name}": value for name, value in (("batch_size", 2), ("rounds", 1), ("epochs", 0), ("iterations", 1))
-}
+SHORT = {"training#batch_size": 2, "training#rounds": 1, "training#epochs": 0, "training#iterations": 1}
 USES = {
     "fl_endovit_clips": "macro_f1", "fl_endovit_phases": "f1", "fl_endovit_segmentation": "image_iou",
     "fl_endovit_triplets": "map",
@@ -28,12 +26,11 @@ SIZE = {"height": 64, "width": 64, "frames_per_video": 3}
 
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory):
-    """Return the site.yaml by bundle; that of operations says nothing of being rendered."""
+    """Return the site.yaml by bundle; the site with labels is not marked as rendered."""
     folder = tmp_path_factory.mktemp("sites")
     masks = write_site(folder / "masks", look="rose", seed=1, videos={"train": 1, "validation": 1, "test": 1}, **SIZE)
-    labels = write_site(
-        folder / "labels", look="rose", seed=2, layout="cholect45", task="triplets", videos={"train": 4}, **SIZE
-    )
+    triplets = {"layout": "cholect45", "task": "triplets", "videos": {"train": 4}}
+    labels = write_site(folder / "labels", look="rose", seed=2, **triplets, **SIZE)
     (labels.parent / "render.json").unlink()
     config = yaml.safe_load(labels.read_text()) | {"split": SPLIT}
     labels.write_text(yaml.safe_dump(config))
@@ -51,7 +48,7 @@ def sites(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory):
-    """Return what FL-EndoViT's bundle leaves, of random weights."""
+    """Return a checkpoint of FL-EndoViT's bundle with random weights."""
     torch.manual_seed(3)
     path = tmp_path_factory.mktemp("pretrained") / "mae.safetensors"
     save_weights(path, MaeVit().state_dict(), {"bundle": "fl_endovit", **seen_note({"cholec80_frames": ["video70"]})})
@@ -64,8 +61,8 @@ def trained(run, sites, tmp_path):
 
     def trained(bundle, start, **overrides):
         out = tmp_path / bundle
-        given = {"site_config": str(sites[bundle]), "start": str(start), "output_dir": str(out)}
-        run(bundle, "train", **given, **(SHORT | overrides))
+        options = {"site_config": str(sites[bundle]), "start": str(start), "output_dir": str(out)}
+        run(bundle, "train", **options, **(SHORT | overrides))
         return out
 
     return trained
@@ -77,9 +74,9 @@ def test_resnet_50_is_trained_from_an_imagenet_file_and_scored(run, sites, train
     torch.save(state, tmp_path / "resnet50.pth")
     small = {"training#iterations": 1, "training#learning_rate": 1e-6, "tasks#classification#frames": 2}
     model = trained("resnet_clips", tmp_path / "resnet50.pth", **small) / "model.safetensors"
-    found = load_weights(model)
-    torch.testing.assert_close(found["encoder.conv1.weight"], state["conv1.weight"], rtol=0, atol=1e-3)
-    assert found["encoder.bn1.num_batches_tracked"] == 1 and found["sequence.head.weight"].shape == (6, 256)
+    result = load_weights(model)
+    torch.testing.assert_close(result["encoder.conv1.weight"], state["conv1.weight"], rtol=0, atol=1e-3)
+    assert result["encoder.bn1.num_batches_tracked"] == 1 and result["sequence.head.weight"].shape == (6, 256)
     assert 0 <= scores(run, "resnet_clips", sites["resnet_clips"], model, tmp_path / "out")["macro_f1"]["mean"] <= 1
 
 
@@ -105,19 +102,19 @@ def test_a_use_begins_from_the_encoder_and_is_scored_by_its_metric(run, trained,
     notes, first = load_metadata(model), USES[bundle]
     own = {} if bundle in RENDERED else {"cholect45": ["VID01"]}  # those are rendered
     assert json.loads(notes[SEEN]) == {"cholec80_frames": ["video70"], **own}
-    found = scores(run, bundle, sites[bundle], model, tmp_path / "out")
-    assert found["metrics"][0]["name"] == first and 0 <= found[first]["mean"] <= 1 and found["frames"] == 3
-    assert first in found.get("std", {first: "one answer a video"})
+    result = scores(run, bundle, sites[bundle], model, tmp_path / "out")
+    assert result["metrics"][0]["name"] == first and 0 <= result[first]["mean"] <= 1 and result["frames"] == 3
+    assert first in result.get("std", {first: "one answer a video"})
 
 
 def test_the_second_stage_learns_whole_videos_by_the_features_of_the_first(run, trained, pretrained, sites, tmp_path):
     first = trained("fl_endovit_phases", pretrained) / "best.safetensors"
     folder = trained("fl_endovit_tecno", first, **{"training#batch_size": 1})
-    given, after = load_weights(first), load_weights(folder / "model.safetensors")
-    assert all(torch.equal(value, given[name]) for name, value in after.items() if not name.startswith("sequence."))
+    options, after = load_weights(first), load_weights(folder / "model.safetensors")
+    assert all(torch.equal(value, options[name]) for name, value in after.items() if not name.startswith("sequence."))
     assert len(list(folder.glob("features/*/*.safetensors"))) == 3  # of the frames of one video
-    found = scores(run, "fl_endovit_tecno", sites["fl_endovit_tecno"], folder / "model.safetensors", tmp_path / "out")
-    assert found["frames"] == 3 and 0 <= found["f1"]["mean"] <= 1
+    result = scores(run, "fl_endovit_tecno", sites["fl_endovit_tecno"], folder / "model.safetensors", tmp_path / "out")
+    assert result["frames"] == 3 and 0 <= result["f1"]["mean"] <= 1
     assert (tmp_path / "out" / "videos.csv").read_text().splitlines()[1].startswith("VID04,")
 
 
@@ -132,6 +129,6 @@ def test_a_start_that_has_seen_the_test_is_refused_before_the_first_round(refusa
 def test_all_uses_begin_from_the_weights_of_the_pre_training_and_nothing_else_is_a_choice(refusal, run, sites):
     assert {weights_of(bundle) for bundle in sites if bundle != "resnet_clips"} == {weights_of("fl_endovit")}
     assert weights_of("fl_endovit") == "fl_endovit" and weights_of("resnet_clips") == "resnet_clips"
-    given = {"site_config": str(sites["fl_endovit_phases"]), "weights_of": "pvt_fpn"}
-    sentence = refusal(run, "fl_endovit_phases", "train", **given)
-    assert sentence.startswith("--weights_of would change nothing, since the bundle's file says whose weights")
+    options = {"site_config": str(sites["fl_endovit_phases"]), "weights_of": "pvt_fpn"}
+    sentence = refusal(run, "fl_endovit_phases", "train", **options)
+    assert sentence.startswith("--weights_of has no effect, since the bundle's file names the weights")

@@ -1,4 +1,4 @@
-"""The evaluate and inference configs: numbers at the masks' resolution; masks, overlays and tables; refusals."""
+"""The evaluate and inference configs: metrics, masks, overlays, tables, errors."""
 
 import csv
 import hashlib
@@ -14,7 +14,7 @@ from shared_components.core.shipped_weights import sha256_of
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
 from shared_components.networks.bundle_config import build_network
-from shared_components.networks.checkpoints import export_pt, load_metadata, load_weights, save_weights
+from shared_components.networks.checkpoints import load_metadata, load_weights, save_weights
 from tests.bundles.conftest import SHIPPING, scored_by_hand
 
 SIZE = {"height": 64, "width": 96}
@@ -23,8 +23,8 @@ SIZE = {"height": 64, "width": 96}
 @pytest.fixture
 def evaluate(run, site_config, small, tmp_path):
     def evaluate(checkpoint, bundle="pfedsis", **overrides):
-        given = {"site_config": str(site_config), "checkpoint": checkpoint and str(checkpoint), **small}
-        run(bundle, "train", "evaluate", **given | {"output_dir": str(tmp_path / "results")} | overrides)
+        options = {"site_config": str(site_config), "checkpoint": checkpoint and str(checkpoint), **small}
+        run(bundle, "train", "evaluate", **options | {"output_dir": str(tmp_path / "results")} | overrides)
         return json.loads((tmp_path / "results" / "metrics.json").read_text())
 
     return evaluate
@@ -33,9 +33,8 @@ def evaluate(run, site_config, small, tmp_path):
 def test_summary_and_table_hold_the_metrics_at_the_masks_resolution(evaluate, checkpoint, site_config, tmp_path):
     torch.manual_seed(1)
     network = build_network(load_bundle("pfedsis").network).eval()
-    assert {read_sample(frame).targets["label"].shape for frame in samples(load_site(site_config), "test")} == {
-        (128, 192)
-    }
+    shapes = {read_sample(frame).targets["label"].shape for frame in samples(load_site(site_config), "test")}
+    assert shapes == {(128, 192)}
     expected = scored_by_hand(site_config, lambda image: network(image).argmax(1)[0], ("shaft", "wrist", "clasper"))
     summary = evaluate(checkpoint)
     assert {key: summary[key] for key in expected} == expected
@@ -57,16 +56,15 @@ def test_without_a_checkpoint_the_shipped_weights_are_evaluated(run, zoo, bundle
     site_config.write_text(site_config.read_text() + of_clips.get(bundle, ""))
     run(bundle, "train", "evaluate", site_config=str(site_config), output_dir=str(tmp_path / "results"))
     shipped = (zoo / bundle / "models" / "model.safetensors").read_bytes()
-    found = json.loads((tmp_path / "results" / "metrics.json").read_text())
-    assert found["checkpoint_sha256"] == hashlib.sha256(shipped).hexdigest() and found["frames"] == 2
+    result = json.loads((tmp_path / "results" / "metrics.json").read_text())
+    assert result["checkpoint_sha256"] == hashlib.sha256(shipped).hexdigest() and result["frames"] == 2
 
 
-def test_another_split_and_policy_can_be_asked_for(evaluate, checkpoint):
+def test_another_split_and_policy_can_be_asked_for_and_another_class_map_is_refused(
+    evaluate, refusal, checkpoint, three_class_site
+):
     summary = evaluate(checkpoint, split="validation", empty_policy="paper")
     assert summary["split"] == "validation" and summary["policy"] == "paper"
-
-
-def test_another_class_map_is_refused_by_both_numbers(evaluate, refusal, checkpoint, three_class_site):
     sentence = refusal(evaluate, checkpoint, site_config=str(three_class_site))
     assert "trained for 4 classes and the site has 3" in sentence and str(checkpoint) in sentence
 
@@ -89,8 +87,8 @@ def of_parts(checkpoint):
 def test_a_model_of_parts_is_scored_where_classes_are_coarser(evaluate, of_parts, three_class_site, classes, merged):
     if classes:
         three_class_site.write_text(three_class_site.read_text() + f"classes: {classes}\n")
-    found = evaluate(of_parts, site_config=str(three_class_site))
-    assert found["merged_classes"] == merged
+    result = evaluate(of_parts, site_config=str(three_class_site))
+    assert result["merged_classes"] == merged
     torch.manual_seed(1)
     network = build_network(load_bundle("pfedsis").network).eval()
     names = ["background", "shaft", "wrist", "clasper"]
@@ -100,7 +98,7 @@ def test_a_model_of_parts_is_scored_where_classes_are_coarser(evaluate, of_parts
         return torch.stack([sum(learnt[names.index(n)] for n in members) for members in merged.values()]).argmax(0)
 
     expected = scored_by_hand(three_class_site, classify, tuple(merged)[1:])
-    assert {key: found[key] for key in expected} == expected
+    assert {key: result[key] for key in expected} == expected
 
 
 def test_half_precision_is_scored_as_its_numbers_in_full(evaluate, of_parts, tmp_path):
@@ -136,13 +134,13 @@ def test_a_refused_evaluation_leaves_an_earlier_result_as_it_was(evaluate, refus
     assert json.loads((tmp_path / "results" / "metrics.json").read_text()) == earlier
 
 
-def test_a_folder_becomes_masks_and_overlays(run, checkpoint, tmp_path):
+def test_a_folder_becomes_masks_and_overlays_and_options_are_those_of_the_command(run, checkpoint, tmp_path):
     folder = tmp_path / "frames"
     folder.mkdir()
     for name in ("frame2.png", "frame10.jpg"):
         cv2.imwrite(str(folder / name), np.full((70, 100, 3), 90, np.uint8))
-    given = {"input": str(folder), "checkpoint": str(checkpoint), "output_dir": str(tmp_path / "out"), **SIZE}
-    workflow = run("pfedsis", "inference", **given)
+    options = {"input": str(folder), "checkpoint": str(checkpoint), "output_dir": str(tmp_path / "out"), **SIZE}
+    workflow = run("pfedsis", "inference", **options)
     for kind in ("masks", "overlays"):
         assert sorted(path.name for path in (tmp_path / "out" / kind).iterdir()) == ["frame10.png", "frame2.png"]
     mask = cv2.imread(str(tmp_path / "out" / "masks" / "frame2.png"), cv2.IMREAD_UNCHANGED)
@@ -153,39 +151,35 @@ def test_a_folder_becomes_masks_and_overlays(run, checkpoint, tmp_path):
     assert rows == pytest.approx({"frame2": 100 * (mask == 1).mean(), "frame10": rows["frame10"]}, abs=1e-3)
     assert workflow.check_properties() == []
 
-
-def test_the_options_of_the_command_are_those_of_the_config(run, checkpoint, tmp_path):
-    for name in ("day-1/1.png", "day-1/2.png", "day-1/3.png"):
-        (tmp_path / "frames" / name).parent.mkdir(parents=True, exist_ok=True)
-        cv2.imwrite(str(tmp_path / "frames" / name), np.full((70, 100, 3), 90, np.uint8))
-    out = tmp_path / "out"
-    given = {"input": str(tmp_path / "frames"), "checkpoint": str(checkpoint), "output_dir": str(out), **SIZE}
-    run("pfedsis", "inference", **given, every=2, video_rate=5, masks="none", pictures=False, precision="bf16")
+    folder.rename(tmp_path / "day-1")
+    (tmp_path / "days").mkdir()
+    (tmp_path / "day-1").rename(tmp_path / "days" / "day-1")
+    out = tmp_path / "options"
+    options |= {"input": str(tmp_path / "days"), "output_dir": str(out)}
+    run("pfedsis", "inference", **options, every=2, video_rate=5, masks="none", pictures=False, precision="bf16")
     assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == [
         "intervals.csv", "overlays/day-1.mp4", "prediction.json", "visible.csv",
     ]  # fmt: skip
 
 
-def test_an_error_on_the_way_leaves_nothing(run, refusal, checkpoint, tmp_path):
+def test_an_error_on_the_way_and_a_bundle_without_weights_leave_nothing(run, refusal, checkpoint, video, tmp_path):
     (tmp_path / "frames").mkdir()
     cv2.imwrite(str(tmp_path / "frames" / "1.png"), np.full((70, 100, 3), 90, np.uint8))
     (tmp_path / "frames" / "2.png").write_bytes(b"")
-    given = {"checkpoint": str(checkpoint), "output_dir": str(tmp_path / "out"), **SIZE}
-    sentence = refusal(run, "pfedsis", "inference", input=str(tmp_path / "frames"), **given)
+    options = {"output_dir": str(tmp_path / "out"), **SIZE}
+    sentence = refusal(
+        run, "pfedsis", "inference", input=str(tmp_path / "frames"), checkpoint=str(checkpoint), **options
+    )
     assert sentence.startswith(f"image {tmp_path}/frames/2.png cannot be read")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_bundle_without_weights_says_how_to_get_some(run, refusal, video, tmp_path):
-    given = {"bundle_root": str(tmp_path), "output_dir": str(tmp_path / "out"), **SIZE}
-    assert refusal(run, "pfedsis", "inference", input=str(video), **given) == (
+    assert refusal(run, "pfedsis", "inference", input=str(video), bundle_root=str(tmp_path), **options) == (
         f"bundle {tmp_path.name!r} ships no weights ({tmp_path}/models/model.json does not exist); name a checkpoint "
         "with --checkpoint, or make some with `surgfl pretrain` and `surgfl ship`"
     )
+    assert not (tmp_path / "out").exists()
 
 
 def test_without_a_checkpoint_the_bundles_own_weights_predict(run, video, tmp_path):
-    """In half precision, as they are shipped, at the size that their header says, to the same masks as in float32."""
+    """Weights in half precision give the same masks as in float32, at the header's size."""
     torch.manual_seed(1)
     network = build_network(load_bundle("pvt_fpn").network)
     halves = {name: value.half() for name, value in network.state_dict().items()}
@@ -195,23 +189,15 @@ def test_without_a_checkpoint_the_bundles_own_weights_predict(run, video, tmp_pa
     save_weights(own, halves, notes)
     (own.parent / "model.json").write_text(json.dumps({"sha256": sha256_of(own)}))
     save_weights(tmp_path / "full.safetensors", {n: v.float() for n, v in halves.items()}, notes)
-    given = {"input": str(video), "height": 512, "width": 640}
+    options = {"input": str(video), "height": 512, "width": 640}
     for bundle in ("pfedsis", "pvt_fpn"):
-        run(bundle, "inference", bundle_root=str(tmp_path), output_dir=str(tmp_path / bundle), **given)
+        run(bundle, "inference", bundle_root=str(tmp_path), output_dir=str(tmp_path / bundle), **options)
     full = str(tmp_path / "full.safetensors")
-    run("pvt_fpn", "inference", checkpoint=full, output_dir=str(tmp_path / "full"), **given)
+    run("pvt_fpn", "inference", checkpoint=full, output_dir=str(tmp_path / "full"), **options)
     masks = [sorted((tmp_path / out / "masks").iterdir()) for out in ("pfedsis", "pvt_fpn", "full")]
     assert len(masks[0]) == 5
     for one, two, three in zip(*masks, strict=True):
         assert one.read_bytes() == two.read_bytes() == three.read_bytes()
-
-
-def test_weights_in_half_precision_are_exported_in_full(tmp_path):
-    save_weights(tmp_path / "half.safetensors", {"a": torch.tensor([0.5, 2.0]).half(), "n": torch.tensor(3)})
-    export_pt(tmp_path / "half.safetensors", tmp_path / "model.pt")
-    state = torch.load(tmp_path / "model.pt", weights_only=True)
-    assert state["a"].dtype == torch.float32 and state["a"].tolist() == [0.5, 2.0]
-    assert state["n"].dtype == torch.int64
 
 
 @pytest.mark.parametrize(
@@ -228,6 +214,6 @@ def test_weights_in_half_precision_are_exported_in_full(tmp_path):
 def test_a_wrong_command_line_of_inference_is_refused_in_one_sentence(
     run, refusal, checkpoint, video, tmp_path, overrides, sentence
 ):
-    given = {"input": str(video), "checkpoint": str(checkpoint), "output_dir": str(tmp_path / "out"), **overrides}
-    assert refusal(run, "pfedsis", "inference", **given).startswith(sentence)
+    options = {"input": str(video), "checkpoint": str(checkpoint), "output_dir": str(tmp_path / "out"), **overrides}
+    assert refusal(run, "pfedsis", "inference", **options).startswith(sentence)
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""`preprocessing` and `postprocessing` as MONAI Label, MONAI Deploy and MONAI's engine use them: the masks of a run."""
+"""`preprocessing` and `postprocessing` in MONAI Label, MONAI Deploy and MONAI's engine give the masks of a run."""
 
 import copy
 import functools
@@ -28,7 +28,7 @@ HEIGHT, WIDTH = (250, 330)  # of the frame: no multiple of 32, larger than the n
 
 @pytest.fixture(scope="module")
 def scene():
-    """A rendered frame as uint8 (H, W, 3) in which there is something to see."""
+    """A rendered frame, uint8 (H, W, 3)."""
     (scene,) = render_video("rose", 3, frames=1, height=HEIGHT, width=WIDTH, rate=10)
     return scene.image
 
@@ -96,7 +96,7 @@ def transforms_of(parser, key):
 
 
 def loaded_by_label(transforms):
-    """MONAI Label puts arrays in place of what `LoadImaged` would read, with this metadata."""
+    """Load arrays with this metadata instead of `LoadImaged`, as MONAI Label does."""
     first, *rest = transforms
     assert isinstance(first, LoadImaged)
 
@@ -110,7 +110,7 @@ def loaded_by_label(transforms):
 
 
 def restored(mask, image):
-    """MONAI Label then resizes what is not of the size that the image's metadata say."""
+    """Resize a mask to the size in the image's metadata, as MONAI Label does."""
     shape = tuple(image.meta["spatial_shape"])
     return mask if tuple(mask.shape[1:]) == shape else Resize(shape, mode="nearest")(mask)
 
@@ -134,21 +134,21 @@ def test_monai_label_gets_the_masks_of_surgfl_segment(config, bundles, bundle, p
 @EACH
 @pytest.mark.full_width
 def test_preprocessing_takes_an_array_as_it_takes_a_file(config, bundle, picture, scene):
-    """The bundle's own `preprocessing`, called as it stands: a file has its columns first, an array its rows."""
+    """A file has its columns first, an array its rows."""
     parser = config(bundle)
     prepare, finish = (parser.get_parsed_content(key) for key in ("preprocessing", "postprocessing"))
     of_file, of_array = prepare({"image": str(picture)}), prepare({"image": scene})
     assert torch.equal(of_array["image"].as_tensor(), of_file["image"].as_tensor())
     assert torch.equal(prepare({"image": torch.from_numpy(scene)})["image"], of_array["image"])
     logits = torch.rand((4, *of_array["image"].shape[1:]), generator=torch.Generator().manual_seed(0))
-    masks = [finish({"pred": logits, **given})["pred"] for given in (of_file, of_array)]
+    masks = [finish({"pred": logits, **options})["pred"] for options in (of_file, of_array)]
     assert masks[1].shape == (1, HEIGHT, WIDTH)
     assert np.array_equal(np.asarray(masks[0])[0].T, np.asarray(masks[1])[0])
 
 
 @pytest.fixture
 def package(bundles, tmp_path):
-    """Return a function: the TorchScript with configs that MONAI Deploy takes, and what it reads of it."""
+    """Return a function that exports the TorchScript for MONAI Deploy, and reads network and configs from it."""
 
     def package(bundle):
         path = tmp_path / f"{bundle}.ts"
@@ -167,20 +167,20 @@ def package(bundles, tmp_path):
 @EACH
 @pytest.mark.full_width
 def test_monai_deploy_gets_the_masks_of_surgfl_segment(package, bundle, scene, expected_mask, tmp_path, monkeypatch):
-    """Nothing of what it reads needs the bundle's folder: it has a TorchScript with the configs inside."""
+    """MONAI Deploy needs only the TorchScript, which contains the configs."""
     monkeypatch.chdir(tmp_path)
     network, parser = package(bundle)
     assert str(parser.get_parsed_content("device")) in ("cpu", "cuda")
     compose = {key: parser.get_parsed_content(key) for key in ("preprocessing", "postprocessing")}
     for one in compose.values():  # it leaves out what loads and saves
         one.transforms = tuple(t for t in one.transforms if "LoadImage" not in type(t).__name__)
-    (given,), (got,) = (parser["_meta_"]["network_data_format"][side] for side in ("inputs", "outputs"))
+    (options,), (got,) = (parser["_meta_"]["network_data_format"][side] for side in ("inputs", "outputs"))
     image = MetaTensor.ensure_torch_and_prune_meta(scene.astype(np.float32), {"filename": "frame.png"})
-    shown = compose["preprocessing"]({given: image})
-    pred = parser.get_parsed_content("inferer")(inputs=shown[given][None], network=network)
-    found = compose["postprocessing"]({got: pred.detach()[0], **shown})[got]
-    assert found.dtype == torch.uint8 and found.shape == (1, HEIGHT, WIDTH)
-    assert np.array_equal(np.asarray(found)[0], expected_mask(bundle))
+    shown = compose["preprocessing"]({options: image})
+    pred = parser.get_parsed_content("inferer")(inputs=shown[options][None], network=network)
+    result = compose["postprocessing"]({got: pred.detach()[0], **shown})[got]
+    assert result.dtype == torch.uint8 and result.shape == (1, HEIGHT, WIDTH)
+    assert np.array_equal(np.asarray(result)[0], expected_mask(bundle))
 
 
 @pytest.mark.full_width
@@ -188,29 +188,29 @@ def test_monais_own_engine_gets_the_mask_in_batches(config, bundles, picture, sc
     Image.fromarray(scene[:200]).save(picture.with_name("other.png"))
     parser = config("pvt_fpn")
     files = [{"image": str(picture)}, {"image": str(picture.with_name("other.png"))}]
-    found = []
+    result = []
     evaluator = SupervisedEvaluator(
         device=torch.device("cpu"),
         val_data_loader=DataLoader(Dataset(files, parser.get_parsed_content("preprocessing")), batch_size=2),
         network=network_of(parser, bundles, "pvt_fpn"),
         inferer=parser.get_parsed_content("inferer"),
-        postprocessing=Compose([*transforms_of(parser, "postprocessing"), lambda d: (found.append(d["pred"]), d)[1]]),
+        postprocessing=Compose([*transforms_of(parser, "postprocessing"), lambda d: (result.append(d["pred"]), d)[1]]),
     )
     evaluator.run()
-    assert [tuple(mask.shape) for mask in found] == [(1, WIDTH, HEIGHT), (1, WIDTH, 200)]
-    assert np.array_equal(np.asarray(found[0])[0].T, expected_mask("pvt_fpn"))
+    assert [tuple(mask.shape) for mask in result] == [(1, WIDTH, HEIGHT), (1, WIDTH, 200)]
+    assert np.array_equal(np.asarray(result[0])[0].T, expected_mask("pvt_fpn"))
 
 
 @pytest.mark.full_width
-def test_a_run_of_the_bundle_gets_the_mask_too(run, picture, expected_mask, tmp_path):
-    run("pvt_fpn", "inference", input=str(picture), output_dir=str(tmp_path / "out"))
+def test_a_run_of_the_bundle_gets_the_mask_too_and_refuses_options_of_the_transforms(
+    run, refusal, picture, expected_mask, tmp_path
+):
+    options = {"input": str(picture), "output_dir": str(tmp_path / "out")}
+    run("pvt_fpn", "inference", **options)
     mask = cv2.imread(str(tmp_path / "out" / "masks" / "frame.png"), cv2.IMREAD_UNCHANGED)
     assert np.array_equal(mask, expected_mask("pvt_fpn"))
-
-
-def test_a_run_refuses_options_of_transforms_that_it_does_not_use(run, refusal, picture, tmp_path):
-    given = {"input": str(picture), "output_dir": str(tmp_path / "out"), "preprocessing#transforms#2#height": 64}
-    assert refusal(run, "pvt_fpn", "inference", **given).startswith("--preprocessing would change nothing")
+    options["preprocessing#transforms#2#height"] = 64
+    assert refusal(run, "pvt_fpn", "inference", **options).startswith("--preprocessing has no effect")
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "RGB"])
@@ -218,9 +218,9 @@ def test_any_kind_of_picture_has_three_channels_with_columns_first(tmp_path, mod
     colours = np.zeros((4, 6, 3), np.uint8)
     colours[1, 5] = 255
     Image.fromarray(colours).convert(mode).save(tmp_path / "a.png")
-    found = LoadImaged("image", reader=FrameReader())({"image": str(tmp_path / "a.png")})["image"]
-    assert found.shape == (6, 4, 3) and tuple(found.meta["spatial_shape"]) == (6, 4)
-    assert torch.equal(found, torch.from_numpy(colours.swapaxes(0, 1)).float())
+    result = LoadImaged("image", reader=FrameReader())({"image": str(tmp_path / "a.png")})["image"]
+    assert result.shape == (6, 4, 3) and tuple(result.meta["spatial_shape"]) == (6, 4)
+    assert torch.equal(result, torch.from_numpy(colours.swapaxes(0, 1)).float())
 
 
 def test_half_a_file_and_several_files_are_refused(picture):
@@ -232,44 +232,32 @@ def test_half_a_file_and_several_files_are_refused(picture):
         FrameReader().read([picture, picture])
 
 
-def test_a_frame_of_the_networks_size_is_only_divided_by_255():
+def test_a_frame_of_the_networks_size_is_only_divided_by_255_and_a_mask_is_enlarged_by_hand():
+    """2x2 to 4x6: every pixel twice down and three times across; the frame came with its rows first."""
     frame = np.arange(2 * 3 * 4).reshape(3, 2, 4)
     shown = FrameToNetworkd("image", 2, 4)({"image": frame, "name": "a"})
     assert shown["name"] == "a" and shown["image"].dtype == torch.float32
     assert torch.equal(shown["image"].as_tensor(), torch.from_numpy(frame).float() / 255)
-
-
-def test_a_mask_is_enlarged_by_hand():
-    """2x2 to 4x6: every pixel twice down and three times across; the frame came with its rows first."""
     shown = FrameToNetworkd("image", 2, 2)({"image": np.zeros((3, 4, 6), np.uint8)})
-    found = MaskToFramed("pred", frame="image")({**shown, "pred": torch.tensor([[[0.0, 1.0], [2.0, 3.0]]])})
+    result = MaskToFramed("pred", frame="image")({**shown, "pred": torch.tensor([[[0.0, 1.0], [2.0, 3.0]]])})
     expected = [[0, 0, 0, 1, 1, 1]] * 2 + [[2, 2, 2, 3, 3, 3]] * 2
-    assert found["pred"].tolist() == [expected]
+    assert result["pred"].tolist() == [expected]
 
 
-@pytest.mark.parametrize(
-    ("frame", "said"),
-    [
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
+def test_what_is_no_frame_and_no_mask_of_a_known_frame_is_refused_in_one_sentence():
+    for frame, sentence in (
         *((np.full((3, 2, 2), value), "are not whole numbers from 0 to 255") for value in (0.5, np.nan, 256, -1)),
         (np.zeros((4, 2, 2)), r"channel-first shape is \[4, 2, 2\];"),
         (np.zeros((2, 2)), r"channel-first shape is \[2, 2\];"),
         (np.zeros((3, 0, 2)), r"channel-first shape is \[3, 0, 2\];"),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")
-def test_what_is_no_frame_is_refused_in_one_sentence(frame, said):
-    with pytest.raises(InferenceError, match=said):
-        FrameToNetworkd("image", 32, 32)({"image": frame})
-
-
-@pytest.mark.parametrize("pred", [torch.zeros(4, 2, 2), torch.zeros(2, 2)])
-def test_what_is_no_mask_is_refused_in_one_sentence(pred):
+    ):
+        with pytest.raises(InferenceError, match=sentence):
+            FrameToNetworkd("image", 32, 32)({"image": frame})
     shown = FrameToNetworkd("image", 2, 2)({"image": np.zeros((3, 4, 6), np.uint8)})
-    with pytest.raises(InferenceError, match="give a mask "):
-        MaskToFramed("pred", frame="image")({**shown, "pred": pred})
-
-
-@pytest.mark.parametrize("image", [None, np.zeros((3, 2, 2)), MetaTensor(torch.zeros(3, 2, 2))])
-def test_a_mask_whose_frames_size_nobody_knows_is_refused(image):
-    with pytest.raises(InferenceError, match="run the bundle's preprocessing on the frame"):
-        MaskToFramed("pred", frame="image")({"pred": torch.zeros(1, 2, 2), "image": image})
+    for pred in (torch.zeros(4, 2, 2), torch.zeros(2, 2)):
+        with pytest.raises(InferenceError, match="give a mask "):
+            MaskToFramed("pred", frame="image")({**shown, "pred": pred})
+    for image in (None, np.zeros((3, 2, 2)), MetaTensor(torch.zeros(3, 2, 2))):
+        with pytest.raises(InferenceError, match="run the bundle's preprocessing on the frame"):
+            MaskToFramed("pred", frame="image")({"pred": torch.zeros(1, 2, 2), "image": image})

@@ -1,4 +1,4 @@
-"""Options of MONAI's runner are accepted; those of a wrong kind, or that would change nothing, are refused by name."""
+"""Options of MONAI's runner, and errors for options with a wrong type or no effect."""
 
 import json
 import logging
@@ -62,7 +62,7 @@ def train(bundles, site_config, small, tmp_path):
 
 @pytest.fixture
 def _own_logging():
-    """Leave the process's logging as it was: MONAI's `logging_file` replaces it."""
+    """Restore the process's logging, which MONAI's `logging_file` replaces."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -85,22 +85,15 @@ def test_a_folder_is_found_by_the_name_that_was_typed(inference, tmp_path, monke
     assert (tmp_path / "out" / "masks" / "f.png").is_file()
 
 
-@pytest.mark.parametrize(
-    "option", ["logging_file", "meta_file", "args_file", "properties_path", "init_id", "workflow_type", "run_id"]
-)  # fmt: skip
 @pytest.mark.usefixtures("_own_logging")
-def test_an_option_of_monais_runner_is_no_misspelt_key(inference, bundles, tmp_path, option):
+def test_options_of_monais_runner_are_no_misspelt_keys(inference, bundles, tmp_path):
     configs = bundles / "pvt_fpn" / "configs"
-    values = {
-        "logging_file": str(configs / "logging.conf"),
-        "meta_file": str(configs / "metadata.json"),
-        "args_file": written(tmp_path / "args.json", {"final_id": "finalize", "output_dir": "elsewhere"}),
-        "properties_path": written(tmp_path / "properties.json", {"train": {}, "meta": {}}),
-        "init_id": "initialize",
-        "workflow_type": "infer",
-        "run_id": "run",
-    }
-    inference(**{option: values[option]})
+    inference(
+        logging_file=str(configs / "logging.conf"), meta_file=str(configs / "metadata.json"),
+        args_file=written(tmp_path / "args.json", {"final_id": "finalize", "output_dir": "elsewhere"}),
+        properties_path=written(tmp_path / "properties.json", {"train": {}, "meta": {}}),
+        init_id="initialize", workflow_type="infer", run_id="run",
+    )  # fmt: skip
     assert len(list((tmp_path / "out" / "masks").iterdir())) == 5
 
 
@@ -111,19 +104,16 @@ def test_experiment_tracking_adds_its_keys_and_follows_the_training(train, tmp_p
     assert json.loads(recorded.read_text())["run_name"] == "first"
 
 
-def test_what_tracking_takes_is_unknown_without_it(train, refusal):
+def test_what_tracking_takes_is_unknown_without_it_and_a_missing_mlflow_is_said(train, refusal, tmp_path):
     assert refusal(train, run_name="first").startswith("unknown option --run_name; ")
-
-
-@pytest.mark.skipif(find_spec("mlflow") is not None, reason="mlflow is installed")
-def test_a_missing_mlflow_is_said_before_anything_is_read(train, refusal, tmp_path):
-    sentence = refusal(train, tracking="mlflow")
-    assert sentence.startswith("--tracking mlflow needs the package mlflow, which is not installed")
+    if find_spec("mlflow") is None:
+        sentence = refusal(train, tracking="mlflow")
+        assert sentence.startswith("--tracking mlflow needs the package mlflow, which is not installed")
     assert not (tmp_path / "out" / "tensorboard").exists()
 
 
 def test_wandb_records_losses_and_validation_scores_of_every_round(train, bundles, refusal, tmp_path, monkeypatch):
-    """By the calls of the package; offline it was tried by hand."""
+    """Check the calls of the package."""
     files = [str(bundles / "pvt_fpn" / "configs" / f"{name}.yaml") for name in ("train", "wandb")]
     if find_spec("wandb") is None:
         sentence = refusal(train, config_file=files)
@@ -167,8 +157,8 @@ def test_an_overlay_of_ones_own_may_bring_keys_of_its_own(inference, bundles, tm
         ({"training#roundss": 3}, "training: unknown key 'roundss'; did you mean 'rounds'? known keys: "),
         ({"method#momentun": 0.9}, "method 'fedavg': "),
         ({"trackng": "mlflow"}, "unknown option --trackng; did you mean --tracking?"),
-        ({"train#trainer#amp": True}, "--train#trainer#amp True would change nothing, since the training step is "
-         "ours; mixed precision is --training#precision bf16"),
+        ({"train#trainer#amp": True}, "--train#trainer#amp True has no effect, since the training step is "
+         "ours; use --training#precision bf16"),
     ],
 )  # fmt: skip
 def test_an_override_that_would_change_nothing_is_refused(train, refusal, tmp_path, overrides, sentence):
@@ -188,8 +178,8 @@ def test_settings_of_an_overlay_are_no_overrides(train, bundles, refusal, tmp_pa
     alike = {"training#rounds": 1, "training#iterations": 7, "training#epochs": 1}
     train(config_file=files, **alike)
     assert (tmp_path / "out" / "model.safetensors").is_file()
-    said = refusal(train, config_file=files, **alike | {"training#iterations": 2})
-    assert said.startswith("--training#iterations 2 has no effect, since epochs is 1; add --training#epochs 0")
+    message = refusal(train, config_file=files, **alike | {"training#iterations": 2})
+    assert message.startswith("--training#iterations 2 has no effect, since epochs is 1; add --training#epochs 0")
 
 
 def test_an_argument_that_the_config_leaves_at_its_default_can_be_given(train, tmp_path):
@@ -216,7 +206,7 @@ def test_monais_runner_has_the_locals_that_the_options_are_read_from():
         ("video_rate", (0, -1, float("inf"), float("nan"), "x", True),
          "it is a number of images a second, above 0, or null"),
         ("training tasks network_def method", ("x", [1], None, 5),
-         "it is a section: write its settings as --{}#<name> <value>"),
+         "it is a section: set its keys with --{}#<name> <value>"),
         ("device", ("nonsense", "cuda:99", 3.5, ["cpu"], "meta:x"),
          "it is a device of this machine, such as cpu or cuda:0"),
     ],
@@ -245,25 +235,19 @@ def test_the_files_own_values_fit_and_every_option_that_is_checked_stands_in_a_f
 )
 def test_a_size_that_is_no_multiple_is_refused_with_the_nearest_one(size, least, near):
     network = weightless(load_bundle("pvt_fpn").network)
-    with pytest.raises(ValueError, match=rf"PvtFpn takes multiples of 32.*; {near} would do"):
+    with pytest.raises(ValueError, match=rf"PvtFpn takes multiples of 32.*; use {near}"):
         check_size(network, *size, least=least)
     check_size(network, *map(int, near.split("x")), least=least)
 
 
-@pytest.mark.parametrize(("key", "value"), [("height", 64), ("width", 96)])
-def test_a_size_that_the_checkpoint_overrules_is_refused(run, refusal, video, tmp_path, key, value):
-    given = {"input": str(video), "output_dir": str(tmp_path / "out"), key: value}
-    said = refusal(run, "pvt_fpn", "inference", **given)
-    assert said.startswith(f"--{key} {value} has no effect, since ")
-    assert said.endswith(f"was trained at 192x256 and is used at that size; remove --{key}")
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.full_width
-def test_the_size_that_the_checkpoint_has_may_be_said(run, video, tmp_path):
-    run("pvt_fpn", "inference", input=str(video), output_dir=str(tmp_path / "out"), height=192, width=256)
+def test_another_size_than_the_checkpoints_is_refused(run, refusal, video, tmp_path):
+    given = {"input": str(video), "output_dir": str(tmp_path / "out")}
+    for key, value in (("height", 64), ("width", 96)):
+        message = refusal(run, "pvt_fpn", "inference", **given, **{key: value})
+        assert message.startswith(f"--{key} {value} has no effect, since ")
+        assert message.endswith(f"was trained at 192x256 and is used at that size; remove --{key}")
+        assert not (tmp_path / "out").exists()
+    run("pvt_fpn", "inference", **given, height=192, width=256)
     assert (tmp_path / "out" / "masks").is_dir()
-
-
-def test_nothing_is_overridden_where_nothing_runs():
-    assert not options.is_overridden("height")
+    assert not options.is_overridden("height")  # nothing runs

@@ -1,4 +1,4 @@
-"""First steps of a bundle: errors explained, progress shown, and a checkpoint's task and network, of any bundle."""
+"""First steps of a bundle: error messages, progress, and a checkpoint's task and network."""
 
 import json
 import logging
@@ -9,14 +9,8 @@ import pytest
 import torch
 import yaml
 
-from shared_components.bundle_engines import (
-    bundle_root,
-    input_size,
-    own_checkpoint,
-    prepare,
-    task_from_checkpoint,
-    trained_network_for,
-)
+from shared_components import bundle_engines as engines
+from shared_components.bundle_engines import bundle_root, input_size, own_checkpoint, prepare
 from shared_components.cli import main
 from shared_components.common.atomic import not_written
 from shared_components.common.progress import listening, report_progress
@@ -38,10 +32,10 @@ from tests.common.test_progress import Terminal, seen
 
 @pytest.mark.parametrize("key", ["outputs", "classes", None])
 def test_names_of_outputs_come_from_the_header_or_are_numbers_one_per_channel(tmp_path, key):
-    """Older headers have `classes` alone."""
+    """Older headers have only `classes`."""
     path, network = tmp_path / "model.safetensors", Tiny(out_channels=3)
     save_weights(path, network.state_dict(), {"task": "segmentation", key: "background,shaft,wrist"} if key else {})
-    task = task_from_checkpoint({"segmentation": {}}, str(path), network)
+    task = engines.task_from_checkpoint({"segmentation": {}}, str(path), network)
     assert task.card.outputs == (("background", "shaft", "wrist") if key else ("0", "1", "2"))
 
 
@@ -64,14 +58,14 @@ def test_the_bundles_root_is_where_its_config_lies_or_else_the_working_directory
         workflow = prepare(bundle, "train", site_config="unused")
         workflow.initialize()
         assert workflow.bundle_root == str(bundles / bundle)
-    given = prepare("pvt_fpn", "train", site_config="unused", bundle_root="/elsewhere")
-    given.initialize()
-    assert given.bundle_root == "/elsewhere"
+    options = prepare("pvt_fpn", "train", site_config="unused", bundle_root="/elsewhere")
+    options.initialize()
+    assert options.bundle_root == "/elsewhere"
 
 
 @pytest.fixture(autouse=True)
 def _restored():
-    """Restore what these functions set for good: the factory of log records, and the listener of progress."""
+    """Restore the factory of log records and the progress listener."""
     before = logging.getLogRecordFactory()
     with listening(lambda step: None):
         yield
@@ -102,8 +96,8 @@ FULL = OSError(28, "No space left on device")
     ],
 )
 def test_a_damaged_file_a_full_disk_and_a_wrong_path_are_one_plain_sentence(error, sentence, monkeypatch, capsys):
-    said = printed(error, monkeypatch, capsys)
-    assert said.startswith(sentence) and said.count("\n") == 1
+    message = printed(error, monkeypatch, capsys)
+    assert message.startswith(sentence) and message.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -124,13 +118,9 @@ def test_other_errors_keep_their_traceback(monkeypatch, capsys):
         assert "Failed to evaluate" in printed(error, monkeypatch, capsys)
 
 
-def task_at(site_config):
-    return make_task("segmentation", classes=load_site(site_config).classes)
-
-
 @pytest.fixture(params=["model.safetensors", "model.pt"])
 def model_of(request, tmp_path):
-    """Return a function that leaves a bundle's model as a federation and as the zoo do."""
+    """Return a function that writes a bundle's model as a federation or the zoo does."""
 
     def model_of(bundle):
         torch.manual_seed(1)
@@ -145,22 +135,23 @@ def model_of(request, tmp_path):
 
 @pytest.mark.parametrize(("trained", "used"), [("pvt_fpn", "pfedsis"), ("pfedsis", "pvt_fpn")])
 def test_a_model_scores_the_same_with_both_bundles_evaluate(run, model_of, trained, used, site_config, small, tmp_path):
-    found = []
+    result = []
     for bundle in (trained, used):
         out = tmp_path / bundle
-        given = {"site_config": str(site_config), "checkpoint": model_of(trained), "output_dir": str(out)}
-        run(bundle, "train", "evaluate", **given, **small)
-        found.append(json.loads((out / "metrics.json").read_text()))
-    assert found[0] == found[1]
+        options = {"site_config": str(site_config), "checkpoint": model_of(trained), "output_dir": str(out)}
+        run(bundle, "train", "evaluate", **options, **small)
+        result.append(json.loads((out / "metrics.json").read_text()))
+    assert result[0] == result[1]
 
 
 def test_the_network_is_that_of_the_bundle_which_the_header_names_or_of_the_config_in_use(site_config, tmp_path):
-    path, task = tmp_path / "model.safetensors", task_at(site_config)
+    path = tmp_path / "model.safetensors"
+    task = make_task("segmentation", classes=load_site(site_config).classes)
     save_weights(path, PvtFpn().state_dict(), {"bundle": "pvt_fpn"})
-    network = trained_network_for(PvtFpn(appearance_head=True, dropout=0.5), task, str(path), bundle="pfedsis")
+    network = engines.trained_network_for(PvtFpn(appearance_head=True, dropout=0.5), task, str(path), bundle="pfedsis")
     assert network.state_dict().keys() == load_weights(path).keys()
     assert network.decoder_global.dropout.p == load_bundle("pvt_fpn").network.get("dropout", 0.2)
-    network = trained_network_for(PvtFpn(dropout=0.5), task, str(path), bundle="pvt_fpn")
+    network = engines.trained_network_for(PvtFpn(dropout=0.5), task, str(path), bundle="pvt_fpn")
     assert network.decoder_global.dropout.p == 0.5
 
 
@@ -188,9 +179,8 @@ def federated(site_config, tmp_path):
     site_config.write_text(yaml.safe_dump(described))
 
     def federated(method, arguments, network):
-        job = Job(
-            "chosen", "fedst", method, arguments=arguments, training=TRAINING, tasks=FRAMES, network=network, rounds=1
-        )
+        settings = {"training": TRAINING, "tasks": FRAMES, "network": network, "rounds": 1}
+        job = Job("chosen", "fedst", method, arguments=arguments, **settings)
         folder = run_together(job, {"a": site_config, "b": site_config}, tmp_path / "runs").folder
         return folder / "a" / "best.safetensors"
 
@@ -206,12 +196,12 @@ def test_the_best_model_is_scored_by_the_bundle_as_directly(
     assert json.loads(load_metadata(best)["network"]) == network
     options = {"site_config": str(site_config), "checkpoint": str(best), "output_dir": str(tmp_path / "out")}
     run("fedst", "train", "evaluate", **options)
-    found = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    result = json.loads((tmp_path / "out" / "metrics.json").read_text())
 
     direct = PvtFpnClips(out_channels=4, **network).eval()
     direct.load_state_dict(load_weights(best))
     expected = scored_by_hand(site_config, lambda image: direct(image).argmax(1)[0], ("shaft", "wrist", "clasper"))
-    assert found["frames"] == 2 and {key: found[key] for key in expected} == expected
+    assert result["frames"] == 2 and {key: result[key] for key in expected} == expected
 
 
 def test_it_is_shown_by_inference_and_by_surgfl_segment(run, federated, video, tmp_path, monkeypatch):
@@ -226,31 +216,28 @@ def test_it_is_shown_by_inference_and_by_surgfl_segment(run, federated, video, t
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("message", "sentence"),
     [
         ({"_target_": "os.system"}, "'_target_' is set by the bundle and cannot be chosen"),
         ({"text": "$exit()"}, "text is the expression '$exit()'"),
-        (
-            {"temporal": False, "text": "selection"},
-            "another network than PvtFpnClips: it lacks indicator, selection.16",
-        ),
+        ({"temporal": False, "text": "selection"}, "network than PvtFpnClips: it lacks indicator, selection.16"),
         (None, "it lacks indicator, temporal.16"),  # and no temporal layer is made up
     ],
 )
-def test_a_header_that_lies_or_says_nothing_is_refused_by_file(run, refusal, site_config, tmp_path, said, sentence):
+def test_a_header_that_lies_or_says_nothing_is_refused_by_file(run, refusal, site_config, tmp_path, message, sentence):
     path = tmp_path / "model.safetensors"
     options = {"site_config": str(site_config), "checkpoint": str(path), "output_dir": str(tmp_path / "out")}
-    notes = {"network": json.dumps(said), "numbers": json.dumps(FRAMES["segmentation"])}
-    if said is None:
+    notes = {"network": json.dumps(message), "numbers": json.dumps(FRAMES["segmentation"])}
+    if message is None:
         notes, options = {}, options | {"tasks#segmentation#frames": 1}
     save_weights(path, PvtFpnClips(**SINGLE).state_dict(), {"bundle": "fedst", **notes})
-    found = refusal(run, "fedst", "train", "evaluate", **options)
-    assert sentence in found and found.startswith(f"checkpoint {path}")
+    result = refusal(run, "fedst", "train", "evaluate", **options)
+    assert sentence in result and result.startswith(f"checkpoint {path}")
     assert not (tmp_path / "out").exists()
 
 
 def test_plain_weights_are_scored_with_the_same_said_on_the_command_line(run, site_config, tmp_path):
-    """As docs/how-to/run-a-job.md says; what the header of the same weights says needs no word."""
+    """Options replace a header, as in docs/how-to/run-a-job.md."""
     torch.manual_seed(1)
     noted, plain = tmp_path / "model.safetensors", tmp_path / "model.pt"
     notes = {"bundle": "fedst", "network": json.dumps(SINGLE), "task": "segmentation"}
@@ -260,13 +247,13 @@ def test_plain_weights_are_scored_with_the_same_said_on_the_command_line(run, si
     small = {f"training#{name}": TRAINING[name] for name in ("height", "width")}
     by_hand = {f"network_def#{name}": value for name, value in SINGLE.items()}
     by_hand |= {"tasks#segmentation#frames": 1}
-    found = []
+    result = []
     for path, options in ((noted, {}), (plain, by_hand)):
         out = tmp_path / path.suffix
         options |= {"site_config": str(site_config), "checkpoint": str(path), "output_dir": str(out), **small}
         run("fedst", "train", "evaluate", **options)
-        found.append(json.loads((out / "metrics.json").read_text()))
-    assert found[0]["dice"] == found[1]["dice"] and found[0]["assd"] == found[1]["assd"]
+        result.append(json.loads((out / "metrics.json").read_text()))
+    assert result[0]["dice"] == result[1]["dice"] and result[0]["assd"] == result[1]["assd"]
 
 
 def test_on_a_terminal_printed_and_logged_lines_stay_above_a_bar(monkeypatch):

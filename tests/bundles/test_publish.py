@@ -23,7 +23,7 @@ hub = pytest.importorskip("huggingface_hub")
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
-    """A bundle whose weights are another's."""
+    """A bundle that shares another bundle's weights."""
     folder = tmp_path_factory.mktemp("to push")  # empty
     assert main(["publish", "pfedsis", "--to", str(folder)]) == 0
     return folder
@@ -63,9 +63,9 @@ def test_monai_loads_the_network_of_the_hubs_repository(published, tmp_path, mon
     network = monai.bundle.load(
         NAME, bundle_dir=str(tmp_path), source="huggingface_hub", repo=f"me/{NAME}", version="main", device="cpu"
     )
-    found = network.state_dict()
+    result = network.state_dict()
     expected = load_trained(published / MODEL, bundle="pfedsis").network.state_dict()
-    assert len(expected) > 10 and all(torch.equal(found[name], value) for name, value in expected.items())
+    assert len(expected) > 10 and all(torch.equal(result[name], value) for name, value in expected.items())
 
 
 def test_every_kind_of_task_is_one_of_the_hubs_uses():
@@ -87,6 +87,6 @@ def test_what_cannot_be_published_is_said_in_one_sentence(bundle, sentence, tmp_
     (tmp_path / "full" / "mine.txt").touch()
     to = tmp_path / ("full" if bundle == "pvt_fpn" else "new")
     assert main(["publish", bundle, "--to", str(to)]) == 2
-    said = capsys.readouterr().err
-    assert sentence in said and said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert sentence in message and message.count("\n") == 1
     assert [path.name for path in Path(tmp_path).rglob("*")] == ["full", "mine.txt"]

@@ -1,5 +1,5 @@
 # ruff: noqa: F401, F811 (the fixture `scenes`)
-"""FedST's models by the bundle's configs: a site's own keeps its vector, one for unseen sites gets the site's."""
+"""FedST's models with the bundle's configs: text vectors of a site's own model and of the model for unseen sites."""
 
 import json
 import sys
@@ -36,7 +36,7 @@ SIZE = (32, 64)
 
 @pytest.fixture(scope="module")
 def federation(scenes, tmp_path_factory, narrow_module):
-    """Two sites have trained FedST and consent to a model for others; the third is a hospital outside."""
+    """Two sites have trained FedST and publish a model; the third site is unseen."""
     folder = tmp_path_factory.mktemp("fedst")
     sites = {f"site-{n + 1}": rewritten(path, folder / f"s{n}", publish=["model"]) for n, path in enumerate(scenes[:2])}
     return run_together(make_job("fedst", rounds=1), sites, folder / "runs", server_data=scenes[2])
@@ -58,13 +58,13 @@ def vector_of(path):
 
 
 def scored(checkpoint, site_config, indicator):
-    """Score a model with an indicator, by nothing of the bundles' own."""
+    """Score a model with an indicator, without bundle code."""
     network = PvtFpnClips(out_channels=4)
     network.load_state_dict(load_file(checkpoint))
     network.set_indicator(indicator)
     site, task = load_site(site_config), make_task("segmentation", classes=load_site(site_config).classes)
-    found = evaluation.score_fully(network.eval(), task, samples(site, "test", LABELLED), size=SIZE, split="test")
-    return json.loads(json.dumps({metric.name: found[metric.name] for metric in task.metrics}))
+    result = evaluation.score_fully(network.eval(), task, samples(site, "test", LABELLED), size=SIZE, split="test")
+    return json.loads(json.dumps({metric.name: result[metric.name] for metric in task.metrics}))
 
 
 @pytest.fixture
@@ -76,8 +76,8 @@ def evaluate(run, tmp_path):
             "fedst", "train", "evaluate",
             site_config=str(site_config), checkpoint=str(checkpoint), output_dir=str(tmp_path / "results"),
         )  # fmt: skip
-        found = json.loads((tmp_path / "results" / "metrics.json").read_text())
-        return {metric["name"]: found[metric["name"]] for metric in found["metrics"]}
+        result = json.loads((tmp_path / "results" / "metrics.json").read_text())
+        return {metric["name"]: result[metric["name"]] for metric in result["metrics"]}
 
     return evaluate
 
@@ -141,8 +141,8 @@ def test_a_site_without_a_text_of_use_is_refused(evaluate, for_unseen, own, scen
         evaluate(for_unseen, bad)
     capsys.readouterr()
     sys.excepthook(caught.type, caught.value, caught.tb)  # as at the command line
-    said = capsys.readouterr().err
-    assert said.startswith(f"error: site bad, {bad}: ") and sentence in said and said.count("\n") == 1
+    message = capsys.readouterr().err
+    assert message.startswith(f"error: site bad, {bad}: ") and sentence in message and message.count("\n") == 1
     assert evaluate(own, bad)["dice"]  # the site's own model asks for none
 
 
@@ -182,20 +182,20 @@ def shown(checkpoint, indicator, video):
 def test_frames_are_predicted_by_a_model_that_is_conditioned_on_the_site(
     run, refusal, for_unseen, own, scenes, video, tmp_path, caplog
 ):
-    given = {"input": str(video), "checkpoint": str(for_unseen)}
+    options = {"input": str(video), "checkpoint": str(for_unseen)}
     seen, mean = tmp_path / "seen", tmp_path / "mean"
-    run("fedst", "inference", site_config=str(scenes[2]), output_dir=str(seen), **given)
+    run("fedst", "inference", site_config=str(scenes[2]), output_dir=str(seen), **options)
     assert "goes by" not in caplog.text and "mean of its training sites' texts" not in caplog.text
     expected = shown(for_unseen, vector_of(scenes[2]), video)
     assert all(np.array_equal(a, b) for a, b in zip(masks_in(seen), expected, strict=True))
-    run("fedst", "inference", output_dir=str(mean), **given)
+    run("fedst", "inference", output_dir=str(mean), **options)
     assert "uses the mean of its training sites' texts; give the site.yaml" in caplog.text
     expected = shown(for_unseen, load_file(for_unseen)["indicator"], video)
     assert all(np.array_equal(a, b) for a, b in zip(masks_in(mean), expected, strict=True))
-    given["checkpoint"] = str(own)
-    said = refusal(run, "fedst", "inference", site_config=str(scenes[2]), output_dir=str(tmp_path / "x"), **given)
-    assert said == f"checkpoint {own} needs no site, or contains its own site; leave {scenes[2]} out"
-    run("fedst", "inference", output_dir=str(tmp_path / "own"), **given)
+    options["checkpoint"] = str(own)
+    message = refusal(run, "fedst", "inference", site_config=str(scenes[2]), output_dir=str(tmp_path / "x"), **options)
+    assert message == f"checkpoint {own} needs no site, or contains its own site; leave {scenes[2]} out"
+    run("fedst", "inference", output_dir=str(tmp_path / "own"), **options)
     expected = shown(own, vector_of(scenes[0]), video)
     assert all(np.array_equal(a, b) for a, b in zip(masks_in(tmp_path / "own"), expected, strict=True))
 

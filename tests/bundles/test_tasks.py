@@ -1,4 +1,4 @@
-"""Depth, reconstruction and clips by a bundle's own configs: train, evaluate, predict, refuse."""
+"""Depth, reconstruction and clips with a bundle's configs: training, evaluation, predictions, errors."""
 
 import csv
 import json
@@ -31,7 +31,7 @@ SIZE = {"height": 64, "width": 96}
 
 @pytest.fixture(scope="session")
 def sites(tmp_path_factory):
-    """Return the site.yaml of a rendered site by kind of task, and of one whose videos have what clips show."""
+    """Return the site.yaml of rendered sites for depth, reconstruction and clips."""
 
     def render(name, layout, task, **clip):
         return write_site(
@@ -48,7 +48,7 @@ def sites(tmp_path_factory):
 
 @pytest.fixture
 def model(tmp_path):
-    """Return a function that leaves a model of a task as a federation does, and the task and network."""
+    """Return a function that writes a task's model, and returns path, task and network."""
 
     def model(kind, **numbers):
         bundle = load_bundle("pvt_fpn")
@@ -64,14 +64,14 @@ def model(tmp_path):
 
 
 def evaluated(run, site, checkpoint, out, **overrides):
-    given = {"site_config": str(site), "checkpoint": str(checkpoint), "output_dir": str(out), **overrides}
-    run("pvt_fpn", "train", "evaluate", **given)
+    options = {"site_config": str(site), "checkpoint": str(checkpoint), "output_dir": str(out), **overrides}
+    run("pvt_fpn", "train", "evaluate", **options)
     return json.loads((out / "metrics.json").read_text())
 
 
 def predicted(run, images, checkpoint, out, **overrides):
-    given = {"input": str(images), "checkpoint": str(checkpoint), "output_dir": str(out), **overrides}
-    return run("pvt_fpn", "inference", **given)
+    options = {"input": str(images), "checkpoint": str(checkpoint), "output_dir": str(out), **overrides}
+    return run("pvt_fpn", "inference", **options)
 
 
 @pytest.mark.slow
@@ -97,17 +97,17 @@ def test_the_best_weights_are_those_of_the_lowest_error(run, sites, small, tmp_p
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_numbers_are_those_of_the_one_evaluation(run, sites, model, tmp_path, kind):
     path, task, network = model(kind)
-    found = evaluated(run, sites[kind], path, tmp_path / "out")
+    result = evaluated(run, sites[kind], path, tmp_path / "out")
     chosen = samples(load_site(sites[kind]), "test", task.spec)
     expected = evaluation.score_fully(network, task, chosen, size=(64, 96), split="test")
-    assert {key: found[key] for key in expected} == expected and found["frames"] == 3
-    assert found["task"] == task.card.to_json() and found["definitions"] == dict(task.definitions)
-    assert found["metrics"] == [metric.to_json() for metric in task.metrics]
+    assert {key: result[key] for key in expected} == expected and result["frames"] == 3
+    assert result["task"] == task.card.to_json() and result["definitions"] == dict(task.definitions)
+    assert result["metrics"] == [metric.to_json() for metric in task.metrics]
     with open(tmp_path / "out" / "metrics.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["frame"]) for row in rows] == [sample.index for sample in chosen]
     first = np.mean([float(row[FIRST[kind]]) for row in rows])
-    assert np.isclose(first, found[FIRST[kind]]["mean"], rtol=1e-4)
+    assert np.isclose(first, result[FIRST[kind]]["mean"], rtol=1e-4)
 
 
 def test_predicted_depth_reads_back_to_a_256th_of_a_millimetre(run, sites, model, tmp_path):
@@ -147,37 +147,36 @@ def test_a_model_of_another_task_is_refused_in_one_sentence(
     assert not (tmp_path / "out").exists()
 
 
-def test_as_many_classes_of_other_names_are_refused(run, refusal, site_config, model, tmp_path):
+def test_as_many_classes_of_other_names_and_a_task_that_the_bundle_does_not_learn_are_refused(
+    run, refusal, sites, site_config, model, tmp_path
+):
     path, *_ = model("segmentation")
     notes = load_metadata(path) | {"outputs": "background,liver,gallbladder,bile duct"}
     save_weights(path, load_weights(path), notes)
     sentence = refusal(evaluated, run, site_config, path, tmp_path / "out")
     assert "was trained for segmentation of background, liver, gallbladder, bile duct, but the site's" in sentence
-
-
-def test_a_task_that_the_bundle_does_not_learn_is_refused(run, refusal, sites, small, tmp_path):
     sentence = refusal(run, "pfedsis", "train", site_config=str(sites["depth"]), output_dir=str(tmp_path / "out"))
     assert "the task is 'depth', but this bundle learns segmentation; correct 'task' in site.yaml" in sentence
 
 
 def test_a_model_is_used_with_the_numbers_that_it_has_learnt_with(run, sites, model, tmp_path):
-    """A network whose output counts in another unit than the bundle's 100 mm."""
-    found = {}
+    """A network whose output has another unit than the bundle's 100 mm."""
+    result = {}
     for scale in (100.0, 50.0):
         path, *_ = model("depth", scale=scale)
-        found[scale] = evaluated(run, sites["depth"], path, tmp_path / str(scale))["mae"]["mean"]
+        result[scale] = evaluated(run, sites["depth"], path, tmp_path / str(scale))["mae"]["mean"]
         predicted(run, load_site(sites["depth"]).root / "dataset_1/keyframe_3/data/left_undistorted", path,
                   tmp_path / str(scale))  # fmt: skip
     first, second = (
         cv2.imread(str(next((tmp_path / name / "depth").iterdir())), cv2.IMREAD_UNCHANGED).astype(int)
         for name in ("100.0", "50.0")
     )
-    assert np.abs(first - 2 * second).max() <= 2 and found[100.0] != found[50.0]
+    assert np.abs(first - 2 * second).max() <= 2 and result[100.0] != result[50.0]
 
 
 def test_a_bundles_training_leaves_the_numbers_that_it_was_given(run, sites, small, tmp_path):
-    given = {"site_config": str(sites["depth"]), "output_dir": str(tmp_path / "out"), "tasks#depth#scale": 50.0}
-    run("pvt_fpn", "train", **given, **small)
+    options = {"site_config": str(sites["depth"]), "output_dir": str(tmp_path / "out"), "tasks#depth#scale": 50.0}
+    run("pvt_fpn", "train", **options, **small)
     notes = load_metadata(tmp_path / "out" / "model.safetensors")
     assert json.loads(notes["numbers"]) == {"scale": 50.0} and notes["frames"] == "1"
 
@@ -196,8 +195,8 @@ def test_a_bundles_training_leaves_the_numbers_that_it_was_given(run, sites, sma
     ],
 )  # fmt: skip
 def test_a_wrong_number_is_refused_in_one_sentence(run, refusal, sites, small, tmp_path, overrides, sentence):
-    given = {"site_config": str(sites["depth"]), "output_dir": str(tmp_path / "out"), **small, **overrides}
-    assert refusal(run, "pvt_fpn", "train", **given).startswith(sentence)
+    options = {"site_config": str(sites["depth"]), "output_dir": str(tmp_path / "out"), **small, **overrides}
+    assert refusal(run, "pvt_fpn", "train", **options).startswith(sentence)
     assert not (tmp_path / "out").exists()
 
 
@@ -227,29 +226,25 @@ def toy(run, bundles, tmp_path, monkeypatch):
     return partial(run, "toy")
 
 
-def test_a_bundle_trains_and_evaluates_on_clips(toy, sites, tmp_path):
+def test_a_bundle_trains_and_evaluates_on_clips_and_a_network_that_remembers_nothing_is_shown_no_stream(
+    toy, refusal, sites, video, tmp_path
+):
     site = {"site_config": str(sites["clips"]), "output_dir": str(tmp_path)}
     toy("train", **site)
     path = tmp_path / "best.safetensors"
     assert load_metadata(path)["frames"] == "4"
     toy("train", "evaluate", checkpoint=str(path), **site)
-    found = json.loads((tmp_path / "metrics.json").read_text())
-    assert found["task"]["frames"] == 4 and found["frames"] == 3
+    result = json.loads((tmp_path / "metrics.json").read_text())
+    assert result["task"]["frames"] == 4 and result["frames"] == 3
     toy("train", "evaluate", checkpoint=str(path), **site, **{"tasks#segmentation#frames": 1})
-    assert json.loads((tmp_path / "metrics.json").read_text()) == found  # the model knows its clips
-
-
-def test_a_network_of_clips_that_remembers_nothing_is_shown_no_stream(toy, refusal, sites, video, tmp_path):
-    site = {"site_config": str(sites["clips"]), "output_dir": str(tmp_path)}
-    toy("train", **site)
-    path = str(tmp_path / "model.safetensors")
-    sentence = refusal(toy, "inference", input=str(video), checkpoint=path, output_dir=str(tmp_path / "out"))
+    assert json.loads((tmp_path / "metrics.json").read_text()) == result  # the model knows its clips
+    sentence = refusal(toy, "inference", input=str(video), checkpoint=str(path), output_dir=str(tmp_path / "out"))
     assert sentence.startswith("Tiny takes clips but has no memory for streams")
 
 
 def test_a_model_pt_of_another_networks_head_is_used_with_as_many_classes(toy, video, tmp_path):
     torch.save(Tiny(out_channels=7).state_dict(), tmp_path / "model.pt")
     single = {"tasks#segmentation#frames": 1, "tasks#segmentation#interval": 0.0}
-    given = {"input": str(video), "checkpoint": str(tmp_path / "model.pt"), "output_dir": str(tmp_path / "out")}
-    toy("inference", **given, **single)
+    options = {"input": str(video), "checkpoint": str(tmp_path / "model.pt"), "output_dir": str(tmp_path / "out")}
+    toy("inference", **options, **single)
     assert len(list((tmp_path / "out" / "masks").iterdir())) == 5

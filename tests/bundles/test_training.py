@@ -1,4 +1,4 @@
-"""A bundle trains one site: the same bits as a federation's loop, the right files, plain refusals."""
+"""A bundle trains one site: bit-equal to a federation, files, errors."""
 
 import dataclasses
 import json
@@ -10,14 +10,7 @@ import pytest
 import torch
 import yaml
 
-from shared_components.bundle_engines import (
-    EvaluationStep,
-    FirstMetric,
-    Rounds,
-    TrainingStep,
-    ValidationBatches,
-    readable_dataset,
-)
+from shared_components import bundle_engines as engines
 from shared_components.core.bundle import load_bundle
 from shared_components.core.evaluation import score_quickly
 from shared_components.core.initial_weights import START_VARIABLE
@@ -96,11 +89,11 @@ def test_paper_yaml_of_surgfed_trains_sam2_small_from_published_weights_that_the
     videos = {"train": 1, "validation": 1, "test": 1}
     site = write_site(tmp_path / "site", look="rose", seed=1, videos=videos, frames_per_video=2, height=64, width=64)
     files = [str(bundles / "surgfed" / "configs" / f"{name}.yaml") for name in ("train", "paper")]
-    given = {"config_file": files, "site_config": str(site), "output_dir": str(tmp_path / "out")}
-    none = refusal(monai.bundle.run, **given)
+    options = {"config_file": files, "site_config": str(site), "output_dir": str(tmp_path / "out")}
+    none = refusal(monai.bundle.run, **options)
     assert none.startswith("training: start is 'file', but no file is given; set") and "or --start" in none
     path = published(tmp_path)
-    monai.bundle.run(**given, start=str(path), **{"training#rounds": 1, "training#epochs": 1})
+    monai.bundle.run(**options, start=str(path), **{"training#rounds": 1, "training#epochs": 1})
     model = tmp_path / "out" / "model.safetensors"
     notes, state = load_metadata(model), load_weights(model)
     assert json.loads(notes["network"]) == {"architecture": "small", "size": 512}
@@ -124,22 +117,22 @@ def test_training_starts_from_imagenet_weights(prepare, site_config, small, tmp_
 def test_validation_in_a_bundle_scores_as_in_a_federation(site_config, small):
     site, settings = load_site(site_config), settings_of(small)
     task = task_at(site)
-    dataset = readable_dataset(site, "validation", task, settings)
+    dataset = engines.readable_dataset(site, "validation", task, settings)
     torch.manual_seed(0)
     network = build_network(load_bundle("pvt_fpn").network).eval()
-    step = EvaluationStep(task, quick=True)
-    for number, batch in enumerate(ValidationBatches(dataset, task, batch_size=1), start=1):
+    step = engines.EvaluationStep(task, quick=True)
+    for number, batch in enumerate(engines.ValidationBatches(dataset, task, batch_size=1), start=1):
         state = SimpleNamespace(iteration=number, device="cpu")
         step(SimpleNamespace(state=state, network=network), batch)
     scores = score_quickly(network, task, dataset)
-    assert FirstMetric(step).compute() == scores["dice"]["mean"] and step.scorer.summary() == scores
+    assert engines.FirstMetric(step).compute() == scores["dice"]["mean"] and step.scorer.summary() == scores
 
 
 def test_rounds_differ_repeat_in_another_process_and_are_drawn_apart_where_processes_train_together(site_config, small):
     site, settings = load_site(site_config), settings_of(small)
     task = task_at(site)
-    dataset, method = readable_dataset(site, "train", task, settings), load_method("pfedsis")
-    rounds, again, other = (Rounds(dataset, settings, task, method, rank=rank) for rank in (0, 0, 1))
+    dataset, method = engines.readable_dataset(site, "train", task, settings), load_method("pfedsis")
+    rounds, again, other = (engines.Rounds(dataset, settings, task, method, rank=rank) for rank in (0, 0, 1))
     first, second = list(rounds), list(rounds)
     assert len(first) == len(rounds) == 2
     assert not torch.equal(first[0]["image"], second[0]["image"])
@@ -165,8 +158,8 @@ def test_rounds_differ_repeat_in_another_process_and_are_drawn_apart_where_proce
 def test_a_wrong_command_line_is_refused_in_one_sentence(
     run, refusal, site_config, small, tmp_path, overrides, sentence
 ):
-    given = {"site_config": str(site_config), "output_dir": str(tmp_path / "out"), **small, **overrides}
-    assert refusal(run, "pfedsis", "train", **given).startswith(sentence)
+    options = {"site_config": str(site_config), "output_dir": str(tmp_path / "out"), **small, **overrides}
+    assert refusal(run, "pfedsis", "train", **options).startswith(sentence)
     assert not (tmp_path / "out").exists()
 
 
@@ -194,18 +187,18 @@ def test_a_method_conditions_the_network_on_the_only_site_before_it_trains(site_
     rounds = SimpleNamespace(task=task_at(site), dataset=SimpleNamespace(site=site), settings=Training(), rank=0)
     network = build_network(load_bundle("pvt_fpn").network, out_channels=4)
 
-    def condition(given, facts):
-        heard.append((given, facts))
+    def condition(options, facts):
+        heard.append((options, facts))
         return ""
 
-    TrainingStep(changed(load_method("fedavg"), local_condition_on_site=condition), network, rounds)
+    engines.TrainingStep(changed(load_method("fedavg"), local_condition_on_site=condition), network, rounds)
     assert heard == [(network, SiteFacts("porcine", dataset=site.dataset, task=site.task, classes=site.classes))]
 
-    def refuse(given, facts):
+    def refuse(options, facts):
         raise ValueError("has no vector")
 
     with pytest.raises(SiteError, match=rf"^site {site.name}, {site.path}: has no vector$"):
-        TrainingStep(changed(load_method("fedavg"), local_condition_on_site=refuse), network, rounds)
+        engines.TrainingStep(changed(load_method("fedavg"), local_condition_on_site=refuse), network, rounds)
 
 
 def test_a_network_of_other_arguments_is_known_by_the_header_alone(run, site_config, small, tmp_path):

@@ -1,4 +1,4 @@
-"""What MONAI's own verification and the public model zoo ask of a bundle, without a network connection."""
+"""Checks of MONAI's verification and the public model zoo, without a network connection."""
 
 import json
 import re
@@ -42,7 +42,7 @@ EXPORTED_TO_TORCHSCRIPT = pytest.mark.parametrize("bundle", [name for name in SH
 
 @pytest.fixture
 def bundles(zoo: Path) -> Path:
-    """What the model zoo gets."""
+    """Copies for the model zoo."""
     return zoo
 
 
@@ -67,7 +67,7 @@ def test_the_files_that_the_zoo_looks_for_are_there(bundles, bundle):
 
 
 def test_the_repository_has_every_weight_once():
-    """`*.safetensors` is left out by .gitignore otherwise: a fresh clone must have it."""
+    """A fresh clone must contain the weights, although .gitignore lists `*.safetensors`."""
     listed = subprocess.run(["git", "ls-files", "bundles"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("no repository")
@@ -97,9 +97,8 @@ def test_metadata_hold_measured_scores_and_the_packages_of_these_tests(bundles, 
     metadata = metadata_of(bundles, bundle)
     facts = json.loads((bundles / bundle / FACTS).read_text())
     named = [score["dice"]["mean"] for score in facts["scores"] if score["where"] == "named look"]
-    assert metadata["eval_metrics"][f"dice, mean of {len(named)} named looks"] == pytest.approx(
-        sum(named) / len(named), abs=0.02
-    )
+    mean = pytest.approx(sum(named) / len(named), abs=0.02)
+    assert metadata["eval_metrics"][f"dice, mean of {len(named)} named looks"] == mean
     kinds = {score["where"] for score in facts["scores"]} - {"real"}  # named looks, and unseen ones of each family
     assert len(metadata["eval_metrics"]) == len(kinds) + len(mean_of_real(facts))
     assert all(0 < v < 1 for v in metadata["eval_metrics"].values())
@@ -115,9 +114,9 @@ def test_monais_load_returns_the_network_with_its_weights_and_begins_no_progress
     monkeypatch.setattr(prepare, "listen", lambda listener: pytest.fail("a bar in somebody's session"))
     network = monai.bundle.load(bundle, bundle_dir=str(bundles), device="cpu")
     expected = load_trained(bundles / bundle / MODEL, bundle=bundle).network
-    found = network.state_dict()
-    assert all(torch.equal(found[name], value) for name, value in expected.state_dict().items() if name in found)
-    assert type(network) is type(expected) and len(found) > 10
+    result = network.state_dict()
+    assert all(torch.equal(result[name], value) for name, value in expected.state_dict().items() if name in result)
+    assert type(network) is type(expected) and len(result) > 10
     configs = bundles / bundle / "configs"
     assert json.loads((configs / "train.json").read_text()) == document(bundles, bundle, "train")
 
@@ -135,7 +134,7 @@ def test_the_shipped_model_pt_becomes_a_torchscript_as_the_zoo_exports_it(bundle
 
 @WITH_WEIGHTS
 def test_the_properties_of_the_bundle_are_complete(bundles, bundle, tmp_path):
-    """As the zoo's check of properties does, with the bundle's root given; each is built, so there must be a frame."""
+    """The zoo's check of properties, with the bundle's root; all properties are built, so a frame is needed."""
     cv2.imwrite(str(tmp_path / "frame.png"), np.zeros((64, 96, 3), np.uint8))
     configs = bundles / bundle / "configs"
     workflow = create_workflow(
@@ -160,13 +159,12 @@ def test_metadata_follow_the_schema_and_the_changelog_has_the_version(bundles, b
 @EACH
 def test_the_network_takes_the_size_of_the_metadata_from_the_bundles_folder(bundles, bundle, monkeypatch):
     monkeypatch.chdir(bundles / bundle)
-    verify_net_in_out(
-        "network_def", meta_file="configs/metadata.json", config_file="configs/inference.yaml", device="cpu"
-    )
+    files = {"meta_file": "configs/metadata.json", "config_file": "configs/inference.yaml"}
+    verify_net_in_out("network_def", **files, device="cpu")
 
 
 def together(bundles: Path, bundle: str, *configs: str) -> dict:
-    """Return configs as MONAI lays them over each other."""
+    """Return configs as MONAI merges them."""
     return ConfigParser.load_config_files([str(bundles / bundle / "configs" / f"{name}.yaml") for name in configs])
 
 

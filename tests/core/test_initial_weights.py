@@ -303,7 +303,7 @@ def test_rendered_of_a_bundle_that_names_another_is_what_that_one_ships(toy, use
     with pytest.raises(CheckpointError, match="bundle 'user' begins from the weights of 'toy': bundle 'toy' ships no"):
         begin(network, "rendered", card=segmentation(), bundle="user")
     user.write_text("weights_of: toi\n")
-    with pytest.raises(ValueError, match="weights_of is 'toi', and there are the bundles toy, user"):
+    with pytest.raises(ValueError, match="weights_of is 'toi'; use one of toy, user"):
         source_of("rendered", "user")
 
 

@@ -20,7 +20,7 @@ SEGMENTATION = make_task("segmentation", classes=PARTS)
 
 
 def write_video(path, frames, *, rate=25, codec="libx264", rotation=0, aspect=None, times=None, **options):
-    """Write uint8 RGB frames (H, W, 3), in the container that the name says and its `options`, by PyAV alone."""
+    """Write uint8 RGB frames (H, W, 3) with PyAV, in the container of the file name."""
     with av.open(str(path), "w", options=options) as container:
         stream = container.add_stream(codec, rate=Fraction(rate))
         stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
@@ -48,7 +48,7 @@ def grey(count, height=48, width=64):
 
 
 def noise(count, height=48, width=64):
-    """Yield frames that no codec makes small."""
+    """Yield frames of noise, which do not compress."""
     generator = np.random.default_rng(0)
     for _ in range(count):
         yield generator.integers(0, 255, (height, width, 3), dtype=np.uint8)
@@ -64,7 +64,7 @@ def shot(name="a", seconds=None, sequence="", size=(40, 50)):
 
 
 class Bright(nn.Module):
-    """Sees class 1 where a frame is bright."""
+    """Predicts class 1 for bright pixels."""
 
     def __init__(self):
         super().__init__()
@@ -84,7 +84,7 @@ def video(tmp_path):
 
 @pytest.fixture
 def model(tmp_path):
-    """Return a function that leaves a checkpoint of random weights as a federation does."""
+    """Return a function that writes a checkpoint with random weights and a federation's header."""
 
     def model(kind="segmentation", name="model.safetensors"):
         task = make_task(kind, classes=PARTS if kind == "segmentation" else ())

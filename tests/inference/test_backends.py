@@ -1,4 +1,4 @@
-"""Backends: the masks of PyTorch in float32, whoever computes them, and sentences where one cannot."""
+"""Backends: masks equal to PyTorch in float32, and errors."""
 
 import copy
 import sys
@@ -42,7 +42,7 @@ def run_by(backend, network=None, stream=None, precision="float32", where=CPU):
 
 @pytest.fixture
 def installed(monkeypatch):
-    """Return a function that says which of the packages are installed."""
+    """Return a function that sets the installed packages."""
 
     def installed(*names):
         monkeypatch.setattr(backends, "find_spec", lambda name: name if name in names else None)
@@ -63,23 +63,23 @@ def test_masks_of_every_model_agree_with_pytorch_in_float32_on_999_of_1000_pixel
     for scene in render_video("rose", 1, frames=8, height=64, width=96, rate=5):
         image = torch.from_numpy(scene.image).permute(2, 0, 1)[None].float() / 255  # (H, W, 3) -> (1, 3, H, W)
         with torch.no_grad():
-            due, found = network(image), fast(image)
-        assert len(due.argmax(1).unique()) > 1
-        agreed.append((found.argmax(1) == due.argmax(1)).float().mean())
+            expected, result = network(image), fast(image)
+        assert len(expected.argmax(1).unique()) > 1
+        agreed.append((result.argmax(1) == expected.argmax(1)).float().mean())
     assert np.mean(agreed) >= 0.999
 
 
 @pytest.mark.skipif(find_spec("openvino") is None, reason=NEEDED)
 def test_openvino_gives_the_logits_of_pytorch_from_several_threads_at_once_and_reports_to_nobody():
-    """The import of openvino sends an event to Intel where `openvino_telemetry`, which it brings along, can be."""
+    """Importing openvino sends an event to Intel if `openvino_telemetry` can be imported."""
     torch.manual_seed(0)
     network = Tiny().eval()
     fast, name = run_by("auto", network)
     assert name == "openvino"
     images = torch.rand(12, 1, 3, 64, 96)
     with ThreadPoolExecutor(3) as pool, torch.no_grad():
-        for image, found in zip(images, pool.map(fast, images), strict=True):
-            torch.testing.assert_close(found, network(image), rtol=1e-4, atol=1e-5)
+        for image, result in zip(images, pool.map(fast, images), strict=True):
+            torch.testing.assert_close(result, network(image), rtol=1e-4, atol=1e-5)
     assert sys.modules["openvino_telemetry"] is None and "openvino.tools.ovc.telemetry_stub" in sys.modules
 
 

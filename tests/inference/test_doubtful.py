@@ -1,4 +1,4 @@
-"""Stretches of frames whose masks change when the frame is mirrored are named with their times and frames."""
+"""Intervals of doubtful masks, which change when the frame is mirrored."""
 
 import csv
 import json
@@ -32,8 +32,8 @@ class Sided(nn.Module):
 
     def forward(self, image):
         left = torch.arange(image.shape[-1]) < image.shape[-1] // 2
-        found = torch.where(left, image[:, :1] - 0.5, torch.tensor(-1.0)) * self.scale
-        return torch.cat([-found, found, found - 9, found - 9], 1)
+        result = torch.where(left, image[:, :1] - 0.5, torch.tensor(-1.0)) * self.scale
+        return torch.cat([-result, result, result - 9, result - 9], 1)
 
 
 def bright(columns):
@@ -44,7 +44,7 @@ def bright(columns):
 
 
 def looked_at(columns, *, rate=None, model=None):
-    """Show frames, one for each number of bright columns; return the watch."""
+    """Return a detector after frames with these numbers of bright columns."""
     model = model or Trained(Sided().eval(), SEGMENTATION, SIZE)
     watch = DoubtWatch(model, SIZE, rate)
     for number, count in enumerate(columns):
@@ -64,9 +64,9 @@ def test_a_stretch_has_the_times_and_frames_of_the_doubtful_looks():
 
 
 def test_stretches_of_a_folder_without_times_have_frames_alone():
-    found = looked_at([16, 16, 0, 0, 16, 16, 16]).intervals()
-    assert [(one.first[-1], one.last[-1], one.begin) for one in found] == [("0", "1", None), ("4", "6", None)]
-    assert [line.count(":") for line in warnings(found)] == [1, 1]
+    result = looked_at([16, 16, 0, 0, 16, 16, 16]).intervals()
+    assert [(one.first[-1], one.last[-1], one.begin) for one in result] == [("0", "1", None), ("4", "6", None)]
+    assert [line.count(":") for line in warnings(result)] == [1, 1]
 
 
 def test_one_look_is_no_stretch_among_many_but_one_image_may_be_in_doubt():
@@ -99,9 +99,9 @@ def test_other_models_are_not_looked_at(task):
 
 
 def test_many_stretches_are_counted_and_the_first_ones_named():
-    found = looked_at([16, 16, 0] * 8).intervals()
-    lines = list(warnings(found))
-    assert len(found) == 8 and len(lines) == 6 and lines[-1].startswith("Further intervals with doubtful masks: 3")
+    result = looked_at([16, 16, 0] * 8).intervals()
+    lines = list(warnings(result))
+    assert len(result) == 8 and len(lines) == 6 and lines[-1].startswith("Further intervals with doubtful masks: 3")
 
 
 def test_the_command_names_the_stretches_in_its_output_the_record_and_the_table(model, tmp_path, monkeypatch, capsys):
@@ -121,7 +121,7 @@ def test_the_command_names_the_stretches_in_its_output_the_record_and_the_table(
 
 
 def segmented(frames):
-    """Return the doubtful stretches of frames, one a second, by the shipped model."""
+    """Return the shipped model's doubtful intervals for one frame per second."""
     trained = load_trained(shipped_weights("pvt_fpn"), bundle="pvt_fpn")
     watch, model = DoubtWatch(trained, trained.size, Fraction(1)), surgfl.load()
     for number, image in enumerate(frames):
@@ -138,6 +138,6 @@ def test_a_rendered_operation_is_not_in_doubt():
 @pytest.mark.parametrize(("surgery", "wrong"), [("OP2", (27, 28)), ("OP4", (36,))])
 def test_stretches_of_real_surgeries_in_which_tissue_is_called_instrument_are_found(surgery, wrong, real_data):
     files = sorted((real_data / "endovis2015_rigid" / surgery / "Raw").glob("img_*_raw.*"))
-    found = segmented([read_rgb(path) for path in files])
-    named = {number for one in found for number in range(int(one.first), int(one.last) + 1)}
+    result = segmented([read_rgb(path) for path in files])
+    named = {number for one in result for number in range(int(one.first), int(one.last) + 1)}
     assert named >= set(wrong) and len(named) < len(files) / 2

@@ -1,4 +1,4 @@
-"""Frames from folders and videos, one at a time, in order; what cannot be read is named."""
+"""Frames from folders and videos in order; errors name unreadable files."""
 
 import os
 from fractions import Fraction
@@ -30,15 +30,11 @@ def test_a_folder_is_read_in_natural_order(tmp_path):
     assert [(shot.name, int(shot.image[0, 0, 0])) for shot in shots] == [("frame1", 1), ("frame9", 9), ("frame10", 10)]
 
 
-def test_colours_are_rgb(tmp_path):
-    blue_green_red = np.full((4, 4, 3), (10, 20, 30), np.uint8)
-    cv2.imwrite(str(tmp_path / "a.png"), blue_green_red)
+@pytest.mark.parametrize("size", [(40, 50), (32, 64)])
+def test_items_hold_the_networks_input_and_the_frame_in_rgb(tmp_path, size):
+    cv2.imwrite(str(tmp_path / "a.png"), np.full((4, 4, 3), (10, 20, 30), np.uint8))  # blue, green, red
     (shot,) = stream_of(tmp_path / "a.png").shots()
     assert shot.image[0, 0].tolist() == [30, 20, 10]
-
-
-@pytest.mark.parametrize("size", [(40, 50), (32, 64)])
-def test_items_hold_the_networks_input_and_the_frame(tmp_path, size):
     write_image(tmp_path / "a.png", 51, size=size)
     (item,) = stream_of(tmp_path)
     assert item["image"].shape == (1, 3, 32, 64) and torch.allclose(item["image"], torch.tensor(0.2))
@@ -47,8 +43,8 @@ def test_items_hold_the_networks_input_and_the_frame(tmp_path, size):
 
 def test_a_clips_input_keeps_the_order_of_its_frames():
     images = np.stack([np.full((10, 20, 3), shade, np.uint8) for shade in (0, 255)])
-    found = network_input(images, 32, 64)
-    assert found.shape == (1, 2, 3, 32, 64) and (found[0, 0] == 0).all() and (found[0, 1] == 1).all()
+    result = network_input(images, 32, 64)
+    assert result.shape == (1, 2, 3, 32, 64) and (result[0, 0] == 0).all() and (result[0, 1] == 1).all()
 
 
 # ---- sub-folders
@@ -101,16 +97,15 @@ def test_a_video_is_streamed_with_its_rate_and_times(video):
         ("frame_000000", 0), ("frame_000002", Fraction(2, 25)),
     ]  # fmt: skip
     assert stream.rate == Fraction(25, 2) and stream.total == len(list(stream)) == 20 and stream.is_video
+    video.rename(video.with_name("recording"))  # without its usual ending
+    assert len(names_of(video.with_name("recording"))) == 40
 
 
-def test_a_folder_of_images_and_videos_is_refused(tmp_path):
-    write_image(tmp_path / "stills" / "thumb.png")
-    write_video(tmp_path / "a.mp4", grey(2))
+def test_a_folder_of_images_and_videos_and_a_video_called_as_a_folder_beside_it_are_refused(tmp_path):
+    write_image(tmp_path / "mixed" / "stills" / "thumb.png")
+    write_video(tmp_path / "mixed" / "a.mp4", grey(2))
     with pytest.raises(InferenceError, match=r"contains 1 image, such as .*thumb\.png, and 1 video, such as .*a\.mp4;"):
-        videos_in(tmp_path)
-
-
-def test_a_video_called_as_a_folder_of_videos_beside_it_is_refused(tmp_path):
+        videos_in(tmp_path / "mixed")
     (tmp_path / "films" / "day").mkdir(parents=True)
     for name in ("films/day.mp4", "films/day/left.mp4", "films/days.mp4"):
         write_video(tmp_path / name, grey(2))
@@ -118,11 +113,6 @@ def test_a_video_called_as_a_folder_of_videos_beside_it_is_refused(tmp_path):
         videos_in(tmp_path / "films")
     (tmp_path / "films" / "day.mp4").rename(tmp_path / "films" / "night.mp4")
     assert list(videos_in(tmp_path / "films")) == ["day/left", "days", "night"]
-
-
-def test_a_video_needs_no_usual_ending(tmp_path):
-    write_video(tmp_path / "a.mp4", grey(3)).rename(tmp_path / "recording")
-    assert names_of(tmp_path / "recording") == ["frame_000000", "frame_000001", "frame_000002"]
 
 
 # ---- masks beside frames
@@ -136,21 +126,17 @@ def draw(path, index=0, *, mask=False):
 
 
 @pytest.mark.parametrize(
-    ("frame", "mask", "said"),
+    ("frame", "mask", "message"),
     [
         ("images/f_{}.jpg", "masks/f_{}.png", "4 masks in masks/ (masks are not segmented)"),
         ("f_{}.png", "f_{}_mask.png", "4 masks (masks are not segmented): f_0_mask.png"),
         ("f_{}.jpg", "f_{}.png", "4 masks (masks are not segmented): f_0.png"),
         ("op/img/{}.png", "op/SegmentationClass/{}.png", "4 masks in op/SegmentationClass/"),
         ("images/op/f_{}.jpg", "Labels/op/f_{}.jpg", "4 masks in Labels/"),  # JPEG masks, by their folder's name
-        (
-            "f_{}_jpg.rf.00aa11bb22cc3{}.jpg",
-            "f_{}_jpg.rf.00aa11bb22cc3{}_mask.png",
-            "4 masks (masks are not segmented)",
-        ),
+        ("f_{}_jpg.rf.00aa11bb22cc3{}.jpg", "f_{}_jpg.rf.00aa11bb22cc3{}_mask.png", "4 masks (masks are not segmented"),
     ],
 )
-def test_masks_beside_frames_are_left_out_by_name(frame, mask, said, tmp_path):
+def test_masks_beside_frames_are_left_out_by_name(frame, mask, message, tmp_path):
     for index in range(4):
         draw(tmp_path / frame.format(index, index), index)
         draw(tmp_path / mask.format(index, index), index, mask=True)
@@ -158,7 +144,7 @@ def test_masks_beside_frames_are_left_out_by_name(frame, mask, said, tmp_path):
     assert [(tmp_path / frame.format(n, n)).stem for n in range(4)] == [shot.name for shot in stream.shots()]
     assert stream.total == 4 and stream.inventory.used == {"images": 4}
     (one,) = stream.inventory.left_out
-    assert str(one).startswith(said)
+    assert str(one).startswith(message)
 
 
 def test_masks_alone_and_dark_frames_are_segmented(tmp_path):
@@ -179,9 +165,8 @@ def test_masks_of_videos_are_no_images_beside_them(tmp_path):
 def test_pointers_of_git_lfs_and_unread_files_are_named(tmp_path):
     draw(tmp_path / "a.png")
     (tmp_path / "b.dcm").write_bytes(b"x")
-    assert [str(one) for one in stream_of(tmp_path).inventory.left_out] == [
-        "1 unread file (a format that is not read): b.dcm"
-    ]
+    (left_out,) = stream_of(tmp_path).inventory.left_out
+    assert str(left_out) == "1 unread file (a format that is not read): b.dcm"
     (tmp_path / "c.png").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     with pytest.raises(InferenceError, match=r"c\.png: is a Git LFS pointer"):
         stream_of(tmp_path)
@@ -208,7 +193,7 @@ def two_endings(path):
     ("make", "options", "sentence"),
     [
         (lambda path: path.mkdir(), {}, "input folder {path} and its sub-folders have no images (.png, "),
-        (videos_only, {}, "input folder {path} has videos but no images; give one of the videos, such as {path}/a.mov"),
+        (videos_only, {}, "input folder {path} has videos but no images; give a video, such as {path}/a.mov"),
         (two_endings, {}, "input folder {path}/day has images that differ only in their extension"),
         (lambda path: path.write_bytes(b"no video"), {}, "video {path} cannot be read"),
         (write_image, {"video_rate": "fast"}, "the video rate is 'fast'; give frames per second"),

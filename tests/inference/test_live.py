@@ -1,4 +1,4 @@
-"""Live streams over loopback: one that ends, one that stalls, one that is faster than its frames are taken."""
+"""Live streams over loopback: interrupted, stalled, and faster than predictions."""
 
 import json
 import os
@@ -26,7 +26,7 @@ FRAMES = 40
 
 @pytest.fixture
 def served(tmp_path):
-    """Serve an MPEG transport stream: the path is how it goes on after its first half."""
+    """Serve an MPEG transport stream; the path selects its behaviour after the first half."""
     data = write_video(tmp_path / "film.ts", noise(FRAMES), rate=25).read_bytes()
     done = threading.Event()
 
@@ -67,13 +67,13 @@ def _soon(monkeypatch, tmp_path):
 def test_what_came_of_a_stream_that_breaks_off_is_complete(served, model, tmp_path, caplog, how, sentence):
     url = f"{served.replace('://', '://ann:secret@')}/{how}/or-3?token=secret"
     assert main(["segment", url, "--model", str(model()), "--out", "seen", "--masks", "none"]) == 1
-    (said,) = [line for line in caplog.messages if sentence in line]
-    assert said.startswith(f"{served}/{how}/or-3 {sentence}")
-    assert said.endswith("; check its address, and that a player shows it from this machine, and start again")
+    (message,) = [line for line in caplog.messages if sentence in line]
+    assert message.startswith(f"{served}/{how}/or-3 {sentence}")
+    assert message.endswith("; check its address, and that a player shows it from this machine, and start again")
     record = json.loads((tmp_path / "seen" / "prediction.json").read_text())
-    found = look_at(tmp_path / "seen" / "overlay.mp4")
-    assert record["complete"] and record["broke_off"] == said and "secret" not in str(record) + caplog.text
-    assert FRAMES / 4 < record["frames"] + record["dropped"] < 3 * FRAMES / 4 and found.frames == record["frames"]
+    result = look_at(tmp_path / "seen" / "overlay.mp4")
+    assert record["complete"] and record["broke_off"] == message and "secret" not in str(record) + caplog.text
+    assert FRAMES / 4 < record["frames"] + record["dropped"] < 3 * FRAMES / 4 and result.frames == record["frames"]
 
 
 def test_the_pixels_shape_of_a_stream_turns_with_the_picture(tmp_path, monkeypatch):
@@ -97,10 +97,8 @@ def test_a_live_stream_drops_what_waits_longest_and_a_recording_waits(served, tm
     for (number, image, seconds), (n, same, at) in zip(slow.frames(), expected, strict=True):
         assert (number, seconds) == (n, at) and (image == same).all()
     assert not slow.dropped and not slow.problem
-    assert all(
-        (frames[k][1] == expected[frames[k][0]][1]).all() and frames[k][2] == expected[frames[k][0]][2]
-        for k in range(9)
-    )
+    for number, image, seconds in frames[:9]:
+        assert (image == expected[number][1]).all() and seconds == expected[number][2]
 
 
 def test_ctrl_c_completes_the_results_of_a_stream(served, model, tmp_path, monkeypatch):
@@ -120,7 +118,7 @@ def test_ctrl_c_completes_the_results_of_a_stream(served, model, tmp_path, monke
 
 
 def test_rtsp_asks_for_frames_by_tcp():
-    """A firewall that lets no UDP in would else leave nothing but a wait."""
+    """With UDP a firewall would block the frames."""
     media = "v=0\r\no=- 0 0 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\nm=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n"
     asked = []
 
@@ -159,11 +157,7 @@ def test_what_is_no_stream_is_one_sentence(source, sentence):
         FrameStream(source, height=32, width=64)
 
 
-def test_a_path_is_no_stream(tmp_path):
+def test_a_path_and_a_folder_called_as_a_number_are_no_streams(tmp_path):
     assert is_live("0") and is_live("rtsp://a/b") and not any(map(is_live, ["./0", "a.mp4", tmp_path / "0", "-1"]))
-
-
-def test_a_folder_called_as_a_number_is_no_camera(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "001").mkdir()
     assert not is_live("001") and is_live("1") and is_live("002")

@@ -1,4 +1,4 @@
-"""Objects that are followed from boxes in the first frame: what is read, refused, streamed, and said of it."""
+"""Objects tracked from boxes in the first frame: parsing, errors, streams, messages."""
 
 import csv
 import json
@@ -29,7 +29,7 @@ FOLLOWING = make_task("segmentation", NUMBERS, classes=PARTS)
 
 
 class Filled(torch.nn.Module):
-    """Sees every object where its box was, at twice the logit of the one before; remembers the boxes alone."""
+    """Predicts every object inside its box, with twice the logit of the previous object."""
 
     stride, squares, takes_boxes = 32, True, True
 
@@ -69,22 +69,22 @@ def objects(boxes=None, mask=None, *, network=None, task=FOLLOWING, **of_stream)
     ],
 )
 def test_boxes_are_in_pixels_of_the_frame_and_reach_the_network_in_its_own(given):
-    found = objects(given)
+    result = objects(given)
     # the frame is 200 wide and 100 high, the network's input 64x64
     expected = [[20 * 0.32, 50 * 0.64, 120 * 0.32, 75 * 0.64], [0, 0, 3.2, 6.4]]
-    torch.testing.assert_close(found.boxes, torch.tensor(expected))
-    assert found.classes == PARTS and found.ids == (1, 3) and found.without_box == ["wrist"]
-    assert recorded(found) == {"boxes": ["shaft=20,50,100,25", "clasper=0,0,10,10"]} and recorded(None) == {}
+    torch.testing.assert_close(result.boxes, torch.tensor(expected))
+    assert result.classes == PARTS and result.ids == (1, 3) and result.without_box == ["wrist"]
+    assert recorded(result) == {"boxes": ["shaft=20,50,100,25", "clasper=0,0,10,10"]} and recorded(None) == {}
 
 
 @pytest.mark.parametrize(
     "given", ["0,0,10,10; 5,5,10,10", ["0,0,10,10", "5,5,10,10"], [(0, 0, 10, 10), [5, 5, 10, 10]]]
 )
 def test_boxes_without_names_are_objects_of_their_own(given):
-    found = objects(given)
-    assert found.classes == ("background", "object 1", "object 2") and found.ids == (1, 2) and not found.without_box
-    task = task_of(found, FOLLOWING)
-    assert task.classes == found.classes and task.spec == FOLLOWING.spec and task_of(None, FOLLOWING) is FOLLOWING
+    result = objects(given)
+    assert result.classes == ("background", "object 1", "object 2") and result.ids == (1, 2) and not result.without_box
+    task = task_of(result, FOLLOWING)
+    assert task.classes == result.classes and task.spec == FOLLOWING.spec and task_of(None, FOLLOWING) is FOLLOWING
     assert objects((5, 5, 10, 10)).given == (Box("", 5, 5, 10, 10),)  # as a command line of MONAI reads 5,5,10,10
 
 
@@ -144,8 +144,8 @@ def test_a_mask_that_cannot_be_is_refused(tmp_path, shape, value, sentence):
     ("of_stream", "sentence"),
     [
         ({"sequences": 3}, "boxes belong to one video's first frame, but frames has 3 folders of images; give one of"),
-        ({"height": 64, "width": 96}, "the size is 64x96, and Filled takes squares of multiples of 32; 96x96|64x64"),
-        ({"height": 70, "width": 70}, "the size is 70x70, and Filled takes squares of multiples of 32; 64x64 would"),
+        ({"height": 64, "width": 96}, "the size is 64x96, but Filled takes squares of multiples of 32; use 64x64"),
+        ({"height": 70, "width": 70}, "the size is 70x70, but Filled takes squares of multiples of 32; use 64x64"),
     ],
 )
 def test_what_is_shown_must_be_one_video_and_a_square(of_stream, sentence):
@@ -155,20 +155,20 @@ def test_what_is_shown_must_be_one_video_and_a_square(of_stream, sentence):
 
 def test_a_model_that_takes_no_boxes_gets_none():
     assert objects(network=Bright()) is None
-    with pytest.raises(
-        InferenceError, match=r"takes no boxes, since Bright predicts its classes in each frame; remove"
-    ):
-        objects("1,2,3,4", network=Bright())
     depth = make_task("depth")
     assert objects(task=depth) is None
-    with pytest.raises(InferenceError, match=r"takes no boxes, since Filled predicts depth of the whole frame; remove"):
-        objects("1,2,3,4", task=depth)
+    for options, output in (
+        ({"network": Bright()}, "Bright predicts its classes in each frame"),
+        ({"task": depth}, "Filled predicts depth of the whole frame"),
+    ):
+        with pytest.raises(InferenceError, match=f"takes no boxes, since {output}; remove"):
+            objects("1,2,3,4", **options)
 
 
 def test_objects_of_one_class_are_one_and_a_class_without_a_box_is_empty():
-    found = objects("clasper=0,0,100,50; shaft=0,0,50,100; clasper=150,0,50,50")
-    network = shown_frames(Filled(), FOLLOWING, stream(), found)
-    outputs, mask = Predictor(network, task_of(found, FOLLOWING))(torch.zeros(1, 3, 64, 64), (64, 64))
+    result = objects("clasper=0,0,100,50; shaft=0,0,50,100; clasper=150,0,50,50")
+    network = shown_frames(Filled(), FOLLOWING, stream(), result)
+    outputs, mask = Predictor(network, task_of(result, FOLLOWING))(torch.zeros(1, 3, 64, 64), (64, 64))
     assert outputs.shape == (1, 4, 64, 64) and (outputs[:, 2] < -10).all()
     assert (mask[:32, :32] == 3).sum() == 16 * 32  # the shaft's box is the surer one where both are
     assert (mask[:, :16] == 1).all() and (mask[:32, 48:] == 3).all() and (mask[32:, 16:] == 0).all()
@@ -177,13 +177,12 @@ def test_objects_of_one_class_are_one_and_a_class_without_a_box_is_empty():
 
 
 def test_a_box_in_which_nothing_is_found_is_said():
-    found = objects("shaft=0,0,0.5,0.5; wrist=0,0,50,50; clasper=0,0,50,50")
-    network = shown_frames(Filled(), FOLLOWING, stream(), found)
+    result = objects("shaft=0,0,0.5,0.5; wrist=0,0,50,50; clasper=0,0,50,50")
+    network = shown_frames(Filled(), FOLLOWING, stream(), result)
     for _ in range(2):
         network(torch.zeros(1, 3, 64, 64))
-    assert list(missed(network)) == [
-        "box shaft=0,0,0.5,0.5: no object was found in the first frame, so its mask is empty there"
-    ]
+    (message,) = missed(network)
+    assert message == "box shaft=0,0,0.5,0.5: no object was found in the first frame, so its mask is empty there"
     network.forget()
     assert network(torch.zeros(1, 3, 64, 64))[0, 2].max() == 4
 
@@ -199,7 +198,7 @@ def test_a_model_of_single_frames_with_boxes_remembers_its_boxes():
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    """Return a function that leaves random weights of SurgFed's network for 64x64 as a federation does."""
+    """Return a function that writes random weights of SurgFed's network for 64x64 with a federation's header."""
 
     def checkpoint(kind="segmentation", classes=PARTS):
         task = make_task(kind, NUMBERS, classes=classes if kind == "segmentation" else ())
@@ -251,9 +250,9 @@ def test_surgfl_segment_writes_what_the_network_predicts_of_the_clip_with_these_
     boxes[0, 0, 2] = torch.tensor([32, 0, 64, 32])
     with torch.no_grad():
         expected = network(clip, boxes).argmax(2)[0]
-    found = masks_in(out)
-    assert len(found) == 5 and {int(one) for mask in found for one in np.unique(mask)} > {0}
-    for mask, ids in zip(found, expected.numpy().astype(np.uint8), strict=True):
+    result = masks_in(out)
+    assert len(result) == 5 and {int(one) for mask in result for one in np.unique(mask)} > {0}
+    for mask, ids in zip(result, expected.numpy().astype(np.uint8), strict=True):
         assert (mask == cv2.resize(ids, (96, 48), interpolation=cv2.INTER_NEAREST_EXACT)).mean() > 0.999
     record = json.loads((out / "prediction.json").read_text())
     assert record["boxes"] == ["clasper=48,0,48,24", "shaft=0,12,30,36"] and record["frames"] == 5
@@ -273,7 +272,7 @@ def test_objects_without_a_class_have_rows_and_labels_of_their_own(surgery, segm
     [
         ([], "the model tracks objects from the video's first frame, but no object is given; give a box for each"),
         (["--box", "-5,0,9,9"], "box '-5,0,9,9' exceeds the first frame, which is 96 wide and 48 high; give "),
-        (["--box", "0,0,9,9", "--size", "64x96"], "the size is 64x96, and Sam2Clips takes squares of multiples of 32"),
+        (["--box", "0,0,9,9", "--size", "64x96"], "the size is 64x96, but Sam2Clips takes squares of multiples of 32"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(surgery, segments, tmp_path, capsys, words, sentence):
@@ -294,19 +293,19 @@ def test_depth_is_written_by_the_network_of_surgfed_and_takes_squares(surgery, c
     assert main(["segment", str(surgery), "--model", depth]) == 0
     assert len(list((tmp_path / "surgery-segmented" / "depth").iterdir())) == 5
     assert main(["segment", str(surgery), "--model", depth, "--size", "64x96", "--out", "other"]) == 2
-    assert "the size is 64x96, and Sam2Clips takes squares of multiples of 32" in capsys.readouterr().err
+    assert "the size is 64x96, but Sam2Clips takes squares of multiples of 32" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
 
 
 def test_memory_does_not_grow_over_ten_thousand_frames(network):
-    """What is held by a stream of the network's is measured from the 20th frame to the 40th; a toy has the rest."""
-    found = objects("shaft=0,0,50,50; wrist=50,50,50,50", height=32, width=32)
-    streaming, held = shown_frames(network, FOLLOWING, stream(32, 32), found), []
+    """The network's memory is measured from frame 20 to 40, a stand-in's after 10,000 frames."""
+    result = objects("shaft=0,0,50,50; wrist=50,50,50,50", height=32, width=32)
+    streaming, held = shown_frames(network, FOLLOWING, stream(32, 32), result), []
     for _ in range(40):
         streaming(torch.rand(1, 3, 32, 32))
         held.append(_bytes(streaming._memory))
     assert held[20:] == [held[20]] * 20 > [0]
-    toy = shown_frames(Filled(), FOLLOWING, stream(32, 32), found)
+    toy = shown_frames(Filled(), FOLLOWING, stream(32, 32), result)
     image = torch.zeros(1, 3, 32, 32)
     for _ in range(10_000):
         toy(image)

@@ -1,4 +1,4 @@
-"""A video that a model does not know gives one line: in the output, the record, the table and Python; others none."""
+"""The warning for an unknown video: in the output, the record, the table and Python."""
 
 import csv
 import json
@@ -25,7 +25,7 @@ WARNING = "Input unlike the training data (score {}, limit {}): the masks may be
 
 
 class Colours(nn.Module):
-    """Logits (B, 4, H, W) by colours, which are the encoder's map."""
+    """Logits (B, 4, H, W) by colours; the encoder is the identity."""
 
     def __init__(self):
         super().__init__()
@@ -37,9 +37,9 @@ class Colours(nn.Module):
 
 
 def calibrated(**facts):
-    """Return a model that knows frames of mid grey, whose score is the difference of red in sixteenths of the range."""
-    said = {"weights": "", "temperature": 1.0, "offset": 0.0, "limit": 2.0, "limit_of_few": 5.0, "card": {}} | facts
-    made = Calibration(Facts(**said), torch.full((3,), 0.5), torch.tensor([[16.0, 0, 0]]), torch.zeros(3))
+    """Return a model calibrated on mid grey; the score is the difference of red in sixteenths of the range."""
+    message = {"weights": "", "temperature": 1.0, "offset": 0.0, "limit": 2.0, "limit_of_few": 5.0, "card": {}} | facts
+    made = Calibration(Facts(**message), torch.full((3,), 0.5), torch.tensor([[16.0, 0, 0]]), torch.zeros(3))
     return Trained(Colours().eval(), SEGMENTATION, (32, 64), made)
 
 
@@ -57,29 +57,26 @@ def test_a_video_is_looked_at_once_a_second_and_less_often_once_many_frames_are_
         watch.add(grey(128))
         if len(calls) > len(looked):
             looked.append(number)
-    due = [30 * second for second in range(MOST)] + [30 * second for second in range(MOST, MOST + 4, 2)]
-    assert looked == due and watch.likeness().frames == MOST // 2 + 2
+    expected = [30 * second for second in range(MOST)] + [30 * second for second in range(MOST, MOST + 4, 2)]
+    assert looked == expected and watch.likeness().frames == MOST // 2 + 2
 
 
 def test_the_score_is_of_the_mean_frame_and_few_frames_have_a_limit_of_their_own():
     watch = Watch(calibrated())
     for count, level in enumerate((102, 204, 204, 204), start=1):  # 0.4 and 0.8
         watch.add(grey(level))
-        found = watch.likeness()
-        assert found.score == pytest.approx(16 * abs(0.8 - 0.4 / count - 0.5), abs=1e-3)
-        assert found.limit == (2.0 if count == 4 else 5.0)
-    assert found.warning == WARNING.format(3.2, 2.0)
+        result = watch.likeness()
+        assert result.score == pytest.approx(16 * abs(0.8 - 0.4 / count - 0.5), abs=1e-3)
+        assert result.limit == (2.0 if count == 4 else 5.0)
+    assert result.warning == WARNING.format(3.2, 2.0)
     assert Watch(calibrated(limit=4.0)).likeness() is None
 
 
-def test_a_live_stream_is_warned_of_once_as_soon_as_there_are_enough_frames(caplog):
+def test_a_live_stream_is_warned_of_once_and_a_model_without_a_calibration_never(caplog):
     watch = Watch(calibrated(), early=True)
     for number in range(6):
         watch.add(grey(255))
         assert caplog.text.count("Input unlike") == (number >= 3)
-
-
-def test_without_a_calibration_nothing_is_looked_at():
     watch = Watch(Trained(nn.Conv2d(3, 4, 1), SEGMENTATION, (32, 64)))
     watch.add(grey(0))
     assert watch.likeness() is None
@@ -95,8 +92,10 @@ def test_in_python_a_frame_says_it_when_asked_and_the_temperature_changes_no_mas
     assert np.allclose(one.probabilities, roots / roots.sum(0), atol=1e-5)
     assert Model(cold).segment(grey(255)).warning == WARNING.format("8.0", "5.0")
     video = write_video(tmp_path / "white.mp4", [np.full((48, 64, 3), 255, np.uint8)] * 5, rate=1)
-    said = [found.warning for found in Model(cold).segment_video(video)]
-    assert all("limit 5.0" in warning for warning in said[:3]) and all("limit 2.0" in warning for warning in said[3:])
+    warnings = [result.warning for result in Model(cold).segment_video(video)]
+    assert all("limit 5.0" in warning for warning in warnings[:3]) and all(
+        "limit 2.0" in warning for warning in warnings[3:]
+    )
 
 
 def test_the_command_says_it_in_the_output_the_record_and_the_table(model, tmp_path, monkeypatch, capsys):
@@ -105,9 +104,8 @@ def test_the_command_says_it_in_the_output_the_record_and_the_table(model, tmp_p
     video = write_video(tmp_path / "a.mp4", noise(4), rate=1)
     facts = {"temperature": 1.0, "offset": 0.0, "limit": 1e-6, "limit_of_few": 1e-6, "card": {}}
     axes = torch.eye(channels)[:2].contiguous()
-    made = Calibration(
-        Facts(weights=sha256_of(checkpoint), **facts), torch.zeros(channels), axes, torch.zeros(channels)
-    )
+    zeros = torch.zeros(channels)
+    made = Calibration(Facts(weights=sha256_of(checkpoint), **facts), zeros, axes, zeros.clone())
     write_calibration(checkpoint.with_name(FILE), made)
     words = ["segment", str(video), "--model", str(checkpoint), "--threads", "1"]
     assert main(words) == 0
@@ -121,8 +119,8 @@ def test_the_command_says_it_in_the_output_the_record_and_the_table(model, tmp_p
 
     write_calibration(checkpoint.with_name(FILE), replace(made, facts=Facts(weights="0" * 64, **facts)))
     assert main(words) == 0
-    said = capsys.readouterr()
-    assert "Unlike" not in said.out
+    message = capsys.readouterr()
+    assert "Unlike" not in message.out
     assert "unlike" not in json.loads((tmp_path / "a-segmented/prediction.json").read_text())
 
 

@@ -10,6 +10,7 @@ import psutil
 import pytest
 import torch
 
+from evidence.benchmarks.following import RATE, SIDE, segmented
 from shared_components.common.progress import Step, listening
 from shared_components.core.task import make_task
 from shared_components.inference import InferenceError
@@ -17,7 +18,10 @@ from shared_components.inference.frames import FrameStream
 from shared_components.inference.predict import AHEAD, FrameCount, Predictor, Streaming, predict_all, shown_frames
 from shared_components.inference.results import PredictionFolder
 from shared_components.networks.pvt_fpn_clips import PvtFpnClips
+from shared_components.networks.sam2_architectures import ARCHITECTURES
+from shared_components.networks.sam2_video import Sam2Clips
 from tests.inference.conftest import PARTS, SEGMENTATION, Bright, grey, noise, shot, write_image, write_video
+from tests.networks.conftest import TOY
 
 
 def test_enlarging_is_the_argmax_of_logits_enlarged_by_nearest_neighbours():
@@ -27,15 +31,12 @@ def test_enlarging_is_the_argmax_of_logits_enlarged_by_nearest_neighbours():
     assert (SEGMENTATION.postprocess(logits, {}, [(16, 20)])[0] == large.argmax(1)[0].numpy()).all()
 
 
-def test_a_prediction_has_the_frames_own_size():
+def test_a_prediction_has_the_frames_own_size_and_a_network_in_training_predicts_as_in_evaluation():
     image = torch.zeros(1, 3, 32, 64)
     image[..., :16, :] = 1
     outputs, mask = Predictor(Bright(), SEGMENTATION)(image, (48, 100))
     assert outputs.shape == (1, 4, 32, 64) and mask.shape == (48, 100)
     assert (mask[:24] == 1).all() and (mask[24:] == 0).all()
-
-
-def test_a_network_in_training_is_asked_as_one_in_evaluation():
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4)).train()
     before = network[1].running_mean.clone()
     Predictor(network, SEGMENTATION)(torch.rand(1, 3, 8, 8), (8, 8))
@@ -78,7 +79,7 @@ def test_frames_are_reported_with_speed_and_time_left(monkeypatch, total, step):
 
 
 class Written:
-    """A folder that keeps what it is given, and how many frames were read before each."""
+    """A folder that records predictions, and the number of frames read before each."""
 
     def __init__(self, read, broken=None):
         self.read, self.broken, self.names, self.ahead = read, broken, [], []
@@ -112,7 +113,7 @@ class Read:
 
 
 class Slow(Bright):
-    """Is done with a frame after the next one, which is bright."""
+    """Takes longer for dark frames than for bright frames."""
 
     def forward(self, image):
         time.sleep(0.0 if image.mean() else 0.01)
@@ -163,7 +164,7 @@ PADDED = make_task("segmentation", {"frames": 4, "interval": 0.2, "padding": "cu
 
 
 class Counting(torch.nn.Module):
-    """Answers which images it remembers: frames are numbers."""
+    """Returns the images of its memory; images are numbers."""
 
     def begin_stream(self, stride, padding):
         return stride, padding, ()
@@ -176,9 +177,8 @@ class Counting(torch.nn.Module):
 
 
 def stream(rate, total=9, every=1):
-    return SimpleNamespace(
-        rate=None if rate is None else Fraction(rate) / every, total=total, every=every, source="surgery.mp4"
-    )
+    rate = None if rate is None else Fraction(rate) / every
+    return SimpleNamespace(rate=rate, total=total, every=every, source="surgery.mp4")
 
 
 @pytest.fixture(scope="module")
@@ -232,9 +232,6 @@ def test_one_image_is_its_own_past_and_single_frames_need_no_memory():
     assert shown_frames(Counting(), CLIPS, stream(None, total=1))(torch.tensor(3.0)) == [3, 3, 3, 3]
     network = Counting()
     assert shown_frames(network, SEGMENTATION, stream(None)) is network
-
-
-def test_a_network_that_remembers_nothing_is_refused():
     with pytest.raises(InferenceError, match="Identity takes clips but has no memory for streams"):
         shown_frames(torch.nn.Identity(), CLIPS, stream(25))
 
@@ -261,15 +258,25 @@ def test_what_is_remembered_of_one_folder_is_forgotten_in_the_next(network, tmp_
         write_image(tmp_path / "frames" / "b" / f"{number}.png", 60 * number)
     frames = FrameStream(tmp_path / "frames", height=32, width=64, video_rate=5)
     predict = Predictor(shown_frames(network, CLIPS, frames), CLIPS)
-    found = [predict(item["image"], (40, 50), sequence=item["shot"].sequence)[0] for item in frames]
-    assert len(found) == 6
-    for first, second in zip(found[:3], found[3:], strict=True):
+    result = [predict(item["image"], (40, 50), sequence=item["shot"].sequence)[0] for item in frames]
+    assert len(result) == 6
+    for first, second in zip(result[:3], result[3:], strict=True):
         assert torch.equal(first, second)
-    assert not torch.equal(found[0], found[2])
+    assert not torch.equal(result[0], result[2])
+
+
+@pytest.mark.slow
+def test_surgfeds_network_holds_as_much_after_two_hundred_frames_as_after_fifty(monkeypatch, tmp_path):
+    monkeypatch.setitem(ARCHITECTURES, "cpu", TOY)
+    torch.manual_seed(0)
+    sam2 = Sam2Clips(architecture="cpu", size=SIDE)
+    early, late = segmented(sam2, tmp_path, (50, 200), interval=1 / RATE, say=str)
+    assert early[:2] == late[:2] and early[0] > 0
+    assert late[2] - early[2] < 8e6  # bytes of the process
 
 
 def test_memory_does_not_grow(network):
-    """Of each of six frames, three before and two apart, maps of 160 channels at 2x2 and 256 at 1x1 in float32."""
+    """The memory has six frames with maps of 160 channels at 2x2 and 256 at 1x1 in float32."""
     streaming, held = Streaming(network, 2), []
     image = torch.from_numpy(np.full((1, 3, 32, 32), 0.5, np.float32))
     with torch.no_grad():

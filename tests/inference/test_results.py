@@ -1,4 +1,4 @@
-"""What is written of images, of a video and of sub-folders, what is not, and volumes as ITK reads them."""
+"""Result files of images, videos and sub-folders, and volumes as ITK reads them."""
 
 import csv
 import json
@@ -69,8 +69,8 @@ def test_images_become_masks_and_overlays_of_their_own_size(tree, tmp_path):
 def test_sub_folders_have_overlay_videos_of_their_own_where_there_is_a_rate(tree, tmp_path):
     files = written(tree, tmp_path / "out", stream={"video_rate": 10}, pictures=False, masks="none")
     assert files == ["intervals.csv", "overlay.mp4", "overlays/day-1/left.mp4", "prediction.json", "visible.csv"]
-    found = look_at(tmp_path / "out" / "overlays" / "day-1" / "left.mp4")
-    assert (found.frames, found.rate) == (2, 10)
+    result = look_at(tmp_path / "out" / "overlays" / "day-1" / "left.mp4")
+    assert (result.frames, result.rate) == (2, 10)
     with (tmp_path / "out" / "visible.csv").open(newline="") as file:
         rows = [(row["seconds"], row["frame"], row["shaft"]) for row in csv.DictReader(file)]
     assert rows == [("0.000", "a", "0.000"), ("0.000", "day-1/left/b", "0.000"), ("0.100", "day-1/left/c", "0.000")]
@@ -86,8 +86,8 @@ def test_images_of_several_sizes_are_no_video(tree, tmp_path):
 def test_a_video_becomes_masks_and_an_overlay_video_of_its_rate(video, tmp_path):
     files = written(video, tmp_path / "out")
     assert files == sorted([*(f"masks/frame_{n:06d}.png" for n in range(40)), "overlay.mp4", *TABLES])
-    found = look_at(tmp_path / "out" / "overlay.mp4")
-    assert (found.rate, found.frames) == (25, 40)
+    result = look_at(tmp_path / "out" / "overlay.mp4")
+    assert (result.rate, result.frames) == (25, 40)
     whole = cv2.VideoCapture(str(tmp_path / "out" / "overlay.mp4")).read()[1]
     read, names = np.split(whole, [48])
     assert len(names) == 3 * 26 and names[26 + 9 : 26 + 18, 6:16].std(axis=(0, 1)).max() < 8 < np.ptp(names)
@@ -98,8 +98,8 @@ def test_a_video_becomes_masks_and_an_overlay_video_of_its_rate(video, tmp_path)
 def test_every_other_frame_is_shown_as_long_as_the_video_lasts(tmp_path):
     video = write_video(tmp_path / "a.mp4", grey(30), rate=Fraction(30000, 1001), aspect=Fraction(16, 15))
     written(video, tmp_path / "out", stream={"every": 2})
-    found = look_at(tmp_path / "out" / "overlay.mp4")
-    assert (found.rate, found.frames, found.aspect) == (Fraction(15000, 1001), 15, Fraction(16, 15))
+    result = look_at(tmp_path / "out" / "overlay.mp4")
+    assert (result.rate, result.frames, result.aspect) == (Fraction(15000, 1001), 15, Fraction(16, 15))
 
 
 @pytest.mark.parametrize(("pictures", "masks"), [(True, "none"), (False, "png")])
@@ -131,13 +131,13 @@ def test_a_full_disk_is_one_sentence_that_names_the_folder_and_leaves_nothing(vi
     out = tmp_path / "out"
     with full_disk(room), pytest.raises((NotWritten, InferenceError), match="could not be written") as caught:
         written(video, out, **options)
-    said = str(caught.value)
-    assert "check the disk's space" in said and (str(out) in said or "overlay.mp4" in said)
+    message = str(caught.value)
+    assert "check the disk's space" in message and (str(out) in message or "overlay.mp4" in message)
     assert not out.exists()
 
 
 def test_a_spreadsheet_finds_no_formula_in_a_table(tmp_path):
-    """Names of files are what somebody has written; ITK-SNAP and Excel open the tables."""
+    """File names are untrusted, and Excel opens the tables."""
     write_image(tmp_path / "frames" / "=cmd|'calc'!A1.png", 90, (40, 50))
     written(tmp_path / "frames", tmp_path / "out")
     rows = list(csv.reader((tmp_path / "out" / "visible.csv").open(newline="")))
@@ -206,7 +206,7 @@ def segment(source, out, **stream):
 
 
 def array(path):
-    """What ITK makes of a file: (T, H, W), or (T, H, W, 3)."""
+    """Read a file with ITK: (T, H, W), or (T, H, W, 3)."""
     return sitk.GetArrayFromImage(sitk.ReadImage(str(path)))
 
 
@@ -233,7 +233,7 @@ def test_every_sub_folder_is_a_volume_of_its_own(tree, tmp_path):
 
 
 def test_names_and_colours_are_those_that_itk_snap_reads():
-    """A line as its documentation gives it: numbers, then the name in quotes."""
+    """The format of ITK-SNAP's documentation: numbers, then the name in quotes."""
     line = re.compile(r'^\s*(\d+)(?:\s+(\d+)){3}\s+[01]\s+[01]\s+[01]\s+"([^"]*)"$')
     rows = [line.match(row) for row in label_names([*PARTS, 'a "quoted" name']).splitlines() if row[0] != "#"]
     assert all(rows), "a line that ITK-SNAP would not read"
@@ -264,9 +264,9 @@ def test_what_is_of_unknown_length_and_fits_in_no_volume_goes_on_in_another(tmp_
         FrameStream, "__init__", lambda self, *a, **k: init(self, *a, **k) or vars(self).update(total=None)
     )
     folder = segment(write_video(tmp_path / "a.mp4", grey(7)), tmp_path / "out")
-    found = [array(folder / "labels" / f"{name}.nii.gz") for name in ("a", "a-2", "a-3")]
-    assert [len(one) for one in found] == [3, 3, 1]
-    np.testing.assert_array_equal(np.concatenate(found), [numbered(number, (48, 64)) for number in range(7)])
+    result = [array(folder / "labels" / f"{name}.nii.gz") for name in ("a", "a-2", "a-3")]
+    assert [len(one) for one in result] == [3, 3, 1]
+    np.testing.assert_array_equal(np.concatenate(result), [numbered(number, (48, 64)) for number in range(7)])
     assert array(folder / "frames" / "a-3.nii").shape == (1, 48, 64, 3)
 
 
@@ -286,7 +286,7 @@ def test_a_model_of_depth_has_no_labels_to_correct(tmp_path):
 
 
 def test_labels_that_were_corrected_are_never_replaced(tmp_path):
-    """Whether the next run writes volumes or not; those that nobody touched make way for new ones."""
+    """With and without new volumes; unchanged volumes are replaced."""
     write_image(tmp_path / "frames" / "a.png")
     segment(tmp_path / "frames", tmp_path / "out")
     path = segment(tmp_path / "frames", tmp_path / "out") / "labels" / "frames.nii.gz"

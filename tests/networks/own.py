@@ -1,4 +1,4 @@
-"""Networks as a person would write them: of no class of ours, and some that cannot take part."""
+"""Networks of other libraries, and networks that SurgFL refuses."""
 
 from typing import ClassVar
 
@@ -28,8 +28,12 @@ class WrongParts(Small):
     parts: ClassVar = {"top": ("neck",)}
 
 
+class Strides(Small):
+    stride = (2, 2)
+
+
 class Plain(Small):
-    """No normalisation, of one level: an encoder of the name, beside the last layer."""
+    """A network without normalisation, whose first layer is named `encoder`."""
 
     def __init__(self, *, num_classes: int) -> None:
         super().__init__(num_classes=num_classes)
@@ -41,7 +45,7 @@ class Plain(Small):
 
 
 class Halved(Small):
-    """Its output is of half the size."""
+    """The output has half the size."""
 
     def forward(self, image: Tensor) -> Tensor:
         return super().forward(image)[..., ::2, ::2]
@@ -51,16 +55,16 @@ class Listed(Small):
     """In training it returns several outputs, as with deep supervision."""
 
     def forward(self, image: Tensor) -> Tensor:
-        found = super().forward(image)
-        return [found, found] if self.training else found
+        result = super().forward(image)
+        return [result, result] if self.training else result
 
 
 class Eights(Small):
-    """It takes multiples of eight alone."""
+    """It accepts only multiples of eight."""
 
     def forward(self, image: Tensor) -> Tensor:
-        found = super().forward(image)
-        return found + nn.functional.interpolate(nn.functional.max_pool2d(found, 8), scale_factor=8.0)
+        result = super().forward(image)
+        return result + nn.functional.interpolate(nn.functional.max_pool2d(result, 8), scale_factor=8.0)
 
 
 class Soft(Small):
@@ -101,22 +105,18 @@ class Lazy(Small):
 
 
 class Unheard(Small):
-    """It has as many outputs whatever it is asked for."""
+    """The number of outputs does not depend on the argument."""
 
     def __init__(self, *, num_classes: int) -> None:
         super().__init__(num_classes=3)
 
 
 class Endless(nn.Module):
-    """Its constructor knows no number of outputs."""
+    """The constructor has no argument for the number of outputs."""
 
     def __init__(self, *, width: int = 4) -> None:
         super().__init__()
         self.last = nn.Conv2d(3, width, 1)
-
-
-class Strides(Small):
-    stride = (2, 2)
 
 
 class Modules(Small):

@@ -1,4 +1,4 @@
-"""A network of another library: its parts, its outputs, the methods that it fits, and those that cannot take part."""
+"""Networks of other libraries: parts, outputs, supported methods, and refused networks."""
 
 import copy
 import json
@@ -65,10 +65,10 @@ def test_what_a_class_declares_counts():
 
 def test_it_fits_all_methods_that_need_no_second_path_and_no_attention():
     network = build_network(definition())
-    found = {name: unfit(load_method(name), network) for name in method_names()}
-    assert {name for name, why in found.items() if why} == SECOND_PATH | set(OTHERS)
-    assert all("a network with a shared and a personal path" in found[name] for name in SECOND_PATH)
-    assert all(word in found[name] for name, word in OTHERS.items())
+    result = {name: unfit(load_method(name), network) for name in method_names()}
+    assert {name for name, why in result.items() if why} == SECOND_PATH | set(OTHERS)
+    assert all("a network with a shared and a personal path" in result[name] for name in SECOND_PATH)
+    assert all(word in result[name] for name, word in OTHERS.items())
     assert unfit(load_method("fedhca2", decoders=[]), network) == ""
     plain = build_network(definition("Plain"))
     assert "Plain has no normalisation layers to keep at the site" in unfit(load_method("fedbn"), plain)
@@ -139,10 +139,10 @@ def test_another_number_of_outputs_than_the_tasks_is_refused_and_a_look_changes_
 
 def test_a_networks_description_makes_it_again():
     network = build_network(definition(width=8, num_classes=3))
-    said = json.loads(json.dumps(definition_of(network)))
-    assert said == {"class": f"{own.HERE}.Small", "width": 8} == differing(network, network)
-    bundle = load_bundle("pvt_fpn", network=said)
-    assert bundle.chosen == said and bundle.network == definition(width=8)
+    message = json.loads(json.dumps(definition_of(network)))
+    assert message == {"class": f"{own.HERE}.Small", "width": 8} == differing(network, network)
+    bundle = load_bundle("pvt_fpn", network=message)
+    assert bundle.chosen == message and bundle.network == definition(width=8)
     again = build_network(bundle.network, out_channels=3)
     assert {n: v.shape for n, v in again.state_dict().items()} == {n: v.shape for n, v in network.state_dict().items()}
     assert definition_of(build_network(load_bundle("pvt_fpn").network)) == {}

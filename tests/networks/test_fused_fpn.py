@@ -1,4 +1,4 @@
-"""Fused decoders: the logits of the decoders that they are made of, by fewer multiplications."""
+"""Fused decoders: the same logits with fewer multiplications."""
 
 import pytest
 import torch
@@ -24,9 +24,9 @@ def test_a_kernel_of_ones_counts_how_often_a_pixel_is_copied_under_it():
 def test_a_transposed_convolution_is_that_of_the_enlarged_map(factor):
     torch.manual_seed(0)
     x, weight = torch.randn(2, 3, 4, 5).double(), torch.randn(6, 3, 3, 3).double()
-    due = F.conv2d(F.interpolate(x, scale_factor=factor, mode="nearest"), weight, padding=1)
-    found = F.conv_transpose2d(x, upsampled_kernel(weight.transpose(0, 1), factor), stride=factor, padding=1)
-    torch.testing.assert_close(found, due)
+    expected = F.conv2d(F.interpolate(x, scale_factor=factor, mode="nearest"), weight, padding=1)
+    result = F.conv_transpose2d(x, upsampled_kernel(weight.transpose(0, 1), factor), stride=factor, padding=1)
+    torch.testing.assert_close(result, expected)
 
 
 def test_merged_convolutions_give_a_decoder_the_map_and_the_gradients_that_it_has_without(monkeypatch):
@@ -36,15 +36,14 @@ def test_merged_convolutions_give_a_decoder_the_map_and_the_gradients_that_it_ha
         nn.init.normal_(parameter, std=0.3)
     maps = [torch.randn(2, width, 16 >> i, 24 >> i).double().requires_grad_() for i, width in enumerate((2, 3, 4, 5))]
     weight = torch.randn(2, 128, 16, 24).double()
-    found = []
+    result = []
     for pixels in (2 * 16 * 24 + 1, 2 * 16 * 24):
         monkeypatch.setattr(pvt_fpn, "MERGED_FROM", pixels)
         with FlopCounterMode(display=False) as counter:
             merged = decoder(maps)
-        found.append(
-            (counter.get_total_flops(), merged, torch.autograd.grad(merged, [*decoder.parameters(), *maps], weight))
-        )
-    (more, *plain), (fewer, *quick) = found
+        gradients = torch.autograd.grad(merged, [*decoder.parameters(), *maps], weight)
+        result.append((counter.get_total_flops(), merged, gradients))
+    (more, *plain), (fewer, *quick) = result
     assert fewer < more, "the second is of merged convolutions"
     torch.testing.assert_close(quick, plain)
     with torch.no_grad():
@@ -53,7 +52,7 @@ def test_merged_convolutions_give_a_decoder_the_map_and_the_gradients_that_it_ha
 
 @pytest.mark.parametrize("kind", [PvtFpn, PvtFpnClips])
 def test_a_fused_network_has_the_logits_that_it_had_before(kind):
-    """Norms and biases are not those of the beginning, which are 1 and 0."""
+    """Norms and biases differ from their initial values 1 and 0."""
     torch.manual_seed(0)
     network = kind(out_channels=5)
     for parameter in network.parameters():
@@ -63,9 +62,9 @@ def test_a_fused_network_has_the_logits_that_it_had_before(kind):
     with torch.no_grad():
         before = network.eval()(image)
     assert fuse(network.train()) is network and not network.training
-    found = network(image)
-    torch.testing.assert_close(found, before, rtol=1e-4, atol=1e-5)
-    assert not found.requires_grad
+    result = network(image)
+    torch.testing.assert_close(result, before, rtol=1e-4, atol=1e-5)
+    assert not result.requires_grad
 
 
 def test_a_fused_network_multiplies_half_as_often():

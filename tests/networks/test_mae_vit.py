@@ -1,4 +1,4 @@
-"""The masked autoencoder: official names and counts, visible patches alone decide, a plain MAE gives the same."""
+"""The masked autoencoder: official names and counts, masking, and a plain reimplementation."""
 
 import pytest
 import torch
@@ -76,14 +76,13 @@ def test_hidden_pixels_change_nothing_and_each_visible_patch_counts(network):
 
 
 def test_it_is_the_autoencoder_of_the_paper_computed_plainly(network):
-    """Patches one by one, of one picture, with the visible ones in another order: attention does not mind."""
+    """Compute patches one by one; the order of visible patches does not matter to attention."""
     torch.manual_seed(2)
     image, state = torch.rand(1, 3, 32, 32), network.state_dict()
     places = [(row, column) for row in range(4) for column in range(4)]
     unseen = [(0, 1), (2, 2), (3, 0)]
-    normal = (image - torch.tensor([0.3464, 0.2280, 0.2228])[:, None, None]) / torch.tensor([0.2520, 0.2128, 0.2093])[
-        :, None, None
-    ]
+    mean, deviation = torch.tensor([[0.3464, 0.2280, 0.2228], [0.2520, 0.2128, 0.2093]])[..., None, None]
+    normal = (image - mean) / deviation
     kernel = state["patch_embed.proj.weight"].reshape(192, -1)
     tokens = {None: state["cls_token"][0, 0] + state["pos_embed"][0, 0]}
     for number, (row, column) in enumerate(places):
@@ -102,8 +101,8 @@ def test_it_is_the_autoencoder_of_the_paper_computed_plainly(network):
     predicted = network(image, hidden(*unseen))
     for number, (row, column) in enumerate(places):
         patch = network.decoder_pred(y[0, 1 + number]).reshape(8, 8, 3)  # the colour is last
-        found = predicted[0, :, 8 * row : 8 * row + 8, 8 * column : 8 * column + 8]
-        torch.testing.assert_close(found, patch.permute(2, 0, 1), atol=1e-5, rtol=1e-4)
+        result = predicted[0, :, 8 * row : 8 * row + 8, 8 * column : 8 * column + 8]
+        torch.testing.assert_close(result, patch.permute(2, 0, 1), atol=1e-5, rtol=1e-4)
 
 
 def test_pictures_of_a_batch_do_not_see_each_other_and_have_masks_of_their_own(network):
@@ -121,16 +120,10 @@ def test_every_trained_parameter_gets_a_gradient_and_oblong_pictures_are_taken(n
     network.zero_grad()
 
 
-def test_different_counts_of_hidden_patches_are_refused(network):
+def test_different_counts_of_hidden_patches_and_other_colours_are_refused(network):
     masks = torch.cat([hidden((0, 0)), hidden((0, 0), (0, 1))])
     with pytest.raises(ValueError, match=r"have 1 to 2 hidden patches; hide equally many in each"):
         network(torch.rand(2, 3, 32, 32), masks)
-
-
-def test_it_restores_three_colours_alone():
     with pytest.raises(ValueError, match="out_channels is 4, but an image has 3"):
         MaeVit(out_channels=4)
-
-
-def test_it_alone_says_that_it_sees_visible_patches(network):
     assert provides(network, SeesVisible) and not provides(Tiny(), SeesVisible)

@@ -27,42 +27,22 @@ STATES = {
     "views": {"all": TIED, "rows": TIED.reshape(3, 4).t(), "part": TIED[4:6], "again": TIED},
     "none": {"scalar": torch.tensor(2.5), "empty": torch.zeros(0, 3), "step": torch.tensor(7)},
     "types": {
-        str(kind): torch.ones(3).to(kind)
-        for kind in (
-            torch.float64,
-            torch.float16,
-            torch.bfloat16,
-            torch.int64,
-            torch.int32,
-            torch.int16,
-            torch.int8,
-            torch.uint8,
-            torch.bool,
-            torch.complex64,
-        )
+        kind: torch.ones(3).to(getattr(torch, kind))
+        for kind in "float64 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64".split()
     },
 }
 NEW = {str(kind): torch.ones(3).to(kind) for kind in (torch.float8_e4m3fn, torch.uint16)}  # torch's old files have none
-BESIDE = {
-    "epoch": 3,
-    "lr": 0.1,
-    "name": "a" * 300,
-    "long": 2**70,
-    "done": True,
-    "nothing": None,
-    "args": argparse.Namespace(lr=0.1),
-    "counts": Counter("aab"),
-    "size": torch.Size([1]),
+IGNORED = {
+    "epoch": 3, "lr": 0.1, "name": "a" * 300, "long": 2**70, "done": True, "nothing": None, "set": {1}, "bytes": b"a",
+    "args": argparse.Namespace(lr=0.1), "counts": Counter("aab"), "size": torch.Size([1]),
     "device": torch.device("cpu"),
-    "set": {1},
-    "bytes": b"a",
     "optimizer": {"state": {0: {"exp_avg": torch.ones(2)}, (1, 2): None}, "param_groups": [{"betas": (0.9, 0.999)}]},
-}
+}  # fmt: skip
 
 
-def same(found, expected):
-    return list(found) == list(expected) and all(
-        found[name].dtype == value.dtype and torch.equal(found[name].to(torch.complex128), value.to(torch.complex128))
+def same(state, expected):
+    return list(state) == list(expected) and all(
+        state[name].dtype == value.dtype and torch.equal(state[name].to(torch.complex128), value.to(torch.complex128))
         for name, value in expected.items()
     )
 
@@ -72,7 +52,7 @@ def same(found, expected):
 @pytest.mark.parametrize("name", STATES)
 def test_every_dense_state_is_read_as_torch_reads_it(name, wrapped, new, tmp_path):
     state, path = STATES[name], tmp_path / "model.pth"
-    torch.save(state if wrapped is None else {wrapped: state, **BESIDE}, path, _use_new_zipfile_serialization=new)
+    torch.save(state if wrapped is None else {wrapped: state, **IGNORED}, path, _use_new_zipfile_serialization=new)
     assert same(stored_weights(path), state)
     with torch.serialization.safe_globals([argparse.Namespace]):
         loaded = torch.load(path, weights_only=True)
@@ -86,9 +66,9 @@ def test_a_state_of_newer_types_is_read_as_torch_reads_it(tmp_path):
 
 def test_weights_that_share_memory_share_it_when_they_are_read(tmp_path):
     torch.save({"a": TIED, "b": TIED[2:]}, tmp_path / "a.pt")
-    found = stored_weights(tmp_path / "a.pt")
-    found["a"][2] = -1
-    assert found["b"][0] == -1
+    state = stored_weights(tmp_path / "a.pt")
+    state["a"][2] = -1
+    assert state["b"][0] == -1
 
 
 # ---- hostile files, in a process with little memory
@@ -114,18 +94,18 @@ def program_of(value):
     """Return a pickle as torch writes it; a ``Call`` names any function and a ``Place`` a storage."""
     written = io.BytesIO()
     pickler = pickle._Pickler(written, 2)
-    pickler.persistent_id = lambda one: one.said if isinstance(one, Place) else None
+    pickler.persistent_id = lambda value: value.identifier if isinstance(value, Place) else None
     pickler.dump(value)
     return written.getvalue()
 
 
 class Place:
-    def __init__(self, numel, kind=torch.FloatStorage):
-        self.said = ("storage", kind, "0", "cpu", numel)
+    def __init__(self, numel):
+        self.identifier = ("storage", torch.FloatStorage, "0", "cpu", numel)
 
 
-def dense(size, stride, *, numel=4, offset=0, kind=torch.FloatStorage):
-    return Call(torch._utils._rebuild_tensor_v2, Place(numel, kind), offset, size, stride, False, OrderedDict())
+def dense(size, stride, *, numel=4, offset=0):
+    return Call(torch._utils._rebuild_tensor_v2, Place(numel), offset, size, stride, False, OrderedDict())
 
 
 FOUR = {"data/0": struct.pack("<4f", 1, 2, 3, 4)}
@@ -137,37 +117,31 @@ def doubled(depth):
     return b"".join(b"q" + bytes([n]) + b"h" + bytes([n]) + b"\x86" for n in range(depth))
 
 
-def laughs(depth):
-    """Return a mapping whose key is a tuple that has twice a tuple, and so on: 2^depth parts in a few bytes."""
-    return b"\x80\x02})" + doubled(depth) + b"K\x01s."
-
-
 def write_hostile(folder):
     """Write files of a few kilobytes that ask torch for gigabytes, or for hours."""
     linear, weight = nn.Linear(1, 1).state_dict(), torch.ones(100_000, dtype=torch.bfloat16)
     torch.save({"a": torch.ones(1, dtype=torch.bfloat16).expand(24 * 10**9)}, folder / "expanded.pt")
-    torch.save(
-        {"a": torch.ones(1)[[0]].expand(10**6, 10**6)}, folder / "expanded-old.pt", _use_new_zipfile_serialization=False
-    )
     torch.save({f"{n}": weight for n in range(5000)}, folder / "shared.pt")
     torch.save({"model": linear, "x": Call(bytearray, HUGE)}, folder / "bytearray.pt")
-    torch.save(
-        {"model": linear, "x": Call(bytearray, HUGE)}, folder / "bytearray-old.pt", _use_new_zipfile_serialization=False
-    )
+    for name, content in {
+        "expanded-old.pt": {"a": torch.ones(1)[[0]].expand(10**6, 10**6)},
+        "bytearray-old.pt": {"model": linear, "x": Call(bytearray, HUGE)},
+    }.items():
+        torch.save(content, folder / name, _use_new_zipfile_serialization=False)
     zipped(folder / "opcode.pt", b"\x80\x05\x96" + struct.pack("<Q", HUGE) + b".")
     zipped(folder / "bytes.pt", b"\x80\x05\x8e" + struct.pack("<Q", HUGE) + b".")
     (folder / "text-old.pt").write_bytes(b"\x80\x02X" + struct.pack("<I", 2**32 - 1) + b".")
     zipped(folder / "packed.pt", program_of({"a": dense((2, 2), (2, 1))}) + b"\0" * 10**8, FOUR, packed=True)
-    zipped(folder / "resized.pt", program_of({"a": dense((10**10,), (1,))}), FOUR)
-    zipped(folder / "long.pt", program_of({"a": dense((10**10,), (1,), numel=10**10)}), FOUR)
-    zipped(folder / "far.pt", program_of({"a": dense((2,), (10**10,))}), FOUR)
-    zipped(folder / "behind.pt", program_of({"a": dense((2,), (1,), offset=10**10)}), FOUR)
-    zipped(folder / "before.pt", program_of({"a": dense((2,), (1,), offset=-1)}), FOUR)
-    zipped(folder / "backwards.pt", program_of({"a": dense((2,), (-1,), offset=1)}), FOUR)
-    zipped(folder / "hollow.pt", program_of({"a": dense((10**12, 0), (1, 1))}), FOUR)
-    zipped(folder / "deep.pt", program_of({"a": dense((1,) * 60, (1,) * 60)}), FOUR)
-    zipped(folder / "laughs.pt", laughs(100), FOUR)
-    old = (pickle.dumps(one, 2) for one in (model_files._MAGIC, 1001, {"little_endian": True}, {}))
+    for name, tensor in {
+        "resized": dense((10**10,), (1,)), "long": dense((10**10,), (1,), numel=10**10),
+        "far": dense((2,), (10**10,)), "behind": dense((2,), (1,), offset=10**10),
+        "before": dense((2,), (1,), offset=-1), "backwards": dense((2,), (-1,), offset=1),
+        "hollow": dense((10**12, 0), (1, 1)), "deep": dense((1,) * 60, (1,) * 60),
+    }.items():  # fmt: skip
+        zipped(folder / f"{name}.pt", program_of({"a": tensor}), FOUR)
+    # a mapping whose key is a tuple that has twice a tuple, and so on: 2^100 parts in a few bytes
+    zipped(folder / "laughs.pt", b"\x80\x02})" + doubled(100) + b"K\x01s.", FOUR)
+    old = (pickle.dumps(value, 2) for value in (model_files._MAGIC, 1001, {"little_endian": True}, {}))
     (folder / "laughs-old.pt").write_bytes(b"".join(old) + b"\x80\x02])" + doubled(100) + b"a.")
     zipped(folder / "steps.pt", b"\x80\x02" + b"]" * (pickled_tensors.MOST_OPCODES + 2) + b".", FOUR)
     zipped(folder / "machine.pt", program_of({"a": dense((4,), (1,))}), {**FOUR, "byteorder": b"big"})
@@ -181,9 +155,8 @@ def write_hostile(folder):
         "product": {"a": {"dtype": "F32", "shape": [2**33, 2**33], "data_offsets": [0, 4]}},
     }.items():
         text = json.dumps(header).encode()
-        (folder / f"{name}.safetensors").write_bytes(
-            struct.pack("<Q", len(text)) + text + b"\0" * 4 * (name == "product")
-        )
+        data = b"\0" * 4 * (name == "product")
+        (folder / f"{name}.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
     nest = b'{"a":' + b"[" * 10**6 + b"]" * 10**6 + b"}"
     (folder / "nested.safetensors").write_bytes(struct.pack("<Q", len(nest)) + nest)
     many = json.dumps({f"{n}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for n in range(100_001)}).encode()
@@ -250,9 +223,7 @@ def test_a_small_hostile_file_is_refused_by_a_sentence_within_little_memory(tmp_
     assert all(float(line.split()[1]) < 30 for line in lines.values())
 
 
-@pytest.mark.parametrize(
-    "name", ["os.system", "builtins.eval", "torch.load", "numpy.zeros", "torch.zeros", "builtins.list"]
-)
+@pytest.mark.parametrize("name", "os.system builtins.eval torch.load numpy.zeros torch.zeros builtins.list".split())
 def test_a_function_that_a_pickle_names_is_neither_called_nor_imported(name, tmp_path):
     module, _, function = name.rpartition(".")
     program = f"\x80\x02}}X\x01\x00\x00\x00ac{module}\n{function}\nK\x05\x85Rs.".encode("latin-1")
@@ -262,17 +233,11 @@ def test_a_function_that_a_pickle_names_is_neither_called_nor_imported(name, tmp
 
 
 def test_nothing_else_reads_a_model_file():
-    """One loader for files of strangers: no other file of the library names what opens one."""
+    """Only one file of the library contains functions that open model files."""
     from pathlib import Path
 
     package = Path(model_files.__file__).parents[1]
     words = ("torch.load(", "load_file(", "safe_open(", "import pickle\n", "np.load(", "pickle.load")
-    own = {
-        "networks/model_files.py",
-        "federation/runs/store.py",
-        "federation/messages/stored.py",
-    }  # the two read a run's own state
-    found = {
-        str(path.relative_to(package)) for path in package.rglob("*.py") if any(w in path.read_text() for w in words)
-    }
-    assert found == own
+    readers = {path for path in package.rglob("*.py") if any(word in path.read_text() for word in words)}
+    own_state = {"federation/runs/store.py", "federation/messages/stored.py"}
+    assert {str(path.relative_to(package)) for path in readers} == {"networks/model_files.py"} | own_state

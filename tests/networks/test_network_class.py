@@ -1,4 +1,4 @@
-"""Which classes are built at all, and which a job may name: nothing that a machine's owner has not allowed."""
+"""Network classes that are built, and classes that a job may name."""
 
 import sys
 
@@ -24,14 +24,11 @@ def nothing_named(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
 
 
-@pytest.mark.parametrize("name", ["BasicUNet", UNET, "monai.networks.nets.basic_unet.BasicUNet"])
-def test_monais_short_and_long_names_are_one_class(name):
-    assert class_path(name) == UNET
-
-
-@pytest.mark.parametrize("name", ["my.BasicUNet", "monai.networks.BasicUNet", "monai.networks.netsx.BasicUNet", OURS])
-def test_a_name_of_another_module_stays_what_it_is(name):
-    assert class_path(name) == name
+def test_monais_short_and_long_names_are_one_class_and_names_of_other_modules_stay():
+    for name in ("BasicUNet", UNET, "monai.networks.nets.basic_unet.BasicUNet"):
+        assert class_path(name) == UNET
+    for name in ("my.BasicUNet", "monai.networks.BasicUNet", "monai.networks.netsx.BasicUNet", OURS):
+        assert class_path(name) == name
 
 
 @pytest.mark.parametrize(
@@ -42,9 +39,8 @@ def test_a_name_of_another_module_stays_what_it_is(name):
     ],
 )  # fmt: skip
 def test_other_classes_are_not_built_whoever_names_them(target):
-    with pytest.raises(
-        ValueError, match=f"^network_def: class .* is not allowed.*set {VARIABLE}=<module>.<class>"
-    ) as error:
+    sentence = f"^network_def: class .* is not allowed.*set {VARIABLE}=<module>.<class>"
+    with pytest.raises(ValueError, match=sentence) as error:
         network_class({"_target_": target})
     assert "\n" not in str(error.value)
 
@@ -73,7 +69,7 @@ def test_ours_and_what_the_machines_owner_names_are_built(monkeypatch):
 
 @pytest.mark.parametrize("named", ["", SMALL, "monai", f"monai,{OURS}"])
 def test_a_job_names_what_the_machines_owner_allows_and_nothing_else(named, monkeypatch):
-    """Not even our own classes: without the variable a job is as narrow as it was before it could name any."""
+    """Without the variable a job may not even name our own classes."""
     monkeypatch.setenv(VARIABLE, named)
     check_job_class({"width": 4})
     for path in (OURS, SMALL, UNET, "os.system"):

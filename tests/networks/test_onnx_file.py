@@ -1,4 +1,4 @@
-"""ONNX files: free sizes, named input and output, the numbers of PyTorch."""
+"""ONNX files: dynamic sizes, named input and output, outputs equal to PyTorch."""
 
 from pathlib import Path
 
@@ -61,7 +61,7 @@ def test_the_file_is_one_and_says_its_input_output_and_facts(exported):
 
 
 class Odd(nn.Module):
-    """A network of one function, in which 288 is the traced width."""
+    """A network with one function; 288 is the traced width."""
 
     def __init__(self, function):
         super().__init__()
@@ -72,7 +72,7 @@ class Odd(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "message"),
     [
         (lambda self, x: x * (self.weight if x.shape[3] == 288 else 1.0), "cannot be exported: at 1x3x32x320 the"),
         (
@@ -85,8 +85,8 @@ class Odd(nn.Module):
     ],
     ids=["fixed width", "constant", "narrower", "silent", "untraceable"],
 )
-def test_a_network_whose_file_would_be_wrong_is_refused_and_leaves_nothing(function, said, tmp_path):
-    with pytest.raises(OnnxError, match=said) as caught:
+def test_a_network_whose_file_would_be_wrong_is_refused_and_leaves_nothing(function, message, tmp_path):
+    with pytest.raises(OnnxError, match=message) as caught:
         export_onnx(Odd(function), tmp_path / "a.onnx", sizes=[(32, 320)])
     assert "\n" not in str(caught.value) and not list(tmp_path.iterdir())
 
@@ -120,24 +120,24 @@ def checkpoint(tiny, tmp_path, monkeypatch):
 
 def test_the_command_exports_a_checkpoint_and_says_how_close_it_is(checkpoint, tmp_path, capsys):
     assert main(["onnx", "--model", checkpoint()]) == 0
-    said = capsys.readouterr().out
-    assert "pvt_fpn.onnx: image (B, 3, H, W) -> pred (B, 4, H, W), H and W multiples of 32" in said
-    assert "at 64x96 it differs" in said and "at 32x64 it differs" in said
+    message = capsys.readouterr().out
+    assert "pvt_fpn.onnx: image (B, 3, H, W) -> pred (B, 4, H, W), H and W multiples of 32" in message
+    assert "at 64x96 it differs" in message and "at 32x64 it differs" in message
     facts = {entry.key: entry.value for entry in onnx.load("pvt_fpn.onnx").metadata_props}
     assert facts | {"classes": "a,b,c,d", "height": "32", "width": "64"} == facts
     assert "/" not in facts["checkpoint"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--bundle", "none"], "bundle 'none' does not exist"),
         (["--model", "missing.safetensors"], "checkpoint missing.safetensors does not exist"),
     ],
 )
-def test_a_wrong_command_line_is_one_sentence(words, said, capsys):
+def test_a_wrong_command_line_is_one_sentence(words, message, capsys):
     assert main(["onnx", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_network_that_follows_boxes_is_refused_before_it_is_traced(tmp_path):
@@ -163,21 +163,21 @@ def assert_as_pytorch(network, file, *shape):
     for batch, height, width in ((1, 32, 32), (2, 256, 288)):
         image = torch.rand(batch, *shape, height, width)
         with torch.no_grad():
-            due = network.eval()(image)
-        found = pred_of(file, image)
-        torch.testing.assert_close(found, due, rtol=1e-4, atol=1e-4)
-        assert float((found.argmax(1) == due.argmax(1)).float().mean()) > 0.9999
+            expected = network.eval()(image)
+        result = pred_of(file, image)
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+        assert float((result.argmax(1) == expected.argmax(1)).float().mean()) > 0.9999
 
 
 def test_a_shipped_model_runs_as_onnx_at_any_size(tmp_path):
-    """PFedSIS's has all parts of the networks of single frames."""
+    """PFedSIS's network has all parts of networks for single frames."""
     file = tmp_path / "a.onnx"
     assert main(["onnx", "--bundle", "pfedsis", "--out", str(file)]) == 0
     assert_as_pytorch(load_trained(shipped_weights("pfedsis"), bundle="pfedsis").network, file, 3)
 
 
 def test_a_network_of_clips_runs_as_onnx_at_any_size_with_the_text_that_it_was_told_inside(monkeypatch, tmp_path):
-    """FedST's of one enriched map, two frames and half of the blocks: the exporter takes minutes of all of them."""
+    """FedST's network with one enriched map, two frames and half of the blocks, since the full export takes minutes."""
     monkeypatch.setattr(pvt_v2, "DEPTH", 1)
     network = PvtFpnClips(levels=[16], receptive_fields=[20, 7], kernels=[4, 1], indicator=8).eval()
     for parameter in (*network.temporal.parameters(), *network.selection.parameters()):

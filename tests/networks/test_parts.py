@@ -1,4 +1,4 @@
-"""Parts by name: what a name means, what is refused, what is fixed, and whose learning rate is whose."""
+"""Parts: names, errors, frozen parts, and learning rates."""
 
 import copy
 
@@ -91,13 +91,6 @@ def test_what_the_network_froze_itself_is_fixed_with_its_statistics():
     assert fixed_tensors(other) == {"head.weight"}
 
 
-def test_freezing_refuses_unknown_names():
-    with pytest.raises(ValueError, match=r"training\.fixed names 'encodr'.* did you mean 'encoder'"):
-        freeze(Toy(), ["encodr"])
-    with pytest.raises(ValueError, match=r"training\.fixed is the text 'encoder'"):
-        freeze(Toy(), "encoder")
-
-
 # ---- learning rates
 
 
@@ -106,8 +99,8 @@ def test_parameters_are_sorted_by_the_rate_of_their_part():
     groups = by_learning_rate(network, {"head": 0.5, "block2": 0.0})
     expected = [(None, list(network.block1.parameters())), (0.5, [network.head.weight, network.head.bias])]
     expected.append((0.0, [network.block2[0].weight, network.block2[0].bias]))
-    for (rate, found), (wanted, parameters) in zip(groups, expected, strict=True):
-        assert rate == wanted and all(a is b for a, b in zip(found, parameters, strict=True))
+    for (rate, result), (wanted, parameters) in zip(groups, expected, strict=True):
+        assert rate == wanted and all(a is b for a, b in zip(result, parameters, strict=True))
     assert [rate for rate, _ in by_learning_rate(network, {"encoder": 1.0, "head": 2.0})] == [1.0, 2.0]
 
 
@@ -125,8 +118,12 @@ def test_rates_of_unknown_overlapping_or_untrained_parts_are_refused(rates, sent
         by_learning_rate(Toy(), rates)
 
 
-def test_a_network_of_which_nothing_trains_is_refused():
+def test_unknown_frozen_parts_and_a_network_of_which_nothing_trains_are_refused():
     network = Toy()
+    with pytest.raises(ValueError, match=r"training\.fixed names 'encodr'.* did you mean 'encoder'"):
+        freeze(network, ["encodr"])
+    with pytest.raises(ValueError, match=r"training\.fixed is the text 'encoder'"):
+        freeze(network, "encoder")
     freeze(network, ["encoder", "head"])
     with pytest.raises(ValueError, match="no parameters are left to train"):
         by_learning_rate(network, {})

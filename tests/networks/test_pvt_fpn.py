@@ -32,14 +32,10 @@ def reference(decoder: FpnDecoder, maps: list[torch.Tensor]) -> torch.Tensor:
     return merged
 
 
-def test_the_decoder_has_the_published_number_of_parameters():
-    decoder = FpnDecoder((16, 32, 80, 128))
-    assert sum(parameter.numel() for parameter in decoder.parameters()) == 1_690_368
-
-
-def test_the_decoder_equals_the_paper_written_out():
+def test_the_decoder_equals_the_paper_written_out_and_has_the_published_number_of_parameters():
     torch.manual_seed(0)
     decoder = FpnDecoder((16, 32, 80, 128)).eval()
+    assert sum(parameter.numel() for parameter in decoder.parameters()) == 1_690_368
     maps = features(16, 32, 80, 128)
     with torch.no_grad():
         assert torch.allclose(decoder(maps), reference(decoder, maps), atol=1e-5)
@@ -70,32 +66,25 @@ def test_parameter_counts_match_the_paper_at_three_classes(appearance_head, publ
     assert not list(network.buffers())
 
 
-def test_parts_are_prediction_global_path_and_restored_image(network):
+def test_parts_are_prediction_global_path_and_with_an_appearance_head_the_restored_image(network):
     parts = network.forward_parts(torch.rand(2, 3, 64, 96))
     shapes = {name: tuple(part.shape) for name, part in parts.items()}
     assert shapes == {"pred": (2, 4, 64, 96), "global": (2, 4, 64, 96), "restored": (2, 3, 64, 96)}
+    plain = PvtFpn()
+    assert set(plain.forward_parts(torch.rand(1, 3, 32, 32))) == {"pred", "global"}
+    assert "head_appearance" not in plain.parts and "head_appearance" in network.parts
 
 
-def test_without_appearance_head_nothing_is_restored():
-    assert set(PvtFpn().forward_parts(torch.rand(1, 3, 32, 32))) == {"pred", "global"}
-    assert "head_appearance" not in PvtFpn().parts and "head_appearance" in PvtFpn(appearance_head=True).parts
-
-
-def test_prediction_alone_equals_the_part_and_leaves_the_appearance_head_out(network):
-    image = torch.rand(2, 3, 64, 96)
-    calls = []
+def test_prediction_is_the_sum_of_both_paths_and_leaves_the_appearance_head_out(network):
+    image, calls = torch.rand(2, 3, 64, 96), []
     hook = network.head_appearance.register_forward_hook(lambda *_: calls.append(1))
     prediction = network(image)
     hook.remove()
     assert torch.equal(prediction, network.forward_parts(image)["pred"]) and not calls
-
-
-def test_prediction_is_the_sum_of_both_paths(network):
-    image = torch.rand(1, 3, 64, 64)
     features = network.encoder(image)
     personal = network.head_personal(network.decoder_personal([x[:, x.shape[1] // 2 :] for x in features]))
     personal = F.interpolate(personal, scale_factor=4, mode="bilinear")
-    assert torch.allclose(network(image), network.forward_global(image) + personal, atol=1e-6)
+    assert torch.allclose(prediction, network.forward_global(image) + personal, atol=1e-6)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -114,24 +103,18 @@ def test_global_path_does_not_depend_on_personal_weights(network):
 
 
 @pytest.mark.parametrize(
-    ("size", "would_do"), [((100, 160), "96x160"), ((64, 17), "64x32"), ((1, 1), "32x32"), ((1080, 1920), "1088x1920")]
+    ("shape", "sentence"),
+    [
+        ((1, 3, 100, 160), "got 3 channels of 100x160; use 96x160"),
+        ((1, 3, 64, 17), "got 3 channels of 64x17; use 64x32"),
+        ((1, 3, 1, 1), "got 3 channels of 1x1; use 32x32"),
+        ((1, 3, 1080, 1920), "got 3 channels of 1080x1920; use 1088x1920"),
+        ((1, 4, 64, 64), "got 4 channels"),
+    ],
 )
-def test_a_size_that_is_no_multiple_of_32_is_refused_with_one_that_is(network, size, would_do):
-    with pytest.raises(ValueError, match=rf"got 3 channels of {size[0]}x{size[1]}; use {would_do}"):
-        network(torch.rand(1, 3, *size))
-
-
-def test_an_image_of_other_than_three_channels_is_refused(network):
-    with pytest.raises(ValueError, match="got 4 channels"):
-        network(torch.rand(1, 4, 64, 64))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
-def test_scripting_and_tracing_change_nothing(network):
-    image = torch.rand(2, 3, 64, 96)
-    for compiled in (torch.jit.script(network), torch.jit.trace(network, image)):
-        assert torch.equal(compiled(image), network(image))
+def test_other_channels_and_a_size_that_is_no_multiple_of_32_are_refused(network, shape, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        network(torch.rand(shape))
 
 
 def test_training_step_reaches_every_weight():

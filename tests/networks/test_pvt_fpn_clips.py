@@ -14,7 +14,7 @@ SINGLE = {"temporal": False, "text": "none"}
 
 
 def trained(**arguments) -> PvtFpnClips:
-    """Return a network whose past and text count, as after training."""
+    """Return a network whose output depends on earlier frames and text, as after training."""
     torch.manual_seed(0)
     network = PvtFpnClips(indicator=8, **arguments).eval()
     for module in (network.temporal, network.selection):
@@ -46,12 +46,9 @@ def test_a_prompt_adds_the_embedded_text_to_every_pixel():
     assert torch.equal(prompt(features, torch.zeros(2)), features)  # nothing was told
 
 
-def test_the_numbers_of_parameters_are_one_linear_layer_each():
+def test_the_number_of_parameters_is_what_is_counted_by_hand():
     assert count(ChannelSelection(160, 384), "") == (160 + 384) * 160 + 160 == 87_200
     assert count(Prompt(160, 384), "") == 384 * 160 == 61_440
-
-
-def test_the_number_of_parameters_is_what_is_counted_by_hand():
     network = PvtFpnClips(out_channels=4)
     lateral = (32 + 64 + 160 + 256) * 256 + 4 * 256
     branches = 4 * 256 * 128 * 9 + 3 * 128 * 128 * 9 + 7 * 2 * 128  # P5 has three convolutions, P4 two
@@ -62,14 +59,10 @@ def test_the_number_of_parameters_is_what_is_counted_by_hand():
     assert count(network, "temporal.") == 248_740 + 619_168  # see test_temporal
     assert count(network, "selection.") == (160 + 384) * 160 + 160 + (256 + 384) * 256 + 256
     assert sum(parameter.numel() for parameter in network.parameters()) == 6_285_384
-
-
-def test_a_network_of_single_frames_is_of_the_papers_size():
-    """Table 9: FedAvg sends 19.71 MB."""
-    network = PvtFpnClips(out_channels=4, **SINGLE)
-    parameters = sum(parameter.numel() for parameter in network.parameters())
-    assert parameters == 5_166_180 and round(parameters * 4 / 2**20, 2) == 19.71
-    assert not list(network.buffers())
+    single = PvtFpnClips(out_channels=4, **SINGLE)
+    parameters = sum(parameter.numel() for parameter in single.parameters())
+    assert parameters == 5_166_180 and round(parameters * 4 / 2**20, 2) == 19.71  # Table 9: FedAvg sends 19.71 MB
+    assert not list(single.buffers())
 
 
 def test_a_picture_is_a_clip_that_repeats_it_and_is_encoded_once(network):
@@ -109,7 +102,7 @@ def test_networks_of_one_seed_share_encoder_decoder_and_head():
 
 
 def clip_at(video: list[torch.Tensor], number: int, stride: int) -> torch.Tensor:
-    """Return the clip (1, 4, 3, H, W) of a frame, the video's first frame where there is none so old."""
+    """Return the clip (1, 4, 3, H, W) of a frame, padded with the video's first frame."""
     return torch.stack([video[max(0, number - back * stride)] for back in (3, 2, 1, 0)], 1)
 
 
@@ -117,18 +110,18 @@ def clip_at(video: list[torch.Tensor], number: int, stride: int) -> torch.Tensor
 def test_streaming_equals_the_clip_of_every_frame(network, stride, frames):
     video, memory, shown = [torch.rand(1, 3, 32, 64) for _ in range(frames)], Memory(stride), []
     hook = network.encoder.register_forward_hook(lambda _, inputs, __: shown.append(len(inputs[0])))
-    found = []
+    result = []
     with torch.no_grad():
         for image in video:
             logits, memory = network.remember(image, memory)
-            found.append(logits)
+            result.append(logits)
             assert len(memory.frames) <= 3 * stride
     hook.remove()
     assert shown == [1] * frames and len(memory.frames) == 3 * stride < frames
     with torch.no_grad():
-        for number, logits in enumerate(found):
+        for number, logits in enumerate(result):
             torch.testing.assert_close(logits, network(clip_at(video, number, stride)), atol=2e-5, rtol=1e-4)
-    assert not torch.allclose(found[-1], network(video[-1]), atol=1e-3)  # the past does count
+    assert not torch.allclose(result[-1], network(video[-1]), atol=1e-3)  # the past does count
 
 
 def test_streaming_without_a_temporal_layer_is_frame_by_frame_and_keeps_nothing():
@@ -142,35 +135,30 @@ def test_a_memory_keeps_no_graph_and_is_of_one_size(network):
     _, memory = network.remember(torch.rand(1, 3, 32, 64), Memory())
     assert not any(x.requires_grad for frame in memory.frames for x in frame)
     assert [tuple(x.shape) for x in memory.frames[0]] == [(1, 160, 2, 4), (1, 256, 1, 2)]
-    with pytest.raises(ValueError, match=r"size of the stream changed to \[1, 3, 64, 64\]; begin a new stream"):
-        network.remember(torch.rand(1, 3, 64, 64), memory)
-    with pytest.raises(ValueError, match="remembers frames"):
-        network.remember(torch.rand(1, 4, 3, 32, 64), memory)
-    with pytest.raises(ValueError, match="stride of a stream is 0"):
-        Memory(0)
+    for call, sentence in (
+        (lambda: network.remember(torch.rand(1, 3, 64, 64), memory), r"changed to \[1, 3, 64, 64\]; begin a new"),
+        (lambda: network.remember(torch.rand(1, 4, 3, 32, 64), memory), "remembers frames"),
+        (lambda: Memory(0), "stride of a stream is 0"),
+        (lambda: network.set_indicator(torch.zeros(7)), r"indicator of shape \[8\], and got \[7\]"),
+        (lambda: network.set_indicator(torch.full((8,), torch.nan)), "non-finite"),
+        (lambda: PvtFpnClips(**SINGLE).set_indicator(torch.zeros(384)), "made with text 'none'"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            call()
 
 
 @pytest.mark.parametrize("text", ["selection", "prompt"])
 def test_what_a_network_is_told_changes_its_prediction_and_is_part_of_its_state(text):
     network = trained(text=text)
     image = torch.rand(1, 3, 32, 32)
-    before, told = network(image), torch.linspace(3, -3, 8)
-    network.set_indicator(told)
-    assert torch.equal(network.state_dict()["indicator"], told)
+    before, indicator = network(image), torch.linspace(3, -3, 8)
+    network.set_indicator(indicator)
+    assert torch.equal(network.state_dict()["indicator"], indicator)
     assert not torch.allclose(network(image), before, atol=1e-3)
     other = PvtFpnClips(text=text, indicator=8).eval()
     assert not other.indicator.any()
     other.load_state_dict(network.state_dict())
     assert torch.equal(other(image), network(image))
-
-
-def test_an_indicator_that_does_not_fit_is_refused(network):
-    with pytest.raises(ValueError, match=r"indicator of shape \[8\], and got \[7\]"):
-        network.set_indicator(torch.zeros(7))
-    with pytest.raises(ValueError, match="non-finite"):
-        network.set_indicator(torch.full((8,), torch.nan))
-    with pytest.raises(ValueError, match="made with text 'none'"):
-        PvtFpnClips(**SINGLE).set_indicator(torch.zeros(384))
 
 
 @pytest.mark.parametrize("text", ["selection", "prompt"])
@@ -226,23 +214,19 @@ def test_a_wrong_size_is_refused_with_one_that_is_not(network, shape, words):
         network(torch.zeros(shape))
 
 
-def test_a_network_of_single_frames_refuses_clips():
-    with pytest.raises(ValueError, match=r"or clips \(B, 1, 3, H, W\), and got \[1, 4, 3, 32, 32\]"):
-        PvtFpnClips(**SINGLE)(torch.zeros(1, 4, 3, 32, 32))
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ({"levels": (16, 16)}, "each once"),
         ({"levels": (2,)}, r"levels are \[2\]"),
-        ({"indicator": 0}, "give the length of the text's vector"),
+        ({"indicator": 0}, "indicator is .*whole number, at least 1"),
         ({"kernels": (2, 1)}, "one of each per frame"),
+        (SINGLE, r"or clips \(B, 1, 3, H, W\), and got \[1, 4, 3, 32, 32\]"),
     ],
 )
-def test_arguments_that_cannot_be_are_refused(arguments, words):
+def test_arguments_that_cannot_be_and_clips_for_a_network_of_single_frames_are_refused(arguments, words):
     with pytest.raises(ValueError, match=words):
-        PvtFpnClips(**arguments)
+        PvtFpnClips(**arguments)(torch.zeros(1, 4, 3, 32, 32))
 
 
 @pytest.mark.slow
@@ -261,20 +245,20 @@ def test_scripting_and_tracing_change_nothing(arguments):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
 def test_a_told_network_is_exported_as_one_of_frames_alone_with_the_text_inside(tmp_path, monkeypatch):
-    """Neither another text told afterwards nor another site changes the file; its one input is the clip."""
+    """A later indicator does not change the file; its only input is the clip."""
     monkeypatch.setattr(pvt_v2, "DEPTH", 1)
     network, clip = trained(levels=[16], receptive_fields=[20, 7], kernels=[4, 1]), torch.rand(1, 2, 3, 64, 96)
     network.set_indicator(torch.nn.functional.normalize(torch.arange(1.0, len(network.indicator) + 1), dim=0))
     with torch.no_grad():
-        due = network(clip)
+        expected = network(clip)
     exported = torch.export.export(network, (clip,))
     torch.export.save(exported, tmp_path / "told.pt2")
     torch.jit.trace(network, clip).save(tmp_path / "told.ts")
     network.set_indicator(-network.indicator)
     with torch.no_grad():
-        assert not torch.equal(network(clip), due)
+        assert not torch.equal(network(clip), expected)
         loaded = torch.export.load(tmp_path / "told.pt2")
         assert loaded.graph_signature.user_inputs == ("clip",)
         assert "indicator" in loaded.graph_signature.buffers
-        torch.testing.assert_close(loaded.module()(clip), due)
-        torch.testing.assert_close(torch.jit.load(tmp_path / "told.ts")(clip), due)
+        torch.testing.assert_close(loaded.module()(clip), expected)
+        torch.testing.assert_close(torch.jit.load(tmp_path / "told.ts")(clip), expected)

@@ -1,4 +1,4 @@
-"""The sizes: what they count, what a site shares of them, and what is told where the library is not installed."""
+"""SAM2's architectures: parameter counts, shared tensors, and the error without `transformers`."""
 
 import subprocess
 import sys

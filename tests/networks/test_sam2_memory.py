@@ -1,4 +1,4 @@
-"""What is remembered of an object: ages, what is dropped, and the tokens that attention reads."""
+"""SAM2's memory of an object: ages, dropped frames, tokens, and groups of objects."""
 
 from types import SimpleNamespace
 
@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from transformers.models.sam2_video.modeling_sam2_video import get_1d_sine_pe
 
+from shared_components.networks.sam2_frames import EMPTY, PROMPT, _groups, _placed
 from shared_components.networks.sam2_memory import MAPS, Remembered, Track, bank_of, sine
 
 
@@ -40,15 +41,27 @@ def test_the_bank_holds_prompted_maps_six_tracked_ones_and_all_pointers_in_two_t
     bank = bank_of([history([0], 8)] * 3, 9, grid, sam2)
     frames, pointers = [0, 3, 4, 5, 6, 7, 8], [0, 1, 2, 3, 4, 5, 6, 7, 8]
     assert bank.memory.shape == (3, 7 * 2 + 9 * 2, 64) and bank.pointers == 18
-    assert bank.memory[1, :, 0].tolist() == [t for t in frames for _ in range(2)] + [
-        100 + t for t in pointers for _ in range(2)
-    ]
+    expected = [*frames, *(100 + time for time in pointers)]
+    assert bank.memory[1, :, 0].tolist() == [value for value in expected for _ in range(2)]
     for n, place in enumerate([6, 5, 4, 3, 2, 1, 0]):  # the last for a prompted frame; one frame ago the first
         torch.testing.assert_close(bank.places[2 * n : 2 * n + 2], grid + temporal[place, 0])
     for n, time in enumerate(pointers):
         expected = projection(get_1d_sine_pe(torch.tensor([(9 - time) / 15]), 128))[0]
         torch.testing.assert_close(bank.places[14 + 2 * n], expected)
         torch.testing.assert_close(bank.places[15 + 2 * n], expected)
+
+
+def test_objects_of_one_history_are_computed_at_once_and_those_never_seen_not_at_all():
+    seen, late = (Track().with_frame(frame(time), prompted=True) for time in (0, 1))
+    tracks = [seen, Track(), late, seen, Track(), seen]
+    prompted = [False, False, False, False, True, True]
+    assert _groups(prompted, tracks, 2) == {((2,), ()): [0, 3], ((1,), ()): [2], PROMPT: [4, 5]}
+
+
+def test_numbers_come_back_in_the_order_of_objects_and_empty_for_others():
+    pieces = [torch.tensor([30.0, 10.0]).reshape(2, 1, 1, 1), torch.tensor([0.0]).reshape(1, 1, 1, 1)]
+    assert _placed(pieces, [3, 1, 0], 5).flatten().tolist() == [0, 10, EMPTY, 30, EMPTY]
+    assert _placed(pieces[:1], [0, 1], 2).flatten().tolist() == [30, 10]
 
 
 def test_sines_equal_the_librarys():

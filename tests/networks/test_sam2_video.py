@@ -1,4 +1,4 @@
-"""SAM2 in a clip loop of ours: the library's propagation, batches, streams, gradients, shapes, depth, text, errors."""
+"""SAM2 in our loop over frames: propagation, batches, streams, gradients, shapes, depth, text, errors."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -12,10 +12,9 @@ from shared_components.networks.bundle_config import weightless
 from shared_components.networks.channel_selection import ChannelSelection
 from shared_components.networks.parts import fixed_tensors, inside, resolve, trained_parameters
 from shared_components.networks.sam2_architectures import ARCHITECTURES, configuration
-from shared_components.networks.sam2_boxes import whole_frame
 from shared_components.networks.sam2_frames import EMPTY
 from shared_components.networks.sam2_memory import POINTERS, PROMPTED
-from shared_components.networks.sam2_steps import enlarged
+from shared_components.networks.sam2_steps import enlarged, whole_frame
 from shared_components.networks.sam2_video import Sam2Clips
 
 SIDE = 64
@@ -24,7 +23,7 @@ SAM2 = "shared_components.networks.sam2_video.Sam2Clips"
 
 
 def trained(**arguments) -> Sam2Clips:
-    """Return a network in which everything counts, as after training."""
+    """Return a network whose layers all affect the output, as after training."""
     torch.manual_seed(0)
     network = Sam2Clips(**{"architecture": "toy", "size": SIDE, "indicator": 8} | arguments)
     for layer in network.memory_encoder.memory_fuser.layers:
@@ -41,7 +40,7 @@ def clip(frames: int, clips: int = 1) -> Tensor:
 
 
 def prompts(frames: int, *objects: dict[int, list[float]]) -> Tensor:
-    """Return boxes (1, frames, objects, 4): of each object those by the number of the frame."""
+    """Return boxes (1, frames, objects, 4) from a mapping of frame indices to boxes for each object."""
     boxes = torch.full((1, frames, len(objects), 4), torch.nan)
     for n, given in enumerate(objects):
         for t, box in given.items():
@@ -50,7 +49,7 @@ def prompts(frames: int, *objects: dict[int, list[float]]) -> Tensor:
 
 
 def of_the_library(network: Sam2Clips, monkeypatch) -> nn.Module:
-    """Return the library's model of the same weights, with both gates open and memories that are not rounded."""
+    """Return `transformers`' model with the same weights, open gates and float32 memories."""
     config = configuration(ARCHITECTURES["toy"], side=SIDE, dropout=0.1)
     config.multimask_output_in_sam = config.mask_decoder_config.dynamic_multimask_via_stability = False
     model = library.Sam2VideoModel(config)
@@ -78,12 +77,12 @@ def propagated(model: nn.Module, frames: Tensor, boxes: Tensor) -> Tensor:
 def test_six_frames_equal_the_librarys_propagation(monkeypatch, boxes):
     network, frames = trained(text="none"), clip(6)
     with torch.no_grad():
-        found = network(frames, prompts(6, *({0: box} for box in boxes)))
+        result = network(frames, prompts(6, *({0: box} for box in boxes)))
     frames = (frames[0] - network.mean) / network.deviation
     expected = propagated(of_the_library(network, monkeypatch), frames, torch.tensor(boxes))
     assert expected[1:].std() > 0.05 and (expected[1] - expected[5]).abs().max() > 1e-2  # memories count
-    torch.testing.assert_close(found[0, :, 1:], expected, atol=1e-5, rtol=1e-5)
-    assert not found[:, :, 0].any()
+    torch.testing.assert_close(result[0, :, 1:], expected, atol=1e-5, rtol=1e-5)
+    assert not result[:, :, 0].any()
 
 
 def test_clips_of_different_numbers_of_objects_equal_each_alone():
@@ -96,13 +95,13 @@ def test_clips_of_different_numbers_of_objects_equal_each_alone():
         ]
     )
     with torch.no_grad():
-        found = network(frames, boxes)
+        result = network(frames, boxes)
         for b, objects in enumerate([[1], [0, 1, 2], [0, 2]]):
             for n in objects:
                 alone = network(frames[b : b + 1], boxes[b : b + 1, :, n : n + 1])
-                torch.testing.assert_close(found[b, :, n + 1], alone[0, :, 1], atol=1e-5, rtol=1e-5)
-    assert (found[0, :, [1, 3]] == EMPTY).all() and (found[2, :, 2] == EMPTY).all()
-    assert (found[1, 0, 3] == EMPTY).all() and not (found[1, 1:, 3] == EMPTY).any()
+                torch.testing.assert_close(result[b, :, n + 1], alone[0, :, 1], atol=1e-5, rtol=1e-5)
+    assert (result[0, :, [1, 3]] == EMPTY).all() and (result[2, :, 2] == EMPTY).all()
+    assert (result[1, 0, 3] == EMPTY).all() and not (result[1, 1:, 3] == EMPTY).any()
 
 
 @pytest.mark.parametrize("channels", [3, 1])
@@ -115,8 +114,8 @@ def test_a_stream_equals_its_clip(channels):
     memory = network.begin_stream(boxes[0, 0])
     for t in range(9):
         prompt = boxes[0, t] if 0 < t and boxes[0, t].isfinite().any() else None
-        found, memory = network.remember(frames[:, t], memory, prompt)
-        torch.testing.assert_close(found, expected[:, t], atol=1e-5, rtol=1e-5)
+        result, memory = network.remember(frames[:, t], memory, prompt)
+        torch.testing.assert_close(result, expected[:, t], atol=1e-5, rtol=1e-5)
 
 
 def test_a_stream_of_stride_two_remembers_as_the_clip_of_every_second_frame():
@@ -125,8 +124,8 @@ def test_a_stream_of_stride_two_remembers_as_the_clip_of_every_second_frame():
         expected = network(frames[:, ::2])
     memory = network.begin_stream(stride=2)
     for t in range(7):
-        found, memory = network.remember(frames[:, t], memory)
-        assert t % 2 or torch.allclose(found, expected[:, t // 2], atol=1e-5)
+        result, memory = network.remember(frames[:, t], memory)
+        assert t % 2 or torch.allclose(result, expected[:, t // 2], atol=1e-5)
 
 
 def test_the_memory_of_a_stream_stays_of_one_size():
@@ -154,12 +153,12 @@ def test_gradients_reach_every_trained_tensor_and_no_other(channels, encoders):
     network = trained(out_channels=channels, trained_encoders=encoders, architecture="toy").train()
     (network(clip(2)) * torch.rand(SIDE, SIDE)).sum().backward()
     reached = {name for name, value in network.named_parameters() if value.grad is not None and value.grad.any()}
-    due = set(trained_parameters(network))
+    expected = set(trained_parameters(network))
     if channels > 1:  # built everywhere, read for depth alone
-        due -= {"depth_head.weight", "depth_head.bias"}
-    assert reached <= due
+        expected -= {"depth_head.weight", "depth_head.bias"}
+    assert reached <= expected
     # a box uses neither the embeddings of clicks nor, here, all of the encoder
-    missing = {name for name in due - reached if not name.startswith(("vision_encoder", "prompt_encoder"))}
+    missing = {name for name in expected - reached if not name.startswith(("vision_encoder", "prompt_encoder"))}
     assert not missing
     fixed = {name for name in fixed_tensors(network) if name != "indicator"}
     paths = resolve(network, ["image_encoder", "prompt_encoder"])
@@ -189,9 +188,9 @@ def test_a_batch_that_shows_no_object_has_a_gradient_of_zero(frozen):
     network = trained().train()
     for name, value in network.named_parameters():
         value.requires_grad_(value.requires_grad and not name.startswith(frozen))
-    found = network(clip(2), prompts(2, {}, {}, {}))
-    assert (found[:, :, 1:] == EMPTY).all()
-    found.sum().backward()
+    result = network(clip(2), prompts(2, {}, {}, {}))
+    assert (result[:, :, 1:] == EMPTY).all()
+    result.sum().backward()
     assert not any(value.grad.any() for value in network.parameters() if value.grad is not None)
 
 
@@ -209,15 +208,15 @@ def test_names_and_shapes_are_the_same_whatever_is_learnt(text):
 def test_depth_is_a_convolution_of_the_decoders_map_and_enlarged(stride):
     network = trained(out_channels=1, depth_stride=stride)
     seen = []
-    network.depth_head.register_forward_hook(lambda _, given, found: seen.append((given[0], found)))
+    network.depth_head.register_forward_hook(lambda _, given, result: seen.append((given[0], result)))
     with torch.no_grad():
-        found = network(clip(2))
-    assert found.shape == (1, 2, 1, SIDE, SIDE)
+        result = network(clip(2))
+    assert result.shape == (1, 2, 1, SIDE, SIDE)
     (given, cells), channels = seen[1], 128 if stride == 16 else 16
     assert given.shape == (1, channels, SIDE // stride, SIDE // stride)
     weight, bias = network.depth_head.weight[0, :, 0, 0], network.depth_head.bias
     torch.testing.assert_close(cells[0, 0], (given[0] * weight[:, None, None]).sum(0) + bias)
-    torch.testing.assert_close(found[:, 1], enlarged(cells, SIDE))
+    torch.testing.assert_close(result[:, 1], enlarged(cells, SIDE))
 
 
 def test_pictures_features_and_no_boxes_are_short_for_clips():
@@ -242,12 +241,12 @@ def test_another_side_than_the_one_it_was_made_for_gives_what_a_network_made_for
 def test_the_text_selects_channels_before_the_decoder_and_not_what_is_remembered():
     network, frames = trained(), clip(1)
     maps = []
-    network.memory_encoder.feature_projection.register_forward_hook(lambda _, given, found: maps.append(given[0]))
+    network.memory_encoder.feature_projection.register_forward_hook(lambda _, given, result: maps.append(given[0]))
     with torch.no_grad():
-        found = [network(frames)]
+        result = [network(frames)]
         network.set_indicator(torch.full((8,), 3.0))
-        found.append(network(frames))
-    assert not torch.allclose(*found) and torch.equal(*maps)
+        result.append(network(frames))
+    assert not torch.allclose(*result) and torch.equal(*maps)
     assert isinstance(network.selection, ChannelSelection)
     with pytest.raises(ValueError, match="made with text 'none'"):
         trained(text="none").set_indicator(torch.zeros(8))
@@ -257,12 +256,12 @@ def test_a_prompt_adds_the_texts_embedding_before_the_decoder_and_selects_no_cha
     network, plain, frames = trained(text="prompt"), trained(text="none"), clip(1)
     plain.load_state_dict({n: v for n, v in network.state_dict().items() if n in plain.state_dict()})
     seen = []
-    network.selection.register_forward_hook(lambda _, given, found: seen.append((given[0], found)))
+    network.selection.register_forward_hook(lambda _, given, result: seen.append((given[0], result)))
     with torch.no_grad():
         assert not torch.allclose(network(frames), plain(frames))
-        (given, found), text = seen[0], torch.linspace(-1, 1, 8).tolist()
+        (given, result), text = seen[0], torch.linspace(-1, 1, 8).tolist()
         added = [sum(w * x for w, x in zip(row, text, strict=True)) for row in network.selection.embedding.weight]
-        torch.testing.assert_close(found, given + torch.tensor(added)[:, None, None], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(result, given + torch.tensor(added)[:, None, None], atol=1e-4, rtol=1e-4)
         network.set_indicator(torch.zeros(8))  # of no text
         assert torch.equal(network(frames), plain(frames))
 
@@ -271,22 +270,9 @@ def test_bfloat16_autocast_trains_and_boxes_keep_their_precision():
     network, frames = trained(dropout=0.0), clip(2)
     exact = network(frames)
     with torch.autocast("cpu", torch.bfloat16):
-        found = network(frames)
-    found.float().sum().backward()
-    assert (found - exact).abs().max() < 0.1 * exact.abs().max()
-
-
-@pytest.mark.parametrize(
-    ("shape", "sentence"),
-    [
-        ((1, 2, 3, 64, 96), "size is 64x96, and Sam2Clips takes squares of multiples of 32; 64x64 would"),
-        ((1, 2, 3, 72, 72), "72x72, .* 64x64 would do"),
-        ((1, 2, 1, 64, 64), r"clips \(B, T, 3, H, W\), and got \[1, 2, 1, 64, 64\]"),
-    ],
-)
-def test_frames_that_do_not_fit_are_refused(shape, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        trained()(torch.zeros(shape))
+        result = network(frames)
+    result.float().sum().backward()
+    assert (result - exact).abs().max() < 0.1 * exact.abs().max()
 
 
 @pytest.mark.parametrize(
@@ -305,15 +291,22 @@ def test_arguments_that_do_not_fit_are_refused(arguments, sentence):
         Sam2Clips(**arguments)
 
 
-def test_a_stream_refuses_boxes_of_other_objects_and_frames_of_another_side():
+def test_frames_of_another_size_and_boxes_of_other_objects_are_refused():
     network = trained()
     _, memory = network.remember(clip(1)[:, 0], network.begin_stream(torch.tensor([FIRST])))
-    with pytest.raises(ValueError, match=r"the stream takes boxes \(1, 4\), and got \[2, 4\]"):
-        network.remember(clip(1)[:, 0], memory, torch.tensor([FIRST, SECOND]))
-    with pytest.raises(ValueError, match="changed from 64 to 96"):
-        network.remember(torch.zeros(1, 3, 96, 96), memory)
-    with pytest.raises(ValueError, match="stride is 0"):
-        network.begin_stream(stride=0)
+    for call, sentence in (
+        (lambda: network(torch.zeros(1, 2, 3, 64, 96)), "64x96, but Sam2Clips takes squares of .* 32; use 64x64"),
+        (lambda: network(torch.zeros(1, 2, 3, 72, 72)), "72x72, .* use 64x64"),
+        (lambda: network(torch.zeros(1, 2, 1, 64, 64)), r"clips \(B, T, 3, H, W\), not \[1, 2, 1, 64, 64\]"),
+        (
+            lambda: network.remember(clip(1)[:, 0], memory, torch.tensor([FIRST, SECOND])),
+            r"the stream takes boxes \(1, 4\), and got \[2, 4\]",
+        ),
+        (lambda: network.remember(torch.zeros(1, 3, 96, 96), memory), "changed from 64 to 96"),
+        (lambda: network.begin_stream(stride=0), "stride is 0"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            call()
 
 
 def test_a_network_that_shares_tensors_learns_another_task_with_them():

@@ -35,7 +35,7 @@ def test_every_stage_gives_logits_and_the_second_reads_the_firsts_probabilities(
 
 def test_a_dilated_layer_is_a_loop_over_frames():
     torch.manual_seed(0)
-    layer, x = Dilated(2, 3, 0.5).eval(), torch.randn(1, 2, 10)
+    layer, x = Dilated(2, 3).eval(), torch.randn(1, 2, 10)
     weight, bias = layer.dilated.weight, layer.dilated.bias
     for t in range(10):
         total = bias.clone()
@@ -69,11 +69,3 @@ def test_the_lstm_is_its_equations_and_its_last_output_is_read():
             h = o.sigmoid() * c.tanh()
             x[t] = h
     torch.testing.assert_close(network(sequence)[0], network.head(x[-1]))
-
-
-@pytest.mark.parametrize("kind", [FeatureLstm, CausalTcn])
-def test_wrong_arguments_are_named(kind):
-    with pytest.raises(ValueError, match=f"{kind.__name__}: features is 0"):
-        kind(features=0, out_channels=2)
-    with pytest.raises(ValueError, match=f"{kind.__name__}: dropout is 1.0"):
-        kind(features=4, out_channels=2, dropout=1.0)

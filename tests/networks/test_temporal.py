@@ -1,4 +1,4 @@
-"""The temporal layer against its equations in loops over pixels and cells, values by hand, and what it refuses."""
+"""The temporal layer: equations in loops over pixels and cells, values by hand, errors."""
 
 import math
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from shared_components.networks.temporal import TemporalLayer, View, join, split
+from shared_components.networks.temporal import Sizes, TemporalLayer, View, join, split
 
 GEOMETRIES = [  # window, receptive fields and kernels, oldest frame first
     (3, (9, 4, 3), (3, 2, 1)),
@@ -17,8 +17,8 @@ GEOMETRIES = [  # window, receptive fields and kernels, oldest frame first
 
 
 def toy(window: int, fields: tuple[int, ...], kernels: tuple[int, ...], channels: int = 4) -> TemporalLayer:
-    """Return a layer all of whose weights count."""
-    layer = TemporalLayer(channels, heads=2, window=window, receptive_fields=fields, kernels=kernels, expansion=2)
+    """Return a layer with random weights."""
+    layer = TemporalLayer(channels, heads=2, sizes=Sizes(window, fields, kernels))
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return layer.double()
@@ -84,15 +84,15 @@ def test_the_layer_equals_its_equations_written_out(geometry, size):
     layer = toy(*geometry)
     frames = [torch.rand(2, 4, *size, dtype=torch.float64) for _ in geometry[1]]
     with torch.no_grad():
-        found = layer(frames)
+        result = layer(frames)
         for sample in range(2):
             expected = written_out(layer, [frame[sample] for frame in frames], geometry)
-            torch.testing.assert_close(found[sample], expected)
+            torch.testing.assert_close(result[sample], expected)
 
 
 def test_what_is_outside_of_the_map_gets_no_attention():
     """On a map of one pixel every frame has one token, and with equal logits each counts a third."""
-    layer = TemporalLayer(2, heads=1, window=3, receptive_fields=(9, 4, 3), kernels=(3, 2, 1))
+    layer = TemporalLayer(2, heads=1, sizes=Sizes(3, (9, 4, 3), (3, 2, 1)))
     for parameter in layer.parameters():
         torch.nn.init.zeros_(parameter)
     with torch.no_grad():
@@ -120,22 +120,22 @@ def test_a_cell_at_the_border_is_the_mean_of_the_pixels_that_the_map_has():
 
 def test_farther_frames_are_seen_from_farther_and_coarser():
     """The window of rows 7 to 13 sees the oldest frame from -14 to 35, then 0 to 20, 7 to 13 and its own 7 to 14."""
-    layer = TemporalLayer(4, heads=2)
+    layer = TemporalLayer(4, heads=2, sizes=Sizes())
     torch.nn.init.normal_(layer.proj.weight)
     frames = [torch.rand(1, 4, 40, 40, requires_grad=True) for _ in range(4)]
     layer(frames)[0, :, 9, 11].sum().backward()
     reached = [frame.grad[0].abs().sum(0) > 0 for frame in frames]
-    for found, (start, stop) in zip(reached, [(0, 35), (0, 20), (7, 13), (7, 14)], strict=True):
+    for result, (start, stop) in zip(reached, [(0, 35), (0, 20), (7, 13), (7, 14)], strict=True):
         expected = torch.zeros(40, 40, dtype=torch.bool)
         expected[start:stop, start:stop] = True
-        assert torch.equal(found, expected)
+        assert torch.equal(result, expected)
     distinct = [len(frame.grad[0, 0].unique()) - 1 for frame in frames]  # besides zero
     assert distinct == [5 * 5, 5 * 5, 3 * 3, 7 * 7]
 
 
 def test_fresh_layer_is_the_identity_on_the_current_frame():
     frames = [torch.rand(2, 160, 5, 9) for _ in range(4)]
-    assert torch.equal(TemporalLayer(160, heads=5)(frames), frames[-1])
+    assert torch.equal(TemporalLayer(160, heads=5, sizes=Sizes())(frames), frames[-1])
 
 
 @pytest.mark.parametrize(
@@ -148,13 +148,13 @@ def test_fresh_layer_is_the_identity_on_the_current_frame():
     ],
 )
 def test_the_number_of_parameters_is_what_is_counted_by_hand(channels, heads, by_hand):
-    count = sum(parameter.numel() for parameter in TemporalLayer(channels, heads=heads).parameters())
+    count = sum(parameter.numel() for parameter in TemporalLayer(channels, heads=heads, sizes=Sizes()).parameters())
     assert count == by_hand == {160: 248_740, 256: 619_168}[channels]
 
 
 def test_every_parameter_trains_from_the_second_step_on():
-    """In the first step the zeros of the last layers keep the gradient from what is before them."""
-    layer = TemporalLayer(8, heads=2)
+    """In the first step the zero weights of the last layers stop the gradient."""
+    layer = TemporalLayer(8, heads=2, sizes=Sizes())
     frames = [torch.rand(2, 8, 5, 9) for _ in range(4)]
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     for _ in range(2):
@@ -192,13 +192,9 @@ def test_squares_are_cut_row_by_row_and_joined_again():
         ({"receptive_fields": (50, 7), "kernels": (7, 1)}, "50 is not a multiple of its kernel 7; use 49"),
         ({"receptive_fields": (9, 4), "kernels": (3, 2)}, "field is 4, smaller than the window 7"),
         ({"window": 0}, "window is 0"),
+        ({}, "takes maps of 4 frames, and got 3"),
     ],
 )
-def test_sizes_that_do_not_fit_are_refused(sizes, words):
+def test_sizes_and_a_number_of_frames_that_do_not_fit_are_refused(sizes, words):
     with pytest.raises(ValueError, match=words):
-        TemporalLayer(8, heads=2, **sizes)
-
-
-def test_another_number_of_frames_is_refused():
-    with pytest.raises(ValueError, match="takes maps of 4 frames, and got 3"):
-        TemporalLayer(8, heads=2)([torch.rand(1, 8, 7, 7)] * 3)
+        TemporalLayer(8, heads=2, sizes=Sizes(**sizes))([torch.rand(1, 8, 7, 7)] * 3)

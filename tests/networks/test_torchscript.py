@@ -1,4 +1,4 @@
-"""TorchScript of every bundle's network: the same numbers as the network, or a refusal that its card repeats."""
+"""TorchScript of every bundle's network: equal outputs, or an error that the card mentions."""
 
 import pytest
 import torch
@@ -17,9 +17,9 @@ def network_of(bundle):
 
 
 def inputs(network):
-    """Return pictures of the size that positions are made for, pictures of another size, and a clip."""
-    found = [torch.rand(2, 3, 64, 64), torch.rand(1, 3, 64, 96)]
-    return [*found, torch.rand(1, 4, 3, 64, 64)] if getattr(network, "takes_clips", False) else found
+    """Return images of the positions' size, images of another size, and a clip."""
+    result = [torch.rand(2, 3, 64, 64), torch.rand(1, 3, 64, 96)]
+    return [*result, torch.rand(1, 4, 3, 64, 64)] if getattr(network, "takes_clips", False) else result
 
 
 @pytest.mark.parametrize("bundle", [name for name in bundle_names() if name not in FOLLOWS_BOXES])

@@ -1,4 +1,4 @@
-"""The ViT's encoder: a block is torch's own attention, positions and initial values are MAE's, parts can be fixed."""
+"""The ViT encoder and frame classifier: torch's attention, MAE's positions and initial values, frozen parts, heads."""
 
 import math
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from shared_components.networks.mae_vit import MaeVit
 from shared_components.networks.parts import fixed_tensors
 from shared_components.networks.vit import Block, positions_at, sine_positions
 from shared_components.networks.vit_frames import VitFrames
@@ -25,10 +26,10 @@ def test_a_block_is_torchs_attention_and_a_perceptron_around_layer_normalisation
 
 
 def test_positions_are_sines_and_cosines_of_column_and_row():
-    """As MAE's `get_2d_sincos_pos_embed`, a number at a time."""
+    """MAE's `get_2d_sincos_pos_embed`, one number at a time."""
     width, rows, columns = 16, 2, 3
-    found = sine_positions(width, rows, columns)
-    assert found.shape == (1, 1 + rows * columns, width) and not found[0, 0].any()
+    result = sine_positions(width, rows, columns)
+    assert result.shape == (1, 1 + rows * columns, width) and not result[0, 0].any()
     for y in range(rows):
         for x in range(columns):
             for channel in range(width):
@@ -36,16 +37,16 @@ def test_positions_are_sines_and_cosines_of_column_and_row():
                 within, quarter = channel % (width // 2), width // 4
                 angle = place / 10_000 ** ((within % quarter) / quarter)
                 expected = math.sin(angle) if within < quarter else math.cos(angle)
-                assert float(found[0, 1 + y * columns + x, channel]) == pytest.approx(expected, abs=1e-6)
+                assert float(result[0, 1 + y * columns + x, channel]) == pytest.approx(expected, abs=1e-6)
 
 
 def test_positions_of_a_coarser_grid_are_means_and_those_of_the_own_grid_are_untouched():
     positions = sine_positions(8, 4, 4)
     assert positions_at(positions, 4, 4, 4) is positions
-    found = positions_at(positions, 4, 2, 2)
+    result = positions_at(positions, 4, 2, 2)
     corner = positions[0, 1:].reshape(4, 4, 8)[:2, :2].mean((0, 1))
-    torch.testing.assert_close(found[0, 1], corner)
-    assert torch.equal(found[0, 0], positions[0, 0])
+    torch.testing.assert_close(result[0, 1], corner)
+    assert torch.equal(result[0, 0], positions[0, 0])
 
 
 def test_patches_are_numbered_row_by_row_and_each_sees_its_own_pixels():
@@ -61,8 +62,8 @@ def test_dropped_branches_keep_the_expectation_in_training_alone():
     torch.manual_seed(0)
     block, x = Block(8, 2, drop_path=0.5), torch.randn(1, 3, 8).expand(4000, -1, -1)
     branch = torch.ones(4000, 1, 1)
-    found = block.train()._dropped(branch)
-    assert set(found.unique().tolist()) == {0.0, 2.0} and abs(float(found.mean()) - 1) < 0.1
+    result = block.train()._dropped(branch)
+    assert set(result.unique().tolist()) == {0.0, 2.0} and abs(float(result.mean()) - 1) < 0.1
     assert torch.equal(block.eval()._dropped(x), x)
 
 
@@ -86,21 +87,37 @@ def test_positions_are_always_fixed_and_the_encoder_where_it_is_not_trained():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "shape", "words"),
     [
-        ({"architecture": "huge"}, "architecture 'huge' is unknown; use one of tiny, base"),
-        ({"size": 60}, "size is 60; give a multiple of 8, such as 64"),
-        ({"drop_path": 1.0}, "drop_path is 1.0"),
-        ({"trained_encoders": "no"}, "trained_encoders is 'no'; it is true or false"),
-        ({"pool": "max"}, "pool 'max' is unknown; use one of token, mean"),
+        ({"architecture": "huge"}, (), "architecture 'huge' is unknown; use one of tiny, base"),
+        ({"size": 60}, (), "size is 60; give a multiple of 8, such as 64"),
+        ({"drop_path": 1.0}, (), "drop_path is 1.0"),
+        ({"trained_encoders": "no"}, (), "trained_encoders is 'no'; it is true or false"),
+        ({"pool": "max"}, (), "pool 'max' is unknown; use one of token, mean"),
+        *(({}, shape, r"multiples of 8, and got \[") for shape in ((3, 64, 64), (1, 4, 64, 64), (1, 3, 60, 64))),
     ],
 )
-def test_wrong_arguments_are_named(arguments, words):
+def test_wrong_arguments_and_another_shape_are_refused(arguments, shape, words):
     with pytest.raises(ValueError, match=words):
-        VitFrames(**arguments)
+        VitFrames(**arguments)(torch.zeros(shape))
 
 
-@pytest.mark.parametrize("shape", [(3, 64, 64), (1, 4, 64, 64), (1, 3, 60, 64)])
-def test_another_shape_is_refused(shape):
-    with pytest.raises(ValueError, match=r"multiples of 8, and got \["):
-        VitFrames()(torch.zeros(shape))
+@pytest.mark.parametrize("pool", ["token", "mean"])
+def test_the_head_reads_the_normalised_token_or_the_normalised_mean_of_the_patches(pool):
+    torch.manual_seed(0)
+    network, image = VitFrames(out_channels=7, pool=pool, size=32).eval(), torch.rand(2, 3, 32, 32)
+    x = torch.cat([(network.cls_token + network.pos_embed[:, :1]).expand(2, -1, -1), network.embed(image)], 1)
+    for block in network.blocks:
+        x = block(x)
+    read = x[:, 0] if pool == "token" else sum(x[:, n] for n in range(1, 17)) / 16
+    expected = (read - read.mean(1, keepdim=True)) / (read.var(1, unbiased=False, keepdim=True) + 1e-6).sqrt()
+    torch.testing.assert_close(network.features(image), expected, atol=1e-5, rtol=1e-4)
+    assert network(image).shape == (2, 7)
+    torch.testing.assert_close(network(image), network.features(image) @ network.head.weight.T + network.head.bias)
+
+
+def test_only_the_head_is_new_beside_the_autoencoders_encoder_and_it_predicts_next_to_nothing():
+    own, learnt = VitFrames().state_dict(), MaeVit().state_dict()
+    assert set(own) - set(learnt) == {"head.weight", "head.bias"}
+    assert all(learnt[name].shape == own[name].shape for name in own if name in learnt)
+    assert float(VitFrames().eval()(torch.rand(2, 3, 64, 64)).detach().abs().max()) < 0.01

@@ -43,17 +43,12 @@ LAYOUTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", [*LAYOUTS, "safetensors"])
 def test_an_autoencoder_takes_every_layout_whole(tmp_path, source, layout):
-    network = MaeVit()
-    assert load_vit(network, saved(tmp_path, LAYOUTS[layout](source))) == []
+    network, ours = MaeVit(), layout == "safetensors"
+    path = saved(tmp_path, source if ours else LAYOUTS[layout](source), f"model.{layout if ours else 'pth'}")
+    assert load_vit(network, path) == []
     assert all(torch.equal(value, source[name]) for name, value in network.state_dict().items())
-
-
-def test_safetensors_of_our_own_are_taken(tmp_path, source):
-    network = MaeVit()
-    assert load_vit(network, saved(tmp_path, source, "model.safetensors")) == []
-    assert torch.equal(network.mask_token, source["mask_token"])
 
 
 def test_a_file_without_a_decoder_leaves_the_decoder_and_says_so(tmp_path, source):
@@ -69,9 +64,9 @@ def test_a_file_without_a_decoder_leaves_the_decoder_and_says_so(tmp_path, sourc
 )
 def test_a_downstream_network_takes_the_encoder_and_names_the_rest(tmp_path, source, kind, fresh):
     network = kind()
-    found = load_vit(network, saved(tmp_path, {"model": source}))
-    assert {name.partition(".")[0] for name in found} == fresh
-    assert all(torch.equal(v, source[n]) for n, v in network.state_dict().items() if n not in found)
+    result = load_vit(network, saved(tmp_path, {"model": source}))
+    assert {name.partition(".")[0] for name in result} == fresh
+    assert all(torch.equal(v, source[n]) for n, v in network.state_dict().items() if n not in result)
 
 
 def test_the_normalisation_of_a_pooled_fine_tuning_is_the_norm_and_its_head_is_left(tmp_path, source):
@@ -87,10 +82,7 @@ def test_the_normalisation_of_a_pooled_fine_tuning_is_the_norm_and_its_head_is_l
     [
         (lambda s: s.pop("blocks.3.norm1.bias"), "it lacks blocks.3.norm1.bias"),
         (lambda s: s.update({"blocks.9.x": torch.ones(1)}), "it has blocks.9.x"),
-        (
-            lambda s: s.update({"cls_token": torch.ones(1, 1, 5)}),
-            r"cls_token is \[1, 1, 5\] and should be \[1, 1, 192\]",
-        ),
+        (lambda s: s.update({"cls_token": torch.ones(1, 1, 5)}), r"cls_token is \[1, 1, 5\] and .* \[1, 1, 192\]"),
         (lambda s: s["norm.bias"].fill_(torch.nan), "contains NaN or infinity in norm.bias"),
         (lambda s: s.update({"fc_norm.bias": torch.ones(192)}), "has both norm and fc_norm"),
     ],
@@ -107,7 +99,7 @@ def test_what_differs_is_named_in_one_sentence_and_the_network_keeps_its_weights
 
 
 class Bomb:
-    """Runs when it is unpickled by who trusts it."""
+    """Runs code when it is unpickled."""
 
     ran = False
 

@@ -1,4 +1,4 @@
-"""Clips by a ViT: frames are encoded one by one, kept features give the same, and a fixed encoder learns nothing."""
+"""Clips by a ViT: single frames, cached features, and a frozen encoder."""
 
 import pytest
 import torch
@@ -24,14 +24,11 @@ def test_kept_features_are_those_of_single_frames_and_give_the_same(sequence):
     torch.testing.assert_close(network(None, features=(features,)), network(clip))
 
 
-def test_a_picture_is_a_clip_of_one_frame():
-    network, image = VitClips(size=32).eval(), torch.rand(2, 3, 32, 32)
-    torch.testing.assert_close(network(image), network(image[:, None]))
-
-
-def test_of_a_picture_the_last_stage_counts_alone():
-    network, image = VitClips(sequence="tcn", size=32).eval(), torch.rand(2, 3, 32, 32)
-    torch.testing.assert_close(network(image), network(image[:, None])[-1, :, 0])
+def test_a_picture_is_a_clip_of_one_frame_whose_last_stage_counts():
+    image = torch.rand(2, 3, 32, 32)
+    lstm, tcn = (VitClips(sequence=sequence, size=32).eval() for sequence in SIZES)
+    torch.testing.assert_close(lstm(image), lstm(image[:, None]))
+    torch.testing.assert_close(tcn(image), tcn(image[:, None])[-1, :, 0])
 
 
 def test_a_long_clip_is_encoded_a_few_frames_at_a_time():
@@ -46,9 +43,6 @@ def test_a_fixed_encoder_is_fixed_whole_and_its_features_can_be_kept():
     assert set(network.state_dict()) - fixed == {n for n in network.state_dict() if n.startswith("sequence.")}
     assert set(network.parts["image_encoder"]) == {name.partition(".")[0] for name in fixed}
     assert not any(value.requires_grad for value in network.encode(torch.rand(1, 2, 3, 64, 64)))
-
-
-@pytest.mark.parametrize("given", [None, torch.zeros(3, 64, 64)])
-def test_nothing_and_another_shape_are_refused(given):
-    with pytest.raises(ValueError, match=r"takes clips \(B, T, 3, H, W\) or pictures"):
-        VitClips()(given)
+    for clip in (None, torch.zeros(3, 64, 64)):
+        with pytest.raises(ValueError, match=r"takes clips \(B, T, 3, H, W\) or images"):
+            network(clip)

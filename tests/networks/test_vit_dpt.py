@@ -1,6 +1,5 @@
 """The DPT decoder: its published size, which blocks it reads, frames of any size, and its layers worked plainly."""
 
-import pytest
 import torch
 from torch.nn import functional as F
 
@@ -8,32 +7,26 @@ from shared_components.networks.vit_dpt import Fusion, Readout, VitDpt, hooks
 
 
 def test_the_blocks_read_are_those_of_the_paper_and_of_a_shallow_encoder_as_deep():
-    assert hooks(12) == (2, 5, 8, 11) and hooks(24) == (5, 11, 17, 23)
-    assert hooks(6) == (1, 2, 4, 5) and hooks(4) == (0, 1, 2, 3)
+    assert hooks(12) == [2, 5, 8, 11] and hooks(24) == [5, 11, 17, 23]
+    assert hooks(6) == [1, 2, 4, 5] and hooks(4) == [0, 1, 2, 3]
 
 
 def test_the_decoder_has_the_published_number_of_parameters():
-    """25.05 million at ViT-B, of which the published code never uses one residual unit of the coarsest level."""
+    """25.05 million at ViT-B; the published code never uses one residual unit of the coarsest level."""
     with torch.device("meta"):
         network = VitDpt(architecture="base", out_channels=4)
     unused = 2 * (256 * 256 * 9 + 2 * 256)
     decoder = (*network.parts["decoder"], "head")
-    found = sum(p.numel() for name, p in network.named_parameters() if name.startswith(decoder))
-    assert found + unused == 25_051_076
+    result = sum(p.numel() for name, p in network.named_parameters() if name.startswith(decoder))
+    assert result + unused == 25_051_076
 
 
-@pytest.mark.parametrize(("height", "width"), [(64, 64), (64, 112), (24, 40)])
-def test_logits_have_the_frames_size(height, width):
+def test_logits_have_the_frames_size_and_maps_strides_of_a_quarter_of_a_patch_to_two_patches():
     network = VitDpt(out_channels=5).eval()
-    assert network(torch.rand(1, 3, height, width)).shape == (1, 5, height, width)
-
-
-def test_maps_have_strides_of_a_quarter_of_a_patch_to_two_patches():
-    maps = VitDpt().eval()._maps(torch.rand(1, 3, 64, 112))
+    for height, width in ((64, 64), (64, 112), (24, 40)):
+        assert network(torch.rand(1, 3, height, width)).shape == (1, 5, height, width)
+    maps = network._maps(torch.rand(1, 3, 64, 112))
     assert [tuple(m.shape[1:]) for m in maps] == [(24, 32, 56), (48, 16, 28), (96, 8, 14), (192, 4, 7)]
-
-
-def test_the_real_size_takes_frames_of_256_by_448():
     with torch.device("meta"):
         network = VitDpt(architecture="base", out_channels=9).eval()
         assert network(torch.rand(1, 3, 256, 448)).shape == (1, 9, 256, 448)

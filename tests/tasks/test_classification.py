@@ -35,22 +35,21 @@ def test_scores_of_grades_are_those_worked_by_hand():
     """True 0, 0, 3, 5; predicted 0, 1, 3, 0."""
     pairs = ((0, 0), (1, 0), (3, 3), (0, 5))
     scores = [TASK.score(sure(p), item(t, str(n)), quick=True) for n, (p, t) in enumerate(pairs)]
-    found = TASK.summarise(scores)
-    assert found["accuracy"]["mean"] == 0.5
-    assert found["balanced_accuracy"]["mean"] == pytest.approx((1 / 2 + 1 + 0) / 3)
-    assert found["expected_cost"]["mean"] == pytest.approx((0 + 1 + 0 + 5) / 5 / 4)
-    assert found["macro_f1"]["mean"] == pytest.approx((2 / 4 + 0 + 1 + 0) / 4)
-    assert found["classes"]["normal"] == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "samples": 2}
-    assert found["classes"]["abscess"]["recall"] is None
+    result = TASK.summarise(scores)
+    assert result["accuracy"]["mean"] == 0.5
+    assert result["balanced_accuracy"]["mean"] == pytest.approx((1 / 2 + 1 + 0) / 3)
+    assert result["expected_cost"]["mean"] == pytest.approx((0 + 1 + 0 + 5) / 5 / 4)
+    assert result["macro_f1"]["mean"] == pytest.approx((2 / 4 + 0 + 1 + 0) / 4)
+    assert result["classes"]["normal"] == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "samples": 2}
+    assert result["classes"]["abscess"]["recall"] is None
     assert TASK.per_video(scores)["3"] == {"accuracy": 0.0, "expected_cost": 1.0}
     assert [TASK.rows(score)[0]["off"] for score in scores] == [0, 1, 0, -5]
 
 
 def test_scores_are_beside_the_best_answer_without_a_look():
     """True 0, 0, 1, 5: always 0 is right twice, always 1 costs (1 + 1 + 0 + 4) / 5 / 4, guesses have an F1 of 1/3."""
-    chance = TASK.summarise([TASK.score(sure(3), item(t, str(n)), quick=True) for n, t in enumerate((0, 0, 1, 5))])[
-        "chance"
-    ]
+    scores = [TASK.score(sure(3), item(truth, str(n)), quick=True) for n, truth in enumerate((0, 0, 1, 5))]
+    chance = TASK.summarise(scores)["chance"]
     assert chance["accuracy"]["mean"] == 0.5 and chance["expected_cost"]["mean"] == pytest.approx(6 / 5 / 4)
     assert chance["macro_f1"]["mean"] == pytest.approx(1 / 3)
 
@@ -63,28 +62,23 @@ def test_the_target_follows_from_the_classes(name):
     assert find_reader("appendix300" if target == "grade" else "gynsurg").LABELS[target] == name
 
 
-def test_classes_of_another_target_are_refused():
-    with pytest.raises(
-        ValueError, match=r"target is 'action', but the site's 2 classes .* belong to 'smoke'; remove 'target'"
-    ):
-        make_task("classification", {"target": "action"}, classes=LABELS["gynsurg_smoke"])
-
-
 def test_a_sample_may_be_a_whole_video():
     numbers = {"frames": 10, "targets_of": "video", "random_frames": True}
     spec = make_task("classification", numbers, classes=LABELS["gynsurg_action"]).spec
     assert spec == SampleSpec(("action",), frames=10, targets_of="video", random_frames=True)
 
 
-def test_classes_without_order_have_no_cost():
-    action = make_task("classification", classes=("rest", "suction"))
-    assert "expected_cost" not in [metric.name for metric in action.metrics] and action.spec.targets == ("action",)
+def test_classes_of_another_target_and_a_cost_without_an_order_are_refused():
+    sentence = r"target is 'action', but the site's 2 classes .* belong to 'smoke'; remove 'target'"
+    with pytest.raises(ValueError, match=sentence):
+        make_task("classification", {"target": "action"}, classes=LABELS["gynsurg_smoke"])
     with pytest.raises(ValueError, match="ordered: true"):
         make_task("classification", {"cost": 1.0}, classes=GRADES)
 
 
-def test_weights_are_by_name():
+def test_weights_are_by_name_and_classes_without_order_have_no_cost():
     task = make_task("classification", {"weights": {"suction": 4.0}}, classes=("rest", "suction"))
+    assert "expected_cost" not in [metric.name for metric in task.metrics] and task.spec.targets == ("action",)
     logits, action = torch.randn(2, 2), torch.tensor([0, 1])
     weighted = F.cross_entropy(logits, action, torch.tensor([1.0, 4.0]))
     assert torch.equal(task.loss(logits, {"action": action}), weighted)

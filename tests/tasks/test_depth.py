@@ -34,13 +34,10 @@ def test_errors_of_three_known_pixels_are_those_worked_by_hand():
     assert score["rmse_scaled"] == pytest.approx(score["rmse"])  # both medians are 2
 
 
-def test_thresholds_are_powers_of_five_quarters():
+def test_thresholds_are_powers_of_five_quarters_and_scaled_errors_forgive_a_wrong_scale():
     """Ratios 1.2, 1.5, 1.9 and 2.0 against 1.25, 1.5625 and 1.953."""
     score = DEPTH.score(predicted([12, 15, 19, 20]), item([10, 10, 10, 10]), quick=False)
     assert [score[f"delta{power}"] for power in (1, 2, 3)] == [0.25, 0.5, 0.75]
-
-
-def test_scaled_errors_forgive_a_wrong_scale_and_the_others_do_not():
     score = DEPTH.score(predicted([3, 6, 9, 12]), item([1, 2, 3, 4]), quick=False)
     assert score["rmse_scaled"] == pytest.approx(0) and score["abs_rel_scaled"] == pytest.approx(0)
     assert score["abs_rel"] == pytest.approx(2) and score["mae"] == pytest.approx(5)
@@ -55,14 +52,11 @@ def test_a_frame_without_known_depth_counts_in_no_mean():
     assert DEPTH.summarise([nothing])["rmse"]["mean"] is None
 
 
-def test_what_is_predicted_as_no_number_is_wrong_and_not_left_out():
+def test_what_is_predicted_as_no_number_is_wrong_and_lower_errors_are_better():
     score = DEPTH.score(predicted([math.nan] * 4), item([55, 55, 55, 0]), quick=True)
     assert score["rmse"] == score["mae"] == 200 and score["delta3"] == 0
-
-
-def test_the_first_metric_selects_and_lower_is_better():
     assert DEPTH.metrics[0].name == "rmse" and DEPTH.metrics[0].better(1.0, 2.0)
-    assert [m.name for m in DEPTH.metrics] == list(DEPTH.score(predicted([1] * 4), item([1] * 4), quick=True))
+    assert [metric.name for metric in DEPTH.metrics] == list(score)
 
 
 def test_the_loss_of_one_pixel_is_worked_by_hand():
@@ -80,7 +74,7 @@ def depths(seed):
 
 
 def scalar_loss(outputs, truth, scale=100.0, log_error=1.0, variance=0.5, absolute=0.1):
-    """The definition, pixel by pixel; None where nothing is known."""
+    """The definition, pixel by pixel; None without known depth."""
     pairs = [(p, t) for p, t in zip(outputs.flatten().tolist(), truth.flatten().tolist(), strict=True) if t > 0]
     if not pairs:
         return None
@@ -108,13 +102,9 @@ def test_the_loss_of_an_image_is_a_scalar_loop_and_an_image_without_depth_counts
 def test_pooled_over_the_image_each_has_a_scale_of_its_own_and_over_the_batch_they_share_one():
     """Twice and half the truth, variance 1: Eq. 4 of each image is 0, and of both ln 2 squared."""
     outputs, truth = torch.tensor([[[2.0, 4.0]], [[1.0, 2.0]]]), torch.tensor([[[1.0, 2.0]], [[2.0, 4.0]]])
-    loss = {
-        pooling: float(
-            make_task("depth", {"variance": 1.0, "absolute": 0.0, "pooling": pooling}).loss(outputs, {"depth": truth})
-        )
-        for pooling in ("image", "batch")
-    }
-    assert loss["image"] == pytest.approx(0, abs=1e-5) and loss["batch"] == pytest.approx(math.log(2))
+    for pooling, expected in (("image", 0), ("batch", math.log(2))):
+        task = make_task("depth", {"variance": 1.0, "absolute": 0.0, "pooling": pooling})
+        assert float(task.loss(outputs, {"depth": truth})) == pytest.approx(expected, abs=1e-5)
     assert DEPTH.pooling == "batch"
     with pytest.raises(ValueError, match="depth: pooling 'pixel' is unknown; use one of batch, image"):
         make_task("depth", {"pooling": "pixel"})

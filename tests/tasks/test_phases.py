@@ -56,13 +56,13 @@ def test_scores_are_means_over_videos():
     """Video a: 3 of 4 frames right; b: its single frame is right."""
     scores = [TASK.score(sure(p), item(t), quick=True) for p, t in ((0, 0), (0, 0), (1, 1), (2, 1))]
     scores.append(TASK.score(sure(2), item(2, "b"), quick=True))
-    found = TASK.summarise(scores)
-    assert found["accuracy"]["mean"] == pytest.approx((3 / 4 + 1) / 2) and found["std"]["accuracy"] == 1 / 8
-    assert found["recall"]["mean"] == pytest.approx((3 / 4 + 1) / 2) and found["precision"]["mean"] == 1
-    assert found["f1"]["mean"] == pytest.approx((2 * 0.75 / 1.75 + 1) / 2)
-    assert found["macro_f1"]["mean"] == pytest.approx((1 + 2 / 3 + 2 / 3) / 3)
-    assert found["classes"]["dissection"] == {"precision": 1.0, "recall": 0.5, "f1": pytest.approx(2 / 3)}
-    assert found["frames"] == 5 and found["videos"] == {"count": 2}
+    result = TASK.summarise(scores)
+    assert result["accuracy"]["mean"] == pytest.approx((3 / 4 + 1) / 2) and result["std"]["accuracy"] == 1 / 8
+    assert result["recall"]["mean"] == pytest.approx((3 / 4 + 1) / 2) and result["precision"]["mean"] == 1
+    assert result["f1"]["mean"] == pytest.approx((2 * 0.75 / 1.75 + 1) / 2)
+    assert result["macro_f1"]["mean"] == pytest.approx((1 + 2 / 3 + 2 / 3) / 3)
+    assert result["classes"]["dissection"] == {"precision": 1.0, "recall": 0.5, "f1": pytest.approx(2 / 3)}
+    assert result["frames"] == 5 and result["videos"] == {"count": 2}
 
 
 def test_a_whole_video_is_scored_frame_by_frame():
@@ -86,9 +86,9 @@ def test_pictures_show_courses_and_confusions():
 
 
 @pytest.mark.parametrize(
-    ("numbers", "said"),
+    ("numbers", "message"),
     [({"weights": [1, 2]}, "write a table"), ({"weights": {"packing": 0}}, "above 0"), ({"every_frame": 1}, "true or")],
 )
-def test_wrong_numbers_are_refused(numbers, said):
-    with pytest.raises(ValueError, match=said):
+def test_wrong_numbers_are_refused(numbers, message):
+    with pytest.raises(ValueError, match=message):
         make_task("phases", numbers, classes=NAMES)

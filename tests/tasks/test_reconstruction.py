@@ -1,6 +1,7 @@
-"""Reconstruction: what is hidden, what the network sees, and errors on hidden pixels alone."""
+"""Reconstruction: hidden patches, the network's input, and errors of hidden pixels."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -25,29 +26,21 @@ def drawn(seed=0, **size):
     return TASK.add_randomness(batch(**size), torch.Generator().manual_seed(seed))
 
 
-def test_three_quarters_of_the_patches_are_hidden_in_every_sample_and_whole():
+def test_three_quarters_of_the_patches_are_hidden_in_every_sample_by_the_generator_alone():
     hidden = drawn()["hidden"]
     assert hidden.dtype == torch.bool and hidden.shape == (2, 8, 16)
     patches = hidden.reshape(2, 2, 4, 4, 4).permute(0, 1, 3, 2, 4).reshape(2, 8, 16)
     assert ((patches.sum(2) == 0) | (patches.sum(2) == 16)).all()
     assert (patches.all(2).sum(1) == 6).all()  # of 8
-
-
-def test_the_generator_alone_decides_and_samples_do_not_depend_on_their_batch():
     assert torch.equal(drawn(1)["hidden"], drawn(1)["hidden"])
     assert not torch.equal(drawn(1)["hidden"], drawn(2)["hidden"])
     generator = torch.Generator().manual_seed(1)
     singles = [TASK.add_randomness(batch(count=1), generator)["hidden"] for _ in range(2)]
-    assert torch.equal(torch.cat(singles), drawn(1)["hidden"])
-
-
-def test_a_frame_that_is_no_whole_number_of_patches_is_refused():
-    with pytest.raises(ValueError, match="patch 4 does not divide the frame size 10x16"):
-        TASK.add_randomness(batch(height=10), torch.Generator())
+    assert torch.equal(torch.cat(singles), drawn(1)["hidden"])  # samples do not depend on their batch
 
 
 class Echo(nn.Module):
-    """Keeps and returns what it is given; of a clip the last frame."""
+    """Returns the image, or the last frame of a clip."""
 
     def forward(self, image):
         self.seen = image
@@ -55,7 +48,7 @@ class Echo(nn.Module):
 
 
 def shown(given):
-    """Return what the network sees, and what the task makes of it."""
+    """Return the network's input and the restored image."""
     network = Echo()
     restored = TASK.predict(network, given)
     return network.seen, restored
@@ -84,16 +77,11 @@ def test_a_restored_picture_has_colours_whatever_the_network_says():
 
 
 def test_the_loss_is_the_mean_over_hidden_pixels_alone():
-    given = drawn()
-    total, count = 0.0, 0
-    outputs = torch.zeros(2, 3, 8, 16)
-    for b in range(2):
-        for y in range(8):
-            for x in range(16):
-                if given["hidden"][b, y, x]:
-                    total += sum(float(given["image"][b, c, y, x]) ** 2 for c in range(3))
-                    count += 3
-    assert float(TASK.loss(outputs, given)) == pytest.approx(total / count, rel=1e-5)
+    given, squares = drawn(), []
+    for b, y, x in product(range(2), range(8), range(16)):
+        if given["hidden"][b, y, x]:
+            squares += [float(given["image"][b, c, y, x]) ** 2 for c in range(3)]
+    assert float(TASK.loss(torch.zeros(2, 3, 8, 16), given)) == pytest.approx(sum(squares) / len(squares), rel=1e-5)
 
 
 def test_scores_are_worked_by_hand_and_visible_pixels_do_not_count():
@@ -105,15 +93,12 @@ def test_scores_are_worked_by_hand_and_visible_pixels_do_not_count():
     assert score["psnr"] == pytest.approx(10 * math.log10(25), rel=1e-5)
 
 
-def test_what_is_predicted_as_no_number_is_wrong_and_not_left_out():
-    nothing = np.full((1, 2, 3), np.nan, np.float32)
-    restored = Restored(nothing, np.array([[True, False]]), np.array([np.nan]), np.array([True]))
-    score = TASK.score(restored, Item(np.zeros((1, 1, 2, 3), np.uint8), {}, ""), quick=False)
+def test_what_is_predicted_as_no_number_is_wrong_and_patches_without_a_score_are_not_counted():
+    nothing, hidden = np.full((1, 2, 3), np.nan, np.float32), np.array([[True, False]])
+    item = Item(np.zeros((1, 1, 2, 3), np.uint8), {}, "")
+    score = TASK.score(Restored(nothing, hidden, np.array([np.nan]), np.array([True])), item, quick=False)
     assert score["mse"] == score["normalised_mse"] == 1 and score["below_300"] == 0
-
-
-def test_a_task_without_labels_asks_for_none():
-    assert TASK.spec.targets == () and TASK.channels == 3 and TASK.card.outputs == ()
+    assert math.isnan(TASK.score(Restored(nothing, hidden), item, quick=False)["below_300"])
 
 
 def test_existing_networks_are_scored_on_the_same_pixels_and_patches_are_counted_beside():
@@ -131,12 +116,6 @@ def test_existing_networks_are_scored_on_the_same_pixels_and_patches_are_counted
     assert scores[0]["normalised_mse"] == pytest.approx(first.errors[hidden].mean())
 
 
-def test_patches_that_nobody_has_scored_are_not_counted():
-    restored = Restored(np.full((1, 2, 3), 0.6, np.float32), np.array([[True, False]]))
-    score = TASK.score(restored, Item(np.zeros((1, 1, 2, 3), np.uint8), {}, ""), quick=False)
-    assert math.isnan(score["below_300"])
-
-
 @pytest.fixture(scope="module")
 def autoencoder():
     torch.manual_seed(0)
@@ -150,16 +129,14 @@ def masked(pixels, seed=0):
 
 
 def targets(given, pixels):
-    """What an autoencoder is to predict, a patch at a time, from the definitions."""
+    """Return an autoencoder's targets, patch by patch."""
     image = given["image"]
     mean, deviation = torch.tensor([0.3464, 0.2280, 0.2228]), torch.tensor([0.2520, 0.2128, 0.2093])
     normal = (image - mean[:, None, None]) / deviation[:, None, None]
     if pixels == "patches":
-        for b in range(2):
-            for y in range(0, 32, 8):
-                for x in range(0, 32, 8):
-                    patch = normal[b, :, y : y + 8, x : x + 8]
-                    normal[b, :, y : y + 8, x : x + 8] = (patch - patch.mean()) / (patch.var() + 1e-6).sqrt()
+        for b, y, x in product(range(2), range(0, 32, 8), range(0, 32, 8)):
+            patch = normal[b, :, y : y + 8, x : x + 8]
+            normal[b, :, y : y + 8, x : x + 8] = (patch - patch.mean()) / (patch.var() + 1e-6).sqrt()
     return normal
 
 
@@ -168,24 +145,18 @@ def test_an_autoencoder_is_given_the_mask_and_its_loss_is_that_of_mae(autoencode
     task, given = masked(pixels)
     with torch.no_grad():
         predicted = autoencoder(given["image"], given["hidden"])
-        found = task.loss(task.predict(autoencoder, given), given)
+        result = task.loss(task.predict(autoencoder, given), given)
     error = (predicted - targets(given, pixels)).square().mean(1)
-    assert float(found) == pytest.approx(float(error[given["hidden"]].mean()), rel=1e-4)
+    assert float(result) == pytest.approx(float(error[given["hidden"]].mean()), rel=1e-4)
 
 
 def test_what_an_autoencoder_is_not_shown_does_not_change_its_prediction(autoencoder):
     task, given = masked("normalised")
     other = torch.where(given["hidden"][:, None], torch.rand_like(given["image"]), given["image"])
     with torch.no_grad():
-        found = [task.predict(autoencoder, {**given, "image": image}) for image in (given["image"], other)]
-    torch.testing.assert_close(*found)
-
-
-def test_the_mask_is_the_same_in_the_second_pass_of_a_step(autoencoder):
-    task, given = masked("normalised")
-    with torch.no_grad():
+        torch.testing.assert_close(*(task.predict(autoencoder, {**given, "image": x}) for x in (given["image"], other)))
         losses = [float(task.loss(task.predict(autoencoder, given), given)) for _ in range(2)]
-    assert losses[0] == losses[1]
+    assert losses[0] == losses[1]  # the mask is the same in the second pass of a step
 
 
 def test_the_trivial_row_paints_the_mean_colour_of_the_frame():
@@ -194,6 +165,9 @@ def test_the_trivial_row_paints_the_mean_colour_of_the_frame():
     assert torch.equal(painted, given["image"].mean((2, 3), keepdim=True).expand_as(painted))
 
 
-def test_unknown_pixels_are_refused():
+def test_wrong_sizes_and_unknown_pixels_are_refused_and_no_targets_are_needed():
+    assert TASK.spec.targets == () and TASK.channels == 3 and TASK.card.outputs == ()
+    with pytest.raises(ValueError, match="patch 4 does not divide the frame size 10x16"):
+        TASK.add_randomness(batch(height=10), torch.Generator())
     with pytest.raises(ValueError, match="pixels 'raw' is unknown; use one of colours, normalised, patches"):
         make_task("reconstruction", {"pixels": "raw"})

@@ -1,4 +1,4 @@
-"""Segmentation of clips, and of objects that a network is prompted with."""
+"""Segmentation of clips and of prompted objects."""
 
 import math
 
@@ -19,7 +19,7 @@ def task(**numbers):
 
 
 def clip():
-    """Logits (1, T, C, H, W) and labels (1, T, H, W) of two frames; the second class is in the later one alone."""
+    """Logits (1, T, C, H, W) and labels (1, T, H, W) of two frames; only the later frame has the second class."""
     logits = torch.randn(1, 2, 3, 2, 4, generator=torch.Generator().manual_seed(1))
     label = torch.tensor([[[[1, 1, 0, 0], [0, 0, 0, 0]], [[0, 1, 1, 0], [2, 2, 0, 0]]]])
     return logits, label
@@ -49,13 +49,17 @@ def test_a_class_that_no_box_names_counts_as_background():
     assert torch.equal(prompted.loss(logits, batch), task(**CLIPS).loss(logits, {"label": without}))
 
 
-def test_a_single_frame_is_prompted_as_a_clip_of_one():
+def test_a_single_frame_is_prompted_as_a_clip_of_one_and_evaluation_has_prompts_of_its_own():
     logits, label = clip()
     single = task(prompts="first")
     batch = single.add_randomness({"image": torch.zeros(1, 3, 2, 4), "label": label[:, 0]}, torch.Generator())
     assert batch["boxes"].shape == (1, 1, 2, 4) and batch["boxes"][0, 0, 0].tolist() == [0, 0, 2, 1]
     of_clip = single.loss(logits[:, :1], {"label": label[:, :1], "boxes": batch["boxes"]})
     assert torch.equal(single.loss(logits[:, 0], batch), of_clip)
+    prompting = task(**CLIPS, prompts="every_second", jitter=0.1, evaluation_prompts="first").prompting
+    assert (prompting.training.rule, prompting.training.jitter) == ("every_second", 0.1)
+    assert (prompting.evaluation.rule, prompting.evaluation.jitter) == ("first", 0.0)
+    assert task(**CLIPS).prompting is None and task(**CLIPS).card.inputs == ("image",)
 
 
 def test_the_released_loss_is_added_by_its_weight():
@@ -71,8 +75,8 @@ def test_answers_and_scores_are_of_the_current_frame():
     [answer] = task(**CLIPS).postprocess(logits, {}, [(2, 4)])
     assert np.array_equal(answer, logits[0, 1].argmax(0).numpy())
     item = Item(np.zeros((2, 2, 4, 3), np.uint8), {"label": label[0].numpy().astype(np.uint8)}, "")
-    found = task(**CLIPS).score(label[0, 1].numpy().astype(np.uint8), item, quick=True)
-    assert found.dice.tolist() == [1, 1]
+    result = task(**CLIPS).score(label[0, 1].numpy().astype(np.uint8), item, quick=True)
+    assert result.dice.tolist() == [1, 1]
     assert task(**CLIPS).sheet(answer, item).panels
 
 
@@ -83,13 +87,6 @@ def test_the_losses_stay_float32_under_bfloat16():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         mixed = task(**CLIPS, prompts="first", objects=1.0).loss(logits.bfloat16(), batch)
     assert mixed.dtype == torch.float32 and mixed.item() == pytest.approx(exact.item(), rel=1e-6)
-
-
-def test_training_and_evaluation_prompts_are_set_apart():
-    found = task(**CLIPS, prompts="every_second", jitter=0.1, evaluation_prompts="first").prompting
-    assert (found.training.rule, found.training.jitter) == ("every_second", 0.1)
-    assert (found.evaluation.rule, found.evaluation.jitter) == ("first", 0.0)
-    assert task(**CLIPS).prompting is None and task(**CLIPS).card.inputs == ("image",)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +110,9 @@ def test_the_iou_per_image_is_scored_first_where_it_is_asked_for_with_its_spread
     asked, truth = task(image_iou=True), np.array([[0, 1], [1, 2]], np.uint8)
     item = Item(np.zeros((1, 2, 2, 3), np.uint8), {"label": truth}, "a")
     scores = [asked.score(answer, item, quick=True) for answer in (truth, np.zeros_like(truth))]
-    found = asked.summarise(scores)
-    assert found["image_iou"]["mean"] == pytest.approx((1 + 1 / 12) / 2)  # 1; and 1/4, 0 and 0 over three classes
-    assert found["std"]["image_iou"] == pytest.approx((1 - 1 / 12) / 2)
+    result = asked.summarise(scores)
+    assert result["image_iou"]["mean"] == pytest.approx((1 + 1 / 12) / 2)  # 1; and 1/4, 0 and 0 over three classes
+    assert result["std"]["image_iou"] == pytest.approx((1 - 1 / 12) / 2)
     assert [row["image_iou"] for row in asked.rows(scores[1])] == pytest.approx([1 / 12, 1 / 12])
     assert asked.metrics[0].name == "image_iou" and task().metrics[0].name == "dice"
     plain = task()

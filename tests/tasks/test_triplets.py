@@ -44,44 +44,38 @@ def test_a_sure_answer_has_a_finite_gradient(gamma):
 
 
 def test_scores_are_means_of_videos_over_the_triplets_that_each_has():
-    """Video a has triplet 0 alone, with precision 1/2; b has 0 with 1 and 1 with 1/2."""
+    """Video a has only triplet 0, with precision 1/2; b has triplet 0 with 1 and triplet 1 with 1/2."""
     rows = [
         ("a", [0.9, 0.5, 0.1], [0, 0, 0]),
         ("a", [0.8, 0.5, 0.1], [1, 0, 0]),
         ("b", [0.9, 0.7, 0.1], [1, 0, 0]),
         ("b", [0.1, 0.6, 0.1], [0, 1, 0]),
     ]
-    found = TASK.summarise(scored(rows))
-    assert found["map"]["mean"] == pytest.approx((1 / 2 + 3 / 4) / 2)
-    assert found["std"]["map"] == pytest.approx(1 / 8)
-    assert found["map_classes"]["mean"] == pytest.approx((3 / 4 + 1 / 2) / 2)
-    assert found["classes"] == {THREE[0]: 0.75, THREE[1]: 0.5, THREE[2]: None}
-    assert found["frames"] == 4 and found["videos"] == {"count": 2}
+    result = TASK.summarise(scored(rows))
+    assert result["map"]["mean"] == pytest.approx((1 / 2 + 3 / 4) / 2)
+    assert result["std"]["map"] == pytest.approx(1 / 8)
+    assert result["map_classes"]["mean"] == pytest.approx((3 / 4 + 1 / 2) / 2)
+    assert result["classes"] == {THREE[0]: 0.75, THREE[1]: 0.5, THREE[2]: None}
+    assert result["frames"] == 4 and result["videos"] == {"count": 2}
     assert TASK.per_video(scored(rows))["b"]["map"] == pytest.approx(3 / 4)
 
 
 def test_components_are_scored_by_the_largest_of_their_triplets():
-    """The hook is there by triplet 2 in the frame where triplet 0 scores most."""
+    """The hook belongs to triplet 2 in the frame with the highest score of triplet 0."""
     rows = [("a", [0.9, 0.0, 0.1], [0, 0, 1]), ("a", [0.2, 0.5, 0.3], [0, 1, 0])]
-    found = TASK.summarise(scored(rows))
-    assert found["map"]["mean"] == pytest.approx((1 + 1 / 2) / 2) and found["map_i"]["mean"] == 1
+    result = TASK.summarise(scored(rows))
+    assert result["map"]["mean"] == pytest.approx((1 + 1 / 2) / 2) and result["map_i"]["mean"] == 1
 
 
-def test_one_frame_is_scored_by_the_order_of_its_triplets():
-    found = TASK.summarise(scored([("a", [0.9, 0.5, 0.1], [0, 1, 0])]))
-    assert found["map"]["mean"] == 0.5 and found["map_classes"]["mean"] is None
-
-
-def test_classes_that_are_no_triplets_have_no_components():
-    assert [metric.name for metric in make_task("triplets", classes=("a", "b")).metrics] == ["map", "map_classes"]
-    check_tasks({"triplets": {}})
-
-
-def test_rows_name_what_is_there_or_predicted():
-    (score,) = scored([("a", [0.9, 0.2, 0.1], [0, 1, 0])])
-    assert [(row["class"], row["truth"]) for row in TASK.rows(score)] == [(THREE[0], 0), (THREE[1], 1)]
+def test_one_frame_is_scored_by_the_order_of_its_triplets_and_rows_name_what_is_there_or_predicted():
+    scores = scored([("a", [0.9, 0.5, 0.1], [0, 1, 0])])
+    summary = TASK.summarise(scores)
+    assert summary["map"]["mean"] == 0.5 and summary["map_classes"]["mean"] is None
+    assert [(row["class"], row["truth"]) for row in TASK.rows(scores[0])] == [(THREE[0], 0), (THREE[1], 1)]
     (nothing,) = scored([("a", [0.1, 0.2, 0.1], [0, 0, 0])])
     assert len(TASK.rows(nothing)) == 1
+    assert [metric.name for metric in make_task("triplets", classes=("a", "b")).metrics] == ["map", "map_classes"]
+    check_tasks({"triplets": {}})
 
 
 def test_pictures_of_all_frames_are_equally_large():
@@ -93,7 +87,7 @@ def test_pictures_of_all_frames_are_equally_large():
 
 
 @pytest.mark.parametrize(
-    ("numbers", "classes", "said"),
+    ("numbers", "classes", "message"),
     [
         ({"loss": "hinge"}, THREE, "loss 'hinge' is unknown"),
         ({"gamma": -1}, THREE, "gamma is -1"),
@@ -101,6 +95,6 @@ def test_pictures_of_all_frames_are_equally_large():
         ({}, ("a,b", "c"), "contains a comma"),
     ],
 )
-def test_wrong_numbers_and_classes_are_refused(numbers, classes, said):
-    with pytest.raises(ValueError, match=said):
+def test_wrong_numbers_and_classes_are_refused(numbers, classes, message):
+    with pytest.raises(ValueError, match=message):
         make_task("triplets", numbers, classes=classes)

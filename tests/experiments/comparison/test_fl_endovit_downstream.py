@@ -16,8 +16,7 @@ from shared_components.experiments.comparison.presets import PRESETS
 from shared_components.experiments.comparison.starts import STARTS
 from shared_components.networks.bundle_config import weightless
 from shared_components.networks.checkpoints import CheckpointError
-from shared_components.networks.resnet import ResNet50
-from shared_components.networks.resnet_clips import ResNetClips
+from shared_components.networks.resnet_clips import ResNet50, ResNetClips
 from tests.experiments.comparison.conftest import DICE, SITES, compared, result, texts
 from tests.experiments.comparison.test_starts import planned  # noqa: F401  # a fixture
 

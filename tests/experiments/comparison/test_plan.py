@@ -149,7 +149,7 @@ def test_memory_and_cores_limit_what_runs_side_by_side(site, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--size", "33x64"], "the size is 33x64, and PvtFpn takes multiples of 32; 32x64 would do"),
+        (["--size", "33x64"], "the size is 33x64, but PvtFpn takes multiples of 32; use 32x64"),
         (["--size", "0x64"], "height is 0; it is a whole number, at least 1"), (["--size", "64"], "--size is '64'"),
         (["--rounds", "0"], "rounds is 0; it is a whole number, at least 1"),
         (["--iterations", "0"], "iterations is 0"), (["--batch-size", "-1"], "batch_size is -1"),

@@ -155,7 +155,7 @@ def test_a_task_that_is_not_of_frames_is_refused(tune, own_site, tmp_path):
 def test_a_size_that_the_network_does_not_take_is_refused_before_anything_is_written(tune, tmp_path, monkeypatch):
     stride = property(lambda self: 32)
     monkeypatch.setattr("shared_components.networks.tiny.Tiny.stride", stride, raising=False)
-    with pytest.raises(ValueError, match=r"the size is 33x32, .* 32x32 would do"):
+    with pytest.raises(ValueError, match=r"the size is 33x32, .* use 32x32"):
         tune(size=(33, 32))
 
 

@@ -57,9 +57,9 @@ def test_a_wrong_number_is_refused_by_name(changes, sentence):
 @pytest.mark.parametrize(
     ("size", "sentence"),
     [
-        ((64, 90), "the size is 64x90, .*multiples of 32, at least 64; 64x96 would do"),
-        ((32, 96), "the size is 32x96, .*; 64x96 would do"),
-        ((100, 500), "; 96x512 would do"),
+        ((64, 90), "the size is 64x90, .*multiples of 32, at least 64; use 64x96"),
+        ((32, 96), "the size is 32x96, .*; use 64x96"),
+        ((100, 500), "; use 96x512"),
     ],
 )
 def test_a_size_that_the_network_or_the_renderer_does_not_take_is_refused(size, sentence):

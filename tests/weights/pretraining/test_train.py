@@ -270,7 +270,7 @@ def test_kill_9_and_the_same_command_end_with_the_bits_of_an_undisturbed_run(tmp
     [
         (["nonsense"], "bundle 'nonsense' does not exist; there are fedst, fl_endovit, "),
         (["pvt_fpn", "--task", "phases"], "bundle pvt_fpn: task 'phases' is unknown; use one of segmentation, depth"),
-        (["pvt_fpn", "--size", "64x90:3"], "the size is 64x90, and PvtFpn takes multiples of 32"),
+        (["pvt_fpn", "--size", "64x90:3"], "the size is 64x90, but PvtFpn takes multiples of 32"),
         (["pvt_fpn", "--size", "64x90"], "give height, width and steps such as 96x128:6000"),
         (["pvt_fpn", "--looks", "pink"], "look 'pink' is unknown"),
         (["pvt_fpn", "--learning-rate", "nan"], "pretrain: learning_rate is nan"),
