@@ -184,7 +184,7 @@ class Server:
             It may change GLOBAL pieces, and keeps optimizers and memory like a site.
         check: Called at enrolment with a batch of the server's data; raises ValueError if ``update`` would fail later.
         finish: Changes the models before the final delivery, given the aggregator's state.
-        held_out_model: Combines whole models of consenting sites with the same task into a model for held-out sites. None:
+        held_out_model: Combines models of consenting sites with the same task into a model for held-out sites. None:
             the mean weighted by samples.
         weighted_sum_only: Whether the aggregator needs only the sum of GLOBAL pieces weighted by samples and the sum of
             samples, so that secure sums work.
