@@ -1,7 +1,5 @@
 """Scoring and inference inside MONAI's SupervisedEvaluator, with the shared `Scorer` and `Predictor`."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -5,8 +5,6 @@ loaded by MONAI from a file has columns first, (W, H); an array, as from a camer
 the axis order of its frame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

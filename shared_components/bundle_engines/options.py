@@ -1,7 +1,5 @@
 """Refuse overrides that are misspelt, have the wrong type or change nothing; MONAI accepts them silently."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import pydoc

@@ -1,7 +1,5 @@
 """First steps of every bundle: error messages, progress display, site.yaml, settings and network."""
 
-from __future__ import annotations
-
 import atexit
 import errno
 import io

@@ -1,7 +1,5 @@
 """Local training of one site inside MONAI's SupervisedTrainer, bit-equal to a federation's local training."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

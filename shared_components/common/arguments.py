@@ -1,7 +1,5 @@
 """Check arguments of methods before the first round; errors name the method, the argument and the value."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Collection, Iterable

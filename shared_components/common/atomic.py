@@ -1,7 +1,5 @@
 """Write files atomically, and lock them against a second process."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

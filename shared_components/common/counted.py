@@ -1,7 +1,5 @@
 """Write a number with its noun: 1 frame, 2 frames, 1,234 frames."""
 
-from __future__ import annotations
-
 
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return a number with its noun, in the plural unless the number is 1: "1 video", "3 labelled frames".

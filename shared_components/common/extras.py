@@ -1,7 +1,5 @@
 """Name the extra of `pip install surgfl` that installs a missing module."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Mapping
 

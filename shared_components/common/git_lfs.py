@@ -1,7 +1,5 @@
 """Recognise Git LFS pointers: small text files in place of files that were not fetched."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 WHAT, WHAT_TO_DO = "is a Git LFS pointer, not the file itself", "fetch the files with `git lfs pull` in their folder"

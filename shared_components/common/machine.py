@@ -1,7 +1,5 @@
 """Return properties of the machine and this process: CPU, GPU, memory, start time."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

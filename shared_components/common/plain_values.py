@@ -1,7 +1,5 @@
 """Limit untrusted sections of plain values: the number of values, the length of texts, the depth."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 MOST_VALUES, LONGEST_TEXT, DEEPEST = 1000, 1000, 4

@@ -1,7 +1,5 @@
 """Progress reports: loops report steps, and the listener of the thread displays them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar

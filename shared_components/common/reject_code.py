@@ -8,8 +8,6 @@ A job, a message or a checkpoint's header may contain only names and numbers.
   ``{$NAME}``, ``{SITE_NAME:>100}``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

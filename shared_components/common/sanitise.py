@@ -1,7 +1,5 @@
 """Sanitise untrusted text before it becomes a name or reaches a terminal, which executes escape sequences."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterable

@@ -5,8 +5,6 @@ error message is derived from this range; ``Meta(description=...)`` replaces the
 ends: without an upper end msgspec accepts infinity, and whole numbers of any length.
 """
 
-from __future__ import annotations
-
 import functools
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping

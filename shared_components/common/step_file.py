@@ -1,7 +1,5 @@
 """Progress of another process on this machine, by a file that it writes."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

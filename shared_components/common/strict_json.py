@@ -1,7 +1,5 @@
 """Parse strict JSON: without NaN, Infinity and repeated keys, which Python's parser accepts."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, NoReturn
 

@@ -1,7 +1,5 @@
 """Best checkpoint of sites, bundles and `train_to_best`: compare validation scores, and stop early."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ a safe YAML loader, and only networks of `network_class` are built. Without MONA
 earlier.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field

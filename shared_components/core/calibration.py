@@ -9,8 +9,6 @@ out-of-distribution score uses the encoder's feature maps, averaged over the fra
 The temperature (Guo et al., ICML 2017) divides the logits before the softmax and changes no mask.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ labelled frame counts once, even if several clips contain it. A network with box
 `streams`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Define what sites and server exchange in a round: profiles, updates, models, extras and aggregations."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@
 - A full cache adds nothing: training uses every frame once before it repeats any.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import shutil

@@ -3,8 +3,6 @@
 A network is first built from the seed; tensors that the checkpoint lacks keep the seed's values.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Share code between classification tasks of frames, clips and videos: scores by video and class weights."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

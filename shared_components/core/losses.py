@@ -5,8 +5,6 @@ segmentation loss, so its two terms and their weights follow the released code. 
 under autocast. Pixels with the label `IGNORED` never count.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

@@ -18,8 +18,6 @@ Policies for a class that is empty in a frame:
   are empty, the score is perfect and counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

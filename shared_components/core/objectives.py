@@ -3,8 +3,6 @@
 SAM: Foret et al., ICLR 2021. ASAM: Kwon et al., ICML 2021. Defaults as in Caldarola et al., ECCV 2022.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

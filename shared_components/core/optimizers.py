@@ -6,8 +6,6 @@ tensors on a CPU. The fused kernel reads a gradient with the strides of its weig
 may have other strides, so they are copied to the weight's layout first.
 """
 
-from __future__ import annotations
-
 from inspect import unwrap
 from typing import Any
 

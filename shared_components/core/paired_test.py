@@ -4,8 +4,6 @@ A few pairs can never be significant: the smallest possible two-sided p is 0.125
 for 8. Do not test bootstrap samples as pairs: their number is arbitrary, so p would be arbitrary too.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Learning rates differ by part (`training.learning_rates`) and by depth (`trainin
 2022; MAE, He et al., CVPR 2022; mirrored to the decoder by EndoViT, Batic et al., IJCARS 2024).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Compute patch statistics and reconstruction errors of masked autoencoders, with EndoViT's normalisation."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Define the box prompts of a task: one rule for training, one for evaluation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -5,8 +5,6 @@ Each class is one object, and its box encloses the class's pixels (SurgFed, Sect
 NaN marks a frame without a box of an object. An object without any box in a clip is predicted empty.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """Define partition rules that several methods share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import Tensor, nn

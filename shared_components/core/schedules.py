@@ -4,8 +4,6 @@ The cosine follows Loshchilov and Hutter (ICLR 2017, without restarts), the poly
 depends only on its position in the federation, so that a resumed run has the same learning rates.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -9,8 +9,6 @@ representation contains instruments and synthetic domain: F_pre = F_ins + D, wit
 h, w). Frames pass only through encoder and decoder, without the temporal layer and the text ("the RSC module").
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 import math

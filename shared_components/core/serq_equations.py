@@ -1,7 +1,5 @@
 """Implement the equations and objectives of SERQ (Fang et al., Section 3.3); `core.serq` lists our choices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ weights, one bundle contains them, and the other bundle's `model.json` names it:
 bundles --zoo` and `surgfl publish` add `models/model.pt`, which contains the same numbers for MONAI's tools.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import statistics

@@ -4,8 +4,6 @@ A site's own model stays conditioned on that site wherever it is used. A model f
 the site where it is used, as one more site. The header of a checkpoint distinguishes both kinds of model.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Compute a digest of a site's description and data, by which a comparison recognises finished runs."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

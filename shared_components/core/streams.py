@@ -5,8 +5,6 @@ SurgFed paper "provides only the first frame's bounding box". A class that is ab
 empty in the whole stream, and scored so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Protocol

@@ -3,8 +3,6 @@
 A bundle lists its kinds of task with their settings (`tasks:` in train.yaml); site.yaml names the site's task.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import math

@@ -3,8 +3,6 @@
 Sites with coarser classes than the model's can use it: the probabilities of merged classes are added.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@ A bundle runs `train_step` inside MONAI's SupervisedTrainer. A federation runs i
 which takes five seconds to import; a test proves that both give equal bits.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -5,8 +5,6 @@ that are absent in a video do not count in it (NaN), independent of other librar
 of the population.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

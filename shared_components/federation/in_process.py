@@ -1,7 +1,5 @@
 """Run a whole federation in one process, without FLARE: for comparisons, experiments and tests."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path

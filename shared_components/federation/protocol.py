@@ -3,8 +3,6 @@
 FLARE, the in-process runner and tests follow it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Segment NumPy arrays with a trained model: masks and class probabilities."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ A network finds a familiar instrument in the mirrored frame as well. If it mista
 does so in only one of the two frames. This needs no calibration and no confidence threshold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 

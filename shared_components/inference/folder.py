@@ -1,7 +1,5 @@
 """Output folder whose files appear together when all are complete, and which never replaces other files."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Read frames, one at a time, from a folder with sub-folders, an image, a video or a live stream."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction

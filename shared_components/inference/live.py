@@ -1,7 +1,5 @@
 """Read frames of a camera or a network stream with PyAV, in bounded memory."""
 
-from __future__ import annotations
-
 import logging
 import re
 import signal

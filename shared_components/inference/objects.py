@@ -4,8 +4,6 @@ SurgFed's network was trained only with boxes. A mask of the first frame is conv
 outline is not used. Clicks are not supported, since a click has no box size.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

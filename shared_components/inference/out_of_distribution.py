@@ -1,7 +1,5 @@
 """Out-of-distribution detection for a video during prediction, see `core.calibration`."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Predict the frames of a stream and write the results; a clip network remembers earlier frames."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Generator, Iterator

@@ -1,7 +1,5 @@
 """Read and write videos with PyAV: upright frames with their times, and H.264 in MP4 for browsers."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """Tables of visible parts: a row per frame, and the intervals of each visible part."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

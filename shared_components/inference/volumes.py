@@ -3,8 +3,6 @@
 ITK-SNAP and 3D Slicer open these files. `dataset: nifti` reads the corrected masks for training.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -1,8 +1,6 @@
 """CD2-pFed: Shen et al., CD2-pFed: Cyclic Distillation-guided Channel Decoupling for Model Personalization in
 Federated Learning, CVPR 2022."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

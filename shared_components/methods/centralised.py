@@ -1,7 +1,5 @@
 """Centralised training on the pooled frames of all sites: an upper reference that real hospitals cannot have."""
 
-from __future__ import annotations
-
 from shared_components.common.arguments import one_of
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.mean import FirstSite

@@ -1,7 +1,5 @@
 """Ditto: Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021, Algorithm 1."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass
 

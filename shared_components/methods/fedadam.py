@@ -1,7 +1,5 @@
 """FedAdam: Reddi et al., Adaptive Federated Optimization, ICLR 2021 (arXiv 2003.00295), Algorithm 2."""
 
-from __future__ import annotations
-
 from shared_components.common.arguments import between, check_mode
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.server_optimizers import ServerAdam

@@ -4,8 +4,6 @@ A site first aligns the features of the received base with its previous base, th
 Fisher information (core/aggregators/site_weights.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """FedAvg: McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017, Algorithm 1."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shared_components.core.aggregators.averaging import SwaSettings, averaged

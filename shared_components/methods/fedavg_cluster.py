@@ -3,8 +3,6 @@
 The baseline of multi-task federations: MaT-FL (Cai et al.) and FedHCA2 (Lu et al., CVPR 2024) group by task.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shared_components.common.arguments import one_of

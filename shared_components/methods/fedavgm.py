@@ -1,7 +1,5 @@
 """FedAvgM: Hsu et al., Measuring the Effects of Non-Identical Data Distribution, arXiv 1909.06335."""
 
-from __future__ import annotations
-
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.server_optimizers import ServerMomentum

@@ -1,7 +1,5 @@
 """FedBN: Li et al., Federated Learning on Non-IID Features via Local Batch Normalization, ICLR 2021."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from torch import nn

@@ -4,8 +4,6 @@ Stage 1 keeps the encoder's queries at the sites. The optional stage 2 freezes a
 fine-tunes its own model on pixels where the frozen models disagree.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Encoders follow a conflict-averse direction of all sites' changes; decoders atte
 Learned weights scale both steps (core/aggregators/conflict.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """FedPer: Arivazhagan et al., Federated Learning with Personalization Layers, arXiv 1912.00818."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shared_components.core.aggregators.mean import WeightedMean

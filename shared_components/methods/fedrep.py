@@ -1,7 +1,5 @@
 """FedRep: Collins et al., Exploiting Shared Representations for Personalized Federated Learning, ICML 2021."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,8 +1,6 @@
 """FedSAM and FedASAM with stochastic weight averaging: Caldarola et al., Improving Generalization in Federated
 Learning by Seeking Flat Minima, ECCV 2022; FL-EndoViT's Algorithm 1."""
 
-from __future__ import annotations
-
 from shared_components.common.arguments import between, one_of, true_or_false
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.mean import WeightedMean

@@ -4,8 +4,6 @@ The loss has two parts. BackCE is a cross-entropy whose background includes clas
 A contrastive loss between pixels and all sites' class prototypes pulls local features towards the prototypes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Sites keep the encoder's queries and the layers that select channels from their 
 synthetic frames (SERQ). bundles/fedst/docs/README.md lists our own choices: our text of the paper lacks its formulas.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shared_components.common.arguments import between, one_of, true_or_false

@@ -1,7 +1,5 @@
 """Krum: Blanchard et al., Machine Learning with Adversaries, NeurIPS 2017 (arXiv 1703.02757)."""
 
-from __future__ import annotations
-
 from shared_components.common.arguments import between, one_of
 from shared_components.core.aggregators.averaging import SwaSettings, averaged
 from shared_components.core.aggregators.robust import NEIGHBOURS, Krum

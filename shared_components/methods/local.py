@@ -1,7 +1,5 @@
 """Local training: every site trains on its own; a federation should not be worse than this baseline."""
 
-from __future__ import annotations
-
 from shared_components.core.aggregators.mean import WeightedMean
 from shared_components.core.method import About, Method, Requires, Server
 from shared_components.core.partition import Role, everything

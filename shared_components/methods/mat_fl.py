@@ -3,8 +3,6 @@
 Sites with different tasks share an encoder if their encoders change similarly (core/aggregators/clustering.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from shared_components.common.arguments import between, true_or_false

@@ -1,7 +1,5 @@
 """FedAvg with norm clipping of updates: Sun et al., Can You Really Backdoor Federated Learning?, arXiv 1911.07963."""
 
-from __future__ import annotations
-
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.robust import BoundedMean
 from shared_components.core.method import About, Method, Server

@@ -4,8 +4,6 @@ Each site's hypernetwork mixes every layer of the network from all sites' layers
 PFedSIS applies the same hypernetwork only to its personal pieces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Algorithm 1. Mode `corrected` follows the paper's equations, mode `as_released` 
 (bundles/pfedsis/docs/README.md) lists the differences and their measured effects.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """q-FedAvg: Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020 (arXiv 1905.10497), Algorithm 2."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import torch

@@ -4,8 +4,6 @@ Layers that select channels from a site's text (LCS, Eq. (2)) stay at the site. 
 sites' changes, layer by layer (LHA, Eqs. (3) to (8), core/aggregators/language_guided.py).
 """
 
-from __future__ import annotations
-
 from shared_components.common.arguments import between, check_mode, one_of, true_or_false
 from shared_components.core.aggregators.language_guided import ATTENTIONS, ITEM, TEXTS, LanguageGuided
 from shared_components.core.aggregators.mean import WeightedMean

@@ -1,7 +1,5 @@
 """Trimmed mean: Yin et al., Byzantine-Robust Distributed Learning, ICML 2018 (arXiv 1803.01498)."""
 
-from __future__ import annotations
-
 from shared_components.common.arguments import between
 from shared_components.core.aggregators.robust import TrimmedMean
 from shared_components.core.method import About, Method, Requires, Server

@@ -11,8 +11,6 @@ A class may declare these attributes itself:
 - `takes_clips`, and the members of `networks.protocols`
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 from collections.abc import Mapping

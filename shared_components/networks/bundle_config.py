@@ -1,7 +1,5 @@
 """Find the bundles, and build their networks from plain values without executing a config's expressions."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from pathlib import Path

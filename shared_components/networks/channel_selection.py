@@ -5,8 +5,6 @@
 Fang et al., IEEE TMI 2026 (arXiv 2506.23759), Section 3.2.2; Fang et al., "SurgFed" (arXiv 2603.09496), Section III-B.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

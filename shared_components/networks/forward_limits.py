@@ -4,8 +4,6 @@ The size of each result is computed on the meta device before the operation runs
 memory is refused, whatever its arguments are.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Callable

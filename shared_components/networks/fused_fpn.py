@@ -4,8 +4,6 @@ The first convolutions are merged once with all earlier layers, see `merged_fpn`
 bilinear resizing, so the head's few channels are resized instead of the decoder's 128.
 """
 
-from __future__ import annotations
-
 from typing import cast
 
 from torch import Tensor, nn

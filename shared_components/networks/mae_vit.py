@@ -4,8 +4,6 @@ He et al., "Masked autoencoders are scalable vision learners", CVPR 2022; EndoVi
 have the names of both papers' code. Position embeddings are constant: they are neither trained nor sent.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

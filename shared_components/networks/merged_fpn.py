@@ -5,8 +5,6 @@ and a 3x3 convolution. So the 3x3 convolution of 256 channels equals a sum of on
 map's channels and resolution, whose kernels are products of both convolutions' weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import accumulate
 

@@ -4,8 +4,6 @@ Memory is proportional to the file's size: a tensor's shape is compared with the
 created, and no pickled object is created (`pickled_tensors`).
 """
 
-from __future__ import annotations
-
 import io
 import json
 import mmap

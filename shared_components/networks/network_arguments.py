@@ -5,8 +5,6 @@ only if the signature has this name with this type; the constructor checks the r
 network, see `network_class`.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence

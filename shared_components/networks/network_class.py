@@ -8,8 +8,6 @@ may only name classes that the machine's environment variable ``SURGFL_NETWORKS`
 always be listed: ``SURGFL_NETWORKS="monai,my_networks.small.Small"``.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Iterator, Mapping

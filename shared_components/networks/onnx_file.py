@@ -1,7 +1,5 @@
 """Export a network to ONNX with free batch, height and width, and compare it with PyTorch."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import math

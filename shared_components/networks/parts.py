@@ -10,8 +10,6 @@ Methods use these names by default:
     top       the default personal part of personalised methods: the head and, with several decoders, the last decoder
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Collection, Iterator, Mapping
 

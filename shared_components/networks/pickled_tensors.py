@@ -4,8 +4,6 @@ A pickle is a program. :func:`read_pickle` interprets only the opcodes of `torch
 pickle names, and allocates no tensors. So a malicious file cannot run code or exhaust memory or time.
 """
 
-from __future__ import annotations
-
 import math
 import pickletools
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Protocols that a method or a task can require of its network."""
 
-from __future__ import annotations
-
 from typing import Protocol, TypeVar, cast
 
 from torch import Tensor, nn

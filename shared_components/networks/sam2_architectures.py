@@ -5,8 +5,6 @@ SAM2.1 Hiera-T and Hiera-S; `cpu` and `cpu_large` are ours, for two cores. `tran
 network is built, since the import takes seconds.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Load published SAM2 weights with the tensor names of `transformers` or Meta's original names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ Objects of a batch are prompted at different times, so their memories have diffe
 `transformers` takes no mask, so objects with equal memories are grouped; most batches have at most two groups.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 

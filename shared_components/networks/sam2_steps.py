@@ -5,8 +5,6 @@ channels of the feature maps, h and w are their sides at a stride of 16 pixels. 
 Section 4 and Appendix C.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

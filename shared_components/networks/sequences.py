@@ -3,8 +3,6 @@
 GynSurg's LSTM as used by FL-EndoViT (arXiv 2504.16612), and the second stage of TeCNO (Czempiel et al., MICCAI 2020).
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

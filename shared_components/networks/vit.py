@@ -5,8 +5,6 @@ He et al., "Masked autoencoders are scalable vision learners", CVPR 2022. The ne
 mean and deviation (Batic et al., IJCARS 2024).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any

@@ -7,8 +7,6 @@ These layouts are read:
 - networks fine-tuned on mean patches, with "fc_norm" instead of "norm"
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

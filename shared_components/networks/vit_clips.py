@@ -4,8 +4,6 @@
 as the second stage of TeCNO, with a frozen encoder (`trained_encoders: false`), whose features can be cached on disk.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ as in EndoViT. The encoder's tensors have the same names as in `mae_vit`, withou
 decoder reads the blocks.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

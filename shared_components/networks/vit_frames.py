@@ -3,8 +3,6 @@
 The encoder's tensors have the same names as in the masked autoencoder `mae_vit`.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from torch import Tensor, nn

@@ -4,8 +4,6 @@ A site's seconds in a round are always `site_seconds`: its own work from the sta
 waiting for other sites or the server. Only rounds with training count; the final model is only validated.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any

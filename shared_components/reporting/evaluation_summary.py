@@ -1,7 +1,5 @@
 """Summarise the test scores of a run's models at the top of the page: sentences and a chart with intervals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

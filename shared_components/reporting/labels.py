@@ -3,8 +3,6 @@
 Frames are uint8 RGB (H, W, 3). Strips below frames of the same size have the same height, so that they fit a video.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import cv2

@@ -1,7 +1,5 @@
 """Build the table of methods for docs/reference/methods.md and `surgfl methods`."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 

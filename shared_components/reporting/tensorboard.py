@@ -1,7 +1,5 @@
 """TensorBoard scalars of a running federation, and its progress line per site and round."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ The cluster bootstrap draws whole videos with all their frames, because frames o
 hospitals or other training runs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Draw one frame of `surgfl watch` as plain text: rounds, sites, scores so far and remaining time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from shared_components.common.counted import counted

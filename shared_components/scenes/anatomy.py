@@ -4,8 +4,6 @@ They lie on a video's canvas and move with it. They have a separate random strea
 are the same with and without them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Each family except `random` is close to one kind of real video: `surgery` (lapar
 `microscope` (eyes) and `flexible` (endoscopies). The bits of `random-<number>` never change.
 """
 
-from __future__ import annotations
-
 import colorsys
 from collections.abc import Callable
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """Backgrounds: organs in a cavity, an eye under a microscope, or a hollow organ from within."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import cv2

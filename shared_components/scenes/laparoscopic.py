@@ -4,8 +4,6 @@ Models of a kind differ in length, width, curve, windows and teeth, as in makers
 the tube is shaft, the joint is wrist, and jaws or tip are clasper.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache

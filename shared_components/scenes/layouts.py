@@ -11,8 +11,6 @@ frames stay as they are, and the N - 1 images before each of them are written wi
 EndoVis 2017's black frame around 1280x1024 is left out.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

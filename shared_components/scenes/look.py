@@ -3,8 +3,6 @@
 Colours are sRGB triples (0 to 255), as picked from a picture.
 """
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import dataclass
 from typing import Literal

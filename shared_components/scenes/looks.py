@@ -1,7 +1,5 @@
 """Looks of synthetic sites: named looks from `looks.yaml`, and numbered looks from `drawn_looks`."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Their tissue has a separate random stream, so that other renderings keep their bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

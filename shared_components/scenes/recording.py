@@ -4,8 +4,6 @@ Wide-angle distortion moves image and labels. Text covers the image, but not the
 remove labels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import cv2

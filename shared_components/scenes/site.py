@@ -7,8 +7,6 @@ OUT/side/<video>/depth/<stem>.png uint16, mm * 256, 0 = unknown (as scared_toolk
 OUT/render.json                   settings of the rendering; marks the folder as ours
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os

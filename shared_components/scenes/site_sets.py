@@ -4,8 +4,6 @@
 centres with graded operations. The last centre never trains.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Handle, tube or sheath are shaft. A phaco tip's sleeve and a forceps' joint are 
 balloons are clasper. An eye and its instruments are rendered at twice their size.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """All kinds of instruments, and the techniques of operations: tools, arms and camera."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -5,8 +5,6 @@ shell with drums of cable, or an open frame around one large screw. The kinds ar
 outlines differ by model.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -4,8 +4,6 @@ Each writer takes the data set's root, the video's name and its shots. It writes
 the frame with its file stem. Images and masks are lossless PNG, or JPEG of high quality if the data set has JPEG.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

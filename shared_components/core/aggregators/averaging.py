@@ -5,8 +5,6 @@ adapts. Training continues from the current model. The averaged model, in float6
 Rounds count from 0: round t computes theta^(t+1) from theta^t.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal

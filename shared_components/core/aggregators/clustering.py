@@ -1,7 +1,5 @@
 """Average inside groups of sites: with similar weights (MaT-FL, Cai et al.), or with the same task."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations

@@ -7,8 +7,6 @@
   directions, with its own length.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

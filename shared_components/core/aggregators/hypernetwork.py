@@ -6,8 +6,6 @@ layers and three sites (34.5 K in Table II), and 36,663 for pFedLA's 21 layers (
 server's state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

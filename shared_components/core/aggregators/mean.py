@@ -4,8 +4,6 @@ Rules that compare all pairs of sites read the same numbers many times. Blocks f
 buffer for any number of weights.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -8,8 +8,6 @@
 All rules except the norm bound count every site once: a site could report a false number of samples.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ The gradient is the difference between the model that the sites received and the
 follow the rule of the mean. The moments are float64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

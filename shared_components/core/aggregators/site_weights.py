@@ -9,8 +9,6 @@ This is theta <- theta + sum_k a_k (theta_k - theta) with a_k = L F_k^q / sum_k 
 sum is reported as ``step``. With q = 0 every a_k is 1 / K for any L, which is the unweighted mean.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

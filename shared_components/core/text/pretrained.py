@@ -3,8 +3,6 @@
 `transformers` replaces missing weights or vocabularies by random ones with at most a warning, so this file checks them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

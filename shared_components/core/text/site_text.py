@@ -1,7 +1,5 @@
 """Encode the text of a site, and condition a network on it as FedST's indicator (IEEE TMI 2026, Eq. 7)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -4,8 +4,6 @@ All vectors of a file are from one encoder, because vectors of different encoder
 --known` writes the shipped file, `vectors.safetensors`.
 """
 
-from __future__ import annotations
-
 import difflib
 import json
 import shlex

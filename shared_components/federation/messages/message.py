@@ -1,7 +1,5 @@
 """Messages between server and site: raw, and parsed and checked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

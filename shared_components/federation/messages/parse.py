@@ -3,8 +3,6 @@
 The limits are far above the needs of an honest site. They keep one site from ending the job of all.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import fields, replace

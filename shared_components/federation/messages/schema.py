@@ -1,7 +1,5 @@
 """Schema of the plain values in messages: type, range, task and unit."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any

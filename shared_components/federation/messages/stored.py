@@ -4,8 +4,6 @@ The updates of all sites would need as many models' memory as there are sites. A
 time: it runs in site order, tensor by tensor, whatever the order of arrival. The result is the same bit by bit.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

@@ -6,8 +6,6 @@ bfloat16 has 8 significant bits. Tensors with at most one axis, types other than
 weights travel exactly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial

@@ -6,8 +6,6 @@ The unit of privacy is all data of a site: any two data sets of a site are neigh
 is z/2 times the sensitivity. Client sampling does not amplify privacy, since the noise protects from the server.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import warnings

@@ -4,8 +4,6 @@ The file has a line for every noisy update of every job. An update is entered be
 never arrives. Entries are never removed; only the hospital may move the file away, when the site.yaml names other data.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator

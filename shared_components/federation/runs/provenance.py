@@ -1,7 +1,5 @@
 """Provenance of a run: commit, seed and hardware."""
 
-from __future__ import annotations
-
 import functools
 import subprocess
 from pathlib import Path

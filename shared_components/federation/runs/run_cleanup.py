@@ -1,7 +1,5 @@
 """List the runs on this disk with their size and status, and remove runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

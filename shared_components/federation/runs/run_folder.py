@@ -1,7 +1,5 @@
 """Folders of runs: create a run, choose a run to resume, lock it, describe it in run.json."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

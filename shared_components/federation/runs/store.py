@@ -4,8 +4,6 @@ They are outside the job's folder, because FLARE wipes a simulator's workspace a
 for every task there, and never resumes a killed server.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

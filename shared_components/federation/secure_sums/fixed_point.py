@@ -4,8 +4,6 @@ The sum of samples x weights must fit. With 3,000 samples, 32 bits (16 of them f
 bits (32 fractional) limit them to 357,913.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

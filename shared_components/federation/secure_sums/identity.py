@@ -3,8 +3,6 @@
 Without signatures, the server could replace the keys that it forwards, and read every site's weights.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Secure sums in jobs and messages: section of the job, suitable methods, checks of tensors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Keys between two sites: X25519 (RFC 7748), HKDF with SHA-256 (RFC 5869) and AES-256-GCM, from `cryptography`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 

@@ -7,8 +7,6 @@ its masked vector. The other sites open b_v if the site's vector arrived; else t
 sites whose vectors arrived.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Enrolment at the server: check each site against the job, compare the sites, leave out the sites that do not fit."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass

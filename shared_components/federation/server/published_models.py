@@ -5,8 +5,6 @@ on the out-of-federation setting). A site consents with `publish: [model]` in it
 every participant has the model anyway, and no consent is needed.
 """
 
-from __future__ import annotations
-
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence

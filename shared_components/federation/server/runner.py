@@ -1,7 +1,5 @@
 """The server's side of a run without transport: enrol, send, check updates, aggregate, save."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence

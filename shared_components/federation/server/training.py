@@ -1,7 +1,5 @@
 """Training at the server, on its own data, with the same tools as a site's local round."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Refuse updates that must not be aggregated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import median_high
 from typing import Any

@@ -1,7 +1,5 @@
 """The server's side of an upload: plain updates, updates with noise, or secure sums."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

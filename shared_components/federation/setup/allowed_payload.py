@@ -1,7 +1,5 @@
 """Payload that follows from a job and a site's task: shapes of the network's pieces, and its initial weights."""
 
-from __future__ import annotations
-
 import functools
 import json
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Find the description of a site's data; a job never carries a path."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Mapping

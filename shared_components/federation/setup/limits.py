@@ -5,8 +5,6 @@ height: 1080
 privacy: {noise_multiplier: 1.0, clip: 0.5, epsilon: 50}
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping

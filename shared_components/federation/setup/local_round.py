@@ -1,7 +1,5 @@
 """Local training in one round: batches, optimizers that continue over rounds, the method's memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Set up one task at a site: data, the bundle's network, the method, the learning task."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

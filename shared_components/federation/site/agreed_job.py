@@ -4,8 +4,6 @@ If a site followed the job of each message, a server could ask for one method's 
 pieces, in the run in which the site trained them.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

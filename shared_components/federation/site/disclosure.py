@@ -4,8 +4,6 @@ Like the site's filter (`allowed_payload`), the report follows from the method, 
 description, and from no statement of the server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any

@@ -4,8 +4,6 @@ Everything that the noise does not cover stays at the site: numbers of samples, 
 profile items, a method's extras, models for held-out sites. The server still sees whether a site answers, and when.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """A site's side of a run without transport: enrol, train rounds, finish."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -4,8 +4,6 @@ The file is written before anything leaves. With it a site refuses a second vect
 second, smaller sum of an opened round: the difference of the two sums would be one site's weights.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

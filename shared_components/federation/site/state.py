@@ -1,7 +1,5 @@
 """A site's state after a round: LOCAL pieces, optimizers, the method's memory, the best model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A site's plain upload, and the hooks that uploads with noise or secure sums override."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from shared_components.core.method import Extras, Method
