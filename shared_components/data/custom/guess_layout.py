@@ -9,27 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared_components.data.custom.description import KINDS, VIDEO, Kind
-from shared_components.data.custom.layout import file_pattern, in_frame_order, video_of
-from shared_components.data.custom.scan import Scan, frame_span, is_binary, joined, scan
+from shared_components.data.custom.frame_names import frame_span, in_frame_order
+from shared_components.data.custom.layout import file_pattern, video_of
+from shared_components.data.custom.scan import Scan, is_binary, joined, scan
 from shared_components.data.custom.templates import Templates, class_template, sources_of, stem_templates, templates
 from shared_components.data.files import DataError, natural_order
 from shared_components.data.readers import find_reader, reader_names
 
-_NAMED = 6  # of each sort of file that the sentence lists
-_COMPARED = 100  # names that differ only in a number and show how many frames two templates pair
-_TRIED = 60  # templates that come up most often
-_MEMBERS = 3  # masks of a class that tell whether they are binary
-_LOSSLESS = "export masks without loss, since JPEG and smoothing make photographs of them; else "
+_LISTED = 6  # files of each kind that the error message lists
+_COMPARED = 100  # names of each group that are matched with templates
+_TRIED = 60  # most frequent templates that are matched
+_MEMBERS = 3  # masks of a class that are tested to be binary
 
 
 @dataclass(frozen=True)
 class FolderLayout:
-    """Templates of the images and masks in a folder.
+    """Templates of the images and masks in a folder, see `description.Own`.
 
     Attributes:
-        images, masks: templates, see `description.Own`.
-        videos: names of the videos that have both.
-        words: words that replace {class} in the template of the masks; none if it has no {class}.
+        videos: Names of the videos that have images and masks.
+        words: Words that replace {class} in the template of the masks.
     """
 
     kind: Kind
@@ -40,53 +39,52 @@ class FolderLayout:
 
 
 def guess_layout(folder: Path, kind: Kind | None = None, *, files: Scan | None = None) -> FolderLayout:
-    """Recognise frames and masks, videos and numbered masks, or either of them with label volumes.
+    """Find templates for frames and masks, videos and numbered masks, or images and label volumes.
 
     Args:
-        kind: look for this alone.
-        files: the data in the folder; None: listed here.
+        kind: Kind of masks to look for; None: both.
+        files: The data in the folder; None: list it.
 
     Raises:
-        DataError: it is none of these: what was looked for, and what is there.
+        DataError: No templates match; the sentence lists the data in the folder.
     """
     files = scan(folder) if files is None else files
-    films: dict[str, frozenset[str]] = {name: frozenset() for name in files.videos}
-    images = {**films, **sources_of(files.frames, files.masks)}
-    if kind != "frames" and (paired := _pair(files, "nifti", templates(images, dict.fromkeys(files.volumes, _NONE)))):
-        return paired
+    images = dict.fromkeys(files.videos, frozenset[str]()) | sources_of(files.frames, files.masks)
+    volumes = dict.fromkeys(files.volumes, frozenset[str]())
+    if kind != "frames" and (layout := _best_layout(files, "nifti", templates(images, volumes), {})):
+        return layout
     masks = sources_of(files.masks, files.frames)
-    if kind != "nifti" and (paired := _pair(files, "frames", templates(images, masks), stem_templates(files))):
-        return paired
+    if kind != "nifti" and (layout := _best_layout(files, "frames", templates(images, masks), stem_templates(files))):
+        return layout
+    blurred = any(re.search(r"mask|label|seg|annot|truth", name, re.IGNORECASE) for name in joined(files.frames))
+    hint = "export masks without loss, since JPEG and smoothing make photographs of them; else " if blurred else ""
     raise DataError(
         folder,
         "was searched for frames and masks of equal names, videos and masks numbered as their frames, and NIfTI label "
         f"volumes called as their video, and holds {_contents(files)}",
-        f"{_LOSSLESS if _has_blurred_masks(files) else ''}name the folder above them, make their names agree, or say "
-        "with --images and --masks where they lie, such as "
-        f"--images '{VIDEO}/frames' --masks '{VIDEO}/labels'",
+        f"{hint}name the folder above them, make their names agree, or give their templates with --images and --masks, "
+        f"such as --images '{VIDEO}/frames' --masks '{VIDEO}/labels'",
     )
 
 
-_NONE: frozenset[str] = frozenset()
-
-
-def _pair(
-    files: Scan, kind: Kind, pairs: Iterable[Templates], by_stem: Mapping[str, Counter[str]] | None = None
+def _best_layout(
+    files: Scan, kind: Kind, pairs: Iterable[Templates], by_stem: Mapping[str, Counter[str]]
 ) -> FolderLayout | None:
     """Return the templates that pair most masks with an image; among equals, with most videos."""
-    by_number = Counter(pairs)  # templates of many folders come up for each of them
-    often = by_number + Counter({(i, m): n for i, masks in (by_stem or {}).items() for m, n in masks.items()})
-    candidates: dict[Templates, tuple[str, ...]] = {pair: () for pair, _ in often.most_common(_TRIED)}
-    for image, masks in (by_stem or {}).items():
+    by_number = Counter(pairs)  # templates occur once per folder
+    frequency = by_number + Counter({(i, m): n for i, masks in by_stem.items() for m, n in masks.items()})
+    candidates: dict[Templates, tuple[str, ...]] = {pair: () for pair, _ in frequency.most_common(_TRIED)}
+    for image, masks in by_stem.items():
         if family := class_template(mask for mask in masks if _is_class(files, mask)):
             candidates[image, family[0]] = family[1]
-    names = _compared(files, kind)
+    images = [*files.videos, *_first_names(files.frames)]
+    labels = files.volumes if kind == "nifti" else _first_names(files.masks)
     best: tuple[tuple[int, ...], FolderLayout] | None = None
     for image, mask in sorted(candidates, key=lambda pair: VIDEO not in pair[0]):
-        if best is not None and best[0][0] == len(names[1]) and best[0][1] > 1 and VIDEO not in image:
-            break  # all masks have an image of one of several videos
+        if best is not None and best[0][0] == len(labels) and best[0][1] > 1 and VIDEO not in image:
+            break  # all masks have an image in one of several videos
         words = candidates[image, mask]
-        counted = _frames(names, image, mask, words)
+        counted = _count_pairs(images, labels, file_pattern(image), file_pattern(mask, words))
         rank = *_rank(counted, image), (image, mask) in by_number, -len(image) - len(mask)
         if counted and (best is None or rank > best[0]):
             videos = sorted((video for video in counted if video), key=natural_order)
@@ -95,106 +93,98 @@ def _pair(
 
 
 def _rank(counted: Mapping[str, int], image: str) -> tuple[int, ...]:
-    """Rank templates by their masks with an image; videos of a single frame, found by file names, count nothing."""
+    """Rank templates by their pairs; ignore videos of a single frame if file names contain the video."""
     single = VIDEO in image.rpartition("/")[2] and "*" in image
     masks = sum(count for count in counted.values() if not single or count > 1)
     return masks, len(counted), -sum(map(len, counted))
 
 
-def _compared(files: Scan, kind: Kind) -> tuple[list[str], list[str]]:
-    """Return paths of images and of masks or volumes; of many that differ only in a number, the first ones."""
-
-    def first(folders: Mapping[str, Sequence[str]]) -> list[str]:
-        alike: dict[str, list[str]] = defaultdict(list)
-        for folder, names in folders.items():
-            for name in in_frame_order(names):
-                start, end = frame_span(name)
-                alike[f"{folder}/{name[:start]}*{name[end:]}"].append(f"{folder}/{name}".lstrip("/"))
-        return [path for paths in alike.values() for path in paths[:_COMPARED]]
-
-    return [*files.videos, *first(files.frames)], files.volumes if kind == "nifti" else first(files.masks)
+def _first_names(folders: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return paths of files; if many differ only in the frame, the first of them."""
+    alike: dict[str, list[str]] = defaultdict(list)
+    for folder, names in folders.items():
+        for name in in_frame_order(names):
+            start, end = frame_span(name)
+            alike[f"{folder}/{name[:start]}*{name[end:]}"].append(f"{folder}/{name}".lstrip("/"))
+    return [path for paths in alike.values() for path in paths[:_COMPARED]]
 
 
-def _frames(names: tuple[list[str], list[str]], image: str, mask: str, words: Sequence[str]) -> dict[str, int]:
+def _count_pairs(
+    images: Sequence[str], masks: Sequence[str], image: re.Pattern[str], mask: re.Pattern[str]
+) -> dict[str, int]:
     """Count the masks that have an image, by video."""
-    here, there = file_pattern(image), file_pattern(mask, words)
-    images = {(video_of(m), m.groupdict().get("frame")) for name in names[0] if (m := here.fullmatch(name))}
-    films = {video for video, frame in images if frame is None}
+    frames = {(video_of(m), m.groupdict().get("frame")) for name in images if (m := image.fullmatch(name))}
+    whole = {video for video, frame in frames if frame is None}  # video files
     counted: Counter[str] = Counter()
-    for match in filter(None, map(there.fullmatch, names[1])):
+    for match in filter(None, map(mask.fullmatch, masks)):
         video, frame = video_of(match), match.groupdict().get("frame")
-        if video in films or (video, frame) in images or (frame is None and any(v == video for v, _ in images)):
+        if video in whole or (video, frame) in frames or (frame is None and any(v == video for v, _ in frames)):
             counted[video] += 1
     return counted
 
 
 def _is_class(files: Scan, mask: str) -> bool:
-    """Return whether the masks of a template are binary, by a few of them."""
+    """Return whether the first masks of a template are binary."""
     pattern = file_pattern(mask)
-    named = [path for path in joined(files.masks) if pattern.fullmatch(path)][:_MEMBERS]
-    return bool(named) and all(is_binary(files.root / path) for path in named)
+    paths = [path for path in joined(files.masks) if pattern.fullmatch(path)][:_MEMBERS]
+    return bool(paths) and all(is_binary(files.root / path) for path in paths)
 
 
 def class_words(files: Scan, images: str, masks: str) -> tuple[str, ...]:
     """Return the words that replace {class} in the names of masks with an image."""
-    here, there = file_pattern(images), file_pattern(masks)
-    frames = {m["frame"] for path in joined(files.frames) if (m := here.fullmatch(path))}
-    found: set[str] = set()
-    for path in joined(files.masks):
+    image, mask = file_pattern(images), file_pattern(masks)
+    frames = {m["frame"] for path in joined(files.frames) if (m := image.fullmatch(path))}
+    words: set[str] = set()
+    for path in filter(mask.fullmatch, joined(files.masks)):
         frame = max((frame for frame in frames if frame in path), key=len, default="")
-        match = file_pattern(masks, frame=frame).fullmatch(path) if frame and there.fullmatch(path) else None
-        found |= {match["class"]} if match else set()
-    return tuple(sorted(found))
-
-
-def _has_blurred_masks(files: Scan) -> bool:
-    return any(re.search(r"mask|label|seg|annot|truth", name, re.IGNORECASE) for name in joined(files.frames))
+        if frame and (match := file_pattern(masks, frame=frame).fullmatch(path)):
+            words.add(match["class"])
+    return tuple(sorted(words))
 
 
 def _contents(files: Scan) -> str:
-    parts = [
-        ("folders of images", [folder or "." for folder in files.frames]),
-        ("folders of masks", [folder or "." for folder in files.masks]),
-        ("videos", files.videos),
-        ("NIfTI volumes", files.volumes),
-        ("files of formats that are not read", files.unread),
+    parts = {
+        "folders of images": [folder or "." for folder in files.frames],
+        "folders of masks": [folder or "." for folder in files.masks],
+        "videos": files.videos,
+        "NIfTI volumes": files.volumes,
+        "files of formats that are not read": files.unread,
+    }
+    listed = [
+        f"{len(names)} {kind} ({', '.join(names[:_LISTED])}{', ...' if len(names) > _LISTED else ''})"
+        for kind, names in parts.items()
+        if names
     ]
-    listed = [f"{len(names)} {what} ({_some(names)})" for what, names in parts if names]
     return ", ".join(listed) or "no images, videos or volumes"
 
 
-def _some(names: Sequence[str]) -> str:
-    more = ", ..." if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
-
-
 def known_layout(root: Path, dataset: str | None = None) -> str | None:
-    """Return the dataset that a folder holds; None where it is of no layout that is known.
+    """Return the public data set in a folder; None for other data.
 
     Args:
-        dataset: look for this one alone; one of a site's own is never a known one.
+        dataset: Look only for this data set.
 
     Raises:
-        DataError: it was asked for and is not there.
+        DataError: `dataset` is not in the folder.
     """
     if dataset in KINDS:
         return None
     if dataset is not None:
-        _look(root, dataset)
+        _read_first_frame(root, dataset)
         return dataset
     for name in reader_names():
-        if not find_reader(name).TARGETS:  # images alone may be called so by chance
+        if not find_reader(name).TARGETS:  # names of images may match by chance
             continue
         try:
-            _look(root, name)
+            _read_first_frame(root, name)
         except DataError:
             continue
         return name
     return None
 
 
-def _look(root: Path, dataset: str) -> None:
-    """Read the first labelled frame of the first video: folders alone may be called alike by chance."""
+def _read_first_frame(root: Path, dataset: str) -> None:
+    """Read the first labelled frame, since names of folders may match by chance; DataError if there is none."""
     reader = find_reader(dataset)
     videos = reader.videos(root)
     listing = reader.frames(root, videos[0]) if videos else []

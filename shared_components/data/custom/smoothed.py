@@ -10,12 +10,12 @@ import numpy as np
 
 from shared_components.data.custom.ids import Value, counts
 
-_FEWEST = 4  # values along edges; fewer are named one by one
-_SOLID = 0.25  # share of a class's pixels with neighbours of the same class
-_LEAST = 0.3  # share of a mask whose pixels are within areas; a photograph has fewer
-_NEAR = 4  # a value so near to a more frequent value is an edge
-_MORE = 20  # times as frequent
-_TOLERANCE = 2  # of a value within an area
+_FEWEST = 4  # minimum number of edge values; the user names fewer values
+_SOLID = 0.25  # minimum share of a class's pixels whose neighbours have the same class
+_LEAST = 0.3  # minimum share of solid pixels in a mask; a photograph has fewer
+_NEAR = 4  # maximum difference of an edge value from a value
+_MORE = 20  # that is more frequent by this factor
+_TOLERANCE = 2  # maximum difference of values within an area
 _FAR = 1e6  # pixels
 
 
@@ -35,7 +35,7 @@ def edge_values(masks: Iterable[np.ndarray], *, coloured: bool) -> tuple[list[Va
 
 
 def _is_solid(mask: np.ndarray) -> np.ndarray:
-    """Return where all eight neighbours of a pixel have its value, bool (H, W)."""
+    """Mark pixels whose eight neighbours have the same value, bool (H, W)."""
     square = np.ones((3, 3), np.uint8)
     same = cv2.erode(mask, square) == cv2.dilate(mask, square)
     return same.all(axis=2) if same.ndim == 3 else same
@@ -49,32 +49,28 @@ def _is_beside(value: Value, other: Value, pixels: Counter[Value]) -> bool:
 def without_edges(
     mask: np.ndarray, values: Sequence[Value], *, background: Sequence[Value], threshold: float
 ) -> np.ndarray:
-    """Return a mask (H, W) or (H, W, 3) with one of the values at each pixel on a smoothed edge.
+    """Replace the values on smoothed edges of a mask, (H, W) or (H, W, 3), by the values of the areas beside the edge.
 
-    The value is the nearest area's or the second nearest's. The pixel's share of the second decides: `threshold` is the
-    least share of a class beside background, and a half the limit between two classes.
+    A pixel gets the value of the nearest or second nearest area, by its share of the second. `threshold` is the minimum
+    share of a class beside background; the limit between two classes is 0.5.
     """
     wide = mask.reshape(*mask.shape[:2], -1).astype(np.float32)
     table = np.array([np.broadcast_to(np.array(value), wide.shape[2]) for value in values], np.float32)
-    far = [_distance_to(np.abs(wide - value).max(axis=2)) for value in table]
-    nearest = np.argsort(np.stack(far), axis=0, kind="stable")  # (K, H, W) -> by distance
-    first, second = nearest[0], nearest[1]
-    one, two = table[first], table[second]  # (H, W, C)
-    span = np.maximum(((two - one) ** 2).sum(axis=2), 1e-9)
-    share = ((wide - one) * (two - one)).sum(axis=2) / span  # of the second
+    distances = np.stack([_distance_to(np.abs(wide - value).max(axis=2)) for value in table])  # (K, H, W)
+    nearest, second = np.argsort(distances, axis=0, kind="stable")[:2]  # (H, W) each
+    a, b = table[nearest], table[second]  # (H, W, C)
+    span = np.maximum(((b - a) ** 2).sum(axis=2), 1e-9)
+    share = ((wide - a) * (b - a)).sum(axis=2) / span  # of the second value
     is_background = np.array([value in background for value in values])
-    least = np.where(is_background[first], threshold, np.where(is_background[second], 1 - threshold, 0.5))
-    beyond = np.where(is_background[second] & ~is_background[first], share > least, share >= least)
-    chosen = table[np.where(beyond, second, first)]
-    return chosen.reshape(mask.shape).astype(mask.dtype)
+    least = np.where(is_background[nearest], threshold, np.where(is_background[second], 1 - threshold, 0.5))
+    beyond = np.where(is_background[second] & ~is_background[nearest], share > least, share >= least)
+    return table[np.where(beyond, second, nearest)].reshape(mask.shape).astype(mask.dtype)
 
 
 def _distance_to(difference: np.ndarray) -> np.ndarray:
-    """Return how far each pixel is from the areas of a value, by its difference from the value (H, W).
+    """Return each pixel's distance from the areas of a value, given its difference from the value, (H, W).
 
-    Lines one pixel wide are no areas. Of a value without any, the pixels nearest to it by value come first.
+    Lines of one pixel are not areas. For a value without areas, pixels with the smallest difference are nearest.
     """
     area = cv2.morphologyEx((difference <= _TOLERANCE).astype(np.uint8), cv2.MORPH_OPEN, np.ones((2, 2), np.uint8))
-    if not area.any():
-        return _FAR + difference
-    return cv2.distanceTransform(1 - area, cv2.DIST_L2, 5)
+    return cv2.distanceTransform(1 - area, cv2.DIST_L2, 5) if area.any() else _FAR + difference
