@@ -11,20 +11,9 @@ from typing import Any
 
 from shared_components.commands._prompt import Prompt, read_as, yes_or_no
 from shared_components.common.counted import counted
+from shared_components.data.custom import ids
 from shared_components.data.custom.description import CLASS, KINDS, refuse_class_masks_of_videos
 from shared_components.data.custom.guess_layout import FolderLayout, class_words, guess_layout
-from shared_components.data.custom.ids import (
-    BACKGROUND,
-    IGNORE,
-    Value,
-    class_name,
-    grey,
-    label_names,
-    parse_ids,
-    parse_value,
-    parse_words,
-    written,
-)  # fmt: skip
 from shared_components.data.custom.layout import video_names
 from shared_components.data.custom.numbering import FRAMES
 from shared_components.data.custom.scan import Scan
@@ -64,8 +53,8 @@ class OwnFolder:
         what = "label volumes" if layout.kind == "nifti" else "masks"
         print(f"{args.folder}: {counted(len(self.videos), 'video')} at {layout.images!r}, {what} at {layout.masks!r}")
         values, threshold = self._values()
-        ids = self._class_words(values) if layout.words else self._ids(values, label_names(self.folder))
-        keys: dict[str, Any] = {"dataset": layout.kind, "images": layout.images, "masks": layout.masks, "ids": ids}
+        names = self._class_words(values) if layout.words else self._ids(values, ids.label_names(self.folder))
+        keys: dict[str, Any] = {"dataset": layout.kind, "images": layout.images, "masks": layout.masks, "ids": names}
         if threshold is not None:
             keys["threshold"] = threshold
         if values.unlabelled and self._is_partly_labelled(values):
@@ -86,8 +75,8 @@ class OwnFolder:
     def _values(self) -> tuple[Values, float | None]:
         """Read all masks; return their values, and the threshold of smoothed edges."""
         threshold = self.args.threshold
-        # values with names distinguish the numbers of a grey palette from its places
-        known = [] if self.layout.words else [*given_ids(self.args.id, coloured=False), *label_names(self.folder)]
+        # values with names distinguish the numbers of a ids.grey palette from its places
+        known = [] if self.layout.words else [*given_ids(self.args.id, coloured=False), *ids.label_names(self.folder)]
         values = values_of(self.folder, self.layout, self.videos, threshold=threshold, known=known)
         if threshold is not None or not values.edges:
             return values, threshold
@@ -134,29 +123,29 @@ class OwnFolder:
         table = {word: given.get(word, "" if word.isdecimal() else word) for word in words}
         for word in [word for word in words if not table[word] and word not in given]:
             where = f"in {values.masks[word]} of {counted(values.count, 'frame')}"
-            question = f"masks called {word!r} ({where}) are (a name or {IGNORE})"
-            table[word] = self.prompt.get(f"--id {word}=NAME", None, question, None, class_name)
-        return parse_words(table)
+            question = f"masks called {word!r} ({where}) are (a name or {ids.IGNORE})"
+            table[word] = self.prompt.get(f"--id {word}=NAME", None, question, None, ids.class_name)
+        return ids.parse_words(table)
 
     def _ids(self, values: Values, described: Mapping[int, str]) -> dict[Any, str]:
         """Return the table of values and names: given, from a file, or asked; 0 and black are background."""
         table = given_ids(self.args.id, coloured=values.coloured)
         for number, name in ({} if values.coloured else described).items():
             if number not in table:
-                table[number] = class_name(name, str(number))
-        background: Value = (0, 0, 0) if values.coloured else 0
+                table[number] = ids.class_name(name, str(number))
+        background: ids.Value = (0, 0, 0) if values.coloured else 0
         unnamed = sorted(values.pixels.keys() - table.keys() - {background}, key=_number_first)
         if unnamed and not self.prompt.ask:
-            options = " ".join(f"--id '{written(value)}=NAME'" for value in unnamed)
-            raise SiteError(f"the masks hold values without a name; add {options} (or {IGNORE}, {BACKGROUND})")
+            options = " ".join(f"--id '{ids.written(value)}=NAME'" for value in unnamed)
+            raise SiteError(f"the masks hold values without a name; add {options} (or {ids.IGNORE}, {ids.BACKGROUND})")
         for value in unnamed:
             where = f"in {values.masks[value]} of {counted(values.count, 'mask')}"
             share = f"{values.percent(value):.2g} % of their pixels"
-            question = f"{written(value)} ({where}, {share}) is (a name, {BACKGROUND} or {IGNORE})"
-            table[value] = self.prompt.get("--id", None, question, None, class_name)
-        parse_ids(table)
+            question = f"{ids.written(value)} ({where}, {share}) is (a name, {ids.BACKGROUND} or {ids.IGNORE})"
+            table[value] = self.prompt.get("--id", None, question, None, ids.class_name)
+        ids.parse_ids(table)
         ordered = sorted(table, key=_number_first)
-        return {value if isinstance(value, int) else written(value): table[value] for value in ordered}
+        return {value if isinstance(value, int) else ids.written(value): table[value] for value in ordered}
 
     def _is_partly_labelled(self, values: Values) -> bool:
         """Return whether frames without a mask are left out; a volume's frame without label may show no class."""
@@ -183,23 +172,23 @@ def _numbering_note(counts: str, first: int) -> str:
     )
 
 
-def given_ids(options: Sequence[str], *, coloured: bool) -> dict[Value, str]:
+def given_ids(options: Sequence[str], *, coloured: bool) -> dict[ids.Value, str]:
     """Read the values of `--id`."""
-    table: dict[Value, str] = {}
+    table: dict[ids.Value, str] = {}
     for option in options:
         text, equals, name = (part.strip() for part in option.partition("="))
         if not equals:
             raise SiteError(
                 f"--id is {option!r}; write a value and its name, such as '40=grasper' or '#ff8000=grasper'"
             )
-        value = parse_value(int(text) if text.isdecimal() else text)
+        value = ids.parse_value(int(text) if text.isdecimal() else text)
         if coloured and isinstance(value, int):
-            value = grey(value)
+            value = ids.grey(value)
         if value in table:
             raise SiteError(f"--id gives {text} twice; keep one of them")
-        table[value] = class_name(name, text)
+        table[value] = ids.class_name(name, text)
     return table
 
 
-def _number_first(value: Value) -> tuple[bool, Value]:
+def _number_first(value: ids.Value) -> tuple[bool, ids.Value]:
     return isinstance(value, tuple), value

@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Unpack every sequence under the root; ValueError if one cannot be read or there is none."""
+    """Unpack every sequence under the root; ValueError if a sequence is unreadable or there is no sequence."""
     between("unpack-stereomis", "--every", args.every, 1, whole=True)
     size = height_and_width("--size", args.size) if args.size else None
     if not (folders := sequences(args.root)):

@@ -98,5 +98,5 @@ def test_what_is_not_there_is_named(folder, tmp_path, capsys):
     (only / "glenda").rmdir()
     (only / "glenda").symlink_to(folder / "glenda")
     written(only, tmp_path / "a", "--before", "all")
-    assert "not there: heico, cholec80" in capsys.readouterr().out
+    assert "missing: heico, cholec80" in capsys.readouterr().out
     assert yaml.safe_load((tmp_path / "a" / "glenda" / "site.yaml").read_text())["root"] == str(folder / "glenda")

@@ -9,19 +9,10 @@ from typing import cast
 
 import numpy as np
 
+from shared_components.data.custom import layout
 from shared_components.data.custom.class_masks import class_files, read_classes
 from shared_components.data.custom.description import Own
 from shared_components.data.custom.frame_names import hashless_number, numbered
-from shared_components.data.custom.layout import (
-    Images,
-    files_of,
-    frame_path,
-    images_of,
-    placed,
-    read_image,
-    refuse_missing,
-    video_names,
-)  # fmt: skip
 from shared_components.data.custom.masks import Volume, packed_volume, read_mask
 from shared_components.data.custom.numbering import FRAMES, place_of
 from shared_components.data.custom.smoothed import without_edges
@@ -38,13 +29,13 @@ class _OwnReader(Reader):
     own: Own
 
     def videos(self, root: Path) -> list[str]:
-        return video_names(root, self.own.images)
+        return layout.video_names(root, self.own.images)
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        return images_of(root, self.own.images, video, self.own.masks).by_number(self.own.first_frame)
+        return layout.images_of(root, self.own.images, video, self.own.masks).by_number(self.own.first_frame)
 
     def read_image(self, path: Path) -> np.ndarray:
-        return read_image(path)
+        return layout.read_image(path)
 
 
 @dataclass(frozen=True)
@@ -52,8 +43,8 @@ class FramesReader(_OwnReader):
     """Reader of mask files with the names of their images, or the frame numbers of a video file."""
 
     def frames(self, root: Path, video: str) -> Listing:
-        own, folder = self.own, placed(root, self.own.masks, video)
-        images = images_of(root, own.images, video, own.masks)
+        own, folder = self.own, layout.placed(root, self.own.masks, video)
+        images = layout.images_of(root, own.images, video, own.masks)
         masks = masks_of(root, own, video, images.files)
         if not masks:
             raise DataError(folder, "holds no masks", "put them there (PNG) or correct 'masks' in site.yaml")
@@ -71,15 +62,15 @@ class FramesReader(_OwnReader):
             mask = without_edges(mask, values, background=background, threshold=own.threshold)
         return own.ids.apply(mask, path)
 
-    def _of_folder(self, images: Images, masks: Masks, folder: Path) -> Listing:
-        refuse_missing(
+    def _of_folder(self, images: layout.Images, masks: Masks, folder: Path) -> Listing:
+        layout.refuse_missing(
             folder,
             [files[0].name for name, files in masks.items() if name not in images.files],
             f"holds masks without an image in {images.path} of the same name:",
             "add the images, remove the masks, or make their names equal",
         )
         if not self.own.partly_labelled:
-            refuse_missing(
+            layout.refuse_missing(
                 images.path,
                 [path.name for name, path in images.files.items() if name not in masks],
                 f"holds images without a mask in {folder} of the same name:",
@@ -89,7 +80,7 @@ class FramesReader(_OwnReader):
         names = sorted(masks, key=numbers.__getitem__)
         return [(numbers[name], images.files[name], {"label": masks[name]}) for name in names]
 
-    def _of_video(self, images: Images, masks: Masks) -> Listing:
+    def _of_video(self, images: layout.Images, masks: Masks) -> Listing:
         by_number: dict[int, tuple[Path, ...]] = {}
         frames = images.by_number(self.own.first_frame)
         numbers = mask_numbers(masks, self.own, images.path)
@@ -98,7 +89,7 @@ class FramesReader(_OwnReader):
                 same = f"has the same frame number as {by_number[number][0].name}"
                 raise DataError(files[0], same, "remove one of them")
             by_number[number] = files
-        refuse_missing(
+        layout.refuse_missing(
             images.path,
             [files[0].name for number, files in by_number.items() if number not in frames],
             f"has frames {min(frames)} to {max(frames)}, and there are masks of others:",
@@ -112,7 +103,7 @@ def masks_of(root: Path, own: Own, video: str, images: Mapping[str, Path]) -> Ma
     """Return the mask files of each frame, given the video's images by frame name."""
     if own.words:
         return class_files(root, own.masks, video, words=[word for word, _ in own.words], images=images)
-    return {name: (path,) for name, path in files_of(root, own.masks, video).items()}
+    return {name: (path,) for name, path in layout.files_of(root, own.masks, video).items()}
 
 
 def mask_numbers(masks: Masks, own: Own, video: Path) -> dict[str, int]:
@@ -132,15 +123,15 @@ class NiftiReader(_OwnReader):
     """Reader of label volumes, whose frames are in the order of the images."""
 
     def frames(self, root: Path, video: str) -> Listing:
-        path, images = placed(root, self.own.masks, video), sorted(self.images(root, video).items())
+        path, images = layout.placed(root, self.own.masks, video), sorted(self.images(root, video).items())
         if not path.is_file():
             raise DataError(path, "is missing", "put the label volume there or correct 'masks' in site.yaml")
-        size = read_image(images[0][1]).shape[:2]
+        size = layout.read_image(images[0][1]).shape[:2]
         refuse_other_shape(path, label_shape(path, axes=self.own.axes), frames=len(images), size=size)
         places = self._volume(path).labelled if self.own.partly_labelled else range(len(images))
         if not places:
             raise DataError(path, "has no label in any frame", "label some frames or take the video out of the split")
-        return [(*images[place], {"label": (frame_path(path, place),)}) for place in places]
+        return [(*images[place], {"label": (layout.frame_path(path, place),)}) for place in places]
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (path,) = files

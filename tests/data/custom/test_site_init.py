@@ -313,7 +313,7 @@ def test_a_folder_that_makes_no_sense_says_what_was_sought_and_seen(what, tmp_pa
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and str(folder) in said
     if what == "no folder":
-        assert "is not a folder; name the one" in said
+        assert "is not a folder; name the folder" in said
         return
     assert "was searched for frames and masks of equal names, videos and masks numbered as their frames" in said
     seen = {

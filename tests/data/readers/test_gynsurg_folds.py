@@ -109,7 +109,7 @@ def test_clips_that_are_not_there_are_named_and_many_are_refused(release, capsys
     gone = sorted(folder.rglob("case_57_*.mp4"))
     gone[0].unlink()
     assert run_command(site, *words, "--out", release / "a") == 0
-    assert f"left out, since they are not on the disk: 1 of the table's, such as action/{gone[0].stem}" in (
+    assert f"left out: 1 clip of the table, missing here, such as action/{gone[0].stem}" in (
         capsys.readouterr().out
     )
     gone[1].unlink()

@@ -156,7 +156,7 @@ def test_a_bundle_that_shares_weights_gets_its_card_with_theirs_and_none_of_its_
     description = toy_bundles / "two.yaml"
     description.write_text(description.read_text() + "same_weights_as: one\n")
     assert shipped(pretrained) == 2
-    assert "--bundle two: two.yaml says same_weights_as: one" in capsys.readouterr().err
+    assert "--bundle two: two.yaml has same_weights_as: one" in capsys.readouterr().err
     assert main(["ship", str(pretrained), "--bundle", "one", *SMALL]) == 0
     one, two = (toy_bundles / name for name in ("one", "two"))
     assert sha256_of(one / MODEL) in (two / "docs" / "README.md").read_text() and not (two / MODEL).exists()
