@@ -109,9 +109,7 @@ def test_clips_that_are_not_there_are_named_and_many_are_refused(release, capsys
     gone = sorted(folder.rglob("case_57_*.mp4"))
     gone[0].unlink()
     assert run_command(site, *words, "--out", release / "a") == 0
-    assert f"left out: 1 clip of the table, missing here, such as action/{gone[0].stem}" in (
-        capsys.readouterr().out
-    )
+    assert f"left out: 1 clip of the table, missing here, such as action/{gone[0].stem}" in (capsys.readouterr().out)
     gone[1].unlink()
     with pytest.raises(DataError, match=r"lacks 2 of the 30 clips of fold 0 of action, such as action/case_57"):
         run_command(site, *words, "--out", release / "b")

@@ -15,7 +15,7 @@ from shared_components.data.check import check_site, readable_samples
 from shared_components.data.classes import LABELS
 from shared_components.data.files import DataError
 from shared_components.data.readers import find_reader, reader_names
-from shared_components.data.readers.gynsurg import folds
+from shared_components.data.readers.gynsurg import fold_cases
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
@@ -140,7 +140,7 @@ def test_rows_after_a_videos_end_are_named_and_a_single_one_is_left_out(tmp_path
         ("cholect45", "triplet/VID01.txt", ",0,0,0,0,0,0\n", "\n", "has 94 labels in line 1, not the 100 triplets"),
         ("cholect45", "triplet/VID01.txt", "0,0,0", "0,x,0", "holds no whole numbers in line 1"),
         ("cholect45", "triplet/VID01.txt", "\n3,", "\n0,", "has frame 0 twice"),
-        ("cholect50", "labels/VID01.json", '"99": ""', '"100": "", "99": ""', "knows 101 triplets, not the 100"),
+        ("cholect50", "labels/VID01.json", '"99": ""', '"100": "", "99": ""', "has 101 triplets, not the 100"),
         ("cholect50", "labels/VID01.json", "annotations", "labels", "is no label file of CholecT50"),
     ],
 )
@@ -173,7 +173,7 @@ def test_an_id_that_is_no_whole_number_is_refused(odd, tmp_path):
     file.write_text(json.dumps(content).replace('"ODD"', odd))
     os.utime(file, ns=(1, 1))
     problems = check_site(site, SampleSpec(("triplets",)))
-    assert "that are not 15 numbers, whole ones where ids" in str(problems)
+    assert "without 15 numbers or whole ids" in str(problems)
 
 
 def test_a_quote_that_nothing_closes_is_a_damaged_table(tmp_path):
@@ -233,14 +233,15 @@ def test_appendix300_is_read_from_published_videos_at_two_frames_a_second(tmp_pa
 
 def test_gynsurg_folds_part_patients(tmp_path):
     names = LABEL_WRITERS["gynsurg"](tmp_path, 4, 1)
-    assert folds(tmp_path, "action") == {
+    folds = fold_cases(tmp_path, "action")
+    assert {fold: {part: tuple(videos) for part, videos in sets.items()} for fold, sets in folds.items()} == {
         "1": {"test": (names[0], names[2]), "train": (names[1], names[3])},
         "2": {"train": (names[0], names[2]), "test": (names[1], names[3])},
     }
     table = tmp_path / "GynSurg_Action_3sec/GynSurg_action_dataset/fold_1.csv"
     table.write_text(table.read_text().replace("case1", "case0"))
     with pytest.raises(DataError, match="has the case case0 in two sets of fold 1"):
-        folds(tmp_path, "action")
+        fold_cases(tmp_path, "action")
 
 
 def test_gynsurg_labels_are_read_again_where_a_table_was_corrected(tmp_path):

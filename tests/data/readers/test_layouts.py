@@ -86,7 +86,7 @@ def test_scareds_depth_of_another_scale_is_refused_and_without_the_keyframe_it_i
     reader = find_reader("scared")
     ((_, _, files), _) = reader.frames(tmp_path, "dataset_1/keyframe_1")
     with pytest.raises(
-        DataError, match=r"000000.png: has a depth of 20 mm in the middle, and left_depth_map.tiff of 80"
+        DataError, match=r"000000.png: has a median depth of 20 mm, and left_depth_map.tiff of 80"
     ):
         reader.read_target("depth", files["depth"])
     (tmp_path / "dataset_1/keyframe_1/left_depth_map.tiff").unlink()
