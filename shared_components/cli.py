@@ -1,7 +1,5 @@
 """Command line `surgfl`; every file of `shared_components/commands` is a sub-command."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import difflib

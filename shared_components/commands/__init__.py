@@ -1,7 +1,5 @@
 """One file per `surgfl` sub-command, and the functions that several of them share."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 from pathlib import Path

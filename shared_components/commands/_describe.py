@@ -1,7 +1,5 @@
 """Describe a folder by a site.yaml: its options, its questions, and the inventory of the folder."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
@@ -10,8 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from shared_components.commands._own_data import OwnFolder, own_layout
-from shared_components.commands._prompt import Prompt, read_as, yes_or_no
+from shared_components.commands._own_data import OwnFolder, Prompt, own_layout, read_as, yes_or_no
 from shared_components.data.custom.description import describe as read_description
 from shared_components.data.custom.guess_layout import known_layout
 from shared_components.data.custom.ids import IGNORE
@@ -65,10 +62,9 @@ def _given(args: argparse.Namespace, names: Sequence[str]) -> list[str]:
 
 
 def describe(args: argparse.Namespace, out: Path) -> dict[str, Any]:
-    """Write the site.yaml of the folder `args.folder` by the options of `add_description`; return its content.
+    """Write the site.yaml of `args.folder` by the options of `add_description`; return its content.
 
-    Raises:
-        SiteError: An option is missing, or the file cannot be written. Nothing was written.
+    After a SiteError nothing was written.
     """
     existing = next(path for path in (out.parent, *out.absolute().parents) if path.exists())
     if not os.access(existing, os.W_OK):  # refuse before questions

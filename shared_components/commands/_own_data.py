@@ -1,16 +1,15 @@
-"""Describe a hospital's own data by its folder, by options, and by answers."""
-
-from __future__ import annotations
+"""Describe a hospital's own data by its folder, by options, and by answers at the terminal."""
 
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from shared_components.commands._prompt import Prompt, read_as, yes_or_no
 from shared_components.common.counted import counted
+from shared_components.common.plain_yaml import read_yaml
+from shared_components.common.schema import check_values
 from shared_components.data.custom import ids
 from shared_components.data.custom.description import CLASS, KINDS, refuse_class_masks_of_videos
 from shared_components.data.custom.guess_layout import FolderLayout, class_words, guess_layout
@@ -19,6 +18,55 @@ from shared_components.data.custom.numbering import FRAMES
 from shared_components.data.custom.scan import Scan
 from shared_components.data.custom.survey import Values, numbering_of, values_of, video_rate
 from shared_components.data.site import SiteError
+from shared_components.data.site_file import KEYS
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Asks at the terminal for values that were not given; without `ask`, takes the proposed values."""
+
+    ask: bool
+
+    def get(
+        self, option: str, given: Any, question: str, proposed: str | None, read: Callable[[str], Any] = str
+    ) -> Any:
+        """Return the given value, the answer to a question, or the proposed value; SiteError if there is none."""
+        if given is not None:
+            return read(given) if isinstance(given, str) else given
+        if not self.ask:
+            if proposed is None:
+                raise SiteError(f"{option} is not given, and nobody is there to ask: {question}; add {option}")
+            return read(proposed)
+        while True:
+            try:
+                answer = input(f"{question}{'' if proposed is None else f' [{proposed}]'}: ").strip() or proposed
+            except EOFError:
+                raise SiteError(
+                    "the answers ended before all was asked; give the rest as options (surgfl site init -h)"
+                ) from None
+            try:
+                if answer is None:
+                    raise ValueError("an answer is needed here")
+                return read(answer)
+            except ValueError as error:
+                print(f"  {error}")
+
+
+def read_as(key: str) -> Callable[[str], Any]:
+    """Return a function that reads an answer as the value of a key of site.yaml; ValueError if it is invalid."""
+    return partial(_read, key)
+
+
+def _read(key: str, answer: str) -> Any:
+    value = read_yaml(answer)
+    check_values(KEYS, {key: value})
+    return value
+
+
+def yes_or_no(answer: str) -> bool:
+    if answer.lower() not in ("yes", "y", "no", "n"):
+        raise ValueError("answer yes or no")
+    return answer.lower().startswith("y")
 
 
 def own_layout(args: Namespace, folder: Path, files: Scan) -> FolderLayout:

@@ -6,14 +6,7 @@ from collections.abc import Iterator
 
 from shared_components.commands import add_repeatable, named_sites
 from shared_components.common.progress_display import show_progress
-from shared_components.core.calibration import (
-    FILE,
-    Calibration,
-    certainty_head,
-    certainty_rows,
-    error_rows,
-    write_calibration,
-)
+from shared_components.core import calibration
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.reporting.tables import Table, as_text
 from shared_components.weights.bundle_files.make import check_with_sharing, write_with_sharing
@@ -38,17 +31,18 @@ def run(args: argparse.Namespace) -> int:
     with show_progress():
         sites = [f"--real={name}={file.name}" for name, file in files.items()]
         command = shlex.join(["surgfl", "calibrate", args.bundle, *sites])
-        calibration = calibrate(weights, bundle=args.bundle, real=real, command=command)
-    path = weights.with_name(FILE)
-    write_calibration(path, calibration)
+        result = calibrate(weights, bundle=args.bundle, real=real, command=command)
+    path = weights.with_name(calibration.FILE)
+    calibration.write_calibration(path, result)
     for changed in (path, *write_with_sharing([weights.parents[1].name])):
         print(f"{changed}: written")
-    print("", *map(as_text, _tables(calibration)), sep="\n")
+    print("", *map(as_text, _tables(result)), sep="\n")
     return 0
 
 
-def _tables(calibration: Calibration) -> Iterator[Table]:
-    card = calibration.facts.card
-    yield Table("Videos that give the warning", certainty_head(card), tuple(certainty_rows(card)), labels=1)
-    title = f"Error of the probabilities, before and after the temperature {calibration.facts.temperature:.2f}"
-    yield Table(title, ("Frames of", "Frames", "Before", "After"), tuple(error_rows(card)), labels=1)
+def _tables(result: calibration.Calibration) -> Iterator[Table]:
+    card = result.facts.card
+    head, rows = calibration.certainty_head(card), tuple(calibration.certainty_rows(card))
+    yield Table("Videos that give the warning", head, rows, labels=1)
+    title = f"Error of the probabilities, before and after the temperature {result.facts.temperature:.2f}"
+    yield Table(title, ("Frames of", "Frames", "Before", "After"), tuple(calibration.error_rows(card)), labels=1)

@@ -1,7 +1,5 @@
 """`surgfl check-data`: read all data of sites before a job does, and list the errors."""
 
-from __future__ import annotations
-
 import argparse
 from contextlib import suppress
 from dataclasses import replace

@@ -104,11 +104,7 @@ def compared(args: argparse.Namespace) -> tuple[Comparison, list[Path], Mapping[
 
 
 def chosen(args: argparse.Namespace) -> plan.Preset:
-    """Return the table that the options describe.
-
-    Raises:
-        ValueError: A name is unknown, no row has an argument, or the start is wrong.
-    """
+    """Return the table that the options describe; ValueError for an unknown name, argument or start."""
     if args.methods is None:
         preset = presets.preset_named(args.preset)
         if args.preset == "all" and args.sites and not args.server:
@@ -208,11 +204,7 @@ def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
 def _sites(
     args: argparse.Namespace, preset: plan.Preset, scale: plan.Scale, rows: Sequence[plan.Run]
 ) -> dict[str, Any]:
-    """Return the fields of a run: the site.yaml of each training site by name, of the held-out site, and of the server.
-
-    Raises:
-        ValueError: A row needs frames of the server and there are none, or the sites' arguments are wrong.
-    """
+    """Return fields of a run: the site.yaml of each training site by name, of the held-out site, and of the server."""
     needs = [row.variant.label for row in rows if row.variant.needs_server]
     server = sites.server_file(args.server) if args.server else None
     if args.sites:

@@ -1,7 +1,5 @@
 """`surgfl completion SHELL`: print a script that completes commands, options and their values in a shell."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Sequence
 

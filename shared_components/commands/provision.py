@@ -65,11 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _passphrase(args: argparse.Namespace, *, encrypted: bool) -> str | None:
-    """Return the authority key's passphrase from the file, the environment or the terminal; None without encryption.
-
-    Raises:
-        ValueError: The passphrase is missing, or the key is not encrypted and a passphrase is given.
-    """
+    """Return the authority key's passphrase from a file, the environment or the terminal; None without encryption."""
     if not encrypted and not args.encrypt:
         if args.passphrase_file is not None or _VARIABLE in os.environ:
             raise ValueError("the authority's key is not encrypted; --encrypt does that, or give no passphrase")

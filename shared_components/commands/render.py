@@ -9,20 +9,10 @@ from shared_components.commands import parsed
 from shared_components.common.counted import counted
 from shared_components.common.progress import under
 from shared_components.common.progress_display import Board, show_progress
+from shared_components.scenes import site as rendering
 from shared_components.scenes.drawn_looks import FAMILIES
 from shared_components.scenes.layouts import LAYOUTS, TARGETS, Schedule
 from shared_components.scenes.looks import LOOKS, SITE_LOOKS
-from shared_components.scenes.site import (
-    SPLITS,
-    Row,
-    SitePlan,
-    plan_sites,
-    planned,
-    remove_sites,
-    video_seed,
-    write_contact_sheet,
-    write_site,
-)
 from shared_components.scenes.site_sets import SETS, site_set, write_set_site
 
 HELP = "render synthetic surgical sites in the layouts of public data sets"
@@ -61,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     if args.set:
         return _write_set(args)
     videos = _videos(args.videos)
-    sites = plan_sites(
+    sites = rendering.plan_sites(
         args.out, sites=args.sites, seed=args.seed, looks=args.looks.split(","), layouts=args.layout.split(","),
         tasks=args.tasks.split(",") if args.tasks else (),
     )  # fmt: skip
@@ -72,13 +62,13 @@ def run(args: argparse.Namespace) -> int:
     with show_progress() as board:
         for site in sites:
             _write(args, site, videos, board)
-        removed, foreign = remove_sites(args.out, keep=[site.folder.name for site in sites])
+        removed, foreign = rendering.remove_sites(args.out, keep=[site.folder.name for site in sites])
         for path in removed:  # they would take part as sites
             board.say(f"{path}: removed, an earlier rendering's")
         for path in foreign:
             board.say(f"{path}: left in place, it was not rendered by surgfl")
         if args.preview:
-            write_contact_sheet(args.preview, _preview(args, sites))
+            rendering.write_contact_sheet(args.preview, _preview(args, sites))
             board.say(f"{args.preview}: contact sheet")
     return 0
 
@@ -104,10 +94,10 @@ def _size(videos: Mapping[str, int], frames: int) -> str:
     return f"{counted(sum(videos.values()), 'video')} of {counted(frames, 'frame')}"
 
 
-def _write(args: argparse.Namespace, site: SitePlan, videos: Mapping[str, int], board: Board) -> None:
+def _write(args: argparse.Namespace, site: rendering.SitePlan, videos: Mapping[str, int], board: Board) -> None:
     """Render one site."""
     with under(site.folder.name):
-        path = write_site(
+        path = rendering.write_site(
             site.folder, look=site.look, seed=site.seed, videos=videos, frames_per_video=args.frames,
             height=args.height, width=args.width, layout=site.layout, task=site.task, clip=args.clip,
             interval=args.interval, dense=args.dense,
@@ -115,26 +105,26 @@ def _write(args: argparse.Namespace, site: SitePlan, videos: Mapping[str, int], 
     board.say(f"{path}: look {site.look}, layout {site.layout}, {site.task}, {_size(videos, args.frames)}")
 
 
-def _schedule(args: argparse.Namespace, site: SitePlan) -> Schedule:
-    return planned(site.layout, site.task, args.clip, args.interval, args.dense)
+def _schedule(args: argparse.Namespace, site: rendering.SitePlan) -> Schedule:
+    return rendering.planned(site.layout, site.task, args.clip, args.interval, args.dense)
 
 
 def _videos(text: str) -> dict[str, int]:
     """Read "4,1,1" as videos per split."""
     try:
-        return dict(zip(SPLITS, map(int, text.split(",")), strict=True))
+        return dict(zip(rendering.SPLITS, map(int, text.split(",")), strict=True))
     except ValueError:
         raise ValueError(f"--videos {text!r} must be three numbers train,validation,test, e.g. 4,1,1") from None
 
 
-def _preview(args: argparse.Namespace, sites: list[SitePlan]) -> dict[str, Row]:
+def _preview(args: argparse.Namespace, sites: list[rendering.SitePlan]) -> dict[str, rendering.Row]:
     """Render some frames of each site's first video again."""
     count = min(_PREVIEW_FRAMES, args.frames)
     chosen = {(2 * i + 1) * args.frames // (2 * count) for i in range(count)}
-    rows: dict[str, Row] = {}
+    rows: dict[str, rendering.Row] = {}
     for site in sites:
         plan = _schedule(args, site)
-        seed = video_seed(site.seed, 1)
+        seed = rendering.video_seed(site.seed, 1)
         video = plan.render(site.look, seed, frames=args.frames, height=args.height, width=args.width)
         labelled = islice(video, 0, None, plan.every)
         title = f"{site.folder.name}: {site.look}, {site.layout}, {site.task}"

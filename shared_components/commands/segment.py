@@ -1,7 +1,5 @@
 """`surgfl segment INPUT`: segment videos, frames or a live stream, or estimate depth, and write the results."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

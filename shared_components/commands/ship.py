@@ -10,16 +10,7 @@ from typing import Any
 from shared_components.commands import add_repeatable, named_sites
 from shared_components.common import machine
 from shared_components.common.arguments import one_of
-from shared_components.core.shipped_weights import (
-    FACTS,
-    MODEL,
-    control_head,
-    control_rows,
-    score_head,
-    score_rows,
-    sha256_of,
-    shipped_facts,
-)
+from shared_components.core import shipped_weights
 from shared_components.core.task import Task
 from shared_components.networks import bundle_config
 from shared_components.networks.checkpoints import CheckpointError, save_weights
@@ -32,22 +23,7 @@ from shared_components.weights.bundle_files.make import (
     read_description,
     write_with_sharing,
 )
-from shared_components.weights.shipping.weights import (
-    HEAVIEST,
-    Films,
-    Tested,
-    card_of,
-    card_text,
-    halved,
-    looks_to_test,
-    network_with,
-    read_stages,
-    real_sites,
-    rendered_sites,
-    score,
-    with_data,
-    write_together,
-)
+from shared_components.weights.shipping import weights as shipping
 
 HELP = "put weights of `surgfl pretrain` or of a job into bundles, with scores and a card"
 
@@ -81,26 +57,28 @@ def run(args: argparse.Namespace) -> int:
                 f"--bundle {name}: {name}.yaml has same_weights_as: {other}; ship only --bundle {other}, or remove the "
                 "key"
             )
-    trained, *before = read_stages([args.pretrained, *args.before])
-    trained = with_data(trained, args.data, args.seen)
-    real = real_sites(named_sites(args.real))
+    trained, *before = shipping.read_stages([args.pretrained, *args.before])
+    trained = shipping.with_data(trained, args.data, args.seen)
+    real = shipping.real_sites(named_sites(args.real))
     with tempfile.TemporaryDirectory() as folder:
         half = Path(folder) / "model.safetensors"
-        save_weights(half, halved(trained.weights), trained.notes)
-        if (size := half.stat().st_size) > HEAVIEST:
+        save_weights(half, shipping.halved(trained.weights), trained.notes)
+        if (size := half.stat().st_size) > shipping.HEAVIEST:
             raise CheckpointError(
                 f"the weights take {size / 1e6:.1f} MB in half precision, and a bundle ships at most "
-                f"{HEAVIEST / 1e6:.0f}; use a smaller network"
+                f"{shipping.HEAVIEST / 1e6:.0f}; use a smaller network"
             )
-        network, *_ = [network_with(half, name, trained.task().channels) for name in args.bundle]
+        network, *_ = [shipping.network_with(half, name, trained.task().channels) for name in args.bundle]
         network.to(machine.device())
         check_with_sharing(args.bundle)
         scores: list[dict[str, Any]] = []
         for test in _tests(args, trained.task(), Path(folder) / "sites", real):
-            scores += score(network, trained, test)
+            scores += shipping.score(network, trained, test)
             print(f"scored: {test.name}", flush=True)
-        shipped = shipped_facts(args.bundle[0])
-        facts = card_of(trained, sha256=sha256_of(half), scores=scores, before=before, shipped_before=shipped)
+        shipped = shipped_weights.shipped_facts(args.bundle[0])
+        facts = shipping.card_of(
+            trained, sha256=shipped_weights.sha256_of(half), scores=scores, before=before, shipped_before=shipped
+        )
         if args.choice:
             facts["choice"] = json.loads(args.choice.read_text(encoding="utf-8"))
         _write(args.bundle, half.read_bytes(), facts)
@@ -111,28 +89,30 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tests(args: argparse.Namespace, task: Task, folder: Path, real: Sequence[Tested]) -> Iterator[Tested]:
+def _tests(
+    args: argparse.Namespace, task: Task, folder: Path, real: Sequence[shipping.Tested]
+) -> Iterator[shipping.Tested]:
     looks, families = ([name for name in text.split(",") if name] for text in (args.looks, args.families))
     for family in families:
         one_of("ship", "--families", family, FAMILIES)
-    films = Films(args.videos, args.frames)
-    tested = looks_to_test(args.unseen, looks, families)
-    yield from rendered_sites(tested, folder, kind=task.card.kind, spec=task.spec, films=films)
+    films = shipping.Films(args.videos, args.frames)
+    tested = shipping.looks_to_test(args.unseen, looks, families)
+    yield from shipping.rendered_sites(tested, folder, kind=task.card.kind, spec=task.spec, films=films)
     yield from real
 
 
 def _write(bundles: Sequence[str], weights: bytes, facts: Mapping[str, Any]) -> None:
     """Write weights and cards of all bundles together, then the files that depend on the cards."""
     root = bundle_config.bundles_folder()
-    files = {root / name / MODEL: weights for name in bundles}
-    files |= {root / name / FACTS: card_text(facts).encode() for name in bundles}
-    write_together(files)
+    files = {root / name / shipped_weights.MODEL: weights for name in bundles}
+    files |= {root / name / shipped_weights.FACTS: shipping.card_text(facts).encode() for name in bundles}
+    shipping.write_together(files)
     for path in [*files, *write_with_sharing(bundles, root)]:
         print(f"{path}: {'written' if path.exists() else 'removed'}")
 
 
 def _tables(facts: Mapping[str, Any]) -> Iterator[Table]:
     title = f"Without any training there, in half precision, SHA-256 {facts['sha256'][:8]}"
-    yield Table(title, score_head(facts), tuple(score_rows(facts)), labels=2)
-    if rows := control_rows(facts):
-        yield Table("Compared with controls", control_head(facts), tuple(rows), labels=2)
+    yield Table(title, shipped_weights.score_head(facts), tuple(shipped_weights.score_rows(facts)), labels=2)
+    if rows := shipped_weights.control_rows(facts):
+        yield Table("Compared with controls", shipped_weights.control_head(facts), tuple(rows), labels=2)

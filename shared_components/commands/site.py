@@ -3,8 +3,6 @@
 `surgfl site endo700k FOLDER` writes a file for each of nine data sets; `surgfl site gynsurg FOLDER` for each fold.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from shlex import quote
@@ -70,9 +68,7 @@ def _gynsurg(args: argparse.Namespace) -> int:
     for file, (site, missing) in zip(write_sites(args.out, [site for site, _ in sites]), sites, strict=True):
         print(f"{file}: {', '.join(f'{split} {len(videos)}' for split, videos in site['split'].items())} clips")
         if missing:
-            print(
-                f"  left out: {counted(len(missing), 'clip')} of the table, missing here, such as {missing[0]}"
-            )
+            print(f"  left out: {counted(len(missing), 'clip')} of the table, missing here, such as {missing[0]}")
     print(f"next: surgfl check-data {args.out}")
     return 0
 

@@ -1,7 +1,5 @@
 """`surgfl train FOLDER`: train a model on a few labelled frames within minutes, and score it before and after."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout

@@ -1,7 +1,5 @@
 """`surgfl unpack-sar-rarp50`: extract the labelled frames and clips of SAR-RARP50's videos to rgb/."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`surgfl unpack-stereomis`: write rectified left images of StereoMIS and the depth of its stereo pairs."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

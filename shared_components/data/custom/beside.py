@@ -1,7 +1,5 @@
 """Find masks beside frames, so that a folder to be segmented does not count them as frames."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import defaultdict

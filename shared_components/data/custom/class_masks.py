@@ -1,7 +1,5 @@
 """List binary masks, one per class and frame, and merge them to a label map."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from shared_components.data.custom.description import CLASS
-from shared_components.data.custom.layout import file_pattern, of_video
+from shared_components.data.custom.layout import file_pattern, files_of, of_video
 from shared_components.data.custom.masks import read_mask
 from shared_components.data.custom.scan import is_binary
 from shared_components.data.files import IMAGES, DataError, folders_below
@@ -19,19 +17,17 @@ from shared_components.data.files import IMAGES, DataError, folders_below
 _ONE_PIXEL = 1.25  # maximum sum of two classes' shares of a pixel on a smoothed edge between them
 
 
-def class_files(
-    root: Path, template: str, video: str, *, words: Sequence[str], images: Mapping[str, Path]
-) -> dict[str, tuple[Path, ...]]:
-    """Return the masks of each frame of a video, in the order of `words`.
+Masks = dict[str, tuple[Path, ...]]
+"""Mask files of each frame, by frame name."""
 
-    Args:
-        template: Path template with {class}.
-        words: Words that replace {class}.
-        images: The video's images by frame name.
 
-    Raises:
-        DataError: A mask has a class that is not in `words`.
+def masks_of(root: Path, template: str, video: str, *, words: Sequence[str], images: Mapping[str, Path]) -> Masks:
+    """Return the mask of each frame of a video, or its masks in the order of `words`, which replace {class}.
+
+    `images` are the video's images by frame name. A mask with a class that is not in `words` raises DataError.
     """
+    if not words:
+        return {name: (path,) for name, path in files_of(root, template, video).items()}
     template = of_video(template, video)
     pattern = file_pattern(template, words)
     masks: dict[str, dict[str, Path]] = defaultdict(dict)

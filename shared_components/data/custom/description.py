@@ -1,7 +1,5 @@
 """Keys of a `site.yaml` for a hospital's own data, and their checks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -75,10 +73,9 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
 
 
 def describe(kind: Kind, config: Mapping[str, Any]) -> tuple[Own, tuple[str, ...]]:
-    """Read the description in a site.yaml whose values fit `KEYS`; return it and the site's classes.
+    """Return the description in a site.yaml whose values fit `KEYS`, and the site's classes.
 
-    Raises:
-        ValueError: The description is invalid; the sentence begins with the key.
+    A ValueError is a sentence that begins with the key.
     """
     if "ids" not in config:
         raise ValueError(f"has no 'ids', which {kind!r} needs; write what the masks' values are: {{1: grasper}}")

@@ -1,7 +1,5 @@
 """Find frame numbers in file names, and ignore hashes that annotation programs add to the names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Map pixel values or colours of a site's masks to class names; read ITK-SNAP's label descriptions."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,22 +28,13 @@ _LONGEST = 60
 
 @dataclass(frozen=True)
 class Ids:
-    """Class of each mask value.
-
-    Attributes:
-        table: (value, class id) pairs; a value is a number or a colour; the id of ignored pixels is `IGNORED`.
-        coloured: Whether masks are read as colours; the number n is then the grey (n, n, n).
-    """
+    """Class id of each mask value; the id of ignored pixels is `IGNORED`."""
 
     table: tuple[tuple[Value, int], ...]
-    coloured: bool
+    coloured: bool  # masks are read as colours, and the number n is the grey (n, n, n)
 
     def apply(self, values: np.ndarray, path: Path) -> np.ndarray:
-        """Return uint8 (H, W) class ids of a mask's values: whole numbers (H, W), or uint8 RGB (H, W, 3).
-
-        Raises:
-            DataError: The mask has values that are not in the table.
-        """
+        """Return uint8 (H, W) class ids of numbers (H, W) or uint8 RGB (H, W, 3); DataError for unknown values."""
         classes = self._of_colours(values) if self.coloured else _lookup(self.table)[values]
         if (unknown := classes == _UNKNOWN).any():
             raise unknown_values(path, counts(values[unknown], coloured=self.coloured))
@@ -85,11 +74,7 @@ def written(value: Value) -> str:
 
 
 def parse_ids(given: Any) -> dict[Value, str]:
-    """Read an `ids` table; 0 or black is background unless the table names it.
-
-    Raises:
-        ValueError: The table, a value or a name is invalid; the sentence begins with `'ids'`.
-    """
+    """Read an `ids` table; 0 or black is background unless the table names it. ValueError if it is invalid."""
     hint = "; a colour needs quotes, since YAML takes #... for a remark" if given is None else ""
     items = _table(given, f"write what the masks' values are, such as {{1: grasper, 2: suction}}{hint}")
     names = [(parse_value(key), class_name(name, key)) for key, name in items.items()]
@@ -107,11 +92,7 @@ def parse_ids(given: Any) -> dict[Value, str]:
 
 
 def parse_words(given: Any) -> dict[str, str]:
-    """Read an `ids` table of binary masks: the class of each word in their names.
-
-    Raises:
-        ValueError: The table or a name is invalid; the sentence begins with `'ids'`.
-    """
+    """Read an `ids` table of binary masks: the class of each word in their names. ValueError if it is invalid."""
     items = _table(given, "write what the names of the masks call each class, such as {gr: grasper}")
     table = {str(word): class_name(name, word) for word, name in items.items()}
     _refuse_no_class(table.values(), "gr: grasper")
@@ -153,7 +134,7 @@ def own_classes(names: Iterable[str], given: Any) -> tuple[tuple[str, ...], tupl
             names in `ids`.
 
     Raises:
-        ValueError: The classes are invalid; the sentence begins with `'classes'`.
+        ValueError: The classes are invalid.
     """
     needed = set(names) - {BACKGROUND, IGNORE}
     if isinstance(given, str):
@@ -198,11 +179,7 @@ def _from_list(given: Any) -> tuple[str, ...]:
 
 
 def parse_value(key: Any) -> Value:
-    """Read a number, or a colour: six hexadecimal digits, text with three numbers, or a list of three numbers.
-
-    Raises:
-        ValueError: The key is neither, or too large; the sentence begins with `'ids'`.
-    """
+    """Read a number, or a colour: #ff8000, "255, 128, 0" or [255, 128, 0]; ValueError for another key."""
     if isinstance(key, int) and not isinstance(key, bool) and 0 <= key <= _LARGEST:
         return key
     if isinstance(key, str) and re.fullmatch(r"#[0-9a-fA-F]{6}", key.strip()):
@@ -227,11 +204,7 @@ def grey(value: int) -> Colour:
 
 
 def class_name(name: Any, key: Any = None) -> str:
-    """Return a valid class name; `key` is its key in `ids`, or None if it is from `classes`.
-
-    Raises:
-        ValueError: The name is invalid.
-    """
+    """Return a class name; `key` is its key in `ids`, or None if it is from `classes`. ValueError if invalid."""
     valid = isinstance(name, str) and name.strip() == name and name.isprintable() and 0 < len(name) <= _LONGEST
     if not valid or "," in name or name == _RESERVED:
         where = "'classes' lists" if key is None else f"'ids' calls {key!r}"
@@ -257,11 +230,7 @@ _MOST_BYTES = 1 << 20
 
 
 def label_names(folder: Path) -> dict[int, str]:
-    """Return names by id from the label description file in a folder; {} without such a file.
-
-    Raises:
-        DataError: There are two such files, or a line is invalid.
-    """
+    """Return names by id from a folder's label description file; DataError for two files or an invalid line."""
     paths = [path for end in ("txt", "label") for path in sorted(folder.glob(f"*.{end}")) if _describes_labels(path)]
     if len(paths) > 1:
         raise DataError(paths[1], f"describes labels, as {paths[0].name} does", "keep one of the two")

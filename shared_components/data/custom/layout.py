@@ -1,7 +1,5 @@
 """Find the videos in a hospital's folders by path templates, the images of each video, and their masks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,11 +36,7 @@ class Images:
 
 
 def video_names(root: Path, template: str) -> list[str]:
-    """List the videos that match a template, in natural order.
-
-    Raises:
-        DataError: No video matches.
-    """
+    """List the videos that match a template, in natural order; DataError if there are none."""
     videos = _matches(root, template) if VIDEO in template else [(root.resolve().name, root / _folder(template))]
     names = [name for name, path in videos if _has_images(path, template, name)]
     if not names:
@@ -52,11 +46,7 @@ def video_names(root: Path, template: str) -> list[str]:
 
 
 def images_of(root: Path, template: str, video: str, masks: str = "") -> Images:
-    """Find a video's images, without files that match the template `masks`.
-
-    Raises:
-        DataError: There are no images, or two images of one frame.
-    """
+    """Find a video's images, without files that match the template `masks`; DataError if there are none."""
     path = placed(root, template, video)
     if path.is_file():
         return Images(path, {})
@@ -73,10 +63,9 @@ def images_of(root: Path, template: str, video: str, masks: str = "") -> Images:
 def files_of(
     root: Path, template: str, video: str, *, keep: Callable[[str], bool] = lambda name: True
 ) -> dict[str, Path]:
-    """Return a video's image files by frame name, in natural order, if `keep` accepts the file name.
+    """Return a video's image files by frame name, in natural order; DataError for two files of a frame.
 
-    Raises:
-        DataError: Two files are of the same frame.
+    `keep` receives a file name and returns whether the file counts.
     """
     folder = placed(root, template, video)
     files: dict[str, Path] = {}

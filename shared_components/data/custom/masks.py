@@ -1,16 +1,15 @@
-"""Read masks as whole numbers or colours, refuse files with damaged ids, and cache compressed label volumes."""
-
-from __future__ import annotations
+"""Read masks as numbers or colours, detect smoothed (anti-aliased) edges, and cache compressed label volumes."""
 
 import io
 import zlib
 from collections import Counter
-from collections.abc import Collection, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 
+import cv2
 import numpy as np
 
 from shared_components.common.counted import counted
@@ -24,15 +23,10 @@ _VISIBLE = 8  # minimum step of grey that a person can see
 
 
 def read_mask(path: Path, *, coloured: bool, known: Collection[Value] = ()) -> np.ndarray:
-    """Read a mask as colours or as numbers.
+    """Read a mask as uint8 RGB (H, W, 3) if `coloured`, else as unsigned whole numbers (H, W) of 8 or 16 bits.
 
-    Args:
-        coloured: Return colours; fully transparent pixels are black. Otherwise return numbers: for a palette of colours
-            the palette indices, for a palette of greys see `_palette_numbers`.
-        known: Known ids besides 0.
-
-    Returns:
-        uint8 (H, W, 3) RGB, or unsigned whole numbers (H, W) of 8 or 16 bits.
+    Fully transparent pixels are black. The numbers of a palette of colours are its indices; for a palette of greys see
+    `_palette_numbers`, which uses the ids `known` besides 0.
 
     Raises:
         DataError: The file is missing, damaged, JPEG, or contains numbers instead of colours or the reverse.
@@ -68,10 +62,7 @@ def _palette_numbers(indices: np.ndarray, palette: np.ndarray, path: Path, known
 
     Image optimisers and `quantize` write grey ids with a palette: the grey values are the ids. Label editors write ids
     as indices, with greys that a person can distinguish. If the known ids do not decide, the greys do: they are ids if
-    they are not in order, or too close to distinguish.
-
-    Raises:
-        DataError: Both are possible.
+    they are not in order, or too close to distinguish. Otherwise DataError.
     """
     if (palette != palette[:, :1]).any():
         return indices
@@ -122,27 +113,85 @@ def _numbers(mask: np.ndarray, path: Path) -> np.ndarray:
     return np.ascontiguousarray(mask[:, :, 0])
 
 
+_FEWEST = 4  # minimum number of edge values; the user names fewer values
+_SOLID = 0.25  # minimum share of a class's pixels whose neighbours have the same class
+_LEAST = 0.3  # minimum share of solid pixels in a mask; a photograph has fewer
+_NEAR = 4  # maximum difference of an edge value from a value
+_MORE = 20  # that is more frequent by this factor
+_TOLERANCE = 2  # maximum difference of values within an area
+_FAR = 1e6  # pixels
+
+
+def edge_values(masks: Iterable[np.ndarray], *, coloured: bool) -> tuple[list[Value], list[Value]] | None:
+    """Return the values of areas and the values on smoothed edges; None for masks with hard edges."""
+    pixels, solid = Counter[Value](), Counter[Value]()
+    for mask in masks:
+        inside = _is_solid(mask)
+        if inside.mean() < _LEAST:
+            return None
+        pixels.update(counts(mask, coloured=coloured))
+        solid.update(counts(mask[inside], coloured=coloured))
+    areas = [value for value in pixels if solid[value] >= _SOLID * pixels[value]]
+    areas = [value for value in areas if not any(_is_beside(value, other, pixels) for other in areas)]
+    edges = [value for value in pixels if value not in areas]
+    return (sorted(areas, key=str), edges) if len(edges) >= max(_FEWEST, len(areas)) else None
+
+
+def _is_solid(mask: np.ndarray) -> np.ndarray:
+    """Mark pixels whose eight neighbours have the same value, bool (H, W)."""
+    square = np.ones((3, 3), np.uint8)
+    same = cv2.erode(mask, square) == cv2.dilate(mask, square)
+    return same.all(axis=2) if same.ndim == 3 else same
+
+
+def _is_beside(value: Value, other: Value, pixels: Counter[Value]) -> bool:
+    near = np.abs(np.subtract(value, other)).max() <= _NEAR
+    return value != other and bool(near) and pixels[other] >= _MORE * pixels[value]
+
+
+def without_edges(
+    mask: np.ndarray, values: Sequence[Value], *, background: Sequence[Value], threshold: float
+) -> np.ndarray:
+    """Replace the values on smoothed edges of a mask, (H, W) or (H, W, 3), by the values of the areas beside the edge.
+
+    A pixel gets the value of the nearest or second nearest area, by its share of the second. `threshold` is the minimum
+    share of a class beside background; the limit between two classes is 0.5.
+    """
+    wide = mask.reshape(*mask.shape[:2], -1).astype(np.float32)
+    table = np.array([np.broadcast_to(np.array(value), wide.shape[2]) for value in values], np.float32)
+    distances = np.stack([_distance_to(np.abs(wide - value).max(axis=2)) for value in table])  # (K, H, W)
+    nearest, second = np.argsort(distances, axis=0, kind="stable")[:2]  # (H, W) each
+    a, b = table[nearest], table[second]  # (H, W, C)
+    span = np.maximum(((b - a) ** 2).sum(axis=2), 1e-9)
+    share = ((wide - a) * (b - a)).sum(axis=2) / span  # of the second value
+    is_background = np.array([value in background for value in values])
+    least = np.where(is_background[nearest], threshold, np.where(is_background[second], 1 - threshold, 0.5))
+    beyond = np.where(is_background[second] & ~is_background[nearest], share > least, share >= least)
+    return table[np.where(beyond, second, nearest)].reshape(mask.shape).astype(mask.dtype)
+
+
+def _distance_to(difference: np.ndarray) -> np.ndarray:
+    """Return each pixel's distance from the areas of a value, given its difference from the value, (H, W).
+
+    Lines of one pixel are not areas. For a value without areas, pixels with the smallest difference are nearest.
+    """
+    area = cv2.morphologyEx((difference <= _TOLERANCE).astype(np.uint8), cv2.MORPH_OPEN, np.ones((2, 2), np.uint8))
+    return cv2.distanceTransform(1 - area, cv2.DIST_L2, 5) if area.any() else _FAR + difference
+
+
 _LOCK = Lock()
 
 
 @dataclass(frozen=True, eq=False)
 class Volume:
-    """A label volume in memory.
-
-    Attributes:
-        size: Height and width.
-        packed: Compressed frames.
-        pixels: Number of pixels by value.
-        frames_with: Number of frames by value.
-        labelled: Frames with any label, counted from 0.
-    """
+    """A label volume in memory."""
 
     path: Path
-    size: Size
-    packed: tuple[bytes, ...]
-    pixels: Counter[Value]
-    frames_with: Counter[Value]
-    labelled: tuple[int, ...]
+    size: Size  # (H, W)
+    packed: tuple[bytes, ...]  # compressed frames
+    pixels: Counter[Value]  # number of pixels by value
+    frames_with: Counter[Value]  # number of frames by value
+    labelled: tuple[int, ...]  # frames with any label, counted from 0
 
     def frame(self, place: int) -> np.ndarray:
         """Return a frame, uint16 (H, W)."""
@@ -159,11 +208,7 @@ class Volume:
 
 
 def packed_volume(path: Path, *, axes: Axes) -> Volume:
-    """Read a volume, or return it from the cache.
-
-    Raises:
-        DataError: See `nifti.label_frames`.
-    """
+    """Read a volume, or return it from the cache; DataError as in `nifti.label_frames`."""
     try:
         stat = path.stat()
     except OSError as error:

@@ -1,7 +1,5 @@
 """Find the frame of a video file that belongs to a mask, by the number in the mask's name."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

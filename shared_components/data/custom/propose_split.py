@@ -1,7 +1,5 @@
 """Propose training, validation and test videos, by folder names or else by order."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Readers of a hospital's own data: masks as image files, or one label volume per video."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,18 +8,14 @@ from typing import cast
 import numpy as np
 
 from shared_components.data.custom import layout
-from shared_components.data.custom.class_masks import class_files, read_classes
+from shared_components.data.custom.class_masks import Masks, masks_of, read_classes
 from shared_components.data.custom.description import Own
 from shared_components.data.custom.frame_names import hashless_number, numbered
-from shared_components.data.custom.masks import Volume, packed_volume, read_mask
+from shared_components.data.custom.masks import Volume, packed_volume, read_mask, without_edges
 from shared_components.data.custom.numbering import FRAMES, place_of
-from shared_components.data.custom.smoothed import without_edges
 from shared_components.data.files import DataError
 from shared_components.data.nifti import label_shape, refuse_other_shape
 from shared_components.data.readers import Listing, Reader
-
-Masks = dict[str, tuple[Path, ...]]
-"""Mask files of each frame, by frame name."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +39,7 @@ class FramesReader(_OwnReader):
     def frames(self, root: Path, video: str) -> Listing:
         own, folder = self.own, layout.placed(root, self.own.masks, video)
         images = layout.images_of(root, own.images, video, own.masks)
-        masks = masks_of(root, own, video, images.files)
+        masks = own_masks(root, own, video, images.files)
         if not masks:
             raise DataError(folder, "holds no masks", "put them there (PNG) or correct 'masks' in site.yaml")
         return self._of_video(images, masks) if images.is_video else self._of_folder(images, masks, folder)
@@ -99,11 +93,9 @@ class FramesReader(_OwnReader):
         return [(number, frames[number], {"label": by_number[number]}) for number in sorted(by_number)]
 
 
-def masks_of(root: Path, own: Own, video: str, images: Mapping[str, Path]) -> Masks:
+def own_masks(root: Path, own: Own, video: str, images: Mapping[str, Path]) -> Masks:
     """Return the mask files of each frame, given the video's images by frame name."""
-    if own.words:
-        return class_files(root, own.masks, video, words=[word for word, _ in own.words], images=images)
-    return {name: (path,) for name, path in layout.files_of(root, own.masks, video).items()}
+    return masks_of(root, own.masks, video, words=[word for word, _ in own.words], images=images)
 
 
 def mask_numbers(masks: Masks, own: Own, video: Path) -> dict[str, int]:

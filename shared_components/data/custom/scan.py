@@ -1,7 +1,5 @@
 """List the data below a folder: frames, masks, videos, label volumes, and files in unsupported formats."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections import defaultdict
@@ -12,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from shared_components.data.custom.frame_names import frame_span
-from shared_components.data.custom.smoothed import edge_values
+from shared_components.data.custom.masks import edge_values
 from shared_components.data.files import (
     IMAGES,
     VIDEOS,
@@ -37,21 +35,14 @@ _PIXELS = 20_000  # pixels of an image that are tested
 
 @dataclass
 class Scan:
-    """The data below a folder, as paths relative to it.
-
-    Attributes:
-        frames, masks: names of image files by folder; `""` is the folder itself.
-        videos: video files and volumes of colours.
-        volumes: label volumes.
-        unread: files in unsupported formats.
-    """
+    """The data below a folder, as relative paths; images are listed by folder, "" is the folder itself."""
 
     root: Path
     frames: dict[str, list[str]] = field(default_factory=dict)
     masks: dict[str, list[str]] = field(default_factory=dict)
-    videos: list[str] = field(default_factory=list)
-    volumes: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
+    videos: list[str] = field(default_factory=list)  # and volumes of colours
+    volumes: list[str] = field(default_factory=list)  # of labels
+    unread: list[str] = field(default_factory=list)  # in unsupported formats
 
     def kinds(self) -> dict[str, str]:
         """Return the kind of every file by its path."""
@@ -66,11 +57,7 @@ def joined(folders: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 
 def scan(folder: Path) -> Scan:
-    """List the data below a folder, without hidden files and files that systems and archives add.
-
-    Raises:
-        DataError: The path is no folder, or the folder contains Git LFS pointers instead of data.
-    """
+    """List the data below a folder, without hidden files; DataError for no folder or Git LFS pointers."""
     if not folder.is_dir():
         raise DataError(folder, "is not a folder", "name the folder that holds the images and masks")
     data = Scan(folder)

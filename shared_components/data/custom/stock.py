@@ -1,7 +1,5 @@
 """Take the inventory of a site's own data or public data set."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +11,7 @@ from shared_components.common.counted import counted
 from shared_components.data.custom.description import VIDEO, Own
 from shared_components.data.custom.ids import BACKGROUND
 from shared_components.data.custom.layout import images_of, placed, video_names
-from shared_components.data.custom.readers import mask_numbers, masks_of, own_reader
+from shared_components.data.custom.readers import mask_numbers, own_masks, own_reader
 from shared_components.data.custom.scan import Scan, scan
 from shared_components.data.files import DataError, folders_below
 from shared_components.data.inventory import Inventory, LeftOut, left_out_files
@@ -123,7 +121,7 @@ def _files(root: Path, own: Own, video: str) -> tuple[set[str], dict[str, str]]:
         if volume.is_file():
             return names | _below(root, [volume]), {}
         return set(), dict.fromkeys(names, "no label volume of its name")
-    masks = masks_of(root, own, video, images.files)
+    masks = own_masks(root, own, video, images.files)
     no_masks = "no masks of its video"
     if images.is_video:
         frames, numbers = images.by_number(own.first_frame), mask_numbers(masks, own, images.path)

@@ -1,9 +1,7 @@
 """Measure what a new site.yaml needs: the values in the masks, the videos, their frame rate and numbering."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -13,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from shared_components.common.counted import counted
-from shared_components.data.custom.class_masks import class_files, read_classes
+from shared_components.data.custom.class_masks import masks_of, read_classes
 from shared_components.data.custom.frame_names import hashless_number
 from shared_components.data.custom.guess_layout import FolderLayout
 from shared_components.data.custom.ids import Value, counts
 from shared_components.data.custom.layout import files_of, images_of, is_volume, placed
-from shared_components.data.custom.masks import packed_volume, read_mask
+from shared_components.data.custom.masks import edge_values, packed_volume, read_mask
 from shared_components.data.custom.numbering import Numbering, VideoMasks, guess_numbering
-from shared_components.data.custom.smoothed import edge_values
 from shared_components.data.files import DataError
 from shared_components.data.nifti import lies_as_written
 
@@ -32,24 +29,15 @@ _COMPARED = 64  # masks that are searched for smoothed edges
 
 @dataclass(frozen=True)
 class Values:
-    """Values in a folder's masks.
-
-    Attributes:
-        pixels: Number of pixels by value; values are numbers, colours, or words of binary masks.
-        masks: Number of masks by value.
-        count: Number of masks.
-        unlabelled: Number of images without a mask, or of a volume's frames without any label.
-        turned: A volume whose axes differ from those that SurgFL writes.
-        edges: Number of values found only on smoothed edges; with a threshold, `pixels` does not contain them.
-    """
+    """Values in a folder's masks: numbers, colours, or words of binary masks."""
 
     coloured: bool
-    pixels: Counter[Any]
-    masks: Counter[Any]
-    count: int
-    unlabelled: int
-    turned: Path | None = None
-    edges: int = 0
+    pixels: Counter[Any]  # number of pixels by value
+    masks: Counter[Any]  # number of masks by value
+    count: int  # of masks
+    unlabelled: int  # images without a mask, or frames of volumes without any label
+    turned: Path | None = None  # a volume whose axes differ from those that SurgFL writes
+    edges: int = 0  # number of values only on smoothed edges; with a threshold, `pixels` does not contain them
 
     def percent(self, value: Value) -> float:
         """Return the percentage of pixels that have a value."""
@@ -73,8 +61,6 @@ def values_of(
     Raises:
         DataError: A mask cannot be read, there are no masks, or they contain too many values for a table.
     """
-    if layout.words:
-        return _of_words(root, layout, videos, threshold)
     if layout.kind == "nifti":
         values = _of_volumes(root, layout, videos)
     else:
@@ -87,24 +73,6 @@ def values_of(
             "export the masks without smoothing, anti-aliasing or compression",
         )
     return values
-
-
-def _of_words(root: Path, layout: FolderLayout, videos: Sequence[str], threshold: float | None) -> Values:
-    pixels, masks = Counter[Any](), Counter[Any]()
-    count = unlabelled = 0
-    places = {word: number for number, word in enumerate(layout.words, 1)}
-    for video in videos:
-        images = images_of(root, layout.images, video, layout.masks)
-        files = class_files(root, layout.masks, video, words=layout.words, images=images.files)
-        for paths in files.values():
-            label = read_classes(paths, layout.masks, places, threshold=threshold)
-            sizes = {word: int((label == place).sum()) for word, place in places.items()}
-            pixels.update(sizes)
-            masks.update(word for word, size in sizes.items() if size)
-        count, unlabelled = count + len(files), unlabelled + len(images.files.keys() - files.keys())
-    if not count:
-        raise DataError(placed(root, layout.masks, videos[0]), "holds no masks", "put them there (PNG)")
-    return Values(False, pixels, masks, count, unlabelled)
 
 
 def video_rate(root: Path, layout: FolderLayout, videos: Sequence[str]) -> float | None:
@@ -156,29 +124,45 @@ def _of_volumes(root: Path, layout: FolderLayout, videos: Sequence[str]) -> Valu
 def _of_files(
     root: Path, layout: FolderLayout, videos: Sequence[str], threshold: float | None, known: Collection[Value]
 ) -> Values:
-    paths, unlabelled = [], 0
+    frames: list[tuple[Path, ...]] = []
+    unlabelled = 0
     for video in videos:
         images = images_of(root, layout.images, video, layout.masks)
-        files = files_of(root, layout.masks, video)
-        paths += list(files.values())
-        unlabelled += 0 if images.is_video else len(images.files.keys() - files.keys())
-    if not paths:
+        masks = masks_of(root, layout.masks, video, words=layout.words, images=images.files)
+        frames += masks.values()
+        unlabelled += 0 if images.is_video else len(images.files.keys() - masks.keys())
+    if not frames:
         folder = placed(root, layout.masks, videos[0])
         raise DataError(folder, "holds no masks", "put them there (PNG), or correct --masks")
+    if layout.words:
+        tables = [_count_words(files, layout, threshold) for files in frames]
+        return Values(False, *_sums(tables), len(frames), unlabelled)
+    paths = [path for (path,) in frames]
     with ThreadPoolExecutor(_THREADS) as threads:
         coloured = not all(threads.map(_is_grey, paths[:: max(1, len(paths) // 32)]))
-        tables = list(threads.map(partial(_counts, coloured=coloured, known=known), paths))
-    pixels, masks = Counter[Value](), Counter[Value]()
-    for table in tables:
-        pixels.update(table)
-        masks.update(table.keys())
+        read = partial(read_mask, coloured=coloured, known=known)
+        pixels, masks_with = _sums(threads.map(lambda path: counts(read(path), coloured=coloured), paths))
     edges = None
     if len(pixels) >= _SOFT:
-        some = (read_mask(p, coloured=coloured, known=known) for p in paths[:: max(1, len(paths) // _COMPARED)])
-        edges = edge_values(some, coloured=coloured)
+        edges = edge_values(map(read, paths[:: max(1, len(paths) // _COMPARED)]), coloured=coloured)
     if edges and threshold is not None:
         pixels = Counter({value: pixels[value] for value in edges[0]})
-    return Values(coloured, pixels, masks, len(paths), unlabelled, edges=len(edges[1]) if edges else 0)
+    return Values(coloured, pixels, masks_with, len(paths), unlabelled, edges=len(edges[1]) if edges else 0)
+
+
+def _count_words(files: Sequence[Path], layout: FolderLayout, threshold: float | None) -> dict[Any, int]:
+    places = {word: number for number, word in enumerate(layout.words, 1)}
+    label = read_classes(files, layout.masks, places, threshold=threshold)
+    return {word: int((label == place).sum()) for word, place in places.items()}
+
+
+def _sums(tables: Iterable[Mapping[Any, int]]) -> tuple[Counter[Any], Counter[Any]]:
+    """Return the number of pixels and of masks by value, given the pixels by value of each mask."""
+    pixels, masks = Counter[Any](), Counter[Any]()
+    for table in tables:
+        pixels.update(table)
+        masks.update(value for value, count in table.items() if count)
+    return pixels, masks
 
 
 def _is_grey(path: Path) -> bool:
@@ -190,7 +174,3 @@ def _is_grey(path: Path) -> bool:
         pass
     colours = read_mask(path, coloured=True)
     return bool((colours == colours[:, :, :1]).all())
-
-
-def _counts(path: Path, *, coloured: bool, known: Collection[Value]) -> Mapping[Value, int]:
-    return counts(read_mask(path, coloured=coloured, known=known), coloured=coloured)
