@@ -1,7 +1,5 @@
 """The table of values, and the classes that follow from it."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path
@@ -47,7 +45,7 @@ def test_the_yaml_of_a_site_takes_all_of_them(own_site):
 
 
 @pytest.mark.parametrize(
-    ("names", "given", "told", "has"),
+    ("names", "given", "of_masks", "of_site"),
     [
         (["b", "a"], None, (BACKGROUND, "a", "b"), None),
         (["clasper", "wrist", "shaft"], None, CLASS_MAPS["parts"], None),
@@ -59,8 +57,8 @@ def test_the_yaml_of_a_site_takes_all_of_them(own_site):
         (["b"], ["background", "b"], (BACKGROUND, "b"), None),
     ],
 )
-def test_classes_follow_from_the_names_or_are_listed(names, given, told, has):
-    assert own_classes([*names, "background", "ignore"], given) == (told, has or told)
+def test_classes_follow_from_the_names_or_are_listed(names, given, of_masks, of_site):
+    assert own_classes([*names, "background", "ignore"], given) == (of_masks, of_site or of_masks)
 
 
 def test_there_may_be_255_classes():
