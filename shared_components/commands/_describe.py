@@ -79,7 +79,9 @@ def describe(args: argparse.Namespace, out: Path) -> dict[str, Any]:
 def _config(args: argparse.Namespace, out: Path, prompt: Prompt) -> dict[str, Any]:
     folder = args.folder.resolve()
     public = None if args.images or args.masks else known_layout(folder, args.dataset)
-    config: dict[str, Any] = {"name": args.name or _name_of(folder)}
+    # `surgfl segment --nifti` writes this folder below its results
+    named = folder.parent if folder.name == VOLUMES and folder.parent.name else folder
+    config: dict[str, Any] = {"name": args.name or named.name}
     root = "." if out.resolve().parent == folder else str(folder)
     given = any(getattr(args, split) for split in SPLITS)
     if public is not None:
@@ -124,11 +126,6 @@ def _agree(args: argparse.Namespace, prompt: Prompt, inventory: Inventory) -> No
     more = f"; and {len(left_out) - _LISTED} more" if len(left_out) > _LISTED else ""
     listed = "; ".join(map(str, left_out[:_LISTED])) + more
     raise SiteError(f"{args.folder}: would leave out {listed}; add {OPTION} if that is right, or {remedy}")
-
-
-def _name_of(folder: Path) -> str:
-    """Return a folder's name; for a folder that `surgfl segment --nifti` wrote, its parent's name."""
-    return folder.parent.name if folder.name == VOLUMES and folder.parent.name else folder.name
 
 
 def _split(

@@ -3,7 +3,7 @@
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,13 @@ class Prompt:
 
 def read_as(key: str) -> Callable[[str], Any]:
     """Return a function that reads an answer as the value of a key of site.yaml; ValueError if it is invalid."""
-    return partial(_read, key)
 
+    def read(answer: str) -> Any:
+        value = read_yaml(answer)
+        check_values(KEYS, {key: value})
+        return value
 
-def _read(key: str, answer: str) -> Any:
-    value = read_yaml(answer)
-    check_values(KEYS, {key: value})
-    return value
+    return read
 
 
 def yes_or_no(answer: str) -> bool:

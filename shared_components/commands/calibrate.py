@@ -2,7 +2,6 @@
 
 import argparse
 import shlex
-from collections.abc import Iterator
 
 from shared_components.commands import add_repeatable, named_sites
 from shared_components.common.progress_display import show_progress
@@ -36,13 +35,10 @@ def run(args: argparse.Namespace) -> int:
     calibration.write_calibration(path, result)
     for changed in (path, *write_with_sharing([weights.parents[1].name])):
         print(f"{changed}: written")
-    print("", *map(as_text, _tables(result)), sep="\n")
-    return 0
-
-
-def _tables(result: calibration.Calibration) -> Iterator[Table]:
     card = result.facts.card
     head, rows = calibration.certainty_head(card), tuple(calibration.certainty_rows(card))
-    yield Table("Videos that give the warning", head, rows, labels=1)
+    print("", as_text(Table("Videos that give the warning", head, rows, labels=1)), sep="\n")
     title = f"Error of the probabilities, before and after the temperature {result.facts.temperature:.2f}"
-    yield Table(title, ("Frames of", "Frames", "Before", "After"), tuple(calibration.error_rows(card)), labels=1)
+    errors = tuple(calibration.error_rows(card))
+    print(as_text(Table(title, ("Frames of", "Frames", "Before", "After"), errors, labels=1)))
+    return 0

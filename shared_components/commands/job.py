@@ -54,30 +54,29 @@ def run(args: argparse.Namespace) -> int:
                 print(job_id, flush=True)
                 return _watch(administrator, job_id, args.admin) if args.watch else 0
     with connect(args.admin) as administrator:
-        return _ACTIONS[args.verb](administrator, args)
+        if args.verb == "watch":
+            return _watch(administrator, args.job, args.admin)
+        if args.verb == "list":
+            _list(administrator.jobs())
+        elif args.verb == "stop":
+            administrator.stop(args.job)
+            print(f"{args.job} is being stopped")
+        else:
+            _print_files(administrator.fetch(args.job, args.out))
+    return 0
 
 
-def _list(administrator: "Administrator", args: argparse.Namespace) -> int:
-    jobs = administrator.jobs()
+def _list(jobs: "list[Listed]") -> None:
     print(as_text(table(jobs)) if jobs else "no jobs")
     if lost := [job.id for job in jobs if job.state == "lost"]:
         print(f"\nlost: {', '.join(lost)}: {_LOST}")
-    return 0
 
 
-def _stop(administrator: "Administrator", args: argparse.Namespace) -> int:
-    administrator.stop(args.job)
-    print(f"{args.job} is being stopped")
-    return 0
-
-
-def _fetch(administrator: "Administrator", args: argparse.Namespace) -> int:
-    folder = administrator.fetch(args.job, args.out)
+def _print_files(folder: Path) -> None:
     print(f"result  {folder}")
     for name in ("report/index.html", "run.json", "models/*/*.safetensors"):
         for path in sorted(folder.glob(f"**/surgfl_result/{name}")):
             print(f"        {path.relative_to(folder)}")
-    return 0
 
 
 def _watch(administrator: "Administrator", job: str, kit: Path) -> int:
@@ -89,14 +88,6 @@ def _watch(administrator: "Administrator", job: str, kit: Path) -> int:
         print(f"result  surgfl job fetch {job} --admin {shlex.quote(str(kit))} --out results")
     print(f"surgfl: job {job} {state}{f': {printable(why)}' if why else ''}")
     return CODES[state]
-
-
-_ACTIONS = {
-    "list": _list,
-    "watch": lambda administrator, args: _watch(administrator, args.job, args.admin),
-    "stop": _stop,
-    "fetch": _fetch,
-}
 
 
 def table(jobs: "list[Listed]") -> Table:

@@ -24,7 +24,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the table as Markdown, write it, or list methods that fit; ValueError if FILE has no marks."""
     if args.network:
-        _print_fitting(args.network)
+        is_definition = args.network.lstrip().startswith("{")
+        network = weightless(yaml.safe_load(args.network) if is_definition else load_bundle(args.network).network)
+        for name in method_names():  # with default arguments
+            print(f"{name:<14} {unfit(load_method(name), network) or 'fits'}")
     elif args.write:
         document = args.write.read_text(encoding="utf-8")
         place = "where the table belongs"
@@ -32,11 +35,3 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(methods_markdown())
     return 0
-
-
-def _print_fitting(network: str) -> None:
-    """Print for each method with default arguments that it fits the network, or why not."""
-    definition = yaml.safe_load(network) if network.lstrip().startswith("{") else load_bundle(network).network
-    module = weightless(definition)
-    for name in method_names():
-        print(f"{name:<14} {unfit(load_method(name), module) or 'fits'}")

@@ -93,18 +93,15 @@ def _best_layout(
             break  # all masks have an image in one of several videos
         words = candidates[image, mask]
         counted = _count_pairs(images, labels, file_pattern(image), file_pattern(mask, words))
-        rank = *_rank(counted, image), (image, mask) in by_number, -len(image) - len(mask)
+        # a video of a single frame that only its file name shows is no evidence
+        single = VIDEO in image.rpartition("/")[2] and "*" in image
+        pairs_found = sum(count for count in counted.values() if not single or count > 1)
+        rank: tuple[int, ...] = pairs_found, len(counted), -sum(map(len, counted))
+        rank += (image, mask) in by_number, -len(image) - len(mask)
         if counted and (best is None or rank > best[0]):
             videos = sorted((video for video in counted if video), key=natural_order)
             best = rank, FolderLayout(kind, image, mask, tuple(videos), words)
     return None if best is None else best[1]
-
-
-def _rank(counted: Mapping[str, int], image: str) -> tuple[int, ...]:
-    """Rank templates by their pairs; ignore videos of a single frame if file names contain the video."""
-    single = VIDEO in image.rpartition("/")[2] and "*" in image
-    masks = sum(count for count in counted.values() if not single or count > 1)
-    return masks, len(counted), -sum(map(len, counted))
 
 
 def _first_names(folders: Mapping[str, Sequence[str]]) -> list[str]:

@@ -35,16 +35,15 @@ class Ids:
 
     def apply(self, values: np.ndarray, path: Path) -> np.ndarray:
         """Return uint8 (H, W) class ids of numbers (H, W) or uint8 RGB (H, W, 3); DataError for unknown values."""
-        classes = self._of_colours(values) if self.coloured else _lookup(self.table)[values]
+        if self.coloured:
+            classes = np.full(values.shape[:2], _UNKNOWN, np.int16)
+            for value, number in self.table:
+                classes[cv2.inRange(values, value, value) > 0] = number  # type: ignore[call-overload]  # a colour
+        else:
+            classes = _lookup(self.table)[values]
         if (unknown := classes == _UNKNOWN).any():
             raise unknown_values(path, counts(values[unknown], coloured=self.coloured))
         return classes.astype(np.uint8)
-
-    def _of_colours(self, colours: np.ndarray) -> np.ndarray:
-        classes = np.full(colours.shape[:2], _UNKNOWN, np.int16)
-        for value, number in self.table:
-            classes[cv2.inRange(colours, value, value) > 0] = number  # type: ignore[call-overload]  # all are colours
-        return classes
 
 
 def unknown_values(path: Path, pixels: Mapping[Value, int], where: str = "") -> DataError:
@@ -75,9 +74,11 @@ def written(value: Value) -> str:
 
 def parse_ids(given: Any) -> dict[Value, str]:
     """Read an `ids` table; 0 or black is background unless the table names it. ValueError if it is invalid."""
-    hint = "; a colour needs quotes, since YAML takes #... for a remark" if given is None else ""
-    items = _table(given, f"write what the masks' values are, such as {{1: grasper, 2: suction}}{hint}")
-    names = [(parse_value(key), class_name(name, key)) for key, name in items.items()]
+    if not isinstance(given, Mapping) or not given:
+        hint = "; a colour needs quotes, since YAML takes #... for a remark" if given is None else ""
+        example = "write what the masks' values are, such as {1: grasper, 2: suction}"
+        raise ValueError(f"'ids' is {given!r}; {example}{hint}")
+    names = [(parse_value(key), class_name(name, key)) for key, name in given.items()]
     coloured = any(not isinstance(value, int) for value, _ in names)
     table: dict[Value, str] = {}
     for value, name in names:
@@ -93,16 +94,12 @@ def parse_ids(given: Any) -> dict[Value, str]:
 
 def parse_words(given: Any) -> dict[str, str]:
     """Read an `ids` table of binary masks: the class of each word in their names. ValueError if it is invalid."""
-    items = _table(given, "write what the names of the masks call each class, such as {gr: grasper}")
-    table = {str(word): class_name(name, word) for word, name in items.items()}
+    if not isinstance(given, Mapping) or not given:
+        example = "write what the names of the masks call each class, such as {gr: grasper}"
+        raise ValueError(f"'ids' is {given!r}; {example}")
+    table = {str(word): class_name(name, word) for word, name in given.items()}
     _refuse_no_class(table.values(), "gr: grasper")
     return table
-
-
-def _table(given: Any, what_to_do: str) -> Mapping[Any, Any]:
-    if not isinstance(given, Mapping) or not given:
-        raise ValueError(f"'ids' is {given!r}; {what_to_do}")
-    return given
 
 
 def _refuse_no_class(names: Iterable[str], example: str) -> None:

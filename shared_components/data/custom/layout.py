@@ -161,16 +161,11 @@ def _matches(root: Path, template: str) -> list[tuple[str, Path]]:
     in_folders = VIDEO in folder  # else {video} occurs only in file names
     if not in_folders and GROUP not in folder:
         return _videos_in_names(root / folder, _last(template), "")
-    pattern = _place_pattern(folder)
+    pattern = re.compile(_with_groups(folder, {GROUP: "(?P<group>.+?)", VIDEO: "(?P<video>[^/]+)"}))
     matches = [(pattern.fullmatch(path.relative_to(root).as_posix()), path) for path in _paths(root, folder)]
     if in_folders:
         return [(video_of(m), path) for m, path in matches if m and not m["video"].startswith(".")]
     return [pair for m, path in matches if m for pair in _videos_in_names(path, _last(template), m["group"])]
-
-
-def _place_pattern(folder: str) -> re.Pattern[str]:
-    """Return the pattern of the paths of a template's folders or video files."""
-    return re.compile(_with_groups(folder, {GROUP: "(?P<group>.+?)", VIDEO: "(?P<video>[^/]+)"}))
 
 
 def _with_groups(template: str, groups: Mapping[str, str]) -> str:
@@ -206,7 +201,7 @@ def file_pattern(template: str, words: Sequence[str] = (), *, frame: str = "") -
 def video_of(match: re.Match[str]) -> str:
     """Return the video of a matched path: `group/video`, or "" for a pattern without one."""
     groups = match.groupdict()
-    return _with_group(groups.get("group") or "", groups.get("video") or "")
+    return f"{groups.get('group') or ''}/{groups.get('video') or ''}".strip("/")
 
 
 def _paths(root: Path, folder: str) -> Iterator[Path]:
@@ -218,17 +213,13 @@ def _paths(root: Path, folder: str) -> Iterator[Path]:
         yield from (path / name for name in names)
 
 
-def _with_group(group: str, video: str) -> str:
-    return f"{group}/{video}" if group else video
-
-
 def _videos_in_names(folder: Path, last: str, group: str) -> list[tuple[str, Path]]:
     """Find the videos of a folder whose file names consist of video name and number: {video}_*.png."""
     expression = re.escape(last).replace(re.escape(VIDEO), "(?P<video>.+?)").replace(re.escape("*"), FRAME)
     pattern = re.compile(expression + _ending(last), re.IGNORECASE)
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     videos = [match["video"] for name in names if not name.startswith(".") and (match := pattern.fullmatch(name))]
-    return [(_with_group(group, video), folder) for video in dict.fromkeys(videos)]
+    return [(f"{group}/{video}".lstrip("/"), folder) for video in dict.fromkeys(videos)]
 
 
 def _has_images(path: Path, template: str, video: str) -> bool:

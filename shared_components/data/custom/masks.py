@@ -120,13 +120,15 @@ _NEAR = 4  # maximum difference of an edge value from a value
 _MORE = 20  # that is more frequent by this factor
 _TOLERANCE = 2  # maximum difference of values within an area
 _FAR = 1e6  # pixels
+_SQUARE = np.ones((3, 3), np.uint8)
 
 
 def edge_values(masks: Iterable[np.ndarray], *, coloured: bool) -> tuple[list[Value], list[Value]] | None:
     """Return the values of areas and the values on smoothed edges; None for masks with hard edges."""
     pixels, solid = Counter[Value](), Counter[Value]()
     for mask in masks:
-        inside = _is_solid(mask)
+        same = cv2.erode(mask, _SQUARE) == cv2.dilate(mask, _SQUARE)  # as all eight neighbours
+        inside = same.all(axis=2) if same.ndim == 3 else same
         if inside.mean() < _LEAST:
             return None
         pixels.update(counts(mask, coloured=coloured))
@@ -135,13 +137,6 @@ def edge_values(masks: Iterable[np.ndarray], *, coloured: bool) -> tuple[list[Va
     areas = [value for value in areas if not any(_is_beside(value, other, pixels) for other in areas)]
     edges = [value for value in pixels if value not in areas]
     return (sorted(areas, key=str), edges) if len(edges) >= max(_FEWEST, len(areas)) else None
-
-
-def _is_solid(mask: np.ndarray) -> np.ndarray:
-    """Mark pixels whose eight neighbours have the same value, bool (H, W)."""
-    square = np.ones((3, 3), np.uint8)
-    same = cv2.erode(mask, square) == cv2.dilate(mask, square)
-    return same.all(axis=2) if same.ndim == 3 else same
 
 
 def _is_beside(value: Value, other: Value, pixels: Counter[Value]) -> bool:

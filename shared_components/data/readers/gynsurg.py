@@ -59,10 +59,14 @@ class GynSurg(Reader):
             what = f"has labels of {kind}, and {name!r} is asked for of {stem}"
             raise DataError(folder, what, f"name clips of {name} in the split")
         tables = _tables(folder, _touched(folder), "*.csv")
-        labels = _labels(folder, _stamped(tables)) if tables else _class_folders(folder, _touched(folder))
-        if stem not in labels:
+        if tables:
+            label = _labels(folder, _stamped(tables)).get(stem)
+        else:
+            clip = _clips(folder).get(stem)
+            label = clip.parent.name if clip else None
+        if label is None:
             raise DataError(folder, f"has no label of the clip {stem} in its tables", "add it, or take the clip out")
-        return np.array(_class(folder, kind, labels[stem]), np.int64)
+        return np.array(_class(folder, kind, label), np.int64)
 
 
 def fold_cases(root: Path, kind: str, tables: Path | None = None) -> dict[str, dict[str, dict[str, str]]]:
@@ -134,12 +138,6 @@ def _touched(folder: Path) -> int:
 
 def _clip_name(file: str) -> str:
     return Path(unquote(file)).stem.replace(":", "_")
-
-
-@lru_cache(maxsize=16)
-def _class_folders(folder: Path, stamp: int) -> dict[str, str]:
-    """Return the name of each clip's folder."""
-    return {stem: path.parent.name for stem, path in _clips_of(folder, stamp).items()}
 
 
 @lru_cache(maxsize=16)

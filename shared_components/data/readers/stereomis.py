@@ -31,7 +31,11 @@ class StereoMis(Reader):
 
     def folders(self, root: Path) -> dict[str, Path]:
         sequences = video_folders(root, lambda path: (path / LEFT).is_dir() or (path / CALIBRATION).is_file())
-        return {name: folder for sequence, folder in sequences.items() for name in _videos(sequence, folder)}
+        videos: dict[str, Path] = {}
+        for sequence, folder in sequences.items():
+            parts = stretches(folder)
+            videos |= dict.fromkeys([f"{sequence}/{part}" for part in parts] if len(parts) > 1 else [sequence], folder)
+        return videos
 
     def frames(self, root: Path, video: str) -> Listing:
         folder = self.folders(root)[video]
@@ -65,11 +69,6 @@ def stretches(folder: Path) -> dict[str, list[range]]:
 def is_used(number: int, parts: dict[str, list[range]]) -> bool:
     """Return whether a frame is in one of the `stretches`, or there are no stretches."""
     return not parts or any(number in row for rows in parts.values() for row in rows)
-
-
-def _videos(sequence: str, folder: Path) -> list[str]:
-    parts = stretches(folder)
-    return [f"{sequence}/{part}" for part in parts] if len(parts) > 1 else [sequence]
 
 
 def _rows(table: Path) -> list[range]:
