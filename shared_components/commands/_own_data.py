@@ -121,9 +121,8 @@ class OwnFolder:
         return keys
 
     def _values(self) -> tuple[Values, float | None]:
-        """Read all masks; return their values, and the threshold of smoothed edges."""
         threshold = self.args.threshold
-        # values with names distinguish the numbers of a ids.grey palette from its places
+        # values with names distinguish the numbers of a grey palette from its places
         known = [] if self.layout.words else [*given_ids(self.args.id, coloured=False), *ids.label_names(self.folder)]
         values = values_of(self.folder, self.layout, self.videos, threshold=threshold, known=known)
         if threshold is not None or not values.edges:
@@ -139,7 +138,6 @@ class OwnFolder:
         return values_of(self.folder, self.layout, self.videos, threshold=threshold, known=known), threshold
 
     def _numbering(self) -> dict[str, Any]:
-        """Return the numbering of a video's masks, and the number of the first mask."""
         applies = self.layout.kind == "frames" and not self.layout.words
         guess = numbering_of(self.folder, self.layout, self.videos) if applies else None
         counts, first = self.args.mask_numbers, self.args.first_frame

@@ -37,7 +37,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _site_files(path: Path) -> list[Path]:
-    """Return the site.yaml in a folder, or those in its subfolders."""
     if not path.is_dir() or (path / "site.yaml").exists():
         return [path]
     if left_out := without_site(path):

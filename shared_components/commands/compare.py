@@ -252,7 +252,6 @@ def seeds(text: str) -> Sequence[int]:
 
 
 def _training(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the training settings that options replace; ValueError for an invalid size or a learning rate of 0."""
     if args.learning_rate == 0:
         raise ValueError("--learning-rate is 0, which trains nothing; give a number above 0")
     given = {key: getattr(args, key) for key in ("iterations", "batch_size", "learning_rate", "optimizer")}

@@ -97,7 +97,6 @@ def settings(args: argparse.Namespace) -> Settings:
 
 
 def _number(text: str) -> tuple[str, float]:
-    """Read `balance=0.5`."""
     name, _, value = text.partition("=")
     try:
         return name, int(value) if value.strip().isdigit() else float(value)

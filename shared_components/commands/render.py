@@ -74,7 +74,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write_set(args: argparse.Namespace) -> int:
-    """Render the missing sites of a set."""
     defaults = parsed(configure, ["--out", str(args.out)])
     if given := [name for name in _NOT_FOR_SETS if getattr(args, name) != getattr(defaults, name)]:
         raise ValueError(f"--{given[0]} does not apply to --set, whose sites have their own; leave one out")
@@ -95,7 +94,6 @@ def _size(videos: Mapping[str, int], frames: int) -> str:
 
 
 def _write(args: argparse.Namespace, site: rendering.SitePlan, videos: Mapping[str, int], board: Board) -> None:
-    """Render one site."""
     with under(site.folder.name):
         path = rendering.write_site(
             site.folder, look=site.look, seed=site.seed, videos=videos, frames_per_video=args.frames,
@@ -110,7 +108,6 @@ def _schedule(args: argparse.Namespace, site: rendering.SitePlan) -> Schedule:
 
 
 def _videos(text: str) -> dict[str, int]:
-    """Read "4,1,1" as videos per split."""
     try:
         return dict(zip(rendering.SPLITS, map(int, text.split(",")), strict=True))
     except ValueError:

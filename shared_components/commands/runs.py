@@ -60,7 +60,6 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _agreed(count: int, what: str) -> bool:
-    """Ask at the terminal; ValueError without a terminal."""
     if not sys.stdin.isatty():
         raise ValueError("nobody can be asked here; add --yes to remove them, nothing was removed")
     question = f"Remove {what}{'this run' if count == 1 else f'these {count} runs'}? [y/N] "

@@ -102,7 +102,6 @@ def _tests(
 
 
 def _write(bundles: Sequence[str], weights: bytes, facts: Mapping[str, Any]) -> None:
-    """Write weights and cards of all bundles together, then the files that depend on the cards."""
     root = bundle_config.bundles_folder()
     files = {root / name / shipped_weights.MODEL: weights for name in bundles}
     files |= {root / name / shipped_weights.FACTS: shipping.card_text(facts).encode() for name in bundles}

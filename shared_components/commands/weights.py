@@ -47,7 +47,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _parsed(command: ModuleType, words: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments of another command; ValueError if they are invalid."""
     parser = Parser()
     command.configure(parser)
     try:

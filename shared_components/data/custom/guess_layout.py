@@ -129,7 +129,6 @@ def _count_pairs(
 
 
 def _is_class(files: Scan, mask: str) -> bool:
-    """Return whether the first masks of a template are binary."""
     pattern = file_pattern(mask)
     paths = [path for path in joined(files.masks) if pattern.fullmatch(path)][:_MEMBERS]
     return bool(paths) and all(is_binary(files.root / path) for path in paths)
@@ -244,7 +243,6 @@ def _folders_above(path: str) -> set[str]:
 
 
 def _put(path: str, name: str, placeholder: str) -> str:
-    """Replace a name at the beginning of parts of a path by a placeholder."""
     return re.sub(rf"(?<![^/]){re.escape(name)}(?![A-Za-z0-9])", placeholder, path)
 
 
@@ -305,7 +303,6 @@ def class_template(masks: Iterable[str]) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _common_start(texts: Sequence[str]) -> str:
-    """Return the common beginning of texts, up to a separator."""
     first, last = min(texts), max(texts)
     same = next((place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     return re.sub(r"[^/_\-. ]*\Z", "", first[:same])

@@ -214,7 +214,6 @@ def class_name(name: Any, key: Any = None) -> str:
 
 @lru_cache(maxsize=16)
 def _lookup(table: tuple[tuple[int, int], ...]) -> np.ndarray:
-    """Return the class id of every possible mask value, int16."""
     classes = np.full(_LARGEST + 1, _UNKNOWN, np.int16)
     for value, number in table:
         classes[value] = number

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-
 from shared_components.data.custom.description import CLASS, GROUP, VIDEO
 from shared_components.data.custom.frame_names import FRAME, in_frame_order, numbered
-from shared_components.data.files import IMAGES, VIDEOS, VOLUMES, DataError, folders_below, natural_order, read_rgb
+from shared_components.data.files import IMAGES, VIDEOS, VOLUMES, DataError, folders_below, natural_order
 
 _LISTED = 3  # files that an error message lists
 
@@ -30,7 +28,11 @@ class Images:
     def by_number(self, first: int = 0) -> dict[int, Path]:
         """Return the images by frame number, in order; frames of a video file count from `first`."""
         if self.is_video:
-            return {first + place: frame_path(self.path, place) for place in range(_frame_count(self.path))}
+            if is_volume(self.path):
+                from shared_components.data.nifti import picture_count as frame_count
+            else:
+                from shared_components.data.video import frame_count
+            return {first + place: frame_path(self.path, place) for place in range(frame_count(self.path))}
         numbers = numbered(self.files)
         return {numbers[name]: path for name, path in self.files.items()}
 
@@ -89,19 +91,6 @@ def frame_path(file: Path, place: int) -> Path:
     return file / f"{place:06d}"
 
 
-def read_image(path: Path) -> np.ndarray:
-    """Read an image file, or a frame of a video file or volume, as uint8 RGB (H, W, 3)."""
-    if not path.parent.is_file():
-        return read_rgb(path)
-    if is_volume(path.parent):
-        from shared_components.data.nifti import read_picture
-
-        return read_picture(path.parent, int(path.name))
-    from shared_components.data.video import read_frame
-
-    return read_frame(path.parent, int(path.name))
-
-
 def refuse_missing(folder: Path, missing: Collection[str], what: str, what_to_do: str) -> None:
     """Raise a DataError that lists the first missing files and their number; do nothing if none is missing."""
     if missing:
@@ -115,16 +104,6 @@ def is_volume(path: Path) -> bool:
     return path.name.lower().endswith(VOLUMES)
 
 
-def _frame_count(path: Path) -> int:
-    if is_volume(path):
-        from shared_components.data.nifti import picture_count
-
-        return picture_count(path)
-    from shared_components.data.video import frame_count
-
-    return frame_count(path)
-
-
 def _folder(template: str) -> str:
     folder, _, last = template.rpartition("/")
     return folder or "." if "*" in last else template
@@ -136,7 +115,6 @@ def _last(template: str) -> str:
 
 @lru_cache(maxsize=256)
 def _pattern(template: str, video: str) -> re.Pattern[str]:
-    """Return the pattern of the names of a video's files."""
     last = _last(template)
     if "*" not in last:
         return re.compile(r"(?P<frame>.+)\.[^.]+")

@@ -84,7 +84,6 @@ def _palette_numbers(indices: np.ndarray, palette: np.ndarray, path: Path, known
 
 
 def _opaque(mask: np.ndarray, path: Path) -> np.ndarray:
-    """Remove a mask's alpha channel."""
     if mask.ndim == 2 or mask.shape[2] == 3:
         return mask
     alpha, mask = mask[:, :, -1], mask[:, :, :-1]

@@ -29,7 +29,11 @@ class _OwnReader(Reader):
         return layout.images_of(root, self.own.images, video, self.own.masks).by_number(self.own.first_frame)
 
     def read_image(self, path: Path) -> np.ndarray:
-        return layout.read_image(path)
+        if not (layout.is_volume(path.parent) and path.parent.is_file()):
+            return super().read_image(path)
+        from shared_components.data.nifti import read_picture
+
+        return read_picture(path.parent, int(path.name))
 
 
 @dataclass(frozen=True)
@@ -118,7 +122,7 @@ class NiftiReader(_OwnReader):
         path, images = layout.placed(root, self.own.masks, video), sorted(self.images(root, video).items())
         if not path.is_file():
             raise DataError(path, "is missing", "put the label volume there or correct 'masks' in site.yaml")
-        size = layout.read_image(images[0][1]).shape[:2]
+        size = self.read_image(images[0][1]).shape[:2]
         refuse_other_shape(path, label_shape(path, axes=self.own.axes), frames=len(images), size=size)
         places = self._volume(path).labelled if self.own.partly_labelled else range(len(images))
         if not places:

@@ -166,7 +166,6 @@ def _sums(tables: Iterable[Mapping[Any, int]]) -> tuple[Counter[Any], Counter[An
 
 
 def _is_grey(path: Path) -> bool:
-    """Return whether a mask is grey, by the colours of its palette if it has one."""
     try:
         if read_mask(path, coloured=False).dtype != np.uint8:
             return True

@@ -46,7 +46,6 @@ class AutoLaparo(Reader):
 
 
 def _base(root: Path) -> Path:
-    """Return the folder of imgs/ and masks/: the root, or AutoLaparo_Task3 below it."""
     for base in (root, root / "AutoLaparo_Task3"):
         if (base / "imgs").is_dir():
             return base

@@ -80,7 +80,6 @@ class Cholec80(Reader):
 
 
 def _image_path(root: Path, video: str, number: int) -> Path:
-    """Return the expected path of a missing image."""
     if (file := root / "videos" / f"{video}.mp4").is_file() and not (root / "frames" / video).is_dir():
         return file / f"{number:06d}"
     return root / "frames" / video / f"{video}_{number // _EACH + 1:06d}.png"
@@ -101,7 +100,6 @@ def _phases(file: Path, stamp: int) -> dict[int, int]:
 
 @lru_cache(maxsize=128)
 def _tools(file: Path, stamp: int) -> dict[int, tuple[int, ...]]:
-    """Return the tools of every annotated frame."""
     lines = records(file, columns=("Frame", *TOOLS), separator="\t")
     return {_number(file, line["Frame"]): tuple(_number(file, line[tool]) for tool in TOOLS) for line in lines}
 

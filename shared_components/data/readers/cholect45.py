@@ -69,7 +69,6 @@ class CholecT45(Reader):
 
 
 def _table(root: Path, name: str, video: str) -> Path:
-    """Return the table of a target, or its expected path."""
     paths = [root / folder / _TABLES[name][0] / f"{video}.txt" for folder in _TABLE_FOLDERS]
     return next((path for path in paths if path.is_file()), paths[0])
 

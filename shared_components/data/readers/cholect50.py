@@ -70,7 +70,6 @@ def _is_row(line: Any) -> bool:
 
 
 def _ids(rows: Iterable[list[float]], place: int, count: int, address: Path) -> set[int]:
-    """Return the known ids at a position of rows."""
     ids = {int(line[place]) for line in rows}
     if wrong := sorted(i for i in ids if not -1 <= i < count):
         what = f"has the ids {wrong[:8]} at frame {int(address.name)}, where 0 to {count - 1} are expected"

@@ -62,7 +62,6 @@ def _number(video: str, name: str) -> int:
 
 
 def _with_mask(annotations: Path, video: str) -> set[str]:
-    """Return the names, without ending, of a video's frames that should have a mask."""
     lists = [path for path in (annotations / name for name in _LISTS) if path.is_file()]
     images = [image for path in lists for image in _listed(path, path.stat().st_mtime_ns)]
     return {image.stem for image in images if image.parent.name == video}

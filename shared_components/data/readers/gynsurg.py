@@ -103,7 +103,6 @@ def kinds(root: Path) -> list[str]:
 
 
 def _folders(root: Path) -> dict[str, Path]:
-    """Return the folder of each kind of clips."""
     for base in (root, root / "GynSurg_Action_3sec"):
         folders = {kind: base / f"GynSurg_{kind}_dataset" for kind in KINDS}
         if existing := {kind: folder for kind, folder in folders.items() if folder.is_dir()}:
@@ -112,7 +111,6 @@ def _folders(root: Path) -> dict[str, Path]:
 
 
 def _clips(folder: Path) -> Mapping[str, Path]:
-    """Return the clips below a folder by their names, in natural order."""
     return _clips_of(folder, _touched(folder))
 
 
@@ -151,7 +149,6 @@ def _stamped(tables: list[Path]) -> tuple[tuple[Path, int], ...]:
 
 @lru_cache(maxsize=16)
 def _labels(folder: Path, tables: tuple[tuple[Path, int], ...]) -> dict[str, str]:
-    """Return the label of every clip of a kind."""
     return {line["vids"]: line["labels"] for line in _joined(folder, tables)}
 
 

@@ -80,7 +80,6 @@ def _rows(table: Path) -> list[range]:
 
 
 def _within(video: str, folder: Path, files: dict[int, Path]) -> dict[int, Path]:
-    """Return the files in a video's stretches."""
     _, _, part = video.partition("/")
     parts = stretches(folder)
     parts = {part: parts[part]} if part else parts

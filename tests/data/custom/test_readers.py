@@ -103,7 +103,7 @@ def test_masks_are_of_the_frame_of_the_video_that_their_number_says(first, own_s
     frames = samples(site, "train")
     assert check_site(site) == []
     assert [sample.index for sample in frames] == [3 + first, 7 + first, 9 + first]
-    whole = [shown for _, shown, _ in frames_of(look_at(tmp_path / "videos/a.mp4"))]
+    whole = [frame for _, frame, _ in frames_of(look_at(tmp_path / "videos/a.mp4"))]
     for sample, number, drawn in zip(frames, (3, 7, 9), (1, 2, 0), strict=True):
         item = read_sample(sample)
         np.testing.assert_array_equal(item.images[0], whole[number])

@@ -68,8 +68,8 @@ def test_frames_are_listed_in_time_order_and_read_pixel_by_pixel(dataset, make_s
         for index, sample in enumerate(listed):
             item = read_sample(sample)
             (target,) = item.targets.values()
-            shown = target[::2, ::2] if reader.native_targets(sample.video) else target
-            np.testing.assert_array_equal(shown, expected_target(dataset, index))
+            resized = target[::2, ::2] if reader.native_targets(sample.video) else target
+            np.testing.assert_array_equal(resized, expected_target(dataset, index))
             assert target.dtype == (np.uint8 if reader.CLASS_MAP else np.float32)
             assert site.classes == CLASS_MAPS.get(reader.USUAL or reader.CLASS_MAP, ())
             assert not reader.CLASS_MAP or np.unique(target)[-1] == len(site.classes) - 1
@@ -114,9 +114,9 @@ def test_without_targets_every_image_is_a_sample_and_no_other_file_is_needed(dat
 
     unlabelled = samples(load_site(site.path), "train", SampleSpec(targets=()))
 
-    twice = 2 if dataset == "sar_rarp50" else 1  # whose images are at 10 Hz
-    assert [sample.images for sample in unlabelled][::twice] == [sample.images for sample in listed]
-    assert len(unlabelled) == 4 * twice
+    per_label = 2 if dataset == "sar_rarp50" else 1  # its images are at 10 Hz
+    assert [sample.images for sample in unlabelled][::per_label] == [sample.images for sample in listed]
+    assert len(unlabelled) == 4 * per_label
     item = read_sample(unlabelled[0])
     assert_frame(item.images[0], 0, unlabelled[0].images[0])
     assert item.targets == {}
