@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Unpack every video under the root; ValueError if a video is unreadable or there is no video."""
     if not (folders := video_paths(args.root)):
-        raise ValueError(f"{args.root}: holds no video_* folders with segmentation/; correct the path")
+        raise ValueError(f"{args.root}: contains no video_* folders with segmentation/; correct the path")
     for folder in folders:
         written = unpack(folder, frames=args.frames, interval=args.interval)
         print(f"{folder.name}: {counted(written, 'frame')} written")

@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     between("unpack-stereomis", "--every", args.every, 1, whole=True)
     size = height_and_width("--size", args.size) if args.size else None
     if not (folders := sequences(args.root)):
-        raise ValueError(f"{args.root}: holds no sequences with StereoCalibration.ini; correct the path")
+        raise ValueError(f"{args.root}: contains no sequences with StereoCalibration.ini; correct the path")
     for folder in folders:
         written, rate = unpack(folder, every=args.every, size=size)
         print(f"{folder.name}: {counted(written, 'frame')} written, of a video of {rate:g} a second (rate: {rate:g})")

@@ -89,7 +89,7 @@ def describe(kind: Kind, config: Mapping[str, Any]) -> tuple[Own, tuple[str, ...
         if not masks.endswith(VOLUMES) or "*" in masks or CLASS in masks:
             raise ValueError(f"'masks' is {masks!r}; write one volume per video, such as {MASKS['nifti']!r}")
         if ids.coloured:
-            raise ValueError("'ids' names colours, and NIfTI volumes hold numbers; name the numbers")
+            raise ValueError("'ids' names colours, and NIfTI volumes contain numbers; name the numbers")
     for key, of, data in (("axes", "nifti", "'nifti'"), ("threshold", "frames", "masks in image files")):
         if key in config and kind != of:
             raise ValueError(f"{key!r} is for {data}, and this dataset is {kind!r}; leave it out")

@@ -69,7 +69,7 @@ def guess_layout(folder: Path, kind: Kind | None = None, *, files: Scan | None =
     raise DataError(
         folder,
         "was searched for frames and masks of equal names, videos and masks numbered as their frames, and NIfTI label "
-        f"volumes called as their video, and holds {_contents(files)}",
+        f"volumes called as their video, and contains {_contents(files)}",
         f"{hint}name the folder above them, make their names agree, or give their templates with --images and --masks, "
         f"such as --images '{VIDEO}/frames' --masks '{VIDEO}/labels'",
     )
@@ -186,7 +186,7 @@ def _read_first_frame(root: Path, dataset: str) -> None:
     videos = reader.videos(root)
     listing = reader.frames(root, videos[0]) if videos else []
     if not listing:
-        raise DataError(root, f"holds no videos of {dataset}", "correct the folder")
+        raise DataError(root, f"contains no videos of {dataset}", "correct the folder")
     _, image, targets = listing[0]
     reader.read_image(image)
     for name, files in targets.items():

@@ -52,7 +52,7 @@ def unknown_values(path: Path, pixels: Mapping[Value, int], where: str = "") -> 
     listed = ", ".join(f"{written(value)} ({counted(pixels[value], 'pixel')})" for value in most[:_LISTED])
     more = f" and {len(most) - _LISTED} more" if len(most) > _LISTED else ""
     hint = "export the masks again without smoothing or compression, or " if more else ""
-    what = f"holds {listed}{more}{where}, which 'ids' of site.yaml does not name"
+    what = f"contains {listed}{more}{where}, which 'ids' of site.yaml does not name"
     key = written(most[0]) if isinstance(most[0], int) else f'"{written(most[0])}"'
     return DataError(path, what, f"{hint}name every value there, such as '{key}: {IGNORE}', or correct the mask")
 

@@ -42,7 +42,7 @@ def video_names(root: Path, template: str) -> list[str]:
     videos = _matches(root, template) if VIDEO in template else [(root.resolve().name, root / _folder(template))]
     names = [name for name, path in videos if _has_images(path, template, name)]
     if not names:
-        what = f"holds no images or video files at {template!r}"
+        what = f"contains no images or video files at {template!r}"
         raise DataError(root, what, f"correct 'root' or 'images' in site.yaml ({VIDEO} stands for a video's name)")
     return sorted(dict.fromkeys(names), key=natural_order)
 
@@ -58,7 +58,7 @@ def images_of(root: Path, template: str, video: str, masks: str = "") -> Images:
     else:
         files = files_of(root, template, video)
     if not files:
-        raise DataError(path, "holds no images", f"put them there ({', '.join(IMAGES)}) or correct 'images'")
+        raise DataError(path, "contains no images", f"put them there ({', '.join(IMAGES)}) or correct 'images'")
     return Images(path, files)
 
 

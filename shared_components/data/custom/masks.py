@@ -36,7 +36,7 @@ def read_mask(path: Path, *, coloured: bool, known: Collection[Value] = ()) -> n
         what = "is JPEG, which blurs values and colours along every edge"
         raise DataError(path, what, f"{_AGAIN} from the program that made it; converting it does not bring them back")
     if mask.dtype not in (np.uint8, np.uint16) or (mask.ndim == 3 and mask.dtype != np.uint8):
-        what = f"holds {mask.dtype} values" + (" in colours" if mask.ndim == 3 else "")
+        what = f"contains {mask.dtype} values" + (" in colours" if mask.ndim == 3 else "")
         raise DataError(path, what, f"{_AGAIN} with 8 bits per pixel and channel")
     if not coloured and (indexed := _palette(data, path)) is not None:
         return _palette_numbers(*indexed, path, {0, *known})
@@ -91,13 +91,15 @@ def _opaque(mask: np.ndarray, path: Path) -> np.ndarray:
         what = f"has {counted(soft, 'half-transparent pixel')}, whose class is unknown"
         raise DataError(path, what, f"{_AGAIN} with hard edges (no anti-aliasing)")
     if not alpha.any() and (mask != mask[0, 0]).any():
-        raise DataError(path, "is transparent everywhere, and holds several values", f"{_AGAIN} without transparency")
+        raise DataError(
+            path, "is transparent everywhere, but has several values", f"{_AGAIN} without transparency"
+        )
     return np.where(alpha[:, :, None] > 0, mask, 0).astype(np.uint8)
 
 
 def _colours(mask: np.ndarray, path: Path) -> np.ndarray:
     if mask.dtype != np.uint8:
-        raise DataError(path, "holds 16-bit values, and 'ids' names colours", "name its values in 'ids'")
+        raise DataError(path, "contains 16-bit values, and 'ids' names colours", "name its values in 'ids'")
     if mask.ndim == 2 or mask.shape[2] == 1:
         return np.repeat(mask.reshape(*mask.shape[:2], 1), 3, axis=2)
     return np.ascontiguousarray(mask[:, :, ::-1])

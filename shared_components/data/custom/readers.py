@@ -45,7 +45,7 @@ class FramesReader(_OwnReader):
         images = layout.images_of(root, own.images, video, own.masks)
         masks = own_masks(root, own, video, images.files)
         if not masks:
-            raise DataError(folder, "holds no masks", "put them there (PNG) or correct 'masks' in site.yaml")
+            raise DataError(folder, "contains no masks", "put them there (PNG) or correct 'masks' in site.yaml")
         return self._of_video(images, masks) if images.is_video else self._of_folder(images, masks, folder)
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
@@ -64,14 +64,14 @@ class FramesReader(_OwnReader):
         layout.refuse_missing(
             folder,
             [files[0].name for name, files in masks.items() if name not in images.files],
-            f"holds masks without an image in {images.path} of the same name:",
+            f"contains masks without an image in {images.path} of the same name:",
             "add the images, remove the masks, or make their names equal",
         )
         if not self.own.partly_labelled:
             layout.refuse_missing(
                 images.path,
                 [path.name for name, path in images.files.items() if name not in masks],
-                f"holds images without a mask in {folder} of the same name:",
+                f"contains images without a mask in {folder} of the same name:",
                 "add the masks, or write 'partly_labelled: true' in site.yaml if these are not labelled",
             )
         numbers = numbered(images.files)

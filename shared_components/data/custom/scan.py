@@ -59,7 +59,7 @@ def joined(folders: Mapping[str, Sequence[str]]) -> Iterator[str]:
 def scan(folder: Path) -> Scan:
     """List the data below a folder, without hidden files; DataError for no folder or Git LFS pointers."""
     if not folder.is_dir():
-        raise DataError(folder, "is not a folder", "name the folder that holds the images and masks")
+        raise DataError(folder, "is not a folder", "name the folder that contains the images and masks")
     data = Scan(folder)
     for path, names in folders_below(folder):
         _add(data, path, "" if path == folder else path.relative_to(folder).as_posix(), names)

@@ -133,7 +133,7 @@ def _of_files(
         unlabelled += 0 if images.is_video else len(images.files.keys() - masks.keys())
     if not frames:
         folder = placed(root, layout.masks, videos[0])
-        raise DataError(folder, "holds no masks", "put them there (PNG), or correct --masks")
+        raise DataError(folder, "contains no masks", "put them there (PNG), or correct --masks")
     if layout.words:
         tables = [_count_words(files, layout, threshold) for files in frames]
         return Values(False, *_sums(tables), len(frames), unlabelled)

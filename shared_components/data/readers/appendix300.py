@@ -34,7 +34,7 @@ class Appendix300(Reader):
         paths = [path for level in levels for path in root.glob(level) if path.is_dir() and path.name[0] not in "._"]
         by_name = {path.name: path for path in reversed(paths)}  # the first level wins
         if not by_name:
-            raise DataError(root, "holds no videos/ or Full_Videos/ of Appendix300", "set 'root' to its folder")
+            raise DataError(root, "contains no videos/ or Full_Videos/ of Appendix300", "set 'root' to its folder")
         return {name: by_name[name] for name in sorted(by_name, key=natural_order)}
 
     def frames(self, root: Path, video: str) -> Listing:

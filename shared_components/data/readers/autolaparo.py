@@ -49,7 +49,7 @@ def _base(root: Path) -> Path:
     for base in (root, root / "AutoLaparo_Task3"):
         if (base / "imgs").is_dir():
             return base
-    raise DataError(root, "holds no imgs/ of AutoLaparo's task 3", "set 'root' to the folder AutoLaparo_Task3")
+    raise DataError(root, "contains no imgs/ of AutoLaparo's task 3", "set 'root' to the folder AutoLaparo_Task3")
 
 
 def _stems(base: Path) -> dict[int, str]:

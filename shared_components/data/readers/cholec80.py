@@ -39,7 +39,7 @@ class Cholec80(Reader):
         folders = [path for path in (root / "frames").glob("video*") if path.is_dir()]
         names = {path.stem for path in (*folders, *(root / "videos").glob("video*.mp4"))}
         if not names:
-            raise DataError(root, "holds no frames/ and no videos/ of Cholec80", "set 'root' to its folder")
+            raise DataError(root, "contains no frames/ and no videos/ of Cholec80", "set 'root' to its folder")
         return sorted(names, key=natural_order)
 
     def frames(self, root: Path, video: str) -> Listing:
@@ -106,5 +106,5 @@ def _tools(file: Path, stamp: int) -> dict[int, tuple[int, ...]]:
 
 def _number(file: Path, text: str) -> int:
     if not text.isdecimal():
-        raise DataError(file, f"holds {text!r} where a whole number is expected", "copy it again")
+        raise DataError(file, f"contains {text!r} where a whole number is expected", "copy it again")
     return int(text)

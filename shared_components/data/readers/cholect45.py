@@ -42,7 +42,7 @@ class CholecT45(Reader):
         for base in (root / "data", root / "videos"):
             if base.is_dir():
                 return video_folders(base, lambda path: path.name.startswith("VID"))
-        raise DataError(root, "holds no data/ or videos/ of CholecT45", "set 'root' to its folder")
+        raise DataError(root, "contains no data/ or videos/ of CholecT45", "set 'root' to its folder")
 
     def targets_under(self, root: Path) -> tuple[str, ...]:
         has_phases = any((root / folder / "phase").is_dir() for folder in _TABLE_FOLDERS)

@@ -34,7 +34,7 @@ class CholecT50(Reader):
 
     def folders(self, root: Path) -> dict[str, Path]:
         if not (root / "videos").is_dir():
-            raise DataError(root, "holds no videos/ of CholecT50", "set 'root' to its folder")
+            raise DataError(root, "contains no videos/ of CholecT50", "set 'root' to its folder")
         return video_folders(root / "videos", lambda path: path.name.startswith("VID"))
 
     def frames(self, root: Path, video: str) -> Listing:

@@ -82,5 +82,5 @@ def _image_folder(folder: Path) -> Path:
 def _instrument_folders(ground_truth: Path) -> list[Path]:
     folders = sorted(path for path in ground_truth.glob("*") if path.is_dir() and "Other" not in path.name)
     if not folders:
-        raise DataError(ground_truth, "holds no <Instrument>_labels folder", "unpack the ground truth here")
+        raise DataError(ground_truth, "contains no <Instrument>_labels folder", "unpack the ground truth here")
     return folders

@@ -21,6 +21,6 @@ class Esad(Unlabelled):
         labels = folder.with_name("test_labels") if folder.name == "test" else folder
         boxed = [frame_number(path) for path in labels.glob("RARP*_frame_*.txt") if path.stat().st_size]
         if not boxed:
-            what = "holds no annotation with a box (RARP<n>_frame_<n>.txt), which mark the images of the operation"
+            what = "contains no annotation with a box (RARP<n>_frame_<n>.txt), which mark the images of the operation"
             raise DataError(labels, what, "unpack the annotations there")
         return [path for path in files if min(boxed) <= frame_number(path) <= max(boxed)]

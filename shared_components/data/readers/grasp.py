@@ -33,7 +33,7 @@ class Grasp(Reader):
     CLASS_MAP = "foreground"
     RATE = 30.0
     IDS = MappingProxyType({0: 0, **dict.fromkeys(range(1, 8), 1)})
-    ALLOWED = "GraSP masks hold 0 and the instruments 1 to 7"
+    ALLOWED = "GraSP masks contain 0 and the instruments 1 to 7"
 
     def videos(self, root: Path) -> list[str]:
         return list(video_folders(root / "frames", lambda path: path.name.startswith("CASE")))
@@ -42,7 +42,7 @@ class Grasp(Reader):
         masks = root / "annotations" / "segmentations" / video
         names = {path.stem for path in by_number(masks, "*.png").values()} | _with_mask(root / "annotations", video)
         if not names:
-            raise DataError(masks, "holds no masks", f"unpack the annotations or take {video} out of the split")
+            raise DataError(masks, "contains no masks", f"unpack the annotations or take {video} out of the split")
         numbers = {name: _number(video, name) for name in names}
         return [
             (numbers[name], root / "frames" / video / f"{name}.jpg", {"label": (masks / f"{name}.png",)})

@@ -81,7 +81,7 @@ def fold_cases(root: Path, kind: str, tables: Path | None = None) -> dict[str, d
     folder = _folders(root)[kind] if tables is None else tables
     paths = _tables(folder, _touched(folder), "*.csv" if tables is None else f"*{kind}*.csv")
     if not paths:
-        what = f"holds no table of the folds of {kind} (.csv)"
+        what = f"contains no table of the folds of {kind} (.csv)"
         raise DataError(folder, what, "name the folder fine_tuning_gynsurg of FL-EndoViT's repository")
     folds: dict[str, dict[str, dict[str, str]]] = {}
     for line in _joined(folder, _stamped(paths)):
@@ -107,7 +107,7 @@ def _folders(root: Path) -> dict[str, Path]:
         folders = {kind: base / f"GynSurg_{kind}_dataset" for kind in KINDS}
         if existing := {kind: folder for kind, folder in folders.items() if folder.is_dir()}:
             return existing
-    raise DataError(root, "holds no GynSurg_<kind>_dataset", "set 'root' to the folder GynSurg_Action_3sec")
+    raise DataError(root, "contains no GynSurg_<kind>_dataset", "set 'root' to the folder GynSurg_Action_3sec")
 
 
 def _clips(folder: Path) -> Mapping[str, Path]:

@@ -24,7 +24,7 @@ _NAME = re.compile(r"(video\d+)frame(\d+)")
 class PfedsisNpy(Reader):
     CLASS_MAP = "parts"
     IDS = MappingProxyType({0: 0, 1: 1, 2: 2, 3: 3})
-    ALLOWED = "PFedSIS masks hold 0, 1 shaft, 2 wrist, 3 clasper"
+    ALLOWED = "PFedSIS masks contain 0, 1 shaft, 2 wrist, 3 clasper"
 
     def videos(self, root: Path) -> list[str]:
         return [

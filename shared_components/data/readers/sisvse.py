@@ -46,7 +46,7 @@ class Sisvse(Reader):
     def videos(self, root: Path) -> list[str]:
         sets = {*_folders(root / "semantic_masks", ".png"), *_folders(root / "images", ".jpg")} - {_REAL}
         if not sets:
-            what = "holds no sets of images and masks (images/, semantic_masks/)"
+            what = "contains no sets of images and masks (images/, semantic_masks/)"
             raise DataError(root, what, "set 'root' to the folder miccai2022_sisvse_dataset")
         return sorted(sets, key=natural_order)
 

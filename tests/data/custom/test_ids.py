@@ -120,8 +120,8 @@ def test_unknown_values_are_named_by_how_many_pixels_they_have():
     with pytest.raises(DataError) as error:
         applied({1: "a"}, [[3, 3, 2], [3, 0, 1]])
     assert str(error.value) == (
-        "m.png: holds 3 (3 pixels), 2 (1 pixel), which 'ids' of site.yaml does not name; name every value there, such "
-        "as '3: ignore', or correct the mask"
+        "m.png: contains 3 (3 pixels), 2 (1 pixel), which 'ids' of site.yaml does not name; name every value there, "
+        "such as '3: ignore', or correct the mask"
     )
 
 
@@ -131,7 +131,7 @@ def test_unknown_values_are_named_by_how_many_pixels_they_have():
         ({"ids": None}, "has no 'ids', which 'frames' needs"),
         ({"images": "{video}", "masks": "masks"}, "write {video} in both, or in neither"),
         ({"images": "../{video}"}, r"'images' is '\.\./{video}'; write a path below 'root'"),
-        ({"images": "elsewhere/{video}"}, r"holds no images or video files at 'elsewhere/\{video\}'"),
+        ({"images": "elsewhere/{video}"}, r"contains no images or video files at 'elsewhere/\{video\}'"),
         ({"masks": "{name}"}, "the possible words in braces are {video}"),
         ({"masks": "*/{video}"}, r"write at most one \*, in the last part"),
         ({"masks": "{video}/*_*.png"}, r"write at most one \*, in the last part"),
@@ -141,7 +141,7 @@ def test_unknown_values_are_named_by_how_many_pixels_they_have():
         ({"axes": "stored"}, "'axes' is for 'nifti'"),
         ({"dataset": "nifti", "axes": "RAS"}, "'axes' is 'RAS'; write header or stored"),
         ({"dataset": "nifti", "masks": "masks/{video}"}, "write one volume per video, such as 'masks/{video}.nii.gz'"),
-        ({"dataset": "nifti", "masks": "{video}.nii", "ids": {"#ff0000": "a"}}, "NIfTI volumes hold numbers"),
+        ({"dataset": "nifti", "masks": "{video}.nii", "ids": {"#ff0000": "a"}}, "NIfTI volumes contain numbers"),
         ({"dataset": "endovis2017"}, "'ids' is for data of one's own .frames and nifti."),
         ({"dataset": "frame"}, "unknown dataset 'frame'; did you mean 'frames'"),
         ({"task": "depth", "classes": "wrist"}, "'classes' is 'wrist'; write a list"),

@@ -206,16 +206,16 @@ FILE = "masks/a/f000.png"
 VOLUME = "masks/a.nii.gz"
 BAD = [
     ("frames", {"masks/a/f001.png": None, "masks/a/g001.png": values(1)},
-     r"masks/a: holds masks without an image in .*images/a of the same name: g001\.png; "),
+     r"masks/a: contains masks without an image in .*images/a of the same name: g001\.png; "),
     ("frames", {"masks/a/f001.png": None, **{f"images/a/f{index:03d}.png": image(0) for index in range(5, 10)}},
-     r"/a: holds images without a mask .*: f001\.png, f005\.png, f006\.png and 3 more; .*partly_labelled: true"),
+     r"/a: contains images without a mask .*: f001\.png, f005\.png, f006\.png and 3 more; .*partly_labelled: true"),
     ("frames", {"images/a/f001.jpg": image(1)}, r"images/a/f001\.png: is of the same frame as f001\.jpg; keep one"),
     ("frames", {FILE: None, "masks/a/f000.jpg": values(0)}, "is JPEG, which blurs values"),
     ("frames", {FILE: colours(0)}, "is in colours, and 'ids' of site.yaml names numbers"),
     ("frames", {FILE: np.dstack([colours(0), values(0)])}, r"has \d+ half-transparent pixels"),
     ("frames", {FILE: values(0)[:-1]}, "mask is 32x23 but its image .* is 32x24"),
-    ("frames", {FILE: None, "masks/a/f000.tif": values(0).astype(np.float32)}, "holds float32 values"),
-    ("frames", {FILE: colours(0).astype(np.uint16)}, "holds uint16 values in colours"),
+    ("frames", {FILE: None, "masks/a/f000.tif": values(0).astype(np.float32)}, "contains float32 values"),
+    ("frames", {FILE: colours(0).astype(np.uint16)}, "contains uint16 values in colours"),
     ("nifti", {VOLUME: [values(0)] * 3}, r"a\.nii\.gz: holds 3 frames, but its video has 4; export it again"),
     ("nifti", {VOLUME: [values(0)] * 5}, r"a\.nii\.gz: holds 5 frames, but its video has 4; export it again"),
     ("nifti", {VOLUME: [values(0)[1:]] * 4}, r"a\.nii\.gz: holds frames of 32x23, but its video is 32x24; export it"),
@@ -251,8 +251,8 @@ def test_a_jpeg_that_calls_itself_png_is_seen(own_site, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "times", "sentence"),
     [
-        ("frames", FRAMES, "masks/a/f000.png: holds 200 (40 pixels), which 'ids' of site.yaml"),
-        ("nifti", 1, "a.nii.gz: holds 200 (160 pixels) (in 4 of 4 frames), which 'ids'"),
+        ("frames", FRAMES, "masks/a/f000.png: contains 200 (40 pixels), which 'ids' of site.yaml"),
+        ("nifti", 1, "a.nii.gz: contains 200 (160 pixels) (in 4 of 4 frames), which 'ids'"),
     ],
 )
 def test_values_that_the_table_does_not_have_are_said_once_with_their_pixels(kind, times, sentence, own_site, capsys):
@@ -275,7 +275,7 @@ def test_unknown_colours_are_named_as_the_table_would_have_them(own_site, tmp_pa
     for index in range(FRAMES):
         write(tmp_path / f"masks/a/f{index:03d}.png", colours(index))
     (first, *_) = map(str, check_site(load_site(path)))
-    assert "holds #0040ff (40 pixels), which" in first and "'\"#0040ff\": ignore'" in first
+    assert "contains #0040ff (40 pixels), which" in first and "'\"#0040ff\": ignore'" in first
 
 
 def test_frames_of_several_sizes_may_not_be_one_clip(own_site, tmp_path):

@@ -127,7 +127,7 @@ def test_images_without_masks_are_left_out_on_request(tmp_path, capsys):
     assert init(tmp_path, *NAMED, "--partly-labelled") == 0, capsys.readouterr()
     assert load_site(tmp_path).source.own.partly_labelled
     assert init(tmp_path, *NAMED, "--force", "--no-partly-labelled") == 1
-    assert "holds images without a mask in" in capsys.readouterr().out
+    assert "contains images without a mask in" in capsys.readouterr().out
 
 
 def test_frames_without_a_label_are_never_guessed_about(tmp_path, capsys):
@@ -259,9 +259,9 @@ def test_answers_that_end_leave_nothing_behind(end, code, message, tmp_path, ans
         ((*NAMED, "--train", "op_1", "--test", "op_1"), "op_1 and op_1 share frames"),
         ((*NAMED, "--publish", "weights"), "--publish names 'weights'; there are style"),
         ((*NAMED, "--images", "{video}/img"), "--images and --masks go together"),
-        ((*NAMED, "--images", "{v}/img", "--masks", "{v}/gt"), "holds no images or video files at '{v}/img'"),
-        ((*NAMED, "--dataset", "endovis2018"), "holds no videos of endovis2018"),
-        ((*NAMED, "--dataset", "nifti"), "NIfTI label volumes called as their video, and holds 4 folders of images"),
+        ((*NAMED, "--images", "{v}/img", "--masks", "{v}/gt"), "contains no images or video files at '{v}/img'"),
+        ((*NAMED, "--dataset", "endovis2018"), "contains no videos of endovis2018"),
+        ((*NAMED, "--dataset", "nifti"), "NIfTI label volumes called as their video, and contains 4 folders of images"),
         ((*NAMED, "--frame-interval", "0"), "'frame_interval' is 0; it is a whole number, at least 1"),
         ((*NAMED, "--axes", "stored"), "'axes' is for 'nifti'"),
     ],
@@ -302,9 +302,9 @@ def test_a_folder_that_makes_no_sense_says_what_was_sought_and_seen(what, tmp_pa
         return
     assert "was searched for frames and masks of equal names, videos and masks numbered as their frames" in error
     contents = {
-        "nothing": "holds no images, videos or volumes",
-        "images alone": "holds 4 folders of images (op_1/img, op_2/img",
-        "masks alone": "holds 4 folders of masks (op_1/masks",
+        "nothing": "contains no images, videos or volumes",
+        "images alone": "contains 4 folders of images (op_1/img, op_2/img",
+        "masks alone": "contains 4 folders of masks (op_1/masks",
         "JPEG masks": "export masks without loss, since JPEG",
         "other names": "4 folders of images (op_1/img, op_2/img, op_10/img, op_11/img), 4 folders of masks (op_1/masks",
     }

@@ -23,7 +23,7 @@ IDS = [
     ("cholecseg8k", 31, 5, [1, 254], "CholecSeg8k has thirteen classes, black and white"),
     ("endovis2015_rigid", 70, 2, [71], "EndoVis 2015 rigid classes are 0, 160 shaft, 70 manipulator"),
     ("endovis2017", 20, 2, [50], "EndoVis 2017 parts are 0, 10 shaft, 20 wrist, 30 clasper, 40 other"),
-    ("grasp", 3, 1, [8, 255], "GraSP masks hold 0 and the instruments 1 to 7"),
+    ("grasp", 3, 1, [8, 255], "GraSP masks contain 0 and the instruments 1 to 7"),
     ("pfedsis_npy", 2, 2, [4], "0, 1 shaft, 2 wrist, 3 clasper"),
     ("sar_rarp50", 3, 1, [10], "SAR-RARP50 ids are 0 to 9"),
     ("sisvse", 4, 2, [32], "Sisvse classes are 0 to 31"),

@@ -116,7 +116,7 @@ def test_a_list_that_is_none_is_refused_by_file(text, tmp_path):
 
 def test_a_case_without_masks_is_refused_where_they_are_asked_for_and_only_there(tmp_path):
     write(tmp_path / "frames/CASE060/000000000.jpg", frame_image(0))
-    with pytest.raises(DataError, match=r"segmentations/CASE060: holds no masks; unpack the annotations or take"):
+    with pytest.raises(DataError, match=r"segmentations/CASE060: contains no masks; unpack the annotations or take"):
         READER.frames(tmp_path, "CASE060")
     assert list(READER.images(tmp_path, "CASE060")) == [0]
 

@@ -117,7 +117,7 @@ def test_clips_that_are_not_there_are_named_and_many_are_refused(release, capsys
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda file: file.unlink(), "holds no table of the folds of bleeding .* name the folder fine_tuning_gynsurg"),
+        (lambda file: file.unlink(), "contains no table of the folds of bleeding .* name the folder fine_tuning_g"),
         (lambda file: file.write_text(file.read_text().replace("test", "train")), "0 of bleeding without clips for t"),
         (lambda file: file.write_text(file.read_text().replace(",test,", ",tests,")), "has the set_type 'tests'"),
         (lambda file: file.write_text(file.read_text().replace("vids,", "clips,")), "has no column 'vids'"),

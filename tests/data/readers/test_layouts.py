@@ -197,7 +197,7 @@ def test_scared_misses_no_depth_between_the_depth_maps(tmp_path):
 
 def test_scared_without_any_depth_is_refused(tmp_path):
     write(tmp_path / "dataset_1/keyframe_1/data/left_undistorted/000000.png", frame_image(0))
-    with pytest.raises(DataError, match="depthmap_undistorted: holds no depth maps"):
+    with pytest.raises(DataError, match="depthmap_undistorted: has no depth maps"):
         find_reader("scared").frames(tmp_path, "dataset_1/keyframe_1")
 
 
@@ -251,7 +251,7 @@ def test_unpacking_refuses_partial_frames_short_videos_and_other_folders(packed_
     with pytest.raises(DataError, match=r"video_left\.avi: is missing, damaged or ends before frame"):
         unpack(packed_video)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match=r"holds no video_\* folders"):
+    with pytest.raises(ValueError, match=r"contains no video_\* folders"):
         run_command(unpack_sar_rarp50, tmp_path / "empty")
 
 
@@ -280,5 +280,5 @@ def test_numbers_are_places_in_natural_order_and_a_missing_file_moves_none(tmp_p
 
 
 def test_another_folder_than_the_datasets_is_refused(tmp_path):
-    with pytest.raises(DataError, match=r"holds no sets of images and masks .*; set 'root' to the folder miccai"):
+    with pytest.raises(DataError, match=r"contains no sets of images and masks .*; set 'root' to the folder miccai"):
         SISVSE.videos(tmp_path)
