@@ -237,14 +237,18 @@ def test_smoothed_edges_are_named_and_a_threshold_reads_them(coloured, tmp_path,
 # ---- what does not belong
 
 
-def test_what_systems_leave_in_folders_is_no_data(tmp_path, capsys):
+def test_hidden_files_and_files_of_systems_are_no_data(tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
-    for name in (".DS_Store", "op_1/img/Thumbs.db", "op_1/img/._0.png", "__MACOSX/op_1/img/0.png", "@eaDir/t.jpg"):
+    write(tmp_path / "op_1/gt/.hidden.png", values(0))
+    write(tmp_path / ".git/img/1.png", photograph(0))
+    system = (".DS_Store", "op_1/img/Thumbs.db", "op_1/img/._0.png", "__MACOSX/op_1/img/0.png", "@eaDir/t.jpg")
+    for name in (*system, "op_1/notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "empty").mkdir()
     assert init(tmp_path, *NAMED) == 0, capsys.readouterr()
     assert "left out: " not in capsys.readouterr().out
+    assert load_site(tmp_path).source.reader.videos(tmp_path) == ["op_1", "op_2", "op_3"]
 
 
 @pytest.mark.parametrize(

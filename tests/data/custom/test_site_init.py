@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import yaml
 
-from shared_components.data.custom.guess_layout import guess_layout, known_layout
+from shared_components.data.custom.guess_layout import known_layout
 from shared_components.data.custom.propose_split import propose_split
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from tests.data.conftest import WRITERS, write
 from tests.data.custom import conftest
-from tests.data.custom.conftest import CLASSES, FRAMES, NAMED, canonical, colours, init, photograph, values, write_video
+from tests.data.custom.conftest import CLASSES, FRAMES, NAMED, canonical, colours, init, photograph, values
 
 VIDEOS = ("op_1", "op_2", "op_10", "op_11")
 lay = partial(conftest.lay, pictured=photograph, videos=VIDEOS)
@@ -146,21 +146,21 @@ def test_one_volume_of_which_few_frames_are_labelled_is_cut_by_those(tmp_path, c
     assert [len(samples(load_site(tmp_path), split)) for split in ("train", "validation", "test")] == [1, 1, 1]
 
 
-def test_videos_that_are_links_are_found(tmp_path):
+@pytest.mark.parametrize("linked", [True, False])
+def test_videos_that_are_links_are_found_and_a_link_to_a_video_beside_it_is_no_video(linked, tmp_path):
+    root = tmp_path / ("here" if linked else "nas")
     lay(tmp_path / "nas", "{v}/img/{n}.png", "{v}/gt/{n}.png")
-    (tmp_path / "here").mkdir()
-    for video in (tmp_path / "nas").iterdir():
-        (tmp_path / "here" / video.name).symlink_to(video)
-    (tmp_path / "here" / "op_1" / "img" / "round").symlink_to(tmp_path / "here")
-    assert init(tmp_path / "here", *NAMED) == 0
-    assert sum(len(samples(load_site(tmp_path / "here"), split)) for split in ("train", "validation", "test")) == 16
-
-
-def test_a_link_to_a_video_beside_it_is_no_other_video(tmp_path):
-    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
-    (tmp_path / "latest").symlink_to(tmp_path / "op_2")
-    assert init(tmp_path, *NAMED) == 0
-    assert [part.video for part in load_site(tmp_path).split["train"]] == ["op_1", "op_2"]
+    if linked:
+        root.mkdir()
+        for video in VIDEOS:
+            (root / video).symlink_to(tmp_path / "nas" / video)
+        (root / "op_1/img/round").symlink_to(root)
+    else:
+        (root / "latest").symlink_to(root / "op_2")
+    assert init(root, *NAMED) == 0
+    site = load_site(root)
+    assert [part.video for part in site.split["train"]] == ["op_1", "op_2"]
+    assert sum(len(samples(site, split)) for split in site.split) == 16
 
 
 def test_videos_of_one_name_are_shared_by_two_sites_where_their_images_are_the_same(tmp_path):
@@ -181,14 +181,6 @@ def test_videos_of_one_name_are_shared_by_two_sites_where_their_images_are_the_s
                 load_site(own)
         else:
             assert load_site(own).added.name == "public"
-
-
-def test_masks_of_a_video_that_count_from_one_are_seen(tmp_path, capsys):
-    write_video(tmp_path / "op.mp4", 5, drawn=photograph)
-    for index in range(1, 6):
-        write(tmp_path / f"masks/op/{index}.png", values(index))
-    assert init(tmp_path, *NAMED) == 0, capsys.readouterr()
-    assert load_site(tmp_path).source.own.first_frame == 1
 
 
 def test_a_volume_with_other_axes_is_pointed_out(tmp_path, capsys):
@@ -335,15 +327,6 @@ def test_smoothed_masks_are_refused_by_their_number_of_values(tmp_path, capsys):
 )
 def test_a_split_is_proposed_by_the_names_and_the_number_of_videos(videos, frames, split):
     assert propose_split(list(videos), lambda video: frames) == split
-
-
-def test_what_is_hidden_or_other_is_passed_over(tmp_path):
-    lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
-    write(tmp_path / "op_1/gt/.hidden.png", values(0))
-    write(tmp_path / ".git/img/1.png", photograph(0))
-    (tmp_path / "op_1/notes.txt").write_text("x")
-    write(tmp_path / "logo/1.png", photograph(0))
-    assert guess_layout(tmp_path).videos == VIDEOS
 
 
 def test_a_public_folder_beside_the_videos_needs_consent(make_site, tmp_path, capsys):
