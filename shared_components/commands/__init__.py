@@ -80,6 +80,6 @@ def open_model(args: Namespace) -> tuple[Path, Trained]:
 def report_generated(args: Namespace, changed: Sequence[Path], *, of: str) -> None:
     """List the written and removed files; with `--check`, raise ValueError if a file would change."""
     if changed and args.check:
-        raise ValueError(f"{changed[0]} is not what {of} gives; run `surgfl {args.command}`")
+        raise ValueError(f"{changed[0]} does not match {of}; run `surgfl {args.command}`")
     for path in changed:
         print(f"{path}: {'written' if path.exists() else 'removed'}")

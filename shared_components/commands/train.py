@@ -61,7 +61,7 @@ def run(args: Namespace) -> int:
             path.unlink(missing_ok=True)
         if not isinstance(error, KeyboardInterrupt):
             raise
-        print("\ninterrupted; no model was written, and an earlier one is as it was")
+        print("\ninterrupted; no model was written; an earlier model is unchanged")
         return 130
     print(*summary_lines(outcome), sep="\n")
     return 0

@@ -68,8 +68,8 @@ def guess_layout(folder: Path, kind: Kind | None = None, *, files: Scan | None =
     hint = "export masks without loss, since JPEG and smoothing make photographs of them; else " if blurred else ""
     raise DataError(
         folder,
-        "was searched for frames and masks of equal names, videos and masks numbered as their frames, and NIfTI label "
-        f"volumes called as their video, and contains {_contents(files)}",
+        "was searched for frames and masks of equal names, videos and masks numbered like their frames, and NIfTI label "
+        f"volumes named like their video; it contains {_contents(files)}",
         f"{hint}name the folder above them, make their names agree, or give their templates with --images and --masks, "
         f"such as --images '{VIDEO}/frames' --masks '{VIDEO}/labels'",
     )
@@ -93,7 +93,7 @@ def _best_layout(
             break  # all masks have an image in one of several videos
         words = candidates[image, mask]
         counted = _count_pairs(images, labels, file_pattern(image), file_pattern(mask, words))
-        # a video of a single frame that only its file name shows is no evidence
+        # file names that differ in each frame are no evidence of a video
         single = VIDEO in image.rpartition("/")[2] and "*" in image
         pairs_found = sum(count for count in counted.values() if not single or count > 1)
         rank: tuple[int, ...] = pairs_found, len(counted), -sum(map(len, counted))

@@ -69,7 +69,7 @@ def values_of(
         kind = f"{'colours' if values.coloured else 'values'} in {counted(values.count, 'mask')}"
         raise DataError(
             placed(root, layout.masks, videos[0]),
-            f"is of masks with {len(values.pixels)} {kind}, too many to name",
+            f"has {len(values.pixels)} {kind}, too many to name",
             "export the masks without smoothing, anti-aliasing or compression",
         )
     return values

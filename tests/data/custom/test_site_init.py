@@ -253,7 +253,7 @@ def test_answers_that_end_leave_nothing_behind(end, code, message, tmp_path, ans
         ((*NAMED, "--images", "{video}/img"), "--images and --masks go together"),
         ((*NAMED, "--images", "{v}/img", "--masks", "{v}/gt"), "contains no images or video files at '{v}/img'"),
         ((*NAMED, "--dataset", "endovis2018"), "contains no videos of endovis2018"),
-        ((*NAMED, "--dataset", "nifti"), "NIfTI label volumes called as their video, and contains 4 folders of images"),
+        ((*NAMED, "--dataset", "nifti"), "NIfTI label volumes named like their video; it contains 4 folders of images"),
         ((*NAMED, "--frame-interval", "0"), "'frame_interval' is 0; it is a whole number, at least 1"),
         ((*NAMED, "--axes", "stored"), "'axes' is for 'nifti'"),
     ],
@@ -292,7 +292,7 @@ def test_a_folder_that_makes_no_sense_says_what_was_sought_and_seen(what, tmp_pa
     if what == "no folder":
         assert "is not a folder; name the folder" in error
         return
-    assert "was searched for frames and masks of equal names, videos and masks numbered as their frames" in error
+    assert "was searched for frames and masks of equal names, videos and masks numbered like their frames" in error
     contents = {
         "nothing": "contains no images, videos or volumes",
         "images alone": "contains 4 folders of images (op_1/img, op_2/img",
