@@ -68,8 +68,8 @@ def guess_layout(folder: Path, kind: Kind | None = None, *, files: Scan | None =
     hint = "export masks without loss, since JPEG and smoothing make photographs of them; else " if blurred else ""
     raise DataError(
         folder,
-        "was searched for frames and masks of equal names, videos and masks numbered like their frames, and NIfTI label "
-        f"volumes named like their video; it contains {_contents(files)}",
+        "was searched for frames and masks of equal names, videos and masks numbered like their frames, and NIfTI "
+        f"label volumes named like their video; it contains {_contents(files)}",
         f"{hint}name the folder above them, make their names agree, or give their templates with --images and --masks, "
         f"such as --images '{VIDEO}/frames' --masks '{VIDEO}/labels'",
     )
