@@ -183,9 +183,7 @@ class OwnFolder:
         unnamed = sorted(values.pixels.keys() - table.keys() - {background}, key=_number_first)
         if unnamed and not self.prompt.ask:
             options = " ".join(f"--id '{ids.written(value)}=NAME'" for value in unnamed)
-            raise SiteError(
-                f"the masks have values without a name; add {options} (or {ids.IGNORE}, {ids.BACKGROUND})"
-            )
+            raise SiteError(f"the masks have values without a name; add {options} (or {ids.IGNORE}, {ids.BACKGROUND})")
         for value in unnamed:
             where = f"in {values.masks[value]} of {counted(values.count, 'mask')}"
             share = f"{values.percent(value):.2g} % of their pixels"

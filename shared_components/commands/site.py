@@ -52,9 +52,7 @@ def run(args: argparse.Namespace) -> int:
 def _endo700k(args: argparse.Namespace) -> int:
     names = [site for site in PARTS if (args.folder / site).is_dir()]
     if not names:
-        raise SiteError(
-            f"{args.folder}: has none of the folders {', '.join(PARTS)}; name each data set's folder so"
-        )
+        raise SiteError(f"{args.folder}: has none of the folders {', '.join(PARTS)}; name each data set's folder so")
     parts = [part_of(site, args.folder / site, before=args.before, validation=args.validation) for site in names]
     for file, part in zip(write_sites(args.out, parts), parts, strict=True):
         print(f"{file}: {part['dataset']}, {counted(len(part['split']['train']), 'video')} to train on")

@@ -91,9 +91,7 @@ def _opaque(mask: np.ndarray, path: Path) -> np.ndarray:
         what = f"has {counted(soft, 'half-transparent pixel')}, whose class is unknown"
         raise DataError(path, what, f"{_AGAIN} with hard edges (no anti-aliasing)")
     if not alpha.any() and (mask != mask[0, 0]).any():
-        raise DataError(
-            path, "is transparent everywhere, but has several values", f"{_AGAIN} without transparency"
-        )
+        raise DataError(path, "is transparent everywhere, but has several values", f"{_AGAIN} without transparency")
     return np.where(alpha[:, :, None] > 0, mask, 0).astype(np.uint8)
 
 

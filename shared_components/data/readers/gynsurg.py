@@ -60,7 +60,7 @@ class GynSurg(Reader):
             raise DataError(folder, what, f"name clips of {name} in the split")
         tables = _tables(folder, _touched(folder), "*.csv")
         if tables:
-            label = _labels(folder, _stamped(tables)).get(stem)
+            label = _joined(folder, _stamped(tables))[1].get(stem)
         else:
             clip = _clips(folder).get(stem)
             label = clip.parent.name if clip else None
@@ -84,7 +84,7 @@ def fold_cases(root: Path, kind: str, tables: Path | None = None) -> dict[str, d
         what = f"contains no table of the folds of {kind} (.csv)"
         raise DataError(folder, what, "name the folder fine_tuning_gynsurg of FL-EndoViT's repository")
     folds: dict[str, dict[str, dict[str, str]]] = {}
-    for line in _joined(folder, _stamped(paths)):
+    for line in _joined(folder, _stamped(paths))[0]:
         if line["set_type"].lower() not in _SETS:
             raise DataError(folder, f"has the set_type {line['set_type']!r}", f"write one of {', '.join(_SETS)}")
         videos = folds.setdefault(line["split"], {}).setdefault(_SETS[line["set_type"].lower()], {})
@@ -148,13 +148,8 @@ def _stamped(tables: list[Path]) -> tuple[tuple[Path, int], ...]:
 
 
 @lru_cache(maxsize=16)
-def _labels(folder: Path, tables: tuple[tuple[Path, int], ...]) -> dict[str, str]:
-    return {line["vids"]: line["labels"] for line in _joined(folder, tables)}
-
-
-@lru_cache(maxsize=16)
-def _joined(folder: Path, tables: tuple[tuple[Path, int], ...]) -> tuple[Mapping[str, str], ...]:
-    """Return the rows of tables, with clip names in `vids`; DataError if a clip has two labels."""
+def _joined(folder: Path, tables: tuple[tuple[Path, int], ...]) -> tuple[list[dict[str, str]], Mapping[str, str]]:
+    """Return the rows of tables, with clip names in `vids`, and the label of each clip; DataError if it has two."""
     lines = [line for path, _ in tables for line in records(path, columns=_COLUMNS)]
     rows = [{**line, "vids": _clip_name(line["vids"])} for line in lines]
     labels: dict[str, str] = {}
@@ -162,7 +157,7 @@ def _joined(folder: Path, tables: tuple[tuple[Path, int], ...]) -> tuple[Mapping
         if labels.setdefault(line["vids"], line["labels"]) != line["labels"]:
             what = f"labels the clip {line['vids']} both {labels[line['vids']]!r} and {line['labels']!r}"
             raise DataError(folder, what, "correct its tables")
-    return tuple(rows)
+    return rows, labels
 
 
 def _class(folder: Path, kind: str, label: str) -> int:

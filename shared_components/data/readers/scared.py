@@ -51,9 +51,7 @@ class Scared(Reader):
         folder, images = self.folders(root)[video], self.images(root, video)
         depths = by_number(folder / "depthmap_undistorted", "*.png")
         if not depths:
-            raise DataError(
-                folder / "depthmap_undistorted", "has no depth maps", "export them or take the video out"
-            )
+            raise DataError(folder / "depthmap_undistorted", "has no depth maps", "export them or take the video out")
         step, start = spacing(depths), min(depths)
         # images in step with the depth maps should have depth
         images = {n: path for n, path in images.items() if n in depths or (step and (n - start) % step == 0)}
