@@ -12,9 +12,9 @@ from shared_components.common.plain_yaml import read_yaml
 from shared_components.common.schema import check_values
 from shared_components.data.custom import ids
 from shared_components.data.custom.description import CLASS, KINDS, refuse_class_masks_of_videos
+from shared_components.data.custom.frame_names import ALL_FRAMES
 from shared_components.data.custom.guess_layout import FolderLayout, class_words, guess_layout
 from shared_components.data.custom.layout import video_names
-from shared_components.data.custom.numbering import FRAMES
 from shared_components.data.custom.scan import Scan
 from shared_components.data.custom.survey import Values, numbering_of, values_of, video_rate
 from shared_components.data.site import SiteError
@@ -142,7 +142,7 @@ class OwnFolder:
         guess = numbering_of(self.folder, self.layout, self.videos) if applies else None
         counts, first = self.args.mask_numbers, self.args.first_frame
         if guess is not None:
-            known = guess.certain or (first is not None and (counts is not None or guess.counts == FRAMES))
+            known = guess.certain or (first is not None and (counts is not None or guess.counts == ALL_FRAMES))
             if not known and self.prompt.ask:
                 question = (
                     "what masks are numbered by: all frames of the video (frames), those that FFmpeg's filter takes "
@@ -155,7 +155,7 @@ class OwnFolder:
             if not known and not self.prompt.ask:
                 print(_numbering_note(counts, first))
         keys: dict[str, Any] = {"first_frame": first} if first else {}
-        return keys if counts in (None, FRAMES) else keys | {"mask_numbers": counts}
+        return keys if counts in (None, ALL_FRAMES) else keys | {"mask_numbers": counts}
 
     def _class_words(self, values: Values) -> dict[str, str]:
         """Return the class of each word in the names of masks: its given name, or the word; ask for numbers."""
@@ -207,7 +207,7 @@ class OwnFolder:
 
 
 def _numbering_note(counts: str, first: int) -> str:
-    if counts == FRAMES:
+    if counts == ALL_FRAMES:
         other = 1 - first
         return f"note: the numbers of masks count a video's frames from {first}; if from {other}: --first-frame {other}"
     kind, _, value = counts.partition("=")

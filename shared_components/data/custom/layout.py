@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from shared_components.data.custom.description import CLASS, GROUP, VIDEO
-from shared_components.data.custom.frame_names import FRAME, in_frame_order, numbered
+from shared_components.data.custom.frame_names import FRAME_PATTERN, in_frame_order, numbered
 from shared_components.data.files import IMAGES, VIDEOS, VOLUMES, DataError, folders_below, natural_order
 
 _LISTED = 3  # files that an error message lists
@@ -118,7 +118,7 @@ def _pattern(template: str, video: str) -> re.Pattern[str]:
     last = _last(template)
     if "*" not in last:
         return re.compile(r"(?P<frame>.+)\.[^.]+")
-    frame = FRAME if VIDEO in last else ".+?"
+    frame = FRAME_PATTERN if VIDEO in last else ".+?"
     before, after = (re.escape(part) for part in of_video(last, video).split("*"))
     return re.compile(f"{before}(?P<frame>{frame}){after}{_ending(last)}", re.IGNORECASE)
 
@@ -170,7 +170,7 @@ def file_pattern(template: str, words: Sequence[str] = (), *, frame: str = "") -
         GROUP: "(?P<group>.+?)",
         VIDEO: "(?P<video>[^/]+?)",
         CLASS: f"(?P<class>{classes})",
-        "*": f"(?P<frame>{re.escape(frame) or (FRAME if VIDEO in last and '*' in last else '[^/]+?')})",
+        "*": f"(?P<frame>{re.escape(frame) or (FRAME_PATTERN if VIDEO in last and '*' in last else '[^/]+?')})",
     }
     ending = "" if Path(_last(path)).suffix else r"\.[^./]+"
     return re.compile(_with_groups(path, groups) + ending, re.IGNORECASE)
@@ -193,7 +193,7 @@ def _paths(root: Path, folder: str) -> Iterator[Path]:
 
 def _videos_in_names(folder: Path, last: str, group: str) -> list[tuple[str, Path]]:
     """Find the videos of a folder whose file names consist of video name and number: {video}_*.png."""
-    expression = re.escape(last).replace(re.escape(VIDEO), "(?P<video>.+?)").replace(re.escape("*"), FRAME)
+    expression = re.escape(last).replace(re.escape(VIDEO), "(?P<video>.+?)").replace(re.escape("*"), FRAME_PATTERN)
     pattern = re.compile(expression + _ending(last), re.IGNORECASE)
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     videos = [match["video"] for name in names if not name.startswith(".") and (match := pattern.fullmatch(name))]

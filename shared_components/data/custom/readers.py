@@ -10,9 +10,8 @@ import numpy as np
 from shared_components.data.custom import layout
 from shared_components.data.custom.class_masks import Masks, masks_of, read_classes
 from shared_components.data.custom.description import Own
-from shared_components.data.custom.frame_names import hashless_number, numbered
+from shared_components.data.custom.frame_names import ALL_FRAMES, hashless_number, numbered, place_of
 from shared_components.data.custom.masks import Volume, packed_volume, read_mask, without_edges
-from shared_components.data.custom.numbering import FRAMES, place_of
 from shared_components.data.files import DataError
 from shared_components.data.nifti import label_shape, refuse_other_shape
 from shared_components.data.readers import Listing, Reader
@@ -105,7 +104,7 @@ def own_masks(root: Path, own: Own, video: str, images: Mapping[str, Path]) -> M
 def mask_numbers(masks: Masks, own: Own, video: Path) -> dict[str, int]:
     """Return the frame number of each mask of a video file; distinct negative numbers for masks without a frame."""
     numbers = {name: hashless_number(files[0], name) for name, files in masks.items()}
-    if own.mask_numbers == FRAMES:
+    if own.mask_numbers == ALL_FRAMES:
         return numbers
     from shared_components.data.video import frame_seconds
 

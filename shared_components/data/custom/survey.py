@@ -12,12 +12,11 @@ import numpy as np
 
 from shared_components.common.counted import counted
 from shared_components.data.custom.class_masks import masks_of, read_classes
-from shared_components.data.custom.frame_names import hashless_number
+from shared_components.data.custom.frame_names import Numbering, VideoMasks, guess_numbering, hashless_number
 from shared_components.data.custom.guess_layout import FolderLayout
 from shared_components.data.custom.ids import Value, counts
 from shared_components.data.custom.layout import files_of, images_of, is_volume, placed
 from shared_components.data.custom.masks import edge_values, packed_volume, read_mask
-from shared_components.data.custom.numbering import Numbering, VideoMasks, guess_numbering
 from shared_components.data.files import DataError
 from shared_components.data.nifti import lies_as_written
 
