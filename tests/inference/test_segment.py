@@ -154,7 +154,7 @@ def test_depth_is_a_video_and_files_of_16_bits(surgery, model, tmp_path, capsys)
 def test_an_interrupted_run_leaves_nothing(surgery, model, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("shared_components.inference.results.PredictionFolder.add", Mock(side_effect=KeyboardInterrupt))
     assert main(["segment", str(surgery), "--model", str(model())]) == 130
-    assert "interrupted; nothing was written" in capsys.readouterr().out
+    assert "interrupted; no results were saved for the current input" in capsys.readouterr().out
     assert not (tmp_path / "surgery-segmented").exists()
 
 
