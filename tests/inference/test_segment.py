@@ -171,7 +171,7 @@ def test_a_folder_of_videos_is_done_but_for_those_that_fail(surgery, model, tmp_
     assert "2 of 3 videos done, in films-segmented" in said.out and not (out / "a").exists()
     assert said.err.startswith("failed: films/a.mp4: video films/a.mp4 cannot be read") and said.err.count("\n") == 1
     assert main(["segment", "films", *words, "--box", "1,1,9,9"]) == 2
-    assert "are of one video, and films has 3; name one" in capsys.readouterr().err
+    assert "need one video, and films has 3; name one" in capsys.readouterr().err
     assert main(["segment", "films", *words, "--out", "films/results"]) == 2
     assert "lies in the input folder films; give" in capsys.readouterr().err
     shutil.copy(surgery, tmp_path / "films" / "b.mov")
