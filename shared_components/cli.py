@@ -1,6 +1,4 @@
-"""The command `surgfl`; every file of `shared_components/commands` is a sub-command."""
-
-from __future__ import annotations
+"""Command line `surgfl`; every file of `shared_components/commands` is a sub-command."""
 
 import argparse
 import ast
@@ -26,36 +24,37 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Bundles and jobs of this project": ("bundles", "jobs", "pretrain", "weights", "ship", "calibrate", "publish"),
     "Your shell": ("completion",),
 }
-"""How `surgfl --help` lists the commands; one that stands nowhere comes last."""
+"""Groups of commands in `surgfl --help`; commands without a group come last."""
 _HELP = re.compile(r"^HELP = (.*\n(?:[ )].*\n)*)", re.MULTILINE)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one sub-command; errors made for people end it with one sentence and exit code 2."""
+    """Run a sub-command; print an expected error in one sentence and return 2."""
     words = list(sys.argv[1:] if argv is None else argv)
     command = next(iter(words), "")
-    said: object
+    message: object
     try:
         parser = build_parser(command)
-        refuse_unknown(parser, words)
+        _refuse_unknown(parser, words)
         args = parser.parse_args(words)
         return args.run(args)
     except ModuleNotFoundError as error:
-        if (said := remedy(error.name)) is None:
+        if (message := remedy(error.name)) is None:
             raise
     except (ValueError, OSError) as error:
-        said = error
+        message = error
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    print(printable(f"surgfl {command}: {said}"), file=sys.stderr)
+    print(printable(f"surgfl {command}: {message}"), file=sys.stderr)
     return 2
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """List the folder of commands; each has HELP, configure(parser) for its arguments, and run(args).
+    """Build the parser from the folder of commands: each file has HELP, configure(parser) and run(args).
 
-    With `only` no other command is imported, since most import torch, which takes seconds: they have their help alone.
+    With `only`, no other command is imported and the others have only their help: most import torch, which takes
+    seconds.
     """
     parser = argparse.ArgumentParser(
         prog="surgfl",
@@ -63,45 +62,44 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"surgfl {__version__}")
-    commands = parser.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", help="see below; `surgfl COMMAND -h` explains one"
-    )
-    found = {path.stem.replace("_", "-"): path for path in sorted(COMMANDS.glob("[!_]*.py"))}
-    texts = {name: _help(path) for name, path in found.items()}
-    for name, path in found.items():
+    text = "see below; `surgfl COMMAND -h` explains one"
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", help=text)
+    paths = {path.stem.replace("_", "-"): path for path in sorted(COMMANDS.glob("[!_]*.py"))}
+    texts = {name: _help(path) for name, path in paths.items()}
+    for name, path in paths.items():
         child = commands.add_parser(name, description=texts[name])
         if only in (None, name):
             command = importlib.import_module(f"shared_components.commands.{path.stem}")
             command.configure(child)
             child.set_defaults(run=command.run)
-    parser.set_defaults(commands=tuple(found), build_parser=build_parser)
+    parser.set_defaults(commands=tuple(paths), build_parser=build_parser)
     parser.epilog = listed(texts)
     return parser
 
 
 def _help(path: Path) -> str:
-    """Return the literal HELP of a command's file, which is neither imported nor parsed as a whole."""
-    found = _HELP.search(path.read_text(encoding="utf-8"))
-    assert found, f"{path} has no HELP"
-    return ast.literal_eval(found[1].strip())
+    """Return the literal HELP of a command's file without importing it."""
+    match = _HELP.search(path.read_text(encoding="utf-8"))
+    assert match, f"{path} has no HELP"
+    return ast.literal_eval(match[1].strip())
 
 
 def listed(commands: Mapping[str, str]) -> str:
-    """Return a help text's list of commands, by group; ``commands`` says of each what it does."""
+    """Return the list of commands by group, given the help text of each command."""
     grouped = {name for names in GROUPS.values() for name in names}
     groups = {**GROUPS, "Others": [name for name in commands if name not in grouped]}
     width, lines = shutil.get_terminal_size().columns - 2, []
     for title, names in groups.items():
-        here = [name for name in names if name in commands]
-        lines += [f"{title}:"] * bool(here)
-        lines += [
-            textwrap.fill(commands[n], width, initial_indent=f"  {n:<18} ", subsequent_indent=" " * 21) for n in here
-        ]
+        members = [name for name in names if name in commands]
+        lines += [f"{title}:"] * bool(members)
+        for name in members:
+            head = f"  {name:<18} "
+            lines.append(textwrap.fill(commands[name], width, initial_indent=head, subsequent_indent=" " * 21))
     return "\n".join(lines)
 
 
-def refuse_unknown(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """End the program where the first word is no command, with the command that it is nearest to."""
+def _refuse_unknown(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """End the program if the first word is no command, and name the most similar command."""
     known: Sequence[str] = parser.get_default("commands")
     if words and not words[0].startswith("-") and words[0] not in known:
         close = difflib.get_close_matches(words[0], known, n=1)

@@ -49,7 +49,7 @@ def test_every_function_is_typed_and_says_what_it_takes_returns_and_raises(funct
 def test_a_folder_becomes_a_site_a_model_and_predictions(toy_bundle, tmp_path, monkeypatch, capsys):
     ours = tmp_path / "ours"
     lay(ours, "images/{v}/{n}.png", "masks/{v}/{n}.png", pictured=photograph)
-    with pytest.raises(SiteError, match="values that nobody has named; add --id '40=NAME'"):
+    with pytest.raises(SiteError, match="values without a name; add --id '40=NAME'"):
         surgfl.site(ours)
     site = surgfl.site(ours, ids=IDS, split={"train": "a", "validation": "b", "test": "c"})
     assert isinstance(site, Site) and site.classes == ("background", "bulldog clamp", "irrigator")

@@ -1,7 +1,5 @@
 """Describe a folder by a site.yaml: its options, its questions, and the inventory of the folder."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys
@@ -10,203 +8,174 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from shared_components.commands._own_data import describe_own, own_layout
-from shared_components.commands._talk import Talk, whole_from_1, yes_or_no
+from shared_components.commands._own_data import OwnFolder, Prompt, own_layout, read_as, yes_or_no
 from shared_components.data.custom.description import describe as read_description
 from shared_components.data.custom.guess_layout import known_layout
 from shared_components.data.custom.ids import IGNORE
 from shared_components.data.custom.propose_split import Split, propose_split
 from shared_components.data.custom.scan import scan
 from shared_components.data.custom.stock import labelled_frames, own_stock, public_stock
-from shared_components.data.custom.survey import own_videos
 from shared_components.data.inventory import OPTION, Inventory
 from shared_components.data.site import PUBLISHABLE, SPLITS, SiteError, Source, source_names
 from shared_components.data.site_file import write_site
 from shared_components.inference.volumes import FOLDER as VOLUMES
 
 FILE = "site.yaml"
-_LISTED = 3  # sorts of files left out that an error lists
-DESCRIPTION = (
-    "dataset", "images", "masks", "id", "name", *SPLITS, "frame_interval", "rate", "first_frame", "partly_labelled",
-    "axes", "threshold", "mask_numbers", "text", "publish",
-)  # fmt: skip
-"""Names of the options of `add_description` that describe the folder."""
+_LISTED = 3  # kinds of left-out files that an error message lists
+_OWN_OPTIONS = ("id", "rate", "first_frame", "partly_labelled", "axes", "threshold", "mask_numbers")
+_OPTIONS = ("dataset", "images", "masks", "name", *SPLITS, "frame_interval", "text", "publish", *_OWN_OPTIONS)
 
 
 def add_description(parser: argparse._ActionsContainer) -> None:
     """Declare the options that describe a folder."""
-    parser.add_argument("--yes", action="store_true", help="accept all proposals without asking")
-    parser.add_argument("--dataset", choices=source_names(), metavar="NAME", help="data layout; default: detected")
-    parser.add_argument("--images", metavar="PATH", help="path of images or videos, such as '{video}/frames'")
-    parser.add_argument("--masks", metavar="PATH", help="path of masks, such as '{video}/labels'")
-    parser.add_argument(
-        "--id", action="append", default=[], metavar="VALUE=NAME", help="class name of a mask value; repeatable"
-    )
-    parser.add_argument("--name", help=f"site name; default: the folder's name, or its parent's for a folder {VOLUMES}")
+    add = parser.add_argument
+    add("--yes", action="store_true", help="accept all proposals without asking")
+    add("--dataset", choices=source_names(), metavar="NAME", help="data layout; default: detected")
+    add("--images", metavar="PATH", help="path of images or videos, such as '{video}/frames'")
+    add("--masks", metavar="PATH", help="path of masks, such as '{video}/labels'")
+    add("--id", action="append", default=[], metavar="VALUE=NAME", help="class name of a mask value; repeatable")
+    add("--name", help=f"site name; default: the folder's name, or its parent's for a folder {VOLUMES}")
     for split in SPLITS:
-        parser.add_argument(f"--{split}", metavar="VIDEOS", help=f"{split} videos, separated by commas")
-    parser.add_argument("--frame-interval", type=int, metavar="N", help="use every n-th labelled frame; default: 1")
-    parser.add_argument("--rate", type=float, metavar="R", help="frames per second; default: from the video file")
-    parser.add_argument("--first-frame", type=int, choices=(0, 1), help="number of the first frame in mask names")
-    parser.add_argument(
-        "--partly-labelled",
-        action=argparse.BooleanOptionalAction,
-        help="allow images without masks or volumes without labels",
-    )
-    parser.add_argument("--axes", choices=("header", "stored"), help="axes of NIfTI volumes; default: header")
-    parser.add_argument(
-        "--threshold", type=float, metavar="SHARE", help="smallest share of a class in a pixel of a smoothed mask edge"
-    )
-    parser.add_argument("--mask-numbers", metavar="WHAT", help="mask numbers count: frames, fps=1 or every=25")
-    parser.add_argument(OPTION, action="store_true", help="accept left-out files without asking")
-    parser.add_argument("--text", help="text that describes the site; not sent unless published")
-    parser.add_argument(
-        "--publish",
-        metavar="ITEMS",
-        help=f"items to send to other parties: {', '.join(PUBLISHABLE)}, or none; default: style",
-    )
+        add(f"--{split}", metavar="VIDEOS", help=f"{split} videos, separated by commas")
+    add("--frame-interval", type=int, metavar="N", help="use every n-th labelled frame; default: 1")
+    add("--rate", type=float, metavar="R", help="frames per second; default: from the video file")
+    add("--first-frame", type=int, choices=(0, 1), help="number of the first frame in mask names")
+    partly = "allow images without masks or volumes without labels"
+    add("--partly-labelled", action=argparse.BooleanOptionalAction, help=partly)
+    add("--axes", choices=("header", "stored"), help="axes of NIfTI volumes; default: header")
+    threshold = "smallest share of a class in a pixel of a smoothed mask edge"
+    add("--threshold", type=float, metavar="SHARE", help=threshold)
+    add("--mask-numbers", metavar="WHAT", help="mask numbers count: frames, fps=1 or every=25")
+    add(OPTION, action="store_true", help="accept left-out files without asking")
+    add("--text", help="text that describes the site; not sent unless published")
+    items = f"items to send to other parties: {', '.join(PUBLISHABLE)}, or none; default: style"
+    add("--publish", metavar="ITEMS", help=items)
+
+
+def description_options(args: argparse.Namespace) -> list[str]:
+    """Return the given options of `add_description` that describe the folder."""
+    return _given(args, _OPTIONS)
+
+
+def _given(args: argparse.Namespace, names: Sequence[str]) -> list[str]:
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(args, name) not in (None, [])]
 
 
 def describe(args: argparse.Namespace, out: Path) -> dict[str, Any]:
-    """Write the site.yaml of the folder ``args.folder`` by the options of `add_description`; return its content.
+    """Write the site.yaml of `args.folder` by the options of `add_description`; return its content.
 
-    Raises:
-        SiteError: An option is missing, or the file cannot be written. Nothing was written.
+    After a SiteError nothing was written.
     """
-    _refuse_read_only(out, args)
-    config = _config(args, out, Talk(ask=sys.stdin.isatty() and not args.yes))
+    existing = next(path for path in (out.parent, *out.absolute().parents) if path.exists())
+    if not os.access(existing, os.W_OK):  # refuse before questions
+        init = f"surgfl site init {quote(str(args.folder))} --out FILE"
+        what = f"cannot be written (a read-only disk, or no right to), so {out.name} cannot be made there"
+        raise SiteError(f"{existing}: {what}; describe it elsewhere with `{init}`, and then `surgfl train FILE`")
+    config = _config(args, out, Prompt(ask=sys.stdin.isatty() and not args.yes))
     write_site(out, config)
     return config
 
 
-def _refuse_read_only(out: Path, args: argparse.Namespace) -> None:
-    """Refuse a place where site.yaml cannot be written before anything is asked; a new folder is made later."""
-    there = next(path for path in (out.parent, *out.absolute().parents) if path.exists())
-    if os.access(there, os.W_OK):
-        return
-    init = f"surgfl site init {quote(str(args.folder))} --out FILE"
-    remedy = f"describe it elsewhere with `{init}`, and then `surgfl train FILE`"
-    raise SiteError(
-        f"{there}: cannot be written (a read-only disk, or no right to), and {out.name} is to lie there; {remedy}"
-    )
-
-
-def _config(args: argparse.Namespace, out: Path, talk: Talk) -> dict[str, Any]:
+def _config(args: argparse.Namespace, out: Path, prompt: Prompt) -> dict[str, Any]:
     folder = args.folder.resolve()
     public = None if args.images or args.masks else known_layout(folder, args.dataset)
-    config: dict[str, Any] = {"name": args.name or _name_of(folder)}
+    # `surgfl segment --nifti` writes this folder below its results
+    named = folder.parent if folder.name == VOLUMES and folder.parent.name else folder
+    config: dict[str, Any] = {"name": args.name or named.name}
     root = "." if out.resolve().parent == folder else str(folder)
     given = any(getattr(args, split) for split in SPLITS)
     if public is not None:
-        print(f"{args.folder}: {public}, a layout that is known")
-        _refuse_own(args, public)
+        print(f"{args.folder}: recognised as {public}")
+        if options := _given(args, _OWN_OPTIONS):
+            raise SiteError(
+                f"{options[0]} is for data of one's own, and this is {public}; leave it out, or add --dataset frames"
+            )
         source = Source(public)
         reader = source.reader
         config |= {"dataset": public, "root": root}
-        config["split"] = _split(args, talk, public, reader.videos(folder), lambda v: len(reader.frames(folder, v)))
+        config["split"] = _split(args, prompt, public, reader.videos(folder), lambda v: len(reader.frames(folder, v)))
         inventory = public_stock(folder, source, config["split"], given=given)
     else:
         files = scan(folder)
-        layout = own_layout(args, folder, files)
-        described = describe_own(args, folder, talk, layout)
-        own, _ = read_description(layout.kind, described)
+        data = OwnFolder(args, folder, prompt, own_layout(args, folder, files))
+        kind, described = data.layout.kind, data.describe()
+        own, _ = read_description(kind, described)
         config |= {"dataset": described.pop("dataset"), "root": root, **described}
-        videos = list(layout.videos) or own_videos(folder, layout)
-        config["split"] = _split(args, talk, layout.kind, videos, lambda v: labelled_frames(folder, own, v))
-        agreed = ["unlabelled"] * (talk.ask or args.partly_labelled is not None) + ["split"] * given
+        config["split"] = _split(args, prompt, kind, data.videos, lambda v: labelled_frames(folder, own, v))
+        agreed = ["unlabelled"] * (prompt.ask or args.partly_labelled is not None) + ["split"] * given
         agreed += {"frames": ["label volumes"], "nifti": ["masks"]}.get(args.dataset or "", [])
         ignored = [str(value) for value, name in config["ids"].items() if name == IGNORE]
         inventory = own_stock(folder, own, config["split"], ignored=ignored, scanned=files, agreed=agreed)
-    _agree(args, talk, inventory)
-    return config | _rest(args, talk)
+    _agree(args, prompt, inventory)
+    return config | _rest(args, prompt)
 
 
-def _agree(args: argparse.Namespace, talk: Talk, inventory: Inventory) -> None:
-    """Show the inventory of a folder, and ask about the files that are left out; refuse them if nobody can be asked.
-
-    Raises:
-        SiteError: Much is left out, and nobody agrees.
-    """
+def _agree(args: argparse.Namespace, prompt: Prompt, inventory: Inventory) -> None:
+    """Print the inventory of a folder; raise SiteError if much is left out and nobody agrees."""
     print(*inventory.lines(), sep="\n")
-    open_ = inventory.needs_consent
-    if not open_ or args.allow_left_out:
+    left_out = inventory.needs_consent
+    if not left_out or args.allow_left_out:
         return
-    remedy = "put them where the others lie, or say with --images and --masks where all of them lie"
-    if any("in no split" in one.why for one in open_):
+    remedy = "put them where the others lie, or name the paths of all of them with --images and --masks"
+    if any("in no split" in parts.why for parts in left_out):
         remedy = f"name their videos with {', '.join(f'--{split}' for split in SPLITS)}"
-    if talk.ask:
-        if not talk.get(OPTION, None, "write site.yaml without what is left out", None, yes_or_no):
+    if prompt.ask:
+        if not prompt.get(OPTION, None, "write site.yaml without what is left out", None, yes_or_no):
             raise SiteError(f"{args.folder}: nothing was written; {remedy}")
         return
-    listed = "; ".join(map(str, open_[:_LISTED])) + (f"; and {len(open_) - _LISTED} more" if open_[_LISTED:] else "")
+    more = f"; and {len(left_out) - _LISTED} more" if len(left_out) > _LISTED else ""
+    listed = "; ".join(map(str, left_out[:_LISTED])) + more
     raise SiteError(f"{args.folder}: would leave out {listed}; add {OPTION} if that is right, or {remedy}")
 
 
-def _name_of(folder: Path) -> str:
-    """Return a folder's name; a folder that `surgfl segment --nifti` wrote has the name of the results around it."""
-    above = folder.parent.name
-    return above if folder.name == VOLUMES and above else folder.name
-
-
 def _split(
-    args: argparse.Namespace, talk: Talk, dataset: str, videos: Sequence[str], frames: Callable[[str], int]
+    args: argparse.Namespace, prompt: Prompt, dataset: str, videos: Sequence[str], frames: Callable[[str], int]
 ) -> Split:
     given = {split: getattr(args, split) for split in SPLITS}
     if any(given.values()):
-        return {split: _listed(text, videos) for split, text in given.items() if text}
+        return {split: _videos_in(text, videos) for split, text in given.items() if text}
     if dataset == "sisvse":
         raise SiteError("sisvse's sets share images, so none is proposed; give --train, --validation and --test")
     proposed = propose_split(videos, frames)
-    if not talk.ask:
+    if not prompt.ask:
         return proposed
-    print("proposed: " + "; ".join(f"{split} {_split_text(listed)}" for split, listed in proposed.items()))
-    if talk.get("--train", None, "take this split", "yes", yes_or_no):
+    print("proposed: " + "; ".join(f"{split} {_parts_text(parts)}" for split, parts in proposed.items()))
+    if prompt.get("--train", None, "take this split", "yes", yes_or_no):
         return proposed
-    asked = {
-        split: talk.get(f"--{split}", None, f"videos of {split}, with commas between", "", lambda t: _listed(t, videos))
+    answers = {
+        split: prompt.get(
+            f"--{split}", None, f"videos of {split}, with commas between", "", lambda t: _videos_in(t, videos)
+        )
         for split in SPLITS
     }
-    return {split: listed for split, listed in asked.items() if listed}
+    return {split: names for split, names in answers.items() if names}
 
 
-def _listed(text: str, videos: Sequence[str]) -> list[str]:
+def _videos_in(text: str, videos: Sequence[str]) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
-    if odd := [name for name in names if name not in videos]:
-        raise SiteError(f"there is no video {odd[0]!r}; there are {', '.join(videos)}")
+    if unknown := [name for name in names if name not in videos]:
+        raise SiteError(f"there is no video {unknown[0]!r}; there are {', '.join(videos)}")
     return names
 
 
-def _split_text(listed: Sequence[Any]) -> str:
+def _parts_text(parts: Sequence[Any]) -> str:
     return ", ".join(
-        one if isinstance(one, str) else " ".join(f"{v}[{a}:{b}]" for v, (a, b) in one.items()) for one in listed
+        part if isinstance(part, str) else " ".join(f"{v}[{a}:{b}]" for v, (a, b) in part.items()) for part in parts
     )
 
 
-def _rest(args: argparse.Namespace, talk: Talk) -> dict[str, Any]:
-    interval = talk.get("--frame-interval", args.frame_interval, "take every n-th labelled frame, n", "1", whole_from_1)
-    text = talk.get("--text", args.text, "a line that describes the site (stays here unless published)", "")
-    publish = talk.get(
-        "--publish", args.publish, f"what may leave the site beside weights ({', '.join(PUBLISHABLE)}, or none)",
-        "style", _items,
-    )  # fmt: skip
-    return {
-        **({"frame_interval": interval} if interval != 1 else {}),
-        **({"text": text} if text else {}),
-        "publish": publish,
-    }
+def _rest(args: argparse.Namespace, prompt: Prompt) -> dict[str, Any]:
+    question = "take every n-th labelled frame, n"
+    interval = prompt.get("--frame-interval", args.frame_interval, question, "1", read_as("frame_interval"))
+    text = prompt.get("--text", args.text, "a line that describes the site (stays here unless published)", "")
+    question = f"what may leave the site beside weights ({', '.join(PUBLISHABLE)}, or none)"
+    publish = prompt.get("--publish", args.publish, question, "style", _items)
+    keys: dict[str, Any] = {} if interval == 1 else {"frame_interval": interval}
+    return keys | ({"text": text} if text else {}) | {"publish": publish}
 
 
 def _items(answer: str) -> list[str]:
     names = [] if answer.strip() == "none" else [name.strip() for name in answer.split(",") if name.strip()]
-    if odd := [name for name in names if name not in PUBLISHABLE]:
-        raise SiteError(f"--publish names {odd[0]!r}; there are {', '.join(PUBLISHABLE)}, or none")
+    if unknown := [name for name in names if name not in PUBLISHABLE]:
+        raise SiteError(f"--publish names {unknown[0]!r}; there are {', '.join(PUBLISHABLE)}, or none")
     return names
-
-
-def _refuse_own(args: argparse.Namespace, public: str) -> None:
-    for option in ("id", "rate", "first_frame", "partly_labelled", "axes", "threshold", "mask_numbers"):
-        if getattr(args, option) not in (None, []):
-            raise SiteError(
-                f"--{option.replace('_', '-')} is for data of one's own, and this is {public}; leave it out, or add "
-                "--dataset frames"
-            )

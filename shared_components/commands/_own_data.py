@@ -1,203 +1,240 @@
-"""Describe a hospital's own data by its folder, by options, and by answers."""
+"""Describe a hospital's own data by its folder, by options, and by answers at the terminal."""
 
-from __future__ import annotations
-
-import argparse
-from collections.abc import Mapping, Sequence
-from functools import partial
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from shared_components.commands._talk import Talk, counts_read, share_read, yes_or_no, zero_or_one
 from shared_components.common.counted import counted
-from shared_components.data.custom.description import CLASS, KINDS, refuse_classes_of_films
+from shared_components.common.plain_yaml import read_yaml
+from shared_components.common.schema import check_values
+from shared_components.data.custom import ids
+from shared_components.data.custom.description import CLASS, KINDS, refuse_class_masks_of_videos
+from shared_components.data.custom.frame_names import ALL_FRAMES
 from shared_components.data.custom.guess_layout import FolderLayout, class_words, guess_layout
-from shared_components.data.custom.ids import (
-    BACKGROUND,
-    IGNORE,
-    Value,
-    class_name,
-    grey,
-    label_names,
-    parse_ids,
-    parse_value,
-    parse_words,
-    written,
-)
-from shared_components.data.custom.numbering import FRAMES
+from shared_components.data.custom.layout import video_names
 from shared_components.data.custom.scan import Scan
-from shared_components.data.custom.survey import Values, numbering_of, own_videos, values_of, video_rate, words_of
+from shared_components.data.custom.survey import Values, numbering_of, values_of, video_rate
 from shared_components.data.site import SiteError
+from shared_components.data.site_file import KEYS
 
 
-def describe_own(args: argparse.Namespace, folder: Path, talk: Talk, layout: FolderLayout) -> dict[str, Any]:
-    videos = list(layout.videos) or own_videos(folder, layout)
-    what = "label volumes" if layout.kind == "nifti" else "masks"
-    print(f"{args.folder}: {counted(len(videos), 'video')} at {layout.images!r}, {what} at {layout.masks!r}")
-    values, threshold = _values(args, folder, talk, layout, videos)
-    described: dict[str, Any] = {
-        "dataset": layout.kind,
-        "images": layout.images,
-        "masks": layout.masks,
-        "ids": _class_words(args, talk, values, layout)
-        if layout.words
-        else _ids(args, talk, values, label_names(folder)),
-    }
-    if threshold is not None:
-        described["threshold"] = threshold
-    if values.unlabelled and _is_partly_labelled(args, talk, layout, values):
-        described["partly_labelled"] = True
-    rate = args.rate if args.rate is not None else video_rate(folder, layout, videos)
-    described |= {**_numbering(args, talk, folder, layout, videos), **({} if rate is None else {"rate": rate})}
-    if values.turned is not None and args.axes is None:
-        print(
-            f"note: {values.turned} says that its axes point otherwise than x, y, t; it is read as ITK-SNAP and 3D "
-            "Slicer show it. If a script wrote it that did not mind the header: --axes stored"
-        )
-    if args.axes is not None:
-        described["axes"] = args.axes
-    return described
+@dataclass(frozen=True)
+class Prompt:
+    """Asks at the terminal for values that were not given; without `ask`, takes the proposed values."""
+
+    ask: bool
+
+    def get(
+        self, option: str, given: Any, question: str, proposed: str | None, read: Callable[[str], Any] = str
+    ) -> Any:
+        """Return the given value, the answer to a question, or the proposed value; SiteError if there is none."""
+        if given is not None:
+            return read(given) if isinstance(given, str) else given
+        if not self.ask:
+            if proposed is None:
+                raise SiteError(f"{option} is not given, and nobody is there to ask: {question}; add {option}")
+            return read(proposed)
+        while True:
+            try:
+                answer = input(f"{question}{'' if proposed is None else f' [{proposed}]'}: ").strip() or proposed
+            except EOFError:
+                raise SiteError(
+                    "the answers ended before all was asked; give the rest as options (surgfl site init -h)"
+                ) from None
+            try:
+                if answer is None:
+                    raise ValueError("an answer is needed here")
+                return read(answer)
+            except ValueError as error:
+                print(f"  {error}")
 
 
-def own_layout(args: argparse.Namespace, folder: Path, files: Scan) -> FolderLayout:
+def read_as(key: str) -> Callable[[str], Any]:
+    """Return a function that reads an answer as the value of a key of site.yaml; ValueError if it is invalid."""
+
+    def read(answer: str) -> Any:
+        value = read_yaml(answer)
+        check_values(KEYS, {key: value})
+        return value
+
+    return read
+
+
+def yes_or_no(answer: str) -> bool:
+    if answer.lower() not in ("yes", "y", "no", "n"):
+        raise ValueError("answer yes or no")
+    return answer.lower().startswith("y")
+
+
+def own_layout(args: Namespace, folder: Path, files: Scan) -> FolderLayout:
+    """Return the layout of a folder, given by options or guessed from its files."""
     kind = args.dataset if args.dataset in KINDS else None
     if not args.images and not args.masks:
         return guess_layout(folder, kind, files=files)
     if not (args.images and args.masks):
         raise SiteError("--images and --masks go together; give both, or neither")
-    refuse_classes_of_films(args.images, args.masks)
+    refuse_class_masks_of_videos(args.images, args.masks)
     words = class_words(files, args.images, args.masks) if CLASS in args.masks else ()
     return FolderLayout(kind or ("nifti" if ".nii" in args.masks else "frames"), args.images, args.masks, (), words)
 
 
-def _values(
-    args: argparse.Namespace, folder: Path, talk: Talk, layout: FolderLayout, videos: Sequence[str]
-) -> tuple[Values, float | None]:
-    """Read all masks; return their values, and the threshold of smoothed edges."""
-    read = words_of
-    if not layout.words:  # values that have a name already tell the numbers of a grey palette apart
-        read = partial(values_of, known=[*_given_ids(args.id, coloured=False), *label_names(folder)])
-    values = read(folder, layout, videos, threshold=args.threshold)
-    if args.threshold is not None or not values.edges:
-        return values, args.threshold
-    what = f"the edges of the masks are smoothed (anti-aliased): {values.edges} of their values lie along edges alone"
-    if not talk.ask:
-        raise SiteError(
-            f"{args.folder}: {what}; export the masks without smoothing, or add --threshold 0.5, by which a pixel "
-            "on an edge is of a class from half of the pixel on"
-        )
-    question = f"{what}; from which share of a pixel on is it of a class"
-    threshold = talk.get("--threshold", None, question, "0.5", share_read)
-    return read(folder, layout, videos, threshold=threshold), threshold
+@dataclass(frozen=True)
+class OwnFolder:
+    """A folder with data of a known layout, the options that describe it, and a prompt for missing options."""
 
+    args: Namespace
+    folder: Path
+    prompt: Prompt
+    layout: FolderLayout
 
-def _numbering(
-    args: argparse.Namespace, talk: Talk, folder: Path, layout: FolderLayout, videos: Sequence[str]
-) -> dict[str, Any]:
-    """Return the numbering of a video's masks, and the number of the first mask."""
-    seen = None if layout.kind != "frames" or layout.words else numbering_of(folder, layout, videos)
-    counts, first = args.mask_numbers, args.first_frame
-    if seen is not None:
-        known = seen.certain or (first is not None and (counts is not None or seen.counts == FRAMES))
-        if not known and talk.ask:
-            counts = talk.get("--mask-numbers", counts, _ASK_COUNTS, seen.counts, counts_read)
-            first = talk.get(
-                "--first-frame", first, "the number of the first one, 0 or 1", str(seen.first), zero_or_one
+    @cached_property
+    def videos(self) -> Sequence[str]:
+        """Names of the videos."""
+        return list(self.layout.videos) or video_names(self.folder, self.layout.images)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the keys of a site.yaml that describe the data."""
+        args, layout = self.args, self.layout
+        what = "label volumes" if layout.kind == "nifti" else "masks"
+        print(f"{args.folder}: {counted(len(self.videos), 'video')} at {layout.images!r}, {what} at {layout.masks!r}")
+        values, threshold = self._values()
+        names = self._class_words(values) if layout.words else self._ids(values, ids.label_names(self.folder))
+        keys: dict[str, Any] = {"dataset": layout.kind, "images": layout.images, "masks": layout.masks, "ids": names}
+        if threshold is not None:
+            keys["threshold"] = threshold
+        if values.unlabelled and self._is_partly_labelled(values):
+            keys["partly_labelled"] = True
+        rate = args.rate if args.rate is not None else video_rate(self.folder, layout, self.videos)
+        keys |= self._numbering()
+        if rate is not None:
+            keys["rate"] = rate
+        if values.turned is not None and args.axes is None:
+            print(
+                f"note: {values.turned} has other axes than x, y, t in its header; it is read as ITK-SNAP and 3D "
+                "Slicer show it. If a script wrote it and ignored the header: --axes stored"
             )
-        counts, first = counts or seen.counts, seen.first if first is None else first
-        if not known and not talk.ask:
-            print(_numbering_note(counts, first))
-    numbering = {} if counts in (None, FRAMES) else {"mask_numbers": counts}
-    return {**({"first_frame": first} if first else {}), **numbering}
+        if args.axes is not None:
+            keys["axes"] = args.axes
+        return keys
 
+    def _values(self) -> tuple[Values, float | None]:
+        threshold = self.args.threshold
+        # values with names distinguish the numbers of a grey palette from its places
+        known = [] if self.layout.words else [*given_ids(self.args.id, coloured=False), *ids.label_names(self.folder)]
+        values = values_of(self.folder, self.layout, self.videos, threshold=threshold, known=known)
+        if threshold is not None or not values.edges:
+            return values, threshold
+        what = f"the edges of the masks are smoothed (anti-aliased): {values.edges} values occur only along edges"
+        if not self.prompt.ask:
+            raise SiteError(
+                f"{self.args.folder}: {what}; export the masks without smoothing, or add --threshold 0.5: a pixel on "
+                "an edge then belongs to a class that covers at least half of it"
+            )
+        question = f"{what}; minimum share of a pixel that belongs to a class"
+        threshold = self.prompt.get("--threshold", None, question, "0.5", read_as("threshold"))
+        return values_of(self.folder, self.layout, self.videos, threshold=threshold, known=known), threshold
 
-_ASK_COUNTS = (
-    "what masks are numbered by: all frames of the video (frames), those that FFmpeg's filter takes each second "
-    "(fps=1), or every 25th frame (every=25)"
-)
+    def _numbering(self) -> dict[str, Any]:
+        applies = self.layout.kind == "frames" and not self.layout.words
+        guess = numbering_of(self.folder, self.layout, self.videos) if applies else None
+        counts, first = self.args.mask_numbers, self.args.first_frame
+        if guess is not None:
+            known = guess.certain or (first is not None and (counts is not None or guess.counts == ALL_FRAMES))
+            if not known and self.prompt.ask:
+                question = (
+                    "what masks are numbered by: all frames of the video (frames), those that FFmpeg's filter takes "
+                    "each second (fps=1), or every 25th frame (every=25)"
+                )
+                counts = self.prompt.get("--mask-numbers", counts, question, guess.counts, read_as("mask_numbers"))
+                question = "the number of the first mask, 0 or 1"
+                first = self.prompt.get("--first-frame", first, question, str(guess.first), read_as("first_frame"))
+            counts, first = counts or guess.counts, guess.first if first is None else first
+            if not known and not self.prompt.ask:
+                print(_numbering_note(counts, first))
+        keys: dict[str, Any] = {"first_frame": first} if first else {}
+        return keys if counts in (None, ALL_FRAMES) else keys | {"mask_numbers": counts}
+
+    def _class_words(self, values: Values) -> dict[str, str]:
+        """Return the class of each word in the names of masks: its given name, or the word; ask for numbers."""
+        words = self.layout.words
+        given = {text.strip(): name.strip() for text, _, name in (option.partition("=") for option in self.args.id)}
+        if unused := [text for text in given if text not in words]:
+            print(
+                f"note: --id {unused[0]} is not used, since each class has masks of its own, called "
+                f"{', '.join(words)}; to give one another name: --id {words[0]}=NAME"
+            )
+        table = {word: given.get(word, "" if word.isdecimal() else word) for word in words}
+        for word in [word for word in words if not table[word] and word not in given]:
+            where = f"in {values.masks[word]} of {counted(values.count, 'frame')}"
+            question = f"masks called {word!r} ({where}) are (a name or {ids.IGNORE})"
+            table[word] = self.prompt.get(f"--id {word}=NAME", None, question, None, ids.class_name)
+        return ids.parse_words(table)
+
+    def _ids(self, values: Values, described: Mapping[int, str]) -> dict[Any, str]:
+        """Return the table of values and names: given, from a file, or asked; 0 and black are background."""
+        table = given_ids(self.args.id, coloured=values.coloured)
+        for number, name in ({} if values.coloured else described).items():
+            if number not in table:
+                table[number] = ids.class_name(name, str(number))
+        background: ids.Value = (0, 0, 0) if values.coloured else 0
+        unnamed = sorted(values.pixels.keys() - table.keys() - {background}, key=_number_first)
+        if unnamed and not self.prompt.ask:
+            options = " ".join(f"--id '{ids.written(value)}=NAME'" for value in unnamed)
+            raise SiteError(f"the masks have values without a name; add {options} (or {ids.IGNORE}, {ids.BACKGROUND})")
+        for value in unnamed:
+            where = f"in {values.masks[value]} of {counted(values.count, 'mask')}"
+            share = f"{values.percent(value):.2g} % of their pixels"
+            question = f"{ids.written(value)} ({where}, {share}) is (a name, {ids.BACKGROUND} or {ids.IGNORE})"
+            table[value] = self.prompt.get("--id", None, question, None, ids.class_name)
+        ids.parse_ids(table)
+        ordered = sorted(table, key=_number_first)
+        return {value if isinstance(value, int) else ids.written(value): table[value] for value in ordered}
+
+    def _is_partly_labelled(self, values: Values) -> bool:
+        """Return whether frames without a mask are left out; a volume's frame without label may show no class."""
+        given = self.args.partly_labelled
+        if self.layout.kind == "frames":
+            question = f"leave out {counted(values.unlabelled, 'image')} without a mask"
+            return self.prompt.get("--partly-labelled", given, question, "yes", yes_or_no)
+        question = (
+            f"{values.unlabelled} of {counted(values.count, 'frame')} without a label: still to be labelled (yes), or "
+            "with nothing to see (no)"
+        )
+        return self.prompt.get("--partly-labelled or --no-partly-labelled", given, question, None, yes_or_no)
 
 
 def _numbering_note(counts: str, first: int) -> str:
-    if counts == FRAMES:
+    if counts == ALL_FRAMES:
         other = 1 - first
         return f"note: the numbers of masks count a video's frames from {first}; if from {other}: --first-frame {other}"
-    what, _, value = counts.partition("=")
-    taken = f"each {value}th frame" if what == "every" else f"the frames that FFmpeg's filter {counts} takes"
+    kind, _, value = counts.partition("=")
+    frames = f"each {value}th frame" if kind == "every" else f"the frames that FFmpeg's filter {counts} takes"
     return (
-        f"note: the numbers of masks count {taken}, from {first}, since each video has as many; if they count all "
+        f"note: the numbers of masks count {frames}, from {first}, since each video has as many; if they count all "
         "frames: --mask-numbers frames"
     )
 
 
-def _class_words(args: argparse.Namespace, talk: Talk, values: Values, layout: FolderLayout) -> dict[str, str]:
-    """Return the class of each word in the names of masks: its given name, or the word itself; a number is asked."""
-    given = {text.strip(): name.strip() for text, _, name in (one.partition("=") for one in args.id)}
-    if odd := [text for text in given if text not in layout.words]:
-        print(
-            f"note: --id {odd[0]} is not used, since each class has masks of its own, called "
-            f"{', '.join(layout.words)}; to give one another name: --id {layout.words[0]}=NAME"
-        )
-    table = {word: given[word] for word in layout.words if word in given}
-    for word in layout.words:
-        if word not in table and not word.isdecimal():
-            table[word] = word
-    for word in layout.words:
-        if word not in table:
-            where = f"in {values.masks[word]} of {counted(values.count, 'frame')}"
-            question = f"masks called {word!r} ({where}) are (a name or {IGNORE})"
-            table[word] = talk.get(f"--id {word}=NAME", None, question, None, class_name)
-    return parse_words({word: table[word] for word in layout.words})
-
-
-def _ids(args: argparse.Namespace, talk: Talk, values: Values, described: Mapping[int, str]) -> dict[Any, str]:
-    """Return site.yaml's table of values and names: given, from a file, or asked; 0 and black are background."""
-    table = _given_ids(args.id, coloured=values.coloured)
-    for number, name in ({} if values.coloured else described).items():
-        if number not in table:
-            table[number] = class_name(name, str(number))
-    zero: Value = (0, 0, 0) if values.coloured else 0
-    unnamed = sorted((value for value in values.pixels if value not in table and value != zero), key=_number_first)
-    if unnamed and not talk.ask:
-        named = " ".join(f"--id '{written(value)}=NAME'" for value in unnamed)
-        raise SiteError(f"the masks hold values that nobody has named; add {named} (or {IGNORE}, {BACKGROUND})")
-    for value in unnamed:
-        where = (
-            f"in {values.masks[value]} of {counted(values.count, 'mask')}, {values.share(value):.2g} % of their pixels"
-        )
-        question = f"{written(value)} ({where}) is (a name, {BACKGROUND} or {IGNORE})"
-        table[value] = talk.get("--id", None, question, None, class_name)
-    parse_ids(table)
-    ordered = sorted(table, key=_number_first)
-    return {value if isinstance(value, int) else written(value): table[value] for value in ordered}
-
-
-def _given_ids(given: Sequence[str], *, coloured: bool) -> dict[Value, str]:
-    table: dict[Value, str] = {}
-    for one in given:
-        text, equals, name = (part.strip() for part in one.partition("="))
+def given_ids(options: Sequence[str], *, coloured: bool) -> dict[ids.Value, str]:
+    """Read the values of `--id`."""
+    table: dict[ids.Value, str] = {}
+    for option in options:
+        text, equals, name = (part.strip() for part in option.partition("="))
         if not equals:
-            raise SiteError(f"--id is {one!r}; write a value and its name, such as '40=grasper' or '#ff8000=grasper'")
-        value = parse_value(int(text) if text.isdecimal() else text)
+            raise SiteError(
+                f"--id is {option!r}; write a value and its name, such as '40=grasper' or '#ff8000=grasper'"
+            )
+        value = ids.parse_value(int(text) if text.isdecimal() else text)
         if coloured and isinstance(value, int):
-            value = grey(value)
+            value = ids.grey(value)
         if value in table:
             raise SiteError(f"--id gives {text} twice; keep one of them")
-        table[value] = class_name(name, text)
+        table[value] = ids.class_name(name, text)
     return table
 
 
-def _number_first(value: Value) -> tuple[bool, Value]:
+def _number_first(value: ids.Value) -> tuple[bool, ids.Value]:
     return isinstance(value, tuple), value
-
-
-def _is_partly_labelled(args: argparse.Namespace, talk: Talk, layout: FolderLayout, values: Values) -> bool:
-    """Return whether frames without a mask are left out; a volume's frame without a label may also show nothing."""
-    given = args.partly_labelled
-    if layout.kind == "frames":
-        question = f"leave out {counted(values.unlabelled, 'image')} without a mask"
-        return talk.get("--partly-labelled", given, question, "yes", yes_or_no)
-    question = (
-        f"{values.unlabelled} of {counted(values.count, 'frame')} without a label: still to be labelled (yes), or with "
-        "nothing to see (no)"
-    )
-    return talk.get("--partly-labelled or --no-partly-labelled", given, question, None, yes_or_no)

@@ -1,4 +1,4 @@
-"""`surgfl bundles`: write the files of all bundles from what they share and from their descriptions."""
+"""`surgfl bundles`: write the files of all bundles from their descriptions and shared files."""
 
 import argparse
 from pathlib import Path
@@ -13,16 +13,16 @@ HELP = "generate bundles/<name>/ from bundles/<name>.yaml and shared files"
 def configure(parser: argparse.ArgumentParser) -> None:
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--check", action="store_true", help="write nothing; fail if a file would change")
-    only.add_argument(
-        "--zoo", type=Path, metavar="DIR", help="write self-contained copies with model.pt to a new folder"
-    )
+    zoo = "write self-contained copies with model.pt to a new folder"
+    only.add_argument("--zoo", type=Path, metavar="DIR", help=zoo)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the files that change and list them.
 
-    A ValueError names a faulty description, weights that are not their card's, with --check a file to write, or with
-    --zoo a folder that is there already.
+    Raises:
+        ValueError: A description is invalid, weights differ from their card, --check finds a change, or the folder of
+            --zoo exists.
     """
     if args.zoo:
         print(*write_zoo(args.zoo), sep="\n")

@@ -1,20 +1,11 @@
-"""`surgfl calibrate BUNDLE`: let the weights of a bundle say when they do not know, measured on scenes not seen."""
+"""`surgfl calibrate BUNDLE`: calibrate the probabilities of a bundle's weights and its warning about unlike video."""
 
 import argparse
 import shlex
-from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-from shared_components.commands.ship import named
+from shared_components.commands import add_repeatable, named_sites
 from shared_components.common.progress_display import show_progress
-from shared_components.core.calibration import (
-    FILE,
-    Calibration,
-    certainty_head,
-    certainty_rows,
-    error_rows,
-    write_calibration,
-)
+from shared_components.core import calibration
 from shared_components.core.shipped_weights import shipped_weights
 from shared_components.reporting.tables import Table, as_text
 from shared_components.weights.bundle_files.make import check_with_sharing, write_with_sharing
@@ -26,34 +17,28 @@ HELP = "calibrate a bundle's weights: probabilities, and the warning about unlik
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", help="bundle with shipped weights; bundles that share them get the same card")
-    parser.add_argument(
-        "--real", action="append", default=[], metavar="NAME=site.yaml",
-        help="real site for the false-alarm rate, and its name in the card; repeatable",
-    )  # fmt: skip
+    real = "real site for the false-alarm rate, and its name in the card"
+    add_repeatable(parser, "--real", "NAME=site.yaml", real)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the calibration beside the weights, and the cards of the bundles; after a ValueError nothing changes."""
     weights = shipped_weights(args.bundle)
-    files = named(args.real)
+    files = named_sites(args.real)
     check_with_sharing([weights.parents[1].name])
     real = real_sites(files)
     with show_progress():
-        made = calibrate(weights, bundle=args.bundle, real=real, command=_command(args.bundle, files))
-    path = weights.with_name(FILE)
-    write_calibration(path, made)
+        sites = [f"--real={name}={file.name}" for name, file in files.items()]
+        command = shlex.join(["surgfl", "calibrate", args.bundle, *sites])
+        result = calibrate(weights, bundle=args.bundle, real=real, command=command)
+    path = weights.with_name(calibration.FILE)
+    calibration.write_calibration(path, result)
     for changed in (path, *write_with_sharing([weights.parents[1].name])):
         print(f"{changed}: written")
-    print("", *map(as_text, _tables(made)), sep="\n")
+    card = result.facts.card
+    head, rows = calibration.certainty_head(card), tuple(calibration.certainty_rows(card))
+    print("", as_text(Table("Videos that give the warning", head, rows, labels=1)), sep="\n")
+    title = f"Error of the probabilities, before and after the temperature {result.facts.temperature:.2f}"
+    errors = tuple(calibration.error_rows(card))
+    print(as_text(Table(title, ("Frames of", "Frames", "Before", "After"), errors, labels=1)))
     return 0
-
-
-def _command(bundle: str, real: Mapping[str, Path]) -> str:
-    return shlex.join(["surgfl", "calibrate", bundle, *(f"--real={name}={file.name}" for name, file in real.items())])
-
-
-def _tables(made: Calibration) -> Iterator[Table]:
-    card = made.facts.card
-    yield Table("Videos that give the warning", certainty_head(card), tuple(certainty_rows(card)), labels=1)
-    title = f"Error of the probabilities, before and after the temperature {made.facts.temperature:.2f}"
-    yield Table(title, ("Frames of", "Frames", "Before", "After"), tuple(error_rows(card)), labels=1)

@@ -1,6 +1,4 @@
-"""`surgfl check-data`: read a whole site before any job does, and list what must be put right."""
-
-from __future__ import annotations
+"""`surgfl check-data`: read all data of sites before a job does, and list the errors."""
 
 import argparse
 from contextlib import suppress
@@ -11,7 +9,7 @@ from shared_components.commands import add_clip
 from shared_components.common.counted import counted
 from shared_components.common.progress_display import show_progress
 from shared_components.core.task import make_task
-from shared_components.data.check import Problem, check_site
+from shared_components.data.check import check_site
 from shared_components.data.custom.stock import stock_of
 from shared_components.data.files import DataError
 from shared_components.data.published import compared
@@ -23,24 +21,22 @@ HELP = "read every file of the sites and list the errors"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "paths", nargs="+", type=Path, metavar="SITE", help="site.yaml, or a folder with site.yaml or sites"
-    )
+    paths = "site.yaml, or a folder with site.yaml or sites"
+    parser.add_argument("paths", nargs="+", type=Path, metavar="SITE", help=paths)
     add_clip(parser, "frames per clip, for tasks on clips")
     parser.add_argument("--fast", action="store_true", help="only check that the files exist")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check the sites, print a table and the problems, and return 1 if a site may not start."""
+    """Print a table and the errors of each site; return 1 if a site is not ready."""
     clip = SampleSpec(frames=args.frames, interval=args.interval)
-    files = [path for given in args.paths for path in _site_files(given)]
+    files = [file for path in args.paths for file in _site_files(path)]
     broken = [check(path, clip, full=not args.fast, stock=True) for path in files]
     print(f"{len(broken) - sum(broken)} of {counted(len(broken), 'site')} ready")
     return int(any(broken))
 
 
 def _site_files(path: Path) -> list[Path]:
-    """Find the site.yaml files under a folder: its own, or those of the folders in it."""
     if not path.is_dir() or (path / "site.yaml").exists():
         return [path]
     if left_out := without_site(path):
@@ -49,11 +45,7 @@ def _site_files(path: Path) -> list[Path]:
 
 
 def check(path: Path, clip: SampleSpec, *, full: bool, stock: bool = False) -> bool:
-    """Print one site's table; return whether it must not start.
-
-    Args:
-        stock: also print the inventory of its folder.
-    """
+    """Print a site's table, its inventory if `stock`, and its errors; return whether the site is not ready."""
     try:
         site = load_site(path)
         spec = replace(clip, targets=_targets(site))
@@ -65,29 +57,28 @@ def check(path: Path, clip: SampleSpec, *, full: bool, stock: bool = False) -> b
     print(f"{site.name}: {site.dataset}, {', '.join(site.classes or spec.targets) or 'images only'}")
     print(f"  {'split':<12}{'videos':>8}{'frames':>8}{'problems':>10}{'set aside':>11}")
     for split in dict.fromkeys([*site.split, "train"]):
-        print(_row(site, split, spec, [problem for problem in problems if problem.split == split]))
+        of_split = [problem for problem in problems if problem.split == split]
+        videos = len({part.video for part in site.split.get(split, ())})
+        aside = len({problem.sample for problem in of_split if problem.quarantined})
+        print(f"  {split:<12}{videos:>8}{_count(site, split, spec):>8}{len(of_split):>10}{aside:>11}")
     if site.public:
-        with suppress(DataError):  # which is among the problems
+        with suppress(DataError):  # one of the problems
             print("".join(f"  {line}\n" for line in compared(site.dataset, site.root)), end="")
     if stock:
-        _print_stock(site)
+        try:
+            print(*stock_of(site).lines(), sep="\n")
+        except DataError as error:  # often one of the problems
+            print(f"  not counted: {error}")
     if site.added is not None:
         print(f"  its training frames include those of {site.added.path}")
-    for problem in dict.fromkeys(map(str, problems)):  # several clips may show one bad file
+    for problem in dict.fromkeys(map(str, problems)):  # several clips may contain a damaged file
         print(f"  {problem}")
     print()
     return not all(problem.quarantined for problem in problems)
 
 
-def _print_stock(site: Site) -> None:
-    try:
-        print(*stock_of(site).lines(), sep="\n")
-    except DataError as error:  # often a problem that the check lists
-        print(f"  not counted: {error}")
-
-
 def _targets(site: Site) -> tuple[str, ...]:
-    """Return what the site's task learns from, or what the dataset has; ValueError where there is no such task."""
+    """Return the targets of the site's task, or all of the data set; ValueError if the task is unknown."""
     if not site.task:
         return site.source.reader.targets_under(site.root)
     try:
@@ -96,14 +87,7 @@ def _targets(site: Site) -> tuple[str, ...]:
         raise ValueError(f"{site.path}: {error}") from error
 
 
-def _row(site: Site, split: str, spec: SampleSpec, problems: list[Problem]) -> str:
-    videos = len({part.video for part in site.split.get(split, ())})
-    aside = len({problem.sample for problem in problems if problem.quarantined})
-    return f"  {split:<12}{videos:>8}{_count(site, split, spec):>8}{len(problems):>10}{aside:>11}"
-
-
 def _count(site: Site, split: str, spec: SampleSpec) -> int:
-    try:
+    with suppress(SiteError):  # one of the problems
         return len(samples(site, split, spec))
-    except SiteError:
-        return 0  # already among the problems
+    return 0

@@ -1,4 +1,4 @@
-"""`surgfl compare`: compare methods on one set of sites."""
+"""`surgfl compare`: compare methods on the same sites."""
 
 import argparse
 import time
@@ -9,7 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, get_args
 
-from shared_components.commands import named_values, parsed
+from shared_components.commands import add_repeatable, named_values, parsed
 from shared_components.common.arguments import between, height_and_width
 from shared_components.common.counted import counted
 from shared_components.common.extras import require_federation
@@ -30,65 +30,40 @@ from shared_components.flare.deployment.job_folder import jobs_folder
 from shared_components.networks.bundle_config import bundle_for
 from shared_components.reporting.tables import as_markdown
 
-MOST_SEEDS = 1000
 HELP = "train several methods on the same sites and write tables, charts and a page"
+_MOST_SEEDS = 1000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
-    names = ", ".join([*presets.PRESETS, "all"])
-    what.add_argument(
-        "--preset",
-        default="pfedsis-table1",
-        metavar="NAME",
-        help=f"table or figure of a paper: {names}; default: %(default)s",
-    )
+    names = f"table or figure of a paper: {', '.join([*presets.PRESETS, 'all'])}; default: %(default)s"
+    what.add_argument("--preset", default="pfedsis-table1", metavar="NAME", help=names)
     what.add_argument("--methods", metavar="A,B,...", help="methods or jobs, instead of a preset")
-    parser.add_argument("--scale", default="small", choices=plan.SCALES, help="size of the runs; default: %(default)s")
-    parser.add_argument(
-        "--seeds", default="3", metavar="N or A,B,...", help="number of seeds, or the seeds; default: 3"
-    )
-    parser.add_argument(
-        "--sites", type=Path, metavar="DIR", help="folder with <site>/site.yaml; default: synthetic sites"
-    )
-    parser.add_argument(
-        "--held-out", default="", metavar="SITE", help="site of --sites that never trains, or a site.yaml"
-    )
-    parser.add_argument(
-        "--server", type=Path, metavar="FILE", help="site.yaml of the server's frames, for rows that need them"
-    )
-    parser.add_argument("--out", type=Path, default=Path("comparison"), help="output folder; default: %(default)s")
-    parser.add_argument("--jobs", type=int, metavar="N", help="parallel runs; default: as many as fit")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads per run; default: %(default)s")
-    parser.add_argument("--rounds", type=int, help="communication rounds")
-    parser.add_argument("--iterations", type=int, help="local steps per round")
-    parser.add_argument("--batch-size", type=int, help="batch size")
-    parser.add_argument("--learning-rate", type=float, help="learning rate")
-    parser.add_argument("--optimizer", choices=get_args(Optimizer), help="local optimizer; default: the bundle's")
-    parser.add_argument("--size", metavar="HxW", help="input size of the network, multiples of 32")
-    parser.add_argument(
-        "--bundle", default="", metavar="NAME", help="bundle of rows without their own; default: the method's"
-    )
-    parser.add_argument(
-        "--network", action="append", default=[], metavar="KEY=VALUE",
-        help="network argument, or class; repeatable",
-    )  # fmt: skip
-    parser.add_argument(
-        "--start",
-        metavar="random|rendered|PATH",
-        help="initial weights: random, rendered (shipped) or a file; default: the preset's, or rendered",
-    )
-    parser.add_argument(
-        "--start-of", action="append", default=[], metavar="START=FILE",
-        help=f"weights for rows that start from {', '.join(starts.GIVEN)}; repeatable",
-    )  # fmt: skip
-    parser.add_argument(
-        "--argument", action="append", default=[], metavar="METHOD.KEY=VALUE", help="argument of a method; repeatable"
-    )
+    add = parser.add_argument
+    add("--scale", default="small", choices=plan.SCALES, help="size of the runs; default: %(default)s")
+    add("--seeds", default="3", metavar="N or A,B,...", help="number of seeds, or the seeds; default: 3")
+    add("--sites", type=Path, metavar="DIR", help="folder with <site>/site.yaml; default: synthetic sites")
+    add("--held-out", default="", metavar="SITE", help="site of --sites that never trains, or a site.yaml")
+    add("--server", type=Path, metavar="FILE", help="site.yaml of the server's frames, for rows that need them")
+    add("--out", type=Path, default=Path("comparison"), help="output folder; default: %(default)s")
+    add("--jobs", type=int, metavar="N", help="parallel runs; default: as many as fit")
+    add("--threads", type=int, default=1, help="CPU threads per run; default: %(default)s")
+    add("--rounds", type=int, help="communication rounds")
+    add("--iterations", type=int, help="local steps per round")
+    add("--batch-size", type=int, help="batch size")
+    add("--learning-rate", type=float, help="learning rate")
+    add("--optimizer", choices=get_args(Optimizer), help="local optimizer; default: the bundle's")
+    add("--size", metavar="HxW", help="input size of the network, multiples of 32")
+    add("--bundle", default="", metavar="NAME", help="bundle of rows without their own; default: the method's")
+    add_repeatable(parser, "--network", "KEY=VALUE", "network argument, or class")
+    start = "initial weights: random, rendered (shipped) or a file; default: the preset's, or rendered"
+    add("--start", metavar="random|rendered|PATH", help=start)
+    add_repeatable(parser, "--start-of", "START=FILE", f"weights for rows that start from {', '.join(starts.GIVEN)}")
+    add_repeatable(parser, "--argument", "METHOD.KEY=VALUE", "argument of a method")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run what is not done yet and write the tables; 1 if a run has no result. A ValueError starts nothing."""
+    """Carry out the missing runs and write the tables; 1 if a run has no result. A ValueError starts nothing."""
     began = time.monotonic()
     try:
         comparison, files, reasons = compared(args)
@@ -101,14 +76,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def compared_quietly(options: Sequence[str]) -> Comparison:
-    """Return the comparison of these options of the command, which it writes, too; nothing is printed."""
+    """Carry out and write the comparison for options of the command, without printing; return it."""
     args = parsed(configure, options)
     with redirect_stdout(StringIO()):
         return compared(args)[0]
 
 
 def compared(args: argparse.Namespace) -> tuple[Comparison, list[Path], Mapping[str, str]]:
-    """Run what is not done yet and write the tables; return the results, the files, and why runs have no result."""
+    """Carry out the missing runs, write the tables; return results, files, and the reason for each missing result."""
     require_federation()
     preset = chosen(args)
     if args.jobs is not None and args.jobs < 1:
@@ -116,9 +91,9 @@ def compared(args: argparse.Namespace) -> tuple[Comparison, list[Path], Mapping[
     refuse_foreign(args.out)
     with show_progress():
         runs = planned(args, preset)
-    _ = _comparison(args, preset, runs, {}).groups  # refuses runs of an older version before others are added
-    alone = preset.layout == "costs"  # times are what it is about
-    root, jobs = args.out / "runs", args.jobs or (1 if alone else min(map(side_by_side, runs)))
+    _ = _comparison(args, preset, runs, {}).groups  # refuse runs of an older version before new runs
+    measures_times = preset.layout == "costs"
+    root, jobs = args.out / "runs", args.jobs or (1 if measures_times else min(map(side_by_side, runs)))
     print(f"{preset.title}: {counted(len(runs), 'run')}, {jobs} side by side, logs in {root}/*/log.txt", flush=True)
     try:
         reasons = carry_out_all(runs, root, jobs=jobs)
@@ -129,21 +104,20 @@ def compared(args: argparse.Namespace) -> tuple[Comparison, list[Path], Mapping[
 
 
 def chosen(args: argparse.Namespace) -> plan.Preset:
-    """Return the table of the command line; ValueError for an unknown name, an argument of no row, a wrong start."""
-    named = args.methods is not None
-    preset = _of_methods(args.methods.split(",")) if named else presets.preset_named(args.preset)
-    if args.preset == "all" and not named and args.sites and not args.server:
-        preset = presets.without_server(preset)
+    """Return the table that the options describe; ValueError for an unknown name, argument or start."""
+    if args.methods is None:
+        preset = presets.preset_named(args.preset)
+        if args.preset == "all" and args.sites and not args.server:
+            preset = presets.without_server(preset)
+    else:
+        names = args.methods.split(",")
+        jobs = described_jobs(jobs_folder()) if set(names) - set(method_names()) else {}
+        preset = presets.of_methods(names, jobs)
     if args.start and all(variant.start for variant in preset.variants):
-        raise ValueError("--start is given, and all rows say what they begin from; give --start-of, or leave it out")
+        raise ValueError("--start is given, and all rows have their own start; give --start-of, or leave it out")
     preset = presets.with_network(presets.with_bundle(preset, args.bundle), network_arguments(args.network))
     preset = starts.with_starts(preset, starts.given_starts(args.start_of), plan.scale_of(args.scale, preset))
     return presets.with_arguments(preset, arguments(args.argument))
-
-
-def _of_methods(names: Sequence[str]) -> plan.Preset:
-    jobs = described_jobs(jobs_folder()) if set(names) - set(method_names()) else {}
-    return presets.of_methods(names, jobs)
 
 
 def _write(
@@ -151,7 +125,7 @@ def _write(
 ) -> tuple[Comparison, list[Path]]:
     comparison = _comparison(args, preset, runs, reasons)
     if aside := set_aside(args.out, comparison.title):
-        print(f"{aside}: the tables of the comparison before, of other rows")
+        print(f"{aside}: the tables of the earlier comparison, with other rows")
     return comparison, write_all(comparison, args.out)
 
 
@@ -165,19 +139,19 @@ def _comparison(
 
 
 def arguments(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Read ``qfedavg.q=2`` as {"qfedavg": {"q": 2}}; ValueError for another form, or an argument given twice."""
-    found: dict[str, dict[str, Any]] = {}
+    """Read `qfedavg.q=2` as {"qfedavg": {"q": 2}}; ValueError for another form or a repeated argument."""
+    by_method: dict[str, dict[str, Any]] = {}
     example = "a method's argument such as qfedavg.q=2"
-    for left, value in named_values("--argument", texts, example).items():
-        method, _, key = left.partition(".")
+    for name, value in named_values("--argument", texts, example).items():
+        method, _, key = name.partition(".")
         if not (method and key):
-            raise ValueError(f"--argument is {f'{left}={value}'!r}; give {example}")
-        found.setdefault(method, {})[key] = _value(f"--argument {left}", value)
-    return found
+            raise ValueError(f"--argument is {f'{name}={value}'!r}; give {example}")
+        by_method.setdefault(method, {})[key] = _value(f"--argument {name}", value)
+    return by_method
 
 
 def network_arguments(texts: Sequence[str]) -> dict[str, Any]:
-    """Read ``size=512`` as {"size": 512}; ValueError for another form, or an argument given twice."""
+    """Read `size=512` as {"size": 512}; ValueError for another form or a repeated argument."""
     given = named_values("--network", texts, "an argument of the network such as architecture=small")
     return {key: _value(f"--network {key}", value) for key, value in given.items()}
 
@@ -190,10 +164,9 @@ def _value(option: str, text: str) -> Any:
 
 
 def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
-    """List the runs, seed by seed, so that an interrupted comparison has whole seeds first.
+    """List the runs, seed by seed, so that an interrupted comparison has complete seeds.
 
-    Synthetic sites are rendered last, when everything else is known to be possible: at the paper's sizes
-    that takes minutes.
+    Synthetic sites are rendered after all other checks, since at the paper's sizes that takes minutes.
 
     Raises:
         ValueError: An argument, a size or a row's settings are impossible; nothing was rendered.
@@ -209,7 +182,7 @@ def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
     common = chosen_start(args.start or preset.start or RENDERED)
     given = starts.given_starts(args.start_of)
     numbers = seeds(args.seeds)
-    table = {}
+    rows = {}
     for variant in preset.variants:
         start, file = starts.start_of(variant, given) or common
         begins = {"start": start, "start_file": str(file.resolve()) if file else ""}
@@ -217,26 +190,22 @@ def planned(args: argparse.Namespace, preset: plan.Preset) -> list[plan.Run]:
         row.check()
         row = plan.resolved(row)
         row.check()
-        table[row.variant.method, row.variant.label] = row
+        rows[row.variant.method, row.variant.label] = row
     if scale.weights:
-        starts.check_published(table.values())
-    found = _sites(args, preset, scale, list(table.values()))
+        starts.check_published(rows.values())
+    data = _sites(args, preset, scale, list(rows.values()))
     return [
-        replace(row, seed=seed, **(found if row.variant.needs_server else {**found, "server": ""}))
+        replace(row, seed=seed, **(data if row.variant.needs_server else {**data, "server": ""}))
         for seed in numbers
-        for row in table.values()
+        for row in rows.values()
     ]
 
 
 def _sites(
-    args: argparse.Namespace, preset: plan.Preset, scale: plan.Scale, table: Sequence[plan.Run]
+    args: argparse.Namespace, preset: plan.Preset, scale: plan.Scale, rows: Sequence[plan.Run]
 ) -> dict[str, Any]:
-    """Return the sites that train, by name, the one that does not, and the server's own frames, all as a run has them.
-
-    Raises:
-        ValueError: A row uses frames of the server's own and there are none, or the sites' arguments are wrong.
-    """
-    needs = [row.variant.label for row in table if row.variant.needs_server]
+    """Return fields of a run: the site.yaml of each training site by name, of the held-out site, and of the server."""
+    needs = [row.variant.label for row in rows if row.variant.needs_server]
     server = sites.server_file(args.server) if args.server else None
     if args.sites:
         if needs and server is None:
@@ -255,7 +224,7 @@ def _sites(
         folder = args.out / "sites" / f"{args.scale}-{preset.site_set}"
         files, held_out = sites.set_sites(folder, scale, preset.site_set)
     else:
-        clip = max(row.clip for row in table)
+        clip = max(row.clip for row in rows)
         folder = args.out / "sites" / (args.scale if clip[0] == 1 else f"{args.scale}-clips")
         files, held_out = sites.synthetic_sites(folder, scale, clip=clip, held_out_layout=preset.held_out_layout)
         server = server or (sites.server_site(folder, scale) if needs else None)
@@ -267,7 +236,7 @@ def _sites(
 
 
 def seeds(text: str) -> Sequence[int]:
-    """Read ``3`` as seeds 1, 2, 3, and ``7,`` or ``7,9`` as just these; ValueError for another form."""
+    """Read `3` as seeds 1, 2, 3, and `7,` or `7,9` as a list of seeds; ValueError for another form."""
     try:
         numbers = [int(part) for part in text.split(",") if part]
     except ValueError:
@@ -276,14 +245,13 @@ def seeds(text: str) -> Sequence[int]:
     if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers) or (not listed and numbers[0] < 1):
         raise ValueError(f"--seeds is {text!r}; give a count such as 3, or seeds such as 1,2,3, each once")
     if not listed:
-        between("compare", "the count of --seeds", numbers[0], 1, MOST_SEEDS, whole=True)
+        between("compare", "the count of --seeds", numbers[0], 1, _MOST_SEEDS, whole=True)
     for number in numbers:
         between("compare", "a seed of --seeds", number, 0, 2**63 - 1, whole=True)
     return numbers if listed else range(1, numbers[0] + 1)
 
 
 def _training(args: argparse.Namespace) -> dict[str, Any]:
-    """Return what replaces the scale's training settings; ValueError for no size, or a learning rate of 0."""
     if args.learning_rate == 0:
         raise ValueError("--learning-rate is 0, which trains nothing; give a number above 0")
     given = {key: getattr(args, key) for key in ("iterations", "batch_size", "learning_rate", "optimizer")}

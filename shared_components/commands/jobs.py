@@ -14,7 +14,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the files that change and list them; ValueError for a faulty jobs.yaml, or a change with --check."""
+    """Write the files that change and list them; ValueError if jobs.yaml is invalid, or --check finds a change."""
     folder = jobs_folder()
     report_generated(args, outdated_files(folder) if args.check else write_jobs(folder), of="jobs.yaml")
     return 0

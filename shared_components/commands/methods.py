@@ -1,4 +1,4 @@
-"""`surgfl methods`: print the table of methods, or write it into a document; or say which fit a network."""
+"""`surgfl methods`: print the table of methods, write it into a document, or list the methods that fit a network."""
 
 import argparse
 from pathlib import Path
@@ -17,15 +17,17 @@ HELP = "print the table of methods: partition, objective, aggregator, data sent"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--write", type=Path, metavar="FILE", help="replace the marked table in FILE")
-    parser.add_argument(
-        "--network", metavar="BUNDLE", help="list the methods that fit a bundle's network, or a network_def '{...}'"
-    )
+    network = "list the methods that fit a bundle's network, or a network_def '{...}'"
+    parser.add_argument("--network", metavar="BUNDLE", help=network)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table as Markdown, or write it, or list what fits; ValueError where FILE has no marks."""
+    """Print the table as Markdown, write it, or list methods that fit; ValueError if FILE has no marks."""
     if args.network:
-        print_fitting(args.network)
+        is_definition = args.network.lstrip().startswith("{")
+        network = weightless(yaml.safe_load(args.network) if is_definition else load_bundle(args.network).network)
+        for name in method_names():  # with default arguments
+            print(f"{name:<14} {unfit(load_method(name), network) or 'fits'}")
     elif args.write:
         document = args.write.read_text(encoding="utf-8")
         place = "where the table belongs"
@@ -33,11 +35,3 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(methods_markdown())
     return 0
-
-
-def print_fitting(network: str) -> None:
-    """Print a line per method, with its default arguments: that it fits the network, or why not."""
-    definition = yaml.safe_load(network) if network.lstrip().startswith("{") else load_bundle(network).network
-    built = weightless(definition)
-    for name in method_names():
-        print(f"{name:<14} {unfit(load_method(name), built) or 'fits'}")

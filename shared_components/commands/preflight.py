@@ -1,4 +1,4 @@
-"""`surgfl preflight`: report what a job would bring to a site and what would leave it, before it is accepted."""
+"""`surgfl preflight`: report the classes, the code and the outgoing data of a job before a site accepts it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from shared_components.flare.class_allow_list import Policy
 
 HELP = "show the classes of a job that a site refuses, its code, and the data that would leave the site"
-CLASSES = ("background", "a", "b", "c")  # where no site is given
-LEAVES = {True: "yes", False: "no", None: "may"}
+_CLASSES = ("background", "a", "b", "c")  # without --site
+_LEAVES = {True: "yes", False: "no", None: "may"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,19 +36,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     lists = parser.add_mutually_exclusive_group()
     lists.add_argument("--kit", type=Path, help="startup kit to check: its allow-list, and whether it allows code")
     lists.add_argument("--allow-list", type=Path, metavar="FILE", help="resources.json, or an allow-list")
-    parser.add_argument(
-        "--site", type=Path, metavar="SITE_YAML", help="site.yaml whose data, consent and limits are checked"
-    )
+    site = "site.yaml whose data, consent and limits are checked"
+    parser.add_argument("--site", type=Path, metavar="SITE_YAML", help=site)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the outgoing data to this file")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the report; 1 where the job would be refused."""
+    """Print the report; 1 if the job would be refused."""
     from shared_components.flare.class_allow_list import policies_of_list, policy_of_kit
 
     policies = (policy_of_kit(args.kit),) if args.kit else policies_of_list(args.allow_list or ALLOW_LIST)
     site = load_site(args.site) if args.site else None
-    folder, job, refusals = None, None, []
+    job, refusals = None, []
     if Path(args.job).is_dir():
         folder = read_job_folder(Path(args.job))
         job, refusals = folder.job, _report_folder(folder, policies)
@@ -68,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _report_folder(folder: JobFolder, policies: Sequence[Policy]) -> list[str]:
-    """Print what a job folder brings; return what is refused of it."""
+    """Print the contents of a job folder; return the reasons to refuse it."""
     refusals = list(folder.problems)
     rows = []
     for named in folder.named:
@@ -78,30 +77,30 @@ def _report_folder(folder: JobFolder, policies: Sequence[Policy]) -> list[str]:
     print(as_text(Table("Classes", ("at the", "class", ""), tuple(dict.fromkeys(rows)), labels=3)))
     for remark in filter(None, (policy.remark() for policy in policies)):
         print(f"note: {remark}")
-    code = _code(folder, policies)
-    print(f"code: {printable(code[0])}")
+    note, *code_refusals = _code(folder, policies)
+    print(f"code: {printable(note)}")
     print(f"files that nobody needs: {printable(', '.join(folder.unneeded)) or 'none'}")
     refusals += [f"{name} is a file that nobody needs; take it out of the job" for name in folder.unneeded]
     if folder.job is None and not folder.problems:
-        refusals.append("it names no controller of this project; nothing is known of what would leave")
-    return refusals + code[1:]
+        refusals.append("it names no controller of this project, so its outgoing data are unknown")
+    return refusals + code_refusals
 
 
 def _verdict(named: Named, policies: Sequence[Policy]) -> tuple[str, str]:
-    """Return a word for the table, and the sentence where the class is refused."""
-    mine = [policy for policy in policies if policy.side == named.side]
-    if not mine:
+    """Return a word for the table, and the reason if the class is refused."""
+    policy = next((policy for policy in policies if policy.side == named.side), None)
+    if policy is None:
         return "not asked: the list is another party's", ""
-    reason = mine[0].refusal(named.path)
-    if not reason:
-        return "allowed", ""
-    return "REFUSED", f"{named.place}: {named.path or 'no class'} is refused by {mine[0].source} ({reason})"
+    if reason := policy.refusal(named.path):
+        return "REFUSED", f"{named.place}: {named.path or 'no class'} is refused by {policy.source} ({reason})"
+    return "allowed", ""
 
 
 def _code(folder: JobFolder, policies: Sequence[Policy]) -> list[str]:
-    """Return a line about a job's code, followed by what is refused of it."""
+    """Return a line about a job's code, followed by the reasons to refuse it."""
     if folder.code:
-        return [", ".join(folder.code), f"it brings code: {', '.join(folder.code)}; jobs here need none, take it out"]
+        code = ", ".join(folder.code)
+        return [code, f"it brings code: {code}; jobs here need none, take it out"]
     if not folder.marked:
         return ["none"]
     marked = ", ".join(folder.marked)
@@ -112,12 +111,12 @@ def _code(folder: JobFolder, policies: Sequence[Policy]) -> list[str]:
 
 
 def _report_what_leaves(job: Job, site: Site | None, path: Path | None) -> list[str]:
-    """Print what would leave; return what is refused of the job."""
+    """Print the outgoing data; return the reasons to refuse the job."""
     try:
         bundle = job.open_bundle()
         method = load_method(job.method, **job.arguments)
         if site is None:
-            task = choose_task(bundle.tasks, "", classes=CLASSES, who="a site")
+            task = choose_task(bundle.tasks, "", classes=_CLASSES, who="a site")
         else:
             task = choose_task(bundle.tasks, site.task, classes=site.classes, who=str(site.path))
             check_limits(job, bundle, task, site)
@@ -139,8 +138,10 @@ def _print(report: WhatLeaves) -> None:
         for w in report.weights
     )
     print(as_text(Table("Weights", ("role", "tensors", "numbers", "MB", ""), weights)))
-    size = {part: f"{part.bytes / 1e6:.2f}" if part.bytes else "-" for part in report.parts}
-    parts = tuple((p.task, p.name, p.form, size[p], LEAVES[p.leaves], p.why) for p in report.parts)
+    parts = tuple(
+        (p.task, p.name, p.form, f"{p.bytes / 1e6:.2f}" if p.bytes else "-", _LEAVES[p.leaves], p.why)
+        for p in report.parts
+    )
     head = ("answer to", "what", "form", "MB", "leaves", "why")
     print(as_text(Table("What leaves the site", head, parts, labels=6)))
     print(

@@ -1,4 +1,4 @@
-"""`surgfl pretrain`: weights for a bundle, learnt from rendered scenes alone."""
+"""`surgfl pretrain`: weights for a bundle, trained only on rendered scenes."""
 
 import argparse
 import shlex
@@ -8,6 +8,7 @@ from pathlib import Path
 import cv2
 import torch
 
+from shared_components.commands import add_repeatable
 from shared_components.common import machine
 from shared_components.common.counted import counted
 from shared_components.core.initial_weights import chosen_start, source_of
@@ -25,72 +26,47 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--out", type=Path, required=True, help="output folder; continues if it contains a state")
     add("--task", default="segmentation", help="kind of task; default: %(default)s")
     add("--start", default="random", help="initial weights: random, rendered (shipped) or a path; default: %(default)s")
-    add(
-        "--size",
-        action="append",
-        metavar="HxW:STEPS",
-        help=f"sizes and steps, in order; repeatable; default: {', '.join(_SIZES)}",
-    )
+    size = f"sizes and steps, in order; repeatable; default: {', '.join(_SIZES)}"
+    add("--size", action="append", metavar="HxW:STEPS", help=size)
     add("--seed", type=int, default=2022, help="random seed; default: %(default)s")
     add("--batch-size", type=int, default=8, help="batch size; default: %(default)s")
     add("--frames", type=int, default=10, help="samples per video, each in another batch; default: %(default)s")
-    add(
-        "--clip",
-        type=int,
-        default=2,
-        help="maximum clip length, for networks that follow objects; default: %(default)s",
-    )
+    clip = "maximum clip length, for networks that follow objects; default: %(default)s"
+    add("--clip", type=int, default=2, help=clip)
     add("--objects", type=int, default=3, help="maximum number of objects in such a clip; default: %(default)s")
     add("--learning-rate", type=float, default=1e-3, help="maximum learning rate; default: %(default)s")
     add("--colour", type=float, default=0.6, help="strength of colour augmentation, 0 to 1; default: %(default)s")
-    add(
-        "--number",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="setting of the task's loss, such as balance=0.5; repeatable",
+    add_repeatable(parser, "--number", "NAME=VALUE", "setting of the task's loss, such as balance=0.5")
+    looks = (
+        "looks to cycle through; surgery-*, microscope-*, flexible-* and random-* draw a new look per video; default: "
+        "random-*"
     )
-    add(
-        "--looks",
-        default="",
-        metavar="A,B,...",
-        help="looks to cycle through; surgery-*, microscope-*, flexible-* and random-* draw a new look per video; "
-        "default: random-*",
-    )
-    add(
-        "--precision",
-        choices=("float32", "bf16"),
-        help="precision of the forward pass; default: bf16 if the hardware supports it",
-    )
+    add("--looks", default="", metavar="A,B,...", help=looks)
+    precision = "precision of the forward pass; default: bf16 if the hardware supports it"
+    add("--precision", choices=("float32", "bf16"), help=precision)
     add("--threads", type=int, help="CPU threads of the training process; default: all cores")
     add("--workers", type=int, help="rendering processes; default: 0, with a GPU up to 16")
     add("--save-every", type=int, default=500, metavar="STEPS", help="steps between saved states; default: %(default)s")
-    add(
-        "--check-every", type=int, default=1000, metavar="STEPS", help="steps between validations; default: %(default)s"
-    )
+    check = "steps between validations; default: %(default)s"
+    add("--check-every", type=int, default=1000, metavar="STEPS", help=check)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train until the last step; 130 if stopped before. After a ValueError nothing was overwritten."""
-    _refuse_small(args, "threads", "save_every", "check_every", least=1)
-    _refuse_small(args, "workers", least=0)
+    """Train until the last step; 130 if interrupted. After a ValueError nothing was overwritten."""
+    for name, least in (("threads", 1), ("save_every", 1), ("check_every", 1), ("workers", 0)):
+        value = getattr(args, name)
+        if value is not None and value < least:
+            raise ValueError(f"--{name.replace('_', '-')} is {value}; give a whole number, at least {least}")
     if args.threads:
         torch.set_num_threads(args.threads)
         cv2.setNumThreads(args.threads)
-    command = shlex.join(["surgfl", *sys.argv[1:]])
-    # rendering keeps up with a processor's training, and not with a GPU's
+    # rendering keeps up with a processor's training, but not with a GPU's
     spare = min(16, max(1, machine.cores() - 1)) if machine.device().type == "cuda" else 0
-    workers = spare if args.workers is None else args.workers
     training = Pretraining(
-        settings(args),
-        args.out,
-        start=args.start,
-        command=command,
-        save_every=args.save_every,
-        check_every=args.check_every,
-        workers=workers,
-        say=sys.stdout,
-    )
+        settings(args), args.out, start=args.start, command=shlex.join(["surgfl", *sys.argv[1:]]),
+        save_every=args.save_every, check_every=args.check_every,
+        workers=spare if args.workers is None else args.workers, say=sys.stdout,
+    )  # fmt: skip
     if not training.run():
         print(f"stopped after step {training.done}; the same command goes on from there (state in {args.out})")
         return 130
@@ -99,7 +75,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def settings(args: argparse.Namespace) -> Settings:
-    """Read what the weights follow from."""
+    """Return the settings that determine the weights."""
+    kind, file = chosen_start(args.start)
+    source = source_of(kind, args.bundle, file)
     return Settings(
         bundle=args.bundle,
         task=args.task,
@@ -112,30 +90,15 @@ def settings(args: argparse.Namespace) -> Settings:
         learning_rate=args.learning_rate,
         colour=args.colour,
         precision=args.precision or machine.fast_precision(),
-        start=_start(args.start, args.bundle),
+        start=kind if source is None else f"{source[0].name} {source[1][:16]}",  # a file may change under its name
         numbers=tuple(_number(text) for text in args.number),
         looks=tuple(look for look in args.looks.split(",") if look),
     )
 
 
-def _start(start: str, bundle: str) -> str:
-    """Name the weights to begin with by what they are: a file may change under its name."""
-    kind, file = chosen_start(start)
-    source = source_of(kind, bundle, file)
-    return kind if source is None else f"{source[0].name} {source[1][:16]}"
-
-
 def _number(text: str) -> tuple[str, float]:
-    """Read ``balance=0.5``."""
     name, _, value = text.partition("=")
     try:
         return name, int(value) if value.strip().isdigit() else float(value)
     except ValueError:
         raise ValueError(f"--number is {text!r}; give a name and a value such as balance=0.5") from None
-
-
-def _refuse_small(args: argparse.Namespace, *names: str, least: int) -> None:
-    for name in names:
-        value = getattr(args, name)
-        if value is not None and value < least:
-            raise ValueError(f"--{name.replace('_', '-')} is {value}; give a whole number, at least {least}")

@@ -1,4 +1,4 @@
-"""`surgfl publish`: write a bundle as a folder that the Hugging Face hub takes as it is."""
+"""`surgfl publish`: write a bundle as a folder for the Hugging Face Hub."""
 
 import argparse
 from pathlib import Path
@@ -14,7 +14,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the folder and say how it is pushed; after a ValueError there is none."""
+    """Write the folder and print the upload command; after a ValueError there is no folder."""
     name = publish(args.bundle, args.to)
     print(f"{args.to}: written; `hf auth login` and `hf upload USER/{name} {args.to}` push it, with your name for USER")
     return 0

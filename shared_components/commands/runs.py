@@ -1,4 +1,4 @@
-"""`surgfl runs`: list the runs that a workspace, a deployment or a comparison keeps, and remove some."""
+"""`surgfl runs`: list the runs of a workspace, a deployment or a comparison, or remove runs."""
 
 import argparse
 import sys
@@ -19,14 +19,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--remove", nargs="+", metavar="RUN", help="runs to remove, such as pfedsis/20261122-123509")
     which.add_argument("--keep", type=int, metavar="N", help="keep the newest N runs of each job and remove the others")
-    parser.add_argument(
-        "--models", action="store_true", help="remove only models and states; keep numbers and pictures"
-    )
+    models = "remove only models and states; keep numbers and pictures"
+    parser.add_argument("--models", action="store_true", help=models)
     parser.add_argument("--yes", action="store_true", help="remove without asking")
 
 
 def run(args: argparse.Namespace) -> int:
-    """List, or remove what is named; 1 where a person says no. After a ValueError nothing was removed."""
+    """List or remove runs; 1 if the user answers no. After a ValueError nothing was removed."""
     try:
         return _run(args)
     except FederationError as error:
@@ -42,11 +41,12 @@ def _run(args: argparse.Namespace) -> int:
             raise ValueError("--models and --yes go with --remove RUN or --keep N; name what is removed")
         print(as_text(table(runs)) if runs else f"{args.place}: no runs")
         return 0
-    chosen = (
-        run_cleanup.older_runs(runs, args.keep) if args.remove is None else run_cleanup.chosen_runs(runs, args.remove)
-    )
-    if running := [one for one in chosen if one.status == "running"]:
-        raise ValueError(f"{running[0].name} is running; wait for its end, nothing was removed")
+    if args.remove is None:
+        chosen = run_cleanup.older_runs(runs, args.keep)
+    else:
+        chosen = run_cleanup.chosen_runs(runs, args.remove)
+    if running := [kept.name for kept in chosen if kept.status == "running"]:
+        raise ValueError(f"{running[0]} is running; wait for its end, nothing was removed")
     if not chosen:
         print("nothing to remove")
         return 0
@@ -54,13 +54,12 @@ def _run(args: argparse.Namespace) -> int:
     if not (args.yes or _agreed(len(chosen), "the models of " if args.models else "")):
         print("nothing was removed")
         return 1
-    freed = sum(run_cleanup.remove(one, models_only=args.models) for one in chosen)
+    freed = sum(run_cleanup.remove(kept, models_only=args.models) for kept in chosen)
     print(f"removed; {megabytes(freed)} freed")
     return 0
 
 
 def _agreed(count: int, what: str) -> bool:
-    """Ask the person at the terminal; ValueError where there is none."""
     if not sys.stdin.isatty():
         raise ValueError("nobody can be asked here; add --yes to remove them, nothing was removed")
     question = f"Remove {what}{'this run' if count == 1 else f'these {count} runs'}? [y/N] "
@@ -68,25 +67,17 @@ def _agreed(count: int, what: str) -> bool:
 
 
 def table(runs: Sequence[KeptRun]) -> Table:
-    """Tabulate runs, one a row."""
-    rows = tuple(
-        (
-            one.name,
-            one.method,
-            one.status + (", latest" if one.latest else ""),
-            one.when,
-            f"{one.done}/{one.rounds}" if one.rounds else "",
-            str(one.sites or ""),
-            megabytes(one.size),
-        )
-        for one in runs
-    )
-    total = megabytes(sum(one.size for one in runs))
+    """Return a table with a row per run."""
+    rows = []
+    for run in runs:
+        status = run.status + (", latest" if run.latest else "")
+        rounds = f"{run.done}/{run.rounds}" if run.rounds else ""
+        rows.append((run.name, run.method, status, run.when, rounds, str(run.sites or ""), megabytes(run.size)))
+    title = f"{counted(len(runs), 'run')}, {megabytes(sum(run.size for run in runs))}"
     head = ("run", "method", "status", "begun (UTC)", "rounds", "sites", "size")
-    count = counted(len(runs), "run")
-    return Table(f"{count}, {total}", head, rows, labels=4)
+    return Table(title, head, tuple(rows), labels=4)
 
 
 def megabytes(size: int) -> str:
-    """Write bytes as megabytes, from a thousand on as gigabytes."""
+    """Format bytes as megabytes, or as gigabytes from 1 GB on."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

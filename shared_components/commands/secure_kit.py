@@ -5,21 +5,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shared_components.flare.deployment.certificates import SOON, ends, why_outside
-from shared_components.flare.deployment.kits import Kit, find_kit, refuse_open, secure
+from shared_components.flare.deployment.kits import find_kit, refuse_open, secure
 
 HELP = "restrict a startup kit to SurgFL's jobs, classes, rights and outgoing data"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kit", type=Path, metavar="KIT", help="folder with 'startup' and 'local'")
-    parser.add_argument(
-        "--allow-custom-code", action="store_true", help="allow code in jobs; it runs with the rights of this account"
-    )
+    code = "allow code in jobs; it runs with the rights of this account"
+    parser.add_argument("--allow-custom-code", action="store_true", help=code)
     parser.add_argument("--check", action="store_true", help="change nothing; fail if the kit is not restricted")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write what is missing and list the changes; 1 if the certificate is invalid. A ValueError writes nothing."""
+    """Restrict the kit and list the changes; 1 if the certificate is invalid. A ValueError writes nothing."""
     kit = find_kit(args.kit)
     if args.check:
         refuse_open(kit)
@@ -28,13 +27,8 @@ def run(args: argparse.Namespace) -> int:
     changed = secure(kit, allow_custom_code=args.allow_custom_code)
     print("\n".join(changed) or f"{kit.folder}: all is in place")
     if changed:
-        print("It counts from the next start of this party.")
-    return _certificate(kit, outside)
-
-
-def _certificate(kit: Kit, outside: str) -> int:
-    """Print until when the certificate is valid, or why it is not."""
+        print("It takes effect at the next start of this party.")
     until = ends(kit)
     soon = "; ask for a renewed kit" if until - datetime.now(UTC) < SOON else ""
-    print(f"{kit.folder}: {outside}" if outside else f"Its certificate holds until {until:%Y-%m-%d}{soon}.")
+    print(f"{kit.folder}: {outside}" if outside else f"Its certificate is valid until {until:%Y-%m-%d}{soon}.")
     return int(bool(outside))

@@ -1,6 +1,4 @@
-"""`surgfl segment INPUT`: segment videos, frames or a live stream by a model, or estimate depth; write the results."""
-
-from __future__ import annotations
+"""`surgfl segment INPUT`: segment videos, frames or a live stream, or estimate depth, and write the results."""
 
 import argparse
 import re
@@ -36,53 +34,49 @@ HELP = (
     "segment videos, images or a live stream, or estimate depth: overlay video, masks, and tables of visible "
     "objects by time"
 )
-KINDS = ("segmentation", "depth")
+_KINDS = ("segmentation", "depth")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "input", metavar="INPUT", help="video, image, folder of images or videos, camera number such as 0, or URL"
-    )
+    add = parser.add_argument
+    add("input", metavar="INPUT", help="video, image, folder of images or videos, camera number such as 0, or URL")
     add_model(parser)
     parser._negative_number_matcher = re.compile(r"-[\d.]")  # else argparse takes the box -5,0,9,9 for an option
-    parser.add_argument(
-        "--box", action="append", metavar="[CLASS=]X,Y,W,H",
-        help="box in the first frame of an object to follow, in pixels; repeatable",
-    )  # fmt: skip
-    parser.add_argument("--first-mask", type=Path, metavar="FILE", help="mask of the first frame instead of boxes")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="output folder; default: <INPUT's name>-segmented")
-    parser.add_argument("--size", metavar="HxW", help="input size of the network; default: from the checkpoint")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="use every n-th frame; default: 1")
-    parser.add_argument("--video-rate", metavar="R", help="images per second; also write an overlay video of a folder")
-    parser.add_argument(
-        "--masks", choices=KEEP, default="png", help="format of masks or depth maps; default: %(default)s"
-    )
-    parser.add_argument(
-        "--pictures",
-        action=argparse.BooleanOptionalAction,
-        help="write overlays as PNG; default: for images, not for videos",
-    )
-    parser.add_argument(
-        "--nifti", action="store_true", help="also write NIfTI volumes for corrections in ITK-SNAP or 3D Slicer"
-    )
-    parser.add_argument("--precision", choices=PRECISIONS, default="float32", help="precision; default: %(default)s")
-    parser.add_argument(
-        "--backend", choices=BACKENDS, default="auto", help="inference engine; auto: the fastest installed"
-    )
+    box = "box in the first frame of an object to follow, in pixels; repeatable"
+    add("--box", action="append", metavar="[CLASS=]X,Y,W,H", help=box)
+    add("--first-mask", type=Path, metavar="FILE", help="mask of the first frame instead of boxes")
+    add("--out", type=Path, metavar="DIR", help="output folder; default: <INPUT's name>-segmented")
+    add("--size", metavar="HxW", help="input size of the network; default: from the checkpoint")
+    add("--every", type=int, default=1, metavar="N", help="use every n-th frame; default: 1")
+    add("--video-rate", metavar="R", help="images per second; also write an overlay video of a folder")
+    add("--masks", choices=KEEP, default="png", help="format of masks or depth maps; default: %(default)s")
+    pictures = "write overlays as PNG; default: for images, not for videos"
+    add("--pictures", action=argparse.BooleanOptionalAction, help=pictures)
+    nifti = "also write NIfTI volumes for corrections in ITK-SNAP or 3D Slicer"
+    add("--nifti", action="store_true", help=nifti)
+    add("--precision", choices=PRECISIONS, default="float32", help="precision; default: %(default)s")
+    add("--backend", choices=BACKENDS, default="auto", help="inference engine; auto: the fastest installed")
     add_device(parser)
-    parser.add_argument("--threads", type=int, metavar="N", help="CPU threads; default: all cores")
+    add("--threads", type=int, metavar="N", help="CPU threads; default: all cores")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the results, and print what is visible when; after a ValueError no results are left of that input.
+    """Write the results, and print when objects are visible; after a ValueError the input has no results.
 
-    Of a folder of videos each has a folder of its own; those that fail are listed at the end. 1: one failed, or a live
+    Each video of a folder has its own output folder; failed videos are listed at the end. 1: a video failed, or a live
     stream broke off, whose results until then are complete; 130: interrupted.
     """
-    _use_threads(args.threads)
+    if args.threads is not None:
+        if args.threads < 1:
+            raise InferenceError(f"--threads is {args.threads}; give a whole number from 1 on")
+        torch.set_num_threads(args.threads)
     where = device(args.device)
     path, model = open_model(args)
-    _refuse_other_tasks(path, model.task.card.kind)
+    if (kind := model.task.card.kind) not in _KINDS:
+        raise InferenceError(
+            f"checkpoint {path} has learnt {kind}; give one of {' or '.join(_KINDS)}, or use it with "
+            "`python -m monai.bundle run` and its bundle's inference.yaml"
+        )
     fuse(model.network)  # in place, once for all videos
     source = args.input if is_live(args.input) else Path(args.input)
     data = InputFolder(source) if isinstance(source, Path) and source.is_dir() else None
@@ -94,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
             return _segment(args, source, args.out, path, model, where)
         return _segment_each(args, videos, path, model, where)
     except KeyboardInterrupt:
-        print("interrupted; nothing was written of the input in work")
+        print("interrupted; no results were saved for the current input")
         return 130
 
 
@@ -102,7 +96,7 @@ def _segment_each(
     args: argparse.Namespace, videos: Mapping[str, Path], path: Path, model: Trained, where: torch.device
 ) -> int:
     if args.box or args.first_mask:
-        raise InferenceError(f"boxes and a first mask are of one video, and {args.input} has {len(videos)}; name one")
+        raise InferenceError(f"boxes and a first mask need one video, and {args.input} has {len(videos)}; name one")
     out = args.out or Path(f"{Path(args.input).resolve().name}-segmented")
     refuse_inside(out, Path(args.input))
     failed = []
@@ -113,7 +107,8 @@ def _segment_each(
             failed.append(f"{video}: {error}")
         print()
     print(f"{len(videos) - len(failed)} of {counted(len(videos), 'video')} done, in {out}")
-    print(*(printable(f"failed: {line}") for line in failed), sep="\n", end="\n" * bool(failed), file=sys.stderr)
+    for line in failed:
+        print(printable(f"failed: {line}"), file=sys.stderr)
     return 1 if failed else 0
 
 
@@ -137,7 +132,7 @@ def _segment(
     fast, backend = on_backend(network, stream, backend=args.backend, precision=args.precision, where=where)
     folder.facts["backend"] = backend
     if stream.inventory is not None:
-        folder.facts["left_out"] = [str(one) for one in stream.inventory.left_out]
+        folder.facts["left_out"] = [str(parts) for parts in stream.inventory.left_out]
         print(*stream.inventory.lines(), sep="\n")
     predictor = Predictor(fast, task, precision=args.precision)
     print(f"{stream.source} by {path}, at {height}x{width} on {where} by {backend}", flush=True)
@@ -147,22 +142,6 @@ def _segment(
         done = predict_all(predictor, stream, folder)
     print(*_report(folder, out, done, missed(network)), sep="\n")
     return 1 if stream.live and stream.live.problem else 0
-
-
-def _use_threads(count: int | None) -> None:
-    if count is None:
-        return
-    if count < 1:
-        raise InferenceError(f"--threads is {count}; give a whole number from 1 on")
-    torch.set_num_threads(count)
-
-
-def _refuse_other_tasks(path: Path, kind: str) -> None:
-    if kind not in KINDS:
-        raise InferenceError(
-            f"checkpoint {path} has learnt {kind}; give one of {' or '.join(KINDS)}, or use it with "
-            "`python -m monai.bundle run` and its bundle's inference.yaml"
-        )
 
 
 def _report(folder: PredictionFolder, out: Path, done: FrameCount, missed: Iterable[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`surgfl text-vectors`: compute the vectors of texts, and keep them in a file; or list what a file holds."""
+"""`surgfl text-vectors`: compute the vectors of texts and save them in a file, or list the texts of a file."""
 
 import argparse
 from collections.abc import Iterator, Sequence
@@ -26,10 +26,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compute the vectors and write them, or list a file's; after a ValueError nothing was written."""
+    """Compute and write vectors, or list the texts of a file; after a ValueError nothing was written."""
     texts = [*args.texts, *(known_texts() if args.known else ())]
     if not texts:
-        _list(args.file or SHIPPED, read_vectors(args.file or SHIPPED))
+        path = args.file or SHIPPED
+        vectors = read_vectors(path)
+        print(_headline(path, vectors), *vectors.texts, sep="\n")
         return 0
     if args.file is None:
         raise TextError("name the file that gets the vectors, such as --file my-vectors.safetensors")
@@ -44,18 +46,18 @@ def run(args: argparse.Namespace) -> int:
 def known_texts() -> tuple[str, ...]:
     """Return the texts whose vectors the project ships.
 
-    - Surgeries and looks as `site.yaml` may have them.
-    - FedST's sentence of each, and of each surgery with the name of each of its five sites.
+    - Surgeries and looks of rendered sites.
+    - FedST's sentence for each of these texts, and for each surgery with each of its five site names.
     - SurgFed's sentences.
     """
-    looks = [f"synthetic: {look_named(name).text}" for name in (*LOOKS, "random-0")]  # as in rendered sites' files
+    looks = [f"synthetic: {look_named(name).text}" for name in (*LOOKS, "random-0")]
     plain = [*SURGERIES, *looks]
-    of_letters = [site_text(surgery, letter) for surgery in SURGERIES for letter in LETTERS]
-    return (*plain, *map(site_text, plain), *of_letters, *_known_tasks(looks))
+    five_sites = [site_text(surgery, letter) for surgery in SURGERIES for letter in LETTERS]
+    return (*plain, *map(site_text, plain), *five_sites, *_known_tasks(looks))
 
 
 def _known_tasks(looks: Sequence[str]) -> Iterator[str]:
-    """Yield SurgFed's sentence for each public data set's labels, and for sites rendered in its layout."""
+    """Yield SurgFed's sentence for the labels of each public data set, and for sites rendered in its layout."""
     for name, (_, surgery) in DATASETS.items():
         if name in reader_names():
             reader = find_reader(name)
@@ -69,9 +71,5 @@ def _known_tasks(looks: Sequence[str]) -> Iterator[str]:
 
 def _headline(path: Path, vectors: Vectors) -> str:
     count, width = vectors.values.shape
-    made = f"{vectors.kind}: {vectors.model}, SHA-256 {vectors.sha256[:8]}"
-    return f"{path}: {counted(count, 'vector')} of {counted(width, 'number')} ({made})"
-
-
-def _list(path: Path, vectors: Vectors) -> None:
-    print(_headline(path, vectors), *vectors.texts, sep="\n")
+    encoder = f"{vectors.kind}: {vectors.model}, SHA-256 {vectors.sha256[:8]}"
+    return f"{path}: {counted(count, 'vector')} of {counted(width, 'number')} ({encoder})"

@@ -1,8 +1,6 @@
-"""`surgfl train FOLDER`: a model of one's own from a few labelled frames, within minutes, scored before and after."""
+"""`surgfl train FOLDER`: train a model on a few labelled frames within minutes, and score it before and after."""
 
-from __future__ import annotations
-
-import argparse
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 from io import StringIO
@@ -10,7 +8,7 @@ from pathlib import Path
 from shlex import quote
 
 from shared_components.commands import add_device, parsed
-from shared_components.commands._describe import DESCRIPTION, FILE, add_description, describe
+from shared_components.commands._describe import FILE, add_description, describe, description_options
 from shared_components.common.arguments import height_and_width
 from shared_components.common.counted import counted
 from shared_components.common.progress_display import show_progress
@@ -25,7 +23,7 @@ from shared_components.weights.fine_tuning.train import Outcome, fine_tune
 HELP = "train a model on a folder of labelled frames within minutes"
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("folder", type=Path, metavar="FOLDER", help=f"folder of labelled frames, or its {FILE}")
     add("--out", type=Path, metavar="DIR", help="output folder; default: <site's name>-model")
@@ -33,74 +31,59 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--size", metavar="HxW", help="input size of the network; default: the largest that the time allows")
     add("--batch-size", type=int, metavar="N", help="batch size; default: 4, or 8 on an accelerator")
     add("--steps", type=int, metavar="N", help="maximum steps, instead of --minutes")
-    add(
-        "--bundle",
-        default=Settings.bundle,
-        metavar="NAME",
-        help="bundle whose network is trained; default: %(default)s",
-    )
-    add(
-        "--start",
-        default=Settings.start,
-        metavar="FILE",
-        help="initial weights: a checkpoint, rendered (shipped) or random; default: %(default)s",
-    )
+    add("--bundle", default=Settings.bundle, metavar="NAME", help="bundle of the network; default: %(default)s")
+    start = "initial weights: a checkpoint, rendered (shipped) or random; default: %(default)s"
+    add("--start", default=Settings.start, metavar="FILE", help=start)
     add("--seed", type=int, default=Settings.seed, help="random seed; default: %(default)s")
     add_device(parser)
     group = parser.add_argument_group("describing a folder", f"for a folder without {FILE}, as in `surgfl site init`")
     add_description(group)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: Namespace) -> int:
     """Train and print scores and files; 130: interrupted. After a ValueError no new model was written."""
     path = args.folder / FILE
-    described_here = args.folder.is_dir() and not path.exists() and bool(_description(args))  # typed answers are kept
-    asked = settings(args)
+    # a file from answers stays; a file that follows from options is written again by the corrected command
+    from_options = args.folder.is_dir() and not path.exists() and bool(description_options(args))
+    size = height_and_width("--size", args.size) if args.size else None
+    settings = Settings(
+        minutes=args.minutes, bundle=args.bundle, start=args.start, size=size, batch_size=args.batch_size,
+        steps=args.steps, seed=args.seed, device=args.device,
+    )  # fmt: skip
     try:
         site = described(args)
-        out = args.out or Path(f"{site.name}-model")
         with show_progress() as board:
-            outcome = fine_tune(site, out, asked, say=board.say)
-    except SiteError:  # which names what to correct in site.yaml
+            outcome = fine_tune(site, args.out or Path(f"{site.name}-model"), settings, say=board.say)
+    except SiteError:  # it names what to correct in site.yaml
         raise
     except BaseException as error:
-        if described_here:  # the same command, corrected, begins again
+        if from_options:
             path.unlink(missing_ok=True)
         if not isinstance(error, KeyboardInterrupt):
             raise
-        print("\ninterrupted; no model was written, and an earlier one is as it was")
+        print("\ninterrupted; no model was written; an earlier model is unchanged")
         return 130
     print(*summary_lines(outcome), sep="\n")
     return 0
 
 
-def settings(args: argparse.Namespace) -> Settings:
-    """Read what is asked for."""
-    size = height_and_width("--size", args.size) if args.size else None
-    return Settings(
-        minutes=args.minutes, bundle=args.bundle, start=args.start, size=size, batch_size=args.batch_size,
-        steps=args.steps, seed=args.seed, device=args.device,
-    )  # fmt: skip
+def described(args: Namespace) -> Site:
+    """Return the site of a site.yaml, or of a folder; write the site.yaml of a folder without one.
 
-
-def described(args: argparse.Namespace) -> Site:
-    """Return the site of a site.yaml, or of a folder, which is described first where it has none.
-
-    A folder of two videos gets a test: the second is cut by time.
+    A folder of two videos gets a test: the second video is cut by time.
 
     Raises:
-        SiteError: The folder cannot be described, or has a site.yaml and options say otherwise.
+        SiteError: The folder cannot be described, or has a site.yaml and the options describe it again.
     """
     path = args.folder / FILE if args.folder.is_dir() else args.folder
     if path.is_file() or not args.folder.is_dir():
-        if given := _description(args):
+        if given := description_options(args):
             raise SiteError(
-                f"{path}: describes the folder already, and --{given[0].replace('_', '-')} would change nothing; leave "
-                f"it out, or describe it anew with `surgfl site init {quote(str(path.parent))} --force`"
+                f"{path}: describes the folder already, and {given[0]} would change nothing; leave it out, or describe "
+                f"it anew with `surgfl site init {quote(str(path.parent))} --force`"
             )
         return load_site(path)
-    defaults = {"text": "", "publish": "style", "frame_interval": 1}  # which are not asked about here
-    for name, value in defaults.items():
+    for name, value in {"text": "", "publish": "style", "frame_interval": 1}.items():  # without a question
         setattr(args, name, value if getattr(args, name) is None else getattr(args, name))
     config = describe(args, path)
     site = load_site(path)
@@ -110,13 +93,8 @@ def described(args: argparse.Namespace) -> Site:
     return site
 
 
-def _description(args: argparse.Namespace) -> list[str]:
-    """Return the options by which a folder is to be described."""
-    return [name for name in DESCRIPTION if getattr(args, name) not in (None, [])]
-
-
 def described_quietly(path: Path, options: Sequence[str]) -> Site:
-    """Return the site of a folder or a site.yaml, see `described`, by options of the command; nothing is asked."""
+    """Return the site of a folder or site.yaml, see `described`, by options of the command, without questions."""
     args = parsed(configure, [str(path), "--yes", *options])
     with redirect_stdout(StringIO()):
         return described(args)
@@ -124,17 +102,16 @@ def described_quietly(path: Path, options: Sequence[str]) -> Site:
 
 def summary_lines(outcome: Outcome) -> Iterator[str]:
     """Yield the scores before and after training, and the paths of the results."""
-    name, metric = outcome.metric.name, outcome.metric
-    before, after = outcome.before[name], outcome.after[name]
+    metric, frames = outcome.metric, outcome.after["frames"]
+    before, after = outcome.before[metric.name], outcome.after[metric.name]
     texts = {key: f"{_text(outcome, before, key)} before, {_text(outcome, after, key)} after" for key in after}
-    frames = outcome.after["frames"]
-    yield (f"test {metric.label} {texts.pop('mean')} ({counted(outcome.steps, 'step')}; {counted(frames, 'frame')})")
+    yield f"test {metric.label} {texts.pop('mean')} ({counted(outcome.steps, 'step')}; {counted(frames, 'frame')})"
     for key, text in texts.items():
         yield f"  {key} {text}"
     if not outcome.chosen:
         yield (
-            "no step made it better on the validation frames: the weights are those it began from; label more frames, "
-            "or give it more --minutes"
+            "no step made it better on the validation frames: the weights are the initial ones; label more frames, or "
+            "give it more --minutes"
         )
     yield f"{outcome.picture}"
     yield f"{outcome.model}"

@@ -1,6 +1,4 @@
-"""`surgfl unpack-sar-rarp50`: write the labelled frames of SAR-RARP50's videos, and their clips, to rgb/."""
-
-from __future__ import annotations
+"""`surgfl unpack-sar-rarp50`: extract the labelled frames and clips of SAR-RARP50's videos to rgb/."""
 
 import argparse
 from pathlib import Path
@@ -18,9 +16,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Unpack every video under the root; ValueError if one cannot be read or there is none."""
+    """Unpack every video under the root; ValueError if a video is unreadable or there is no video."""
     if not (folders := video_paths(args.root)):
-        raise ValueError(f"{args.root}: holds no video_* folders with segmentation/; correct the path")
+        raise ValueError(f"{args.root}: contains no video_* folders with segmentation/; correct the path")
     for folder in folders:
         written = unpack(folder, frames=args.frames, interval=args.interval)
         print(f"{folder.name}: {counted(written, 'frame')} written")

@@ -1,7 +1,5 @@
 """`surgfl unpack-stereomis`: write rectified left images of StereoMIS and the depth of its stereo pairs."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 
@@ -19,11 +17,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Unpack every sequence under the root; ValueError if one cannot be read or there is none."""
+    """Unpack every sequence under the root; ValueError if a sequence is unreadable or there is no sequence."""
     between("unpack-stereomis", "--every", args.every, 1, whole=True)
     size = height_and_width("--size", args.size) if args.size else None
     if not (folders := sequences(args.root)):
-        raise ValueError(f"{args.root}: holds no sequences with StereoCalibration.ini; correct the path")
+        raise ValueError(f"{args.root}: contains no sequences with StereoCalibration.ini; correct the path")
     for folder in folders:
         written, rate = unpack(folder, every=args.every, size=size)
         print(f"{folder.name}: {counted(written, 'frame')} written, of a video of {rate:g} a second (rate: {rate:g})")

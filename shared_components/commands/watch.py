@@ -1,4 +1,4 @@
-"""`surgfl watch`: follow a run by the records that it writes, in a simulator and where a production's server runs."""
+"""`surgfl watch`: follow a run by its records, in a simulator or at a server."""
 
 import argparse
 import sys
@@ -19,8 +19,8 @@ HELP = (
     "follow a run: rounds, sites, scores, time left; exit status 0: running or finished, 1: failed, 2: no run, "
     "3: stopped"
 )
-CODES = {"running": 0, "finished": 0, "stopped": 3}  # as of `surgfl job watch`; 1 for any other end
-_EVERY = 2.0  # seconds between two looks
+CODES = {"running": 0, "finished": 0, "stopped": 3}  # as in `surgfl job watch`; 1 for other ends
+_EVERY = 2.0  # seconds between two frames
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,33 +30,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Follow the run to its end; without a terminal print one frame. Return an exit code for the run's status."""
     try:
-        found = run_cleanup.find_runs(args.place)
+        runs = run_cleanup.find_runs(args.place)
     except FederationError as error:
         raise ValueError(str(error)) from error
-    if not found:
+    if not runs:
         raise ValueError(f"{args.place}: no run has begun there yet; start one, or name another folder")
-    chosen = ([one for one in found if one.status == "running"] or found)[-1]
-    if not can_move(sys.stdout):
-        now = run_cleanup.read_run(chosen.folder)
-        print(_drawn(now))
-    else:
-        now = _followed(chosen.folder)
-    return CODES.get(now.status, 1)
+    folder = ([kept for kept in runs if kept.status == "running"] or runs)[-1].folder
+    if can_move(sys.stdout):
+        return CODES.get(_follow(folder).status, 1)
+    kept = run_cleanup.read_run(folder)
+    print(_drawn(kept))
+    return CODES.get(kept.status, 1)
 
 
-def _followed(folder: Path) -> KeptRun:
-    """Redraw until the run has ended, or Ctrl-C; the last frame stays. Return the run as it was last."""
+def _follow(folder: Path) -> KeptRun:
+    """Redraw until the run ends, or Ctrl-C; the last frame stays. Return the run's final state."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
     def look() -> KeptRun:
-        now = run_cleanup.read_run(folder)
-        text = Text(_drawn(now), no_wrap=True, overflow="ellipsis")
+        kept = run_cleanup.read_run(folder)
+        text = Text(_drawn(kept), no_wrap=True, overflow="ellipsis")
         text.highlight_regex(r"missing.*|failed.*|stopped.*", "red")
         text.highlight_regex("━+", "cyan")
         live.update(text, refresh=True)
-        return now
+        return kept
 
     with Live(console=Console(highlight=False), auto_refresh=False) as live:
         try:
@@ -64,14 +63,13 @@ def _followed(folder: Path) -> KeptRun:
                 time.sleep(_EVERY)
         except KeyboardInterrupt:
             pass
-        return look()  # its last records may have come after they were read, and before its lock was asked for
+        return look()  # its last records may be newer than the last frame
 
 
-def _drawn(now: KeptRun) -> str:
-    """Draw one frame; a run that still enrols has no records, and at a site of a deployment there are steps alone."""
-    folders = [path for path in sorted(now.folder.glob("*/")) if path.name != "server"]
+def _drawn(kept: KeptRun) -> str:
+    """Draw one frame; a run that still enrols has no records, and a site of a deployment has only steps."""
+    folders = [path for path in sorted(kept.folder.glob("*/")) if path.name != "server"]
     steps = {path.name: str(step) for path in folders if (step := read_step(path))}
-    records = load_run(now.folder) if (now.folder / "run.json").is_file() else None
-    when = (now.folder / "server" / "rounds.jsonl") if records and records.aggregations else now.folder
-    text = frame(now.name, now.status, records, steps, since=time.time() - when.stat().st_mtime)
-    return printable(text)
+    records = load_run(kept.folder) if (kept.folder / "run.json").is_file() else None
+    newest = (kept.folder / "server" / "rounds.jsonl") if records and records.aggregations else kept.folder
+    return printable(frame(kept.name, kept.status, records, steps, since=time.time() - newest.stat().st_mtime))

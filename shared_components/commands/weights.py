@@ -1,4 +1,4 @@
-"""`surgfl weights`: make the weights that bundles ship, from random ones, by one recipe."""
+"""`surgfl weights`: make shipped weights from random weights by a recipe."""
 
 import argparse
 from collections.abc import Sequence
@@ -15,20 +15,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("recipe", help="name of a recipe, such as pvt_fpn, or a path")
     add("--out", type=Path, required=True, help="output folder")
-    add(
-        "--real",
-        type=Path,
-        metavar="FILE",
-        help="YAML of real sites, each a name and a site.yaml with a test split: under 'choose:', sites that choose "
-        "the weights; under 'card:', sites that are scored once, afterwards",
+    real = (
+        "YAML of real sites, each a name and a site.yaml with a test split: under 'choose:', sites that choose the "
+        "weights; under 'card:', sites that are scored once, afterwards"
     )
+    add("--real", type=Path, metavar="FILE", help=real)
     add("--threads", type=int, help="CPU threads; default: all cores")
     add("--workers", type=int, help="rendering processes; default: as `surgfl pretrain`")
     add("--no-ship", action="store_true", help="stop after the choice and do not change bundles")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train what is not trained yet, choose, ship; 130 if stopped before."""
+    """Train the missing stages, choose weights and ship them; 130 if interrupted."""
     recipe, real = read_recipe(args.recipe), read_real(args.real)
     machine = [f"--{name}={value}" for name in ("threads", "workers") if (value := getattr(args, name)) is not None]
     stages = [_parsed(pretrain, [*words_of(recipe, name, args.out), *machine]) for name in recipe.stages]
@@ -42,14 +40,13 @@ def run(args: argparse.Namespace) -> int:
     if args.no_ship:
         return 0
     run_folder, *before = (str(args.out / name) for name in line_of(recipe, best))
-    words = [run_folder, "--choice", str(args.out / CHOICE), *(f"--before={one}" for one in before)]
+    words = [run_folder, "--choice", str(args.out / CHOICE), *(f"--before={stage}" for stage in before)]
     words += [f"--bundle={name}" for name in recipe.bundles]
     words += [f"--real={name}={file}" for sites in (real.choose, real.card) for name, file in sites.items()]
     return ship.run(_parsed(ship, words))
 
 
 def _parsed(command: ModuleType, words: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments of another command; ValueError where they are wrong."""
     parser = Parser()
     command.configure(parser)
     try:

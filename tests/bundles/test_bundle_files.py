@@ -176,7 +176,7 @@ def test_the_committed_files_and_weights_are_what_the_command_makes_and_it_check
         lambda name, folder: described.get(name) or read(name, folder),
     )
     assert main(["bundles", "--check"]) == 2
-    assert "train.yaml is not what" in capsys.readouterr().err
+    assert "train.yaml does not match" in capsys.readouterr().err
 
 
 # ---- commands as typed, from the repository and inside a bundle's folder

@@ -90,7 +90,7 @@ def test_all_leaves_out_the_videos_of_every_task():
 def test_what_is_not_there_is_named(folder, tmp_path, capsys):
     only = tmp_path / "only"
     only.mkdir()
-    with pytest.raises(SiteError, match="holds none of the folders heico, cholec80"):
+    with pytest.raises(SiteError, match="has none of the folders heico, cholec80"):
         written(only, tmp_path / "a", "--before", "all")
     (only / "glenda").mkdir()
     with pytest.raises(DataError, match="has 0 videos of glenda to train on"):
@@ -98,5 +98,5 @@ def test_what_is_not_there_is_named(folder, tmp_path, capsys):
     (only / "glenda").rmdir()
     (only / "glenda").symlink_to(folder / "glenda")
     written(only, tmp_path / "a", "--before", "all")
-    assert "not there: heico, cholec80" in capsys.readouterr().out
+    assert "missing: heico, cholec80" in capsys.readouterr().out
     assert yaml.safe_load((tmp_path / "a" / "glenda" / "site.yaml").read_text())["root"] == str(folder / "glenda")

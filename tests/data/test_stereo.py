@@ -189,7 +189,7 @@ def test_a_sequence_with_stretches_of_both_kinds_is_two_videos(tmp_path):
 def test_a_row_that_is_no_stretch_is_refused(rows, words, tmp_path):
     unpacked(tmp_path / "P1", range(3))
     table(tmp_path / "P1", "test", *rows)
-    with pytest.raises(DataError, match=rf"test_split.csv: says that a stretch goes {words}; copy the file again"):
+    with pytest.raises(DataError, match=rf"test_split.csv: has a stretch {words}; copy the file again"):
         find_reader("stereomis").videos(tmp_path)
 
 

@@ -172,7 +172,7 @@ def test_esad_gives_frames_from_the_first_box_of_a_set_to_its_last(tmp_path):
 
 def test_esad_without_annotations_is_refused(tmp_path):
     write(tmp_path / "test/RARP3_frame_1.jpg", frame_image(0))
-    with pytest.raises(DataError, match=r"test_labels: holds no annotation with a box .*; unpack the annotations"):
+    with pytest.raises(DataError, match=r"test_labels: contains no annotation with a box .*; unpack the annotations"):
         find_reader("esad").videos(tmp_path)
 
 

@@ -152,7 +152,7 @@ def test_depth_is_a_video_and_files_of_16_bits(surgery, model, tmp_path, capsys)
 def test_an_interrupted_run_leaves_nothing(surgery, model, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("shared_components.inference.results.PredictionFolder.add", Mock(side_effect=KeyboardInterrupt))
     assert main(["segment", str(surgery), "--model", str(model())]) == 130
-    assert "interrupted; nothing was written" in capsys.readouterr().out
+    assert "interrupted; no results were saved for the current input" in capsys.readouterr().out
     assert not (tmp_path / "surgery-segmented").exists()
 
 
@@ -171,7 +171,7 @@ def test_a_folder_of_videos_is_done_but_for_those_that_fail(surgery, model, tmp_
         printed.err.startswith("failed: films/a.mp4: video films/a.mp4 cannot be read") and printed.err.count("\n") == 1
     )
     assert main(["segment", "films", *words, "--box", "1,1,9,9"]) == 2
-    assert "are of one video, and films has 3; name one" in capsys.readouterr().err
+    assert "need one video, and films has 3; name one" in capsys.readouterr().err
     assert main(["segment", "films", *words, "--out", "films/results"]) == 2
     assert "lies in the input folder films; give" in capsys.readouterr().err
     shutil.copy(surgery, tmp_path / "films" / "b.mov")

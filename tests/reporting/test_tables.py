@@ -106,7 +106,7 @@ def test_the_command_names_the_folders_that_it_puts_side_by_side(make_run, tmp_p
     assert main(["report", run, folders[0], folders[0], "--out", str(page)]) == 2
     assert "'trained alone' is given twice" in capsys.readouterr().err
     assert main(["report", run, folders[0], f"--evaluations={tmp_path}", "--out", str(page)]) == 2
-    assert "each needs a name" in capsys.readouterr().err
+    assert "each of several folders needs a name" in capsys.readouterr().err
     other = str(make_run("other", sites=("munich", "leeds")))
     assert main(["report", other, *folders, "--out", str(page)]) == 2
     said = "the evaluations 'trained alone' are of site-1, but the run's sites are munich, leeds; give evaluations of"

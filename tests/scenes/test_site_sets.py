@@ -68,7 +68,7 @@ def test_the_command_says_which_sites_were_there_and_takes_no_option_that_a_set_
     assert main([*words[:-1], "3"]) == 0
     assert "actions160/site.yaml: is there already, and stays as it is" in capsys.readouterr().out
     assert main([*words, "--looks", "rose"]) == 2
-    assert "--looks says nothing beside --set" in capsys.readouterr().err
+    assert "--looks does not apply to --set" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,4 @@
-"""The part of a `site.yaml` that describes data in a layout of the hospital's own."""
-
-from __future__ import annotations
+"""Keys of a `site.yaml` for a hospital's own data, and their checks."""
 
 import re
 from collections.abc import Mapping
@@ -17,29 +15,21 @@ Kind = Literal["frames", "nifti"]
 KINDS: tuple[Kind, ...] = ("frames", "nifti")
 VIDEO, GROUP, CLASS = "{video}", "{group}", "{class}"
 NUMBERS = r"\A(frames|(fps|every)=\d+(\.\d+)?)\Z"
-"""Numberings of a video's masks: all frames, or the frames that were extracted."""
+"""Pattern of `mask_numbers`: all frames of a video, or extracted frames."""
 IMAGES = f"images/{VIDEO}"
 MASKS: dict[Kind, str] = {"frames": f"masks/{VIDEO}", "nifti": f"masks/{VIDEO}.nii.gz"}
-"""Where masks lie by default."""
+"""Default template of masks."""
 
 
 @dataclass(frozen=True)
 class Own:
-    """Where images and masks lie, and what the masks' values are.
+    """Locations of images and masks, and the meaning of the masks' values; MEANINGS explains the other fields.
 
     Attributes:
-        kind: masks as image files, or one volume per video.
-        ids: of its masks.
-        classes: of its masks, background first.
-        images: path below the root, with `{video}` in the place of a video's name: a folder of images, files in one
-            (`{video}/*.jpg`, where `*` is the frame's name), or a video file.
-        masks: likewise: folders or files, or volumes.
-        first_frame: number that masks give the first frame of a video file.
-        partly_labelled: images without a mask, or frames of a volume without any label, are no samples.
-        axes: of volumes, see `data.nifti`.
-        words: words that replace {class} in the template of binary masks, with the places of their classes.
-        mask_numbers: numbering of a video file's masks, see `numbering`.
-        threshold: least share of a pixel on a smoothed edge that makes it foreground; None: edges are hard.
+        kind: Masks as image files, or one label volume per video.
+        classes: Classes of the masks, background first.
+        images, masks: Path templates below the root; {video} is replaced by a video's name, * by a frame's name.
+        words: Words that replace {class} in the template of binary masks, and their class ids.
     """
 
     kind: Kind
@@ -65,7 +55,7 @@ KEYS: Mapping[str, Any] = {
     "mask_numbers": Annotated[str, Meta(pattern=NUMBERS, description="write frames, fps=1 or every=25")],
     "axes": Annotated[Axes, Meta(description=f"write {' or '.join(get_args(Axes))}")],
 }
-"""Additional keys of a site.yaml for data of your own."""
+"""Types of the additional keys of a site.yaml for own data."""
 MEANINGS: Mapping[str, tuple[str, str]] = {
     "ids": ("required", "Class name of each value or colour in the masks; `background` and `ignore` are special."),
     "images": (IMAGES, "Folder, files or video file of a video's images, below `root`."),
@@ -79,18 +69,37 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     "mask_numbers": ("frames", "Numbering of a video's masks: `frames`, or extracted frames: `fps=1`, `every=25`."),
     "axes": ("header", "Axes of a volume: from its header, or x, y, t as stored."),
 }
-"""The default and the meaning of each key."""
+"""Default and meaning of each key."""
 
 
 def describe(kind: Kind, config: Mapping[str, Any]) -> tuple[Own, tuple[str, ...]]:
-    """Read a site.yaml's description of its own data, whose values fit `KEYS`; return it and the site's classes.
+    """Return the description in a site.yaml whose values fit `KEYS`, and the site's classes.
 
-    Raises:
-        ValueError: a sentence that begins with the key.
+    A ValueError is a sentence that begins with the key.
     """
     if "ids" not in config:
         raise ValueError(f"has no 'ids', which {kind!r} needs; write what the masks' values are: {{1: grasper}}")
     images, masks = config.get("images", IMAGES), config.get("masks", MASKS[kind])
+    _refuse_templates(images, masks)
+    words = parse_words(config["ids"]) if CLASS in masks else {}
+    table = {} if words else parse_ids(config["ids"])
+    own, classes = own_classes((words or table).values(), config.get("classes"))
+    ids = class_ids(table, own)
+    if kind == "nifti":
+        if not masks.endswith(VOLUMES) or "*" in masks or CLASS in masks:
+            raise ValueError(f"'masks' is {masks!r}; write one volume per video, such as {MASKS['nifti']!r}")
+        if ids.coloured:
+            raise ValueError("'ids' names colours, and NIfTI volumes contain numbers; name the numbers")
+    for key, of, data in (("axes", "nifti", "'nifti'"), ("threshold", "frames", "masks in image files")):
+        if key in config and kind != of:
+            raise ValueError(f"{key!r} is for {data}, and this dataset is {kind!r}; leave it out")
+    optional = ("first_frame", "partly_labelled", "axes", "threshold", "mask_numbers")
+    rest = {key: config[key] for key in optional if key in config}
+    word_ids = tuple((word, places(own)[name]) for word, name in words.items())
+    return Own(kind, ids, own, images, masks, words=word_ids, **rest), classes
+
+
+def _refuse_templates(images: str, masks: str) -> None:
     refuse_template("images", images)
     refuse_template("masks", masks)
     for place in (VIDEO, GROUP):
@@ -99,36 +108,11 @@ def describe(kind: Kind, config: Mapping[str, Any]) -> tuple[Own, tuple[str, ...
                 f"'images' is {images!r} and 'masks' is {masks!r}; write {place} in both, or in neither if there is "
                 f"one {place[1:-1]}"
             )
-    refuse_classes_of_films(images, masks)
-    words = parse_words(config["ids"]) if CLASS in masks else {}
-    table = {} if words else parse_ids(config["ids"])
-    named, classes = own_classes((words or table).values(), config.get("classes"))
-    ids = class_ids(table, named)
-    if kind == "nifti":
-        _refuse_as_nifti(masks, ids)
-    if "axes" in config and kind != "nifti":
-        raise ValueError(f"'axes' is for 'nifti', and this dataset is {kind!r}; leave it out")
-    if "threshold" in config and kind != "frames":
-        raise ValueError(f"'threshold' is for masks in image files, and this dataset is {kind!r}; leave it out")
-    optional = ("first_frame", "partly_labelled", "axes", "threshold", "mask_numbers")
-    rest = {key: config[key] for key in optional if key in config}
-    placed = tuple((word, places(named)[name]) for word, name in words.items())
-    return Own(kind, ids, named, images, masks, words=placed, **rest), classes
+    refuse_class_masks_of_videos(images, masks)
 
 
-def _refuse_as_nifti(masks: str, ids: Ids) -> None:
-    if not masks.endswith(VOLUMES) or "*" in masks or CLASS in masks:
-        raise ValueError(f"'masks' is {masks!r}; write one volume per video, such as {MASKS['nifti']!r}")
-    if ids.coloured:
-        raise ValueError("'ids' names colours, and NIfTI volumes hold numbers; name the numbers")
-
-
-def refuse_classes_of_films(images: str, masks: str) -> None:
-    """Refuse binary masks, one per class, for video files.
-
-    Raises:
-        ValueError: a sentence that begins with the key.
-    """
+def refuse_class_masks_of_videos(images: str, masks: str) -> None:
+    """Raise ValueError for binary masks of video files; the sentence begins with the key."""
     if CLASS in masks and images.lower().endswith((*VIDEOS, *VOLUMES)):
         raise ValueError(
             f"'masks' is {masks!r}, and 'images' names video files; extract the labelled frames as images, "
@@ -137,20 +121,17 @@ def refuse_classes_of_films(images: str, masks: str) -> None:
 
 
 def refuse_template(key: str, value: object) -> None:
-    """Refuse a path template that names no place below the root.
-
-    Raises:
-        ValueError: a sentence that begins with the key.
-    """
+    """Raise ValueError for a path template that names no path below the root; the sentence begins with the key."""
     parts = value.split("/") if isinstance(value, str) else []
+    prefix = f"'{key}' is {short_repr(value)}; "
     if not parts or {"", ".", ".."} & set(parts) or not str(value).isprintable() or "\\" in str(value):
-        raise ValueError(f"'{key}' is {short_repr(value)}; write a path below 'root', such as {IMAGES!r}")
+        raise ValueError(f"{prefix}write a path below 'root', such as {IMAGES!r}")
     known = (VIDEO, GROUP, CLASS) if key == "masks" else (VIDEO, GROUP)
     rest = [re.sub("|".join(map(re.escape, known)), "", part) for part in parts]
     if any("{" in part or "}" in part for part in rest):
-        raise ValueError(f"'{key}' is {short_repr(value)}; what stands in braces there is {' or '.join(known)}")
+        raise ValueError(f"{prefix}the possible words in braces are {', '.join(known)}")
     anywhere = CLASS in str(value)
     if sum(part.count("*") for part in rest) > 1 or (any("*" in part for part in rest[:-1]) and not anywhere):
-        raise ValueError(f"'{key}' is {short_repr(value)}; one * may stand in its last part, for the frame's name")
+        raise ValueError(f"{prefix}write at most one *, in the last part, for the frame's name")
     if GROUP in str(value) and VIDEO not in str(value):
-        raise ValueError(f"'{key}' is {short_repr(value)}; {GROUP} is a folder of videos: write {VIDEO}, too")
+        raise ValueError(f"{prefix}{GROUP} is a folder of videos: write {VIDEO}, too")

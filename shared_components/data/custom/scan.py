@@ -1,19 +1,16 @@
-"""List the data below a folder: frames, masks, videos, label volumes, and files of unread formats."""
-
-from __future__ import annotations
+"""List the data below a folder: frames, masks, videos, label volumes, and files in unsupported formats."""
 
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
-from shared_components.data.custom.hashes import find_hash
-from shared_components.data.custom.smoothed import edge_values
+from shared_components.data.custom.frame_names import frame_span
+from shared_components.data.custom.masks import edge_values
 from shared_components.data.files import (
     IMAGES,
     VIDEOS,
@@ -23,83 +20,70 @@ from shared_components.data.files import (
     decode,
     folders_below,
     refuse_pointer,
-)
+)  # fmt: skip
 from shared_components.data.nifti import holds_colours
 
-UNREAD = (
+UNSUPPORTED = (
     ".webp", ".gif", ".jp2", ".ppm", ".pgm", ".heic", ".heif", ".avif", ".exr", ".dcm", ".npy", ".npz", ".nrrd", ".mha",
     ".mhd", ".flv", ".mts", ".m2ts", ".vob", ".3gp", ".mxf", ".dv", ".ogv", ".h264", ".hevc",
 )  # fmt: skip
-"""File endings of images, videos and volumes that SurgFL does not read."""
-_SAMPLED = 3  # images of a kind that tell whether they are masks
-_FEW = 64  # a mask's values or colours; a photograph has thousands
-_MOST_COMMON, _SHARE = 8, 0.85  # so few values are most of a mask with smoothed edges
-_PIXELS = 20_000  # of an image that are looked at
+_SAMPLED = 3  # images of a group that are tested
+_FEW = 64  # maximum number of values in a mask; a photograph has thousands
+_MOST_COMMON, _SHARE = 8, 0.85  # the eight most frequent values cover this share of a mask with smoothed edges
+_PIXELS = 20_000  # pixels of an image that are tested
 
 
 @dataclass
 class Scan:
-    """The data below a folder, as paths relative to it.
-
-    Attributes:
-        frames, masks: names of image files by folder; `""` is the folder itself.
-        videos: video files, and volumes of colours; `volumes`: label volumes.
-        unread: files of formats that are not read.
-    """
+    """The data below a folder, as relative paths; images are listed by folder, "" is the folder itself."""
 
     root: Path
     frames: dict[str, list[str]] = field(default_factory=dict)
     masks: dict[str, list[str]] = field(default_factory=dict)
-    videos: list[str] = field(default_factory=list)
-    volumes: list[str] = field(default_factory=list)
-    unread: list[str] = field(default_factory=list)
+    videos: list[str] = field(default_factory=list)  # and volumes of colours
+    volumes: list[str] = field(default_factory=list)  # of labels
+    unread: list[str] = field(default_factory=list)  # in unsupported formats
 
     def kinds(self) -> dict[str, str]:
-        """Return the kind of every file by its path: images, masks, videos, label volumes or unread files."""
-        found = {path: "images" for path in joined(self.frames)}
-        found |= {path: "masks" for path in joined(self.masks)}
-        found |= dict.fromkeys(self.videos, "video files") | dict.fromkeys(self.volumes, "label volumes")
-        return found | dict.fromkeys(self.unread, "unread files")
+        """Return the kind of every file by its path."""
+        kinds = dict.fromkeys(joined(self.frames), "images") | dict.fromkeys(joined(self.masks), "masks")
+        kinds |= dict.fromkeys(self.videos, "video files") | dict.fromkeys(self.volumes, "label volumes")
+        return kinds | dict.fromkeys(self.unread, "unread files")
 
 
-def joined(folders: dict[str, list[str]]) -> Iterator[str]:
-    """Yield the paths of files that are listed by folder."""
-    for folder, names in folders.items():
-        yield from (f"{folder}/{name}" if folder else name for name in names)
+def joined(folders: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield the paths of files listed by folder."""
+    return (f"{folder}/{name}".lstrip("/") for folder, names in folders.items() for name in names)
 
 
 def scan(folder: Path) -> Scan:
-    """List the data below a folder; hidden files, and folders that systems and archives add, are passed over.
-
-    Raises:
-        DataError: it is no folder, or holds Git LFS pointers in place of data.
-    """
+    """List the data below a folder, without hidden files; DataError for no folder or Git LFS pointers."""
     if not folder.is_dir():
-        raise DataError(folder, "is not a folder", "name the folder that holds the images and masks")
-    found = Scan(folder)
+        raise DataError(folder, "is not a folder", "name the folder that contains the images and masks")
+    data = Scan(folder)
     for path, names in folders_below(folder):
-        below = "" if path == folder else path.relative_to(folder).as_posix()
-        _add(found, path, below, names)
-    return found
+        _add(data, path, "" if path == folder else path.relative_to(folder).as_posix(), names)
+    return data
 
 
-def _add(found: Scan, path: Path, below: str, names: Sequence[str]) -> None:
+def _add(data: Scan, path: Path, below: str, names: Sequence[str]) -> None:
     prefix = f"{below}/" if below else ""
-    images = [name for name in names if name.lower().endswith(IMAGES)]
-    volumes = [name for name in names if name.lower().endswith(VOLUMES)]
-    films = [name for name in names if name.lower().endswith(VIDEOS)]
-    for name in (*images, *volumes, *films):
+    images, volumes, videos, unread = (
+        [name for name in names if name.lower().endswith(endings)] for endings in (IMAGES, VOLUMES, VIDEOS, UNSUPPORTED)
+    )
+    for name in (*images, *volumes, *videos):
         refuse_pointer(path / name)
-    found.videos += [prefix + name for name in films]
-    found.unread += [prefix + name for name in names if name.lower().endswith(UNREAD)]
-    for name in volumes:  # of frames in colour, or of labels
-        (found.videos if holds_colours(path / name) else found.volumes).append(prefix + name)
-    for names_alike in _alike(images):
-        kind = found.masks if _are_masks(path, names_alike) else found.frames
-        kind.setdefault(below, []).extend(names_alike)
+    data.videos += [prefix + name for name in videos]
+    data.unread += [prefix + name for name in unread]
+    for name in volumes:
+        (data.videos if holds_colours(path / name) else data.volumes).append(prefix + name)
+    for group in groups_of(images):
+        chosen = [group[len(group) * (2 * k + 1) // (2 * _SAMPLED)] for k in range(_SAMPLED)]
+        are_masks = all(is_mask(path / name) for name in dict.fromkeys(chosen))
+        (data.masks if are_masks else data.frames).setdefault(below, []).extend(group)
 
 
-def _alike(names: Sequence[str]) -> list[list[str]]:
+def groups_of(names: Sequence[str]) -> list[list[str]]:
     """Group names that differ only in numbers and hashes."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
@@ -108,27 +92,8 @@ def _alike(names: Sequence[str]) -> list[list[str]]:
     return list(groups.values())
 
 
-@lru_cache(maxsize=1 << 16)
-def frame_span(stem: str) -> tuple[int, int]:
-    """Return the position of the frame in a name: its last number, with the hash that an export added."""
-    hashed = find_hash(stem)
-    numbers = [
-        match.span()
-        for match in re.finditer(r"\d+", stem)
-        if hashed is None or match.end() <= hashed.start() or match.start() >= hashed.end()
-    ]
-    spans = numbers[-1:] + ([] if hashed is None else [hashed.span()])
-    return (min(start for start, _ in spans), max(end for _, end in spans)) if spans else (0, len(stem))
-
-
-def _are_masks(path: Path, names: Sequence[str]) -> bool:
-    """Return whether images are masks, by a few of them."""
-    chosen = [names[len(names) * (2 * k + 1) // (2 * _SAMPLED)] for k in range(_SAMPLED)]
-    return all(is_mask(path / name) for name in dict.fromkeys(chosen))
-
-
 def is_mask(path: Path) -> bool:
-    """Return whether an image is a mask: it has few values or colours, or a few cover nearly all of it."""
+    """Return whether an image has few values or colours, or a few of them cover nearly all of it."""
     if (image := _lossless(path)) is None:
         return False
     pixels = image.reshape(-1, image.shape[2] if image.ndim == 3 else 1)
@@ -137,21 +102,21 @@ def is_mask(path: Path) -> bool:
 
 
 def is_binary(path: Path) -> bool:
-    """Return whether a mask has two values, apart from values on smoothed edges."""
+    """Return whether a mask has two values, not counting values on smoothed edges."""
     if (image := _lossless(path)) is None:
         return False
     grey = image if image.ndim == 2 else image[:, :, 0]
     if len(np.unique(grey)) <= 2:
         return True
-    found = edge_values([grey], coloured=False) if grey.dtype in (np.uint8, np.uint16) else None
-    return found is not None and len(found[0]) <= 2
+    values = edge_values([grey], coloured=False) if grey.dtype in (np.uint8, np.uint16) else None
+    return values is not None and len(values[0]) <= 2
 
 
 def _lossless(path: Path) -> np.ndarray | None:
-    """Read an image as it is; return None for JPEG and unreadable files. A file of several pictures raises."""
+    """Read an image unchanged; return None for JPEG and unreadable files."""
     try:
         data, image = decode(path)
-    except SeveralPictures:  # nobody can tell before the file is taken apart
+    except SeveralPictures:  # an error that the user must resolve
         raise
     except DataError:
         return None

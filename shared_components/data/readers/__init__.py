@@ -1,7 +1,7 @@
 """One reader per public dataset, found by listing this folder.
 
-A file holds one `Reader`. It knows the dataset's layout on disk, its ids or colours
-and its crop, and nothing of sites or splits. A new dataset is one new file here.
+A file contains one `Reader`: the dataset's layout on disk, its ids or colours, and its crop. Readers know nothing of
+sites or splits. A new dataset is one new file here.
 """
 
 from __future__ import annotations
@@ -19,67 +19,55 @@ import numpy as np
 from shared_components.data.files import map_ids, read_ids, read_rgb
 
 Targets = Mapping[str, tuple[Path, ...]]
-"""The files of each target of one frame, by the target's name."""
-
+"""The files of each target of a frame, by the target's name."""
 Listing = list[tuple[int, Path, Targets]]
+"""(frame number, image, files by target) of each frame."""
 
 
 class Reader(ABC):
-    """What is known of a dataset: its layout on disk, its ids and its crop."""
+    """Reader of a dataset: its layout on disk, its ids and its crop."""
 
     TARGETS: tuple[str, ...] = ("label",)
-    """What the dataset can give beside its images, by the names of `shared_components.data.targets.FORMS`."""
-
+    """Possible targets, by the names of `shared_components.data.targets.FORMS`."""
     CLASS_MAP: str = ""
-    """Name of the class map (`shared_components.data.classes`) of its "label"; empty where it has none."""
-
+    """Class map (`shared_components.data.classes`) of the target "label"; "" without this target."""
     LABELS: Mapping[str, str] = MappingProxyType({})
-    """Of a target without pixels the name of its labels (`shared_components.data.classes.LABELS`), the usual first."""
-
+    """Label names (`shared_components.data.classes.LABELS`) of targets without pixels, the usual target first."""
     USUAL: str = ""
-    """Name of a coarser class map, that of a site which names none; empty: the map is `CLASS_MAP`."""
-
+    """Coarser class map of sites without `classes`; "": `CLASS_MAP`."""
     RATE: float | None = None
-    """Frame numbers per second of video; None where no fixed rate is known."""
-
+    """Frame numbers per second of video; None if the dataset has no fixed rate."""
     IDS: Mapping[int, int] = MappingProxyType({})
-    """What each value of a mask is in the class map."""
-
+    """Canonical id of each mask value."""
     ALLOWED: str = ""
-    """What a mask may hold, in words, for its refusal."""
+    """Allowed mask values in words, for the error message."""
 
     def folders(self, root: Path) -> dict[str, Path]:
-        """Find the folder of every video under a root, in natural order of their names."""
+        """Return the folder of each video, in natural order of the names."""
         raise NotImplementedError(f"{type(self).__name__} has no folder of a video; override `videos`")
 
     def videos(self, root: Path) -> list[str]:
-        """List the names of the videos under a root, in natural order: by default, those of `folders`."""
+        """List the names of the videos, in natural order; default: the names in `folders`."""
         return list(self.folders(root))
 
     @abstractmethod
     def frames(self, root: Path, video: str) -> Listing:
-        """List (number, image, files by target) in time order, for every frame that has or misses a target.
-
-        The files need not all exist: a missing one is listed under the name it should have.
-        """
+        """List all frames that have or should have a target, in time order; missing files have their expected name."""
 
     @abstractmethod
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        """List every image on disk by its number, with targets or without; needs no targets' files."""
+        """Return all existing images by number, with targets or without; files of targets are not needed."""
 
     def targets_under(self, root: Path) -> tuple[str, ...]:
-        """Return the targets that this copy of the dataset has, by default all `TARGETS`; copies may differ."""
+        """Return the targets of a copy of the dataset; default: all `TARGETS`."""
         return self.TARGETS
 
     def native_targets(self, video: str) -> bool:
-        """Say whether the targets of a video may have another size than its images."""
+        """Return whether a video's targets may have another size than its images."""
         return False
 
     def read_image(self, path: Path) -> np.ndarray:
-        """Read one frame, of an image file or of a video (video.mp4/000012), as uint8 (H, W, 3) RGB.
-
-        A reader whose dataset asks for it crops it.
-        """
+        """Read a frame of an image file or a video (video.mp4/000012) as uint8 (H, W, 3) RGB, cropped if necessary."""
         if path.name.isdecimal() and path.parent.is_file():
             from shared_components.data.video import read_frame  # late: few datasets are videos
 
@@ -87,11 +75,11 @@ class Reader(ABC):
         return read_rgb(path)
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
-        """Read one frame's target, cropped alike: "label" as uint8 (H, W) canonical ids, "depth" as float32 mm.
+        """Read a frame's target, cropped like the image; default: a mask with the values `IDS`.
 
-        A vector is uint8 (N,), a scalar int64 (); their file may be a row of a table (`data.tables`).
-
-        By default it is one mask, whose values are `IDS`.
+        Returns:
+            "label" as uint8 (H, W) canonical ids, "depth" as float32 (H, W) mm, a vector as uint8 (N,), a scalar as
+            int64 (). The file of a vector or scalar may be a row of a table (`data.tables`).
         """
         (path,) = files
         return map_ids(read_ids(path), self.IDS, path=path, allowed=self.ALLOWED)
@@ -105,11 +93,7 @@ def paired(
     image: Callable[[int], Path],
     file: Callable[[int], Path],
 ) -> Listing:
-    """List every number that has an image or a file of the target; one of the two may be missing.
-
-    Args:
-        image, file: name the one that should be there, by its number.
-    """
+    """List every number that has an image or a target file; `image` and `file` name a missing file by its number."""
     return [
         (number, images.get(number) or image(number), {target: (files.get(number) or file(number),)})
         for number in sorted(images.keys() | files.keys())
@@ -123,13 +107,10 @@ def reader_names() -> list[str]:
 
 @cache
 def find_reader(dataset: str) -> Reader:
-    """Return the reader of a dataset named in `reader_names`."""
+    """Return the reader of a dataset; KeyError for an unknown name."""
     if dataset not in reader_names():
         raise KeyError(f"no reader for dataset {dataset!r}; there are {', '.join(reader_names())}")
     module = importlib.import_module(f"{__name__}.{dataset}")
-    (own,) = (
-        one
-        for one in vars(module).values()
-        if isinstance(one, type) and issubclass(one, Reader) and one.__module__ == module.__name__
-    )
-    return own()
+    classes = [member for member in vars(module).values() if isinstance(member, type) and issubclass(member, Reader)]
+    (reader,) = (member for member in classes if member.__module__ == module.__name__)
+    return reader()

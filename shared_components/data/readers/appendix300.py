@@ -5,12 +5,10 @@
     root/videos/<video>/000000.jpg                           or frames at 2 fps
     root/grades.csv                                          columns: video,grade
 
-Grades are 0 to 5, the appendix normal, with oedema, fibrin, necrosis, an abscess or regional peritonitis, or diffuse
-peritonitis. The published metadata (overall_merged.csv) were not seen, so that grades.csv is made of them. A video
-without a grade is named, and refused or set aside as the site's quarantine says.
+Grades are 0 to 5: normal, oedema, fibrin, necrosis, abscess or regional peritonitis, diffuse peritonitis. The layout of
+the published metadata (overall_merged.csv) is unknown here, so convert them to grades.csv. A video without a grade is
+an error, or set aside within the site's `quarantine`.
 """
-
-from __future__ import annotations
 
 from pathlib import Path
 from types import MappingProxyType
@@ -33,12 +31,10 @@ class Appendix300(Reader):
 
     def folders(self, root: Path) -> dict[str, Path]:
         levels = ("videos/*", "Full_Videos/*/*", "Images/*/*")
-        found = [path for level in levels for path in root.glob(level) if path.is_dir() and path.name[0] not in "._"]
-        by_name: dict[str, Path] = {}
-        for path in found:
-            by_name.setdefault(path.name, path)
+        paths = [path for level in levels for path in root.glob(level) if path.is_dir() and path.name[0] not in "._"]
+        by_name = {path.name: path for path in reversed(paths)}  # the first level wins
         if not by_name:
-            raise DataError(root, "holds no videos/ or Full_Videos/ of Appendix300", "set 'root' to its folder")
+            raise DataError(root, "contains no videos/ or Full_Videos/ of Appendix300", "set 'root' to its folder")
         return {name: by_name[name] for name in sorted(by_name, key=natural_order)}
 
     def frames(self, root: Path, video: str) -> Listing:
@@ -53,7 +49,7 @@ class Appendix300(Reader):
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (address,) = files
         table, video = address.parent, address.name
-        grades = [one["grade"] for one in records(table, columns=("video", "grade")) if one["video"] == video]
+        grades = [line["grade"] for line in records(table, columns=("video", "grade")) if line["video"] == video]
         known = range(len(LABELS["appendicitis_grades"]))
         if len(grades) != 1:
             what = f"has {len(grades)} grades of {video}" if grades else f"has no grade of {video}"
@@ -65,7 +61,7 @@ class Appendix300(Reader):
 
 
 def _of_video(file: Path) -> dict[int, Path]:
-    """List the frames of a video at 2 a second, by their half seconds."""
+    """Return two frames per second of a video file, numbered by half seconds."""
     from shared_components.data.video import frame_count, opened, shown_stream
 
     with opened(file) as container:

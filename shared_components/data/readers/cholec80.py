@@ -5,12 +5,9 @@
     root/phase_annotations/video01-phase.txt            columns Frame, Phase; from 0
     root/tool_annotations/video01-tool.txt              columns Frame and seven tools
 
-A sample is a frame of each second, number 25 k, as the tools have it; extracted frames are preferred to the video,
-which is decoded in place. Rows after the last frame are listed, and named as such when they are read; where it is a
-single one (video15 and video37 have such) it is left out.
+A sample is one frame per second, number 25 k, as in the tool annotations. Extracted frames are preferred to the video,
+which is decoded in place. Rows after the last frame are errors, except a single row (as in video15 and video37).
 """
-
-from __future__ import annotations
 
 import logging
 from functools import lru_cache
@@ -28,7 +25,7 @@ PHASES = (
     "CleaningCoagulation", "GallbladderRetraction",
 )  # fmt: skip
 TOOLS = ("Grasper", "Bipolar", "Hook", "Scissors", "Clipper", "Irrigator", "SpecimenBag")
-_EACH = 25  # numbers a second
+_EACH = 25  # frame numbers per second
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +39,7 @@ class Cholec80(Reader):
         folders = [path for path in (root / "frames").glob("video*") if path.is_dir()]
         names = {path.stem for path in (*folders, *(root / "videos").glob("video*.mp4"))}
         if not names:
-            raise DataError(root, "holds no frames/ and no videos/ of Cholec80", "set 'root' to its folder")
+            raise DataError(root, "contains no frames/ and no videos/ of Cholec80", "set 'root' to its folder")
         return sorted(names, key=natural_order)
 
     def frames(self, root: Path, video: str) -> Listing:
@@ -55,18 +52,17 @@ class Cholec80(Reader):
             logger.info("%s: row %d is after the video's end, and left out", phases, beyond[0])
             rows -= {beyond[0]}
         return [
-            (n, images.get(n) or _name(root, video, n), {"phase": row(phases, n), "tools": row(tools, n)})
+            (n, images.get(n) or _image_path(root, video, n), {"phase": row(phases, n), "tools": row(tools, n)})
             for n in sorted(rows | images.keys())
         ]
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        found = by_number(root / "frames" / video, "*.png", "*.jpg")
-        if found:
-            return {(number - 1) * _EACH: path for number, path in found.items()}
+        if images := by_number(root / "frames" / video, "*.png", "*.jpg"):
+            return {(number - 1) * _EACH: path for number, path in images.items()}
         file = root / "videos" / f"{video}.mp4"
         if not file.is_file():
             return {}
-        from shared_components.data.video import frame_count  # late: extracted frames need no decoder of videos
+        from shared_components.data.video import frame_count
 
         return {number: file / f"{number:06d}" for number in range(0, frame_count(file), _EACH)}
 
@@ -83,8 +79,7 @@ class Cholec80(Reader):
         return np.array(of_row(_phases(address.parent, changed(address.parent)), address), np.int64)
 
 
-def _name(root: Path, video: str, number: int) -> Path:
-    """Return the name that the image of a number should have."""
+def _image_path(root: Path, video: str, number: int) -> Path:
     if (file := root / "videos" / f"{video}.mp4").is_file() and not (root / "frames" / video).is_dir():
         return file / f"{number:06d}"
     return root / "frames" / video / f"{video}_{number // _EACH + 1:06d}.png"
@@ -92,25 +87,24 @@ def _name(root: Path, video: str, number: int) -> Path:
 
 @lru_cache(maxsize=128)
 def _phases(file: Path, stamp: int) -> dict[int, int]:
-    """Return the phase of every frame that is labelled by tools, too: one a second."""
-    found = {}
+    """Return the phase of one frame per second, as in the tool annotations."""
+    phases = {}
     for line in records(file, columns=("Frame", "Phase"), separator="\t"):
         if line["Phase"] not in PHASES:
-            what = f"knows the phase {line['Phase']!r} at frame {line['Frame']}; expected one of {', '.join(PHASES)}"
+            what = f"has phase {line['Phase']!r} at frame {line['Frame']}; expected one of {', '.join(PHASES)}"
             raise DataError(file, what, "copy it again")
         if (number := _number(file, line["Frame"])) % _EACH == 0:
-            found[number] = PHASES.index(line["Phase"])
-    return found
+            phases[number] = PHASES.index(line["Phase"])
+    return phases
 
 
 @lru_cache(maxsize=128)
 def _tools(file: Path, stamp: int) -> dict[int, tuple[int, ...]]:
-    """Return the tools of every annotated frame."""
     lines = records(file, columns=("Frame", *TOOLS), separator="\t")
     return {_number(file, line["Frame"]): tuple(_number(file, line[tool]) for tool in TOOLS) for line in lines}
 
 
 def _number(file: Path, text: str) -> int:
     if not text.isdecimal():
-        raise DataError(file, f"holds {text!r} where a whole number is expected", "copy it again")
+        raise DataError(file, f"contains {text!r} where a whole number is expected", "copy it again")
     return int(text)

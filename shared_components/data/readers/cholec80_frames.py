@@ -3,10 +3,8 @@
     root/videos/video01.mp4                          25 fps
     root/frames/video01/video01_000001.png           or 1 fps
 
-FL-EndoViT's number of images leaves out the videos 12, 17, 27 and 52, which test segmentation.
+FL-EndoViT leaves out the videos 12, 17, 27 and 52, which test segmentation.
 """
-
-from __future__ import annotations
 
 from pathlib import Path
 
@@ -17,5 +15,5 @@ class Cholec80Frames(Unlabelled):
     FILE = r"(?:videos/(?=.*\.mp4)|frames/)(?P<video>video\d+)(?:\.mp4|/(?:.*_)?(?P<number>\d+)\.(?:png|jpg))"
 
     def _frames_by_video(self, root: Path) -> FramesByVideo:
-        """Return the operations of both folders; of one that is in both, the extracted frames."""
+        # extracted frames are preferred
         return self._in(root, "videos") | self._in(root, "frames/video*")

@@ -4,13 +4,11 @@
     root/video01/video01_00080/frame_80_endo_watershed_mask.png      grey values
     root/video01/video01_00080/frame_80_endo_color_mask.png          or colours
 
-Thirteen classes have a value and a colour each. Masks hold two more: white (255), a frame of one pixel, and black (0),
-what was left out between two regions; both are `IGNORED`. Four masks have an alpha channel (in video18_01139,
-video35_00780 and two in video37_00848), which is left out. The values that the official table calls #505050 are
-decimal: 50, 50, 50. `cholecseg8k_merged` are the eight classes of EndoViT's experiments.
+Thirteen classes have a value and a colour each. Masks contain two more: white (255), a border of one pixel, and black
+(0), gaps between regions; both are `IGNORED`. Four masks have an alpha channel (in video18_01139, video35_00780 and two
+in video37_00848), which is left out. The values that the official table calls #505050 are decimal: 50, 50, 50.
+`cholecseg8k_merged` are the eight classes of EndoViT's experiments.
 """
-
-from __future__ import annotations
 
 from pathlib import Path
 
@@ -18,10 +16,10 @@ import numpy as np
 
 from shared_components.data.classes import IGNORED
 from shared_components.data.files import DataError, by_number, map_colours, read_colours, video_folders
-from shared_components.data.readers import Listing, Reader
+from shared_components.data.readers import Listing, Reader, paired
 
 VALUES = {50: 0, 11: 1, 21: 2, 13: 3, 12: 4, 31: 5, 23: 6, 24: 7, 25: 8, 32: 9, 22: 10, 33: 11, 5: 12}
-"""Of a watershed mask, and the class of each."""
+"""Class of each value in a watershed mask."""
 COLOURS = (
     (127, 127, 127),  # background
     (210, 140, 140),  # abdominal wall
@@ -37,7 +35,7 @@ COLOURS = (
     (0, 50, 128),  # hepatic vein
     (111, 74, 0),  # liver ligament
 )
-"""Of a colour mask, in the order of the classes."""
+"""Colour of each class."""
 _OF_COLOURS = {colour: place for place, colour in enumerate(COLOURS)} | {(0,) * 3: IGNORED, (255,) * 3: IGNORED}
 _WATERSHED, _COLOUR = "watershed_mask", "color_mask"
 
@@ -52,18 +50,15 @@ class CholecSeg8k(Reader):
         return video_folders(root, lambda path: any(path.glob(f"{path.name}_*/frame_*_endo.png")))
 
     def frames(self, root: Path, video: str) -> Listing:
-        folder = self.folders(root)[video]
-        images = self.images(root, video)
-        grey, coloured = (_files(folder, f"frame_*_endo_{kind}.png") for kind in (_WATERSHED, _COLOUR))
-        masks = coloured | grey
-        return [
-            (
-                number,
-                images.get(number) or _beside(masks[number], number, "endo"),
-                {"label": (masks.get(number) or _beside(images[number], number, f"endo_{_WATERSHED}"),)},
-            )
-            for number in sorted(images.keys() | masks.keys())
-        ]
+        folder, images = self.folders(root)[video], self.images(root, video)
+        masks = _files(folder, f"frame_*_endo_{_COLOUR}.png") | _files(folder, f"frame_*_endo_{_WATERSHED}.png")
+        return paired(
+            "label",
+            images,
+            masks,
+            image=lambda number: masks[number].with_name(f"frame_{number}_endo.png"),
+            file=lambda number: images[number].with_name(f"frame_{number}_endo_{_WATERSHED}.png"),
+        )
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
         return _files(self.folders(root)[video], "frame_*_endo.png")
@@ -76,19 +71,11 @@ class CholecSeg8k(Reader):
 
 
 def _files(folder: Path, pattern: str) -> dict[int, Path]:
-    """List the files of all clips of a video by the frame's number in the video.
-
-    Raises:
-        DataError: two clips have the same frame.
-    """
-    found: dict[int, Path] = {}
+    """Return the files of all clips of a video by frame number; DataError if two clips have the same frame."""
+    files: dict[int, Path] = {}
     for clip in sorted(folder.glob(f"{folder.name}_*")):
         for number, path in by_number(clip, pattern).items():
-            if number in found:
-                raise DataError(path, f"is a frame that {found[number].parent.name} has, too", "remove one of them")
-            found[number] = path
-    return found
-
-
-def _beside(path: Path, number: int, what: str) -> Path:
-    return path.with_name(f"frame_{number}_{what}.png")
+            if number in files:
+                raise DataError(path, f"is a frame that {files[number].parent.name} has, too", "remove one of them")
+            files[number] = path
+    return files

@@ -3,15 +3,13 @@
     root/data/VID01/000000.png                                          1 fps, from 0
     root/{triplet,instrument,verb,target}/VID01.txt                     frame, then 0 or 1 per class
 
-There are 100 triplets, 6 instruments, 10 verbs and 15 targets ("anatomy" here). The version of 2020 has 94 triplets and
-is refused. Frames may lie in videos/ and be JPEG, and the tables in cholect45_style_txt/, as in the copy of the
-challenge's validation set. Frames without a row have no target.
+There are 100 triplets, 6 instruments, 10 verbs and 15 targets ("anatomy" here). The version of 2020 with 94 triplets is
+refused. Frames may be in videos/ and be JPEG, and the tables in cholect45_style_txt/, as in the challenge's validation
+set. Frames without a row have no target.
 
 The release has no phases; Cholec80 and CholecT50 label the phases of the same operations. The challenge's copy and
-the rendered copy have phase/VID01.txt: frame, then 0 or 1 for each of 7 phases, or the phase's number.
+rendered copies have phase/VID01.txt: frame, then 0 or 1 for each of 7 phases, or the phase's number.
 """
-
-from __future__ import annotations
 
 from pathlib import Path
 from types import MappingProxyType
@@ -30,9 +28,9 @@ _TABLES = {
     "anatomy": ("target", (15,), "its 15 targets"),
     "phase": ("phase", (1, PHASES), "its 7 phases or the number of one"),
 }
-"""Of each target the folder of its tables, how many labels a row has, and these in words."""
+"""Folder of the tables, numbers of labels per row, and their description, by target."""
 _OTHERS = "take those of Cholec80 ('dataset: cholec80') or of CholecT50 ('dataset: cholect50')"
-_BESIDE = ("", "cholect45_style_txt")
+_TABLE_FOLDERS = ("", "cholect45_style_txt")
 
 
 class CholecT45(Reader):
@@ -44,24 +42,19 @@ class CholecT45(Reader):
         for base in (root / "data", root / "videos"):
             if base.is_dir():
                 return video_folders(base, lambda path: path.name.startswith("VID"))
-        raise DataError(root, "holds no data/ or videos/ of CholecT45", "set 'root' to its folder")
+        raise DataError(root, "contains no data/ or videos/ of CholecT45", "set 'root' to its folder")
 
     def targets_under(self, root: Path) -> tuple[str, ...]:
-        without = {"phase"} if not any((root / beside / "phase").is_dir() for beside in _BESIDE) else set()
-        return tuple(name for name in self.TARGETS if name not in without)
+        has_phases = any((root / folder / "phase").is_dir() for folder in _TABLE_FOLDERS)
+        return tuple(name for name in self.TARGETS if name != "phase" or has_phases)
 
     def frames(self, root: Path, video: str) -> Listing:
         tables = {name: _table(root, name, video) for name in _TABLES}
         images = self.images(root, video)
         folder, ending = self.folders(root)[video], next(iter(images.values())).suffix if images else ".png"
-        known = _rows("triplets", tables["triplets"])
         return [
-            (
-                number,
-                images.get(number) or folder / f"{number:06d}{ending}",
-                {name: row(file, number) for name, file in tables.items()},
-            )
-            for number in sorted(known)
+            (n, images.get(n) or folder / f"{n:06d}{ending}", {name: row(file, n) for name, file in tables.items()})
+            for n in sorted(_rows("triplets", tables["triplets"]))
         ]
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
@@ -76,8 +69,7 @@ class CholecT45(Reader):
 
 
 def _table(root: Path, name: str, video: str) -> Path:
-    """Return the table of a target, or where it should be."""
-    paths = [root / beside / _TABLES[name][0] / f"{video}.txt" for beside in _BESIDE]
+    paths = [root / folder / _TABLES[name][0] / f"{video}.txt" for folder in _TABLE_FOLDERS]
     return next((path for path in paths if path.is_file()), paths[0])
 
 

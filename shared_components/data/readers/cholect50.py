@@ -3,12 +3,10 @@
     root/videos/VID01/000000.png          1 fps, from 0
     root/labels/VID01.json                annotations and categories
 
-A row of 15 numbers is of one instrument: triplet, instrument, score, box (4), verb, target, score, box (4), phase; -1
-is unknown. The validation set of the challenge of 2022 has the same layout, with rows for some seconds alone. A file of
-another version, whose categories are not 100 triplets, is refused. Frames without an entry have no target.
+A row of 15 numbers describes an instrument: triplet, instrument, score, box (4), verb, target, score, box (4), phase;
+-1 is unknown. The validation set of the challenge of 2022 has the same layout, with rows only for some seconds. A file
+of another version, whose categories are not 100 triplets, is refused. Frames without an entry have no target.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -24,7 +22,7 @@ from shared_components.data.readers import Listing, Reader
 from shared_components.data.tables import changed, of_row, read_json, row
 
 _PLACES = {"triplets": (0, 100), "instruments": (1, 6), "verbs": (7, 10), "anatomy": (8, 15)}
-"""Of each target its place in a row, and how many classes it has."""
+"""Position in a row and number of classes of each target."""
 _PHASE, _PHASES, _NUMBERS = 14, 7, 15
 _READ = (*(place for place, _ in _PLACES.values()), _PHASE)
 
@@ -36,7 +34,7 @@ class CholecT50(Reader):
 
     def folders(self, root: Path) -> dict[str, Path]:
         if not (root / "videos").is_dir():
-            raise DataError(root, "holds no videos/ of CholecT50", "set 'root' to its folder")
+            raise DataError(root, "contains no videos/ of CholecT50", "set 'root' to its folder")
         return video_folders(root / "videos", lambda path: path.name.startswith("VID"))
 
     def frames(self, root: Path, video: str) -> Listing:
@@ -44,12 +42,8 @@ class CholecT50(Reader):
         ending = next(iter(images.values())).suffix if images else ".png"
         folder = self.folders(root)[video]
         return [
-            (
-                number,
-                images.get(number) or folder / f"{number:06d}{ending}",
-                {name: row(file, number) for name in self.TARGETS},
-            )
-            for number in sorted(_annotations(file, changed(file)))
+            (n, images.get(n) or folder / f"{n:06d}{ending}", {name: row(file, n) for name in self.TARGETS})
+            for n in sorted(_annotations(file, changed(file)))
         ]
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
@@ -70,14 +64,13 @@ class CholecT50(Reader):
         return target
 
 
-def _is_row(one: Any) -> bool:
-    """Say whether a row has its 15 places, and whole numbers where ids stand."""
-    return len(one) == _NUMBERS and all(type(one[place]) in (int, float) and one[place] % 1 == 0 for place in _READ)
+def _is_row(line: Any) -> bool:
+    """Return whether a row has 15 values, with whole numbers as ids."""
+    return len(line) == _NUMBERS and all(type(line[place]) in (int, float) and line[place] % 1 == 0 for place in _READ)
 
 
 def _ids(rows: Iterable[list[float]], place: int, count: int, address: Path) -> set[int]:
-    """Return the ids that stand at a place of rows; -1 is none."""
-    ids = {int(one[place]) for one in rows}
+    ids = {int(line[place]) for line in rows}
     if wrong := sorted(i for i in ids if not -1 <= i < count):
         what = f"has the ids {wrong[:8]} at frame {int(address.name)}, where 0 to {count - 1} are expected"
         raise DataError(address.parent, what, "copy the file of the version with 100 triplets")
@@ -86,24 +79,18 @@ def _ids(rows: Iterable[list[float]], place: int, count: int, address: Path) -> 
 
 @lru_cache(maxsize=64)
 def _annotations(file: Path, stamp: int) -> dict[int, Any]:
-    """Return the rows of a video's frames.
-
-    Raises:
-        DataError: the file is not as CholecT50's are, or is of another version.
-    """
+    """Return the rows of each frame of a video; DataError for a file of another layout or version."""
     try:
         content = read_json(file)
         triplets = content.get("categories", {}).get("triplet", {})
-        found = {int(number): rows for number, rows in content["annotations"].items()}
-        odd = next((n for n, rows in found.items() if not all(map(_is_row, rows))), None)
+        frames = {int(number): rows for number, rows in content["annotations"].items()}
+        invalid = next((n for n, rows in frames.items() if not all(map(_is_row, rows))), None)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(file, f"is no label file of CholecT50 ({error!r})", "copy it again") from error
     if triplets and len(triplets) != _PLACES["triplets"][1]:
-        raise DataError(file, f"knows {len(triplets)} triplets, not the 100 of CholecT50", "copy that version's files")
-    if odd is not None:
-        raise DataError(
-            file, f"has rows at frame {odd} that are not 15 numbers, whole ones where ids stand", "copy it again"
-        )
-    return found
+        raise DataError(file, f"has {len(triplets)} triplets, not the 100 of CholecT50", "copy that version's files")
+    if invalid is not None:
+        raise DataError(file, f"has rows at frame {invalid} without 15 numbers or whole ids", "copy it again")
+    return frames

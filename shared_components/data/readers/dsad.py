@@ -2,11 +2,8 @@
 
     root/<organ>/01/image00.png
 
-A video is a surgery, with the images of all organs. The folder multilabel is not read: it repeats the images in
-stomach.
+A video is a surgery, with the images of all organs. The folder multilabel repeats images of stomach and is not read.
 """
-
-from __future__ import annotations
 
 from shared_components.data.unlabelled import Unlabelled
 

@@ -3,12 +3,9 @@
     root/OPn/Raw/img_01_raw.png                       (or .jpg)
     root/OPn/Masks/img_01_class.png                   (or Masks_class/)
 
-Masks hold 0 background, 160 shaft, 70 manipulator (wrist and claspers in one). The *_instrument.png files
-beside them tell instruments apart and are not read. The official rule is to leave one surgery out. How far
-apart the frames of a surgery lie in time is not known to us.
+Masks contain 0 background, 160 shaft, 70 manipulator (wrist and claspers). The *_instrument.png files of instrument
+instances are not read. The official rule is to leave one surgery out. The frame rate is unknown.
 """
-
-from __future__ import annotations
 
 from pathlib import Path
 from types import MappingProxyType

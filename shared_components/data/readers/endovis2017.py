@@ -3,18 +3,16 @@
     root/instrument_dataset_N/left_frames/frame000.png
     root/instrument_dataset_N/ground_truth/<Instrument>_labels/frame000.png
 
-One mask folder per instrument; folders with 'Other' in the name (not robotic) are left out. Values: 10 shaft,
-20 wrist, 30 claspers, 40 other. Frames and masks of 1920x1080 are cropped to the camera picture, 1280x1024
-at (320, 28), as the challenge says. Two frames a second, all labelled.
+One mask folder per instrument; folders with 'Other' in the name (not robotic) are left out. Values: 10 shaft, 20 wrist,
+30 claspers, 40 other. Frames and masks of 1920x1080 are cropped to the camera picture, 1280x1024 at (320, 28), as in
+the challenge. Two frames per second, all labelled.
 
-Where instruments overlap the part nearest the tip wins (clasper over wrist over shaft): no file says which
-instrument is in front, and this rule is independent of the order of the folders.
+If instruments overlap, the part nearest the tip wins (clasper over wrist over shaft): the files do not contain which
+instrument is in front, and this rule does not depend on the order of the folders.
 
-The layout that ternaus/robot-surgery-segmentation writes (cropped_train: images/*.jpg, parts_masks/*.png with
-the ids times 85) is read too.
+The layout of ternaus/robot-surgery-segmentation (cropped_train: images/*.jpg, parts_masks/*.png with the ids times 85)
+is read, too.
 """
-
-from __future__ import annotations
 
 from pathlib import Path
 
@@ -39,28 +37,17 @@ class EndoVis2017(Reader):
         return video_folders(root, lambda path: _image_folder(path).is_dir())
 
     def frames(self, root: Path, video: str) -> Listing:
-        folder = self.folders(root)[video]
+        folder, images = self.folders(root)[video], self.images(root, video)
         image_folder = _image_folder(folder)
-        if image_folder.name == "images":
-            mask_folders = [folder / "parts_masks"]
-        else:
-            mask_folders = _instrument_folders(folder / "ground_truth")
-        found = self.images(root, video)
-        masks = [by_number(mask_folder, "*.png") for mask_folder in mask_folders]
-        numbers = sorted(set(found).union(*masks))
-        return [
-            (
-                number,
-                found.get(number, image_folder / f"frame{number:03d}.png"),
-                {
-                    "label": tuple(
-                        files.get(number, mask_folder / f"frame{number:03d}.png")
-                        for mask_folder, files in zip(mask_folders, masks, strict=True)
-                    )
-                },
-            )
-            for number in numbers
-        ]
+        cropped = image_folder.name == "images"
+        mask_folders = [folder / "parts_masks"] if cropped else _instrument_folders(folder / "ground_truth")
+        masks = {mask_folder: by_number(mask_folder, "*.png") for mask_folder in mask_folders}
+        listing: Listing = []
+        for number in sorted(set(images).union(*masks.values())):
+            name = f"frame{number:03d}.png"
+            label = tuple(files.get(number, mask_folder / name) for mask_folder, files in masks.items())
+            listing.append((number, images.get(number, image_folder / name), {"label": label}))
+        return listing
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
         return by_number(_image_folder(self.folders(root)[video]), "*.png", "*.jpg")
@@ -95,5 +82,5 @@ def _image_folder(folder: Path) -> Path:
 def _instrument_folders(ground_truth: Path) -> list[Path]:
     folders = sorted(path for path in ground_truth.glob("*") if path.is_dir() and "Other" not in path.name)
     if not folders:
-        raise DataError(ground_truth, "holds no <Instrument>_labels folder", "unpack the ground truth here")
+        raise DataError(ground_truth, "contains no <Instrument>_labels folder", "unpack the ground truth here")
     return folders

@@ -3,13 +3,11 @@
     root[/miccai_challenge_release_N]/seq_N/left_frames/frame000.png
     root[/miccai_challenge_release_N]/seq_N/labels/frame000.png         colours, RGB or RGBA
 
-Classes `scene` are the challenge's eleven in its own order, shaft 1, clasper 2, wrist 3. Usually a site has `parts`,
-shaft 1, wrist 2, clasper 3, where tissue, threads, clamps, needles, suction and probes are background. Two frames a
-second, all labelled; where little moved, frames were left out (the challenge's page), so that two neighbours may lie
-further apart than half a second.
+Classes `scene` are the challenge's eleven classes in its order, shaft 1, clasper 2, wrist 3. Sites usually have
+`parts`, shaft 1, wrist 2, clasper 3; tissue, threads, clamps, needles, suction and probes are background. There are two
+frames per second, all labelled. The challenge left out frames with little motion, so that neighbours may be more than
+half a second apart.
 """
-
-from __future__ import annotations
 
 from pathlib import Path
 
@@ -18,7 +16,7 @@ import numpy as np
 from shared_components.data.files import by_number, map_colours, read_colours, video_folders
 from shared_components.data.readers import Listing, Reader, paired
 
-_COLOURS: tuple[tuple[int, int, int], ...] = (
+_SCENE_COLOURS: tuple[tuple[int, int, int], ...] = (
     (0, 0, 0),  # background tissue
     (0, 255, 0),  # instrument shaft
     (0, 255, 255),  # instrument clasper
@@ -32,8 +30,7 @@ _COLOURS: tuple[tuple[int, int, int], ...] = (
     (124, 155, 5),  # small intestine
     (12, 255, 141),  # ultrasound probe
 )
-"""Of the classes `scene`, in their order."""
-_OF_COLOURS = {colour: place for place, colour in enumerate(_COLOURS)}
+_OF_COLOURS = {colour: place for place, colour in enumerate(_SCENE_COLOURS)}
 
 
 class EndoVis2018(Reader):

@@ -3,11 +3,9 @@
     root/{train/set1,train/set2,val/obj,test}/RARP1_frame_12.jpg     1 fps
     root/{train/set1,train/set2,val/obj,test_labels}/RARP1_frame_12.txt     boxes
 
-A video is an operation, with the images of all sets. Of each set those from the first frame with a box to the last one
-are used, as by EndoViT: the others were filmed before and after the operation.
+A video is an operation, with the images of all sets. As in EndoViT, each set is used from its first to its last frame
+with a box: other frames were filmed before and after the operation.
 """
-
-from __future__ import annotations
 
 from pathlib import Path
 
@@ -23,6 +21,6 @@ class Esad(Unlabelled):
         labels = folder.with_name("test_labels") if folder.name == "test" else folder
         boxed = [frame_number(path) for path in labels.glob("RARP*_frame_*.txt") if path.stat().st_size]
         if not boxed:
-            what = "holds no annotation with a box (RARP<n>_frame_<n>.txt), and the first and the last one say which "
-            raise DataError(labels, f"{what}images are of the operation", "unpack the annotations there")
+            what = "contains no annotation with a box (RARP<n>_frame_<n>.txt), which mark the images of the operation"
+            raise DataError(labels, what, "unpack the annotations there")
         return [path for path in files if min(boxed) <= frame_number(path) <= max(boxed)]

@@ -3,16 +3,13 @@
     root[/GynSurg_Action_3sec]/GynSurg_{action,bleeding,smoke}_dataset/<class>/<clip>.mp4     3 s, 30 fps
     root[/GynSurg_Action_3sec]/GynSurg_{...}_dataset/**/<any>.csv     split,set_type,case_id,vids,labels
 
-A video is a clip, "bleeding/<clip>", and its one target is of the data set that it lies in. Clips are decoded in place.
-A clip's class is the name of its folder, as in the release. Tables below the clips replace it by their label: a name,
-or a number in the order of `classes.LABELS`.
+A video is a clip, "bleeding/<clip>", with one target, its kind. Clips are decoded in place. A clip's class is the name
+of its folder. Tables below the clips replace it by their label: a name, or a number in the order of `classes.LABELS`.
 
 The folds are tables of FL-EndoViT's repository, fine_tuning_gynsurg/<kind>/df_<kind>.csv: folds 0 to 3, each with
-training and test clips. `vids` ends in the clip's file name. Its times are written with :, %3A or _, whatever the file
-has: a clip's name here has _.
+training and test clips. `vids` ends in the clip's file name. Tables and files write times with :, %3A or _; clip names
+here have _.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Mapping
@@ -30,11 +27,8 @@ from shared_components.data.tables import changed, records, row
 
 KINDS = ("action", "bleeding", "smoke")
 _COLUMNS = ("split", "set_type", "case_id", "vids", "labels")
-_TABLE = "labels.csv"  # stands for all tables of a kind
-SETS = MappingProxyType(
-    {"train": "train", "val": "validation", "valid": "validation", "validation": "validation", "test": "test"}
-)
-"""Of `set_type`, in our words."""
+_TABLE = "labels.csv"  # represents all tables of a kind
+_SETS = {"train": "train", "val": "validation", "valid": "validation", "validation": "validation", "test": "test"}
 
 
 class GynSurg(Reader):
@@ -43,9 +37,7 @@ class GynSurg(Reader):
     RATE = 30.0
 
     def videos(self, root: Path) -> list[str]:
-        return [
-            f"{kind}/{stem}" for kind, folder in _folders(root).items() for stem in _clips(folder, _touched(folder))
-        ]
+        return [f"{kind}/{stem}" for kind, folder in _folders(root).items() for stem in _clips(folder)]
 
     def frames(self, root: Path, video: str) -> Listing:
         kind, stem = video.split("/")
@@ -56,106 +48,94 @@ class GynSurg(Reader):
         from shared_components.data.video import frame_count
 
         kind, stem = video.split("/")
-        folder = _folders(root)[kind]
-        clip = _clips(folder, _touched(folder))[stem]
+        clip = _clips(_folders(root)[kind])[stem]
         return {number: clip / f"{number:06d}" for number in range(frame_count(clip))}
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (address,) = files
         folder, (_, stem) = address.parent.parent, address.name.split(":", 1)
-        kind = _kind(folder)
+        kind = folder.name.split("_")[1]
         if name != kind:
             what = f"has labels of {kind}, and {name!r} is asked for of {stem}"
             raise DataError(folder, what, f"name clips of {name} in the split")
-        tables = tuple((path, changed(path)) for path in _tables(folder, _touched(folder), "*.csv"))
-        labels = _labels(folder, tables) if tables else _class_folders(folder, _touched(folder))
-        if stem not in labels:
+        tables = _tables(folder, _touched(folder), "*.csv")
+        if tables:
+            label = _joined(folder, _stamped(tables))[1].get(stem)
+        else:
+            clip = _clips(folder).get(stem)
+            label = clip.parent.name if clip else None
+        if label is None:
             raise DataError(folder, f"has no label of the clip {stem} in its tables", "add it, or take the clip out")
-        return np.array(_class(folder, kind, labels[stem]), np.int64)
-
-
-def folds(root: Path, kind: str, tables: Path | None = None) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return the videos of each official fold by our names of its sets: {"1": {"train": ..., "test": ...}, ...}.
-
-    Args:
-        tables: holds the tables, called *<kind>*.csv; None: those below the folder of the clips.
-
-    Raises:
-        DataError: the tables are missing, or a case is in two sets of a fold.
-    """
-    every = fold_cases(root, kind, tables)
-    return {fold: {name: tuple(videos) for name, videos in sets.items()} for fold, sets in every.items()}
+        return np.array(_class(folder, kind, label), np.int64)
 
 
 def fold_cases(root: Path, kind: str, tables: Path | None = None) -> dict[str, dict[str, dict[str, str]]]:
-    """Return what `folds` does, with the case (patient) of each video."""
+    """Return the case (patient) of each video by fold and set: {"1": {"train": {video: case}, "test": ...}, ...}.
+
+    Args:
+        tables: Folder of the tables *<kind>*.csv; None: use the tables below the folder of the clips.
+
+    Raises:
+        DataError: There are no tables, or a case is in two sets of a fold.
+    """
     folder = _folders(root)[kind] if tables is None else tables
-    listed = _tables(folder, _touched(folder), "*.csv" if tables is None else f"*{kind}*.csv")
-    if not listed:
-        what = f"holds no table of the folds of {kind} (.csv)"
+    paths = _tables(folder, _touched(folder), "*.csv" if tables is None else f"*{kind}*.csv")
+    if not paths:
+        what = f"contains no table of the folds of {kind} (.csv)"
         raise DataError(folder, what, "name the folder fine_tuning_gynsurg of FL-EndoViT's repository")
-    found: dict[str, dict[str, dict[str, str]]] = {}
-    for one in _joined(folder, tuple((path, changed(path)) for path in listed)):
-        if one["set_type"].lower() not in SETS:
-            raise DataError(folder, f"has the set_type {one['set_type']!r}", f"write one of {', '.join(SETS)}")
-        split = found.setdefault(one["split"], {}).setdefault(SETS[one["set_type"].lower()], {})
-        split[f"{kind}/{one['vids']}"] = one["case_id"]
-    for fold, sets in found.items():
+    folds: dict[str, dict[str, dict[str, str]]] = {}
+    for line in _joined(folder, _stamped(paths))[0]:
+        if line["set_type"].lower() not in _SETS:
+            raise DataError(folder, f"has the set_type {line['set_type']!r}", f"write one of {', '.join(_SETS)}")
+        videos = folds.setdefault(line["split"], {}).setdefault(_SETS[line["set_type"].lower()], {})
+        videos[f"{kind}/{line['vids']}"] = line["case_id"]
+    for fold, sets in folds.items():
         cases = [case for videos in sets.values() for case in set(videos.values())]
-        if twice := sorted({case for case in cases if cases.count(case) > 1}):
-            what = f"has the case {twice[0]} in two sets of fold {fold}"
+        if repeated := sorted({case for case in cases if cases.count(case) > 1}):
+            what = f"has the case {repeated[0]} in two sets of fold {fold}"
             raise DataError(folder, what, "correct its tables: a patient is in one set of a fold")
-    return dict(sorted(found.items()))
+    return dict(sorted(folds.items()))
 
 
 def kinds(root: Path) -> list[str]:
-    """List the kinds of clips that are there."""
+    """List the kinds of clips in a folder."""
     return list(_folders(root))
 
 
 def _folders(root: Path) -> dict[str, Path]:
-    """Return the folder of each kind of clips that is there."""
     for base in (root, root / "GynSurg_Action_3sec"):
-        found = {kind: base / f"GynSurg_{kind}_dataset" for kind in KINDS}
-        if there := {kind: folder for kind, folder in found.items() if folder.is_dir()}:
-            return there
-    raise DataError(root, "holds no GynSurg_<kind>_dataset", "set 'root' to the folder GynSurg_Action_3sec")
+        folders = {kind: base / f"GynSurg_{kind}_dataset" for kind in KINDS}
+        if existing := {kind: folder for kind, folder in folders.items() if folder.is_dir()}:
+            return existing
+    raise DataError(root, "contains no GynSurg_<kind>_dataset", "set 'root' to the folder GynSurg_Action_3sec")
 
 
-def _kind(folder: Path) -> str:
-    return folder.name.split("_")[1]
+def _clips(folder: Path) -> Mapping[str, Path]:
+    return _clips_of(folder, _touched(folder))
 
 
 @lru_cache(maxsize=16)
-def _clips(folder: Path, stamp: int) -> Mapping[str, Path]:
-    """Return the clips below a folder by their names, in natural order."""
-    found: dict[str, Path] = {}
+def _clips_of(folder: Path, stamp: int) -> Mapping[str, Path]:
+    clips: dict[str, Path] = {}
     for path in sorted(folder.rglob("*.mp4")):
         if path.name.startswith("."):
             continue
-        stem = _plain(path.name)
-        if stem in found:
-            raise DataError(path, f"has the name of {found[stem]}", "rename one of them, and in the tables")
-        found[stem] = path
-    return {stem: found[stem] for stem in sorted(found, key=natural_order)}
+        stem = _clip_name(path.name)
+        if stem in clips:
+            raise DataError(path, f"has the name of {clips[stem]}", "rename one of them, and in the tables")
+        clips[stem] = path
+    return {stem: clips[stem] for stem in sorted(clips, key=natural_order)}
 
 
 def _touched(folder: Path) -> int:
-    """Return when a folder or one directly below it was changed, in ns; DataError: it is no folder."""
+    """Return the last change of a folder or a folder directly below it, in ns; DataError if it is no folder."""
     if not folder.is_dir():
         raise DataError(folder, "is no folder", "correct the path")
     return max(changed(path) for path in (folder, *folder.iterdir()) if path.is_dir())
 
 
-def _plain(name: str) -> str:
-    """Return the name of a clip by its file, without ending."""
-    return Path(unquote(name)).stem.replace(":", "_")
-
-
-@lru_cache(maxsize=16)
-def _class_folders(folder: Path, stamp: int) -> dict[str, str]:
-    """Return the name of each clip's folder."""
-    return {stem: path.parent.name for stem, path in _clips(folder, stamp).items()}
+def _clip_name(file: str) -> str:
+    return Path(unquote(file)).stem.replace(":", "_")
 
 
 @lru_cache(maxsize=16)
@@ -163,30 +143,29 @@ def _tables(folder: Path, stamp: int, pattern: str) -> list[Path]:
     return [path for path in sorted(folder.rglob(pattern)) if not path.name.startswith(".")]
 
 
-@lru_cache(maxsize=16)
-def _labels(folder: Path, tables: tuple[tuple[Path, int], ...]) -> dict[str, str]:
-    """Return the label of every clip of a kind."""
-    return {one["vids"]: one["labels"] for one in _joined(folder, tables)}
+def _stamped(tables: list[Path]) -> tuple[tuple[Path, int], ...]:
+    return tuple((path, changed(path)) for path in tables)
 
 
 @lru_cache(maxsize=16)
-def _joined(folder: Path, tables: tuple[tuple[Path, int], ...]) -> tuple[Mapping[str, str], ...]:
-    """Return the rows of tables, `vids` without folder and ending; DataError: a clip has two labels."""
-    rows = [{**one, "vids": _plain(one["vids"])} for path, _ in tables for one in records(path, columns=_COLUMNS)]
+def _joined(folder: Path, tables: tuple[tuple[Path, int], ...]) -> tuple[list[dict[str, str]], Mapping[str, str]]:
+    """Return the rows of tables, with clip names in `vids`, and the label of each clip; DataError if it has two."""
+    lines = [line for path, _ in tables for line in records(path, columns=_COLUMNS)]
+    rows = [{**line, "vids": _clip_name(line["vids"])} for line in lines]
     labels: dict[str, str] = {}
-    for one in rows:
-        if labels.setdefault(one["vids"], one["labels"]) != one["labels"]:
-            what = f"labels the clip {one['vids']} both {labels[one['vids']]!r} and {one['labels']!r}"
+    for line in rows:
+        if labels.setdefault(line["vids"], line["labels"]) != line["labels"]:
+            what = f"labels the clip {line['vids']} both {labels[line['vids']]!r} and {line['labels']!r}"
             raise DataError(folder, what, "correct its tables")
-    return tuple(rows)
+    return rows, labels
 
 
 def _class(folder: Path, kind: str, label: str) -> int:
-    """Return the class of a label, a number or a name, however it is spaced."""
+    """Return the class of a label: a number, or a name in any spacing."""
     names = LABELS[f"gynsurg_{kind}"]
     if label.isdecimal() and int(label) < len(names):
         return int(label)
-    plain = [re.sub(r"[^a-z]|and", "", name.lower()) for name in (*names, label)]
-    if plain[-1] in plain[:-1]:
-        return plain.index(plain[-1])
+    *known, plain = [re.sub(r"[^a-z]|and", "", name.lower()) for name in (*names, label)]
+    if plain in known:
+        return known.index(plain)
     raise DataError(folder, f"has the label {label!r}", f"write 0 to {len(names) - 1} or one of {', '.join(names)}")

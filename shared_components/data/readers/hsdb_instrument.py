@@ -2,11 +2,9 @@
 
     root/gastric_real_{train,val}/0000000012.jpg
 
-The release does not tell operations apart: a video is a folder. The folders of cholecystectomies are not read: their
-videos are Cholec80's, and EndoViT leaves them out.
+The release does not separate operations, so a video is a folder. The folders of cholecystectomies are not read: they
+show videos of Cholec80, and EndoViT leaves them out.
 """
-
-from __future__ import annotations
 
 from shared_components.data.unlabelled import Unlabelled
 

@@ -2,11 +2,9 @@
 
     root/{Actions_on_Anatomy,Anatomical_Structures,Surgical_Actions}/<class>/c_1_v_2_f_12.jpg
 
-A video is a case. The fourth folder, Instrument_Count, is not read: some of its images come from Cholec80, no name
-tells which, and EndoViT leaves the folder out.
+A video is a case. The fourth folder, Instrument_Count, is not read: it contains unmarked images of Cholec80, and
+EndoViT leaves it out.
 """
-
-from __future__ import annotations
 
 from shared_components.data.unlabelled import Unlabelled
 

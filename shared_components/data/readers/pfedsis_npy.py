@@ -4,50 +4,45 @@
     root/{train,test}/image/video3frame012.npy    uint8 (512, 640, 3) RGB
     root/{train,test}/mask/video3frame012.npy     uint8 (H, W); native size in test
 
-The folder is part of a video's name: train/video3, test/video9. Sites 1 and 2 number two frames a second, site
-3 sixty, by nine digits in steps of 60; all frames are labelled. The ids are taken to be canonical (1 shaft,
-2 wrist, 3 clasper), the order in which the paper names the parts; the packing itself does not state them.
+The folder is part of a video's name: train/video3, test/video9. Frame numbers are two per second at sites 1 and 2, and
+sixty per second at site 3, with nine digits in steps of 60; all frames are labelled. The pack does not state the ids:
+they are assumed to be canonical (1 shaft, 2 wrist, 3 clasper), in the paper's order of the parts.
 """
-
-from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
 from shared_components.data.files import DataError, map_ids, natural_order, read_npy
 from shared_components.data.readers import Listing, Reader
 
-_PARTS = {0: 0, 1: 1, 2: 2, 3: 3}
-_FOLDERS = ("train", "test")
 _NAME = re.compile(r"(video\d+)frame(\d+)")
 
 
 class PfedsisNpy(Reader):
     CLASS_MAP = "parts"
-    IDS = _PARTS
-    ALLOWED = "PFedSIS masks hold 0, 1 shaft, 2 wrist, 3 clasper"
+    IDS = MappingProxyType({0: 0, 1: 1, 2: 2, 3: 3})
+    ALLOWED = "PFedSIS masks contain 0, 1 shaft, 2 wrist, 3 clasper"
 
     def videos(self, root: Path) -> list[str]:
         return [
             f"{folder}/{video}"
-            for folder in _FOLDERS
+            for folder in ("train", "test")
             for video in sorted({name[1] for name in _names(root / folder, "image", "mask")}, key=natural_order)
         ]
 
     def frames(self, root: Path, video: str) -> Listing:
         folder, name = video.split("/")
-        found = _numbered(_names(root / folder, "image", "mask"), name)
-        return [
-            (number, root / folder / "image" / file, {"label": (root / folder / "mask" / file,)})
-            for number, file in sorted(found.items())
-        ]
+        files = _numbered(_names(root / folder, "image", "mask"), name)
+        images, masks = root / folder / "image", root / folder / "mask"
+        return [(number, images / file, {"label": (masks / file,)}) for number, file in sorted(files.items())]
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
         folder, name = video.split("/")
-        found = _numbered(_names(root / folder, "image"), name)
-        return {number: root / folder / "image" / file for number, file in sorted(found.items())}
+        files = _numbered(_names(root / folder, "image"), name)
+        return {number: root / folder / "image" / file for number, file in sorted(files.items())}
 
     def native_targets(self, video: str) -> bool:
         return video.startswith("test/")

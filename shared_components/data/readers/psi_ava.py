@@ -2,10 +2,8 @@
 
     root/keyframes/CASE001/00012.jpg                 1 fps
 
-Its successor GraSP, with masks, is `grasp`.
+The reader `grasp` reads its successor GraSP, which has masks.
 """
-
-from __future__ import annotations
 
 from shared_components.data.unlabelled import Unlabelled
 

@@ -3,15 +3,13 @@
     root[/train1|train2|test]/video_*/rgb/000000060.png              from video_left.avi, 60 fps
     root[/train1|train2|test]/video_*/segmentation/000000060.png     1 fps
 
-A file's number is the frame's number in the video. Masks hold ids in one or three equal channels: 1 tool
-clasper, 2 tool wrist, 3 tool shaft; 4 to 9 (needle, thread, suction tool, needle holder, clamps, catheter)
-are background here.
+A file's number is the frame's number in the video. Masks have ids in one or three equal channels: 1 tool clasper, 2
+tool wrist, 3 tool shaft; 4 to 9 (needle, thread, suction tool, needle holder, clamps, catheter) are background here.
 """
-
-from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from types import MappingProxyType
 
 import cv2
 
@@ -19,14 +17,13 @@ from shared_components.data.classes import SUCTION
 from shared_components.data.files import DataError, by_number, refuse_special, video_folders, whole_steps
 from shared_components.data.readers import Listing, Reader
 
-_PARTS = {0: 0, 1: 3, 2: 2, 3: 1, **dict.fromkeys(range(4, 10), 0), 6: SUCTION}
 _LABEL_STEP = 60  # 1 Hz at SarRarp50.RATE
 
 
 class SarRarp50(Reader):
     CLASS_MAP = "parts"
     RATE = 60.0
-    IDS = _PARTS
+    IDS = MappingProxyType({0: 0, 1: 3, 2: 2, 3: 1, **dict.fromkeys(range(4, 10), 0), 6: SUCTION})
     ALLOWED = "SAR-RARP50 ids are 0 to 9 (1 clasper, 2 wrist, 3 shaft)"
 
     def folders(self, root: Path) -> dict[str, Path]:
@@ -36,34 +33,33 @@ class SarRarp50(Reader):
         return video_folders(root, is_video)
 
     def frames(self, root: Path, video: str) -> Listing:
-        folder = self.folders(root)[video]
-        found = self.images(root, video)
+        folder, images = self.folders(root)[video], self.images(root, video)
         masks = by_number(folder / "segmentation", "*.png")
         return [
             (number, folder / "rgb" / f"{number:09d}.png", {"label": (folder / "segmentation" / f"{number:09d}.png",)})
-            for number in sorted(masks.keys() | _unlabelled(found, masks))
+            for number in sorted(masks.keys() | _missing_masks(images, masks))
         ]
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
         folder = self.folders(root)[video]
-        found = by_number(folder / "rgb", "*.png")
-        if not found:
+        images = by_number(folder / "rgb", "*.png")
+        if not images:
             raise DataError(folder, "has no frames in rgb/", f"run 'surgfl unpack-sar-rarp50 {root}' once")
-        return found
+        return images
 
 
 def unpack(folder: Path, *, frames: int = 1, interval: float = 0.0) -> int:
-    """Write the labelled frames of one video folder's video_left.avi to rgb/, and return how many were written.
+    """Write missing labelled frames of a folder's video_left.avi to rgb/; return the number of written frames.
 
-    The video is decoded from its start: seeking in it is not exact to the frame. Frames that are there
-    already are kept.
+    The video is decoded from its start, since seeking is not exact to the frame.
 
     Args:
-        frames: of a clip: as many less one are written before each labelled frame, `interval` seconds apart.
+        frames: Frames per clip; the earlier frames of each clip are written, too.
+        interval: Seconds between frames of a clip.
 
     Raises:
-        ValueError: the interval is no whole number of frames.
-        DataError: the video cannot be read, or ends before the last labelled frame.
+        ValueError: The interval is no whole number of frames.
+        DataError: The video cannot be read, or ends before the last labelled frame.
     """
     video = folder / "video_left.avi"
     masks = by_number(folder / "segmentation", "*.png")
@@ -99,22 +95,17 @@ def _write_frame(capture: cv2.VideoCapture, path: Path) -> None:
 
 
 def _history(masks: Collection[int], frames: int, interval: float) -> set[int]:
-    """List what clips show before the labelled frames; a frame that should have a mask and has none is left out."""
+    """Return the numbers of the earlier frames of clips, without frames on the label grid."""
     step = whole_steps(interval, SarRarp50.RATE)
     if frames > 1 and step < 1:
-        raise ValueError(
-            f"{interval:g} s is no whole number of frames at {SarRarp50.RATE:g} a second; ask for another one"
-        )
+        rate = f"{SarRarp50.RATE:g} a second"
+        raise ValueError(f"{interval:g} s is no whole number of frames at {rate}; ask for another one")
     wanted = {number - back * step for number in masks for back in range(1, frames)}
     return {number for number in wanted if number >= 0 and number % _LABEL_STEP}
 
 
-def _unlabelled(images: dict[int, Path], masks: dict[int, Path]) -> set[int]:
-    """Find the frames whose mask is missing.
-
-    Most frames have no mask and miss none. A mask is missed on the 1 Hz grid before the last mask, and after
-    it too where rgb/ was unpacked at 1 Hz.
-    """
+def _missing_masks(images: dict[int, Path], masks: dict[int, Path]) -> set[int]:
+    """Return the frames on the 1 Hz grid without a mask, up to the last mask; all of them if rgb/ has only 1 Hz."""
     on_grid = {number for number in images if number % _LABEL_STEP == 0}
     end = max(images if len(on_grid) == len(images) else masks, default=0)
     return {number for number in on_grid if number <= end} - masks.keys()

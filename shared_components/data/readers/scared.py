@@ -5,14 +5,11 @@
     root[/training|testing]/dataset_N/keyframe_M/left_depth_map.tiff        keyframe's X, Y, Z in mm
 
 A video is named dataset_N/keyframe_M. Depth 0 is unknown. Some exports have 128 values per millimetre: the reader
-compares the first depth map with the keyframe's own, if that is there, and otherwise takes 256.
+compares the first depth map with the keyframe's depth map; without it, the scale is 256.
 
-Depth may be there for every n-th image only; the images between are shown by clips. That both files of a frame have one
-number, and that videos have 25 frames a second, is assumed: no source confirms it (`rate` in site.yaml corrects the
-second).
+Only every n-th image may have depth; clips show the images between. Two assumptions have no confirmed source: both
+files of a frame have the same number, and videos have 25 frames per second (`rate` in site.yaml corrects it).
 """
-
-from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
@@ -34,7 +31,7 @@ from shared_components.data.readers import Listing, Reader, paired
 from shared_components.data.tables import changed
 
 _SCALES = (256, 128)  # values per millimetre
-_ALIKE = 1.3  # medians of two depth maps of one scene differ by less
+_ALIKE = 1.3  # maximum ratio of the medians of two depth maps of a scene
 
 
 class Scared(Reader):
@@ -51,19 +48,20 @@ class Scared(Reader):
         }
 
     def frames(self, root: Path, video: str) -> Listing:
-        folder = self.folders(root)[video]
-        found = self.images(root, video)
+        folder, images = self.folders(root)[video], self.images(root, video)
         depths = by_number(folder / "depthmap_undistorted", "*.png")
         if not depths:
-            raise DataError(folder / "depthmap_undistorted", "holds no depth maps", "export them or take the video out")
-        known = next(iter(depths.values()))
-        expected = depths.keys() | _without_depth(found, depths)
+            raise DataError(folder / "depthmap_undistorted", "has no depth maps", "export them or take the video out")
+        step, start = spacing(depths), min(depths)
+        # images in step with the depth maps should have depth
+        images = {n: path for n, path in images.items() if n in depths or (step and (n - start) % step == 0)}
+        example = next(iter(depths.values()))
         return paired(
             "depth",
-            {number: path for number, path in found.items() if number in expected},
+            images,
             depths,
-            image=lambda number: folder / "left_undistorted" / with_number(known, number).name,
-            file=lambda number: with_number(known, number),
+            image=lambda number: folder / "left_undistorted" / with_number(example, number).name,
+            file=lambda number: with_number(example, number),
         )
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
@@ -77,22 +75,12 @@ class Scared(Reader):
         return read_depth(path) * _correction(path.parent, changed(path.parent), keyframe, changed(keyframe))
 
 
-def _without_depth(found: dict[int, Path], depths: dict[int, Path]) -> set[int]:
-    """Find the images whose depth is missing: those in step with the depth maps that are there."""
-    step, first = spacing(depths), min(depths)
-    return {number for number in found if step and (number - first) % step == 0} - depths.keys()
-
-
 @lru_cache(maxsize=64)
 def _correction(depths: Path, stamp: int, keyframe: Path, keyframe_stamp: int) -> np.float32:
-    """Return what depth at `DEPTH_SCALE` is multiplied by, as the keyframe's depth map shows.
-
-    Raises:
-        DataError: the export has none of the known scales.
-    """
+    """Return the factor that corrects depth at `DEPTH_SCALE`, by the keyframe; DataError for an unknown scale."""
     number, first = next(iter(by_number(depths, "*.png").items()))
     exported, true = read_depth(first), decode(keyframe)[1]
-    z = true[..., 0] if true.ndim == 3 else true  # OpenCV gives X, Y, Z backwards
+    z = true[..., 0] if true.ndim == 3 else true  # OpenCV returns X, Y, Z in reverse order
     known, expected = exported[exported > 0], z[np.isfinite(z) & (z > 0)]
     if number > 1 or not known.size or not expected.size:  # later frames show another scene
         return np.float32(1)
@@ -100,7 +88,5 @@ def _correction(depths: Path, stamp: int, keyframe: Path, keyframe_stamp: int) -
     for scale in _SCALES:
         if 1 / _ALIKE < factor * scale / DEPTH_SCALE < _ALIKE:
             return np.float32(DEPTH_SCALE / scale)
-    what = (
-        f"has a depth of {np.median(known):.3g} mm in the middle, and {keyframe.name} of {np.median(expected):.3g} mm"
-    )
+    what = f"has a median depth of {np.median(known):.3g} mm, and {keyframe.name} of {np.median(expected):.3g} mm"
     raise DataError(first, what, f"export it with {DEPTH_SCALE} values per millimetre")

@@ -4,22 +4,21 @@
     root/images/manual_syn/CadiereForceps_close_2021-09-27-14-20-30_0.jpg
     root/images/real/R001_ch1_video_01_00-10-37-20.jpg                                 images of all real_* sets
 
-There are no videos. What stands for one is a set of masks, named as its folder: manual_syn, domain_random_syn,
-sean_spade_translation/sean/manual_syn, ..., real_train_1 to 3, real_val_1 to 3. A frame's number is its place among
-the set's names in natural order. No time lies between two of them: clips need `history: false`, which repeats the
-image. The real sets are three ways to part the same images, so that only real_train_k and real_val_k of one k share
-none; which images belong to a real set is said by its masks alone, and a mask that is missing there is not noticed.
+There are no videos. A "video" is a set of masks with the name of its folder: manual_syn, domain_random_syn,
+sean_spade_translation/sean/manual_syn, ..., real_train_1 to 3, real_val_1 to 3. A frame's number is its position among
+the set's names in natural order. Frames have no times: clips need `history: false`, which repeats the image. The real
+sets are three splits of the same images, so that only real_train_k and real_val_k with the same k share no image. The
+images of a real set follow from its masks, so a missing mask is not noticed there.
 
-A mask's value is the place of its class in `_NAMES`, as published code reads it. Heads are claspers, bodies are
-shafts. What is no instrument is background, and so are SuctionIrrigation (`classes.SUCTION`) and TheOther_Instruments,
-whose parts are not told, as EndoVis 2017's other instruments.
+A mask's value is the index of its class in `_NAMES`, as published code reads it. Heads are claspers, bodies are shafts.
+Background are tissue and materials, SuctionIrrigation (`classes.SUCTION`), and TheOther_Instruments, whose parts are
+not labelled, as in EndoVis 2017.
 """
-
-from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import MappingProxyType
 
 from shared_components.data.classes import SUCTION
 from shared_components.data.files import DataError, natural_order
@@ -36,21 +35,20 @@ _NAMES = (
     "Liver", "Stomach", "Pancreas", "Spleen", "Gallbladder", "Gauze", "TheOther_Instruments", "TheOther_Tissues",
 )  # fmt: skip
 _CANONICAL = {"Body": 1, "Wrist": 2, "Head": 3, "SuctionIrrigation": SUCTION}
-_PARTS = {value: _CANONICAL.get(name.split("_")[-1], 0) for value, name in enumerate(_NAMES)}
-_REAL = "real"  # the one folder of all real images, which is no set itself
+_REAL = "real"  # folder of all real images, which is no set
 
 
 class Sisvse(Reader):
     CLASS_MAP = "parts"
-    IDS = _PARTS
+    IDS = MappingProxyType({value: _CANONICAL.get(name.split("_")[-1], 0) for value, name in enumerate(_NAMES)})
     ALLOWED = "Sisvse classes are 0 to 31"
 
     def videos(self, root: Path) -> list[str]:
-        found = {*_folders(root / "semantic_masks", ".png"), *_folders(root / "images", ".jpg")} - {_REAL}
-        if not found:
-            what = "holds no sets of images and masks (images/, semantic_masks/)"
+        sets = {*_folders(root / "semantic_masks", ".png"), *_folders(root / "images", ".jpg")} - {_REAL}
+        if not sets:
+            what = "contains no sets of images and masks (images/, semantic_masks/)"
             raise DataError(root, what, "set 'root' to the folder miccai2022_sisvse_dataset")
-        return sorted(found, key=natural_order)
+        return sorted(sets, key=natural_order)
 
     def frames(self, root: Path, video: str) -> Listing:
         masks = root / "semantic_masks" / video
@@ -60,8 +58,7 @@ class Sisvse(Reader):
         ]
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
-        listed = {number: _images(root, video) / f"{name}.jpg" for number, name in enumerate(_names(root, video))}
-        return {number: path for number, path in listed.items() if path.is_file()}
+        return {number: image for number, image, _ in self.frames(root, video) if image.is_file()}
 
 
 def _images(root: Path, video: str) -> Path:
@@ -73,7 +70,7 @@ def _is_real(video: str) -> bool:
 
 
 def _names(root: Path, video: str) -> list[str]:
-    """List a set's images by name, without ending: those that have a mask, and, but for real ones, those without."""
+    """List the names of a set's images, without ending; real images without a mask are not in the set."""
     names = _stems(root / "semantic_masks" / video, ".png")
     if not _is_real(video):
         names |= _stems(_images(root, video), ".jpg")
@@ -81,12 +78,11 @@ def _names(root: Path, video: str) -> list[str]:
 
 
 def _stems(folder: Path, ending: str) -> set[str]:
-    # macOS archives hold a ._name.png beside name.png
     return {path.stem for path in folder.glob(f"*{ending}") if not path.name.startswith(".")}
 
 
 def _folders(base: Path, ending: str) -> Iterator[str]:
-    """Yield the folders below another that hold files of this ending, as paths from there."""
+    """Yield the folders below `base` with files of this ending, as relative paths."""
     for folder, _, files in os.walk(base):
         if Path(folder) != base and any(name.endswith(ending) for name in files):
             yield Path(folder).relative_to(base).as_posix()

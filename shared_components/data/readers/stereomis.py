@@ -6,15 +6,13 @@
     root[/StereoMIS_0_0_1]/P1/rectified/left/000012.png    written by `surgfl unpack-stereomis`
     root[/StereoMIS_0_0_1]/P1/rectified/depth/000012.png   uint16, 256 per mm, 0 = unknown
 
-The data set holds no depth: it is computed from the stereo pairs, see `shared_components.data.stereo`. A video is a
-sequence's folder, P1, P2_0, ...; numbers are those of the video's frames, whose rate the unpacking prints: site.yaml
-says it (`rate`) where clips are asked for. SurgFed trains on P1 and tests on the other sequences, of other pigs.
+The data set contains no depth: `shared_components.data.stereo` computes it from the stereo pairs. A video is a
+sequence's folder, P1, P2_0, ...; its numbers are frame numbers of the video file. Unpacking prints the frame rate,
+which clips need as `rate` in site.yaml. SurgFed trains on P1 and tests on the other sequences, of other pigs.
 
-If a sequence has a table, only its stretches are used: the rest shows the set-up and the teardown. A sequence with
-both tables is two videos, P1/train and P1/test.
+If a sequence has a table, only the table's frame ranges are used: the rest shows the set-up and the teardown. A
+sequence with both tables is two videos, P1/train and P1/test.
 """
-
-from __future__ import annotations
 
 from pathlib import Path
 
@@ -33,7 +31,11 @@ class StereoMis(Reader):
 
     def folders(self, root: Path) -> dict[str, Path]:
         sequences = video_folders(root, lambda path: (path / LEFT).is_dir() or (path / CALIBRATION).is_file())
-        return {name: folder for sequence, folder in sequences.items() for name in _videos(sequence, folder)}
+        videos: dict[str, Path] = {}
+        for sequence, folder in sequences.items():
+            parts = stretches(folder)
+            videos |= dict.fromkeys([f"{sequence}/{part}" for part in parts] if len(parts) > 1 else [sequence], folder)
+        return videos
 
     def frames(self, root: Path, video: str) -> Listing:
         folder = self.folders(root)[video]
@@ -47,11 +49,11 @@ class StereoMis(Reader):
 
     def images(self, root: Path, video: str) -> dict[int, Path]:
         folder = self.folders(root)[video]
-        found = _within(video, folder, by_number(folder / LEFT, "*.png"))
-        if not found:
+        images = _within(video, folder, by_number(folder / LEFT, "*.png"))
+        if not images:
             what = f"has no frames in {LEFT}/{', in the stretches of its tables' if stretches(folder) else ''}"
             raise DataError(folder, what, f"run 'surgfl unpack-stereomis {root}' once")
-        return found
+        return images
 
     def read_target(self, name: str, files: tuple[Path, ...]) -> np.ndarray:
         (path,) = files
@@ -59,37 +61,26 @@ class StereoMis(Reader):
 
 
 def stretches(folder: Path) -> dict[str, list[range]]:
-    """Return the numbers of the frames that a sequence's tables name, by "train" and "test"; none where it has none.
-
-    Raises:
-        DataError: a row of a table is no stretch.
-    """
+    """Return the frame ranges in a sequence's tables, by "train" and "test"; DataError for an invalid row."""
     tables = {part: folder / f"{part}_split.csv" for part in ("train", "test")}
-    found = {part: _rows(table) for part, table in tables.items() if table.is_file()}
-    return {part: rows for part, rows in found.items() if rows}
+    return {part: rows for part, table in tables.items() if table.is_file() and (rows := _rows(table))}
 
 
 def is_used(number: int, parts: dict[str, list[range]]) -> bool:
-    """Say whether a frame lies in one of the `stretches`, or there are none."""
+    """Return whether a frame is in one of the `stretches`, or there are no stretches."""
     return not parts or any(number in row for rows in parts.values() for row in rows)
-
-
-def _videos(sequence: str, folder: Path) -> list[str]:
-    parts = stretches(folder)
-    return [f"{sequence}/{part}" for part in parts] if len(parts) > 1 else [sequence]
 
 
 def _rows(table: Path) -> list[range]:
     rows = [(row["start"], row["end"]) for row in records(table, columns=("start", "end"))]
     for start, end in rows:
         if not (start.isdecimal() and end.isdecimal() and int(start) < int(end)):
-            raise DataError(table, f"says that a stretch goes from {start!r} to {end!r}", "copy the file again")
+            raise DataError(table, f"has a stretch from {start!r} to {end!r}", "copy the file again")
     return [range(int(start), int(end)) for start, end in rows]
 
 
 def _within(video: str, folder: Path, files: dict[int, Path]) -> dict[int, Path]:
-    """Keep the files of a video's stretches."""
     _, _, part = video.partition("/")
     parts = stretches(folder)
-    kept = {part: parts[part]} if part else parts
-    return {number: path for number, path in files.items() if is_used(number, kept)}
+    parts = {part: parts[part]} if part else parts
+    return {number: path for number, path in files.items() if is_used(number, parts)}

@@ -5,8 +5,6 @@
 A video is a clip. The middle frame of each second is used, as FFmpeg's `fps=1` of EndoViT chooses it.
 """
 
-from __future__ import annotations
-
 from shared_components.data.unlabelled import Unlabelled
 
 

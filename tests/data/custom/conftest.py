@@ -1,7 +1,6 @@
 """A hospital's own data, drawn by hand: names and values unlike any public dataset's."""
 
-from __future__ import annotations
-
+import hashlib
 from collections.abc import Callable, Iterable
 from fractions import Fraction
 from pathlib import Path
@@ -10,17 +9,28 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared_components.cli import main
 from shared_components.data.nifti import PictureWriter
 from shared_components.inference.video import H264Video
 from tests.data.conftest import write, write_yaml
 from tests.data.volumes import write_labels
 
 H, W, FRAMES = 24, 32, 4
-VALUES = (0, 40, 200)
+NAMED = ("--id", "40=irrigator", "--id", "200=bulldog clamp")
 COLOURS = ((0, 0, 0), (255, 128, 0), (0, 64, 255))
 IDS = {40: "irrigator", 200: "bulldog clamp"}
 CLASSES = ("background", "bulldog clamp", "irrigator")
-"""The alphabet's order: 40 is 2, and 200 is 1."""
+"""In alphabetical order: 40 is 2, and 200 is 1."""
+
+
+def init(folder: Path, *options: str) -> int:
+    """Run `surgfl site init`."""
+    return main(["site", "init", str(folder), *options])
+
+
+def photograph(index: int) -> np.ndarray:
+    """Draw noise with as many values as a photograph, uint8 RGB (H, W, 3)."""
+    return np.random.default_rng(index).integers(0, 255, (H, W, 3), dtype=np.uint8)
 
 
 def canonical(index: int) -> np.ndarray:
@@ -52,7 +62,7 @@ def image(index: int) -> np.ndarray:
 def write_video(
     path: Path, frames: int = FRAMES, *, drawn: Callable[[int], np.ndarray] = image, rate: int = 25
 ) -> None:
-    """Write a video of so many frames, each as it is drawn by its number."""
+    """Write a video; `drawn` returns a frame by its number."""
     path.parent.mkdir(parents=True, exist_ok=True)
     video = H264Video(path, rate=Fraction(rate))
     for index in range(frames):
@@ -68,22 +78,24 @@ def lay(
     drawn: Callable[[int], np.ndarray] = values,
     pictured: Callable[[int], np.ndarray] = image,
     videos: Iterable[str] = "abc",
+    frames: int = FRAMES,
 ) -> None:
-    """Write frames and masks where two templates put them: `{v}` is a video and `{n}` the number of a frame."""
+    """Write frames and masks by templates: `{v}` is a video, `{n}` the number of a frame, `{h}` a hash."""
     for video in videos:
         for template, array in ((images, pictured), (masks, drawn)):
-            path = root / template.format(v=video, n=0)
+            hashes = [hashlib.md5(f"{video}{index}".encode()).hexdigest() for index in range(frames)]
+            path = root / template.format(v=video, n=0, h=hashes[0])
             if path.suffix == ".mp4":
-                write_video(path, drawn=array)
+                write_video(path, frames, drawn=array)
             elif path.suffix in (".nii", ".gz") and template is images:
                 with PictureWriter(path) as writer:
-                    for index in range(FRAMES):
+                    for index in range(frames):
                         writer.add(array(index))
             elif path.suffix in (".nii", ".gz"):
-                write_labels(path, map(array, range(FRAMES)))
+                write_labels(path, map(array, range(frames)))
             else:
-                for index in range(FRAMES):
-                    write(root / template.format(v=video, n=index), array(index))
+                for index in range(frames):
+                    write(root / template.format(v=video, n=index, h=hashes[index]), array(index))
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Folders as people have them: `surgfl site init` uses all of their data, or lists the files that it leaves out."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -12,54 +10,17 @@ import pytest
 import yaml
 
 from shared_components.cli import main
-from shared_components.data.custom.propose_split import propose_split
 from shared_components.data.samples import read_sample, samples
 from shared_components.data.site_file import load_site
 from tests.data.conftest import write
-from tests.data.custom.conftest import CLASSES, H, W, canonical, values, write_video
+from tests.data.custom import conftest
+from tests.data.custom.conftest import CLASSES, NAMED, H, W, canonical, init, photograph, values, write_video
 
-NAMED = ("--id", "40=irrigator", "--id", "200=bulldog clamp")
 BY_WORD = {"irrigator": 2, "bulldog": 1}
-POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+lay = partial(conftest.lay, pictured=photograph, videos=("op_1", "op_2", "op_3"), frames=3)
 
 
-def init(folder: Path, *options: str) -> int:
-    return main(["site", "init", str(folder), "--yes", *options])
-
-
-def photograph(index: int) -> np.ndarray:
-    return np.random.default_rng(index).integers(0, 255, (H, W, 3), dtype=np.uint8)
-
-
-def hashed(index: int, video: str) -> str:
-    """Return a hash of 32 hexadecimal digits, another for each frame, in no order."""
-    return f"{abs(hash_of(f'{video}{index}')):032x}"[-32:]
-
-
-def hash_of(text: str) -> int:
-    import hashlib
-
-    return int(hashlib.md5(text.encode()).hexdigest(), 16)
-
-
-def lay(
-    root: Path,
-    images: str,
-    masks: str | None,
-    *,
-    videos: Iterable[str] = ("op_1", "op_2", "op_3"),
-    drawn: Callable[[int], np.ndarray] = values,
-    frames: int = 3,
-) -> None:
-    for video in videos:
-        for index in range(frames):
-            names = {"v": video, "n": index, "h": hashed(index, video)}
-            write(root / images.format(**names), photograph(index))
-            if masks is not None:
-                write(root / masks.format(**names), drawn(index))
-
-
-def lay_classes(root: Path, images: str, masks: str, *, soft: bool = False, **options) -> None:
+def lay_classes(root: Path, images: str, masks: str, *, soft: bool = False) -> None:
     """Write a binary mask for each class: `{c}` is its name."""
 
     def drawn(place: int, index: int) -> np.ndarray:
@@ -67,7 +28,7 @@ def lay_classes(root: Path, images: str, masks: str, *, soft: bool = False, **op
         return cv2.GaussianBlur(mask, (3, 3), 0.7) if soft else mask
 
     for word, place in BY_WORD.items():
-        lay(root, images, masks.replace("{c}", word), drawn=partial(drawn, place), **options)
+        lay(root, images, masks.replace("{c}", word), drawn=partial(drawn, place))
 
 
 def written(root: Path) -> dict:
@@ -101,7 +62,7 @@ def test_folders_called_after_splits_are_the_split(images, masks, train, validat
         np.testing.assert_array_equal(read_sample(sample).targets["label"], canonical(index))
 
 
-def test_frames_that_lie_in_the_folders_of_splits_keep_them(tmp_path):
+def test_frames_in_the_folders_of_splits_keep_their_split(tmp_path):
     lay(tmp_path, "{v}/images/f_{n}.png", "{v}/masks/f_{n}.png", videos=["train", "val", "test"])
     assert init(tmp_path, *NAMED) == 0
     assert written(tmp_path)["split"] == {"train": ["train"], "validation": ["val"], "test": ["test"]}
@@ -110,23 +71,11 @@ def test_frames_that_lie_in_the_folders_of_splits_keep_them(tmp_path):
 def test_a_video_in_no_split_s_folder_is_left_out_only_with_consent(tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png", videos=["train/a", "train/b", "val/c", "test/d", "extra/e"])
     assert init(tmp_path, *NAMED) == 2
-    said = capsys.readouterr()
-    assert "would leave out 3 images in extra/ (its video is in no split)" in said.err and "--train" in said.err
-    assert "videos" in said.out and not (tmp_path / "site.yaml").exists()
+    output = capsys.readouterr()
+    assert "would leave out 3 images in extra/ (its video is in no split)" in output.err and "--train" in output.err
+    assert "videos" in output.out and not (tmp_path / "site.yaml").exists()
     assert init(tmp_path, *NAMED, "--allow-left-out") == 0
     assert [part.video for part in load_site(tmp_path).split["train"]] == ["train/a", "train/b"]
-
-
-@pytest.mark.parametrize(
-    ("videos", "split"),
-    [
-        (["test", "train"], {"train": [{"train": [0, 7]}], "validation": [{"train": [7, 9]}], "test": ["test"]}),
-        (["a", "b", "test_c"], {"train": ["a"], "validation": ["b"], "test": ["test_c"]}),
-        (["trainer", "tested", "vale"], {"train": ["trainer"], "validation": ["tested"], "test": ["vale"]}),
-    ],
-)
-def test_missing_splits_are_cut_from_the_training(videos, split):
-    assert propose_split(videos, lambda video: 9) == split
 
 
 # ---- hashes in names
@@ -235,29 +184,23 @@ def lay_film(root: Path, numbers: Iterable[int], frames: int = 100) -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "places", "said"),
+    ("numbers", "places", "note", "options"),
     [
-        ((1, 6, 11, 16), (0, 5, 10, 15), "count a video's frames from 1; if from 0: --first-frame 0"),
-        ((1, 2, 3, 4), (12, 37, 62, 87), "filter fps=1 takes, from 1"),  # as FFmpeg's filter takes them
-        ((0, 1, 2, 3), (0, 25, 50, 75), "each 25th frame, from 0"),
-        ((25, 50, 75), (25, 50, 75), "count a video's frames from 0; if from 1: --first-frame 1"),
-        ((0, 7, 9), (0, 7, 9), ""),
-        ((7, 100), (6, 99), ""),
+        ((1, 6, 11, 16), (0, 5, 10, 15), "count a video's frames from 1; if from 0: --first-frame 0", ()),
+        ((1, 2, 3, 4), (12, 37, 62, 87), "filter fps=1 takes, from 1", ()),  # as FFmpeg's filter takes them
+        ((0, 1, 2, 3), (0, 25, 50, 75), "each 25th frame, from 0", ()),
+        ((25, 50, 75), (25, 50, 75), "count a video's frames from 0; if from 1: --first-frame 1", ()),
+        ((0, 7, 9), (0, 7, 9), "", ()),
+        ((7, 100), (6, 99), "", ()),
+        ((1, 2, 3, 4), (0, 1, 2, 3), "", ("--mask-numbers", "frames", "--first-frame", "1")),
     ],
 )
-def test_what_the_numbers_of_masks_count_is_said_unless_it_is_certain(numbers, places, said, tmp_path, capsys):
+def test_the_numbering_of_masks_is_printed_unless_it_is_certain(numbers, places, note, options, tmp_path, capsys):
     lay_film(tmp_path, numbers)
-    assert init(tmp_path, *NAMED) == 0, capsys.readouterr()
-    out = capsys.readouterr().out
-    assert said in out and ("note:" in out) == bool(said)
+    assert init(tmp_path, *NAMED, *options) == 0, capsys.readouterr()
+    output = capsys.readouterr().out
+    assert note in output and ("note:" in output) == bool(note)
     assert [int(sample.images[-1].name) for sample in samples(load_site(tmp_path), "train")] == list(places)
-
-
-def test_an_option_changes_what_the_numbers_count(tmp_path, capsys):
-    lay_film(tmp_path, (1, 2, 3, 4))
-    assert init(tmp_path, *NAMED, "--mask-numbers", "frames", "--first-frame", "1") == 0
-    assert "note:" not in capsys.readouterr().out
-    assert [int(sample.images[-1].name) for sample in samples(load_site(tmp_path), "train")] == [0, 1, 2, 3]
 
 
 def test_masks_beyond_the_end_of_a_video_are_all_named(tmp_path, capsys):
@@ -283,8 +226,8 @@ def test_smoothed_edges_are_named_and_a_threshold_reads_them(coloured, tmp_path,
         write(path, cv2.resize(photograph(0), (4 * W, 4 * H)))
     ids = ("--id", "#0040ff=a", "--id", "#ff8000=b") if coloured else ("--id", "200=a", "--id", "100=b")
     assert init(tmp_path, *ids) == 2
-    assert "the edges of the masks are smoothed (anti-aliased)" in (said := capsys.readouterr().err)
-    assert "add --threshold 0.5" in said
+    assert "the edges of the masks are smoothed (anti-aliased)" in (error := capsys.readouterr().err)
+    assert "add --threshold 0.5" in error
     assert init(tmp_path, *ids, "--threshold", "0.5") == 0, capsys.readouterr()
     for index, sample in enumerate(samples(load_site(tmp_path), "train")[:3]):
         expected = np.kron(canonical(index), np.ones((4, 4), np.uint8))
@@ -294,18 +237,22 @@ def test_smoothed_edges_are_named_and_a_threshold_reads_them(coloured, tmp_path,
 # ---- what does not belong
 
 
-def test_what_systems_leave_in_folders_is_no_data(tmp_path, capsys):
+def test_hidden_files_and_files_of_systems_are_no_data(tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
-    for name in (".DS_Store", "op_1/img/Thumbs.db", "op_1/img/._0.png", "__MACOSX/op_1/img/0.png", "@eaDir/t.jpg"):
+    write(tmp_path / "op_1/gt/.hidden.png", values(0))
+    write(tmp_path / ".git/img/1.png", photograph(0))
+    system = (".DS_Store", "op_1/img/Thumbs.db", "op_1/img/._0.png", "__MACOSX/op_1/img/0.png", "@eaDir/t.jpg")
+    for name in (*system, "op_1/notes.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "empty").mkdir()
     assert init(tmp_path, *NAMED) == 0, capsys.readouterr()
     assert "left out: " not in capsys.readouterr().out
+    assert load_site(tmp_path).source.reader.videos(tmp_path) == ["op_1", "op_2", "op_3"]
 
 
 @pytest.mark.parametrize(
-    ("extra", "said"),
+    ("extra", "left_out"),
     [
         ("logo/1.png", "1 image in logo/ (not where 'images' and 'masks' say)"),
         ("op_1/right/1.png", "1 image in op_1/right/"),
@@ -315,16 +262,17 @@ def test_what_systems_leave_in_folders_is_no_data(tmp_path, capsys):
         ("a.mp4", "1 video file (not where 'images' and 'masks' say): a.mp4"),
     ],
 )
-def test_a_folder_that_is_left_out_needs_consent(extra, said, tmp_path, capsys):
+def test_a_folder_that_is_left_out_needs_consent(extra, left_out, tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
-    write(tmp_path / extra, photograph(0)) if extra.endswith("png") else None
-    if not extra.endswith("png"):
+    if extra.endswith("png"):
+        write(tmp_path / extra, photograph(0))
+    else:
         (tmp_path / extra).parent.mkdir(exist_ok=True)
         (tmp_path / extra).write_bytes(b"x")
     assert init(tmp_path, *NAMED) == 2
-    found = capsys.readouterr()
-    assert said in found.err and "add --allow-left-out" in found.err and found.err.count("\n") == 1
-    assert said in found.out and not (tmp_path / "site.yaml").exists()
+    output = capsys.readouterr()
+    assert left_out in output.err and "add --allow-left-out" in output.err and output.err.count("\n") == 1
+    assert left_out in output.out and not (tmp_path / "site.yaml").exists()
     assert init(tmp_path, *NAMED, "--allow-left-out") == 0
 
 
@@ -342,18 +290,17 @@ def test_at_a_terminal_what_is_left_out_is_asked(tmp_path, monkeypatch, capsys):
     for answer, code in (("no", 2), ("yes", 0)):
         answers = iter(["yes", answer, "1", "", "style"])
         monkeypatch.setattr("builtins.input", lambda question, answers=answers: next(answers))
-        assert main(["site", "init", str(tmp_path), *NAMED]) == code
+        assert init(tmp_path, *NAMED) == code
     assert "nothing was written" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["op_1/img/1.png", "op_2/gt/0.png"])
 def test_pointers_of_git_lfs_are_named(name, tmp_path, capsys):
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
-    (tmp_path / name).write_text(POINTER)
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
     assert init(tmp_path, *NAMED) == 2
-    assert f"{name}: is a Git LFS pointer, not the file itself; fetch the files with `git lfs pull`" in (
-        capsys.readouterr().err
-    )
+    sentence = f"{name}: is a Git LFS pointer, not the file itself; fetch the files with `git lfs pull`"
+    assert sentence in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", [["site", "init"], ["train"]])
@@ -361,8 +308,8 @@ def test_a_read_only_folder_is_refused_before_anything_is_asked(command, tmp_pat
     lay(tmp_path, "{v}/img/{n}.png", "{v}/gt/{n}.png")
     monkeypatch.setattr("os.access", lambda path, mode: False)
     assert main([*command, str(tmp_path), "--yes", *NAMED]) == 2
-    said = capsys.readouterr().err
-    assert f"{tmp_path}: cannot be written" in said and "--out FILE" in said and "surgfl train FILE" in said
+    error = capsys.readouterr().err
+    assert f"{tmp_path}: cannot be written" in error and "--out FILE" in error and "surgfl train FILE" in error
 
 
 def test_a_check_counts_what_a_site_uses(tmp_path, capsys):

@@ -1,7 +1,5 @@
 """The table of values, and the classes that follow from it."""
 
-from __future__ import annotations
-
 import math
 import re
 from pathlib import Path
@@ -47,7 +45,7 @@ def test_the_yaml_of_a_site_takes_all_of_them(own_site):
 
 
 @pytest.mark.parametrize(
-    ("names", "given", "told", "has"),
+    ("names", "given", "of_masks", "of_site"),
     [
         (["b", "a"], None, (BACKGROUND, "a", "b"), None),
         (["clasper", "wrist", "shaft"], None, CLASS_MAPS["parts"], None),
@@ -59,8 +57,8 @@ def test_the_yaml_of_a_site_takes_all_of_them(own_site):
         (["b"], ["background", "b"], (BACKGROUND, "b"), None),
     ],
 )
-def test_classes_follow_from_the_names_or_are_listed(names, given, told, has):
-    assert own_classes([*names, "background", "ignore"], given) == (told, has or told)
+def test_classes_follow_from_the_names_or_are_listed(names, given, of_masks, of_site):
+    assert own_classes([*names, "background", "ignore"], given) == (of_masks, of_site or of_masks)
 
 
 def test_there_may_be_255_classes():
@@ -122,8 +120,8 @@ def test_unknown_values_are_named_by_how_many_pixels_they_have():
     with pytest.raises(DataError) as error:
         applied({1: "a"}, [[3, 3, 2], [3, 0, 1]])
     assert str(error.value) == (
-        "m.png: holds 3 (3 pixels), 2 (1 pixel), which 'ids' of site.yaml does not name; name every value there, such "
-        "as '3: ignore', or correct the mask"
+        "m.png: contains 3 (3 pixels), 2 (1 pixel), which 'ids' of site.yaml does not name; name every value there, "
+        "such as '3: ignore', or correct the mask"
     )
 
 
@@ -133,17 +131,17 @@ def test_unknown_values_are_named_by_how_many_pixels_they_have():
         ({"ids": None}, "has no 'ids', which 'frames' needs"),
         ({"images": "{video}", "masks": "masks"}, "write {video} in both, or in neither"),
         ({"images": "../{video}"}, r"'images' is '\.\./{video}'; write a path below 'root'"),
-        ({"images": "elsewhere/{video}"}, r"holds no images or video files at 'elsewhere/\{video\}'"),
-        ({"masks": "{name}"}, "what stands in braces there is {video}"),
-        ({"masks": "*/{video}"}, r"one \* may stand in its last part"),
-        ({"masks": "{video}/*_*.png"}, r"one \* may stand in its last part"),
+        ({"images": "elsewhere/{video}"}, r"contains no images or video files at 'elsewhere/\{video\}'"),
+        ({"masks": "{name}"}, "the possible words in braces are {video}"),
+        ({"masks": "*/{video}"}, r"write at most one \*, in the last part"),
+        ({"masks": "{video}/*_*.png"}, r"write at most one \*, in the last part"),
         ({"first_frame": 2}, "'first_frame' is 2; write 0 or 1"),
         ({"first_frame": True}, "'first_frame' is True; write 0 or 1"),
         ({"partly_labelled": "yes"}, "'partly_labelled' is 'yes'; it is true or false"),
         ({"axes": "stored"}, "'axes' is for 'nifti'"),
         ({"dataset": "nifti", "axes": "RAS"}, "'axes' is 'RAS'; write header or stored"),
         ({"dataset": "nifti", "masks": "masks/{video}"}, "write one volume per video, such as 'masks/{video}.nii.gz'"),
-        ({"dataset": "nifti", "masks": "{video}.nii", "ids": {"#ff0000": "a"}}, "NIfTI volumes hold numbers"),
+        ({"dataset": "nifti", "masks": "{video}.nii", "ids": {"#ff0000": "a"}}, "NIfTI volumes contain numbers"),
         ({"dataset": "endovis2017"}, "'ids' is for data of one's own .frames and nifti."),
         ({"dataset": "frame"}, "unknown dataset 'frame'; did you mean 'frames'"),
         ({"task": "depth", "classes": "wrist"}, "'classes' is 'wrist'; write a list"),

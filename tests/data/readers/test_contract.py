@@ -1,6 +1,4 @@
-"""What every reader does with its own layout, whole or damaged; what is particular to one has its own test."""
-
-from __future__ import annotations
+"""Every reader reads its own layout, whole or damaged; test_layouts.py tests what differs."""
 
 import re
 import shutil
@@ -17,6 +15,7 @@ from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
 from tests.data.conftest import WRITERS, H, W, assert_frame, canonical_mask, depth_map, own_spec, write
+from tests.data.label_layouts import LABEL_WRITERS
 
 STRAY = {"grasp": ("frames/CASE001.tar.gz", "frames/__MACOSX/a.jpg"), "sisvse": ("images/a.jpg",)}
 IDS = [
@@ -24,18 +23,18 @@ IDS = [
     ("cholecseg8k", 31, 5, [1, 254], "CholecSeg8k has thirteen classes, black and white"),
     ("endovis2015_rigid", 70, 2, [71], "EndoVis 2015 rigid classes are 0, 160 shaft, 70 manipulator"),
     ("endovis2017", 20, 2, [50], "EndoVis 2017 parts are 0, 10 shaft, 20 wrist, 30 clasper, 40 other"),
-    ("grasp", 3, 1, [8, 255], "GraSP masks hold 0 and the instruments 1 to 7"),
+    ("grasp", 3, 1, [8, 255], "GraSP masks contain 0 and the instruments 1 to 7"),
     ("pfedsis_npy", 2, 2, [4], "0, 1 shaft, 2 wrist, 3 clasper"),
     ("sar_rarp50", 3, 1, [10], "SAR-RARP50 ids are 0 to 9"),
     ("sisvse", 4, 2, [32], "Sisvse classes are 0 to 31"),
 ]
-"""An id of each dataset whose masks hold ids, its class, ids that are unknown, and the sentence that refuses them."""
+"""Dataset, a mask value, its class, unknown values, and the error message for them."""
 
-every_reader = pytest.mark.parametrize("dataset", WRITERS)  # that gives maps; the others have test_labels.py
+every_reader = pytest.mark.parametrize("dataset", WRITERS)  # of maps; test_labels.py tests the others
 
 
 def expected_target(dataset: str, index: int) -> np.ndarray:
-    """Return depth in mm, or the mask, in which the parts are merged that the dataset does not tell apart."""
+    """Return depth in mm, or the mask with merged parts if the dataset does not distinguish them."""
     if dataset in ("scared", "stereomis"):
         return depth_map(index) / np.float32(256)
     if dataset == "cholecseg8k":  # grasper, L-hook, liver ligament
@@ -59,12 +58,6 @@ def mislabel(path: Path) -> None:
 
 
 @every_reader
-def test_videos_are_in_natural_order(dataset, tmp_path):
-    names = WRITERS[dataset](tmp_path, 11, 1)
-    assert find_reader(dataset).videos(tmp_path) == names
-
-
-@every_reader
 def test_frames_are_listed_in_time_order_and_read_pixel_by_pixel(dataset, make_site):
     site, spec, reader = load_site(make_site(dataset)), own_spec(dataset), find_reader(dataset)
     assert check_site(site, spec) == []
@@ -75,8 +68,8 @@ def test_frames_are_listed_in_time_order_and_read_pixel_by_pixel(dataset, make_s
         for index, sample in enumerate(listed):
             item = read_sample(sample)
             (target,) = item.targets.values()
-            shown = target[::2, ::2] if reader.native_targets(sample.video) else target
-            np.testing.assert_array_equal(shown, expected_target(dataset, index))
+            resized = target[::2, ::2] if reader.native_targets(sample.video) else target
+            np.testing.assert_array_equal(resized, expected_target(dataset, index))
             assert target.dtype == (np.uint8 if reader.CLASS_MAP else np.float32)
             assert site.classes == CLASS_MAPS.get(reader.USUAL or reader.CLASS_MAP, ())
             assert not reader.CLASS_MAP or np.unique(target)[-1] == len(site.classes) - 1
@@ -94,19 +87,20 @@ def test_a_missing_image_or_target_is_listed_under_the_name_it_should_have(datas
     assert reader.frames(tmp_path, video) == listing
 
 
-@every_reader
-def test_stray_files_are_no_frames(dataset, tmp_path):
+@pytest.mark.parametrize("dataset", [*WRITERS, *LABEL_WRITERS])
+def test_videos_are_in_natural_order_and_stray_files_are_no_frames(dataset, tmp_path):
     reader = find_reader(dataset)
-    (video,) = names = WRITERS[dataset](tmp_path, 1, 2)
-    found = reader.frames(tmp_path, video), reader.images(tmp_path, video)
+    names = (WRITERS | LABEL_WRITERS)[dataset](tmp_path, 11, 2)
+    assert reader.videos(tmp_path) == names
+    listed = reader.frames(tmp_path, names[0]), reader.images(tmp_path, names[0])
     for folder in [path for path in tmp_path.rglob("*") if path.is_dir()]:
-        for beside in ("Thumbs.db", "notes.txt", *(f"._{file.name}" for file in folder.iterdir() if file.is_file())):
-            (folder / beside).write_bytes(b"x")
+        for stray in ("Thumbs.db", "notes.txt", *(f"._{file.name}" for file in folder.iterdir() if file.is_file())):
+            (folder / stray).write_bytes(b"x")
     for file in STRAY.get(dataset, ()):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_bytes(b"x")
     assert reader.videos(tmp_path) == names
-    assert (reader.frames(tmp_path, video), reader.images(tmp_path, video)) == found
+    assert (reader.frames(tmp_path, names[0]), reader.images(tmp_path, names[0])) == listed
 
 
 @every_reader
@@ -120,9 +114,9 @@ def test_without_targets_every_image_is_a_sample_and_no_other_file_is_needed(dat
 
     unlabelled = samples(load_site(site.path), "train", SampleSpec(targets=()))
 
-    twice = 2 if dataset == "sar_rarp50" else 1  # whose images are at 10 Hz
-    assert [sample.images for sample in unlabelled][::twice] == [sample.images for sample in listed]
-    assert len(unlabelled) == 4 * twice
+    per_label = 2 if dataset == "sar_rarp50" else 1  # its images are at 10 Hz
+    assert [sample.images for sample in unlabelled][::per_label] == [sample.images for sample in listed]
+    assert len(unlabelled) == 4 * per_label
     item = read_sample(unlabelled[0])
     assert_frame(item.images[0], 0, unlabelled[0].images[0])
     assert item.targets == {}
@@ -153,6 +147,30 @@ def test_every_bad_file_is_reported_once_by_site_and_file(dataset, spoil, of_mas
     with pytest.raises(SiteError) as error:
         read_sample(frame)
     assert str(error.value) == str(problem) or (dataset, spoil) == ("endovis2017", shrink)  # of two masks per frame
+
+
+@pytest.mark.parametrize(
+    ("dataset", "classes"),
+    [
+        ("grasp", [0, 1, 1, 1, 1, 1, 1, 1]),  # all seven instruments are foreground
+        ("sar_rarp50", [0, 3, 2, 1, 0, 0, 0, 0, 0, 0]),  # everything but the tool is background
+        (
+            "sisvse",  # heads are claspers, bodies are shafts
+            [
+                0, 3, 1,  # background, HarmonicAce
+                3, 2, 1, 3, 2, 1,  # MarylandBipolarForceps, CadiereForceps
+                3, 1, 3, 1,  # CurvedAtraumaticGrasper, Stapler
+                3, 2, 1, 3, 2, 1,  # clip appliers
+                0, 0, 0, 0, 0,  # suction, needle, endotip, bag, drain
+                0, 0, 0, 0, 0,  # organs
+                0, 0, 0,  # gauze, other instruments, other tissues
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_every_value_of_a_mask_has_its_class(dataset, classes, tmp_path):
+    write(tmp_path / "000000000.png", np.arange(len(classes), dtype=np.uint8)[None])
+    assert find_reader(dataset).read_target("label", (tmp_path / "000000000.png",)).tolist() == [classes]
 
 
 @pytest.mark.parametrize(("dataset", "known", "class_id", "unknown", "allowed"), IDS)

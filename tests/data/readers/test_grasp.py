@@ -1,6 +1,4 @@
-"""GraSP: instruments as foreground, and frame numbers that are times in both editions."""
-
-from __future__ import annotations
+"""GraSP: frame numbers are times in both editions, and lists name missing masks."""
 
 import os
 
@@ -38,25 +36,20 @@ def dense(tmp_path):
     return make
 
 
-def test_all_seven_instruments_are_foreground(tmp_path):
-    write(tmp_path / "a.png", np.arange(8, dtype=np.uint8)[None])
-    assert READER.read_target("label", (tmp_path / "a.png",)).tolist() == [[0, 1, 1, 1, 1, 1, 1, 1]]
-    assert READER.CLASS_MAP == "foreground"
-
-
-def test_clips_of_cases_counted_by_30_are_0_2_s_apart(dense):
-    listed = samples(dense("CASE041"), "train", FOUR)
-    assert [sample.index for sample in listed] == [15, 45]
-    assert [numbers(sample) for sample in listed] == [[0, 3, 9, 15], [27, 33, 39, 45]]
-
-
-def test_clips_of_cases_counted_by_45_show_every_sixth_image_of_30_a_second(dense):
-    site = dense("CASE001", lambda place: round(1.5 * place))
-    listed = samples(site, "train", FOUR)
-    assert check_site(site, FOUR) == []
-    assert [sample.index for sample in listed] == [15, 45]  # places: 0.5 s and 1.5 s
-    assert numbers(listed[0]) == [0, 4, 14, 22]
-    assert numbers(listed[1]) == [40, 50, 58, 68]  # the image named 59, 0.2 s by the count, does not exist
+@pytest.mark.parametrize(
+    ("video", "counted", "names"),
+    [
+        ("CASE041", lambda place: place, [[0, 3, 9, 15], [27, 33, 39, 45]]),
+        # no image has the name 59, which is 0.2 s before 68
+        ("CASE001", lambda place: round(1.5 * place), [[0, 4, 14, 22], [40, 50, 58, 68]]),
+    ],
+)
+def test_frames_of_clips_are_0_2_s_apart_in_cases_counted_by_30_and_by_45(video, counted, names, dense):
+    site = dense(video, counted)
+    clips = samples(site, "train", FOUR)
+    assert check_site(site, FOUR) == [] and READER.CLASS_MAP == "foreground"
+    assert [sample.index for sample in clips] == [15, 45]  # 0.5 s and 1.5 s
+    assert [numbers(sample) for sample in clips] == names
 
 
 @pytest.mark.parametrize(
@@ -123,7 +116,7 @@ def test_a_list_that_is_none_is_refused_by_file(text, tmp_path):
 
 def test_a_case_without_masks_is_refused_where_they_are_asked_for_and_only_there(tmp_path):
     write(tmp_path / "frames/CASE060/000000000.jpg", frame_image(0))
-    with pytest.raises(DataError, match=r"segmentations/CASE060: holds no masks; unpack the annotations or take"):
+    with pytest.raises(DataError, match=r"segmentations/CASE060: contains no masks; unpack the annotations or take"):
         READER.frames(tmp_path, "CASE060")
     assert list(READER.images(tmp_path, "CASE060")) == [0]
 

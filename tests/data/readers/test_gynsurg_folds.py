@@ -1,6 +1,4 @@
-"""The folds of GynSurg's clips by tables as FL-EndoViT's repository has them, beside clips in folders by class."""
-
-from __future__ import annotations
+"""Folds of GynSurg: tables of FL-EndoViT's repository, and clips in folders by class."""
 
 import csv
 from pathlib import Path
@@ -21,10 +19,10 @@ CLASSES = {
     "action": {"Coagulation": "Coagulation", "Suction_Irrigation": "Suction and Irrigation", "Rest": "Rest"},
     "bleeding": {"Bleeding": "Bleeding", "Non_bleeding": "Non-Bleeding"},
 }
-"""By kind the folders of the classes, and their labels in the tables."""
+"""Folders of the classes and their labels in the tables, by kind."""
 CASES = {"action": [57, 71, 78, 81, 86, 90, 98, 116, 120, 160], "bleeding": [81, 110, 116, 214, 227]}
 TIMES = {"table": "0%3A17%3A57.2-0:18:11.883330fps", "disk": "0_17_57.2-0_18_11.883330fps"}
-"""The times in a clip's name, as a table writes them and as the disk has them."""
+"""Times in a clip's name, in tables and on disk."""
 
 
 def write_release(root: Path, kind: str) -> None:
@@ -34,19 +32,18 @@ def write_release(root: Path, kind: str) -> None:
             write_video(root / f"GynSurg_Action_3sec/GynSurg_{kind}_dataset/{folder}/{name}", 3, 30)
 
 
-def write_table(folder: Path, kind: str) -> Path:
-    """Write four folds; of each every fourth case is for the test."""
+def write_table(folder: Path, kind: str) -> None:
+    """Write four folds; every fourth case of a fold is for the test."""
     file = folder / kind / f"df_{kind}.csv"
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", newline="") as stream:
         table = csv.writer(stream)
         table.writerow(["vids", "labels", "set_type", "split", "case_id"])
         for fold in range(4):
-            for of, label in CLASSES[kind].items():
+            for name, label in CLASSES[kind].items():
                 for place, case in enumerate(CASES[kind]):
-                    name = f"GynSurg_Action_Segments/{of}/case_{case}_{of}_{TIMES['table']}_clip_1.mp4"
-                    table.writerow([name, label, "test" if place % 4 == fold else "train", fold, case])
-    return file
+                    clip = f"GynSurg_Action_Segments/{name}/case_{case}_{name}_{TIMES['table']}_clip_1.mp4"
+                    table.writerow([clip, label, "test" if place % 4 == fold else "train", fold, case])
 
 
 @pytest.fixture
@@ -57,15 +54,19 @@ def release(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def make_sites(release: Path, *words: object) -> int:
+    """Run `surgfl site gynsurg`."""
+    return run_command(site, "gynsurg", release, "--tables", release / "tables", "--out", release / "sites", *words)
+
+
 def cases(loaded, split):
     return {part.video.split("_")[1] for part in loaded.split[split]}
 
 
 def test_each_fold_becomes_a_site_whose_patients_are_in_one_split(release, capsys):
-    words = ["gynsurg", release, "--tables", release / "tables", "--out", release / "sites"]
-    assert run_command(site, *words) == 0
-    told = capsys.readouterr().out
-    assert f"{release}/sites/action-fold-0/site.yaml: train 18, validation 3, test 9 clips\n" in told
+    assert make_sites(release) == 0
+    line = f"{release}/sites/action-fold-0/site.yaml: train 18, validation 3, test 9 clips\n"
+    assert line in capsys.readouterr().out
     sites = {path.parent.name: load_site(path) for path in (release / "sites").glob("*/site.yaml")}
     assert set(sites) == {f"{kind}-fold-{fold}" for kind in CLASSES for fold in range(4)}
     for name, loaded in sites.items():
@@ -78,13 +79,11 @@ def test_each_fold_becomes_a_site_whose_patients_are_in_one_split(release, capsy
         assert loaded.task == "classification" and loaded.publish == ()
     assert run_command(check_data, release / "sites" / "bleeding-fold-2") == 0
     with pytest.raises(SiteError, match="is there already; give --out another folder"):
-        run_command(site, *words)
+        make_sites(release)
 
 
 def test_clips_have_the_class_of_their_folder_as_the_tables_do(release):
-    run_command(
-        site, "gynsurg", release, "--tables", release / "tables", "--out", release / "sites", "--kind", "action"
-    )
+    make_sites(release, "--kind", "action")
     loaded = load_site(release / "sites/action-fold-1")
     expected = {"Coagulation": 0, "Rest": 2, "Suction": 3}
     listed = samples(loaded, "train", SampleSpec(("action",), frames=2, targets_of="video"))
@@ -95,33 +94,30 @@ def test_clips_have_the_class_of_their_folder_as_the_tables_do(release):
 
 
 def test_names_of_clips_are_the_same_however_their_times_are_written(release):
-    found = fold_cases(release, "bleeding", release / "tables")
-    names = [video for sets in found.values() for videos in sets.values() for video in videos]
+    folds = fold_cases(release, "bleeding", release / "tables")
+    names = [video for sets in folds.values() for videos in sets.values() for video in videos]
     assert len(names) == 4 * 10 and all("0_17_57.2-0_18_11.883330fps" in name for name in names)
     for clip in (release / "GynSurg_Action_3sec").rglob("*.mp4"):
         clip.rename(clip.with_name(clip.name.replace("0_18_", "0:18:").replace("0_17_", "0%3A17%3A")))
-    assert run_command(site, "gynsurg", release, "--tables", release / "tables", "--out", release / "sites") == 0
+    assert make_sites(release) == 0
 
 
 def test_clips_that_are_not_there_are_named_and_many_are_refused(release, capsys):
     folder = release / "GynSurg_Action_3sec/GynSurg_action_dataset"
-    words = ["gynsurg", release, "--tables", release / "tables", "--kind", "action"]
-    gone = sorted(folder.rglob("case_57_*.mp4"))
-    gone[0].unlink()
-    assert run_command(site, *words, "--out", release / "a") == 0
-    assert f"left out, since they are not on the disk: 1 of the table's, such as action/{gone[0].stem}" in (
-        capsys.readouterr().out
-    )
-    gone[1].unlink()
+    first, second, *_ = sorted(folder.rglob("case_57_*.mp4"))
+    first.unlink()
+    assert make_sites(release, "--kind", "action", "--out", release / "a") == 0
+    assert f"left out: 1 clip of the table, missing here, such as action/{first.stem}" in capsys.readouterr().out
+    second.unlink()
     with pytest.raises(DataError, match=r"lacks 2 of the 30 clips of fold 0 of action, such as action/case_57"):
-        run_command(site, *words, "--out", release / "b")
+        make_sites(release, "--kind", "action", "--out", release / "b")
     assert not (release / "b").exists()
 
 
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda file: file.unlink(), "holds no table of the folds of bleeding .* name the folder fine_tuning_gynsurg"),
+        (lambda file: file.unlink(), "contains no table of the folds of bleeding .* name the folder fine_tuning_g"),
         (lambda file: file.write_text(file.read_text().replace("test", "train")), "0 of bleeding without clips for t"),
         (lambda file: file.write_text(file.read_text().replace(",test,", ",tests,")), "has the set_type 'tests'"),
         (lambda file: file.write_text(file.read_text().replace("vids,", "clips,")), "has no column 'vids'"),
@@ -131,6 +127,4 @@ def test_clips_that_are_not_there_are_named_and_many_are_refused(release, capsys
 def test_tables_that_say_no_folds_are_refused(spoil, words, release):
     spoil(release / "tables/bleeding/df_bleeding.csv")
     with pytest.raises(DataError, match=words):
-        run_command(
-            site, "gynsurg", release, "--tables", release / "tables", "--out", release / "sites", "--kind", "bleeding"
-        )
+        make_sites(release, "--kind", "bleeding")

@@ -1,7 +1,5 @@
 """Readers of labels without pixels: triplets, phases, tools, actions and grades."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -15,7 +13,7 @@ from shared_components.data.check import check_site, readable_samples
 from shared_components.data.classes import LABELS
 from shared_components.data.files import DataError
 from shared_components.data.readers import find_reader, reader_names
-from shared_components.data.readers.gynsurg import folds
+from shared_components.data.readers.gynsurg import fold_cases
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site import SiteError
 from shared_components.data.site_file import load_site
@@ -23,7 +21,6 @@ from shared_components.data.targets import FORMS
 from tests.data.conftest import WRITERS, assert_frame, run_command, write_yaml
 from tests.data.label_layouts import LABEL_WRITERS, lines, write_cholec80, write_video
 
-every_reader = pytest.mark.parametrize("dataset", LABEL_WRITERS)
 VIDEO = SampleSpec(("grade",), frames=2, targets_of="video")
 
 
@@ -39,18 +36,6 @@ def test_every_reader_has_a_copy_of_its_layout_and_every_target_a_form():
     for dataset in reader_names():
         assert set(find_reader(dataset).TARGETS) <= set(FORMS)
         assert set(find_reader(dataset).LABELS.values()) <= set(LABELS)
-
-
-@every_reader
-def test_videos_are_in_natural_order_and_stray_files_are_none(dataset, tmp_path):
-    names = LABEL_WRITERS[dataset](tmp_path, 11, 1)
-    reader = find_reader(dataset)
-    assert reader.videos(tmp_path) == names
-    found = reader.frames(tmp_path, names[0])
-    for folder in [path for path in tmp_path.rglob("*") if path.is_dir()]:
-        for beside in ("Thumbs.db", "notes.txt", *(f"._{file.name}" for file in folder.iterdir() if file.is_file())):
-            (folder / beside).write_bytes(b"x")
-    assert (reader.videos(tmp_path), reader.frames(tmp_path, names[0])) == (names, found)
 
 
 @pytest.mark.parametrize(
@@ -101,20 +86,17 @@ def test_the_release_of_cholect45_without_phases_gives_the_rest_and_says_who_has
     shutil.rmtree(tmp_path / "data/phase")
     assert check_site(site, SampleSpec(("triplets", "anatomy"))) == []
     assert run_command(check_data, site.path) == 0
-    problem = next(one for one in check_site(site, SampleSpec(("phase",))) if one.split == "train")
+    problem = next(p for p in check_site(site, SampleSpec(("phase",))) if p.split == "train")
     assert problem.file == tmp_path / "data/phase/VID01.txt"
     assert "CholecT45 is published without phases; take those of Cholec80 ('dataset: cholec80') or" in str(problem)
     with pytest.raises(SiteError, match="published without phases"):
         read_sample(samples(site, "train", SampleSpec(("phase",)))[0])
 
 
-@pytest.mark.parametrize("dataset", ["cholect45", "cholect50", "cholec80", "appendix300"])
+@pytest.mark.parametrize("dataset", ["cholect45", "cholect50", "cholec80"])
 def test_a_missing_image_of_a_labelled_frame_is_named(dataset, tmp_path):
     site = site_of(tmp_path, dataset)
     spec = SampleSpec(find_reader(dataset).TARGETS[:1])
-    if dataset == "appendix300":
-        assert len(samples(site, "train", spec)) == 4
-        return  # its frames have no labels of their own
     missing = samples(site, "train", spec)[1].images[0]
     missing.unlink()
     (problem,) = check_site(site, spec)
@@ -129,9 +111,8 @@ def test_rows_after_a_videos_end_are_named_and_a_single_one_is_left_out(tmp_path
     images[-2].unlink()
     problems = check_site(site, spec)
     assert [problem.file for problem in problems] == images[-2:]
-    assert str(problems[0]).endswith(
-        "annotations of this frame; put it back, or cut the annotations where the video ends"
-    )
+    sentence = "annotations of this frame; put it back, or cut the annotations where the video ends"
+    assert str(problems[0]).endswith(sentence)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +121,7 @@ def test_rows_after_a_videos_end_are_named_and_a_single_one_is_left_out(tmp_path
         ("cholect45", "triplet/VID01.txt", ",0,0,0,0,0,0\n", "\n", "has 94 labels in line 1, not the 100 triplets"),
         ("cholect45", "triplet/VID01.txt", "0,0,0", "0,x,0", "holds no whole numbers in line 1"),
         ("cholect45", "triplet/VID01.txt", "\n3,", "\n0,", "has frame 0 twice"),
-        ("cholect50", "labels/VID01.json", '"99": ""', '"100": "", "99": ""', "knows 101 triplets, not the 100"),
+        ("cholect50", "labels/VID01.json", '"99": ""', '"100": "", "99": ""', "has 101 triplets, not the 100"),
         ("cholect50", "labels/VID01.json", "annotations", "labels", "is no label file of CholecT50"),
     ],
 )
@@ -162,18 +143,18 @@ def test_a_wrong_value_is_named_with_its_frame(tmp_path):
     (problem,) = check_site(site, SampleSpec(("phase",)))
     assert problem.what == r"names 2 classes at 000003 ([0, 1]), where one of 0 to 6 is expected"
     (tmp_path / "data/phase/VID01.txt").write_text("0,0,0,0,0,0,0,1\n")
-    assert ["has no row of frame" in found.what for found in check_site(site, SampleSpec(("phase",)))] == [True] * 3
+    assert ["has no row of frame" in problem.what for problem in check_site(site, SampleSpec(("phase",)))] == [True] * 3
 
 
-@pytest.mark.parametrize("odd", ["NaN", "Infinity", "null", "[1]", "1.7", "true"])
-def test_an_id_that_is_no_whole_number_is_refused(odd, tmp_path):
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "null", "[1]", "1.7", "true"])
+def test_an_id_that_is_no_whole_number_is_refused(value, tmp_path):
     site, file = site_of(tmp_path, "cholect50"), tmp_path / "data/labels/VID01.json"
     content = json.loads(file.read_text())
-    next(iter(content["annotations"].values()))[0][0] = "ODD"
-    file.write_text(json.dumps(content).replace('"ODD"', odd))
+    next(iter(content["annotations"].values()))[0][0] = "VALUE"
+    file.write_text(json.dumps(content).replace('"VALUE"', value))
     os.utime(file, ns=(1, 1))
     problems = check_site(site, SampleSpec(("triplets",)))
-    assert "that are not 15 numbers, whole ones where ids" in str(problems)
+    assert "without 15 numbers or whole ids" in str(problems)
 
 
 def test_a_quote_that_nothing_closes_is_a_damaged_table(tmp_path):
@@ -187,15 +168,13 @@ def test_a_quote_that_nothing_closes_is_a_damaged_table(tmp_path):
 def test_a_phase_may_be_its_number(tmp_path):
     site = site_of(tmp_path, "cholect45")
     lines(tmp_path / "data/phase/VID01.txt", [(3 * i, 6 - i) for i in range(4)])
-    read = [int(read_sample(one).targets["phase"]) for one in samples(site, "train", SampleSpec(("phase",)))]
+    read = [int(read_sample(sample).targets["phase"]) for sample in samples(site, "train", SampleSpec(("phase",)))]
     assert read == [6, 5, 4, 3]
 
 
 def test_cholec80_is_read_from_its_videos_at_a_frame_a_second(tmp_path):
     write_cholec80(tmp_path, 1, 2)
-    for path in (tmp_path / "frames/video01").iterdir():
-        path.unlink()
-    (tmp_path / "frames/video01").rmdir()
+    shutil.rmtree(tmp_path / "frames/video01")
     write_video(tmp_path / "videos/video01.mp4", 50, 25)
     reader = find_reader("cholec80")
     listing = reader.frames(tmp_path, "video01")
@@ -207,40 +186,35 @@ def test_a_video_without_a_grade_is_named_and_set_aside_as_the_quarantine_allows
     strict = site_of(tmp_path, "appendix300", videos=8)
     table = tmp_path / "data/grades.csv"
     table.write_text(table.read_text().replace("002,1\n", "").replace("003,2\n", "003,\n"))
-    found = check_site(strict, VIDEO)
-    assert [problem.what for problem in found] == ["has no grade of 002", "gives 003 no grade"]
+    assert [problem.what for problem in check_site(strict, VIDEO)] == ["has no grade of 002", "gives 003 no grade"]
     with pytest.raises(SiteError, match=r"grades\.csv: has no grade of 002; give it one.*2 of 6 frames"):
         readable_samples(strict, "train", VIDEO)
     table.write_text(table.read_text().replace("003,\n", "003,2\n"))
-    lenient = load_site(write_yaml(tmp_path / "site.yaml", {**_config(strict), "quarantine": 0.2}))
-    good, bad = readable_samples(lenient, "train", VIDEO)
-    assert ([one.video for one in bad], len(good)) == (["002"], 5)
-
-
-def _config(site):
-    split = {name: [part.video for part in parts] for name, parts in site.split.items()}
-    return {"name": site.name, "dataset": site.dataset, "root": "data", "split": split}
+    strict.path.write_text(strict.path.read_text() + "quarantine: 0.2\n")
+    good, bad = readable_samples(load_site(strict.path), "train", VIDEO)
+    assert ([sample.video for sample in bad], len(good)) == (["002"], 5)
 
 
 def test_appendix300_is_read_from_published_videos_at_two_frames_a_second(tmp_path):
     write_video(tmp_path / "Full_Videos/Center1/Center1_001/Center1_001.mp4", 60, 30)
     reader = find_reader("appendix300")
     assert reader.videos(tmp_path) == ["Center1_001"]
-    found = reader.images(tmp_path, "Center1_001")
-    assert {number: path.name for number, path in found.items()} == {0: "000000", 1: "000015", 2: "000030", 3: "000045"}
-    np.testing.assert_allclose(reader.read_image(found[2]), 70, atol=3)
+    images = reader.images(tmp_path, "Center1_001")
+    assert {n: path.name for n, path in images.items()} == {0: "000000", 1: "000015", 2: "000030", 3: "000045"}
+    np.testing.assert_allclose(reader.read_image(images[2]), 70, atol=3)
 
 
 def test_gynsurg_folds_part_patients(tmp_path):
     names = LABEL_WRITERS["gynsurg"](tmp_path, 4, 1)
-    assert folds(tmp_path, "action") == {
+    folds = fold_cases(tmp_path, "action")
+    assert {fold: {part: tuple(videos) for part, videos in sets.items()} for fold, sets in folds.items()} == {
         "1": {"test": (names[0], names[2]), "train": (names[1], names[3])},
         "2": {"train": (names[0], names[2]), "test": (names[1], names[3])},
     }
     table = tmp_path / "GynSurg_Action_3sec/GynSurg_action_dataset/fold_1.csv"
     table.write_text(table.read_text().replace("case1", "case0"))
     with pytest.raises(DataError, match="has the case case0 in two sets of fold 1"):
-        folds(tmp_path, "action")
+        fold_cases(tmp_path, "action")
 
 
 def test_gynsurg_labels_are_read_again_where_a_table_was_corrected(tmp_path):
@@ -248,12 +222,10 @@ def test_gynsurg_labels_are_read_again_where_a_table_was_corrected(tmp_path):
     sample = samples(site, "train", SampleSpec(("action",)))[0]
     before = int(read_sample(sample).targets["action"])
     for table in (tmp_path / "data").rglob("*.csv"):
-        rows = [line.split(",") for line in table.read_text().splitlines()]
-        place = rows[0].index("labels")
-        text = "\n".join(
-            ",".join([*row[:place], "1" if row[place] == "0" else "0", *row[place + 1 :]]) for row in rows[1:]
-        )
-        table.write_text(",".join(rows[0]) + "\n" + text + "\n")
+        head, *rows = [line.split(",") for line in table.read_text().splitlines()]
+        for row in rows:
+            row[head.index("labels")] = "1" if row[head.index("labels")] == "0" else "0"
+        table.write_text("".join(",".join(row) + "\n" for row in [head, *rows]))
         os.utime(table, ns=(1, 1))
     assert int(read_sample(sample).targets["action"]) != before
 
@@ -272,7 +244,7 @@ def test_real_cholect50_has_46_triplets_and_both_layouts_agree(real_data):
     root = real_data / "cholect50_challenge_val"
     if not root.is_dir():
         pytest.skip("there is no cholect50_challenge_val")
-    found = {}
+    targets = {}
     for dataset in ("cholect45", "cholect50"):
         reader = find_reader(dataset)
         assert len(reader.videos(root)) == 5
@@ -282,10 +254,10 @@ def test_real_cholect50_has_46_triplets_and_both_layouts_agree(real_data):
                 assert image.is_file()
                 for name, rows in read.items():
                     rows.append(reader.read_target(name, files[name]))
-        found[dataset] = {name: np.stack(rows) for name, rows in read.items()}
-    assert found["cholect50"]["triplets"].shape == (1128, 100)
-    assert int(found["cholect50"]["triplets"].any(0).sum()) == 46
-    for name, values in found["cholect45"].items():
-        np.testing.assert_array_equal(values, found["cholect50"][name])
+        targets[dataset] = {name: np.stack(rows) for name, rows in read.items()}
+    assert targets["cholect50"]["triplets"].shape == (1128, 100)
+    assert int(targets["cholect50"]["triplets"].any(0).sum()) == 46
+    for name, values in targets["cholect45"].items():
+        np.testing.assert_array_equal(values, targets["cholect50"][name])
     names = json.loads((root / "labels/VID68.json").read_text())["categories"]["triplet"]
     assert [names[str(n)].replace(",", "/") for n in range(100)] == list(LABELS["triplets"])

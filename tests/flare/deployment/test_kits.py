@@ -230,9 +230,10 @@ def test_the_command_says_what_it_changed_and_what_was_in_place(kits, capsys):
     assert main(["secure-kit", str(kits / "localhost")]) == 0
     said = capsys.readouterr().out
     assert "resources.json: a job may name FederationController, and no other class" in said
-    assert "It counts from the next start" in said
+    assert "It takes effect at the next start" in said
     assert main(["secure-kit", str(kits / "localhost")]) == 0
-    assert capsys.readouterr().out.startswith(f"{kits / 'localhost'}: all is in place\nIts certificate holds until 2")
+    in_place = f"{kits / 'localhost'}: all is in place\n"
+    assert capsys.readouterr().out.startswith(f"{in_place}Its certificate is valid until 2")
     assert main(["secure-kit", str(kits / "anna@example.org")]) == 0
     assert ": all is in place" in capsys.readouterr().out
 

@@ -156,7 +156,7 @@ def test_a_bundle_that_shares_weights_gets_its_card_with_theirs_and_none_of_its_
     description = toy_bundles / "two.yaml"
     description.write_text(description.read_text() + "same_weights_as: one\n")
     assert shipped(pretrained) == 2
-    assert "--bundle two: two.yaml says same_weights_as: one" in capsys.readouterr().err
+    assert "--bundle two: two.yaml has same_weights_as: one" in capsys.readouterr().err
     assert main(["ship", str(pretrained), "--bundle", "one", *SMALL]) == 0
     one, two = (toy_bundles / name for name in ("one", "two"))
     assert sha256_of(one / MODEL) in (two / "docs" / "README.md").read_text() and not (two / MODEL).exists()
@@ -188,7 +188,7 @@ def test_a_card_that_could_not_be_written_is_refused_before_anything_is(toy_bund
 
 @pytest.mark.usefixtures("toy_bundles")
 def test_a_site_without_a_test_split_is_refused_before_anything_is_rendered(pretrained, real, capsys, monkeypatch):
-    monkeypatch.setattr(ship, "rendered_sites", lambda *a, **k: pytest.fail("rendered"))
+    monkeypatch.setattr(ship.shipping, "rendered_sites", lambda *a, **k: pytest.fail("rendered"))
     site = yaml.safe_load(real.read_text())
     real.write_text(yaml.safe_dump({**site, "split": {"train": site["split"]["test"]}}))
     assert shipped(pretrained, "--real", f"A={real}") == 2
@@ -197,7 +197,7 @@ def test_a_site_without_a_test_split_is_refused_before_anything_is_rendered(pret
 
 def test_weights_that_are_too_heavy_or_of_another_network_are_refused(toy_bundles, pretrained, capsys, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(ship, "HEAVIEST", 1000)
+        patch.setattr(ship.shipping, "HEAVIEST", 1000)
         assert shipped(pretrained) == 2
     assert "MB in half precision, and a bundle ships at most" in capsys.readouterr().err
     save_weights(pretrained / "model.safetensors", {"a": torch.ones(1)}, NOTES)
