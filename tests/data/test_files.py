@@ -61,7 +61,7 @@ def test_a_frame_is_read_as_three_channels_in_rgb_order(pixel, expected, tmp_pat
 
 def test_frames_of_more_than_8_bits_are_refused_and_not_cut(tmp_path):
     write(tmp_path / "a.png", np.full((4, 4, 3), 4095, np.uint16))
-    with pytest.raises(DataError, match=r"a\.png: holds uint16 values; export the frames with 8 bits per channel"):
+    with pytest.raises(DataError, match=r"a\.png: contains uint16 values; export the frames with 8 bits per channel"):
         read_rgb(tmp_path / "a.png")
 
 
@@ -96,16 +96,20 @@ def test_an_array_takes_no_more_memory_than_its_file_has(tmp_path):
         (read_rgb, b"404 not found", "is not a readable image"),
         (read_rgb, None, "cannot be opened"),
         (read_ids, np.array([[[1, 1, 2]]], np.uint8), "is a colour image, not a mask of ids"),
-        (read_ids, np.array([[300]], np.uint16), "holds uint16 values"),
+        (read_ids, np.array([[300]], np.uint16), "contains uint16 values"),
         (read_colours, np.array([[1]], np.uint8), "is not an 8-bit RGB or RGBA label"),
         (read_npy, b"", r"cannot be read as \.npy"),
         (read_npy, b"\x93NUMPY", r"cannot be read as \.npy"),
         (read_npy, b"PK\x03\x04 not a zip", r"cannot be read as \.npy"),
         (read_npy, np.array([{"a": 1}], object), r"cannot be read as \.npy"),  # never unpickled
-        (read_npy, np.zeros((2, 2)), "holds float64 values"),
+        (read_npy, np.zeros((2, 2)), "contains float64 values"),
         (read_npy, HUGE_NPY, r"cannot be read as \.npy"),
-        (read_depth, np.array([[255]], np.uint8), "holds uint.* export the depth again: one channel of 16 bits"),
-        (read_depth, np.full((1, 1, 3), 255, np.uint16), "holds uint.* export the depth again: one channel of 16 bits"),
+        (read_depth, np.array([[255]], np.uint8), "contains uint.* export the depth again: one channel of 16 bits"),
+        (
+            read_depth,
+            np.full((1, 1, 3), 255, np.uint16),
+            "contains uint.* export the depth again: one channel of 16 bits",
+        ),
     ],
 )
 def test_a_file_of_another_kind_is_refused_by_name(read, content, sentence, tmp_path):

@@ -115,7 +115,7 @@ def described(text: str) -> dict[int, tuple[int, list[int]]]:
 def test_a_file_of_several_pages_is_refused_with_their_number(data, count, tmp_path):
     path = placed(tmp_path, "op0.tif", data)
     for read in (read_rgb, read_ids, read_colours, lambda path: read_mask(path, coloured=False)):
-        with pytest.raises(SeveralPictures, match=rf"holds {count} pages or frames.*magick op0\.tif op0_%04d\.png"):
+        with pytest.raises(SeveralPictures, match=rf"contains {count} pages or frames.*magick op0\.tif op0_%04d\.png"):
             read(path)
 
 

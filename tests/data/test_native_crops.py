@@ -62,5 +62,5 @@ def test_batches_crop_images_alone_by_the_generator(make_site):
     first, again = stream(()), stream(())
     assert [batch["image"].shape for batch in first] == [(2, 3, 16, 16)] * 2
     assert all(torch.equal(one["image"], other["image"]) for one, other in zip(first, again, strict=True))
-    with pytest.raises(SiteError, match="crop_area is of images alone, not of label; write crop_area: 0"):
+    with pytest.raises(SiteError, match="crop_area crops only images, not label; write crop_area: 0"):
         stream(("label",))

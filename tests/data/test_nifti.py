@@ -117,18 +117,18 @@ def test_frames_come_one_by_one_from_many_pieces(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("array", "sentence"),
     [
-        (np.full((W, H, T), 0.5, np.float32), "holds 0.5, which is no label"),
+        (np.full((W, H, T), 0.5, np.float32), "has the value 0.5, which is no label"),
         (np.full((W, H, T), np.nan, np.float32), r"no numbers \(NaN\)"),
         (np.full((W, H, T), np.inf, np.float32), "no numbers"),
-        (np.full((W, H, T), -1, np.int16), "holds the label -1"),
-        (np.full((W, H, T), 70000, np.int32), "holds the label 70000"),
+        (np.full((W, H, T), -1, np.int16), "has the label -1"),
+        (np.full((W, H, T), 70000, np.int32), "has the label 70000"),
         (np.zeros((W, H, 1, T), np.uint8), "is a volume of 6x4x1x5; export one volume of three axes"),
         (np.zeros((W, H), np.uint8), "is a volume of 6x4; export one volume of three axes"),
-        (np.zeros((W, H, T + 1), np.uint8), "holds 6 frames, but its video has 5; export it again"),
-        (np.zeros((W, H + 1, T), np.uint8), "holds frames of 6x5, but its video is 6x4; export it again"),
+        (np.zeros((W, H, T + 1), np.uint8), "has 6 frames, but its video has 5; export it again"),
+        (np.zeros((W, H + 1, T), np.uint8), "has frames of 6x5, but its video is 6x4; export it again"),
         (np.zeros((H, W, T), np.uint8), "frames of 4x6, but its video is 6x4.*the width as its first axis"),
-        (np.zeros((W, H, T), [("R", "u1"), ("G", "u1"), ("B", "u1")]), "holds colours; export a label volume"),
-        (np.zeros((W, H, T), np.complex64), "holds complex64 values; export"),
+        (np.zeros((W, H, T), [("R", "u1"), ("G", "u1"), ("B", "u1")]), "has colours; export a label volume"),
+        (np.zeros((W, H, T), np.complex64), "has complex64 values; export"),
     ],
 )
 def test_what_is_no_label_volume_of_the_video_is_refused(array, sentence, tmp_path):
@@ -175,13 +175,13 @@ def test_a_missing_volume_another_format_and_an_affine_without_a_direction_are_r
     ("masks", "sentence"),
     [
         ([], "there are no frames to write"),
-        ([np.zeros((2, 2), np.uint8), np.zeros((2, 3), np.uint8)], r"frame 1 is of shape \(2, 3\)"),
-        ([np.zeros((2, 2, 3), np.uint8)], r"frame 0 is of shape \(2, 2, 3\)"),
-        ([np.zeros((2, 0), np.uint8)], r"frame 0 is of shape \(2, 0\)"),
-        ([np.full((2, 2), 0.5)], "frame 0 holds float64 values"),
-        ([np.full((2, 2), -1)], "frame 0 holds int64 values from -1 to -1"),
-        ([np.zeros((2, 2), np.uint8), np.full((2, 2), 256)], "frame 1 holds .* from 256 to 256; .* 0 to 255"),
-        (np.zeros((1 << 15, 1, 1), np.uint8), "takes 32767 frames and no more"),
+        ([np.zeros((2, 2), np.uint8), np.zeros((2, 3), np.uint8)], r"frame 1 has shape \(2, 3\)"),
+        ([np.zeros((2, 2, 3), np.uint8)], r"frame 0 has shape \(2, 2, 3\)"),
+        ([np.zeros((2, 0), np.uint8)], r"frame 0 has shape \(2, 0\)"),
+        ([np.full((2, 2), 0.5)], "frame 0 has float64 values"),
+        ([np.full((2, 2), -1)], "frame 0 has int64 values from -1 to -1"),
+        ([np.zeros((2, 2), np.uint8), np.full((2, 2), 256)], "frame 1 has .* from 256 to 256; .* 0 to 255"),
+        (np.zeros((1 << 15, 1, 1), np.uint8), "has at most 32767 frames"),
     ],
 )
 def test_what_cannot_be_written_is_refused_and_leaves_the_earlier_file(masks, sentence, tmp_path):
@@ -251,7 +251,7 @@ def test_what_is_no_volume_of_colours_is_told_apart(masks, tmp_path):
     saved(tmp_path / "mirrored.nii", np.asanyarray(colours.dataobj), np.diag([1.0, -1.0, 1.0, 1.0]))
     for name, place, words in (
         ("none.nii", 0, "is missing"),
-        ("labels.nii", 0, "holds uint8 values, not colours.*'surgfl segment --nifti'"),
+        ("labels.nii", 0, "has uint8 values, not colours.*'surgfl segment --nifti'"),
         ("mirrored.nii", 0, "has its axes in another order"),
         ("cut.nii", T - 1, "cut off or damaged"),
         ("a.nii", T, f"has no frame {T}, but {T}"),

@@ -74,7 +74,7 @@ def test_an_unknown_dataset_is_refused_with_those_there_are(make_site):
 def test_an_unknown_video_is_refused_with_those_that_exist(make_site):
     message = refusal(make_site(split={"train": ["instrument_dataset_9"]}))
     assert message.startswith("unknown video in split 'train' 'instrument_dataset_9'; did you mean")
-    assert message.endswith("'root' holds: instrument_dataset_1, instrument_dataset_2, instrument_dataset_3")
+    assert message.endswith("'root' has: instrument_dataset_1, instrument_dataset_2, instrument_dataset_3")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_an_unknown_video_is_refused_with_those_that_exist(make_site):
         ({"split": ["instrument_dataset_1"]}, "'split' is ['instrument_dataset_1']; "),
         ({"split": {"train": "instrument_dataset_1"}}, "split 'train' is 'instrument_dataset_1'; "),
         ({"split": {"train": [1]}}, "unknown video in split 'train' 1; "),
-        ({"split": {"train": [{"a": [0, 1], "b": [0, 1]}]}}, "split 'train' holds "),
+        ({"split": {"train": [{"a": [0, 1], "b": [0, 1]}]}}, "split 'train' has "),
         ({"split": {"train": [{"instrument_dataset_1": [3, 3]}]}}, "split 'train' gives "),
         ({"split": {"train": [{"instrument_dataset_1": [0]}]}}, "split 'train' gives "),
         ({"split": {"train": [{"instrument_dataset_1": 3}]}}, "split 'train' gives "),

@@ -173,7 +173,7 @@ def test_a_sequence_with_stretches_of_both_kinds_is_two_videos(tmp_path):
     }
     site = load_site(write_yaml(tmp_path / "site.yaml", config))
     assert [len(samples(site, split, SampleSpec(("depth",)))) for split in ("train", "test")] == [3, 2]
-    with pytest.raises(SiteError, match="unknown video in split 'train' 'P1'; 'root' holds: P1/train, P1/test"):
+    with pytest.raises(SiteError, match="unknown video in split 'train' 'P1'; 'root' has: P1/train, P1/test"):
         load_site(write_yaml(tmp_path / "site.yaml", config | {"split": {"train": ["P1"]}}))
     table(tmp_path / "P2_0", "test", (9, 12))
     with pytest.raises(
