@@ -1,4 +1,4 @@
-"""Align masks and depth with images that have an EXIF orientation, which some programs apply and others ignore."""
+"""Align masks and depth with images that have an EXIF orientation, which only some programs apply."""
 
 from __future__ import annotations
 
@@ -9,38 +9,36 @@ import numpy as np
 from shared_components.data.files import IMAGES, DataError, Size, refuse_other_size
 from shared_components.data.image_headers import UPRIGHT, orientation
 
-_TIFF = (".tif", ".tiff")
-_FIRST_TRANSPOSED = 5  # this and later orientations swap height and width
+_FIRST_TRANSPOSED = 5  # orientations from 5 on swap height and width
 _REMEDY = (
-    "turn the images for good (`magick mogrify -auto-orient`), export the masks of the turned images, and look at them"
+    "apply the orientation (`magick mogrify -auto-orient`), export the masks of the turned images, and look at them"
 )
 
 
 def turn_of(what: str, size: Size, path: Path, *, image_size: Size, image_path: Path) -> int:
-    """Return the EXIF orientation that turns a mask or depth of (H, W) to lie upon its upright image.
+    """Return the EXIF orientation that aligns a mask or depth of (H, W) with its upright image.
 
-    Programs that apply the image's orientation store masks upright: `UPRIGHT`. Others store them as the image's pixels
-    lie in the file; then the image's orientation is returned. The sizes tell which.
+    Some programs store masks upright, which gives `UPRIGHT`; others store them like the pixels in the image file, which
+    gives the image's orientation. The sizes decide.
 
     Args:
         what: "mask" or "depth".
-        path: its file.
         image_size: (H, W) of the upright image.
 
     Raises:
-        DataError: the sizes do not fit, or both ways fit and nobody can know the right one.
+        DataError: The sizes do not fit, or both ways fit.
     """
     turn = _of_image(image_path)
-    own = UPRIGHT if path.suffix.lower() in _TIFF else _of_image(path)  # the decoder has turned TIFF
+    own = UPRIGHT if path.suffix.lower() in (".tif", ".tiff") else _of_image(path)  # the decoder turns TIFF
     as_stored = image_size[::-1] if turn >= _FIRST_TRANSPOSED else image_size
     if own == turn and size == as_stored:
-        return turn  # both lie alike in their files
+        return turn  # both have the same orientation
     if own != UPRIGHT:
         has = f"has the EXIF orientation {own}, and its image {image_path} has {turn}"
         raise DataError(path, has, f"export the {what} without an orientation")
     if turn != UPRIGHT and size == as_stored:
         if as_stored == image_size:
-            has = f"has the EXIF orientation {turn}, and the {what} {path} fits it turned and as it is stored"
+            has = f"has the EXIF orientation {turn}, and the {what} {path} fits it turned and as stored"
             raise DataError(image_path, has, _REMEDY)
         return turn
     refuse_other_size(what, size, path, image_size=image_size, image_path=image_path)
@@ -48,7 +46,7 @@ def turn_of(what: str, size: Size, path: Path, *, image_size: Size, image_path: 
 
 
 def turned(values: np.ndarray, turn: int) -> np.ndarray:
-    """Return an array (H, W, ...) as an image with this EXIF orientation is shown."""
+    """Turn an array (H, W, ...) by an EXIF orientation."""
     if turn == UPRIGHT:
         return values
     if turn >= _FIRST_TRANSPOSED:
@@ -59,4 +57,4 @@ def turned(values: np.ndarray, turn: int) -> np.ndarray:
 
 
 def _of_image(path: Path) -> int:
-    return orientation(path) if path.suffix.lower() in IMAGES else UPRIGHT  # frames of a video are upright already
+    return orientation(path) if path.suffix.lower() in IMAGES else UPRIGHT  # frames of a video are upright

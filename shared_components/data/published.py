@@ -1,7 +1,4 @@
-"""Published numbers of images, videos and clips in the public data sets, with their sources.
-
-`surgfl check-data` compares a site's folder with them.
-"""
+"""Published numbers of images, videos and clips in public data sets; `surgfl check-data` compares them."""
 
 from __future__ import annotations
 
@@ -17,8 +14,7 @@ FL_ENDOVIT: Mapping[str, int] = {
     "heico": 350_539, "cholec80_frames": 178_129, "psi_ava": 73_618, "esad": 43_456, "lapgyn4": 38_192,
     "hsdb_instrument": 35_576, "dsad": 13_195, "glenda": 1_083, "surgical_actions160": 761,
 }  # fmt: skip
-"""Images of Endo700k's parts by FL-EndoViT's Table 8, from the largest to the smallest; of Cholec80 those without the
-videos 12, 17, 27 and 52."""
+"""Images of Endo700k's parts, from large to small (FL-EndoViT, Table 8); Cholec80 without videos 12, 17, 27 and 52."""
 _TABLE_8 = "FL-EndoViT, Table 8"
 _ENDOVIT = "EndoViT's list of Endo700k"
 _PFEDSIS = "PFedSIS, section IV-A"
@@ -31,15 +27,15 @@ class Published:
     """A published number.
 
     Attributes:
-        counts: The number, or several where publications differ or a release comes in parts, and the source of each.
-        split: The official split; empty: the whole data set.
-        of: Whether a frame, given its video's name and its number, belongs to the split.
-        unit: images, or "videos" or "clips", which are counted as the reader's videos.
+        counts: Source of the number, or of each number if publications differ or a release has parts.
+        split: Official split; empty: the whole data set.
+        contains: Function of a video's name and a frame's number: whether the split contains the frame.
+        unit: "images", or "videos" or "clips", which are the reader's videos.
     """
 
     counts: Mapping[int, str]
     split: str = ""
-    of: Callable[[str, int], bool] = lambda video, number: True
+    contains: Callable[[str, int], bool] = lambda video, number: True
     unit: str = "images"
 
     def __str__(self) -> str:
@@ -47,7 +43,7 @@ class Published:
 
 
 def _videos(numbers: Collection[int]) -> Callable[[str, int], bool]:
-    """Return a test for the number in a video's name."""
+    """Return a function that tests the number in a video's name."""
     return lambda video, number: any(int(digits) in numbers for digits in re.findall(r"\d+", video)[-1:])
 
 
@@ -55,8 +51,8 @@ def _named(*starts: str) -> Callable[[str, int], bool]:
     return lambda video, number: video.startswith(starts)
 
 
-def _of_training_2017(video: str, number: int) -> bool:
-    """Return whether a frame belongs to EndoVis 2017's training release; the test release uses the same folders."""
+def _in_training_2017(video: str, number: int) -> bool:
+    """Return whether EndoVis 2017's training release has a frame; the test release uses the same folders."""
     return number < 225 and _videos(range(1, 9))(video, number)
 
 
@@ -87,10 +83,10 @@ PUBLISHED: Mapping[str, tuple[Published, ...]] = {
     "dsad": _endo700k("dsad"),
     "endovis2015_rigid": (Published({160: "training release: four surgeries of 40 frames"}),),
     "endovis2017": (
-        Published({1_800: _PFEDSIS}, "train", _of_training_2017),
+        Published({1_800: _PFEDSIS}, "train", _in_training_2017),
         Published(
             {1_200: "Allan et al., 2019: eight parts of 75 frames and two of 300"}, "test",
-            lambda video, number: not _of_training_2017(video, number),
+            lambda video, number: not _in_training_2017(video, number),
         ),
     ),
     "endovis2018": (Published({2_235: f"training release, {_PFEDSIS}", 997: f"test release, {_PFEDSIS}"}),),
@@ -118,39 +114,39 @@ PUBLISHED: Mapping[str, tuple[Published, ...]] = {
     "stereomis": (),
     "surgical_actions160": _endo700k("surgical_actions160"),
 }  # fmt: skip
-"""By the data set's name; none where no exact number is known."""
+"""Published numbers by data set; empty if no exact number is known."""
 
 
 def compared(dataset: str, root: Path) -> Iterator[str]:
-    """Yield a line for each published number of a data set, with the number of images or videos under a root.
+    """Yield a line for each published number of a data set that compares it with the number under a root.
 
-    A split without any image on the disk has no line. A video that cannot be listed has a line of its own.
+    Splits without images are left out. A video that cannot be listed gets a line.
 
     Raises:
-        DataError: the root is not a folder of the data set.
+        DataError: The root is not a folder of the data set.
     """
     if not (numbers := PUBLISHED.get(dataset)):
         return
     reader = find_reader(dataset)
     videos = reader.videos(root)
-    images = any(one.unit == "images" for one in numbers)
+    images = any(entry.unit == "images" for entry in numbers)
     listed, errors = _frames(reader, root, videos) if images else ([(video, 0) for video in videos], [])
-    for one in numbers:
-        if there := sum(one.of(video, number) for video, number in listed):
-            yield _line(dataset, one, there)
+    for entry in numbers:
+        if count := sum(entry.contains(video, number) for video, number in listed):
+            yield _line(dataset, entry, count)
     yield from errors
 
 
-def _line(dataset: str, one: Published, there: int) -> str:
-    of = f"{dataset}, {one.split}" if one.split else dataset
-    found = f"{of}: found {there:,} {one.unit if there > 1 else one.unit[:-1]}"
-    if there in one.counts:
-        return f"{found}, as published ({one.counts[there]})"
-    return f"warning: {found}, but published are {one}"
+def _line(dataset: str, entry: Published, count: int) -> str:
+    part = f"{dataset}, {entry.split}" if entry.split else dataset
+    line = f"{part}: found {count:,} {entry.unit if count > 1 else entry.unit[:-1]}"
+    if count in entry.counts:
+        return f"{line}, as published ({entry.counts[count]})"
+    return f"warning: {line}, but published are {entry}"
 
 
 def _frames(reader: Reader, root: Path, videos: list[str]) -> tuple[list[tuple[str, int]], list[str]]:
-    """List the frames by video and number, and a warning for each video that cannot be listed."""
+    """List frames by video and number, and warnings for videos that cannot be listed."""
     listed, errors = [], []
     for video in videos:
         try:

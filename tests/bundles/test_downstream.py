@@ -125,7 +125,7 @@ def test_a_start_that_has_seen_the_test_is_refused_before_the_first_round(refusa
     start = tmp_path / "seen.safetensors"
     save_weights(start, load_weights(pretrained), seen_note({"cholec80": ["video04", "video09"]}))
     sentence = refusal(trained, "fl_endovit_triplets", start)
-    assert sentence.startswith("seen.safetensors has seen 1 of the test's videos of cholect45 (VID04); choose a start")
+    assert sentence.startswith("seen.safetensors has seen 1 of the test's videos of cholect45 (VID04); start from")
     assert not (tmp_path / "fl_endovit_triplets").exists()
 
 

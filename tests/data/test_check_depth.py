@@ -61,7 +61,7 @@ def test_holes_and_a_frame_of_unknown_depth_are_used(changed, change):
 @pytest.mark.parametrize(("change", "found"), [(in_metres, r"0\.0"), (saturated, "256")])
 def test_depth_in_another_unit_is_refused(changed, change, found):
     site = changed(change)
-    with pytest.raises(SiteError, match=f"its depth is {found}.* mm in the middle, and an endoscope's lies between 1"):
+    with pytest.raises(SiteError, match=f"has a median depth of {found}.* mm, and an endoscope's lies between 1"):
         readable_samples(site, "train", DEPTH)
 
 
@@ -70,10 +70,10 @@ def test_a_split_without_any_known_depth_is_a_problem(changed):
     [broken] = [sample.images[0] for sample in samples(site, "train", DEPTH)[:1]]
     (problem,) = check_site(site, DEPTH)
     assert problem.sample is None and not problem.quarantined
-    assert "holds no known depth, nor do the others of split 'train', 2 in all; export it in" in str(problem)
+    assert "has no known depth, and neither have the others of split 'train', 2 in all; export it in" in str(problem)
     broken.write_bytes(b"broken")
     problems = check_site(site, DEPTH)
     assert [one.file.name for one in problems] == [problem.file.name, broken.name]
     for known in (None, problems):
-        with pytest.raises(SiteError, match="holds no known depth"):
+        with pytest.raises(SiteError, match="has no known depth"):
             readable_samples(site, "train", DEPTH, problems=known)

@@ -284,7 +284,7 @@ def test_a_mask_lies_on_a_turned_frame_however_it_was_stored(turn, stored, site_
 )
 def test_a_mask_that_fits_a_turned_frame_in_two_ways_is_refused(frame, turn, site_of):
     site = site_of(oriented(frame, turn), saved(Image.fromarray(np.ascontiguousarray(IDS[:, : frame.shape[1]])), "PNG"))
-    sentence = rf"EXIF orientation {turn}, and the mask .* fits it turned and as it is stored; turn the images for good"
+    sentence = rf"EXIF orientation {turn}, and the mask .* fits it turned and as stored; apply the orientation"
     assert sentence_of(check_site(site), sentence)
     with pytest.raises(ValueError, match=sentence):
         read_sample(samples(site, "train")[0])

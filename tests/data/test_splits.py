@@ -57,7 +57,7 @@ def test_a_few_videos_are_those_of_the_papers_run_or_the_first_by_their_digest()
         assert few(training, 2, 1, **given) == few(training, 2, 1)
     assert few(training[:4], 2, 1, dataset="cholecseg8k", task="segmentation") == few(training[:4], 2, 1)
     for count in (0, 5):
-        with pytest.raises(ValueError, match=f"trains on 4 videos, and {count} of them are asked for"):
+        with pytest.raises(ValueError, match=f"trains on 4 videos, and {count} are needed"):
             few("abcd", count, 1)
 
 
@@ -114,7 +114,7 @@ def test_a_site_whose_test_the_start_has_seen_is_refused_and_a_part_of_a_video_o
     refuse_test(seen_note({"cholec80": ["video01"]})[SEEN], own, start="vit.safetensors")
     refuse_test(seen, replace(own, split={"test": (VideoRange("VID68", 0, 5),)}), start="vit.safetensors")
     with pytest.raises(
-        ValueError, match=r"vit\.safetensors has seen 1 of the test's videos of cholect45 \(VID68\); ch"
+        ValueError, match=r"vit\.safetensors has seen 1 of the test's videos of cholect45 \(VID68\); st"
     ):
         refuse_test(seen, own, start="vit.safetensors")
 

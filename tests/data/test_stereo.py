@@ -111,13 +111,10 @@ def test_a_sequence_is_unpacked_once_and_read_as_a_site(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda folder: (folder / "P1.mp4").unlink(), "holds 0 .mp4 files"),
+        (lambda folder: (folder / "P1.mp4").unlink(), "has 0 .mp4 files"),
         (lambda folder: (folder / "P1.mp4").write_bytes(b"no video"), "is damaged, or no video"),
-        (
-            lambda folder: calibration(folder, TRANSLATION / 1000),
-            "cameras are 0.0042.* mm apart; write T_0 to T_2 in mil",
-        ),
-        (lambda folder: calibration(folder, -TRANSLATION), "right camera is not beside the left one"),
+        (lambda folder: calibration(folder, TRANSLATION / 1000), "cameras 0.0042.* mm apart; write T_0 to T_2 in mil"),
+        (lambda folder: calibration(folder, -TRANSLATION), "right camera is not to the right of the left camera"),
         (lambda folder: (folder / "StereoCalibration.ini").write_text("[StereoLeft]\nfc_x = 1"), "no calibration of"),
     ],
 )

@@ -19,7 +19,7 @@ TARGETS = {
 
 
 def test_a_vector_is_no_map_and_is_not_resized():
-    with pytest.raises(ValueError, match=r"a target of shape \(100,\) is no map, and has no size"):
+    with pytest.raises(ValueError, match=r"a target of shape \(100,\) is no map and has no size"):
         resize_target(TARGETS["triplets"], 32, 48)
 
 
@@ -41,5 +41,5 @@ def test_augmentation_moves_maps_alone(clips):
 def test_another_form_is_one_sentence(name, shape):
     with pytest.raises(DataError, match=rf"a\.txt: gives '{name}' of shape .*, which is no {form_of(name)}: "):
         refuse_other_form(name, np.zeros(shape), Path("a.txt"))
-    with pytest.raises(ValueError, match="target 'colour' has no form; write map, vector or scalar"):
+    with pytest.raises(ValueError, match="target 'colour' has no form; add it to FORMS"):
         form_of("colour")

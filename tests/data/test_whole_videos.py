@@ -86,7 +86,9 @@ def test_a_video_with_fewer_frames_than_are_taken_is_named_and_refused_or_set_as
     (tmp_path / "data/videos/004/000002.jpg").unlink()
     config = {"name": "a", "dataset": "appendix300", "root": "data", "split": {"train": names}}
     site = load_site(write_yaml(tmp_path / "site.yaml", config))
-    with pytest.raises(SiteError, match=r"004: 004 has 2 frames, and 3 are taken of each video; .*\(1 of 5 frames"):
+    with pytest.raises(
+        SiteError, match=r"004: 004 has 2 frames, and the task needs 3 of each video; .*\(1 of 5 frames"
+    ):
         readable_samples(site, "train", GRADE)
     kept, aside = readable_samples(replace(site, quarantine=0.2), "train", GRADE)
     assert [one.video for one in kept] == ["001", "002", "003", "005"] and [one.video for one in aside] == ["004"]

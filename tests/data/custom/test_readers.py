@@ -301,4 +301,4 @@ def test_an_empty_folder_is_named(empty, own_site, tmp_path):
     shutil.rmtree(tmp_path / empty / "b")
     (tmp_path / empty / "b").mkdir()
     found = {str(problem) for problem in check_site(site)}.pop()
-    assert f"{empty}/b" in found or "holds no video 'b'" in found
+    assert f"{empty}/b" in found or "has no video 'b'" in found
