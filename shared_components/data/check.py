@@ -31,20 +31,15 @@ Reading = tuple[Size | None, list[DataError]]
 
 @dataclass(frozen=True)
 class Problem:
-    """An error in one file; `str` returns the message.
-
-    Attributes:
-        sample: Unusable sample; None: the problem concerns the whole split.
-        quarantined: Whether the site's `quarantine` allows to leave out the sample.
-    """
+    """An error in one file; `str` returns the message."""
 
     file: Path
     what: str
     what_to_do: str
     site: str
     split: str
-    sample: Sample | None = None
-    quarantined: bool = False
+    sample: Sample | None = None  # unusable sample; None: the problem concerns the whole split
+    quarantined: bool = False  # whether the site's `quarantine` allows to leave out the sample
 
     def __str__(self) -> str:
         aside = " (set aside by the site's quarantine)" if self.quarantined else ""
@@ -72,12 +67,8 @@ def readable_samples(
 ) -> tuple[list[Sample], list[Sample]]:
     """Return a split's readable samples in order, and its quarantined samples.
 
-    Args:
-        problems: Result of `check_site`; None reads every file of the split.
-
-    Raises:
-        SiteError: The split has no frames, has more bad frames than the site's `quarantine` allows, or is useless as a
-            whole, such as depth without any known value.
+    ``problems`` is the result of `check_site`; None reads every file of the split. SiteError if the split has no
+    frames, more bad frames than the site's `quarantine` allows, or a problem as a whole, such as no known depth.
     """
     listed = samples(site, split, spec)
     problems = _check_split(site, split, spec, True) if problems is None else problems

@@ -17,17 +17,7 @@ from shared_components.data.native_crops import NativeCrop, crop_native, sample_
 from shared_components.data.samples import Sample, equally_spaced, read_image, read_target
 from shared_components.data.site import Site, SiteError
 from shared_components.data.targets import is_map, over_time
-from shared_components.data.transforms import (
-    change_colours,
-    resize_image,
-    resize_target,
-    sample_augmentation,
-    sample_colours,
-    sample_turn,
-    stacked,
-    to_tensors,
-    turn,
-)
+from shared_components.data.transforms import stacked, to_tensors
 
 Features = Callable[[np.ndarray], Mapping[str, torch.Tensor]]
 """Function from the frames of a sample, uint8 (T, H, W, 3), to feature tensors by name."""
@@ -76,11 +66,7 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
     def arrays(self, index: int, generator: torch.Generator | None = None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Return sample `index` as uint8 (T, H, W, 3) RGB and its targets by name; do not write to them.
 
-        Args:
-            generator: Draws T images from the sample's pool, if it has a pool.
-
-        Raises:
-            SiteError: A file is missing or wrong.
+        A ``generator`` draws T images from the sample's pool, if it has a pool. SiteError for a missing or wrong file.
         """
         index = range(len(self.samples))[index]
         sample = self.samples[index]
@@ -94,8 +80,7 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
     def targets(self, index: int, sizes: Mapping[Path, Size] = MappingProxyType({})) -> dict[str, np.ndarray]:
         """Return the targets of sample `index` by name; do not write to them. Errors as in `arrays`.
 
-        Args:
-            sizes: Native sizes of images, if known; else the images are read to check their targets' sizes.
+        ``sizes`` are native sizes of images; other images are read to check their targets' sizes.
         """
         sample = self.samples[index]
         return {
@@ -119,8 +104,7 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
     def cropped(self, index: int, crop: NativeCrop) -> np.ndarray:
         """Return the frames of sample `index` cropped and then resized, (T, H, W, 3), without caching them.
 
-        Raises:
-            SiteError: A file is missing or wrong, or the sample has targets.
+        SiteError for a missing or wrong file, or a sample with targets.
         """
         sample, size = self.samples[index], self.geometry
         if sample.targets:
@@ -138,7 +122,7 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
         if path in self._images:
             return self._images[path]
         image = read_image(sample, path)
-        resized = _Image(resize_image(image, self.geometry.height, self.geometry.width), image.shape[:2])
+        resized = _Image(transforms.resize_image(image, self.geometry.height, self.geometry.width), image.shape[:2])
         if self._reserve(resized.pixels.nbytes):
             self._images[path] = resized
         return resized
@@ -153,7 +137,7 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
             native = sizes[image] if image in sizes else self._image(sample, image).native
         target = read_target(sample, name, files, image=image, image_size=native)
         if is_map(name):
-            target = resize_target(target, self.geometry.height, self.geometry.width)
+            target = transforms.resize_target(target, self.geometry.height, self.geometry.width)
         if self._reserve(target.nbytes):
             self._targets[name, files] = target
         return target
@@ -205,10 +189,7 @@ def batches(
     Yields:
         {"image": float32 (B, 3, H, W), or (B, T, 3, H, W) for clips, in [0, 1]; and each target (B, ...), or
         (B, T, ...) if all frames have targets: ids such as "label" as int64, numbers such as "depth" as float32}.
-
-    Raises:
-        SiteError: The dataset is empty.
-        ValueError: Sequences of a batch have unequal lengths.
+        SiteError for an empty dataset; ValueError for sequences of unequal lengths.
     """
     dataset.refuse_empty()
     order = _shuffled_forever(len(dataset), generator)
@@ -217,15 +198,15 @@ def batches(
         targets: dict[str, np.ndarray] = {}
         if augment and crop_area:
             images = dataset.cropped(index, sample_native_crop(generator, crop_area, flips=flips))
-            images, _ = turn(images, {}, sample_turn(generator, rotation))
+            images, _ = transforms.turn(images, {}, transforms.sample_turn(generator, rotation))
         else:
             images, targets = dataset.arrays(index, generator)
         if augment and not crop_area:
-            images, targets = turn(images, targets, sample_turn(generator, rotation))
-            drawn = sample_augmentation(generator, width=images.shape[2], flips=flips, crops=crops)
+            images, targets = transforms.turn(images, targets, transforms.sample_turn(generator, rotation))
+            drawn = transforms.sample_augmentation(generator, width=images.shape[2], flips=flips, crops=crops)
             images, targets = transforms.augment(images, targets, drawn)
         if augment:
-            images = change_colours(images, sample_colours(generator, colour))
+            images = transforms.change_colours(images, transforms.sample_colours(generator, colour))
         return {**to_tensors(images, targets), **({} if features is None else features(images))}
 
     for _ in range(iterations):

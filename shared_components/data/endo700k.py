@@ -36,15 +36,8 @@ def _tasks(before: str) -> list[str]:
 def part_of(site: str, root: Path, *, before: str, validation: int = 1) -> dict[str, Any]:
     """Return the content of a site.yaml for a site of `PARTS` that trains on all videos that are not left out.
 
-    Args:
-        root: Folder of the data set, in the official layout.
-        before: Downstream task, one of `BEFORE`.
-        validation: Number of videos, the last ones, for validation instead of training. (EndoViT validates on 24
-            videos of Cholec80 that it also trains on.)
-
-    Raises:
-        DataError: The folder has too few videos.
-        ValueError: As in `left_out`.
+    The last ``validation`` videos are for validation instead. (EndoViT validates on 24 videos of Cholec80 that it also
+    trains on.) ``root`` is the data set's folder in the official layout; too few videos raise a DataError.
     """
     dataset, videos = PARTS[site], find_reader(PARTS[site]).videos(root)
     for task in _tasks(before) if site == "cholec80" else ():  # compares numbers, not folder names

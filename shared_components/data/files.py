@@ -8,6 +8,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -135,10 +136,7 @@ def refuse_special(path: Path) -> None:
 def read_text(path: Path, most: int, *, errors: str = "strict") -> str:
     """Read a UTF-8 text file of at most ``most`` bytes.
 
-    Raises:
-        DataError: The file is larger, or is no ordinary file.
-        OSError: It cannot be read.
-        UnicodeDecodeError: It is not UTF-8, and ``errors`` is "strict".
+    DataError for a larger or special file, OSError for an unreadable file, UnicodeDecodeError for other encodings.
     """
     refuse_special(path)
     with path.open("rb") as file:
@@ -155,29 +153,35 @@ def refuse_large(path: Path, size: Size) -> None:
         raise DataError(path, f"is {W}x{H}, more than {MOST_PIXELS} pixels", "export it smaller")
 
 
-def read_npy(path: Path) -> np.ndarray:
-    """Read a uint8 array; never unpickle objects."""
+@contextmanager
+def reading(path: Path, what: str, what_to_do: str, *errors: type[Exception]) -> Iterator[None]:
+    """Turn errors of reading an ordinary file into a DataError; ``what`` may contain {} for the error's text."""
     try:
         refuse_special(path)
-        refuse_pointer(path)
-        array = np.array(np.lib.format.open_memmap(path, mode="r"))  # takes no more memory than the file
+        yield
     except FileNotFoundError:
         raise DataError(path, *MISSING) from None
     except DataError:
         raise
-    except (OSError, ValueError, EOFError, MemoryError) as error:
-        raise DataError(path, f"cannot be read as .npy ({error})", "copy the file again") from error
+    except (OSError, *errors) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(path, what.format(f"{reason:.120}"), what_to_do) from error
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """Read a uint8 array; never unpickle objects."""
+    with reading(path, "cannot be read as .npy ({})", "copy the file again", ValueError, EOFError, MemoryError):
+        refuse_pointer(path)
+        array = np.array(np.lib.format.open_memmap(path, mode="r"))  # takes no more memory than the file
     if array.dtype != np.uint8:
         raise DataError(path, f"contains {array.dtype} values", "write the array again as uint8")
     return array
 
 
 def map_ids(label: np.ndarray, table: Mapping[int, int], *, path: Path, allowed: str) -> np.ndarray:
-    """Translate a data set's ids, uint8 (H, W), to canonical ids.
+    """Translate a data set's ids, uint8 (H, W), to canonical ids; DataError for an id that the table lacks.
 
-    Args:
-        table: Canonical id of each id of the data set; another id raises a DataError.
-        allowed: Permitted ids in words, for the error message.
+    ``allowed`` describes the permitted ids for the error message.
     """
     lookup = np.full(256, _UNKNOWN, dtype=np.uint8)
     lookup[list(table)] = list(table.values())
@@ -218,8 +222,7 @@ def refuse_other_size(what: str, size: Size, path: Path, *, image_size: Size, im
 def video_folders(root: Path, holds_video: Callable[[Path], bool]) -> dict[str, Path]:
     """Find the folders with a video in `root` or one level below (train1/, release_2/, ...).
 
-    Returns:
-        Path of each video by its folder's name, in natural order (2 before 10).
+    Return the path of each video by its folder's name, in natural order (2 before 10).
     """
     try:
         children = sorted(path for path in root.iterdir() if path.is_dir() and path.name not in _SYSTEM_FOLDERS)
@@ -308,16 +311,10 @@ def by_number(folder: Path, *patterns: str) -> dict[int, Path]:
 def decode(path: Path, flags: int = cv2.IMREAD_UNCHANGED) -> tuple[bytes, np.ndarray]:
     """Read an image file: its bytes and its pixels, (H, W) or (H, W, C) with blue first.
 
-    Args:
-        flags: OpenCV's flags; by default, the file's own type and channels.
+    By default, OpenCV's ``flags`` keep the file's type and channels.
     """
-    try:
-        refuse_special(path)
+    with reading(path, "cannot be opened ({})", "check its rights"):
         data = path.read_bytes()
-    except FileNotFoundError:
-        raise DataError(path, *MISSING) from None
-    except OSError as error:
-        raise DataError(path, f"cannot be opened ({error.strerror})", "check its rights") from error
     refuse_pointer(path, data)
     _refuse_header(path, data)
     try:

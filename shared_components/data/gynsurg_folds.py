@@ -27,11 +27,8 @@ def fold_sites(
     Args:
         root: Root of `dataset: gynsurg`.
         kind: One of `readers.gynsurg.KINDS`; None: all kinds on the disk.
-        tables: Folder with the tables, such as fine_tuning_gynsurg.
+        tables: Folder with the tables, such as fine_tuning_gynsurg; DataError if they do not fit the clips.
         validation: Share of the training patients for validation, at least one patient.
-
-    Raises:
-        DataError: A table is missing or wrong, more than 5% of its clips are missing, or a split would be empty.
     """
     on_disk = set(find_reader("gynsurg").videos(root))
     for one in [kind] if kind else kinds(root):

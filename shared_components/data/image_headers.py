@@ -27,19 +27,12 @@ _UNREADABLE = (OSError, ValueError, SyntaxError, LookupError, ArithmeticError, T
 
 @dataclass(frozen=True)
 class Header:
-    """Facts from an image's header.
+    """Facts from an image's header."""
 
-    Attributes:
-        size: (H, W); None if the header has none.
-        complete: Whether the file reaches the end of its picture; bytes after the end do not matter.
-        pictures: Number of frames or pages, without reduced copies of a TIFF page.
-        min_is_white: Whether a grey TIFF stores white as 0.
-    """
-
-    size: tuple[int, int] | None
-    complete: bool = True
-    pictures: int = 1
-    min_is_white: bool = False
+    size: tuple[int, int] | None  # (H, W), if the header has it
+    complete: bool = True  # whether the file reaches the end of its picture; bytes after the end do not matter
+    pictures: int = 1  # frames or pages, without reduced copies of a TIFF page
+    min_is_white: bool = False  # whether a grey TIFF stores white as 0
 
 
 def read_header(data: bytes) -> Header:
@@ -173,11 +166,7 @@ def _pictures(image: Any, tags: dict[int, Any]) -> int:
 
 
 def _described_pictures(text: str, values: int) -> int:
-    """Read the number of pictures from the description by ImageJ or tifffile, else 1.
-
-    Args:
-        values: Number of values of one picture.
-    """
+    """Read the number of pictures from the description by ImageJ or tifffile, else 1; ``values`` is one's size."""
     if text.startswith("ImageJ=") and (match := re.search(r"^images=(\d{1,9})$", text, re.MULTILINE)):
         return int(match[1])
     if match := re.match(r'\{"shape": \[([\d, ]{1,99})\]', text):

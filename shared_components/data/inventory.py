@@ -14,21 +14,14 @@ _NAMED = 3  # files named per line
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Parts of one kind that are left out for one reason.
+    """Parts of one kind that are left out for one reason."""
 
-    Attributes:
-        kind: Plural, such as `images`.
-        names: Names of the parts, such as relative paths, or of folders that are left out as a whole.
-        whole_folder: Whether `names` are folders.
-        agreed: Whether a person has agreed, or a public data set's reader does not need the parts.
-    """
-
-    kind: str
-    names: Sequence[str]
+    kind: str  # plural, such as `images`
+    names: Sequence[str]  # of the parts, such as relative paths, or of folders that are left out as a whole
     why: str
     count: int
-    whole_folder: bool = False
-    agreed: bool = False
+    whole_folder: bool = False  # whether `names` are folders
+    agreed: bool = False  # whether a person has agreed, or a public data set's reader does not need the parts
 
     def __str__(self) -> str:
         kind = self.kind
@@ -42,16 +35,11 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Inventory:
-    """Parts of a folder by kind: images, masks, videos, pages, classes, splits.
+    """Parts of a folder by kind: images, masks, videos, pages, classes, splits."""
 
-    Attributes:
-        used: Number of used parts of each kind.
-        remarks: A few words on a kind, such as the names of the classes.
-    """
-
-    used: Mapping[str, int]
+    used: Mapping[str, int]  # number of parts of each kind
     left_out: tuple[LeftOut, ...] = ()
-    remarks: Mapping[str, str] = field(default_factory=dict)
+    remarks: Mapping[str, str] = field(default_factory=dict)  # on a kind, such as the names of the classes
 
     def count_left_out(self, kind: str) -> int:
         """Return the number of left-out parts of a kind."""
@@ -88,10 +76,7 @@ def left_out_files(
 ) -> tuple[LeftOut, ...]:
     """Group unused files by kind and reason, and by folder if the whole folder is unused.
 
-    Args:
-        kinds: Kind of each file by relative path.
-        why: Reason for leaving out a path.
-        agreed: As in `LeftOut`, for a path.
+    ``kinds`` has the kind of each file by relative path; ``why`` and ``agreed`` return the fields of `LeftOut`.
     """
     used_folders = {folder for path in used for folder in _folders(path)}
     counts: Counter[tuple[str, str, bool, bool]] = Counter()
@@ -103,9 +88,8 @@ def left_out_files(
             counts[group] += 1
             names[group][f"{idle}/" if idle else path] = None
     return tuple(
-        LeftOut(kind, tuple(names[group]), reason, count, whole, consent)
-        for group, count in counts.items()
-        for kind, reason, whole, consent in [group]
+        LeftOut(kind, tuple(names[kind, reason, whole, consent]), reason, count, whole, consent)
+        for (kind, reason, whole, consent), count in counts.items()
     )
 
 

@@ -26,16 +26,7 @@ from nibabel.spatialimages import HeaderDataError
 
 from shared_components.common.atomic import atomically
 from shared_components.common.counted import counted
-from shared_components.data.files import (
-    MISSING,
-    VOLUMES,
-    Axes,
-    DataError,
-    Size,
-    refuse_large,
-    refuse_pointer,
-    refuse_special,
-)
+from shared_components.data.files import VOLUMES, Axes, DataError, Size, reading, refuse_large, refuse_pointer
 
 _MAX_LABEL = np.iinfo(np.uint16).max
 MOST_FRAMES = np.iinfo(np.int16).max
@@ -45,8 +36,9 @@ _DATA_OFFSET = 352  # bytes: 348 of the header, 4 for "no extension"
 _LPS = orientations.axcodes2ornt(("L", "P", "S"))
 _NO_TURN = orientations.axcodes2ornt("RAS")  # result of `_turn` for axes as `LabelWriter` writes them
 _CHUNK_BYTES = 1 << 25
-_DAMAGES = (OSError, EOFError, zlib.error, ValueError, TypeError, LookupError, ArithmeticError, MemoryError)
+_DAMAGES = (EOFError, zlib.error, ValueError, TypeError, LookupError, ArithmeticError, MemoryError)
 """Errors of nibabel for a damaged volume, whose header may give any size, offset or type."""
+_CUT_OFF = "is not a readable NIfTI volume (cut off or damaged: {})"
 _EXPORT_COLOURS = "take the volume that 'surgfl segment --nifti' wrote, or the video itself"
 _EXPORT_AGAIN = "export it again with the video's frames as reference, all of them"
 
@@ -59,8 +51,7 @@ def label_frames(
     A compressed volume with reversed frames, or a volume with frames along another axis, is read as a whole.
 
     Args:
-        frames: Required number of frames; None: any.
-        size: Required (H, W); None: any.
+        frames, size: Required number of frames and (H, W); None: any.
         axes: Whether to use the header's directions or the axes as stored.
 
     Raises:
@@ -100,11 +91,7 @@ def lies_as_written(path: Path) -> bool:
 
 
 class _Writer:
-    """Writer of a volume, frame by frame; the file appears on closing, and not after an error.
-
-    Args:
-        path: Ends in .nii.gz or .nii, else a ValueError.
-    """
+    """Writer of a volume, frame by frame; the file appears on closing, and not after an error."""
 
     _INTENT = ""
 
@@ -184,11 +171,8 @@ class _Writer:
 class LabelWriter(_Writer):
     """Writer of a label volume, frame by frame; the file appears on closing, and not after an error.
 
-    Args:
-        path: Ends in .nii.gz or .nii.
-
-    Raises:
-        ValueError: There are no masks, masks of several sizes, values that are no labels, or more than 32767 frames.
+    ValueError for a path that does not end in .nii.gz or .nii, no masks, masks of several sizes, values that are no
+    labels, or more than 32767 frames.
     """
 
     _INTENT = "label"
@@ -236,20 +220,15 @@ def picture_count(path: Path) -> int:
 
 
 def read_picture(path: Path, place: int) -> np.ndarray:
-    """Read frame number ``place``, from 0, of a colour volume as uint8 RGB (H, W, 3).
+    """Read frame ``place``, from 0, of a colour volume as uint8 RGB (H, W, 3); errors as in `picture_count`.
 
-    From an uncompressed file, only this frame is read.
-
-    Raises:
-        DataError: As in `picture_count`, or there is no such frame.
+    Of an uncompressed file, only this frame is read.
     """
     image = _open_pictures(path)
     if not 0 <= place < image.shape[2]:
         raise DataError(path, f"has no frame {place}, but {image.shape[2]}", "correct the masks' frames")
-    try:
+    with reading(path, _CUT_OFF, "export or copy it again", *_DAMAGES):
         plane = np.asanyarray(image.dataobj[:, :, place])
-    except _DAMAGES as error:
-        raise _unreadable(path, error) from error
     return np.stack([plane[channel].T for channel in "RGB"], axis=-1)
 
 
@@ -279,16 +258,9 @@ def _open(path: Path) -> Nifti1Pair:
 
 
 def _open_volume(path: Path) -> Nifti1Pair:
-    try:
-        refuse_special(path)
+    with reading(path, _CUT_OFF, "export or copy it again", ImageFileError, HeaderDataError, *_DAMAGES):
         refuse_pointer(path)
         image = nib.load(path, keep_file_open=True)  # decompresses the file only once
-    except FileNotFoundError:
-        raise DataError(path, *MISSING) from None
-    except DataError:
-        raise
-    except (ImageFileError, HeaderDataError, *_DAMAGES) as error:
-        raise _unreadable(path, error) from error
     if not isinstance(image, Nifti1Pair):
         raise DataError(path, f"is {type(image).__name__}, not NIfTI", "export the labels as .nii.gz")
     if len(image.shape) != 3 or min(image.shape) < 1:
@@ -297,12 +269,6 @@ def _open_volume(path: Path) -> Nifti1Pair:
     W, H, _ = image.shape
     refuse_large(path, (H, W))
     return image
-
-
-def _unreadable(path: Path, error: Exception) -> DataError:
-    reason = " ".join(str(error).split()) or type(error).__name__
-    what = f"is not a readable NIfTI volume (cut off or damaged: {reason:.120})"
-    return DataError(path, what, "export or copy it again")
 
 
 def _turn(image: Nifti1Pair, path: Path) -> np.ndarray:
@@ -332,13 +298,10 @@ def _chunks(image: Nifti1Pair, turn: np.ndarray, path: Path) -> Iterator[np.ndar
     few = max(1, _CHUNK_BYTES // (8 * image.shape[0] * image.shape[1]))
     step = few if in_order and not (packed and backwards) else T
     starts = range(0, T, step)
-    try:
-        for start in reversed(starts) if in_order and backwards else starts:
-            yield np.asanyarray(image.dataobj[:, :, start : start + step])
-    except _DAMAGES as error:
-        if isinstance(error, DataError):
-            raise
-        raise _unreadable(path, error) from error
+    for start in reversed(starts) if in_order and backwards else starts:
+        with reading(path, _CUT_OFF, "export or copy it again", *_DAMAGES):
+            chunk = np.asanyarray(image.dataobj[:, :, start : start + step])
+        yield chunk
 
 
 def _labels(values: np.ndarray, path: Path) -> np.ndarray:

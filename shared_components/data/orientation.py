@@ -16,17 +16,10 @@ _REMEDY = (
 
 
 def turn_of(what: str, size: Size, path: Path, *, image_size: Size, image_path: Path) -> int:
-    """Return the EXIF orientation that aligns a mask or depth of (H, W) with its upright image.
+    """Return the EXIF orientation that aligns a mask or depth of (H, W) with its upright image of ``image_size``.
 
     Some programs store masks upright, which gives `UPRIGHT`; others store them like the pixels in the image file, which
-    gives the image's orientation. The sizes decide.
-
-    Args:
-        what: "mask" or "depth".
-        image_size: (H, W) of the upright image.
-
-    Raises:
-        DataError: The sizes do not fit, or both ways fit.
+    gives the image's orientation. The sizes decide; DataError if they do not fit, or both ways fit.
     """
     turn = _of_image(image_path)
     own = UPRIGHT if path.suffix.lower() in (".tif", ".tiff") else _of_image(path)  # the decoder turns TIFF

@@ -39,19 +39,12 @@ class TextVector(Schema, frozen=True):
 
 @dataclass(frozen=True)
 class ProfileItem:
-    """A profile item.
+    """A profile item."""
 
-    Attributes:
-        words: Form of the item for error messages, such as "six numbers".
-        measure: Function of the training samples and the site's text; returns plain values.
-        kind: Declared type.
-        for_sites: Whether the server sends the item to all sites.
-    """
-
-    words: str
-    measure: Callable[[SampleDataset, str], Any]
-    kind: Any
-    for_sites: bool = True
+    words: str  # form for error messages, such as "six numbers"
+    measure: Callable[[SampleDataset, str], Any]  # function of the training samples and the site's text
+    kind: Any  # declared type
+    for_sites: bool = True  # whether the server sends the item to all sites
 
 
 def style_statistics(dataset: SampleDataset) -> tuple[torch.Tensor, torch.Tensor]:
@@ -61,10 +54,7 @@ def style_statistics(dataset: SampleDataset) -> tuple[torch.Tensor, torch.Tensor
     the released code uses augmented, zero-padded batches). Only the last frame of a clip counts, and no added frames.
 
     Returns:
-        mean float32 (3,) and standard deviation float32 (3,), in units of [0, 1].
-
-    Raises:
-        SiteError: The dataset is empty.
+        mean and deviation, float32 (3,), in units of [0, 1]; SiteError for an empty dataset.
     """
     dataset.refuse_empty()
     own = [index for index, sample in enumerate(dataset.samples) if not sample.added]

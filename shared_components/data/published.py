@@ -24,19 +24,12 @@ _SPLIT = "six frames of each clip, Wang et al., MICCAI 2022"
 
 @dataclass(frozen=True)
 class Published:
-    """A published number.
+    """A published number."""
 
-    Attributes:
-        counts: Source of the number, or of each number if publications differ or a release has parts.
-        split: Official split; empty: the whole data set.
-        contains: Function of a video's name and a frame's number: whether the split contains the frame.
-        unit: "images", or "videos" or "clips", which are the reader's videos.
-    """
-
-    counts: Mapping[int, str]
-    split: str = ""
-    contains: Callable[[str, int], bool] = lambda video, number: True
-    unit: str = "images"
+    counts: Mapping[int, str]  # source of the number, or of each number if publications differ or a release has parts
+    split: str = ""  # official split; empty: the whole data set
+    contains: Callable[[str, int], bool] = lambda video, number: True  # whether the split has a video's frame
+    unit: str = "images"  # or "videos" or "clips", which are the reader's videos
 
     def __str__(self) -> str:
         return " or ".join(f"{count:,} ({source})" for count, source in self.counts.items())
@@ -118,12 +111,9 @@ PUBLISHED: Mapping[str, tuple[Published, ...]] = {
 
 
 def compared(dataset: str, root: Path) -> Iterator[str]:
-    """Yield a line for each published number of a data set that compares it with the number under a root.
+    """Yield lines that compare the published numbers of a data set with the numbers under a root.
 
-    Splits without images are left out. A video that cannot be listed gets a line.
-
-    Raises:
-        DataError: The root is not a folder of the data set.
+    Splits without images are left out. A video that cannot be listed gets a line; a wrong root raises a DataError.
     """
     if not (numbers := PUBLISHED.get(dataset)):
         return

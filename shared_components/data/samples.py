@@ -45,23 +45,14 @@ Frame = tuple[int, Path, Targets]
 
 @dataclass(frozen=True)
 class SampleSpec:
-    """Requirements of a task for each sample; ValueError if they contradict each other.
+    """Requirements of a task for each sample; ValueError if they contradict each other."""
 
-    Attributes:
-        targets: Names of the targets; empty: every image is a sample, and no label file is needed.
-        frames: Images per sample, T.
-        interval: Seconds between two images.
-        padding: Replacement for frames before the start of a video, see `PADDINGS`.
-        targets_of: Frames with targets, see `TARGETS_OF`.
-        random_frames: Whether training draws T frames of a whole video each time, in order.
-    """
-
-    targets: tuple[str, ...] = ("label",)
-    frames: int = 1
-    interval: float = 0.0
-    padding: str = "first"
-    targets_of: str = "last"
-    random_frames: bool = False
+    targets: tuple[str, ...] = ("label",)  # empty: every image is a sample, and no label file is needed
+    frames: int = 1  # images per sample, T
+    interval: float = 0.0  # seconds between two images
+    padding: str = "first"  # see `PADDINGS`
+    targets_of: str = "last"  # see `TARGETS_OF`
+    random_frames: bool = False  # whether training draws T frames of a whole video each time, in order
 
     def __post_init__(self) -> None:
         one_of("sample", "targets_of", self.targets_of, TARGETS_OF)
@@ -85,27 +76,18 @@ LABELLED = SampleSpec()
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample on disk.
-
-    Attributes:
-        index: Number in the current frame's file name.
-        images: T files, oldest first; the last is the current frame.
-        targets: Files of each target of the current frame: one file, or one per instrument.
-        added: Whether the sample comes from the site named in `also_trains_on`; `site` is then that site's name.
-        earlier: Targets of the T - 1 earlier frames, if all frames have targets.
-        pool: All images of a whole video of which training draws T.
-    """
+    """One sample on disk."""
 
     site: str
     video: str
-    index: int
-    images: tuple[Path, ...]
-    targets: Targets = field(hash=False)
+    index: int  # number in the current frame's file name
+    images: tuple[Path, ...]  # T files, oldest first; the last is the current frame
+    targets: Targets = field(hash=False)  # of the current frame; a target has one file, or one per instrument
     source: Source
     classes: tuple[str, ...]
-    added: bool = False
-    earlier: tuple[Targets, ...] = field(default=(), hash=False)
-    pool: tuple[Path, ...] = field(default=(), hash=False)
+    added: bool = False  # whether `site` is the site named in the training site's `also_trains_on`
+    earlier: tuple[Targets, ...] = field(default=(), hash=False)  # of the T - 1 earlier frames, if they have targets
+    pool: tuple[Path, ...] = field(default=(), hash=False)  # all images of a whole video of which training draws T
 
     @property
     def shown(self) -> tuple[Path, ...]:
@@ -129,17 +111,14 @@ class Sample:
 class Item:
     """A sample read at its native size.
 
-    Attributes:
-        images: uint8 (T, H, W, 3) RGB.
-        targets: "label" is uint8 (H, W) ids of the site's classes; "depth" is float32 (H, W) in mm, 0 for unknown;
-            others have the forms of `targets.FORMS`. If all frames have targets, T comes first: (T, H, W). Only
-            PFedSIS's test folder has targets of another size than their images.
-        name: Video and frame number, fit for a file name.
+    "label" is uint8 (H, W) ids of the site's classes. "depth" is float32 (H, W) in mm, 0 for unknown. Other targets
+    have the forms of `targets.FORMS`. If all frames have targets, T comes first: (T, H, W). Only PFedSIS's test folder
+    has targets of another size than their images.
     """
 
-    images: np.ndarray
+    images: np.ndarray  # uint8 (T, H, W, 3) RGB
     targets: Mapping[str, np.ndarray]
-    name: str
+    name: str  # video and frame number, fit for a file name
     video: str = ""
     number: int = 0
 
@@ -147,8 +126,7 @@ class Item:
 def samples(site: Site, split: str, spec: SampleSpec = LABELLED) -> list[Sample]:
     """List a split's samples in the order of site.yaml and of time, then the samples of the added site.
 
-    Raises:
-        SiteError: The split has no frames, a video is shorter than its range, or the data set lacks a target.
+    SiteError if the split has no frames, a video is shorter than its range, or the data set lacks a target.
     """
     with _naming(site.name):
         return list_samples(site, split, spec)
@@ -215,12 +193,9 @@ def _clip_maker(
 ) -> Callable[[Frame], tuple[Frame, ...]]:
     """Return a function from a frame to the T frames of its clip, oldest first.
 
-    A missing file in between is listed under its expected name, or as "(0.2 s before 000000068.jpg)" if file names
-    have no frame numbers.
-
-    Args:
-        listing: Frames with targets. If only the last frame of a clip needs targets, earlier frames may be any image.
-        begin: Number of the first frame that a clip may show; None: the video's first.
+    A missing frame is listed under its expected name, or as "(0.2 s before 000000068.jpg)" if names have no numbers.
+    ``listing`` has the frames with targets; if only the last frame needs targets, earlier frames may be any image. No
+    clip shows a frame before number ``begin``, by default the video's first.
     """
     if spec.frames == 1 or not site.history:
         return lambda frame: (frame,) * spec.frames
@@ -312,8 +287,7 @@ def equally_spaced(count: int, frames: int) -> list[int]:
 def read_sample(sample: Sample) -> Item:
     """Read a sample's images and targets, and check that they belong together.
 
-    Raises:
-        SiteError: A file is missing, unreadable or of another size than its image, or has an unknown id or colour.
+    SiteError if a file is missing, unreadable or of another size than its image, or has an unknown id or colour.
     """
     images = {path: read_image(sample, path) for path in dict.fromkeys(sample.images)}
     current = sample.images[-1]

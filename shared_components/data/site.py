@@ -84,33 +84,24 @@ class VideoRange:
 
 @dataclass(frozen=True)
 class Site:
-    """The checked content of a `site.yaml`, see `site_file.MEANINGS`.
-
-    Attributes:
-        classes: Class names of the labels by id, background first; empty without labels.
-        task: Kind of task; empty: the bundle's first.
-        path: The site.yaml.
-        rate: Frame numbers per second of video; None: unknown.
-        text_vectors: File of text vectors; None: the project's.
-        added: Site whose training split is added, with labels in this site's classes.
-    """
+    """The checked content of a `site.yaml`, see `site_file.MEANINGS`."""
 
     name: str
     source: Source
     root: Path
-    classes: tuple[str, ...]
+    classes: tuple[str, ...]  # names by id, background first; empty without labels
     split: dict[str, tuple[VideoRange, ...]]
-    task: str
+    task: str  # empty: the bundle's first
     frame_interval: int
     history: bool
-    rate: float | None
+    rate: float | None  # frame numbers per second of video; None: unknown
     text: str
     publish: tuple[str, ...]
     quarantine: float
-    path: Path
+    path: Path  # the site.yaml
     text_vectors: Path | None = None
     text_encoder: Path | None = None
-    added: Site | None = None
+    added: Site | None = None  # site whose training split is added, with labels in this site's classes
     withhold: tuple[str, ...] = ()
 
     @property

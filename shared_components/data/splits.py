@@ -59,17 +59,11 @@ def named(dataset: str, videos: Iterable[int]) -> list[str]:
 
 
 def few(videos: Sequence[str], count: int, seed: int, *, dataset: str = "", task: str = "") -> list[str]:
-    """Choose a few of a site's training videos, in their order.
+    """Choose a few of a site's training videos, in their order; ValueError if there are fewer than ``count``.
 
     For seeds 1 to 3, choose FL-EndoViT's videos of runs 1 to 3 (`FEW_SHOT`) if the site trains on all of them. Else
-    rank videos by the SHA-256 of ``<seed>/<video>``, so a smaller choice is part of a larger choice.
-
-    Args:
-        dataset: Data set of the videos; empty: their names mean nothing elsewhere, as for rendered videos.
-        task: Task of `FEW_SHOT`; other tasks have no published lists.
-
-    Raises:
-        ValueError: ``count`` is less than 1 or more than the number of videos.
+    rank videos by the SHA-256 of ``<seed>/<video>``, so a smaller choice is part of a larger choice. An empty
+    ``dataset``, for rendered videos, and other tasks have no published lists.
     """
     if not 1 <= count <= len(videos):
         raise ValueError(f"trains on {counted(len(videos), 'video')}, and {count} are needed; give it more videos")
@@ -92,12 +86,9 @@ def seen_note(videos: Mapping[str, Iterable[str]]) -> dict[str, str]:
 
 
 def refuse_seen(header: Mapping[str, str], dataset: str, videos: Iterable[str], *, start: str) -> None:
-    """Raise a ValueError if weights have seen a test video, or their header cannot be read.
+    """Raise a ValueError if the weights of a checkpoint ``start`` have seen a test video, by their ``header``.
 
-    Args:
-        header: Header of the initial checkpoint; without `SEEN`, nothing is refused.
-        videos: Videos of the test split.
-        start: Name of the checkpoint for the message.
+    A header without `SEEN` passes; an unreadable header raises, too.
     """
     if SEEN not in header:
         return
@@ -115,13 +106,10 @@ def refuse_seen(header: Mapping[str, str], dataset: str, videos: Iterable[str], 
 
 
 def refuse_test(seen: str, site: Site, *, start: str) -> None:
-    """Raise a ValueError if the initial weights have seen whole test videos of a site, see `refuse_seen`.
+    """Raise a ValueError if the weights of a checkpoint ``start`` have seen whole test videos of a site.
 
-    Rendered videos, own videos of a hospital, and parts of videos pass: their names mean nothing elsewhere.
-
-    Args:
-        seen: Value of `SEEN` in the header of the initial checkpoint, or empty.
-        start: Name of the checkpoint for the message.
+    ``seen`` is the value of `SEEN` in the checkpoint's header, or empty. Rendered videos, a hospital's own videos, and
+    parts of videos pass: their names mean nothing elsewhere.
     """
     test = site.split.get("test", ()) if site.public else ()
     whole = [part.video for part in test if not part.start and part.stop is None]

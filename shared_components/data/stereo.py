@@ -47,8 +47,7 @@ class Calibration:
 def read_calibration(path: Path) -> Calibration:
     """Read StereoMIS's StereoCalibration.ini.
 
-    Raises:
-        DataError: It is missing, lacks a number, or the distance of the cameras cannot be in millimetres.
+    DataError if it is missing, lacks a number, or the distance of the cameras cannot be in millimetres.
     """
     parser = configparser.ConfigParser()
     try:
@@ -82,8 +81,7 @@ class StereoCamera:
     def __init__(self, calibration: Calibration, size: Size) -> None:
         """Scale the calibration to images of (height, width).
 
-        Raises:
-            ValueError: The aspect ratio differs, or the right camera is not to the right of the left camera.
+        ValueError if the aspect ratio differs, or the right camera is not to the right of the left camera.
         """
         height, width = size
         scale_y, scale_x = height / calibration.size[0], width / calibration.size[1]
@@ -119,11 +117,9 @@ class StereoCamera:
 
 
 def disparity(left: Array, right: Array, *, most: float) -> Array:
-    """Measure how many pixels further left a point lies in the right image: float32 (H, W), 0 for unknown.
+    """Measure how many pixels, at most ``most``, a point lies further left in the right image of a rectified pair.
 
-    Args:
-        left, right: A rectified pair, uint8 (H, W, 3) RGB.
-        most: Maximum disparity in pixels.
+    Images are uint8 (H, W, 3) RGB; the result is float32 (H, W), 0 for unknown.
     """
     grey = [cv2.cvtColor(image, cv2.COLOR_RGB2GRAY) for image in (left, right)]
     count = 16 * max(1, -(-int(most + 1) // 16))  # OpenCV wants a multiple of 16
@@ -155,16 +151,11 @@ def unpack(folder: Path, *, every: int = 25, size: Size | None = None) -> tuple[
     """Write the rectified left image and the depth of every n-th frame of a sequence's video; keep existing files.
 
     The video has the left image above the right image. Frames outside the stretches of the sequence's tables are
-    skipped.
-
-    Args:
-        size: (height, width) to shrink both images to; None: no change.
+    skipped. ``size`` is the (height, width) to shrink both images to. DataError if the video or the calibration is
+    missing or damaged, or they do not fit each other.
 
     Returns:
         The number of written frames, and the video's frames per second.
-
-    Raises:
-        DataError: The video or the calibration is missing or damaged, or they do not fit each other.
     """
     calibration, wanted = read_calibration(folder / CALIBRATION), stretches(folder)
     videos = sorted(path for path in folder.glob("*.mp4") if not path.name.startswith("."))

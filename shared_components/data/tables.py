@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shared_components.common.counted import counted
-from shared_components.data.files import MISSING, DataError, read_text
+from shared_components.data.files import MISSING, DataError, read_text, reading
 
 _MAX_BYTES = 64 << 20  # the longest table of Cholec80, 25 rows per second, has 3 MB
 Rows = Mapping[int, tuple[int, ...]]
@@ -27,12 +27,8 @@ def row(file: Path, key: int | str) -> tuple[Path, ...]:
 def numbered_rows(file: Path, *, columns: tuple[int, ...], what: str) -> Rows:
     """Read comma-separated rows of whole numbers that begin with the frame number, without a header.
 
-    Args:
-        columns: Permitted numbers of values after the frame number.
-        what: Such a row in words, with the data set's version, for the error message.
-
-    Raises:
-        DataError: The file is missing, a row has another form, or a frame has two rows.
+    ``columns`` are the permitted numbers of values after the frame number; ``what`` is such a row in words, for error
+    messages. DataError if the file is missing, a row has another form, or a frame has two rows.
     """
     return _numbered(file, changed(file), columns, what)
 
@@ -108,8 +104,7 @@ def zeros_and_ones(values: tuple[int, ...], address: Path) -> np.ndarray:
 def number_of_one(values: tuple[int, ...], address: Path, count: int) -> np.ndarray:
     """Convert a row to a class, int64 (): its single number, or the place of its single 1.
 
-    Raises:
-        DataError: The row has no or several classes, or a class that is not below ``count``.
+    DataError for no or several classes, or a class that is not below ``count``.
     """
     places = list(values) if len(values) == 1 else [place for place, value in enumerate(values) if value == 1]
     if len(places) != 1 or not 0 <= places[0] < count:
@@ -127,7 +122,5 @@ def changed(file: Path) -> int:
 
 
 def _text(file: Path) -> str:
-    try:
+    with reading(file, "cannot be read ({})", "copy it again", UnicodeDecodeError):
         return read_text(file, _MAX_BYTES)
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(file, f"cannot be read ({error})", "copy it again") from error

@@ -174,34 +174,20 @@ def _place(
 
 @dataclass(frozen=True)
 class Colours:
-    """Changes of a sample's frames, in this order; the defaults change nothing.
+    """Changes of a sample's frames, in this order; the defaults change nothing."""
 
-    Attributes:
-        blur: Sigma in pixels.
-        hue: Rotation of colours around grey, in radians.
-        saturation: Factor; 0 is grey-scale.
-        gains: Factor of each channel, red first.
-        contrast: Factor around mid-grey.
-        brightness: Added value.
-        veil: Brightness of a veil, 0 to 1.
-        haze: Opacity of the veil, 0 to 1.
-        noise: Sigma in grey levels.
-        grain: Place of the noise in the bank.
-        quality: JPEG quality; 0: no compression.
-    """
-
-    blur: float = 0.0
-    hue: float = 0.0
-    saturation: float = 1.0
-    gains: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    blur: float = 0.0  # sigma in pixels
+    hue: float = 0.0  # rotation of colours around grey, in radians
+    saturation: float = 1.0  # factor; 0 is grey-scale
+    gains: tuple[float, float, float] = (1.0, 1.0, 1.0)  # factor of each channel, red first
     gamma: float = 1.0
-    contrast: float = 1.0
-    brightness: float = 0.0
-    veil: float = 0.0
-    haze: float = 0.0
-    noise: float = 0.0
-    grain: int = 0
-    quality: int = 0
+    contrast: float = 1.0  # factor around mid-grey
+    brightness: float = 0.0  # added value
+    veil: float = 0.0  # brightness of a veil, 0 to 1
+    haze: float = 0.0  # opacity of the veil, 0 to 1
+    noise: float = 0.0  # sigma in grey levels
+    grain: int = 0  # place of the noise in the bank
+    quality: int = 0  # of JPEG; 0: no compression
 
 
 UNCHANGED = Colours()
@@ -213,11 +199,10 @@ _GREY_CHANCE = 0.08  # for no colour at all, at strength 1
 
 
 def sample_colours(generator: torch.Generator, strength: float) -> Colours:
-    """Draw a sample's colour changes; each has its own probability, and the strength limits its size.
+    """Draw a sample's colour changes, each with its own probability.
 
-    Args:
-        strength: From 0, which draws nothing, to 1: gains 0.7 to 1.4, hue up to 90 degrees, saturation 0 to 1.6, gamma
-            0.5 to 2, blur up to 1.5 pixels, noise up to 12 grey levels, JPEG quality down to 20.
+    ``strength`` limits their size. 0 draws nothing; 1 draws gains 0.7 to 1.4, hue up to 90 degrees, saturation 0 to
+    1.6, gamma 0.5 to 2, blur up to 1.5 pixels, noise up to 12 grey levels, and JPEG quality down to 20.
     """
     if strength == 0:
         return UNCHANGED

@@ -25,14 +25,10 @@ _TABLE = """
 """
 
 
-def _read(entry: str) -> list[tuple[int, int, int]]:
-    pair, _, targets = entry.partition(":")
-    instrument, verb = map(int, pair.split())
-    return [(instrument, verb, int(target)) for target in targets.split()]
-
-
 TRIPLETS: tuple[tuple[int, int, int], ...] = tuple(
-    row for entry in re.split("[;\n]", _TABLE.strip()) for row in _read(entry)
+    (int(instrument), int(verb), int(target))
+    for instrument, verb, targets in re.findall(r"(\d+) (\d+): ([\d ]+)", _TABLE)
+    for target in targets.split()
 )
 """(instrument, verb, target) of each triplet, as indices of the three tuples of names."""
 NAMES = tuple(f"{INSTRUMENTS[i]}/{VERBS[v]}/{TARGETS[t]}" for i, v, t in TRIPLETS)
@@ -41,12 +37,7 @@ COMPONENTS: dict[str, tuple[int, ...]] = {"i": (0,), "v": (1,), "t": (2,), "iv":
 
 
 def component_of(names: Sequence[str], component: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Return the classes of a component, and the class of each triplet.
-
-    Args:
-        names: Names of triplets, "instrument/verb/target"; another name raises a ValueError.
-        component: Key of `COMPONENTS`.
-    """
+    """Return the classes of a component of `COMPONENTS`, and the class of each triplet; ValueError for another name."""
     parts = [tuple(name.split("/")) for name in names]
     if wrong := next((name for name, part in zip(names, parts, strict=True) if len(part) != 3), ""):
         raise ValueError(f"class {wrong!r} is no triplet; name it as instrument/verb/target")

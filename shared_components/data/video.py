@@ -54,8 +54,7 @@ def opened(path: Path, **options: str) -> Iterator[Any]:
 def shown_stream(container: Any, path: Path) -> Any:
     """Return the video stream that a player would show, never a cover picture.
 
-    Raises:
-        DataError: There is no stream that can be decoded, or it has more pixels than `files.MOST_PIXELS`.
+    DataError if no stream can be decoded, or it has more pixels than `files.MOST_PIXELS`.
     """
     cover = av.stream.Disposition.attached_pic
     streams = [stream for stream in container.streams.video if not stream.disposition & cover]
@@ -134,18 +133,13 @@ def read_frame(path: Path, number: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class _Index:
-    """Times of a video's frames and key frames, in ticks of the stream and in order.
-
-    Attributes:
-        seekable: Whether all frames have times; else frames are counted from the start.
-        announced: Number of frames in the container's header if the video ends earlier, else 0.
-    """
+    """Times of a video's frames and key frames, in ticks of the stream and in order."""
 
     count: int
     times: array[int]
     keys: array[int]
-    seekable: bool
-    announced: int
+    seekable: bool  # whether all frames have times; else frames are counted from the start
+    announced: int  # number of frames in the container's header if the video ends earlier, else 0
 
     def key_of(self, number: int) -> float:
         """Return the time of the last key frame up to a frame; -inf: decode from the start."""
@@ -260,15 +254,12 @@ def _make_index(path: Path, changed: int, size: int) -> _Index:
 
 
 class _Packets(NamedTuple):
-    """Times of the packets that players show and of key frames, and the number of announced but missing packets.
-
-    `in_order` is false if the decoding clock goes back, as in joined recordings.
-    """
+    """Packets that players show."""
 
     times: list[int | None]
-    keys: list[int]
-    in_order: bool
-    missing: int
+    keys: list[int]  # times of key frames
+    in_order: bool  # false if the decoding clock goes back, as in joined recordings
+    missing: int  # announced but missing packets
 
 
 def _read_packets(path: Path) -> _Packets:
