@@ -156,6 +156,7 @@ def refuse_large(path: Path, size: Size) -> None:
 @contextmanager
 def reading(path: Path, what: str, what_to_do: str, *errors: type[Exception]) -> Iterator[None]:
     """Turn errors of reading an ordinary file into a DataError; ``what`` may contain {} for the error's text."""
+    kinds: tuple[type[Exception], ...] = (OSError, *errors)
     try:
         refuse_special(path)
         yield
@@ -163,7 +164,7 @@ def reading(path: Path, what: str, what_to_do: str, *errors: type[Exception]) ->
         raise DataError(path, *MISSING) from None
     except DataError:
         raise
-    except (OSError, *errors) as error:
+    except kinds as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise DataError(path, what.format(f"{reason:.120}"), what_to_do) from error
 
