@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
+import av
 import cv2
 import numpy as np
 import pytest
@@ -74,6 +75,21 @@ def numbers(sample: Sample) -> list[int]:
     return [frame_number(path) for path in sample.images]
 
 
+def encode(
+    path: Path, images: Sequence[np.ndarray], codec: str = "mpeg4", *, rate: int = 25, **options: object
+) -> Path:
+    """Write RGB images, uint8 (H, W, 3), as a video, with options of FFmpeg's encoder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=rate, options={key: str(value) for key, value in options.items()})
+        stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        stream.height, stream.width = images[0].shape[:2]
+        for image in images:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode(None))
+    return path
+
+
 def run_command(command: ModuleType, *words: object) -> int:
     """Run a command of `surgfl` with these words."""
     parser = ArgumentParser()
@@ -83,9 +99,8 @@ def run_command(command: ModuleType, *words: object) -> int:
 
 def write_yaml(path: Path, config: dict[str, object]) -> Path:
     """Write a site.yaml without the keys whose value is None."""
-    path.write_text(
-        yaml.safe_dump({key: value for key, value in config.items() if value is not None}), encoding="utf-8"
-    )
+    lines = {key: value for key, value in config.items() if value is not None}
+    path.write_text(yaml.safe_dump(lines), encoding="utf-8")
     return path
 
 
@@ -198,9 +213,8 @@ def write_grasp(root: Path, videos: int, frames: int) -> list[str]:
             write(root / f"annotations/segmentations/{video}/{count:09d}.png", ids)
             listed.append({"id": len(listed), "file_name": f"{video}/{count:09d}.jpg", "width": W, "height": H})
     for split in ("train", "test", "fold1"):
-        of_split = listed if split == "train" else []
-        text = json.dumps({"images": of_split, "annotations": [], "categories": []})
-        (root / f"annotations/grasp_short-term_{split}.json").write_text(text)
+        content = {"images": listed if split == "train" else [], "annotations": [], "categories": []}
+        (root / f"annotations/grasp_short-term_{split}.json").write_text(json.dumps(content))
     for folder in ("frames", "annotations"):
         (root / folder / "README.txt").write_text("GraSP")
     return names
@@ -249,25 +263,17 @@ def write_stereomis(root: Path, videos: int, frames: int) -> list[str]:
 
 
 WRITERS: dict[str, Callable[[Path, int, int], list[str]]] = {
-    "autolaparo": write_autolaparo,
-    "cholecseg8k": write_cholecseg8k,
-    "endovis2015_rigid": write_endovis2015_rigid,
-    "endovis2017": write_endovis2017,
-    "endovis2018": write_endovis2018,
-    "grasp": write_grasp,
-    "pfedsis_npy": write_pfedsis_npy,
-    "sar_rarp50": write_sar_rarp50,
-    "scared": write_scared,
-    "sisvse": write_sisvse,
-    "stereomis": write_stereomis,
-}
+    writer.__name__.removeprefix("write_"): writer
+    for writer in (
+        write_autolaparo, write_cholecseg8k, write_endovis2015_rigid, write_endovis2017, write_endovis2018, write_grasp,
+        write_pfedsis_npy, write_sar_rarp50, write_scared, write_sisvse, write_stereomis,
+    )
+}  # fmt: skip
 
 
 @pytest.fixture
 def packed_video(tmp_path: Path) -> Path:
-    """Write a folder of SAR-RARP50 as it is published: a video of 126 frames, as bright as twice their numbers, and
-    masks at 0, 60 and 120.
-    """
+    """Write a published folder of SAR-RARP50: 126 frames as bright as twice their number, masks at 0, 60 and 120."""
     folder = tmp_path / "video_1"
     for index in range(3):
         write(folder / f"segmentation/{60 * index:09d}.png", canonical_mask(index))

@@ -1,4 +1,4 @@
-"""Label volumes: what ITK-SNAP and 3D Slicer show and save is what is read; SimpleITK, which is ITK, is the judge."""
+"""Label volumes are read as ITK-SNAP and 3D Slicer show and save them; SimpleITK (ITK) is the reference."""
 
 from __future__ import annotations
 
@@ -70,20 +70,17 @@ def test_labels_of_other_types_are_read_the_same_and_turned_by_itk_too(kind, mas
     turned = sitk.DICOMOrient(sitk.ReadImage(str(path)), "RAS")
     sitk.WriteImage(turned, str(tmp_path / "b.nii.gz"))
     for file in (path, tmp_path / "b.nii.gz"):
-        found = read_labels(file)
-        assert found.dtype == np.uint8
-        np.testing.assert_array_equal(found, masks)
+        labels = read_labels(file)
+        assert labels.dtype == np.uint8
+        np.testing.assert_array_equal(labels, masks)
 
 
 def test_axes_may_be_taken_as_stored(masks, tmp_path):
-    path = saved(tmp_path / "a.nii.gz", masks.transpose(2, 1, 0), np.eye(4))  # says x to the right, as numpy users do
+    path = saved(tmp_path / "a.nii.gz", masks.transpose(2, 1, 0), np.eye(4))  # x to the right, as numpy users write
     np.testing.assert_array_equal(read_labels(path, axes="stored"), masks)
     np.testing.assert_array_equal(read_labels(path), masks[:, ::-1, ::-1])  # as ITK-SNAP shows it
     assert not lies_as_written(path)
-
-
-def test_a_header_without_directions_leaves_the_axes_as_stored(masks, tmp_path):
-    image = nib.Nifti1Image(masks.transpose(2, 1, 0), None)
+    image = nib.Nifti1Image(masks.transpose(2, 1, 0), None)  # a header without directions
     image.set_sform(None, 0)
     image.set_qform(None, 0)
     nib.save(image, tmp_path / "a.nii")
@@ -99,19 +96,15 @@ def test_a_slope_in_the_header_is_undone(masks, tmp_path):
     np.testing.assert_array_equal(read_labels(path), masks)
 
 
-def test_large_labels_take_16_bits(tmp_path):
+def test_large_labels_take_16_bits_and_frames_come_in_order_from_many_chunks(monkeypatch, tmp_path):
     masks = np.array([[[0, 300], [65535, 1]]], dtype=np.int64)
-    write_labels(tmp_path / "a.nii.gz", masks)
-    found = read_labels(tmp_path / "a.nii.gz")
-    assert found.dtype == np.uint16 and np.array_equal(found, masks)
-    assert sitk.GetArrayFromImage(sitk.ReadImage(str(tmp_path / "a.nii.gz"))).tolist() == masks.tolist()
-
-
-def test_frames_come_one_by_one_from_many_pieces(monkeypatch, tmp_path):
-    masks = np.arange(40, dtype=np.uint8).repeat(H * W).reshape(40, H, W)
-    write_labels(tmp_path / "a.nii.gz", iter(masks))
+    write_labels(path := tmp_path / "a.nii.gz", masks)
+    labels = read_labels(path)
+    assert labels.dtype == np.uint16 and np.array_equal(labels, masks)
+    assert sitk.GetArrayFromImage(sitk.ReadImage(str(path))).tolist() == masks.tolist()
+    write_labels(path, iter(np.arange(40, dtype=np.uint8).repeat(H * W).reshape(40, H, W)))
     monkeypatch.setattr("shared_components.data.nifti._CHUNK_BYTES", 7 * 8 * H * W)
-    assert [int(frame[0, 0]) for frame in label_frames(tmp_path / "a.nii.gz")] == list(range(40))
+    assert [int(frame[0, 0]) for frame in label_frames(path)] == list(range(40))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +124,7 @@ def test_frames_come_one_by_one_from_many_pieces(monkeypatch, tmp_path):
         (np.zeros((W, H, T), np.complex64), "has complex64 values; export"),
     ],
 )
-def test_what_is_no_label_volume_of_the_video_is_refused(array, sentence, tmp_path):
+def test_other_volumes_are_refused(array, sentence, tmp_path):
     path = saved(tmp_path / "a.nii.gz", array)
     with pytest.raises(DataError, match=rf"a\.nii\.gz: .*{sentence}"):
         read_labels(path, frames=T, size=(H, W))
@@ -148,21 +141,17 @@ def test_a_volume_cut_short_is_refused_wherever_it_is_cut(name, share, tmp_path)
         read_labels(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    "data", [b"no volume", gzip.compress(b"no volume", mtime=0), b"\0" * 400], ids=["text", "gzip", "zeros"]
-)
-def test_other_files_are_refused(data, tmp_path):
-    (tmp_path / "a.nii.gz").write_bytes(data)
-    with pytest.raises(DataError, match="is not a readable NIfTI volume"):
-        read_labels(tmp_path / "a.nii.gz")
-
-
-def test_a_missing_volume_another_format_and_an_affine_without_a_direction_are_refused(masks, tmp_path):
+def test_other_files_and_an_affine_without_a_direction_are_refused(masks, tmp_path):
     astray = nib.Nifti1Image(masks, None)
     astray.header["sform_code"], astray.header["srow_x"] = 1, np.nan
     nib.save(astray, tmp_path / "astray.nii")
     saved(tmp_path / "other.mgz", masks.astype(np.int32), form=nib.MGHImage)
+    for name, data in (("text", b"no volume"), ("gzip", gzip.compress(b"no volume", mtime=0)), ("zeros", b"\0" * 400)):
+        (tmp_path / f"{name}.nii.gz").write_bytes(data)
     for name, sentence in (
+        ("text.nii.gz", "is not a readable NIfTI volume"),
+        ("gzip.nii.gz", "is not a readable NIfTI volume"),
+        ("zeros.nii.gz", "is not a readable NIfTI volume"),
         ("missing.nii.gz", "file is missing"),
         ("other.mgz", "is MGHImage, not NIfTI"),
         ("astray.nii", "gives its axes no direction"),
@@ -184,7 +173,7 @@ def test_a_missing_volume_another_format_and_an_affine_without_a_direction_are_r
         (np.zeros((1 << 15, 1, 1), np.uint8), "has at most 32767 frames"),
     ],
 )
-def test_what_cannot_be_written_is_refused_and_leaves_the_earlier_file(masks, sentence, tmp_path):
+def test_wrong_masks_are_refused_and_leave_the_earlier_file(masks, sentence, tmp_path):
     path = tmp_path / "a.nii.gz"
     path.write_bytes(b"earlier")
     with pytest.raises(ValueError, match=sentence):
@@ -192,17 +181,14 @@ def test_what_cannot_be_written_is_refused_and_leaves_the_earlier_file(masks, se
     assert path.read_bytes() == b"earlier" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_wrong_name_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"ends in \.nii\.gz or \.nii"):
-        LabelWriter(tmp_path / "a.nrrd")
-
-
-def test_equal_labels_give_equal_bytes(masks, monkeypatch, tmp_path):
+def test_equal_labels_give_equal_bytes_and_a_wrong_name_is_refused(masks, monkeypatch, tmp_path):
     for now, name in enumerate(("a", "b")):
         monkeypatch.setattr("time.time", lambda now=now: now * 1e6)
         write_labels(tmp_path / name / "labels.nii.gz", masks)
     first, second = ((tmp_path / name / "labels.nii.gz").read_bytes() for name in ("a", "b"))
     assert first == second
+    with pytest.raises(ValueError, match=r"ends in \.nii\.gz or \.nii"):
+        LabelWriter(tmp_path / "a.nrrd")
 
 
 # ---- frames as a volume
@@ -218,7 +204,7 @@ def pictures(path: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["a.nii", "a.nii.gz"])
-def test_itk_sees_the_colours_of_every_frame_and_any_is_read_by_its_number(name, tmp_path):
+def test_itk_sees_the_colours_of_every_frame_and_any_frame_is_read_by_number(name, tmp_path):
     path = tmp_path / name
     frames = pictures(path)
     seen = sitk.ReadImage(str(path))
@@ -242,14 +228,14 @@ def test_a_frame_unlike_the_first_leaves_the_earlier_volume(second, tmp_path):
     assert path.read_text() == "earlier" and [path.name for path in tmp_path.iterdir()] == ["a.nii"]
 
 
-def test_what_is_no_volume_of_colours_is_told_apart(masks, tmp_path):
+def test_files_that_are_no_colour_volume_are_refused(masks, tmp_path):
     pictures(tmp_path / "a.nii")
     data = (tmp_path / "a.nii").read_bytes()
     (tmp_path / "cut.nii").write_bytes(data[: -H * W * 3])
     write_labels(tmp_path / "labels.nii", masks)
     colours = nib.load(tmp_path / "a.nii")
     saved(tmp_path / "mirrored.nii", np.asanyarray(colours.dataobj), np.diag([1.0, -1.0, 1.0, 1.0]))
-    for name, place, words in (
+    for name, place, sentence in (
         ("none.nii", 0, "is missing"),
         ("labels.nii", 0, "has uint8 values, not colours.*'surgfl segment --nifti'"),
         ("mirrored.nii", 0, "has its axes in another order"),
@@ -257,5 +243,5 @@ def test_what_is_no_volume_of_colours_is_told_apart(masks, tmp_path):
         ("a.nii", T, f"has no frame {T}, but {T}"),
         ("a.nii", -1, "has no frame -1"),
     ):
-        with pytest.raises(DataError, match=words):
+        with pytest.raises(DataError, match=sentence):
             read_picture(tmp_path / name, place)
