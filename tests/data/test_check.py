@@ -1,4 +1,4 @@
-"""Every bad file is found before the first round, and named with its site."""
+"""Every bad file is found before the first round and named with its site."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.data.conftest import H, W, own_spec, run_command, write
 
 @pytest.fixture
 def one_in_ten(make_site) -> tuple[Site, Sample]:
-    """Return a site of ten frames, of which one may be set aside and one has no image, and that one."""
+    """Return a site of ten frames with a quarantine of one frame, and a frame without an image."""
     site = load_site(make_site(frames=10, quarantine=0.1))
     bad = samples(site, "train")[1]
     bad.images[-1].unlink()
@@ -32,22 +32,16 @@ def test_good_data_have_no_problem(dataset, make_site, capsys):
     assert "1 of 1 site ready" in capsys.readouterr().out
 
 
-def test_all_bad_files_of_a_frame_are_listed(make_site):
+def test_all_bad_files_of_a_frame_are_listed_and_a_quick_check_only_finds_missing_files(make_site):
     site = load_site(make_site())
-    frame = samples(site, "train")[1]
+    first, frame = samples(site, "train")[:2]
     frame.images[-1].unlink()
     for mask in frame.targets["label"]:
         write(mask, np.full((H, W), 99, dtype=np.uint8))
     assert [problem.file for problem in check_site(site)] == [*frame.images, *frame.targets["label"]]
-
-
-def test_a_quick_check_only_looks_whether_files_are_there(make_site):
-    site = load_site(make_site())
-    listed = samples(site, "train")
-    write(listed[0].targets["label"][0], np.full((H, W), 99, dtype=np.uint8))
-    listed[1].images[-1].unlink()
+    write(first.targets["label"][0], np.full((H, W), 99, dtype=np.uint8))
     (problem,) = check_site(site, full=False)
-    assert problem.file == listed[1].images[-1]
+    assert problem.file == frame.images[-1]
 
 
 @pytest.mark.parametrize("split", [{}, {"train": []}, {"test": ["instrument_dataset_1"]}])
@@ -63,27 +57,21 @@ def test_a_site_without_training_data_is_refused_and_reported(split, make_site, 
     assert str(problem) in capsys.readouterr().out
 
 
-def test_an_empty_split_is_reported_and_one_that_the_job_needs_where_the_site_lists_none(make_site):
+def test_empty_splits_and_removed_videos_are_reported(make_site, tmp_path):
     split = {"train": ["instrument_dataset_1"]}
     (problem,) = check_site(load_site(make_site(split=split | {"validation": []})))
     assert (problem.split, problem.what) == ("validation", "split 'validation' has no frames")
     site = load_site(make_site(split=split))
     assert check_site(site) == []
     assert [problem.split for problem in check_site(site, required=("train", "validation"))] == ["validation"]
-
-
-def test_a_video_that_was_removed_after_loading_is_reported(make_site, tmp_path):
-    site = load_site(make_site())
     (tmp_path / "data/instrument_dataset_1").rename(tmp_path / "elsewhere")
     (problem,) = check_site(site)
     assert "instrument_dataset_1" in str(problem)
 
 
 def test_folders_without_a_site_yaml_are_named(make_site, tmp_path, capsys):
-    make_site()
-    (tmp_path / "sites" / "a").mkdir(parents=True)
-    for name in ("b", ".hidden"):
-        (tmp_path / "sites" / name).mkdir()
+    for name in ("a", "b", ".hidden"):
+        (tmp_path / "sites" / name).mkdir(parents=True)
     make_site().rename(tmp_path / "sites" / "a" / "site.yaml")
     run_command(check_data, tmp_path / "sites")
     assert f"left out: b in {tmp_path / 'sites'}, without a site.yaml" in capsys.readouterr().out
@@ -97,14 +85,16 @@ def test_a_folder_without_sites_and_a_task_that_does_not_exist_are_reported(make
     assert f"{path}: task 'dephts' does not exist; use one of classification, depth, " in capsys.readouterr().out
 
 
-def test_bad_frames_within_the_quarantine_are_set_aside(one_in_ten, capsys):
+def test_bad_frames_within_the_quarantine_are_set_aside_and_known_problems_are_not_read_again(one_in_ten, capsys):
     site, bad = one_in_ten
-    (problem,) = check_site(site)
-    kept, aside = readable_samples(site, "train")
-    assert problem.quarantined
-    assert (len(kept), aside) == (9, [bad])
+    problems = check_site(site)
+    assert len(problems) == 1 and problems[0].quarantined
     assert run_command(check_data, site.path) == 0
     assert "set aside by the site's quarantine" in capsys.readouterr().out
+    readable, aside = readable_samples(site, "train")
+    assert (len(readable), aside) == (9, [bad])
+    samples(site, "train")[5].images[-1].write_bytes(b"")
+    assert readable_samples(site, "train", problems=problems) == (readable, aside)
 
 
 def test_more_bad_frames_than_the_quarantine_allows_are_refused(one_in_ten):
@@ -112,14 +102,6 @@ def test_more_bad_frames_than_the_quarantine_allows_are_refused(one_in_ten):
     samples(site, "train")[0].images[-1].unlink()
     with pytest.raises(SiteError, match=r"site hospital-a: .*frame000\.png: file is missing.*2 of 10 frames"):
         readable_samples(site, "train")
-
-
-def test_what_was_found_before_is_not_read_again(one_in_ten):
-    site, bad = one_in_ten
-    problems = check_site(site)
-    samples(site, "train")[5].images[-1].write_bytes(b"")
-    kept, aside = readable_samples(site, "train", problems=problems)
-    assert (len(kept), aside) == (9, [bad])
 
 
 def test_real_endovis2015_surgery_has_no_problem(real_data, tmp_path):

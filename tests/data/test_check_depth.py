@@ -1,4 +1,4 @@
-"""Depth with holes is used; depth of which nothing is known, or in another unit, is named before any training."""
+"""Depth with holes is used; depth without known values, or in another unit, is named before training."""
 
 import cv2
 import numpy as np
@@ -13,67 +13,51 @@ from shared_components.scenes.site import write_site
 DEPTH = SampleSpec(targets=("depth",))
 
 
+CHANGES = {
+    "in metres": lambda number, values: values / 1000,
+    "saturated": lambda number, values: np.full_like(values, 65535),
+    "only the second frame": lambda number, values: values * number,
+    "holes": lambda number, values: values * (np.arange(len(values)) % 2)[:, None],
+    "nothing": lambda number, values: values * 0,
+}
+
+
 @pytest.fixture
 def changed(tmp_path):
-    """Return a function that changes every file of a rendered site's depth and opens the site."""
-    made = {"videos": {"train": 1}, "frames_per_video": 2, "height": 64, "width": 64}
-    path = write_site(tmp_path / "site", look="rose", seed=1, layout="scared", task="depth", **made)
+    """Return a function that changes every depth file of a rendered site and opens the site."""
+    options = {"videos": {"train": 1}, "frames_per_video": 2, "height": 64, "width": 64}
+    path = write_site(tmp_path / "site", look="rose", seed=1, layout="scared", task="depth", **options)
+    depths = {file: cv2.imread(str(file), -1) for file in (path.parent / "scared").rglob("*.png")}
+    depths = {file: depth for file, depth in depths.items() if depth.dtype == np.uint16}
+    assert len(depths) == 2
 
-    def changed(change):
-        files = [
-            file for file in (path.parent / "scared").rglob("*.png") if cv2.imread(str(file), -1).dtype == np.uint16
-        ]
-        assert len(files) == 2
-        for number, file in enumerate(files):
-            cv2.imwrite(str(file), change(number, cv2.imread(str(file), -1)).astype(np.uint16))
+    def change(name):
+        for number, (file, depth) in enumerate(depths.items()):
+            cv2.imwrite(str(file), CHANGES[name](number, depth).astype(np.uint16))
         return load_site(path)
 
-    return changed
+    return change
 
 
-def in_metres(number, values):
-    return values / 1000
-
-
-def saturated(number, values):
-    return np.full_like(values, 65535)
-
-
-def of_one_frame(number, values):
-    return values * number
-
-
-def holes(number, values):
-    values[::2] = 0
-    return values
-
-
-def nothing(number, values):
-    return values * 0
-
-
-@pytest.mark.parametrize("change", [holes, of_one_frame])
-def test_holes_and_a_frame_of_unknown_depth_are_used(changed, change):
-    site = changed(change)
-    assert check_site(site, DEPTH) == [] and len(readable_samples(site, "train", DEPTH)[0]) == 2
-
-
-@pytest.mark.parametrize(("change", "found"), [(in_metres, r"0\.0"), (saturated, "256")])
-def test_depth_in_another_unit_is_refused(changed, change, found):
-    site = changed(change)
-    with pytest.raises(SiteError, match=f"has a median depth of {found}.* mm, and an endoscope's lies between 1"):
-        readable_samples(site, "train", DEPTH)
+def test_holes_and_a_frame_of_unknown_depth_are_used_and_another_unit_is_refused(changed):
+    for name in ("holes", "only the second frame"):
+        site = changed(name)
+        assert check_site(site, DEPTH) == [] and len(readable_samples(site, "train", DEPTH)[0]) == 2
+    for name, median in (("in metres", r"0\.0"), ("saturated", "256")):
+        sentence = f"has a median depth of {median}.* mm, and an endoscope's lies between 1"
+        with pytest.raises(SiteError, match=sentence):
+            readable_samples(changed(name), "train", DEPTH)
 
 
 def test_a_split_without_any_known_depth_is_a_problem(changed):
-    site = changed(nothing)
-    [broken] = [sample.images[0] for sample in samples(site, "train", DEPTH)[:1]]
+    site = changed("nothing")
+    broken = samples(site, "train", DEPTH)[0].images[0]
     (problem,) = check_site(site, DEPTH)
     assert problem.sample is None and not problem.quarantined
     assert "has no known depth, and neither have the others of split 'train', 2 in all; export it in" in str(problem)
     broken.write_bytes(b"broken")
     problems = check_site(site, DEPTH)
-    assert [one.file.name for one in problems] == [problem.file.name, broken.name]
+    assert [other.file.name for other in problems] == [problem.file.name, broken.name]
     for known in (None, problems):
         with pytest.raises(SiteError, match="has no known depth"):
             readable_samples(site, "train", DEPTH, problems=known)
