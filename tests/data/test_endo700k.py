@@ -15,7 +15,7 @@ from shared_components.data.site_file import load_site
 from shared_components.scenes.site_sets import IMAGES
 from tests.data.conftest import frame_image, run_command, write
 from tests.data.test_unlabelled import PARTS as LAYOUTS
-from tests.data.test_unlabelled import VIDEOS, encode, write_boxes
+from tests.data.test_unlabelled import VIDEOS, encode_numbers, write_boxes
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
             if dataset == "glenda":  # whose last frame of a stretch is not used
                 write((root / site / file).with_stem("f_99"), frame_image(number))
         if dataset in VIDEOS and site != "cholec80":
-            first = encode(root / site / VIDEOS[dataset][0], 30)
+            first = encode_numbers(root / site / VIDEOS[dataset][0], 30)
             first.with_stem(f"{first.stem}2").write_bytes(first.read_bytes())
     write_boxes(root / "esad")
     for number in (1, 12, 13, 40, 41, 80):
@@ -67,27 +67,23 @@ def test_a_variant_leaves_out_the_test_videos_of_its_task(folder, before, kept):
     assert len(split["validation"]) == 1
 
 
-def test_videos_are_left_out_by_their_numbers(tmp_path):
+def test_videos_of_both_folders_are_left_out_by_their_numbers(tmp_path):
     for number in (1, 2, 12):
         write(tmp_path / f"frames/video{number}/video{number}_000001.png", frame_image(1))
     split = part_of("cholec80", tmp_path, before="triplets", validation=1)["split"]
     assert split == {"train": ["video2"], "validation": ["video12"]}
-
-
-def test_operations_of_both_folders_are_found(tmp_path):
-    write(tmp_path / "frames/video02/video02_000001.png", frame_image(1))
-    encode(tmp_path / "videos/video09.mp4", 30)
+    encode_numbers(tmp_path / "videos/video09.mp4", 30)
     split = part_of("cholec80", tmp_path, before="phases", validation=1)["split"]
-    assert split == {"train": ["video02"], "validation": ["video09"]}
+    assert split == {"train": ["video1", "video2", "video09"], "validation": ["video12"]}
 
 
 def test_all_leaves_out_the_videos_of_every_task():
-    assert set(left_out("all")) == set().union(*(left_out(one) for one in BEFORE[:-1]))
+    assert set(left_out("all")) == set().union(*(left_out(task) for task in BEFORE[:-1]))
     with pytest.raises(ValueError, match="and not 'depth'; choose one of them"):
         left_out("depth")
 
 
-def test_what_is_not_there_is_named(folder, tmp_path, capsys):
+def test_missing_folders_are_named(folder, tmp_path, capsys):
     only = tmp_path / "only"
     only.mkdir()
     with pytest.raises(SiteError, match="holds none of the folders heico, cholec80"):

@@ -14,41 +14,23 @@ from shared_components.data.files import DataError
 from shared_components.data.readers import find_reader
 from shared_components.data.samples import SampleSpec, read_sample, samples
 from shared_components.data.site_file import load_site
-from tests.data.conftest import assert_frame, frame_image, write
+from tests.data.conftest import assert_frame, encode, frame_image, write
 
 IMAGES = SampleSpec(targets=())
 PARTS = {
     "cholec80_frames": ({"frames/video02/video02_000001.png": "video02", "frames/video10/7.jpg": "video10"}, [1]),
     "dsad": ({"colon/01/image00.png": "01", "stomach/01/image03.png": "01", "colon/10/image00.png": "10"}, [0, 1]),
-    "esad": (
-        {
-            "train/set1/RARP1_frame_9.jpg": "RARP1",
-            "val/obj/RARP1_frame_9.jpg": "RARP1",
-            "test/RARP4_frame_1.jpg": "RARP4",
-        },
-        [0, 1],
-    ),
-    "glenda": (
-        {"DS/no_pathology/frames/v_1_s_3-5/f_3.jpg": "v_1", "DS/pathology/frames/v_20_s_1-3/f_1.jpg": "v_20"},
-        [0],
-    ),
-    "hsdb_instrument": (
-        {
-            "gastric_real_train/0000000012.jpg": "gastric_real_train",
-            "gastric_real_val/0000000001.jpg": "gastric_real_val",
-        },
-        [12],
-    ),
-    "lapgyn4": (
-        {
-            "Actions_on_Anatomy/Ovary/c_1_v_1_f_3.jpg": "c_1",
-            "Anatomical_Structures/Colon/c_10_v_1_f_3.jpg": "c_10",
-            "Surgical_Actions/Cutting/c_1_v_2_f_3.jpg": "c_1",
-        },
-        [0, 1],
-    ),
+    "esad": ({"train/set1/RARP1_frame_9.jpg": "RARP1", "val/obj/RARP1_frame_9.jpg": "RARP1",
+              "test/RARP4_frame_1.jpg": "RARP4"}, [0, 1]),
+    "glenda": ({"DS/no_pathology/frames/v_1_s_3-5/f_3.jpg": "v_1", "DS/pathology/frames/v_20_s_1-3/f_1.jpg": "v_20"},
+               [0]),
+    "hsdb_instrument": ({"gastric_real_train/0000000012.jpg": "gastric_real_train",
+                         "gastric_real_val/0000000001.jpg": "gastric_real_val"}, [12]),
+    "lapgyn4": ({"Actions_on_Anatomy/Ovary/c_1_v_1_f_3.jpg": "c_1", "Surgical_Actions/Cutting/c_1_v_2_f_3.jpg": "c_1",
+                 "Anatomical_Structures/Colon/c_10_v_1_f_3.jpg": "c_10"}, [0, 1]),
     "psi_ava": ({"keyframes/CASE001/00012.jpg": "CASE001", "keyframes/CASE021/00001.jpg": "CASE021"}, [12]),
-}
+}  # fmt: skip
+"""Files of each data set with their videos, and the frame numbers of the first video."""
 VIDEOS = {
     "cholec80_frames": ("videos/video01.mp4", "video01"),
     "heico": ("Rectal Resection/1/RectalResection_1.avi", "RectalResection_1"),
@@ -62,12 +44,12 @@ STRAY = (
     "DS/pathology/frames/v_9_s_7-7/f_7.jpg",
     "train/set1/RARP1_frame_8.jpg", "val/obj/RARP1_frame_10.jpg", "test/RARP4_frame_3.jpg",
 )  # fmt: skip
-"""Files that are no images of the data sets, or such as a pre-training leaves out."""
+"""Files that are no images of the data sets, or that a pre-training leaves out."""
 BOXES = {
     "train/set1/RARP1_frame_8.txt": 0, "train/set1/RARP1_frame_9.txt": 1, "val/obj/RARP1_frame_9.txt": 1,
     "val/obj/RARP1_frame_10.txt": 0, "test_labels/RARP4_frame_1.txt": 1, "test_labels/RARP4_frame_2.txt": 1,
 }  # fmt: skip
-"""ESAD's annotations, and how many boxes they have."""
+"""Number of boxes in ESAD's annotations."""
 
 
 def write_boxes(root):
@@ -76,17 +58,9 @@ def write_boxes(root):
         (root / file).write_text("3 0.5 0.5 0.1 0.1\n" * boxes)
 
 
-def encode(path, frames):
-    """Write a video whose frames are as bright as four times their numbers."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
-        for number in range(frames):
-            frame = av.VideoFrame.from_ndarray(np.full((64, 96, 3), 3 * number, np.uint8), format="rgb24")
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-    return path
+def encode_numbers(path, frames):
+    """Write a video whose frames are as bright as three times their numbers."""
+    return encode(path, [np.full((64, 96, 3), 3 * number, np.uint8) for number in range(frames)])
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -104,18 +78,14 @@ def test_images_are_found_by_video_and_stray_files_are_none(name, tmp_path):
     first = reader.images(tmp_path, names[0])
     assert list(first) == numbers
     assert_frame(reader.read_image(first[numbers[0]]), 0, first[numbers[0]])
-    found = {
-        path.relative_to(tmp_path).as_posix(): video
-        for video in names
-        for path in reader.images(tmp_path, video).values()
-    }
-    assert found == files
+    images = {path.relative_to(tmp_path).as_posix(): v for v in names for path in reader.images(tmp_path, v).values()}
+    assert images == files
 
 
 @pytest.mark.parametrize("name", VIDEOS)
 def test_a_video_gives_a_frame_a_second_decoded_in_place(name, tmp_path):
     file, video = VIDEOS[name]
-    encode(tmp_path / file, 60)
+    encode_numbers(tmp_path / file, 60)
     (tmp_path / "site.yaml").write_text(f"dataset: {name}\nroot: .\nsplit: {{train: ['{video}']}}\n")
     listed = samples(site := load_site(tmp_path), "train", IMAGES)
     numbers = [0, 25, 50] if name == "cholec80_frames" else [12, 37]  # FFmpeg's fps=1, see the next test
@@ -141,7 +111,7 @@ def test_frames_of_published_videos_are_those_that_ffmpegs_fps_filter_gives(fram
         with suppress(av.error.BlockingIOError, av.error.EOFError):
             while True:
                 expected.append(int(sink.pull().to_ndarray()[0, 0]))
-    encode(tmp_path / VIDEOS["surgical_actions160"][0], frames)
+    encode_numbers(tmp_path / VIDEOS["surgical_actions160"][0], frames)
     assert list(find_reader("surgical_actions160").images(tmp_path, "01_02")) == expected
 
 
@@ -151,29 +121,26 @@ def test_glenda_gives_every_25th_frame_of_a_stretch_but_not_its_last(frames, exp
         write(tmp_path / f"DS/pathology/frames/v_3_s_7-99/f_{number}.jpg", frame_image(0))
     write(tmp_path / "DS/no_pathology/frames/v_3_s_1-2/f_1.jpg", frame_image(0))
     write(tmp_path / "DS/no_pathology/frames/v_3_s_1-2/f_2.jpg", frame_image(0))
-    found = find_reader("glenda").images(tmp_path, "v_3").values()
-    assert [path.stem for path in found] == ["f_1", *(f"f_{number}" for number in expected)]
+    images = find_reader("glenda").images(tmp_path, "v_3").values()
+    assert [path.stem for path in images] == ["f_1", *(f"f_{number}" for number in expected)]
 
 
-def test_esad_gives_frames_from_the_first_box_of_a_set_to_its_last(tmp_path):
+def test_esad_gives_frames_from_the_first_box_of_a_set_to_its_last_and_needs_annotations(tmp_path):
+    reader = find_reader("esad")
+    write(tmp_path / "test/RARP3_frame_1.jpg", frame_image(0))
+    with pytest.raises(DataError, match=r"test_labels: holds no annotation with a box .*; unpack the annotations"):
+        reader.videos(tmp_path)
     folders = {"train/set1": "train/set1", "train/set2": "train/set2", "val/obj": "val/obj", "test": "test_labels"}
     for place, (images, labels) in enumerate(folders.items()):
+        (tmp_path / labels).mkdir(parents=True, exist_ok=True)
         for number in range(1, 13):
             write(tmp_path / f"{images}/RARP{place}_frame_{number}.jpg", frame_image(0))
             text = "1 0.5 0.5 0.1 0.1" if number in (3 + place, 10 + place % 2) else ""
-            (tmp_path / labels).mkdir(parents=True, exist_ok=True)
             (tmp_path / f"{labels}/RARP{place}_frame_{number}.txt").write_text(text)
-    (tmp_path / "val/obj/RARP2_frame_11.txt").unlink()  # of its set some images, and some annotations, are missing
-    reader = find_reader("esad")
+    (tmp_path / "val/obj/RARP2_frame_11.txt").unlink()  # some images and annotations of the set are missing
     counts = {video: len(reader.images(tmp_path, video)) for video in reader.videos(tmp_path)}
     assert counts == {"RARP0": 8, "RARP1": 8, "RARP2": 6, "RARP3": 6}
     assert [path.stem for path in reader.images(tmp_path, "RARP2").values()][::5] == ["RARP2_frame_5", "RARP2_frame_10"]
-
-
-def test_esad_without_annotations_is_refused(tmp_path):
-    write(tmp_path / "test/RARP3_frame_1.jpg", frame_image(0))
-    with pytest.raises(DataError, match=r"test_labels: holds no annotation with a box .*; unpack the annotations"):
-        find_reader("esad").videos(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -196,10 +163,9 @@ def test_folders_with_images_of_another_data_set_or_twice_are_not_read(name, lea
 
 
 def test_a_video_that_ends_early_is_found_frame_by_frame_before_training(tmp_path):
-    path = encode(tmp_path / VIDEOS["heico"][0], 80)
+    path = encode_numbers(tmp_path / VIDEOS["heico"][0], 80)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     (tmp_path / "site.yaml").write_text("dataset: heico\nroot: .\nsplit: {train: [RectalResection_1]}\n")
-    problems = check_site(load_site(tmp_path), IMAGES)
-    assert problems
-    assert problems[-1].what.startswith("has no frame 62: it ends after ")
-    assert problems[-1].what.endswith(" of the 80 frames that it announces")
+    *_, last = check_site(load_site(tmp_path), IMAGES)
+    assert last.what.startswith("has no frame 62: it ends after ")
+    assert last.what.endswith(" of the 80 frames that it announces")
