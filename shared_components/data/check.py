@@ -25,8 +25,7 @@ _DEPTH_UNIT = "export it in the unit of its data set, such as 16 bits with 256 p
 _THREADS, _MANY = 4, 32  # decoding releases the GIL; for fewer files, starting threads takes longer than reading
 _REPEAT = "or write 'history: false' in site.yaml, which repeats the frame"
 
-Reading = tuple[Size | None, list[DataError]]
-"""(H, W) of a file, if it was read, and its errors."""
+Reading = tuple[Size | None, list[DataError]]  # (H, W) of a file, if it was read, and its errors
 
 
 @dataclass(frozen=True)

@@ -64,8 +64,7 @@ MERGES: dict[tuple[str, str], tuple[int, ...]] = {  # (finer map, coarser map): 
 SUCTION = 0
 """Canonical id of a suction and irrigation tool in "parts": background, because it has no wrist or clasper and EndoVis
 2018 and SAR-RARP50 label it apart. (GraSP's masks of whole instruments include it.)"""
-IGNORED = 255
-"""Id of unlabelled pixels, which losses and scores ignore."""
+IGNORED = 255  # id of unlabelled pixels, which losses and scores ignore
 
 
 def name_of(classes: Sequence[str]) -> str:

@@ -27,8 +27,7 @@ Size = tuple[int, int]  # height, width
 
 DEPTH_SCALE = 256  # values of a depth file per millimetre
 _UNKNOWN = 254  # 255 marks pixels that nobody labelled
-MOST_PIXELS = 1 << 26
-"""Maximum number of pixels of an image or frame, 8192 x 8192: a file of 100 kB can contain a billion."""
+MOST_PIXELS = 1 << 26  # of an image or frame, 8192 x 8192: a file of 100 kB can contain a billion pixels
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 VIDEOS = (".mp4", ".avi", ".mkv", ".mov", ".mpg", ".mpeg", ".ts", ".m4v", ".webm", ".wmv")
 """Extensions that mark a folder of videos; files with other extensions may be videos, too."""
@@ -36,8 +35,7 @@ VOLUMES = (".nii.gz", ".nii")
 _SYSTEM_FOLDERS = (
     "__MACOSX", "lost+found", "$RECYCLE.BIN", "System Volume Information", "@eaDir", "#recycle", "#snapshot",
 )  # fmt: skip
-Axes = Literal["header", "stored"]
-"""Directions of a volume's axes: from its header, or x, y, t as stored."""
+Axes = Literal["header", "stored"]  # directions of a volume's axes: from its header, or x, y, t as stored
 DAMAGED = ("is not a readable image (empty, cut off or damaged)", "copy the file again")
 MISSING = ("file is missing", "put it back or take the video out of the split")
 

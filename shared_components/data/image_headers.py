@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG"
-UPRIGHT = 1
-"""EXIF orientation of an image stored upright."""
+UPRIGHT = 1  # EXIF orientation of an image stored upright
 # tags of TIFF and EXIF
 _ORIENTATION, _DESCRIPTION, _SUBFILE, _PHOTOMETRIC, _SAMPLES, _DEPTH = 274, 270, 254, 262, 277, 32997
 _REDUCED_OR_MASK = 1 | 4  # TIFF pages that are no frame: small copy, transparency mask
@@ -47,39 +46,25 @@ def orientation(path: Path) -> int:
     try:
         with path.open("rb") as file:
             start = file.read(_EXIF_STARTS)
-            if start.startswith(PNG):  # Pillow would decode its pixels first
-                value = _png_orientation(start + file.read())
-            elif start.startswith(JPEG) and _EXIF not in start:
-                return UPRIGHT
-            else:
-                value = _pillow_orientation(path)
+            png = start + file.read() if start.startswith(PNG) else b""
     except OSError:
         return UPRIGHT
-    return int(value) if value in range(1, 9) else UPRIGHT
-
-
-def _pillow_orientation(path: Path) -> Any:
+    contents = [png[begin:end] for name, begin, end in _chunks(png) if name == b"eXIf"]
+    if (png and not contents) or (start.startswith(JPEG) and _EXIF not in start):
+        return UPRIGHT
     from PIL import Image  # late: few frames have an orientation
 
     try:
-        with Image.open(path) as image:
-            return image.getexif().get(_ORIENTATION)
+        if png:  # Image.open would decode the pixels first
+            exif = Image.Exif()
+            exif.load(contents[-1])
+        else:
+            with Image.open(path) as image:
+                exif = image.getexif()
+        value = exif.get(_ORIENTATION)
     except (*_UNREADABLE, Image.DecompressionBombError):
-        return None
-
-
-def _png_orientation(data: bytes) -> Any:
-    content = [data[start:end] for name, start, end in _chunks(data) if name == b"eXIf"]
-    if not content:
-        return None
-    from PIL import Image
-
-    exif = Image.Exif()
-    try:
-        exif.load(content[-1])
-    except _UNREADABLE:
-        return None
-    return exif.get(_ORIENTATION)
+        return UPRIGHT
+    return int(value) if value in range(1, 9) else UPRIGHT
 
 
 def is_transparent(data: bytes) -> bool:

@@ -6,8 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-OPTION = "--allow-left-out"
-"""Option that accepts left-out parts without a question."""
+OPTION = "--allow-left-out"  # accepts left-out parts without a question
 _FEW = 20  # one in twenty parts may be left out without consent
 _NAMED = 3  # files named per line
 

@@ -29,8 +29,7 @@ from shared_components.common.counted import counted
 from shared_components.data.files import VOLUMES, Axes, DataError, Size, reading, refuse_large, refuse_pointer
 
 _MAX_LABEL = np.iinfo(np.uint16).max
-MOST_FRAMES = np.iinfo(np.int16).max
-"""Maximum length of an axis in NIfTI-1."""
+MOST_FRAMES = np.iinfo(np.int16).max  # maximum length of an axis in NIfTI-1
 _COLOURS = np.dtype([(channel, np.uint8) for channel in "RGB"])
 _DATA_OFFSET = 352  # bytes: 348 of the header, 4 for "no extension"
 _LPS = orientations.axcodes2ornt(("L", "P", "S"))

@@ -49,11 +49,10 @@ def _in_training_2017(video: str, number: int) -> bool:
     return number < 225 and _videos(range(1, 9))(video, number)
 
 
-def _endo700k(dataset: str, other: int = 0) -> tuple[Published, ...]:
-    return (Published({FL_ENDOVIT[dataset]: _TABLE_8, **({other: _ENDOVIT} if other else {})}),)
-
-
 PUBLISHED: Mapping[str, tuple[Published, ...]] = {
+    **{name: (Published({count: _TABLE_8}),) for name, count in FL_ENDOVIT.items()},
+    "esad": (Published({FL_ENDOVIT["esad"]: _TABLE_8, 49_544: _ENDOVIT}),),
+    "heico": (Published({FL_ENDOVIT["heico"]: _TABLE_8, 347_257: _ENDOVIT}),),
     "appendix300": (Published({330: "Kolbinger et al., 2025"}, unit="videos"),),
     "autolaparo": (
         Published({1_020: _SPLIT}, "train", _videos(range(1, 171))),
@@ -73,7 +72,6 @@ PUBLISHED: Mapping[str, tuple[Published, ...]] = {
     ),
     "cholect45": (Published({90_489: "README of CholecT45"}),),
     "cholect50": (),  # published as 100.9 thousand
-    "dsad": _endo700k("dsad"),
     "endovis2015_rigid": (Published({160: "training release: four surgeries of 40 frames"}),),
     "endovis2017": (
         Published({1_800: _PFEDSIS}, "train", _in_training_2017),
@@ -83,18 +81,12 @@ PUBLISHED: Mapping[str, tuple[Published, ...]] = {
         ),
     ),
     "endovis2018": (Published({2_235: f"training release, {_PFEDSIS}", 997: f"test release, {_PFEDSIS}"}),),
-    "esad": _endo700k("esad", 49_544),
-    "glenda": _endo700k("glenda"),
     "grasp": (Published({3_490: "FedST, section 4"}),),
     "gynsurg": (Published({7_518: "files of the release", 17_377: "Table 1 of GynSurg's README"}, unit="clips"),),
-    "heico": _endo700k("heico", 347_257),
-    "hsdb_instrument": _endo700k("hsdb_instrument"),
-    "lapgyn4": _endo700k("lapgyn4"),
     "pfedsis_npy": (
         Published({1_800: "site 1", 2_235: "site 2", 4_710: f"site 3, {_PFEDSIS}"}, "train", _named("train/")),
         Published({600: "site 1", 997: "site 2", 1_138: f"site 3, {_PFEDSIS}"}, "test", _named("test/")),
     ),
-    "psi_ava": _endo700k("psi_ava"),
     "sar_rarp50": (
         Published({13_043: "training videos", 3_252: "test videos", 16_295: "both; lists of a team of the challenge"}),
     ),
@@ -105,7 +97,6 @@ PUBLISHED: Mapping[str, tuple[Published, ...]] = {
         *(Published({4_510: _SISVSE}, f"real sets {k}", _named(f"real_train_{k}", f"real_val_{k}")) for k in (1, 2, 3)),
     ),
     "stereomis": (),
-    "surgical_actions160": _endo700k("surgical_actions160"),
 }  # fmt: skip
 """Published numbers by data set; empty if no exact number is known."""
 

@@ -70,8 +70,7 @@ class SampleSpec:
             raise ValueError(f"a sample cannot have {apart}; ask for 1 frame, or for more with an interval above 0 s")
 
 
-LABELLED = SampleSpec()
-"""One frame and its label."""
+LABELLED = SampleSpec()  # one frame and its label
 
 
 @dataclass(frozen=True)

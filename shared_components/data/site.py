@@ -56,8 +56,7 @@ def source_names() -> list[str]:
 
 
 SPLITS = ("train", "validation", "test")
-RENDERED = "render.json"
-"""Name of the file that describes rendered data, beside them."""
+RENDERED = "render.json"  # file beside rendered data that describes them
 
 
 class SiteError(ValueError):

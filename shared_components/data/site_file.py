@@ -78,8 +78,7 @@ MEANINGS: Mapping[str, tuple[str, str]] = {
     **OWN_MEANINGS,
 }
 """Default and meaning of each key."""
-PATHS = ("root", "text_vectors", "text_encoder", "also_trains_on")
-"""Keys whose values may be paths relative to the file."""
+PATHS = ("root", "text_vectors", "text_encoder", "also_trains_on")  # keys of paths, maybe relative to the file
 _REMEDY = "correct the path, or leave the key out"
 _OPTIONAL_PATHS = {
     "text_vectors": ("file", f"make it with `surgfl text-vectors`, {_REMEDY}"),
@@ -179,9 +178,8 @@ def _site(path: Path, config: Mapping[Any, Any], name: str | None) -> Site:
 def _one_of(what: str, value: Any, known: Collection[str], *, listed: str = "known") -> str:
     if isinstance(value, str) and value in known:
         return value
-    raise ValueError(
-        f"unknown {what} {short_repr(value)}; {nearest(value, known)}{listed}: {', '.join(known) or 'none'}"
-    )
+    names = ", ".join(known) or "none"
+    raise ValueError(f"unknown {what} {short_repr(value)}; {nearest(value, known)}{listed}: {names}")
 
 
 def _name(value: str) -> str:

@@ -15,8 +15,7 @@ from shared_components.common.counted import counted
 from shared_components.data.files import MISSING, DataError, read_text, reading
 
 _MAX_BYTES = 64 << 20  # the longest table of Cholec80, 25 rows per second, has 3 MB
-Rows = Mapping[int, tuple[int, ...]]
-"""Whole numbers of each row, by frame number."""
+Rows = Mapping[int, tuple[int, ...]]  # whole numbers of each row, by frame number
 
 
 def row(file: Path, key: int | str) -> tuple[Path, ...]:
