@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -192,7 +193,7 @@ def batches(
         SiteError for an empty dataset; ValueError for sequences of unequal lengths.
     """
     dataset.refuse_empty()
-    order = _shuffled_forever(len(dataset), generator)
+    order = chain.from_iterable(torch.randperm(len(dataset), generator=generator).tolist() for _ in repeat(None))
 
     def draw(index: int) -> dict[str, torch.Tensor]:
         targets: dict[str, np.ndarray] = {}
@@ -211,11 +212,6 @@ def batches(
 
     for _ in range(iterations):
         yield collated([draw(next(order)) for _ in range(batch_size)])
-
-
-def _shuffled_forever(length: int, generator: torch.Generator) -> Iterator[int]:
-    while True:
-        yield from torch.randperm(length, generator=generator).tolist()
 
 
 def once(

@@ -315,7 +315,16 @@ def decode(path: Path, flags: int = cv2.IMREAD_UNCHANGED) -> tuple[bytes, np.nda
     with reading(path, "cannot be opened ({})", "check its rights"):
         data = path.read_bytes()
     refuse_pointer(path, data)
-    _refuse_header(path, data)
+    try:
+        header = read_header(data)
+    except ValueError as error:
+        raise DataError(path, f"is too large to be read ({error})", "export it smaller") from error
+    if not header.complete or (header.size is None and data.startswith((JPEG, PNG))):
+        raise DataError(path, *DAMAGED)  # decoders would return a part without an error
+    if header.size is not None:
+        refuse_large(path, header.size)
+    if header.pictures > 1:
+        raise SeveralPictures(path, header.pictures)
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
     except cv2.error:  # OpenCV limits the size of formats that Pillow does not know
@@ -338,17 +347,3 @@ def decode_label(path: Path) -> tuple[bytes, np.ndarray]:
 def is_there(path: Path) -> bool:
     """Return whether a file exists, or the video file of a frame such as video.mp4/000012."""
     return path.is_file() or path.parent.is_file()
-
-
-def _refuse_header(path: Path, data: bytes) -> None:
-    """Refuse a truncated, too large or multi-page file: decoders would return a part without an error."""
-    try:
-        header = read_header(data)
-    except ValueError as error:
-        raise DataError(path, f"is too large to be read ({error})", "export it smaller") from error
-    if not header.complete or (header.size is None and data.startswith((JPEG, PNG))):
-        raise DataError(path, *DAMAGED)
-    if header.size is not None:
-        refuse_large(path, header.size)
-    if header.pictures > 1:
-        raise SeveralPictures(path, header.pictures)

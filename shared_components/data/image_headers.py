@@ -64,7 +64,7 @@ def orientation(path: Path) -> int:
         value = exif.get(_ORIENTATION)
     except (*_UNREADABLE, Image.DecompressionBombError):
         return UPRIGHT
-    return int(value) if value in range(1, 9) else UPRIGHT
+    return int(value) if value is not None and value in range(1, 9) else UPRIGHT
 
 
 def is_transparent(data: bytes) -> bool:

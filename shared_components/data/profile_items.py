@@ -64,12 +64,7 @@ def style_statistics(dataset: SampleDataset) -> tuple[torch.Tensor, torch.Tensor
     return mean.float(), std.float()
 
 
-def _style(dataset: SampleDataset, text: str) -> list[list[float]]:
-    mean, deviation = style_statistics(dataset)
-    return [mean.tolist(), deviation.tolist()]
-
-
-def _by_the_method(dataset: SampleDataset, text: str) -> Any:
+def _refuse_measuring(dataset: SampleDataset, text: str) -> Any:
     raise ValueError("this profile item is computed by the method that reads it, see `method.Local.items`")
 
 
@@ -78,7 +73,7 @@ _Colours = Annotated[list[Annotated[float, Meta(ge=0, le=1)]], Meta(min_length=3
 ITEMS: Mapping[str, ProfileItem] = {
     "style": ProfileItem(
         "six numbers: means and deviations of the three colours",
-        _style,
+        lambda dataset, text: [value.tolist() for value in style_statistics(dataset)],
         Annotated[list[_Colours], Meta(min_length=2, max_length=2)],
     ),
     "text": ProfileItem(
@@ -87,7 +82,7 @@ ITEMS: Mapping[str, ProfileItem] = {
     TEXT_VECTOR: ProfileItem(
         f"the text of site.yaml as at most {LONGEST_VECTOR} numbers, from -{LARGEST_NUMBER:g} to {LARGEST_NUMBER:g}, "
         "with the name of their encoder",
-        _by_the_method,
+        _refuse_measuring,
         TextVector,
         for_sites=False,
     ),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared_components.data.files import DataError
-from shared_components.data.readers import Reader, find_reader
+from shared_components.data.readers import find_reader
 
 FL_ENDOVIT: Mapping[str, int] = {
     "heico": 350_539, "cholec80_frames": 178_129, "psi_ava": 73_618, "esad": 43_456, "lapgyn4": 38_192,
@@ -108,30 +108,17 @@ def compared(dataset: str, root: Path) -> Iterator[str]:
     """
     if not (numbers := PUBLISHED.get(dataset)):
         return
-    reader = find_reader(dataset)
-    videos = reader.videos(root)
-    images = any(entry.unit == "images" for entry in numbers)
-    listed, errors = _frames(reader, root, videos) if images else ([(video, 0) for video in videos], [])
-    for entry in numbers:
-        if count := sum(entry.contains(video, number) for video, number in listed):
-            yield _line(dataset, entry, count)
-    yield from errors
-
-
-def _line(dataset: str, entry: Published, count: int) -> str:
-    part = f"{dataset}, {entry.split}" if entry.split else dataset
-    line = f"{part}: found {count:,} {entry.unit if count > 1 else entry.unit[:-1]}"
-    if count in entry.counts:
-        return f"{line}, as published ({entry.counts[count]})"
-    return f"warning: {line}, but published are {entry}"
-
-
-def _frames(reader: Reader, root: Path, videos: list[str]) -> tuple[list[tuple[str, int]], list[str]]:
-    """List frames by video and number, and warnings for videos that cannot be listed."""
-    listed, errors = [], []
-    for video in videos:
+    reader, listed, errors = find_reader(dataset), [], []
+    for video in reader.videos(root):
         try:
-            listed += [(video, frame[0]) for frame in reader.frames(root, video)]
+            frames = reader.frames(root, video) if any(entry.unit == "images" for entry in numbers) else [(0,)]
+            listed += [(video, frame[0]) for frame in frames]
         except DataError as error:
             errors.append(f"warning: {video} is not counted: {error}")
-    return listed, errors
+    for entry in numbers:
+        if count := sum(entry.contains(video, number) for video, number in listed):
+            part = f"{dataset}, {entry.split}" if entry.split else dataset
+            line = f"{part}: found {count:,} {entry.unit if count > 1 else entry.unit[:-1]}"
+            source = entry.counts.get(count)
+            yield f"{line}, as published ({source})" if source else f"warning: {line}, but published are {entry}"
+    yield from errors

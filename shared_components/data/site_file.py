@@ -259,24 +259,20 @@ def _chosen(key: str, values: list[Any], choices: tuple[str, ...]) -> tuple[str,
 
 
 def _split(value: Mapping[Any, Any], videos: list[str]) -> dict[str, tuple[VideoRange, ...]]:
-    split = {
-        _one_of("split", name, SPLITS): tuple(_video_range(name, item, videos) for item in _video_list(name, listed))
-        for name, listed in value.items()
-    }
+    split = {}
+    for name, items in value.items():
+        _one_of("split", name, SPLITS)
+        if isinstance(items, dict):
+            items = [{video: bounds} for video, bounds in items.items()]
+        if not isinstance(items, list):
+            raise ValueError(f"split {name!r} is {items!r}; write a list of videos, such as [video_1]")
+        split[name] = tuple(_video_range(name, item, videos) for item in items)
     parts = [(name, part) for name, ranges in split.items() for part in ranges]
     for (name, part), (other_name, other) in combinations(parts, 2):
         if part.overlaps(other):
             splits = f"splits {name!r} and {other_name!r}" if name != other_name else f"split {name!r} twice"
             raise ValueError(f"{part} and {other} share frames, in {splits}; give every frame to only one split")
     return split
-
-
-def _video_list(split: Any, value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return [{video: bounds} for video, bounds in value.items()]
-    if not isinstance(value, list):
-        raise ValueError(f"split {split!r} is {value!r}; write a list of videos, such as [video_1]")
-    return value
 
 
 def _video_range(split: str, item: Any, videos: list[str]) -> VideoRange:

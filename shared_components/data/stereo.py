@@ -170,8 +170,7 @@ def unpack(folder: Path, *, every: int = 25, size: Size | None = None) -> tuple[
             is_read = number % every == 0 and is_used(number, wanted)
             if is_read and not all(file.is_file() for file in files):
                 left, right = _read_pair(capture, videos[0], size)
-                if camera is None:
-                    camera = StereoCamera(calibration, left.shape[:2])
+                camera = camera or _camera(calibration, folder, left)
                 left, right = camera.rectified(left, right)
                 for file, picture in zip(files, (left, depth_values(camera.depth(left, right))), strict=True):
                     file.parent.mkdir(parents=True, exist_ok=True)
@@ -179,11 +178,6 @@ def unpack(folder: Path, *, every: int = 25, size: Size | None = None) -> tuple[
                 written += 1
             number += 1
         rate = float(capture.get(cv2.CAP_PROP_FPS))
-    except DataError:
-        raise
-    except ValueError as error:
-        what = f"does not fit ({error})"
-        raise DataError(folder / CALIBRATION, what, "copy video and calibration again") from error
     finally:
         capture.release()
     if not number:
@@ -200,3 +194,10 @@ def _read_pair(capture: cv2.VideoCapture, video: Path, size: Size | None) -> tup
         for half in np.split(cv2.cvtColor(both, cv2.COLOR_BGR2RGB), 2)  # (2H, W, 3) -> 2 of (H, W, 3)
     )
     return left, right
+
+
+def _camera(calibration: Calibration, folder: Path, image: Array) -> StereoCamera:
+    try:
+        return StereoCamera(calibration, image.shape[:2])
+    except ValueError as error:
+        raise DataError(folder / CALIBRATION, f"does not fit ({error})", "copy video and calibration again") from error

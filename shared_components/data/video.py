@@ -274,7 +274,9 @@ def _read_packets(path: Path) -> _Packets:
             clock += [] if packet.dts is None else [packet.dts]
             if packet.is_keyframe and packet.pts is not None:
                 keys.append(packet.pts)
-        span = _span(stream, [time for time in times if time is not None])
+        known, rate, tick = [time for time in times if time is not None], stream.average_rate, stream.time_base
+        # frames that fit between the first and the last: headers count repeated frames without a packet
+        span = round((max(known) - min(known)) * tick * rate) + 1 if rate and known and tick else 0
         announced = stream.frames
     missing = 0
     if (
@@ -292,13 +294,6 @@ def _sized_packets(container: Any, stream: Any, path: Path) -> Iterator[Any]:
         yield from (packet for packet in container.demux(stream) if packet.size)
     except av.error.FFmpegError as error:
         raise DataError(path, "cannot be read to its end (cut off or damaged)", CHECK) from error
-
-
-def _span(stream: Any, times: list[int]) -> int:
-    """Return how many frames fit between the first and the last: headers count repeated frames without a packet."""
-    if not (stream.average_rate and times and stream.time_base):
-        return 0
-    return round((max(times) - min(times)) * stream.time_base * stream.average_rate) + 1
 
 
 def _decode_times(
