@@ -150,7 +150,7 @@ def test_frames_are_cached_until_the_cache_is_full_and_augmenting_does_not_chang
 
 def test_labels_move_with_their_image(make_site):
     # The red channel of every frame is 60 times its label, and zero where it is padded.
-    for batch in draw(dataset_of(make_site()), iterations=20, augment=True):
+    for batch in draw(dataset_of(make_site()), iterations=60, augment=True):
         red = batch["image"][:, 0] * 255 / 60
         assert set(batch["label"].unique().tolist()) <= {0, 1, 2, 3}
         assert ((red - batch["label"]).abs() <= 0.5).float().mean() > 0.97

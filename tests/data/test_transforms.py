@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import colorsys
 from dataclasses import replace
+from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 import torch
 
+from shared_components.data.files import DataError
+from shared_components.data.targets import form_of, of_last_frame, over_time, refuse_other_form
 from shared_components.data.transforms import (
     UNCHANGED,
     Augmentation,
@@ -24,7 +27,6 @@ from shared_components.data.transforms import (
     to_tensors,
     turn,
 )
-from tests.data.conftest import canonical_mask
 
 UNMOVED = Augmentation(flip_horizontal=False, flip_vertical=False, width=4, left=0.0, top=0.0)
 
@@ -96,20 +98,6 @@ def test_other_options_change_only_their_own_draws():
         assert still == replace(plain, flip_horizontal=False, flip_vertical=False)
         assert other == replace(plain, width=other.width)
     assert {min(d.width for d in scaled), max(d.width for d in scaled)} <= {*range(75, 79), *range(222, 226)}
-
-
-def test_labels_stay_labels_and_keep_to_their_image_under_every_augmentation():
-    mask = canonical_mask(2)
-    image = np.dstack([mask * 60] * 3)
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(100):
-        new_image, new_mask = moved(image, mask, sample_augmentation(generator, width=80))
-        assert (new_image.shape, new_mask.shape) == (image.shape, mask.shape)
-        assert new_mask.dtype == np.uint8
-        assert set(np.unique(new_mask)) <= {0, 1, 2, 3}
-        # The image is interpolated at the edges of the parts only.
-        agrees = np.abs(new_image[:, :, 0].astype(int) - new_mask * 60) <= 30
-        assert agrees.mean() > 0.97
 
 
 @pytest.mark.parametrize(
@@ -205,6 +193,39 @@ def test_no_turn_and_no_colours_draw_nothing_and_return_the_same_frames():
     assert drawn == UNCHANGED and change_colours(images, drawn) is images
     assert turn(images, {}, sample_turn(generator, 0.0))[0] is images
     assert torch.equal(generator.get_state(), before)
+
+
+# ---- forms of targets
+
+TARGETS = {
+    "label": np.arange(12, dtype=np.uint8).reshape(3, 4),
+    "triplets": np.eye(100, dtype=np.uint8)[7],
+    "phase": np.array(3),
+}
+
+
+@pytest.mark.parametrize("T", [1, 2])
+def test_augmentation_moves_only_maps(T):
+    targets = {name: over_time([target] * T) for name, target in TARGETS.items()}
+    images = np.zeros((T, 3, 4, 3), np.uint8)
+    flipped = augment(images, targets, with_(flip_horizontal=True))[1]
+    turned = turn(images, targets, 180.0)[1]
+    np.testing.assert_array_equal(flipped["label"], targets["label"][..., ::-1])
+    np.testing.assert_array_equal(turned["label"], targets["label"][..., ::-1, ::-1])
+    for name in ("triplets", "phase"):
+        assert flipped[name] is targets[name] and turned[name] is targets[name]
+        np.testing.assert_array_equal(of_last_frame(name, targets[name]), TARGETS[name])
+    assert to_tensors(images, targets)["phase"].shape == ((2,) if T == 2 else ())
+
+
+@pytest.mark.parametrize(("name", "shape"), [("label", (100,)), ("triplets", ()), ("phase", (7,)), ("grade", (4, 4))])
+def test_another_form_is_refused_and_a_vector_is_not_resized(name, shape):
+    with pytest.raises(DataError, match=rf"a\.txt: gives '{name}' of shape .*, which is no {form_of(name)}: "):
+        refuse_other_form(name, np.zeros(shape), Path("a.txt"))
+    with pytest.raises(ValueError, match="target 'colour' has no form; add it to FORMS"):
+        form_of("colour")
+    with pytest.raises(ValueError, match=r"a target of shape \(100,\) is no map and has no size"):
+        resize_target(TARGETS["triplets"], 32, 48)
 
 
 # ---- colours
