@@ -21,7 +21,7 @@ from shared_components.common.git_lfs import WHAT as LFS_POINTER
 from shared_components.common.git_lfs import WHAT_TO_DO as LFS_PULL
 from shared_components.common.git_lfs import is_pointer, is_pointer_file
 from shared_components.common.plain_yaml import YamlError, read_yaml
-from shared_components.data.image_headers import JPEG, PNG, is_transparent, read_header
+from shared_components.data.image_headers import JPEG, PNG, UPRIGHT, is_transparent, orientation, read_header
 
 Size = tuple[int, int]  # height, width
 
@@ -347,3 +347,45 @@ def decode_label(path: Path) -> tuple[bytes, np.ndarray]:
 def is_there(path: Path) -> bool:
     """Return whether a file exists, or the video file of a frame such as video.mp4/000012."""
     return path.is_file() or path.parent.is_file()
+
+
+# ---- EXIF orientations, which only some programs apply
+
+
+def turn_of(what: str, size: Size, path: Path, *, image_size: Size, image_path: Path) -> int:
+    """Return the EXIF orientation that aligns a mask or depth of (H, W) with its upright image of ``image_size``.
+
+    Some programs store masks upright, which gives `UPRIGHT`; others store them like the pixels in the image file, which
+    gives the image's orientation. The sizes decide; DataError if they do not fit, or both ways fit.
+    """
+    turn = _of_image(image_path)
+    own = UPRIGHT if path.suffix.lower() in (".tif", ".tiff") else _of_image(path)  # the decoder turns TIFF
+    as_stored = image_size[::-1] if turn >= 5 else image_size  # orientations from 5 on swap height and width
+    if own == turn and size == as_stored:
+        return turn  # both have the same orientation
+    if own != UPRIGHT:
+        has = f"has the EXIF orientation {own}, and its image {image_path} has {turn}"
+        raise DataError(path, has, f"export the {what} without an orientation")
+    if turn != UPRIGHT and size == as_stored:
+        if as_stored == image_size:
+            has = f"has the EXIF orientation {turn}, and the {what} {path} fits it turned and as stored"
+            remedy = "apply the orientation (`magick mogrify -auto-orient`), export the masks of the turned images"
+            raise DataError(image_path, has, f"{remedy}, and look at them")
+        return turn
+    refuse_other_size(what, size, path, image_size=image_size, image_path=image_path)
+    return UPRIGHT
+
+
+def turned(values: np.ndarray, turn: int) -> np.ndarray:
+    """Turn an array (H, W, ...) by an EXIF orientation."""
+    if turn == UPRIGHT:
+        return values
+    if turn >= 5:
+        values = np.swapaxes(values, 0, 1)
+    rows = slice(None, None, -1 if turn in (3, 4, 7, 8) else 1)
+    columns = slice(None, None, -1 if turn in (2, 3, 6, 7) else 1)
+    return np.ascontiguousarray(values[rows, columns])
+
+
+def _of_image(path: Path) -> int:
+    return orientation(path) if path.suffix.lower() in IMAGES else UPRIGHT  # frames of a video are upright

@@ -31,22 +31,24 @@ def fold_sites(
         validation: Share of the training patients for validation, at least one patient.
     """
     on_disk = set(find_reader("gynsurg").videos(root))
-    for one in [kind] if kind else kinds(root):
-        for fold, sets in fold_cases(root, one, tables).items():
+    for clips in [kind] if kind else kinds(root):
+        for fold, sets in fold_cases(root, clips, tables).items():
             videos = [video for cases in sets.values() for video in cases]
             missing = [video for video in videos if video not in on_disk]
             if len(missing) > _MAX_MISSING * len(videos):
-                what = f"lacks {len(missing)} of the {len(videos)} clips of fold {fold} of {one}, such as {missing[0]}"
+                what = (
+                    f"lacks {len(missing)} of the {len(videos)} clips of fold {fold} of {clips}, such as {missing[0]}"
+                )
                 raise DataError(root, what, "unpack the whole release there")
             split = {name: {v: case for v, case in cases.items() if v in on_disk} for name, cases in sets.items()}
             if "validation" not in split:
                 split |= _split_patients(split.get("train", {}), validation)
             if empty := [name for name in SPLITS if not split.get(name)]:
-                what = f"leaves fold {fold} of {one} without clips for {empty[0]}"
+                what = f"leaves fold {fold} of {clips} without clips for {empty[0]}"
                 raise DataError(tables, what, "copy the tables again")
             yield {
-                "name": f"{one}-fold-{fold}", "dataset": "gynsurg", "root": str(root.resolve()),
-                "task": "classification", "classes": f"gynsurg_{one}",
+                "name": f"{clips}-fold-{fold}", "dataset": "gynsurg", "root": str(root.resolve()),
+                "task": "classification", "classes": f"gynsurg_{clips}",
                 "split": {name: list(split[name]) for name in SPLITS}, "publish": [],
             }, missing  # fmt: skip
 

@@ -25,10 +25,11 @@ from shared_components.data.files import (
     frame_number,
     refuse_other_size,
     spacing,
+    turn_of,
+    turned,
     whole_steps,
     with_number,
 )
-from shared_components.data.orientation import turn_of, turned
 from shared_components.data.readers import Listing, Targets
 from shared_components.data.site import Site, SiteError, Source, VideoRange, source_names, targets_of
 from shared_components.data.targets import is_map, over_time, refuse_other_form

@@ -67,7 +67,7 @@ def _records(file: Path, stamp: int, columns: tuple[str, ...], separator: str) -
         if column not in names:
             raise DataError(file, f"has no column {column!r}, only {', '.join(names) or 'none'}", "copy it again")
     return tuple(
-        {key.strip(): (value or "").strip() for key, value in one.items() if isinstance(key, str)} for one in rows
+        {key.strip(): (value or "").strip() for key, value in record.items() if isinstance(key, str)} for record in rows
     )
 
 
