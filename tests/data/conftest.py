@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 
@@ -106,67 +107,61 @@ def write_yaml(path: Path, config: dict[str, object]) -> Path:
 
 def write_endovis2017(root: Path, videos: int, frames: int) -> list[str]:
     """Write the left half of every mask as one instrument and the right half as another."""
-    for video in range(1, videos + 1):
-        folder = root / f"instrument_dataset_{video}"
-        for index in range(frames):
-            mask = canonical_mask(index) * 10
-            left, right = mask.copy(), mask.copy()
-            left[:, W // 2 :], right[:, : W // 2] = 0, 0
-            write(folder / f"left_frames/frame{index:03d}.png", frame_image(index))
-            write(folder / f"ground_truth/Left_Prograsp_Forceps_labels/frame{index:03d}.png", left)
-            write(folder / f"ground_truth/Maryland_Bipolar_Forceps_labels/frame{index:03d}.png", right)
-            write(folder / f"ground_truth/Other_labels/frame{index:03d}.png", np.full_like(mask, 40))
-    return [f"instrument_dataset_{video}" for video in range(1, videos + 1)]
+    names = [f"instrument_dataset_{video}" for video in range(1, videos + 1)]
+    for name, index in product(names, range(frames)):
+        left = canonical_mask(index) * 10
+        right = left.copy()
+        left[:, W // 2 :], right[:, : W // 2] = 0, 0
+        write(root / name / f"left_frames/frame{index:03d}.png", frame_image(index))
+        write(root / name / f"ground_truth/Left_Prograsp_Forceps_labels/frame{index:03d}.png", left)
+        write(root / name / f"ground_truth/Maryland_Bipolar_Forceps_labels/frame{index:03d}.png", right)
+        write(root / name / f"ground_truth/Other_labels/frame{index:03d}.png", np.full_like(left, 40))
+    return names
 
 
 def write_endovis2018(root: Path, videos: int, frames: int) -> list[str]:
     """Write colour-coded labels, RGB in odd sequences and RGBA in even ones."""
-    for video in range(1, videos + 1):
+    for video, index in product(range(1, videos + 1), range(frames)):
         folder = root / f"miccai_challenge_release_{1 + video % 2}" / f"seq_{video}"
-        for index in range(frames):
-            colours = np.array(list(COLOURS_2018.values()), dtype=np.uint8)[canonical_mask(index)]
-            if video % 2 == 0:
-                colours = np.dstack([colours, np.full((H, W), 255, dtype=np.uint8)])
-            write(folder / f"left_frames/frame{index:03d}.png", frame_image(index))
-            write(folder / f"labels/frame{index:03d}.png", colours)
+        colours = np.array(list(COLOURS_2018.values()), dtype=np.uint8)[canonical_mask(index)]
+        if video % 2 == 0:
+            colours = np.dstack([colours, np.full((H, W), 255, dtype=np.uint8)])
+        write(folder / f"left_frames/frame{index:03d}.png", frame_image(index))
+        write(folder / f"labels/frame{index:03d}.png", colours)
     return [f"seq_{video}" for video in range(1, videos + 1)]
 
 
 def write_sar_rarp50(root: Path, videos: int, frames: int) -> list[str]:
     """Write frames at 10 Hz and masks at 1 Hz, of one channel in odd videos and of three in even ones."""
-    for video in range(1, videos + 1):
+    for video, index in product(range(1, videos + 1), range(frames)):
         folder = root / "train1" / f"video_{video}"
-        for index in range(frames):
-            ids = np.array(list(SAR_IDS.values()), dtype=np.uint8)[canonical_mask(index)]
-            ids = np.dstack([ids] * 3) if video % 2 == 0 else ids
-            write(folder / f"segmentation/{60 * index:09d}.png", ids)
-            write(folder / f"rgb/{60 * index:09d}.png", frame_image(index))
-            write(folder / f"rgb/{60 * index + 6:09d}.png", frame_image(index))
+        ids = np.array(list(SAR_IDS.values()), dtype=np.uint8)[canonical_mask(index)]
+        write(folder / f"segmentation/{60 * index:09d}.png", np.dstack([ids] * 3) if video % 2 == 0 else ids)
+        write(folder / f"rgb/{60 * index:09d}.png", frame_image(index))
+        write(folder / f"rgb/{60 * index + 6:09d}.png", frame_image(index))
     return [f"video_{video}" for video in range(1, videos + 1)]
 
 
 def write_endovis2015_rigid(root: Path, videos: int, frames: int) -> list[str]:
     """Write wrist and clasper as manipulator, in Masks/ in odd surgeries and in Masks_class/ in even ones."""
-    for video in range(1, videos + 1):
+    for video, index in product(range(1, videos + 1), range(frames)):
         masks = "Masks" if video % 2 else "Masks_class"
-        for index in range(frames):
-            classes = np.array([0, 160, 70, 70], dtype=np.uint8)[canonical_mask(index)]
-            write(root / f"OP{video}/Raw/img_{index + 1:02d}_raw.png", frame_image(index))
-            write(root / f"OP{video}/{masks}/img_{index + 1:02d}_class.png", classes)
-            write(root / f"OP{video}/{masks}/img_{index + 1:02d}_instrument.png", classes // 2)
+        classes = np.array([0, 160, 70, 70], dtype=np.uint8)[canonical_mask(index)]
+        write(root / f"OP{video}/Raw/img_{index + 1:02d}_raw.png", frame_image(index))
+        write(root / f"OP{video}/{masks}/img_{index + 1:02d}_class.png", classes)
+        write(root / f"OP{video}/{masks}/img_{index + 1:02d}_instrument.png", classes // 2)
     return [f"OP{video}" for video in range(1, videos + 1)]
 
 
 def write_pfedsis_npy(root: Path, videos: int, frames: int) -> list[str]:
     """Write all videos but the last to train/, and the last to test/ with masks of twice the size."""
     names = [f"{'test' if video == videos else 'train'}/video{video}" for video in range(1, videos + 1)]
-    for name in names:
+    for name, index in product(names, range(frames)):
         folder, video = name.split("/")
-        for index in range(frames):
-            size = 2 if folder == "test" else 1
-            mask = canonical_mask(index).repeat(size, axis=0).repeat(size, axis=1)
-            write(root / folder / "image" / f"{video}frame{index:03d}.npy", frame_image(index))
-            write(root / folder / "mask" / f"{video}frame{index:03d}.npy", mask)
+        size = 2 if folder == "test" else 1
+        mask = canonical_mask(index).repeat(size, axis=0).repeat(size, axis=1)
+        write(root / folder / "image" / f"{video}frame{index:03d}.npy", frame_image(index))
+        write(root / folder / "mask" / f"{video}frame{index:03d}.npy", mask)
     return names
 
 
@@ -180,23 +175,21 @@ def depth_map(index: int) -> np.ndarray:
 def write_scared(root: Path, videos: int, frames: int) -> list[str]:
     """Write two keyframes per dataset."""
     names = [f"dataset_{1 + video // 2}/keyframe_{1 + video % 2}" for video in range(videos)]
-    for name in names:
-        for index in range(frames):
-            write(root / name / f"data/left_undistorted/{index:06d}.png", frame_image(index))
-            write(root / name / f"data/depthmap_undistorted/{index:06d}.png", depth_map(index))
+    for name, index in product(names, range(frames)):
+        write(root / name / f"data/left_undistorted/{index:06d}.png", frame_image(index))
+        write(root / name / f"data/depthmap_undistorted/{index:06d}.png", depth_map(index))
     return names
 
 
 def write_sisvse(root: Path, videos: int, frames: int) -> list[str]:
     """Write the official sets in their order, all real images to one folder, and what else the download holds."""
-    for video in SISVSE_SETS[:videos]:
+    for video, index in product(SISVSE_SETS[:videos], range(frames)):
         real = video.startswith("real_")
-        for index in range(frames):
-            name = f"{'R001_' if real else ''}{Path(video).name}_2021-09-27-14-20-30_{index}"
-            ids = np.array([24, 5, 4, 3], dtype=np.uint8)[canonical_mask(index)]  # a liver, and Maryland's parts
-            write(root / "images" / ("real" if real else video) / f"{name}.jpg", frame_image(index))
-            write(root / "semantic_masks" / video / f"{name}.png", ids)
-            write(root / "raw_syn_masks" / video / f"{name}.png", np.dstack([ids * 7] * 3))
+        name = f"{'R001_' if real else ''}{Path(video).name}_2021-09-27-14-20-30_{index}"
+        ids = np.array([24, 5, 4, 3], dtype=np.uint8)[canonical_mask(index)]  # a liver, and Maryland's parts
+        write(root / "images" / ("real" if real else video) / f"{name}.jpg", frame_image(index))
+        write(root / "semantic_masks" / video / f"{name}.png", ids)
+        write(root / "raw_syn_masks" / video / f"{name}.png", np.dstack([ids * 7] * 3))
     (root / "info.txt").write_text("Sisvse")
     return list(SISVSE_SETS[:videos])
 
@@ -223,12 +216,10 @@ def write_grasp(root: Path, videos: int, frames: int) -> list[str]:
 def write_autolaparo(root: Path, videos: int, frames: int) -> list[str]:
     """Write clips of a root with or without AutoLaparo_Task3: tool 1 and a uterus, masks of one channel or of three."""
     base = root / "AutoLaparo_Task3" if frames % 2 else root
-    for video in range(1, videos + 1):
-        for index in range(frames):
-            ids = np.array([0, 40, 20, 180], dtype=np.uint8)[canonical_mask(index)]
-            ids = np.dstack([ids] * 3) if video % 2 == 0 else ids
-            write(base / f"imgs/{video:03d}{index:03d}.jpg", frame_image(index))
-            write(base / f"masks/{video:03d}{index:03d}.png", ids)
+    for video, index in product(range(1, videos + 1), range(frames)):
+        ids = np.array([0, 40, 20, 180], dtype=np.uint8)[canonical_mask(index)]
+        write(base / f"imgs/{video:03d}{index:03d}.jpg", frame_image(index))
+        write(base / f"masks/{video:03d}{index:03d}.png", np.dstack([ids] * 3) if video % 2 == 0 else ids)
     (base / "imgs/readme.jpg").write_text("no frame")
     return [f"{video:03d}" for video in range(1, videos + 1)]
 
@@ -238,15 +229,14 @@ def write_cholecseg8k(root: Path, videos: int, frames: int) -> list[str]:
     grey = np.array([50, 31, 32, 5], dtype=np.uint8)
     colours = np.array([(127, 127, 127, 255), (170, 255, 0, 255), (169, 255, 184, 255), (111, 74, 0, 255)], np.uint8)
     names = [f"video{video:02d}" for video in range(1, videos + 1)]
-    for place, name in enumerate(names):
-        for index in range(frames):
-            stem, mask = f"{name}/{name}_{80 + index // 2 * 2:05d}/frame_{80 + index}_endo", canonical_mask(index)
-            write(root / f"{stem}.png", frame_image(index))
-            write(root / f"{stem}_mask.png", mask)
-            if place % 2:
-                write(root / f"{stem}_color_mask.png", colours[mask])
-            else:
-                write(root / f"{stem}_watershed_mask.png", np.dstack([grey[mask]] * 3))
+    for (place, name), index in product(enumerate(names), range(frames)):
+        stem, mask = f"{name}/{name}_{80 + index // 2 * 2:05d}/frame_{80 + index}_endo", canonical_mask(index)
+        write(root / f"{stem}.png", frame_image(index))
+        write(root / f"{stem}_mask.png", mask)
+        if place % 2:
+            write(root / f"{stem}_color_mask.png", colours[mask])
+        else:
+            write(root / f"{stem}_watershed_mask.png", np.dstack([grey[mask]] * 3))
     return names
 
 

@@ -63,10 +63,13 @@ def test_a_clip_is_four_frames_at_the_interval_the_last_is_the_current_one(dense
     ids=["first repeated", "current repeated", "without targets", "history refused"],
 )
 def test_history_that_is_too_short_is_repeated(spec, changes, expected, dense):
-    listed = samples(dense(**changes), "train", spec)
+    site = dense(**changes)
+    listed = samples(site, "train", spec)
     assert [numbers(sample) for sample in listed[: len(expected)]] == expected
     assert len(listed) == (3 if spec.targets else 22)
     assert numbers(listed[-1])[-1] == (120 if spec.targets else 126)
+    (batch,) = once(dataset_of(site, spec), batch_size=32, generator=torch.Generator())
+    assert list(batch) == ["image", *spec.targets] and batch["image"].shape == (len(listed), spec.frames, 3, 64, 80)
 
 
 @pytest.mark.parametrize(("padding", "second"), [("first", "frame004"), ("current", "frame005")])
@@ -93,9 +96,8 @@ def test_an_interval_is_counted_by_the_rate_of_the_dataset_or_site(dataset, chan
 
 def test_scared_clips_show_the_images_between_the_depth_maps(make_site, tmp_path):
     path = make_site("scared", frames=9)
-    folder = tmp_path / "data/dataset_1/keyframe_1/data/depthmap_undistorted"
     for number in set(range(9)) - {0, 4, 8}:
-        (folder / f"{number:06d}.png").unlink()
+        (tmp_path / f"data/dataset_1/keyframe_1/data/depthmap_undistorted/{number:06d}.png").unlink()
     listed = samples(load_site(path), "train", SampleSpec(("depth",), frames=3, interval=0.04))
     assert [numbers(sample) for sample in listed] == [[0, 0, 0], [2, 3, 4], [6, 7, 8]]
 
@@ -282,8 +284,3 @@ def test_depth_stays_float_and_unaugmented_values_stay_exact(make_site):
         values = frame.unique().double().numpy()
         apart = np.abs(values[:, None, None] - known[:, None] / zooms).min(axis=1).max(axis=0)
         assert apart.min() < 1e-4
-
-
-def test_samples_without_targets_make_batches_of_only_images(dense):
-    (batch,) = once(dataset_of(dense(), SampleSpec(())), batch_size=32, generator=torch.Generator())
-    assert list(batch) == ["image"] and batch["image"].shape == (22, 3, 64, 80)

@@ -40,7 +40,7 @@ def test_a_range_takes_a_stretch_of_time_and_the_interval_thins_it(make_site):
         ("foreground", ("background", "instrument"), [0, 1, 1, 1]),
     ],
 )
-def test_parts_are_merged_where_the_site_asks_for_fewer_classes(classes, names, ids, make_site):
+def test_parts_are_merged_for_a_site_with_fewer_classes(classes, names, ids, make_site):
     site = load_site(make_site(classes=classes))
     assert site.classes == names
     mask = read_sample(samples(site, "train")[0]).targets["label"]
@@ -60,13 +60,11 @@ def test_a_target_of_another_size_is_refused_by_both_files(dataset, noun, make_s
     )
 
 
-def test_masks_of_native_size_are_allowed_in_the_test_folder_of_pfedsis_only(make_site):
+def test_only_the_test_folder_of_pfedsis_may_have_masks_of_another_size(make_site):
     site = load_site(make_site("pfedsis_npy"))
-    item = read_sample(samples(site, "test")[0])
-    mask = item.targets["label"]
-    assert (item.images.shape, mask.shape) == ((1, 64, 80, 3), (128, 160))
-    frame = samples(site, "train")[0]
-    write(frame.targets["label"][0], mask)
+    item, frame = read_sample(samples(site, "test")[0]), samples(site, "train")[0]
+    assert (item.images.shape, item.targets["label"].shape) == ((1, 64, 80, 3), (128, 160))
+    write(frame.targets["label"][0], item.targets["label"])
     with pytest.raises(SiteError, match="mask is 160x128"):
         read_sample(frame)
 
