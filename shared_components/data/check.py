@@ -56,8 +56,11 @@ def check_site(
         full: Whether to read every file; False only checks that files exist.
         required: Splits that must have frames, even if `site.yaml` does not list them.
     """
-    splits = dict.fromkeys([*site.split, *required])
-    return [problem for split in splits for problem in _check_split(site, split, spec, full)]
+    return [
+        problem
+        for split in dict.fromkeys([*site.split, *required])
+        for problem in _check_split(site, split, spec, full)
+    ]
 
 
 def readable_samples(
@@ -160,9 +163,7 @@ def _sample_errors(
 ) -> list[DataError]:
     """List the errors of a sample's images and target files."""
     *earlier, current = sample.shown
-    errors = list(images[current][1])
-    for path in earlier:
-        errors += _earlier_errors(path, images, current)
+    errors = [*images[current][1], *(error for path in earlier for error in _earlier_errors(path, images, current))]
     for image, name, file in _target_files(sample):
         (size, target_errors), image_size = targets[name, file], images[image][0]
         errors += target_errors

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -33,13 +32,6 @@ class Geometry:
     width: int
 
 
-class _Image(NamedTuple):
-    """An image at the network's size, and its native (H, W)."""
-
-    pixels: np.ndarray
-    native: Size
-
-
 class SampleDataset(Sequence[dict[str, torch.Tensor]]):
     """A sequence of samples at the network's size, with a cache.
 
@@ -55,7 +47,7 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
         self.geometry = Geometry(height, width)
         self.site = site
         self._room = cache_bytes
-        self._images: dict[Path, _Image] = {}
+        self._images: dict[Path, tuple[np.ndarray, Size]] = {}  # resized image, and its native size
         self._targets: dict[tuple[str, tuple[Path, ...]], np.ndarray] = {}
 
     def __len__(self) -> int:
@@ -75,14 +67,11 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
         if sample.pool and generator is not None:
             paths = tuple(sample.pool[place] for place in random_places(len(sample.pool), len(paths), generator))
         images = {path: self._image(sample, path) for path in dict.fromkeys(paths)}
-        sizes = {path: image.native for path, image in images.items()}
-        return stacked([images[path].pixels for path in paths]), self.targets(index, sizes)
+        sizes = {path: size for path, (_, size) in images.items()}
+        return stacked([images[path][0] for path in paths]), self.targets(index, sizes)
 
     def targets(self, index: int, sizes: Mapping[Path, Size] = MappingProxyType({})) -> dict[str, np.ndarray]:
-        """Return the targets of sample `index` by name; do not write to them. Errors as in `arrays`.
-
-        ``sizes`` are native sizes of images; other images are read to check their targets' sizes.
-        """
+        """Return the targets of sample `index` by name; ``sizes`` are known native sizes of images."""
         sample = self.samples[index]
         return {
             name: over_time([self._target(sample, name, files[name], image, sizes) for image, files in sample.labelled])
@@ -90,23 +79,17 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
         }
 
     def sequence(self, index: int, features: Features) -> dict[str, torch.Tensor]:
-        """Return the features, (T, ...), and targets of all frames of sample `index`; errors as in `arrays`.
-
-        Images are read in chunks, so no whole video is in memory.
-        """
+        """Return the features, (T, ...), and targets of all frames of sample `index`; read images in chunks."""
         sample = self.samples[index]
         targets = {name: torch.from_numpy(np.array(target)) for name, target in self.targets(index).items()}
         chunks = [
-            features(np.stack([self._image(sample, path).pixels for path in sample.images[start : start + _CHUNK]]))
+            features(np.stack([self._image(sample, path)[0] for path in sample.images[start : start + _CHUNK]]))
             for start in range(0, len(sample.images), _CHUNK)
         ]
         return {**{name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}, **targets}
 
     def cropped(self, index: int, crop: NativeCrop) -> np.ndarray:
-        """Return the frames of sample `index` cropped and then resized, (T, H, W, 3), without caching them.
-
-        SiteError for a missing or wrong file, or a sample with targets.
-        """
+        """Crop and then resize the frames of a sample without targets, (T, H, W, 3); do not cache them."""
         sample, size = self.samples[index], self.geometry
         if sample.targets:
             names = ", ".join(sample.targets)
@@ -119,14 +102,14 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
         if not self.samples:
             raise SiteError(f"site {self.site.name}: has no frames to learn from; list videos in {self.site.path}")
 
-    def _image(self, sample: Sample, path: Path) -> _Image:
+    def _image(self, sample: Sample, path: Path) -> tuple[np.ndarray, Size]:
         if path in self._images:
             return self._images[path]
         image = read_image(sample, path)
-        resized = _Image(transforms.resize_image(image, self.geometry.height, self.geometry.width), image.shape[:2])
-        if self._reserve(resized.pixels.nbytes):
-            self._images[path] = resized
-        return resized
+        resized = transforms.resize_image(image, self.geometry.height, self.geometry.width)
+        if self._reserve(resized.nbytes):
+            self._images[path] = resized, image.shape[:2]
+        return resized, image.shape[:2]
 
     def _target(
         self, sample: Sample, name: str, files: tuple[Path, ...], image: Path, sizes: Mapping[Path, Size]
@@ -135,7 +118,7 @@ class SampleDataset(Sequence[dict[str, torch.Tensor]]):
             return self._targets[name, files]
         native: Size = (0, 0)
         if is_map(name):
-            native = sizes[image] if image in sizes else self._image(sample, image).native
+            native = sizes[image] if image in sizes else self._image(sample, image)[1]
         target = read_target(sample, name, files, image=image, image_size=native)
         if is_map(name):
             target = transforms.resize_target(target, self.geometry.height, self.geometry.width)
@@ -217,10 +200,7 @@ def batches(
 def once(
     dataset: SampleDataset, *, batch_size: int, count: int | None = None, generator: torch.Generator
 ) -> Iterator[dict[str, torch.Tensor]]:
-    """Yield unaugmented samples in batches as in `batches`, each once: all in order, or `count` random samples.
-
-    The last batch may be smaller. An empty dataset raises a SiteError.
-    """
+    """Yield unaugmented samples in batches as in `batches`, each once: all in order, or `count` random samples."""
     dataset.refuse_empty()
     chosen = list(range(len(dataset)))
     if count is not None and count < len(dataset):

@@ -132,10 +132,7 @@ def refuse_special(path: Path) -> None:
 
 
 def read_text(path: Path, most: int, *, errors: str = "strict") -> str:
-    """Read a UTF-8 text file of at most ``most`` bytes.
-
-    DataError for a larger or special file, OSError for an unreadable file, UnicodeDecodeError for other encodings.
-    """
+    """Read a UTF-8 text file of at most ``most`` bytes; DataError for a larger or special file."""
     refuse_special(path)
     with path.open("rb") as file:
         data = file.read(most + 1)
@@ -178,10 +175,7 @@ def read_npy(path: Path) -> np.ndarray:
 
 
 def map_ids(label: np.ndarray, table: Mapping[int, int], *, path: Path, allowed: str) -> np.ndarray:
-    """Translate a data set's ids, uint8 (H, W), to canonical ids; DataError for an id that the table lacks.
-
-    ``allowed`` describes the permitted ids for the error message.
-    """
+    """Translate a data set's ids, uint8 (H, W), to canonical ids; ``allowed`` describes the ids in the DataError."""
     lookup = np.full(256, _UNKNOWN, dtype=np.uint8)
     lookup[list(table)] = list(table.values())
     canonical = np.asarray(cv2.LUT(np.ascontiguousarray(label), lookup), dtype=np.uint8)
@@ -219,10 +213,7 @@ def refuse_other_size(what: str, size: Size, path: Path, *, image_size: Size, im
 
 
 def video_folders(root: Path, holds_video: Callable[[Path], bool]) -> dict[str, Path]:
-    """Find the folders with a video in `root` or one level below (train1/, release_2/, ...).
-
-    Return the path of each video by its folder's name, in natural order (2 before 10).
-    """
+    """Find the folders with a video in `root` or one level below (train1/, ...), by name in natural order."""
     try:
         children = sorted(path for path in root.iterdir() if path.is_dir() and path.name not in _SYSTEM_FOLDERS)
         is_video = {child: holds_video(child) for child in children}
@@ -241,10 +232,7 @@ def video_folders(root: Path, holds_video: Callable[[Path], bool]) -> dict[str, 
 
 
 def folders_below(root: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yield every folder with its files, in natural order, without hidden and system folders.
-
-    Links to folders are followed; each folder comes once.
-    """
+    """Yield every folder once, following links, and its files, in natural order, without hidden and system ones."""
     visited: set[str] = set()
     for folder, below, files in os.walk(root, followlinks=True):
         if (real := os.path.realpath(folder)) in visited:
@@ -308,10 +296,7 @@ def by_number(folder: Path, *patterns: str) -> dict[int, Path]:
 
 
 def decode(path: Path, flags: int = cv2.IMREAD_UNCHANGED) -> tuple[bytes, np.ndarray]:
-    """Read an image file: its bytes and its pixels, (H, W) or (H, W, C) with blue first.
-
-    By default, OpenCV's ``flags`` keep the file's type and channels.
-    """
+    """Read the bytes and pixels of an image file, (H, W) or (H, W, C) with blue first; ``flags`` are OpenCV's."""
     with reading(path, "cannot be opened ({})", "check its rights"):
         data = path.read_bytes()
     refuse_pointer(path, data)

@@ -24,11 +24,9 @@ def fold_sites(
 ) -> Iterator[tuple[dict[str, Any], list[str]]]:
     """Yield the content of a site.yaml for each fold of a kind of clips, and the videos that are not on the disk.
 
-    Args:
-        root: Root of `dataset: gynsurg`.
-        kind: One of `readers.gynsurg.KINDS`; None: all kinds on the disk.
-        tables: Folder with the tables, such as fine_tuning_gynsurg; DataError if they do not fit the clips.
-        validation: Share of the training patients for validation, at least one patient.
+    ``kind`` is in `readers.gynsurg.KINDS`; None means all kinds on the disk. ``tables`` is a folder such as
+    fine_tuning_gynsurg; tables that do not fit the clips raise a DataError. ``validation`` is the share of the training
+    patients for validation, at least one patient.
     """
     on_disk = set(find_reader("gynsurg").videos(root))
     for clips in [kind] if kind else kinds(root):

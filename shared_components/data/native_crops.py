@@ -27,10 +27,7 @@ class NativeCrop:
     mirrored: bool
 
     def box(self, height: int, width: int) -> tuple[int, int, int, int]:
-        """Return top, left, height and width of the crop in pixels.
-
-        If no try fits, return the largest central crop with a permitted ratio.
-        """
+        """Return top, left, height and width in pixels; if no try fits, of the largest permitted central crop."""
         for area, ratio in self.tries:
             w, h = round(math.sqrt(area * height * width * ratio)), round(math.sqrt(area * height * width / ratio))
             if 0 < w <= width and 0 < h <= height:

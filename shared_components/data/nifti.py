@@ -47,22 +47,15 @@ def label_frames(
 ) -> Iterator[np.ndarray]:
     """Yield the frames of a label volume in order, uint16 (H, W), with few frames in memory.
 
-    A compressed volume with reversed frames, or a volume with frames along another axis, is read as a whole.
-
-    Args:
-        frames, size: Required number of frames and (H, W); None: any.
-        axes: Whether to use the header's directions or the axes as stored.
-
-    Raises:
-        DataError: The file is missing, damaged or no NIfTI volume of three axes, has another length or size, or has
-            values that are no labels: fractions, negative numbers, NaN, ids above 65535.
+    A compressed volume with reversed frames, or a volume with frames along another axis, is read as a whole. ``axes``
+    chooses the header's directions or the axes as stored. DataError for a missing, damaged or other file, another
+    number of ``frames`` or ``size``, and values that are no labels: fractions, negative numbers, NaN, ids above 65535.
     """
     image = _open(path)
     turn = _turn(image, path) if axes == "header" else _NO_TURN
     refuse_other_shape(path, _turned_shape(image, turn), frames=frames, size=size)
     for volume in _chunks(image, turn, path):
-        turned = orientations.apply_orientation(volume, turn)  # (W, H, t)
-        yield from _labels(turned, path).transpose(2, 1, 0)
+        yield from _labels(orientations.apply_orientation(volume, turn), path).transpose(2, 1, 0)  # from (W, H, t)
 
 
 def label_shape(path: Path, *, axes: Axes = "header") -> tuple[int, int, int]:
@@ -219,10 +212,7 @@ def picture_count(path: Path) -> int:
 
 
 def read_picture(path: Path, place: int) -> np.ndarray:
-    """Read frame ``place``, from 0, of a colour volume as uint8 RGB (H, W, 3); errors as in `picture_count`.
-
-    Of an uncompressed file, only this frame is read.
-    """
+    """Read only frame ``place``, from 0, of a colour volume as uint8 RGB (H, W, 3); errors as in `picture_count`."""
     image = _open_pictures(path)
     if not 0 <= place < image.shape[2]:
         raise DataError(path, f"has no frame {place}, but {image.shape[2]}", "correct the masks' frames")

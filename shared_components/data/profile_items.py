@@ -52,9 +52,7 @@ def style_statistics(dataset: SampleDataset) -> tuple[torch.Tensor, torch.Tensor
 
     Frames are resized, whole and unaugmented, and the deviation is the population's (PFedSIS, step 1 of its overview;
     the released code uses augmented, zero-padded batches). Only the last frame of a clip counts, and no added frames.
-
-    Returns:
-        mean and deviation, float32 (3,), in units of [0, 1]; SiteError for an empty dataset.
+    Return mean and deviation, float32 (3,), in units of [0, 1]; SiteError for an empty dataset.
     """
     dataset.refuse_empty()
     own = [index for index, sample in enumerate(dataset.samples) if not sample.added]

@@ -272,10 +272,7 @@ def _whole_video(site: Site, video: str, listing: Listing, spec: SampleSpec) -> 
 
 
 def equally_spaced(count: int, frames: int) -> list[int]:
-    """Return T equally spaced indices among ``count``, first and last included; for T = 1 the middle index.
-
-    If ``count`` is less than T, some indices occur more than once.
-    """
+    """Return T equally spaced indices among ``count`` with both ends, for T = 1 the middle; they may repeat."""
     if frames == 1:
         return [(count - 1) // 2]
     return [(2 * index * (count - 1) + frames - 1) // (2 * (frames - 1)) for index in range(frames)]

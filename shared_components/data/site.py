@@ -139,11 +139,10 @@ def _shared_frames(site: Site, other: Site) -> str:
     if not (root.is_relative_to(other_root) or other_root.is_relative_to(root)):
         return ""
     same = root == other_root and site.dataset == other.dataset
-    for split, ranges in site.split.items():
-        for part in ranges:
-            shared = any(part.overlaps(added) for added in other.split["train"])
-            if shared and (same or _images(site, part.video) & _images(other, part.video)):
-                return f"which trains on {part}, a part of this site's own split {split!r}; take it out of one of them"
+    for split, part in ((split, part) for split, ranges in site.split.items() for part in ranges):
+        shared = any(part.overlaps(added) for added in other.split["train"])
+        if shared and (same or _images(site, part.video) & _images(other, part.video)):
+            return f"which trains on {part}, a part of this site's own split {split!r}; take it out of one of them"
     return ""
 
 

@@ -87,14 +87,10 @@ _OPTIONAL_PATHS = {
 
 
 def load_site(path: Path | str, *, name: str | None = None) -> Site:
-    """Read and check a `site.yaml`; `check_site` checks the data.
+    """Read and check a `site.yaml`, or the site.yaml of a folder; `check_site` checks the data.
 
-    Args:
-        path: The file or its folder.
-        name: Name from the federation, used if the file has none.
-
-    Raises:
-        SiteError: One sentence: the file, the key, and what to do.
+    ``name`` is the federation's name of the site, used if the file has none. A SiteError has the file, the key, and
+    what to do, in one sentence.
     """
     path = Path(path)
     path = path / "site.yaml" if path.is_dir() else path

@@ -86,10 +86,7 @@ def seen_note(videos: Mapping[str, Iterable[str]]) -> dict[str, str]:
 
 
 def refuse_seen(header: Mapping[str, str], dataset: str, videos: Iterable[str], *, start: str) -> None:
-    """Raise a ValueError if the weights of a checkpoint ``start`` have seen a test video, by their ``header``.
-
-    A header without `SEEN` passes; an unreadable header raises, too.
-    """
+    """Raise a ValueError if a checkpoint ``start`` has seen a test video, by its header's `SEEN`, if any."""
     if SEEN not in header:
         return
     try:

@@ -45,10 +45,7 @@ class Calibration:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """Read StereoMIS's StereoCalibration.ini.
-
-    DataError if it is missing, lacks a number, or the distance of the cameras cannot be in millimetres.
-    """
+    """Read StereoMIS's StereoCalibration.ini; DataError if a number is missing or a distance is not in mm."""
     parser = configparser.ConfigParser()
     try:
         parser.read_string(read_text(path, 1 << 16))
@@ -79,10 +76,7 @@ class StereoCamera:
     """Rectifies pairs of images of one size and measures their depth."""
 
     def __init__(self, calibration: Calibration, size: Size) -> None:
-        """Scale the calibration to images of (height, width).
-
-        ValueError if the aspect ratio differs, or the right camera is not to the right of the left camera.
-        """
+        """Scale the calibration to images of (height, width); ValueError if it does not fit them."""
         height, width = size
         scale_y, scale_x = height / calibration.size[0], width / calibration.size[1]
         if abs(scale_x / scale_y - 1) > 0.01:
@@ -151,11 +145,8 @@ def unpack(folder: Path, *, every: int = 25, size: Size | None = None) -> tuple[
     """Write the rectified left image and the depth of every n-th frame of a sequence's video; keep existing files.
 
     The video has the left image above the right image. Frames outside the stretches of the sequence's tables are
-    skipped. ``size`` is the (height, width) to shrink both images to. DataError if the video or the calibration is
-    missing or damaged, or they do not fit each other.
-
-    Returns:
-        The number of written frames, and the video's frames per second.
+    skipped. ``size`` is the (height, width) to shrink both images to. Return the number of written frames and the
+    video's frames per second. DataError for a missing or damaged file, or files that do not fit each other.
     """
     calibration, wanted = read_calibration(folder / CALIBRATION), stretches(folder)
     videos = sorted(path for path in folder.glob("*.mp4") if not path.name.startswith("."))

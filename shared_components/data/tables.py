@@ -101,10 +101,7 @@ def zeros_and_ones(values: tuple[int, ...], address: Path) -> np.ndarray:
 
 
 def number_of_one(values: tuple[int, ...], address: Path, count: int) -> np.ndarray:
-    """Convert a row to a class, int64 (): its single number, or the place of its single 1.
-
-    DataError for no or several classes, or a class that is not below ``count``.
-    """
+    """Convert a row to a class below ``count``, int64 (): its single number, or the place of its single 1."""
     places = list(values) if len(values) == 1 else [place for place, value in enumerate(values) if value == 1]
     if len(places) != 1 or not 0 <= places[0] < count:
         what = f"names {len(places)} classes at {address.name} ({places[:8]}) instead of one from 0 to {count - 1}"

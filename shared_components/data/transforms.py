@@ -44,14 +44,12 @@ def resize_image(image: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def resize_target(target: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Resize ids or depth (..., H, W) to (..., height, width) by the nearest pixel centre; ValueError for no map.
-
-    OpenCV's INTER_NEAREST takes the pixel's corner, which shifts a target against its image.
-    """
+    """Resize ids or depth (..., H, W) to (..., height, width) by the nearest pixel; ValueError for no map."""
     if target.ndim < 2:
         raise ValueError(f"a target of shape {target.shape} is no map and has no size; resize only maps (..., H, W)")
     if target.shape[-2:] == (height, width):
         return target
+    # INTER_NEAREST would take the corner of a pixel, which shifts a target against its image
     return _each(target, lambda frame: cv2.resize(frame, (width, height), interpolation=cv2.INTER_NEAREST_EXACT))
 
 
@@ -105,11 +103,7 @@ def augment(
 
     A frame that shrinks is padded with zeros at the right and the bottom, as in the released PFedSIS code. A zoom by s
     divides depth by s (Eigen et al., NeurIPS 2014, 4.2); 0, unknown, stays 0. Resizing to the network's input is no
-    zoom: the field of view and the depth stay.
-
-    Args:
-        images: uint8 (T, H, W, 3).
-        targets: Maps (H, W) or (T, H, W), "depth" in mm; vectors and scalars stay as they are.
+    zoom: the field of view and the depth stay. Images are uint8 (T, H, W, 3), maps (H, W) or (T, H, W), depth in mm.
     """
     _, H, W, _ = images.shape
     height = int(H * augmentation.width / W + 0.5)
@@ -138,11 +132,7 @@ def stacked(frames: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def to_tensors(images: np.ndarray, targets: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """Copy a sample's arrays, uint8 (T, H, W, 3) and targets of any form, to tensors by name.
-
-    Returns:
-        "image": uint8 (3, H, W), or (T, 3, H, W) for several frames; and the targets.
-    """
+    """Copy images, uint8 (T, H, W, 3), to "image", uint8 (T, 3, H, W) or (3, H, W), and targets to tensors."""
     channels_first = np.ascontiguousarray(images.transpose(0, 3, 1, 2))  # (T, H, W, 3) -> (T, 3, H, W)
     image = torch.from_numpy(channels_first)
     own = {name: torch.from_numpy(np.array(target)) for name, target in targets.items()}
@@ -209,10 +199,7 @@ def sample_colours(generator: torch.Generator, strength: float) -> Colours:
     happens = dict(zip(_CHANCES, torch.rand(len(_CHANCES), generator=generator).tolist(), strict=True))
     amounts = _amounts(torch.rand(15, generator=generator).tolist(), strength)
     changes = {name: amounts[name] for name, chance in _CHANCES.items() if happens[name] < chance}
-    if "haze" in changes:
-        changes["veil"] = amounts["veil"]
-    if "noise" in changes:
-        changes["grain"] = amounts["grain"]
+    changes |= {name: amounts[name] for change, name in (("haze", "veil"), ("noise", "grain")) if change in changes}
     if amounts["grey"] < _GREY_CHANCE * strength:
         changes["saturation"] = 0.0
     return Colours(**changes)

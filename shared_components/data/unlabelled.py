@@ -35,11 +35,7 @@ class Unlabelled(Reader):
     """First frame of a video file, and the offset in each later second."""
 
     def used(self, folder: Path, files: list[Path]) -> list[Path]:
-        """Return the files of a folder, given in natural order, that a pre-training uses: by default all files.
-
-        Raises:
-            DataError: The folder lacks the files that decide this.
-        """
+        """Return the files of a folder, given in natural order, that a pre-training uses: by default all files."""
         return files
 
     def videos(self, root: Path) -> list[str]:
@@ -70,7 +66,7 @@ def _listed(root: Path, pattern: str, folders: tuple[tuple[Path, int], ...], use
     """Group the files of folders by video; the modification times make changed folders be read again."""
     videos: FramesByVideo = {}
     matches = {path: match for folder, _ in folders for path, match in _files(root, pattern, folder, used)}
-    for path in sorted(matches, key=_natural):
+    for path in sorted(matches, key=lambda path: natural_order(path.as_posix())):
         match = matches[path]
         images = videos.setdefault(match["video"], {})
         number = int(match.groupdict().get("number") or len(images))
@@ -84,9 +80,5 @@ def _files(root: Path, pattern: str, folder: Path, used: Used) -> Iterator[tuple
     """Yield the files in a folder that match a layout and that a pre-training uses."""
     paths = (path for path in folder.iterdir() if not path.name.startswith("."))
     matches = {path: match for path in paths if (match := re.fullmatch(pattern, path.relative_to(root).as_posix()))}
-    for path in used(folder, sorted(matches, key=_natural)) if matches else ():
+    for path in used(folder, sorted(matches, key=lambda path: natural_order(path.as_posix()))) if matches else ():
         yield path, matches[path]
-
-
-def _natural(path: Path) -> tuple[tuple[str, int], ...]:
-    return natural_order(path.as_posix())

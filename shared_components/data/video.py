@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import av
 import numpy as np
@@ -52,10 +52,7 @@ def opened(path: Path, **options: str) -> Iterator[Any]:
 
 
 def shown_stream(container: Any, path: Path) -> Any:
-    """Return the video stream that a player would show, never a cover picture.
-
-    DataError if no stream can be decoded, or it has more pixels than `files.MOST_PIXELS`.
-    """
+    """Return the video stream that a player shows, no cover picture; DataError if none can be decoded."""
     cover = av.stream.Disposition.attached_pic
     streams = [stream for stream in container.streams.video if not stream.disposition & cover]
     if not streams:
@@ -93,19 +90,13 @@ def upright(frame: av.VideoFrame) -> np.ndarray:
 
 
 def frame_count(path: Path) -> int:
-    """Return the number of frames that players show, or that the header announces if the video ends early.
-
-    Reading a missing frame raises a DataError, as does a missing, damaged or wrong file.
-    """
+    """Return the number of frames that players show, or that the header announces if the video ends early."""
     index = _index(path)
     return max(index.count, index.announced)
 
 
 def frame_seconds(path: Path) -> list[float]:
-    """Return the time of each frame in seconds after the first; without times in the file, from its frame rate.
-
-    A missing, damaged or wrong file raises a DataError.
-    """
+    """Return the time of each frame in seconds after the first; without times in the file, by its frame rate."""
     index = _index(path)
     with opened(path) as container:
         stream = shown_stream(container, path)
@@ -234,35 +225,27 @@ def _index(path: Path) -> _Index:
 @lru_cache(maxsize=256)
 def _make_index(path: Path, changed: int, size: int) -> _Index:
     """Read a video's packets and decode its first frames; if their times differ, decode all frames."""
-    packets = _read_packets(path)
-    if not packets.times:
+    packet_times, keys, in_order, missing = _read_packets(path)
+    if not packet_times:
         raise DataError(path, "has no frames", CHECK)
-    keys = packets.keys
     first, broken = _decode_times(path, most=_COMPARED, until=keys[0] if keys else -np.inf)
     # decoders drop leading pictures of a cut video, because they need frames that were cut away
-    times = [time for time in packets.times if not keys or time is None or time >= keys[0] or time in first]
+    times = [time for time in packet_times if not keys or time is None or time >= keys[0] or time in first]
     shown = sorted(time for time in times if time is not None)
-    in_order = len(set(shown)) == len(times) and packets.in_order
+    in_order = len(set(shown)) == len(times) and in_order
     if not (in_order and (broken or first == shown[: len(first)])):
         times, broken = _decode_times(path)
         if broken:
             raise DataError(path, "cannot be decoded to its end (cut off or damaged)", CHECK)
         shown = [time for time in times if time is not None]
         in_order = shown == sorted(set(shown)) and len(shown) == len(times)
-    announced = len(times) + packets.missing if packets.missing else 0
+    announced = len(times) + missing if missing else 0
     return _Index(len(times), array("q", shown), array("q", keys), in_order, announced)
 
 
-class _Packets(NamedTuple):
-    """Packets that players show."""
-
-    times: list[int | None]
-    keys: list[int]  # times of key frames
-    in_order: bool  # false if the decoding clock goes back, as in joined recordings
-    missing: int  # announced but missing packets
-
-
-def _read_packets(path: Path) -> _Packets:
+def _read_packets(path: Path) -> tuple[list[int | None], list[int], bool, int]:
+    """Return the times of the packets that players show, and of key frames; whether the decoding clock never goes back,
+    as it does in joined recordings; and the number of announced but missing packets."""
     times: list[int | None] = []
     keys, clock = [], []
     with opened(path) as container:
@@ -285,7 +268,7 @@ def _read_packets(path: Path) -> _Packets:
         with opened(path, ignore_editlist="1") as container:
             count = sum(1 for _ in _sized_packets(container, shown_stream(container, path), path))
         missing = announced - max(count, span)
-    return _Packets(times, sorted(keys), clock == sorted(clock), missing if missing > 1 else 0)
+    return times, sorted(keys), clock == sorted(clock), missing if missing > 1 else 0
 
 
 def _sized_packets(container: Any, stream: Any, path: Path) -> Iterator[Any]:
