@@ -56,11 +56,8 @@ def check_site(
         full: Whether to read every file; False only checks that files exist.
         required: Splits that must have frames, even if `site.yaml` does not list them.
     """
-    return [
-        problem
-        for split in dict.fromkeys([*site.split, *required])
-        for problem in _check_split(site, split, spec, full)
-    ]
+    splits = dict.fromkeys([*site.split, *required])
+    return [problem for split in splits for problem in _check_split(site, split, spec, full)]
 
 
 def readable_samples(

@@ -45,9 +45,7 @@ class DataError(ValueError):
 
     def __init__(self, file: Path, what: str, what_to_do: str) -> None:
         super().__init__(f"{file}: {what}; {what_to_do}")
-        self.file = file
-        self.what = what
-        self.what_to_do = what_to_do
+        self.file, self.what, self.what_to_do = file, what, what_to_do
 
 
 class SeveralPictures(DataError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -76,9 +77,8 @@ def write_cholec80(root: Path, videos: int, frames: int) -> list[str]:
 def write_appendix300(root: Path, videos: int, frames: int) -> list[str]:
     """Write video k with grade k - 1."""
     names = [f"{video:03d}" for video in range(1, videos + 1)]
-    for name in names:
-        for index in range(frames):
-            write(root / f"videos/{name}/{index:06d}.jpg", frame_image(index))
+    for name, index in product(names, range(frames)):
+        write(root / f"videos/{name}/{index:06d}.jpg", frame_image(index))
     lines(root / "grades.csv", [("video", "grade"), *((name, (int(name) - 1) % 6) for name in names)])
     return names
 

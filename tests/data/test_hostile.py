@@ -56,16 +56,17 @@ def test_hostile_yaml_is_refused_in_one_sentence(lines, sentence, make_site, cap
     assert f"{path}: {sentence}" in out and "Traceback" not in out
 
 
-@pytest.mark.parametrize("root", ["~nosuchuser/data", "x" * 5000, "a\nb"])
-def test_a_root_that_cannot_be_a_path_is_refused(root, make_site):
-    with pytest.raises(SiteError, match="'root' is "):
-        load_site(make_site(root=root))
+ROOTS = ("~nosuchuser/data", "x" * 5000, "a\nb")
+SITE_NAMES = ("../other", "a/b", "a\\b", ".hidden", "two\nlines", "\x1b[31mred", " a", "x" * 101)
 
 
-@pytest.mark.parametrize("name", ["../other", "a/b", "a\\b", ".hidden", "two\nlines", "\x1b[31mred", " a", "x" * 101])
-def test_a_name_that_leaves_its_folder_or_its_line_is_refused(name, make_site):
-    with pytest.raises(SiteError, match=r"the site's name is .*give it by 'name'"):
-        load_site(make_site(name=name))
+@pytest.mark.parametrize(
+    ("key", "value"), [*(("root", root) for root in ROOTS), *(("name", name) for name in SITE_NAMES)]
+)
+def test_a_root_or_name_that_leaves_its_folder_or_its_line_is_refused(key, value, make_site):
+    sentence = {"root": "'root' is ", "name": r"the site's name is .*give it by 'name'"}[key]
+    with pytest.raises(SiteError, match=sentence):
+        load_site(make_site(**{key: value}))
 
 
 @pytest.mark.parametrize("template", ["../{video}", "./{video}", "/{video}", "a\n{video}", "a\\{video}", 3, None])

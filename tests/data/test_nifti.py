@@ -220,12 +220,11 @@ def test_itk_sees_the_colours_of_every_frame_and_any_frame_is_read_by_number(nam
     "second", [np.zeros((H, W), np.uint8), np.zeros((H, W + 1, 3), np.uint8), np.zeros((H, W, 3), np.float32)]
 )
 def test_a_frame_unlike_the_first_leaves_the_earlier_volume(second, tmp_path):
-    path = tmp_path / "a.nii"
-    path.write_text("earlier")
+    (path := tmp_path / "a.nii").write_text("earlier")
     with pytest.raises(ValueError, match=r"a\.nii: frame 1 is .* give uint8 pictures"), PictureWriter(path) as writer:
         writer.add(np.zeros((H, W, 3), np.uint8))
         writer.add(second)
-    assert path.read_text() == "earlier" and [path.name for path in tmp_path.iterdir()] == ["a.nii"]
+    assert path.read_text() == "earlier" and list(tmp_path.iterdir()) == [path]
 
 
 def test_files_that_are_no_colour_volume_are_refused(masks, tmp_path):
