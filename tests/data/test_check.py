@@ -48,15 +48,13 @@ def test_all_bad_files_of_a_frame_are_listed_and_a_quick_check_only_finds_missin
 
 @pytest.mark.parametrize("split", [{}, {"train": []}, {"test": ["instrument_dataset_1"]}])
 def test_a_site_without_training_data_is_refused_and_reported(split, make_site, capsys):
-    path = make_site(split=split)
-    site = load_site(path)
+    site = load_site(make_site(split=split))
     (problem,) = check_site(site)
+    sentence = f"site hospital-a: {site.path}: split 'train' has no frames; list its videos under 'split'"
     with pytest.raises(SiteError) as error:
         samples(site, "train")
-    assert str(error.value) == f"site hospital-a: {path}: split 'train' has no frames; list its videos under 'split'"
-    assert str(problem) == str(error.value)
-    assert run_command(check_data, path) == 1
-    assert str(problem) in capsys.readouterr().out
+    assert str(error.value) == str(problem) == sentence
+    assert run_command(check_data, site.path) == 1 and sentence in capsys.readouterr().out
 
 
 def test_empty_splits_and_removed_videos_are_reported(make_site, tmp_path):
@@ -71,20 +69,16 @@ def test_empty_splits_and_removed_videos_are_reported(make_site, tmp_path):
     assert "instrument_dataset_1" in str(problem)
 
 
-def test_folders_without_a_site_yaml_are_named(make_site, tmp_path, capsys):
-    for name in ("a", "b", ".hidden"):
-        (tmp_path / "sites" / name).mkdir(parents=True)
-    make_site().rename(tmp_path / "sites" / "a" / "site.yaml")
-    run_command(check_data, tmp_path / "sites")
-    assert f"left out: b in {tmp_path / 'sites'}, without a site.yaml" in capsys.readouterr().out
-
-
-def test_a_folder_without_sites_and_a_task_that_does_not_exist_are_reported(make_site, tmp_path, capsys):
-    assert run_command(check_data, tmp_path) == 1
-    assert "no such file" in capsys.readouterr().out
+def test_folders_without_a_site_yaml_and_unknown_tasks_are_reported(make_site, tmp_path, capsys):
+    assert run_command(check_data, tmp_path) == 1 and "no such file" in capsys.readouterr().out
     path = make_site(task="dephts")
     assert run_command(check_data, path) == 1
     assert f"{path}: task 'dephts' does not exist; use one of classification, depth, " in capsys.readouterr().out
+    for name in ("a", "b", ".hidden"):
+        (tmp_path / "sites" / name).mkdir(parents=True)
+    path.rename(tmp_path / "sites" / "a" / "site.yaml")
+    run_command(check_data, tmp_path / "sites")
+    assert f"left out: b in {tmp_path / 'sites'}, without a site.yaml" in capsys.readouterr().out
 
 
 def test_bad_frames_within_the_quarantine_are_set_aside_and_known_problems_are_not_read_again(one_in_ten, capsys):

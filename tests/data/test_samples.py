@@ -108,17 +108,13 @@ def test_training_samples_are_the_sites_own_and_then_the_others(make_site, other
         assert samples(load_site(make_site(**ADDED)), split) == plain
 
 
-def test_added_labels_are_read_by_their_own_data_set_in_the_classes_of_the_site(make_site, other):
+def test_added_labels_have_the_classes_of_the_site_and_added_clips_the_history_of_their_own_site(make_site, other):
     other()
     for classes, ids in (("parts", [0, 1, 2, 3]), ("foreground", [0, 1, 1, 1])):
         sample = samples(load_site(make_site(classes=classes, **ADDED)), "train")[4 + 2]
         label = read_sample(sample).targets["label"]
         assert np.array_equal(label, np.array(ids, np.uint8)[canonical_mask(2)])
-
-
-def test_clips_of_added_frames_have_the_history_of_their_own_site(make_site, other):
-    """EndoVis's images are half a second apart; the added images belong to no video and are repeated."""
-    other()
+    # EndoVis's images are half a second apart; the added images belong to no video and are repeated
     clips = samples(load_site(make_site(**ADDED)), "train", SampleSpec(frames=2, interval=0.5))
     assert clips[1].images[0] != clips[1].images[1] and clips[5].images[0] == clips[5].images[1]
 

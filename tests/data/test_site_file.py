@@ -132,9 +132,6 @@ def test_a_bad_value_is_refused_by_its_key(changes, beginning, make_site):
 )
 def test_frames_in_two_splits_are_refused(split, make_site):
     assert "share frames" in refusal(make_site("endovis2015_rigid", split=split))
-
-
-def test_ranges_that_touch_share_no_frame():
     assert not VideoRange("a", 0, 3).overlaps(VideoRange("a", 3, 4))
     assert not VideoRange("a", 3, 4).overlaps(VideoRange("a", 0, 3))
     assert not VideoRange("a").overlaps(VideoRange("b")) and VideoRange("a", 2, 5).overlaps(VideoRange("a"))
