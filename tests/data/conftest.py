@@ -43,7 +43,7 @@ def canonical_mask(index: int) -> np.ndarray:
 
 
 def frame_image(index: int) -> np.ndarray:
-    """Draw an RGB frame whose red channel tells the part, uint8 (H, W, 3)."""
+    """Draw an RGB frame whose red channel shows the part, uint8 (H, W, 3)."""
     image = np.full((H, W, 3), 40, dtype=np.uint8)
     image[:, :, 0] = canonical_mask(index) * 60
     image[:, :, 2] = 100 + index
@@ -62,7 +62,7 @@ def write(path: Path, array: np.ndarray) -> None:
 
 
 def assert_frame(image: np.ndarray, index: int, path: Path) -> None:
-    """Assert that an image is `frame_image(index)`: exactly, or up to what JPEG changes."""
+    """Assert that an image is `frame_image(index)`: exactly, or up to JPEG artefacts."""
     np.testing.assert_allclose(image.astype(int), frame_image(index), atol=3 if path.suffix == ".jpg" else 0)
 
 
@@ -132,7 +132,7 @@ def write_endovis2018(root: Path, videos: int, frames: int) -> list[str]:
 
 
 def write_sar_rarp50(root: Path, videos: int, frames: int) -> list[str]:
-    """Write frames at 10 Hz and masks at 1 Hz, of one channel in odd videos and of three in even ones."""
+    """Write frames at 10 Hz and masks at 1 Hz, single-channel in odd videos, three-channel in even videos."""
     for video, index in product(range(1, videos + 1), range(frames)):
         folder = root / "train1" / f"video_{video}"
         ids = np.array(list(SAR_IDS.values()), dtype=np.uint8)[canonical_mask(index)]
@@ -182,7 +182,7 @@ def write_scared(root: Path, videos: int, frames: int) -> list[str]:
 
 
 def write_sisvse(root: Path, videos: int, frames: int) -> list[str]:
-    """Write the official sets in their order, all real images to one folder, and what else the download holds."""
+    """Write the official sets in their order, all real images to one folder, and other files of the download."""
     for video, index in product(SISVSE_SETS[:videos], range(frames)):
         real = video.startswith("real_")
         name = f"{'R001_' if real else ''}{Path(video).name}_2021-09-27-14-20-30_{index}"
@@ -195,12 +195,12 @@ def write_sisvse(root: Path, videos: int, frames: int) -> list[str]:
 
 
 def write_grasp(root: Path, videos: int, frames: int) -> list[str]:
-    """Write a frame every 35 s as GraSP_30fps does, cases before 21 counted at 45 a second, and what else is there."""
+    """Write a frame every 35 s as GraSP_30fps does, cases before 21 counted at 45 a second, and other files."""
     listed: list[dict[str, object]] = []
     names = [f"CASE{case:03d}" for case in GRASP_CASES[:videos]]
     for case, video in zip(GRASP_CASES, names, strict=False):
         for index in range(frames):
-            count = round(1.5 * (45 + 1050 * index)) if case < 21 else 15 + 1050 * index  # as its README says
+            count = round(1.5 * (45 + 1050 * index)) if case < 21 else 15 + 1050 * index  # see its README
             ids = np.where(canonical_mask(index) > 0, 1 + index % 7, 0).astype(np.uint8)
             write(root / f"frames/{video}/{count:09d}.jpg", frame_image(index))
             write(root / f"annotations/segmentations/{video}/{count:09d}.png", ids)
@@ -214,7 +214,7 @@ def write_grasp(root: Path, videos: int, frames: int) -> list[str]:
 
 
 def write_autolaparo(root: Path, videos: int, frames: int) -> list[str]:
-    """Write clips of a root with or without AutoLaparo_Task3: tool 1 and a uterus, masks of one channel or of three."""
+    """Write clips of a root with or without AutoLaparo_Task3: tool 1 and a uterus, masks with a single channel or three channels."""
     base = root / "AutoLaparo_Task3" if frames % 2 else root
     for video, index in product(range(1, videos + 1), range(frames)):
         ids = np.array([0, 40, 20, 180], dtype=np.uint8)[canonical_mask(index)]
@@ -241,7 +241,7 @@ def write_cholecseg8k(root: Path, videos: int, frames: int) -> list[str]:
 
 
 def write_stereomis(root: Path, videos: int, frames: int) -> list[str]:
-    """Write what `surgfl unpack-stereomis` leaves, beside a part of what is published."""
+    """Write the output of `surgfl unpack-stereomis` and a part of the published files."""
     names = [f"P{1 + video}" for video in range(videos)]
     for name in names:
         for index in range(frames):

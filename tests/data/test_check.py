@@ -17,7 +17,7 @@ from tests.data.conftest import H, W, own_spec, run_command, write
 
 @pytest.fixture
 def one_in_ten(make_site) -> tuple[Site, Sample]:
-    """Return a site of ten frames with a quarantine of one frame, and a frame without an image."""
+    """Return a site of ten frames with a quarantine for a single frame, and a frame without an image."""
     site = load_site(make_site(frames=10, quarantine=0.1))
     bad = samples(site, "train")[1]
     bad.images[-1].unlink()

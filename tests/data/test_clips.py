@@ -22,7 +22,7 @@ PAIR = SampleSpec(frames=2, interval=0.5)  # every number at 2 a second
 
 @pytest.fixture
 def dense(make_site):
-    """Make a SAR-RARP50 site of one video: an image every 6 numbers from 0 to 126, labels at 0, 60, 120."""
+    """Make a SAR-RARP50 site with a single video: an image every 6 numbers from 0 to 126, labels at 0, 60, 120."""
 
     def make(**changes: object) -> Site:
         path = make_site("sar_rarp50", frames=3, split={"train": ["video_1"]}, **changes)

@@ -24,7 +24,7 @@ def test_a_crop_has_its_share_of_the_area_its_ratio_and_lies_in_the_frame():
         crop = drawn(seed)
         top, left, h, w = crop.box(480, 854)
         assert top >= 0 and left >= 0 and top + h <= 480 and left + w <= 854
-        assert 0.59 < h * w / (480 * 854) <= 1 or (h, w) == (480, 640)  # 4:3, where no try fits
+        assert 0.59 < h * w / (480 * 854) <= 1 or (h, w) == (480, 640)  # 4:3 if no try fits
         assert 0.74 < w / h < 1.34
         mirrored += crop.mirrored
     assert 80 < mirrored < 120

@@ -155,7 +155,7 @@ def test_all_frames_of_a_clip_and_all_targets_move_alike():
     ],
 )
 def test_depth_is_divided_by_the_zoom(width, expected):
-    """A crop of 2 x 4 pixels at the top left, in which each edge stays an edge."""
+    """A crop of 2 x 4 pixels at the top left; each edge stays an edge."""
     depth = np.array([[200, 0, 30, 40], [50, 60, 70, 80]], np.float32)
     image = np.zeros((1, 2, 4, 3), np.uint8)
     targets = augment(image, {"depth": depth, "label": depth.astype(np.uint8)}, with_(width=width))[1]
