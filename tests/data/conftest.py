@@ -214,7 +214,7 @@ def write_grasp(root: Path, videos: int, frames: int) -> list[str]:
 
 
 def write_autolaparo(root: Path, videos: int, frames: int) -> list[str]:
-    """Write clips of a root with or without AutoLaparo_Task3: tool 1 and a uterus, in masks of one or three channels."""
+    """Write clips of a root with or without AutoLaparo_Task3: tool 1 and a uterus, masks of 1 or 3 channels."""
     base = root / "AutoLaparo_Task3" if frames % 2 else root
     for video, index in product(range(1, videos + 1), range(frames)):
         ids = np.array([0, 40, 20, 180], dtype=np.uint8)[canonical_mask(index)]
